@@ -1,0 +1,96 @@
+# Thin verbs around the pipeline. The DAG itself stands in dvc.yaml, the knobs in params.yaml.
+SHELL := /usr/bin/env bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export HF_HUB_DISABLE_TELEMETRY := 1
+export TRANSFORMERS_NO_TF := 1
+export USE_TF := 0
+# A log that is followed shows each line as it is written.
+export PYTHONUNBUFFERED := 1
+
+BASE ?= HEAD
+PORT ?= 8000
+CHECKPOINT ?= sft
+K ?= 8
+# A question may hold `$`, which stays as typed: `solve` hands it on unexpanded.
+unexport Q
+PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
+
+.PHONY: help all setup repro report preset compare study difficulty benchmarks serve solve smoke \
+	test test-all check bench dev lock clean
+
+help: ## this list
+	@echo "reckon: from a base language model to a checked maths reasoner"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+all: setup ## set up, run the whole pipeline, print the result
+	@dvc repro
+	@python -m stages.summary
+
+setup: ## make .venv from requirements/cpu.txt (PYTHON=... to choose the interpreter)
+	@requirements/install.sh cpu
+
+repro: setup ## re-run what a change in params, code or data affects
+	@dvc repro
+
+report: setup ## bring the report up to date
+	@dvc repro report
+
+preset: setup ## write params.yaml from a preset: PRESET=a name or a path
+	@python -m stages.preset "$(PRESET)"
+
+compare: setup ## params and metrics against another revision: BASE=HEAD
+	@python -m stages.compare --base "$(BASE)"
+
+study: setup ## three seeds and the control of more SFT, into reports/study (half an hour)
+	@python -m stages.study
+
+difficulty: setup ## how often CHECKPOINT=sft solves each GRPO problem, of K=8 completions, into data/raw
+	@python -m stages.difficulty --checkpoint "data/models/$(CHECKPOINT)" --num-completions "$(K)"
+
+benchmarks: setup ## fetch public sets from the Hub into data/raw: SETS="gsm8k math500"
+	@python -m stages.benchmarks $(SETS)
+
+serve: setup ## the report and its rollout browser on this machine: PORT=8000
+	@python -m lib.report.serve --port "$(PORT)"
+
+solve: export QUESTION = $(value Q)
+solve: setup ## ask the exported model: Q="What is 15 * 23?" (or MODEL=...); without Q, question by question
+	@python -m stages.solve $(if $(MODEL),--model="$(MODEL)") \
+	    $(if $(filter command environment,$(origin Q)),--question="$$QUESTION")
+
+smoke: setup ## run the committed pipeline end to end in a scratch clone, seconds per stage
+	@python -m stages.smoke
+
+test: dev ## the fast tests, a whole run of the smoke preset included
+	@$(PYTEST) -m "not slow and not gpu and not network and not vllm"
+
+test-all: dev check ## all tests that this machine can run
+	@$(PYTEST) -m "not gpu and not network and not vllm"
+
+check: dev ## style, types, and which floor may import which
+	@ruff check .
+	@ruff format --check .
+	@mypy
+	@lint-imports --config pyproject.toml
+
+bench: dev ## speed, memory and accuracy beside the alternatives (minutes; tests/bench)
+	@for suite in $(dir $(wildcard tests/bench/*/__main__.py)); do \
+	    python -m $$(echo $${suite%/} | tr / .) || exit 1; \
+	done
+
+dev:
+	@requirements/install.sh dev
+
+lock: dev ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
+	@for group in cpu dev; do \
+	    uv pip compile pyproject.toml --group $$group --universal --python-version 3.11 --quiet \
+	        --override requirements/no-cuda.txt --no-annotate --custom-compile-command 'make lock' \
+	        -o requirements/$$group.txt && sed -i "/'none'/d" requirements/$$group.txt || exit 1; \
+	done
+
+clean: ## remove what tools cached; never data, reports or .venv
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,5 @@
+"""reckon's library: imported from the checkout, never installed (README, "How it works").
+
+Floors, an arrow may only point down (contract in pyproject.toml):
+trainers -> evaluation, export -> engines -> objectives -> problems, prompts, verifier, params ...
+"""

@@ -1,0 +1,131 @@
+"""Files that stages exchange, written so that the same content has the same bytes."""
+
+import csv
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+METRIC_DIGITS = 6
+"""Decimals that metrics keep: far below any standard error, above rounding noise."""
+
+VERSIONED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
+
+
+def write_metrics(path: Path, metrics: Mapping[str, Any]) -> None:
+    """Write comparable numbers: sorted keys, fixed precision, nothing but numbers.
+
+    Raises:
+        ValueError: a value that is no finite number.
+    """
+    write_json(path, _numbers(metrics))
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    checked: dict[str, Any] = {}
+    for key, value in metrics.items():
+        if isinstance(value, Mapping):
+            checked[key] = _numbers(value)
+        elif isinstance(value, int | float) and math.isfinite(value):
+            checked[key] = round(value, METRIC_DIGITS)
+        else:
+            raise ValueError(f"metric {key} must be a finite number, got {value!r}")
+    return checked
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write indented JSON with sorted keys, whole or not at all."""
+    with replacing(path) as partial:
+        text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
+        partial.write_text(text + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """Parse one JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_jsonl(
+    path: Path, rows: Iterator[Mapping[str, Any]] | Sequence[Mapping[str, Any]]
+) -> None:
+    """Write one JSON object a line, whole or not at all."""
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:
+        for row in rows:
+            lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """Parse one JSON object a line."""
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def write_curve(path: Path, points: Sequence[Mapping[str, float]]) -> None:
+    """Write logged numbers as CSV for `dvc plots`: `step` first, the other columns sorted."""
+    columns = sorted({name for point in points for name in point} - {"step"})
+    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as table:
+        rows = csv.DictWriter(table, ["step", *columns], restval="", lineterminator="\n")
+        rows.writeheader()
+        rows.writerows(points)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path that takes `path`'s place once the block ends without an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    _remove(partial)
+    try:
+        yield partial
+    except BaseException:
+        _remove(partial)
+        raise
+    if partial.is_dir():
+        _remove(path)
+    else:
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+    partial.replace(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def hash_path(path: Path) -> str:
+    """SHA-256 (16 hex digits) of a file, or of a directory's names and contents."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for file in files:
+        if file.is_file():
+            digest.update(str(file.relative_to(path)).encode() + b"\0")
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that decide the numbers."""
+    return {name: importlib.metadata.version(name) for name in VERSIONED}
+
+
+def write_provenance(
+    path: Path, *, settings: Any, inputs: Mapping[str, Path], **facts: Any
+) -> None:
+    """Write how an output came about: settings, versions, hashes of inputs. No clock, no path."""
+    content = {
+        "settings": settings,
+        "versions": versions(),
+        "inputs": {name: hash_path(source) for name, source in inputs.items()},
+        **facts,
+    }
+    write_json(path, content)

@@ -1,0 +1,1 @@
+"""What runs a model: the transformers and vLLM engines, and the tiny model made from nothing."""

@@ -1,0 +1,87 @@
+"""Checkpoints on disk: a full model, or a LoRA adapter on top of `base`."""
+
+import shutil
+from pathlib import Path
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from lib.artifacts import read_json, write_json
+from lib.params.schema import Lora, Model
+
+ADAPTER = "adapter_config.json"
+
+
+def load_tokenizer(checkpoint: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer saved with a checkpoint, padding on the left as generation needs."""
+    return AutoTokenizer.from_pretrained(checkpoint, padding_side="left")
+
+
+def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedModel | PeftModel:
+    """A checkpoint ready to be trained further: an adapter stays an adapter.
+
+    Args:
+        checkpoint: what `prepare`, `sft` or `grpo` wrote.
+        base: the weights that an adapter was trained on.
+    """
+    if not is_adapter(checkpoint):
+        return _load_full(checkpoint, dtype=settings.dtype, attention=settings.attention)
+    full = _load_full(base, dtype=settings.dtype, attention=settings.attention)
+    return PeftModel.from_pretrained(full, checkpoint, is_trainable=True)
+
+
+def load_merged(checkpoint: Path, *, base: Path, dtype: str, attention: str) -> PreTrainedModel:
+    """A checkpoint as one model for inference, an adapter folded into the weights."""
+    if not is_adapter(checkpoint):
+        return _load_full(checkpoint, dtype=dtype, attention=attention)
+    full = _load_full(base, dtype=dtype, attention=attention)
+    return PeftModel.from_pretrained(full, checkpoint).merge_and_unload()
+
+
+def is_adapter(checkpoint: Path) -> bool:
+    """Whether a checkpoint holds an adapter alone."""
+    return (checkpoint / ADAPTER).is_file()
+
+
+def add_adapter(model: PreTrainedModel, lora: Lora) -> PeftModel:
+    """Freeze `model` and put trainable low-rank adapters on it (arXiv:2106.09685)."""
+    config = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=list(lora.target_modules),
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(model, config)
+
+
+def save_policy(
+    model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, checkpoint: Path
+) -> None:
+    """Write weights and tokenizer with the same bytes for the same model."""
+    model.save_pretrained(checkpoint)
+    tokenizer.save_pretrained(checkpoint)
+    (checkpoint / "README.md").unlink(missing_ok=True)
+    if is_adapter(checkpoint):
+        # peft keeps the names of the layers in a set, whose order changes from run to run.
+        config = read_json(checkpoint / ADAPTER)
+        write_json(
+            checkpoint / ADAPTER, {**config, "target_modules": sorted(config["target_modules"])}
+        )
+
+
+def pass_on(checkpoint: Path, to: Path) -> None:
+    """Hand a checkpoint through a phase that is skipped."""
+    shutil.copytree(checkpoint, to, dirs_exist_ok=True)
+
+
+def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
+    return AutoModelForCausalLM.from_pretrained(
+        path, dtype=getattr(torch, dtype), attn_implementation=attention
+    )

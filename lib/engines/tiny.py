@@ -1,0 +1,148 @@
+"""The default's base model: a small tokenizer trained here and a Qwen3 of random weights.
+
+No download is needed, and each is a function of its arguments: the same texts and seed give the
+same bytes, so that a fresh clone reproduces the checkpoint.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from lib.errors import UserError
+from lib.params.schema import Model
+from lib.problems.schema import Problem
+from lib.prompts import PromptFormat
+
+PAD_TOKEN = "<|pad|>"
+EOS_TOKEN = "<|end|>"
+
+_NUM_BYTES = 256
+
+_PIECES = r"\d| [-+*/=] | ?\p{L}+| ?[^\s\p{L}\d]+|\s"
+"""What no merge crosses: a digit, an operator with its spaces, a word or signs with one before."""
+
+
+def train_tokenizer(
+    texts: Iterable[str], *, vocab_size: int, marks: Sequence[str], chat_template: str
+) -> PreTrainedTokenizerFast:
+    """A byte-level BPE that reads numbers digit by digit and each mark as one token.
+
+    An operator takes the spaces around it along ("3 + 4" is three tokens). EOS is not the padding
+    token, whose labels are masked: it has to be learned. There is no BOS. Marks are ordinary
+    tokens, which decoding keeps when it skips special ones.
+
+    Args:
+        texts: what to learn merges from: training problems and solutions, without marks.
+        vocab_size: number of tokens in all; fewer only if `texts` has too few pairs to merge.
+        marks: the prompt format's tags.
+        chat_template: the prompt format's Jinja source; saved with the tokenizer.
+
+    Raises:
+        UserError: `vocab_size` does not hold the bytes, two special tokens and the marks.
+    """
+    least = _NUM_BYTES + 2 + len(marks)
+    if vocab_size < least:
+        raise UserError(
+            f"model.tiny.vocab_size: must be at least {least} "
+            f"(256 bytes, 2 special tokens, {len(marks)} marks), got {vocab_size}"
+        )
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_PIECES), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = BpeTrainer(
+        vocab_size=vocab_size - len(marks),
+        special_tokens=[PAD_TOKEN, EOS_TOKEN],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken(mark, normalized=False) for mark in marks])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD_TOKEN,
+        eos_token=EOS_TOKEN,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        chat_template=chat_template,
+    )
+
+
+def build_model(
+    tokenizer: PreTrainedTokenizerFast,
+    *,
+    seed: int,
+    hidden_size: int,
+    num_layers: int,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    intermediate_size: int,
+    max_positions: int,
+    initializer_range: float,
+) -> Qwen3ForCausalLM:
+    """A Qwen3 of random fp32 weights with tied embeddings, one row per token of `tokenizer`.
+
+    The weights depend on `seed` and the sizes alone; torch's own random state is left as it was.
+    """
+    token_ids = {
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_kv_heads,
+        head_dim=head_dim,
+        intermediate_size=intermediate_size,
+        max_position_embeddings=max_positions,
+        initializer_range=initializer_range,
+        tie_word_embeddings=True,
+        dtype=torch.float32,
+        **token_ids,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(config)
+    model.generation_config = GenerationConfig(**token_ids)
+    return model
+
+
+def save_checkpoint(
+    directory: Path, *, model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """Write weights, configs, tokenizer and chat template, each file a function of its content."""
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+
+
+def write_base(
+    directory: Path,
+    problems: Iterable[Problem],
+    *,
+    prompt_format: PromptFormat,
+    model: Model,
+    seed: int,
+) -> None:
+    """Train a tokenizer on `problems` and write it with a random-weight model of params' shape."""
+    shape = model.tiny.model_dump(exclude={"vocab_size"})
+    tokenizer = train_tokenizer(
+        (text for problem in problems for text in (problem.problem, problem.solution)),
+        vocab_size=model.tiny.vocab_size,
+        marks=prompt_format.marks,
+        chat_template=prompt_format.chat_template,
+    )
+    untrained = build_model(tokenizer, seed=seed, max_positions=model.max_seq_length, **shape)
+    save_checkpoint(directory, model=untrained, tokenizer=tokenizer)

@@ -1,0 +1,1 @@
+"""Evaluation: completions of held-out problems, graded one by one, and what they add up to."""

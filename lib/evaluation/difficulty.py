@@ -1,0 +1,32 @@
+"""How hard problems are for a checkpoint: the share of its completions that are right."""
+
+from collections.abc import Iterator, Sequence
+
+from lib.engines.base import Engine, Sampling
+from lib.problems.difficulty import PassRate, count_passes
+from lib.problems.schema import Problem
+from lib.prompts import PromptFormat
+from lib.verifier import grade
+
+
+def measure_pass_rates(
+    engine: Engine,
+    problems: Sequence[Problem],
+    *,
+    prompt_format: PromptFormat,
+    system: str,
+    sampling: Sampling,
+) -> dict[str, PassRate]:
+    """Pass rates by content hash, of `sampling.num_completions` completions for each problem."""
+    prompts = [prompt_format.prompt(problem.problem, system=system) for problem in problems]
+    completions = engine.generate(prompts, sampling)
+
+    def verdicts() -> Iterator[tuple[str, bool]]:
+        for problem, group in zip(problems, completions, strict=True):
+            for completion in group:
+                graded = grade(
+                    completion.text, reference=problem.reference, prompt_format=prompt_format
+                )
+                yield problem.id, graded.answer_ok
+
+    return count_passes(verdicts())

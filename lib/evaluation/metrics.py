@@ -1,0 +1,119 @@
+"""Completions to numbers: each rate beside its standard error, clustered by problem, and n."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from lib.evaluation.measure import GREEDY, SAMPLED
+from lib.stats import Estimate, clustered_mean, maj_at_k, mean_estimate, pass_at_k
+
+Row = Mapping[str, Any]
+
+RATES: dict[str, Callable[[Row], float]] = {
+    "answer_accuracy": lambda row: row["answer_ok"],
+    "format_accuracy": lambda row: row["format_ok"],
+    "reasoning_present": lambda row: row["reasoning_present"],
+    "truncated": lambda row: row["truncated"],
+    "mean_reasoning_chars": lambda row: row["reasoning_chars"],
+    "mean_equations": lambda row: row["equations"],
+    "mean_response_tokens": lambda row: row["num_tokens"],
+    "mean_reward": lambda row: row["reward"],
+    "class_00": lambda row: row["label"] == "00",
+    "class_01": lambda row: row["label"] == "01",
+    "class_10": lambda row: row["label"] == "10",
+    "class_11": lambda row: row["label"] == "11",
+}
+
+
+def summarise(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """Metrics by benchmark and mode (`greedy`, `sampled`)."""
+    groups: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        groups[row["benchmark"]][row["mode"]].append(row)
+    return {
+        benchmark: {mode: _summarise_mode(mode, chosen) for mode, chosen in modes.items()}
+        for benchmark, modes in groups.items()
+    }
+
+
+def _summarise_mode(mode: str, rows: Sequence[Row]) -> dict[str, Any]:
+    metrics: dict[str, Any] = {"n": len({row["problem_id"] for row in rows})}
+    for name, value in RATES.items():
+        metrics |= _with_error(name, _clustered(rows, value))
+    if mode == SAMPLED:
+        metrics |= _attempts(rows)
+    accuracy = RATES["answer_accuracy"]
+    for key, of_row in {
+        "by_level": lambda row: [str(row["level"])],
+        "by_subject": lambda row: [row["subject"]],
+        "by_tag": lambda row: row["tags"],
+    }.items():
+        metrics[key] = {
+            group or "none": {
+                **_with_error("answer_accuracy", _clustered(chosen, accuracy)),
+                "n": len({row["problem_id"] for row in chosen}),
+            }
+            for group, chosen in _grouped(rows, of_row).items()
+        }
+    return metrics
+
+
+def _attempts(rows: Sequence[Row]) -> dict[str, float]:
+    """pass@1, pass@k and maj@k for k = all draws of a problem."""
+    by_problem = _grouped(rows, lambda row: [row["problem_id"]]).values()
+    k = len(next(iter(by_problem)))
+    numbers: dict[str, float] = {"num_samples": k}
+    for attempts in (1, k):
+        chances = [
+            pass_at_k(
+                num_completions=len(drawn),
+                num_correct=sum(row["answer_ok"] for row in drawn),
+                k=attempts,
+            )
+            for drawn in by_problem
+        ]
+        numbers |= _with_error(f"pass_at_{attempts}", mean_estimate(chances))
+    votes = [
+        maj_at_k(
+            answers=[row["answer"] for row in drawn],
+            correct=[row["answer_ok"] for row in drawn],
+            k=k,
+        )
+        for drawn in by_problem
+    ]
+    return numbers | _with_error(f"maj_at_{k}", mean_estimate(votes))
+
+
+def _grouped(rows: Sequence[Row], keys: Callable[[Row], Sequence[str]]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        for key in keys(row):
+            groups[key].append(row)
+    return groups
+
+
+def _clustered(rows: Sequence[Row], value: Callable[[Row], float]) -> Estimate:
+    return clustered_mean([float(value(row)) for row in rows], [row["problem_id"] for row in rows])
+
+
+def _with_error(name: str, estimate: Estimate) -> dict[str, float]:
+    """The value, and its error where there is one: a single problem tells nothing of spread."""
+    error = {} if math.isnan(estimate.se) else {f"{name}_se": estimate.se}
+    return {name: estimate.value, **error}
+
+
+def headline(checkpoint: str, summary: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """One greppable line per benchmark: what a reader looks for first."""
+    for benchmark, modes in summary.items():
+        greedy, sampled = modes[GREEDY], modes[SAMPLED]
+        k = sampled["num_samples"]
+        numbers = {
+            "format": greedy["format_accuracy"],
+            "greedy": greedy["answer_accuracy"],
+            "pass@1": sampled["pass_at_1"],
+            f"pass@{k}": sampled[f"pass_at_{k}"],
+        }
+        values = " ".join(f"{name}={100 * value:.1f}%" for name, value in numbers.items())
+        what = f"evaluate checkpoint={checkpoint} benchmark={benchmark}"
+        yield f"{what} n={greedy['n']} {values}"

@@ -1,0 +1,1 @@
+"""Export: a model that leaves the pipeline complete and checked."""

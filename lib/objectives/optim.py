@@ -1,0 +1,167 @@
+"""AdamW whose state lives in CPU memory.
+
+    m ← β₁m + (1−β₁)g,  v ← β₂v + (1−β₂)g²,  θ ← θ − lr·(m̂ / (√v̂ + ε) + λθ)
+
+Source: AdamW, arXiv:1711.05101. The update is torch's own function, so the trajectory is that of
+`torch.optim.AdamW`; what differs is where m and v are between steps. On a GPU they are in pinned
+host memory, and one parameter's pair at a time is copied to the GPU and back: the GPU holds two
+tensors of the largest parameter's size instead of two copies of the model, for a transfer of four
+times the model's bytes in each step. On a CPU nothing moves.
+
+Differs from the paper in: nothing. From torch's class in: no amsgrad, foreach, fused, capturable,
+differentiable or maximize; unknown arguments are refused, in parameter groups too.
+"""
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.adamw import adamw
+from torch.optim.optimizer import ParamsT, StateDict
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+# what schedulers and torch itself write into a group, beside the parameters and our options
+_FOREIGN_KEYS = {"params", "param_names", "initial_lr"}
+
+
+class MemoryEfficientAdamW(Optimizer):
+    """`torch.optim.AdamW` with its moments in CPU memory, pinned where CUDA is there.
+
+    Args:
+        params: parameters or groups of them; float32, float16, bfloat16 or float64, dense.
+        lr: learning rate.
+        betas: decay of the first and second moment.
+        eps: added to √v̂.
+        weight_decay: λ, decoupled from the gradient.
+
+    Raises:
+        ValueError: an option out of its range, or a group with an unknown one.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> None:
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group; its options override the defaults.
+
+        Raises:
+            ValueError: an unknown option, or one out of its range.
+        """
+        self._refuse_unknown(param_group)
+        _check_ranges(self.defaults | param_group)
+        super().add_param_group(param_group)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One update of every parameter that has a gradient.
+
+        Args:
+            closure: evaluates the model again and returns the loss.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param.grad is not None:
+                    self._update(param, group)
+        self._wait_for_copies()
+        return loss
+
+    def _update(self, param: Tensor, group: dict[str, Any]) -> None:
+        if param.grad is None or param.grad.is_sparse or param.is_complex():
+            raise ValueError("MemoryEfficientAdamW takes dense, real gradients only")
+        state = self.state[param]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state.update({moment: _host_zeros_like(param) for moment in _MOMENTS})
+        mean, square = (state[name].to(param.device, non_blocking=True) for name in _MOMENTS)
+        adamw(
+            [param],
+            [param.grad],
+            [mean],
+            [square],
+            [],
+            [state["step"]],
+            foreach=False,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
+        for name, moment in zip(_MOMENTS, (mean, square), strict=True):
+            if moment is not state[name]:
+                state[name].copy_(moment, non_blocking=True)
+
+    def _wait_for_copies(self) -> None:
+        """Copies to pinned memory are asynchronous; `state_dict` must not read half of one."""
+        devices = {p.device for group in self.param_groups for p in group["params"] if p.is_cuda}
+        for device in devices:
+            torch.cuda.current_stream(device).synchronize()
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Go on from a saved state; torch's own would put the moments on the GPU.
+
+        Raises:
+            ValueError: the groups do not match, or were saved by an optimiser with options that
+                this one lacks.
+        """
+        for saved in state_dict["param_groups"]:
+            self._refuse_unknown(saved)
+        super().load_state_dict({**state_dict, "state": {}})
+        saved_ids = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        params = chain.from_iterable(group["params"] for group in self.param_groups)
+        for saved_id, param in zip(saved_ids, params, strict=True):
+            saved = state_dict["state"].get(saved_id)
+            if saved is not None:
+                self.state[param] = _to_host(saved, param)
+
+    def _refuse_unknown(self, group: dict[str, Any]) -> None:
+        unknown = group.keys() - self.defaults.keys() - _FOREIGN_KEYS
+        if unknown:
+            raise ValueError(
+                f"MemoryEfficientAdamW has no option {', '.join(sorted(unknown))}; "
+                f"there are {', '.join(self.defaults)}"
+            )
+
+
+def _host_zeros_like(param: Tensor) -> Tensor:
+    """Zeros in CPU memory; strides as the parameter's, which copies between the two need."""
+    zeros = torch.zeros_like(param, device="cpu", memory_format=torch.preserve_format)
+    return zeros.pin_memory() if param.is_cuda else zeros
+
+
+def _to_host(saved: dict[str, Tensor], param: Tensor) -> dict[str, Tensor]:
+    """A saved state as a copy of our own: moments like the parameter, the count in float32."""
+    state = {"step": torch.as_tensor(saved["step"], dtype=torch.float32, device="cpu").clone()}
+    for moment in _MOMENTS:
+        state[moment] = _host_zeros_like(param).copy_(saved[moment])
+    return state
+
+
+def _check_ranges(options: dict[str, Any]) -> None:
+    limits = {
+        "lr": options["lr"] >= 0,
+        "betas": all(0 <= beta < 1 for beta in options["betas"]),
+        "eps": options["eps"] >= 0,
+        "weight_decay": options["weight_decay"] >= 0,
+    }
+    for name, within in limits.items():
+        if not within:
+            expected = "both in [0, 1)" if name == "betas" else "at least 0"
+            raise ValueError(f"{name}: expected {expected}, got {options[name]}")

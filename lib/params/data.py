@@ -1,0 +1,311 @@
+"""The `prepare` section: where problems come from, and which of them are kept."""
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from lib.params.section import (
+    Count,
+    Name,
+    NonNegative,
+    Positive,
+    PositiveFloat,
+    Section,
+    Share,
+)
+from lib.problems.places import RAW, how_to_import
+
+RecordField = Literal["problem", "reference", "solution", "subject", "level"]
+
+WITHOUT_ANSWERS = {"alpaca_eval"}
+"""Adapters of sets that nothing can be learnt from."""
+
+WITH_FIXED_COLUMNS = {"alpaca_eval", "mmlu"}
+"""Adapters that read the columns of one set."""
+
+TRAINING_SETS = {"sft", "grpo", "validation"}
+"""What `prepare` writes and counts beside benchmarks."""
+
+
+class Synthetic(Section):
+    """The built-in generator of word problems."""
+
+    num_sft: Positive
+    """Problems for supervised fine-tuning."""
+    num_grpo: Positive
+    """Problems for reinforcement."""
+    num_held_out: Positive
+    """Test problems of the training levels."""
+    num_harder: Positive
+    """Test problems of the level `harder_level`."""
+    level_weights: Annotated[tuple[NonNegative, ...], Field(min_length=1, max_length=5)]
+    """Mixture of levels 1, 2, … in training; level n takes n steps."""
+    max_value: Annotated[int, Field(ge=10)]
+    """Largest value that any step comes to."""
+    max_operand: Annotated[int, Field(ge=2)]
+    """Largest number that is started from, added or taken away."""
+    max_factor: Annotated[int, Field(ge=2)]
+    """Largest factor and divisor."""
+    harder_level: Annotated[int, Field(ge=2, le=5)]
+    """Steps of the harder test problems, more than any training problem takes."""
+    distractor_rate: Share
+    """Share of problems with a fact that the answer does not need."""
+    bare_answer_rate: Share
+    """Share of SFT targets that give the answer without its working."""
+
+    @model_validator(mode="after")
+    def _levels(self) -> Self:
+        if not sum(self.level_weights):
+            raise ValueError("level_weights are all 0; at least one level must occur")
+        if self.harder_level <= len(self.level_weights):
+            raise ValueError(
+                f"harder_level={self.harder_level} is also a training level "
+                f"(level_weights has {len(self.level_weights)}); expected more"
+            )
+        return self
+
+
+class GeneratorSource(Section):
+    """A set of the built-in generator."""
+
+    generator: Literal["sft", "grpo", "held_out", "harder"]
+    """Which of its disjoint sets (`prepare.synthetic`)."""
+
+
+def under_raw(text: str) -> str:
+    """Refuse a path that no stage depends on."""
+    path = Path(text)
+    if not path.is_relative_to(RAW) or ".." in path.parts:
+        raise ValueError(how_to_import(path))
+    return text
+
+
+def _commit(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{40}", text):
+        raise ValueError(f"expected a commit, 40 hex digits, got {text!r}; a branch would drift")
+    return text
+
+
+class RowsSource(Section):
+    """Rows that somebody else wrote, and what makes problems of them."""
+
+    adapter: Name
+    """What reads its rows (lib/problems/adapters); `table` goes by the columns' names."""
+    columns: dict[RecordField, str]
+    """Column of each record field where the names do not say; {} otherwise."""
+
+    @field_validator("columns")
+    @classmethod
+    def _are_read(cls, columns: dict[RecordField, str], info: ValidationInfo) -> Any:
+        adapter = info.data.get("adapter")
+        if columns and adapter in WITH_FIXED_COLUMNS:
+            raise ValueError(
+                f"adapter `{adapter}` knows its columns and would ignore these; set {{}}"
+            )
+        return columns
+
+
+class PathSource(RowsSource):
+    """Files under data/raw."""
+
+    path: Annotated[str, AfterValidator(under_raw)]
+    """A JSONL, JSON, CSV, Parquet or Arrow file, or a folder of such."""
+
+
+class HubSource(RowsSource):
+    """One split of a dataset on the Hugging Face Hub."""
+
+    hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+    """Repository, owner/name."""
+    revision: Annotated[str, AfterValidator(_commit)]
+    """Commit of the repository: 40 hex digits."""
+    subset: str
+    """Configuration of the card; '' for the only one."""
+    split: Annotated[str, Field(min_length=1)]
+    """train, test, …"""
+    files: str
+    """Glob of the files that hold the split, for a large repository; '' for all."""
+
+
+SOURCES: dict[str, type[Section]] = {
+    "generator": GeneratorSource,
+    "path": PathSource,
+    "hub": HubSource,
+}
+"""Kinds of source by the key that only they have."""
+
+
+def _kind(source: Any) -> str | None:
+    keys = vars(source) if isinstance(source, Section) else source
+    return next((key for key in SOURCES if isinstance(keys, dict) and key in keys), None)
+
+
+Source = Annotated[
+    Annotated[GeneratorSource, Tag("generator")]
+    | Annotated[PathSource, Tag("path")]
+    | Annotated[HubSource, Tag("hub")],
+    Discriminator(
+        _kind,
+        custom_error_type="source_kind",
+        custom_error_message="expected one of the keys `generator`, `path`, `hub`",
+    ),
+]
+
+
+def _number_or_all(value: Any) -> Any:
+    positive = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    if value != "all" and not positive:
+        raise ValueError(f"must be more than 0 or `all`, got {value!r}")
+    if value == math.inf:
+        raise ValueError(f"must be finite, or `all`, got {value!r}")
+    return value
+
+
+def _count_or_all(value: Any) -> Any:
+    if isinstance(value, float):
+        raise ValueError(f"must be a whole number or `all`, got {value!r}")
+    return _number_or_all(value)
+
+
+class Ingredient(Section):
+    """One source of a training set and its part in the mixture."""
+
+    weight: Annotated[float | Literal["all"], BeforeValidator(_number_or_all)]
+    """Sources with a number stand in the ratio of their numbers; `all` takes every row."""
+    source: Source
+
+    @field_validator("source")
+    @classmethod
+    def _has_answers(cls, source: Source) -> Source:
+        if isinstance(source, RowsSource) and source.adapter in WITHOUT_ANSWERS:
+            raise ValueError(
+                f"adapter `{source.adapter}` reads problems without answers, "
+                "which can be a benchmark and no training data"
+            )
+        return source
+
+
+class SftData(Section):
+    """What supervised fine-tuning learns from."""
+
+    sources: Annotated[tuple[Ingredient, ...], Field(min_length=1)]
+    bare_answers: bool
+    """Rows without a worked solution are meant; otherwise they are bad."""
+    numeric_only: bool
+    """Keep problems whose answer is a number."""
+    correct_only: bool
+    """Keep problems whose worked solution comes to the reference."""
+    num_train_examples: Annotated[int | Literal["all"], BeforeValidator(_count_or_all)]
+    """Problems to draw, by content hash; `all` for every one."""
+
+
+class Difficulty(Section):
+    """Keeping problems that a checkpoint solves sometimes."""
+
+    file: Annotated[str, AfterValidator(lambda text: text and under_raw(text))]
+    """Pass rates that `make difficulty` wrote under data/raw; '' for no such filter."""
+    lowest: Share
+    """Lowest pass rate that is kept."""
+    highest: Share
+    """Highest pass rate that is kept."""
+    easy_first: bool
+    """Order the problems from easy to hard."""
+
+    @model_validator(mode="after")
+    def _band(self) -> Self:
+        if self.lowest > self.highest:
+            raise ValueError(f"lowest={self.lowest} is above highest={self.highest}")
+        return self
+
+
+class GrpoData(Section):
+    """What reinforcement learns from."""
+
+    sources: Annotated[tuple[Ingredient, ...], Field(min_length=1)]
+    numeric_only: bool
+    """Keep problems whose answer is a number."""
+    difficulty: Difficulty
+    num_train_examples: Annotated[int | Literal["all"], BeforeValidator(_count_or_all)]
+    """Problems to draw, by content hash; `all` for every one."""
+
+
+class Benchmark(Section):
+    """Problems that are never trained on."""
+
+    name: Name
+    """What `evaluate.benchmarks` calls it."""
+    source: Source
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, name: str) -> str:
+        if name in TRAINING_SETS:
+            raise ValueError(f"`{name}` is the name of a training set; choose another")
+        return name
+
+
+class LengthSettings(Section):
+    """What is too long, in tokens, beside `model.max_seq_length`."""
+
+    prompt_percentile: Annotated[float, Field(gt=0, le=100)]
+    """Prompts beyond this percentile go; the rest of max_seq_length is for completions."""
+    max_tokens: Count
+    """Hard cut on prompt and completion together; 0 for none."""
+
+
+class Prepare(Section):
+    """Where problems come from, and which of them are kept."""
+
+    synthetic: Synthetic
+    sft: SftData
+    grpo: GrpoData
+    benchmarks: Annotated[tuple[Benchmark, ...], Field(min_length=1)]
+    bad_rows: Literal["error", "drop"]
+    """A row that gives no problem stops the stage, or is left out and counted."""
+    near_duplicate_similarity: Annotated[PositiveFloat, Field(le=1)]
+    """Jaccard similarity of word 5-grams from which the later problem goes; 1 for copies alone."""
+    contamination_ngram: Count
+    """Training problems that share so many words in a row with a benchmark go; 0 keeps them."""
+    validation_share: Annotated[float, Field(ge=0, lt=1)]
+    """Part of the training problems that is held back, by content hash."""
+    lengths: LengthSettings
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        twice = first_repeated([benchmark.name for benchmark in self.benchmarks])
+        if twice:
+            raise ValueError(f"benchmarks: `{twice}` stands there twice")
+        return self
+
+    @model_validator(mode="after")
+    def _leaks_are_looked_for(self) -> Self:
+        trained_on = (*self.sft.sources, *self.grpo.sources)
+        from_outside = [
+            any(isinstance(entry.source, RowsSource) for entry in entries)
+            for entries in (trained_on, self.benchmarks)
+        ]
+        if not self.contamination_ngram and all(from_outside):
+            raise ValueError(
+                "contamination_ngram=0 would train on whatever a training set shares with a "
+                "benchmark, and both hold sets that the generator did not make; "
+                "set 8, or 1000 to compare whole texts only"
+            )
+        return self
+
+
+def first_repeated(names: Sequence[str]) -> str | None:
+    """The first name that is there twice."""
+    return next((name for name in names if names.count(name) > 1), None)

@@ -1,0 +1,326 @@
+"""What params.yaml may say: one frozen, strict model per section, no default anywhere.
+
+A key is here if changing it should re-run a stage. Devices, tracking and launchers are environment.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from lib.params.data import Prepare, first_repeated, under_raw
+from lib.params.section import (
+    Count,
+    Name,
+    NonNegative,
+    Positive,
+    PositiveFloat,
+    Section,
+    Share,
+)
+from lib.prompts.system import FROM_FILE
+
+
+class Tiny(Section):
+    """Shape of the random-weight Qwen3 model and its tokenizer."""
+
+    vocab_size: Annotated[int, Field(ge=300)]
+    """Upper bound on tokens, the format's tags included."""
+    hidden_size: Positive
+    """Width of the residual stream."""
+    intermediate_size: Positive
+    """Width of the MLP."""
+    num_layers: Positive
+    """Transformer blocks."""
+    num_heads: Positive
+    """Query heads."""
+    num_kv_heads: Positive
+    """Key-value heads, a divisor of num_heads."""
+    head_dim: Annotated[int, Field(ge=2, multiple_of=2)]
+    """Width of one head; rotary positions need an even number."""
+    initializer_range: PositiveFloat
+    """Standard deviation of the initial weights."""
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.num_kv_heads}"
+            )
+        return self
+
+
+class Lora(Section):
+    """Low-rank adapters (arXiv:2106.09685)."""
+
+    rank: Count
+    """Rank of the adapters; 0 trains all weights instead."""
+    alpha: Positive
+    """Scale: an adapter's output is multiplied by alpha / rank."""
+    dropout: Share
+    """Dropout before the adapters."""
+    target_modules: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Names of the linear layers that get an adapter."""
+
+
+class Model(Section):
+    """The base model and how it is held in memory."""
+
+    dtype: Literal["float32", "bfloat16"]
+    """Type of the weights while training."""
+    mixed_precision: Literal["fp32", "bf16"]
+    """`bf16` computes in bfloat16 over weights of `dtype`."""
+    attention: Literal["eager", "sdpa", "flash_attention_2"]
+    """Attention implementation."""
+    gradient_checkpointing: bool
+    """Recompute activations in the backward pass: less memory, a third more time."""
+    max_seq_length: Positive
+    """Tokens of prompt and completion together."""
+    tiny: Tiny
+    lora: Lora
+
+
+def _file_under_raw(value: str) -> str:
+    if value.startswith(FROM_FILE):
+        under_raw(value.removeprefix(FROM_FILE))
+    return value
+
+
+class Prompt(Section):
+    """How a problem is put to the model and its answer read."""
+
+    format: Name
+    """Name of a prompt format (lib/prompts)."""
+    tags: Annotated[tuple[str, ...], Field(max_length=4)]
+    """Four tags in place of the format's own; [] for those."""
+    layout: Literal["plain", "chatml", "llama3"]
+    """How turns become text: as they are, or as a family of instruct models has them."""
+    system: Annotated[str, AfterValidator(_file_under_raw)]
+    """System prompt; `format` for the format's own, `file:` and a path below data/raw."""
+
+    def rendering(self) -> dict[str, Any]:
+        """What `lib.prompts.prompt_format` takes."""
+        return {"name": self.format, "tags": self.tags, "layout": self.layout}
+
+
+class Optimisation(Section):
+    """What SFT and GRPO have in common."""
+
+    learning_rate: PositiveFloat
+    """Peak learning rate of AdamW."""
+    lr_schedule: Literal["constant", "linear", "cosine"]
+    """Shape of the decay after warm-up."""
+    warmup_ratio: Share
+    """Share of the steps that the learning rate rises over."""
+    adam_beta1: Share
+    """Decay of the gradient's running mean."""
+    adam_beta2: Share
+    """Decay of the squared gradient's running mean."""
+    weight_decay: NonNegative
+    """Decoupled weight decay."""
+    max_grad_norm: PositiveFloat
+    """Gradients are scaled down to this norm."""
+    logging_steps: Positive
+    """Optimiser steps between two points of the curves."""
+
+
+class Sft(Optimisation):
+    """Supervised fine-tuning on worked solutions, loss on completions alone."""
+
+    num_epochs: Count
+    """Passes over the data; 0 skips the phase."""
+    batch_size: Positive
+    """Examples per optimiser step."""
+    micro_batch_size: Positive
+    """Examples per forward pass, a divisor of batch_size."""
+    group_by_length: bool
+    """Batch examples of like length: less padding, a less random order."""
+
+    @model_validator(mode="after")
+    def _micro_batches(self) -> Self:
+        check_divides(
+            f"batch_size={self.batch_size}",
+            self.batch_size,
+            self.micro_batch_size,
+            unit="examples",
+        )
+        return self
+
+
+class Rollout(Section):
+    """Sampling during reinforcement."""
+
+    temperature: PositiveFloat
+    """Softmax temperature."""
+    top_p: Annotated[float, Field(gt=0, le=1)]
+    """Nucleus of the distribution that is sampled from; 1 for all of it."""
+    top_k: Count
+    """Most probable tokens that are sampled from; 0 for all."""
+    min_p: Share
+    """Least probability, relative to the most probable token; 0 for none."""
+    max_new_tokens: Positive
+    """Longest completion."""
+
+
+class Reward(Section):
+    """What a completion is rewarded for."""
+
+    stack: Name
+    """Named stack of reward functions (lib/verifier/rewards)."""
+    weights: Annotated[tuple[float, ...], Field(min_length=1)]
+    """One weight for each function, those of the stack first, then `extra`."""
+    extra: tuple[Name, ...]
+    """Further reward functions by name."""
+    overlong_cache_tokens: Count
+    """`overlong`: tokens before the longest completion over which the punishment rises."""
+    repetition_ngram: Positive
+    """`repetition`: words per n-gram."""
+    repetition_max_penalty: Annotated[float, Field(le=0)]
+    """`repetition`: value of a completion that repeats one n-gram only."""
+    cosine_correct: tuple[float, float]
+    """`cosine_length`: value of the shortest and of the longest right answer."""
+    cosine_wrong: tuple[float, float]
+    """`cosine_length`: value of the shortest and of the longest wrong answer."""
+
+    def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
+        """What `lib.verifier.rewards.build_rewards` takes beside names and format."""
+        shaping = self.model_dump(exclude={"stack", "weights", "extra"})
+        return {**shaping, "max_completion_tokens": max_completion_tokens}
+
+
+class Grpo(Optimisation):
+    """Group Relative Policy Optimization (arXiv:2402.03300)."""
+
+    max_steps: Count
+    """Optimiser steps; 0 skips the phase."""
+    prompts_per_step: Positive
+    """Problems per step (P)."""
+    group_size: int
+    """Completions per problem (G)."""
+    micro_batch_size: Positive
+    """Completions per forward pass, a divisor of P * G."""
+    num_iterations: Positive
+    """Optimiser steps on one batch of rollouts."""
+    shuffle: bool
+    """Draw problems in random order; false keeps the order that `prepare` wrote."""
+    loss: Literal["grpo", "bnpo", "dr_grpo", "dapo"]
+    """How token losses are averaged (TRL's names)."""
+    advantage: Literal["group", "batch", "mean"]
+    """Rewards minus their group's mean, divided by the deviation of the group, batch, or not."""
+    beta: NonNegative
+    """Coefficient of the KL penalty towards the SFT checkpoint; 0 for none."""
+    epsilon: PositiveFloat
+    """Clipping of the probability ratio, below and, unless epsilon_high is set, above."""
+    epsilon_high: NonNegative
+    """Upper clipping (DAPO's clip-higher, arXiv:2503.14476); 0 for the same as epsilon."""
+
+    @model_validator(mode="after")
+    def _groups(self) -> Self:
+        if self.group_size < 2:
+            raise ValueError(
+                f"group_size={self.group_size}; group-relative advantages need at least 2"
+            )
+        completions = self.prompts_per_step * self.group_size
+        check_divides(
+            f"prompts_per_step={self.prompts_per_step} x group_size={self.group_size}",
+            completions,
+            self.micro_batch_size,
+            unit="completions",
+        )
+        return self
+
+
+class Evaluate(Section):
+    """How checkpoints are measured."""
+
+    checkpoints: Annotated[tuple[Literal["base", "sft", "grpo"], ...], Field(min_length=1)]
+    """Checkpoints that are evaluated."""
+    benchmarks: Annotated[tuple[Name, ...], Field(min_length=1)]
+    """Sets of held-out problems; the first is the headline."""
+    num_samples: Annotated[int, Field(ge=2)]
+    """Sampled completions per problem, beside the greedy one (k of pass@k and maj@k)."""
+    temperature: PositiveFloat
+    """Temperature of the sampled completions."""
+    top_p: Annotated[float, Field(gt=0, le=1)]
+    """Nucleus of the sampled completions."""
+    max_new_tokens: Positive
+    """Longest completion."""
+    batch_size: Positive
+    """Sequences generated at a time; changes speed and memory, and rounding."""
+
+    @field_validator("checkpoints", "benchmarks")
+    @classmethod
+    def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := first_repeated(names):
+            raise ValueError(f"`{twice}` stands there twice")
+        return names
+
+
+class Export(Section):
+    """What leaves the pipeline."""
+
+    checkpoint: Literal["base", "sft", "grpo"]
+    """The checkpoint that is exported; it has to be evaluated too."""
+    dtype: Literal["float32", "bfloat16", "float16"]
+    """Type of the exported weights."""
+    num_verified: Positive
+    """Held-out prompts on which the export must repeat the checkpoint's greedy tokens."""
+
+
+class Params(Section):
+    """The whole of params.yaml."""
+
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)]
+    """Seed of data, weights, order and sampling."""
+    torch_threads: Positive
+    """CPU threads of torch; another number rounds differently."""
+    model: Model
+    prompt: Prompt
+    prepare: Prepare
+    sft: Sft
+    rollout: Rollout
+    reward: Reward
+    grpo: Grpo
+    evaluate: Evaluate
+    export: Export
+
+    @model_validator(mode="after")
+    def _prompts_have_room(self) -> Self:
+        longest = self.model.max_seq_length
+        for key, section in (("rollout", self.rollout), ("evaluate", self.evaluate)):
+            if section.max_new_tokens >= longest:
+                raise ValueError(
+                    f"{key}.max_new_tokens: {section.max_new_tokens} is not below "
+                    f"model.max_seq_length={longest}, which holds prompt and completion together"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _order_is_kept(self) -> Self:
+        if self.prepare.grpo.difficulty.easy_first and self.grpo.shuffle:
+            raise ValueError(
+                "prepare.grpo.difficulty.easy_first: has no effect while grpo.shuffle is true; "
+                "set that to false"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _exported_is_measured(self) -> Self:
+        if self.export.checkpoint not in self.evaluate.checkpoints:
+            raise ValueError(
+                f"export.checkpoint: `{self.export.checkpoint}` is not in evaluate.checkpoints "
+                f"({', '.join(self.evaluate.checkpoints)}); the model card needs its numbers"
+            )
+        return self
+
+
+def check_divides(what: str, total: int, part: int, *, unit: str) -> None:
+    """Refuse micro-batches that do not tile a batch, naming the nearest that do."""
+    if total % part == 0:
+        return
+    divisors = [number for number in range(1, total + 1) if total % number == 0]
+    below = max(number for number in divisors if number < part or number == 1)
+    above = min(number for number in divisors if number > part or number == total)
+    raise ValueError(
+        f"{what} = {total} {unit} a step cannot be cut into micro_batch_size={part}; "
+        f"use {below} or {above}"
+    )

@@ -1,0 +1,26 @@
+"""What every section of params.yaml is made of."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+NAME = r"^[a-z0-9][a-z0-9_-]*$"
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+Name = Annotated[str, Field(pattern=NAME)]
+
+
+class Section(BaseModel):
+    """Base of every section: unknown keys are errors, values never coerced, numbers finite."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )

@@ -1,0 +1,215 @@
+"""One short function per public set whose rows the column table alone does not read.
+
+Each docstring shows the raw fields as the set's public card has them. A source in params names its
+adapter; `table` is the column table (`lib.problems.columns`), which is enough for most sets.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from lib.problems.columns import first_present, question, text_of, to_problem
+from lib.problems.rows import Fields, RowFault
+from lib.problems.schema import Problem
+from lib.prompts import prompt_format
+
+LETTERS = ("A", "B", "C", "D")
+
+MULTIPLE_CHOICE = "multiple_choice"
+INSTRUCTION = "instruction"
+"""Tag of problems without a right answer, whose completions are judged elsewhere."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Adapter:
+    """How the rows of one set become problems.
+
+    Attributes:
+        convert: fields of a row, record-field-to-column names from params, and the origin's name.
+        csv_names: columns of the set's CSV files where those have no header.
+    """
+
+    convert: Callable[[Fields, Mapping[str, str], str], Problem]
+    csv_names: tuple[str, ...] = ()
+
+
+def table(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+    """Whatever the column table reads, among it GSM8K, MATH and MATH-500.
+
+    GSM8K (huggingface.co/datasets/openai/gsm8k)::
+
+        {"question": "Natalia sold …", "answer": "… 48/2 = <<48/2=24>>24 clips …\\n#### 72"}
+
+    MATH (huggingface.co/datasets/EleutherAI/hendrycks_math)::
+
+        {"problem": "…", "level": "Level 5", "type": "Algebra", "solution": "… \\\\boxed{2}."}
+    """
+    return to_problem(fields, columns=columns)
+
+
+def math_jsonl(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+    """MATH as JSON lines with a response that may already be in the `r1_zero` format.
+
+    ::
+
+        {"prompt": "What is …?", "response": "… \\\\boxed{2}."}
+        {"prompt": "A conversation … User: What is …? Assistant: <think>",
+         "response": " … </think> <answer> 2 </answer>"}
+    """
+    column, value = first_present(fields, ("response",), field="solution")
+    parsed = prompt_format("r1_zero").parse(text_of(value, column))
+    problem = _inside_r1_zero(
+        text_of(*reversed(first_present(fields, ("prompt",), field="prompt")))
+    )
+    if parsed.answer:
+        worked = {"solution": parsed.reasoning or "", "answer": parsed.answer}
+        return to_problem({**fields, "prompt": problem, "response": None, **worked})
+    return to_problem({**fields, "prompt": problem}, columns=columns)
+
+
+def _inside_r1_zero(prompt: str) -> str:
+    """The question of a prompt that the `r1_zero` template has been put around."""
+    inside = re.fullmatch(r"A conversation between .*?\bUser: (.*?)\s*Assistant:.*", prompt, re.S)
+    return inside[1] if inside else prompt
+
+
+def open_math_reasoning(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+    """OpenMathReasoning and its `-mini` (huggingface.co/datasets/nvidia/OpenMathReasoning).
+
+    ::
+
+        {"problem": "…", "generated_solution": "<think>\\n…\\n</think>\\n… \\\\boxed{2}",
+         "expected_answer": "2", "problem_type": "has_answer_extracted",
+         "problem_source": "aops_c6_high_school_olympiads", "generation_model": "DeepSeek-R1",
+         "pass_rate_72b_tir": "0.5", "inference_mode": "cot"}
+
+    The model's `<think>` marks go: what is between and after them is the working, and a prompt
+    format puts its own tags around it.
+    """
+    column, value = first_present(fields, ("generated_solution",), field="solution")
+    working = re.sub(r"</?think>", "", text_of(value, column)).strip()
+    return to_problem({**fields, "generated_solution": working}, columns=columns)
+
+
+_DAPO_PREFIX = re.compile(r"\s*Solve the following math problem step by step\..*?\n\s*\n", re.S)
+_DAPO_SUFFIX = re.compile(
+    r'\n\s*\n?Remember to put your answer on its own line after "Answer:".*', re.S
+)
+
+
+def dapo(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+    """DAPO-Math-17k, as released and processed; the instructions around the question go.
+
+    huggingface.co/datasets/open-r1/DAPO-Math-17k-Processed::
+
+        {"prompt": "In triangle …", "solution": "34", "source_prompt": [{"role": "user", …}],
+         "ability": "MATH", "data_source": "math_dapo",
+         "reward_model": {"ground_truth": "34", "style": "rule-lighteval/MATH_v2"}}
+
+    huggingface.co/datasets/BytedTsinghua-SIA/DAPO-Math-17k::
+
+        {"prompt": [{"role": "user", "content": "Solve the following math problem step by step. …
+         \\n\\nIn triangle …\\n\\nRemember to put your answer on its own line after …"}],
+         "reward_model": {"ground_truth": "34", …}}
+    """
+    column, value = first_present(fields, ("prompt",), field="problem")
+    asked = question(value, field=column) if isinstance(value, list) else text_of(value, column)
+    stripped = _DAPO_SUFFIX.sub("", _DAPO_PREFIX.sub("", asked, count=1)).strip()
+    verdict = fields.get("reward_model")
+    truth = verdict.get("ground_truth") if isinstance(verdict, dict) else None
+    answer = {"solution": fields.get("solution") or truth}
+    return to_problem({**fields, "prompt": stripped, **answer}, columns=columns)
+
+
+def mmlu(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+    """MMLU: four options; the answer is a letter.
+
+    CSV files of the release (github.com/hendrycks/test), named `<subject>_test.csv`, no header::
+
+        Find the degree of …,0,4,2,6,B
+
+    huggingface.co/datasets/cais/mmlu::
+
+        {"question": "Find …", "subject": "abstract_algebra", "choices": ["0", "4", "2", "6"],
+         "answer": 1}
+    """
+    asked = text_of(*reversed(first_present(fields, ("question",), field="problem")))
+    options = fields.get("choices") or [fields.get(letter) for letter in LETTERS]
+    if not isinstance(options, list) or len(options) != len(LETTERS):
+        raise RowFault("wrong_type", field="choices", detail="expected four options")
+    lines = [
+        f"{letter}. {_option(option, letter)}"
+        for letter, option in zip(LETTERS, options, strict=True)
+    ]
+    subject = fields.get("subject") or re.sub(r"_(test|dev|val)$", "", Path(origin).stem)
+    return Problem.create(
+        problem="\n".join([asked, *lines]),
+        reference=_letter(fields.get("answer")),
+        subject=text_of(subject, "subject"),
+        tags=(MULTIPLE_CHOICE,),
+    )
+
+
+def _option(option: object, letter: str) -> str:
+    if option is None:
+        raise RowFault("missing_field", field=letter, detail="missing; expected an option")
+    return text_of(option, letter)
+
+
+def _letter(answer: object) -> str:
+    letter = dict(zip("0123", LETTERS, strict=True)).get(str(answer), str(answer).strip())
+    if letter not in LETTERS:
+        detail = f"expected A, B, C, D or 0 to 3, found {answer!r}"
+        raise RowFault("wrong_type", field="answer", detail=detail)
+    return letter
+
+
+def olympiadbench(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+    """OlympiadBench, open-ended (huggingface.co/datasets/Hothan/OlympiadBench).
+
+    ::
+
+        {"question": "…", "solution": ["…"], "final_answer": ["$2$"], "unit": null,
+         "is_multiple_answer": false, "answer_type": "Numerical", "subfield": "Algebra"}
+
+    Several answers are joined by commas; the unit is not part of the answer.
+    """
+    answers = fields.get("final_answer")
+    if not isinstance(answers, list) or not answers:
+        detail = "expected a list of answers"
+        raise RowFault("missing_field", field="final_answer", detail=detail)
+    reference = ", ".join(text_of(answer, "final_answer") for answer in answers)
+    solutions = fields.get("solution")
+    working = solutions[0] if isinstance(solutions, list) and solutions else ""
+    named = {"answer": reference, "solution": working}
+    return to_problem({**fields, **named}, columns={"reference": "answer", **columns})
+
+
+def alpaca_eval(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+    """AlpacaEval's instructions: no right answer, a judge compares outputs.
+
+    huggingface.co/datasets/tatsu-lab/alpaca_eval, `alpaca_eval.json`, a JSON array::
+
+        [{"dataset": "helpful_base", "instruction": "What are …?", "output": "…",
+          "generator": "text_davinci_003"}]
+    """
+    column, value = first_present(fields, ("instruction",), field="problem")
+    return Problem.create(
+        problem=text_of(value, column),
+        reference="",
+        subject=text_of(fields.get("dataset") or "", "dataset"),
+        tags=(INSTRUCTION,),
+    )
+
+
+ADAPTERS: dict[str, Adapter] = {
+    "table": Adapter(table),
+    "math_jsonl": Adapter(math_jsonl),
+    "open_math_reasoning": Adapter(open_math_reasoning),
+    "dapo": Adapter(dapo),
+    "mmlu": Adapter(mmlu, csv_names=("question", *LETTERS, "answer")),
+    "olympiadbench": Adapter(olympiadbench),
+    "alpaca_eval": Adapter(alpaca_eval),
+}
+"""Adapters by the name that params use."""

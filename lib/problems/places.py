@@ -1,0 +1,29 @@
+"""Where sources' files have to be, what to say of a file elsewhere, and where work is laid down."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+RAW = Path("data/raw")
+SCRATCH = Path("data/scratch")
+
+
+def how_to_import(path: Path, *, raw: Path = RAW) -> str:
+    """Why a path elsewhere is refused, and the command that imports it."""
+    return (
+        f"{path} is not under {raw}/, so an edit of it would re-run nothing; "
+        f"import it with `dvc import-url {path} {raw}/{path.name}` "
+        f"(or copy a small file there and commit it) and name {raw}/{path.name} in params.yaml"
+    )
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for Arrow files that lasts as long as the block.
+
+    Not under /tmp, which may be memory: the point of those files is that text takes none.
+    """
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="prepare-", dir=SCRATCH) as folder:
+        yield Path(folder)

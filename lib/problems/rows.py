@@ -1,0 +1,180 @@
+"""Rows of a file as they are found, each with its place; a row that cannot be read says why.
+
+Text files are read row by row here and not by `datasets`' own readers, which refuse a whole file
+for one bad row and cannot name it, and which turn an MMLU option "0.10" into the number 0.1.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lib.errors import UserError
+
+if TYPE_CHECKING:
+    # Adapters are checked with params, before anything heavy is imported.
+    from datasets import Dataset
+
+Fields = Mapping[str, Any]
+
+Reason = Literal[
+    "unreadable",
+    "bad_utf8",
+    "missing_field",
+    "empty_field",
+    "wrong_type",
+    "undecidable",
+    "unparseable_answer",
+]
+"""What can be wrong with a row; metrics count by these."""
+
+
+class RowFault(Exception):
+    """One row that gives no problem.
+
+    Attributes:
+        reason: what kind of fault.
+        field: the field at fault, '' for the row as a whole.
+        detail: what was found and what was expected.
+    """
+
+    def __init__(self, reason: Reason, *, field: str, detail: str) -> None:
+        super().__init__(f"field `{field}`: {detail}" if field else detail)
+        self.reason: Reason = reason
+        self.field = field
+        self.detail = detail
+
+
+@dataclasses.dataclass(frozen=True)
+class RawRow:
+    """One row of a source.
+
+    Attributes:
+        origin: the file, or the Hub set, that it is from.
+        number: line (JSONL, CSV) or row, counted from 1; 0 for the file as a whole.
+        fields: the row, or why it could not be read.
+    """
+
+    origin: str
+    number: int
+    fields: Fields | RowFault
+
+    @property
+    def place(self) -> str:
+        return f"{self.origin}:{self.number}" if self.number else self.origin
+
+
+def read_jsonl(path: Path) -> Iterator[RawRow]:
+    """One JSON object a line; blank lines are skipped."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield RawRow(str(path), number, _parse_line(line))
+
+
+def _parse_line(line: bytes) -> Fields | RowFault:
+    try:
+        row = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        return RowFault("bad_utf8", field="", detail=f"not UTF-8 at byte {error.start + 1}")
+    except (ValueError, RecursionError) as error:
+        return RowFault("unreadable", field="", detail=f"not JSON ({error})")
+    return _object(row)
+
+
+def _object(row: Any) -> Fields | RowFault:
+    if isinstance(row, dict):
+        return row
+    found = type(row).__name__
+    return RowFault("wrong_type", field="", detail=f"expected a JSON object, found {found}")
+
+
+def read_json(path: Path) -> Iterator[RawRow]:
+    """A JSON array of objects; rows are its elements. A `.json` of JSON lines is read as such."""
+    with path.open("rb") as content:
+        start = content.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not start.startswith(b"["):
+        yield from read_jsonl(path)
+        return
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError as error:
+        fault = RowFault("bad_utf8", field="", detail=f"not UTF-8 at byte {error.start + 1}")
+        yield RawRow(str(path), 0, fault)
+    except (ValueError, RecursionError) as error:
+        fault = RowFault("unreadable", field="", detail=f"not a JSON array ({error})")
+        yield RawRow(str(path), 0, fault)
+    else:
+        for number, row in enumerate(rows, start=1):
+            yield RawRow(str(path), number, _object(row))
+
+
+def read_csv(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
+    """Comma-separated rows; every value stays text.
+
+    Args:
+        path: the file.
+        names: columns of a file that has no header; () reads them from the first row.
+    """
+    csv.field_size_limit(sys.maxsize)
+    # Undecodable bytes become lone surrogates, which only the row they are in contains.
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
+        yield from _csv_rows(lines, str(path), names)
+
+
+def _csv_rows(lines: io.TextIOBase, origin: str, names: Sequence[str]) -> Iterator[RawRow]:
+    reader = csv.reader(lines, strict=True)
+    while True:
+        try:
+            values = next(reader, None)
+        except csv.Error as error:
+            fault = RowFault("unreadable", field="", detail=f"not CSV ({error})")
+            yield RawRow(origin, reader.line_num, fault)
+            continue
+        if values is None:
+            return
+        if not names:
+            names = values
+        elif values:
+            yield RawRow(origin, reader.line_num, _named(values, names))
+
+
+def _named(values: Sequence[str], names: Sequence[str]) -> Fields | RowFault:
+    if len(values) != len(names):
+        detail = f"expected {len(names)} values ({', '.join(names)}), found {len(values)}"
+        return RowFault("unreadable", field="", detail=detail)
+    return dict(zip(names, values, strict=True))
+
+
+def read_table(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:
+    """Rows of an Arrow-backed set, a batch in memory at a time."""
+    number = 0
+    for batch in dataset.with_format("arrow").iter(batch_size=200):
+        for index in range(batch.num_rows):
+            number += 1
+            yield RawRow(origin, number, _cells(batch, index))
+
+
+def _cells(batch: Any, index: int) -> Fields | RowFault:
+    fields = {}
+    for name in batch.column_names:
+        try:
+            fields[name] = batch.column(name)[index].as_py()
+        except UnicodeDecodeError as error:
+            detail = f"not UTF-8 at byte {error.start + 1}"
+            return RowFault("bad_utf8", field=name, detail=detail)
+    return fields
+
+
+def fail(row: RawRow, fault: RowFault) -> UserError:
+    """The error that a bad row is where params do not say to drop it."""
+    mend = (
+        "name the columns in `columns:` of this source in params.yaml"
+        if fault.reason == "undecidable"
+        else "mend the row, or set `prepare.bad_rows: drop` to leave such rows out and count them"
+    )
+    return UserError(f"{row.place}: {fault}; {mend}")

@@ -1,0 +1,19 @@
+"""Prompt formats: one object renders prompts and targets, parses completions, knows its stops."""
+
+from lib.prompts.base import Message, Parsed, PromptFormat
+from lib.prompts.registry import PROMPT_FORMATS, prompt_format
+from lib.prompts.render import prompt_text, render
+from lib.prompts.system import save_system, saved_system, system_prompt
+
+__all__ = [
+    "PROMPT_FORMATS",
+    "Message",
+    "Parsed",
+    "PromptFormat",
+    "prompt_format",
+    "prompt_text",
+    "render",
+    "save_system",
+    "saved_system",
+    "system_prompt",
+]

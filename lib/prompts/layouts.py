@@ -1,0 +1,104 @@
+"""How the turns of a conversation are laid out as text: the source of every chat template.
+
+One Jinja template serves all formats; a `Layout` fills in what stands around each turn. The
+template is what `tokenizer.apply_chat_template` and vLLM's server read, so it names BOS and EOS by
+the tokenizer's own variables and marks what the model says with `{% generation %}`, which is what
+`assistant_only_loss` learns from. BOS comes first where the tokenizer has one: text rendered here
+is tokenised *without* adding special tokens, or BOS would stand there twice.
+"""
+
+import dataclasses
+import json
+
+Around = tuple[str, str]
+"""Text before and after a turn's content."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What stands around each turn.
+
+    Attributes:
+        preamble: opens a conversation that has no system message.
+        system: before and after a system message.
+        user: before and after a user message.
+        assistant: what the prompt ends with, after the last user message.
+        after_answer: between an answer's EOS and the next turn.
+    """
+
+    preamble: str = ""
+    system: Around = ("", "\n")
+    user: Around = ("", "\n")
+    assistant: str = ""
+    after_answer: str = ""
+
+
+PLAIN = Layout()
+
+# The two families whose instruct models the presets name; their EOS ends a turn.
+CHATML = Layout(
+    system=("<|im_start|>system\n", "<|im_end|>\n"),
+    user=("<|im_start|>user\n", "<|im_end|>\n"),
+    assistant="<|im_start|>assistant\n",
+    after_answer="\n",
+)
+LLAMA3 = Layout(
+    system=("<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"),
+    user=("<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"),
+    assistant="<|start_header_id|>assistant<|end_header_id|>\n\n",
+)
+
+# Table 1 of arXiv:2501.12948, word for word.
+R1_ZERO = Layout(
+    preamble=(
+        "A conversation between User and Assistant. The user asks a question, and the Assistant "
+        "solves it. The assistant first thinks about the reasoning process in the mind and then "
+        "provides the user with the answer. The reasoning process and answer are enclosed within "
+        "<think> </think> and <answer> </answer> tags, respectively, i.e., <think> reasoning "
+        "process here </think> <answer> answer here </answer>."
+    ),
+    system=("", ""),
+    user=("\nUser: ", "\n"),
+    assistant="Assistant: ",
+)
+
+# The prompt without input of Stanford Alpaca (github.com/tatsu-lab/stanford_alpaca, train.py).
+ALPACA = Layout(
+    preamble=(
+        "Below is an instruction that describes a task. "
+        "Write a response that appropriately completes the request."
+    ),
+    system=("", ""),
+    user=("\n\n### Instruction:\n", "\n\n"),
+    assistant="### Response:",
+)
+
+LAYOUTS = {"plain": PLAIN, "chatml": CHATML, "llama3": LLAMA3}
+"""Layouts that params may name (`prompt.layout`); the others belong to one format each."""
+
+
+def chat_template(layout: Layout, *, opening: str = "") -> str:
+    """Jinja source of `layout`; `opening` is a tag that the prompt ends in, '' for none."""
+    before_answer = layout.assistant + opening
+    return (
+        "{%- if bos_token -%}{{- bos_token -}}{%- endif -%}"
+        f"{{%- if messages[0]['role'] != 'system' -%}}{_text(layout.preamble)}{{%- endif -%}}"
+        "{%- for message in messages -%}"
+        "{%- if message['role'] == 'assistant' -%}"
+        f"{_text(before_answer)}"
+        "{% generation %}{{- message['content'] + eos_token -}}{% endgeneration %}"
+        f"{{%- if not loop.last -%}}{_text(layout.after_answer)}{{%- endif -%}}"
+        f"{{%- elif message['role'] == 'system' -%}}{_turn(layout.system)}"
+        f"{{%- else -%}}{_turn(layout.user)}"
+        "{%- endif -%}{%- endfor -%}"
+        f"{{%- if add_generation_prompt -%}}{_text(before_answer)}{{%- endif -%}}"
+    )
+
+
+def _text(text: str) -> str:
+    """Jinja that prints `text`; JSON's string escapes are Jinja's too."""
+    return f"{{{{- {json.dumps(text)} -}}}}" if text else ""
+
+
+def _turn(around: Around) -> str:
+    return f"{_text(around[0])}{{{{- message['content'] -}}}}{_text(around[1])}"

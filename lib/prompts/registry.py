@@ -1,0 +1,92 @@
+"""The formats by name."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from lib.errors import UserError
+from lib.prompts.base import PromptFormat
+from lib.prompts.boxed import BoxedFormat
+from lib.prompts.layouts import ALPACA, LAYOUTS, PLAIN, R1_ZERO
+from lib.prompts.tagged import TaggedFormat
+
+PROMPT_FORMATS: dict[str, TaggedFormat | BoxedFormat] = {
+    chosen.name: chosen
+    for chosen in (
+        TaggedFormat(
+            name="working_out",
+            working=("<start_working_out>", "<end_working_out>"),
+            answer=("<SOLUTION>", "</SOLUTION>"),
+            opened_by_prompt=True,
+        ),
+        TaggedFormat(
+            name="xml",
+            working=("<reasoning>", "</reasoning>"),
+            answer=("<answer>", "</answer>"),
+            opened_by_prompt=False,
+            separator="\n",
+        ),
+        TaggedFormat(
+            name="r1_zero",
+            working=("<think>", "</think>"),
+            answer=("<answer>", "</answer>"),
+            opened_by_prompt=True,
+            opens_with=" ",
+            between=" ",
+            stop_strings=("</answer>",),
+            layout=R1_ZERO,
+        ),
+        BoxedFormat(
+            name="boxed",
+            instructions="Solve the problem step by step. Put the final answer in \\boxed{}.",
+        ),
+        BoxedFormat(name="question_only"),
+        BoxedFormat(name="alpaca", layout=ALPACA),
+    )
+}
+
+
+def prompt_format(
+    name: str, *, tags: Sequence[str] = (), layout: str = "plain"
+) -> TaggedFormat | BoxedFormat:
+    """The format called `name`.
+
+    Args:
+        name: as in `PROMPT_FORMATS`.
+        tags: four tags in place of the format's own: working open, close, answer open, close.
+        layout: "plain", or the turns of a model family: "chatml" (Qwen), "llama3".
+
+    Raises:
+        UserError: no such format or layout (lists those that there are), or tags that the format
+            cannot take.
+    """
+    if name not in PROMPT_FORMATS:
+        raise UserError(f"prompt.format: no format `{name}`; there are {', '.join(PROMPT_FORMATS)}")
+    chosen = PROMPT_FORMATS[name]
+    if tags:
+        chosen = _with_tags(chosen, tags)
+    return chosen if layout == "plain" else _with_layout(chosen, layout)
+
+
+def _with_tags(chosen: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
+    if not isinstance(chosen, TaggedFormat):
+        raise UserError(f"prompt.tags: `{chosen.name}` has no tags; leave the list empty")
+    if len(tags) != 4 or len(set(tags)) != 4 or not all(tag.strip() for tag in tags):
+        raise UserError(
+            f"prompt.tags: {list(tags)}; expected four different tags: "
+            "working open, working close, answer open, answer close"
+        )
+    # Generation stops at the end of the answer, whatever that tag is now called.
+    stops = (tags[3],) if chosen.stop_strings else ()
+    return dataclasses.replace(
+        chosen, working=(tags[0], tags[1]), answer=(tags[2], tags[3]), stop_strings=stops
+    )
+
+
+def _with_layout(chosen: TaggedFormat | BoxedFormat, layout: str) -> TaggedFormat | BoxedFormat:
+    if layout not in LAYOUTS:
+        raise UserError(f"prompt.layout: no layout `{layout}`; there are {', '.join(LAYOUTS)}")
+    if chosen.layout is not PLAIN:
+        raise UserError(
+            f"prompt.layout: `{chosen.name}` brings its own text around the question; use `plain`"
+        )
+    return dataclasses.replace(chosen, layout=LAYOUTS[layout])

@@ -1,0 +1,256 @@
+"""Vega-Lite building blocks: panels, figures, and the one look they share.
+
+A panel has no width: a figure for Markdown gives it one, the page lets its container decide.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import vl_convert
+
+Spec = dict[str, Any]
+Rows = Sequence[Mapping[str, object]]
+
+# Mid-tones: each stands out by 3 : 1 or more on white and on a dark page (a test computes it).
+INK = "#7f868f"
+PALETTE = ("#7f868f", "#d26a1b", "#2f81f7", "#9b62d6", "#218c5a", "#d1477a")
+"""Colours of the checkpoints in the order of training, over and over."""
+CLASS_COLORS = {"11": "#218c5a", "10": "#b07d12", "01": "#9b62d6", "00": "#7f868f"}
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+SVG_PANEL_WIDTH = 320
+
+LOOK: Spec = {
+    "background": "transparent",
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": INK,
+        "titleColor": INK,
+        "domainColor": INK,
+        "tickColor": INK,
+        "gridColor": INK,
+        "gridOpacity": 0.2,
+        "titleFontWeight": "normal",
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "labelPadding": 6,
+    },
+    "axisX": {"grid": False},
+    "axisY": {"domain": False, "ticks": False},
+    "legend": {
+        "labelColor": INK,
+        "title": None,
+        "orient": "top",
+        "labelFontSize": 11,
+        "symbolOpacity": 1,
+        "symbolStrokeWidth": 2,
+    },
+    "title": {"color": INK, "anchor": "start", "fontSize": 13, "frame": "group"},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One plot with its title."""
+
+    title: str
+    spec: Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """Panels that belong together; `name` is the file's stem."""
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    columns: int = 2
+
+
+def figure_svg(figure: Figure) -> str:
+    """The panels side by side as one SVG that reads on a light and on a dark page."""
+    sized = [
+        {"title": panel.title, "width": SVG_PANEL_WIDTH, **panel.spec} for panel in figure.panels
+    ]
+    spec = {
+        "concat": sized,
+        "columns": figure.columns,
+        "spacing": 28,
+        "resolve": {"scale": {"color": "independent"}, "legend": {"color": "independent"}},
+    }
+    return str(vl_convert.vegalite_to_svg(spec, config=LOOK)) + "\n"
+
+
+def field(name: str, kind: str, **settings: Any) -> Spec:
+    """An encoding channel; `kind` is one of quantitative, ordinal, nominal."""
+    return {"field": name, "type": kind, **settings}
+
+
+def colors_of(names: Sequence[str], colors: Sequence[str] = PALETTE) -> dict[str, str]:
+    """A colour for each name, from the beginning again where there are too few."""
+    return dict(zip(names, itertools.cycle(colors), strict=False))
+
+
+def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE) -> Spec:
+    """Colour by a field whose values keep their colour from figure to figure."""
+    legend = {} if len(values) > 1 else {"legend": None}
+    scale = {"domain": list(values), "range": list(colors_of(values, colors).values())}
+    return field(name, "nominal", scale=scale, **legend)
+
+
+def lines(rows: Rows, *, title: str, series: Sequence[str], color: str | None = None) -> Panel:
+    """Values over training steps, one line a series; noisy ones behind their running mean.
+
+    Args:
+        rows: {"step", "series", "value"}.
+        title: what is measured.
+        series: the names of the lines in the order of their colours.
+        color: of a single line.
+    """
+    reach = max(0, len(rows) // max(1, len(series)) // 25)
+    colors = [color] if color else PALETTE[2:] + PALETTE[:2]
+    encoding = {
+        "x": field("step", "quantitative", title="step", axis={"tickMinStep": 1}),
+        "y": field("value", "quantitative", title=None, scale={"zero": False}),
+        "color": colored_by("series", series, colors),
+    }
+    smooth = {
+        "transform": [
+            {
+                "window": [{"op": "mean", "field": "value", "as": "mean"}],
+                "frame": [-reach, reach],
+                "groupby": ["series"],
+                "sort": [{"field": "step"}],
+            }
+        ],
+        "mark": {"type": "line", "strokeWidth": 2},
+        "encoding": {"y": field("mean", "quantitative", title=None)},
+    }
+    raw = {"mark": {"type": "line", "strokeWidth": 1, "opacity": 0.35, "tooltip": True}}
+    layers = [raw, smooth] if reach else [{"mark": {"type": "line", "point": len(rows) < 3}}]
+    data = {"values": list(rows)}
+    return Panel(title, {"height": 180, "data": data, "encoding": encoding, "layer": layers})
+
+
+def whiskers(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequence[str]) -> Panel:
+    """A dot with its 95 % interval for each label and checkpoint; labels run down.
+
+    Args:
+        rows: {"label", "checkpoint", "value", "low", "high", "n"}, shares of 1.
+        title: what is measured.
+        checkpoints: in the order of their colours.
+        labels: in the order of the rows.
+    """
+    encoding = {
+        "y": field("label", "nominal", sort=list(labels), title=None, axis={"labelLimit": 220}),
+        "yOffset": field("checkpoint", "nominal", sort=list(checkpoints)),
+        "color": colored_by("checkpoint", checkpoints),
+        "tooltip": [field(name, "nominal") for name in ("label", "checkpoint")]
+        + [field(name, "quantitative", format=".3f") for name in ("value", "low", "high")]
+        + [field("n", "quantitative")],
+    }
+    across = {"title": None, "axis": {"format": "%", "grid": True}, "scale": {"domain": [0, 1]}}
+    layers = [
+        {
+            "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.55},
+            "encoding": {"x": field("low", "quantitative", **across), "x2": {"field": "high"}},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
+            "encoding": {"x": field("value", "quantitative", **across)},
+        },
+    ]
+    height = len(labels) * (12 + 12 * len(checkpoints))
+    data = {"values": list(rows)}
+    return Panel(title, {"height": height, "data": data, "encoding": encoding, "layer": layers})
+
+
+def curve_with_band(rows: Rows, *, title: str, x_title: str, checkpoints: Sequence[str]) -> Panel:
+    """Shares over k with their 95 % band, one line a checkpoint.
+
+    Args:
+        rows: {"k", "checkpoint", "value", "low", "high"}.
+        title: what is measured.
+        x_title: what k is.
+        checkpoints: in the order of their colours.
+    """
+    ticks = sorted({int(str(row["k"])) for row in rows})
+    shared = {"title": None, "axis": {"format": "%"}, "scale": {"domain": [0, 1]}}
+    encoding = {
+        "x": field(
+            "k",
+            "quantitative",
+            title=x_title,
+            scale={"type": "log", "base": 2, "nice": False},
+            axis={"values": [k for k in ticks if k & (k - 1) == 0], "format": "d"},
+        ),
+        "color": colored_by("checkpoint", checkpoints),
+    }
+    layers = [
+        {
+            "mark": {"type": "area", "opacity": 0.18},
+            "encoding": {"y": field("low", "quantitative", **shared), "y2": {"field": "high"}},
+        },
+        {
+            "mark": {"type": "line", "point": True, "tooltip": True},
+            "encoding": {"y": field("value", "quantitative", **shared)},
+        },
+    ]
+    data = {"values": list(rows)}
+    return Panel(title, {"height": 200, "data": data, "encoding": encoding, "layer": layers})
+
+
+def bars(rows: Rows, *, title: str, x_title: str, color: str, order: Sequence[str]) -> Panel:
+    """Shares of completions by bin.
+
+    Args:
+        rows: {"bin", "share"}.
+        title: of the panel.
+        x_title: what is binned.
+        color: of the bars.
+        order: the bins from left to right; the same in every panel that is compared.
+    """
+    encoding = {
+        "x": field(
+            "bin",
+            "ordinal",
+            sort=list(order),
+            title=x_title,
+            scale={"domain": list(order)},
+            axis={"labelAngle": 0, "labelOverlap": True},
+        ),
+        "y": field(
+            "share", "quantitative", title=None, axis={"format": "%"}, scale={"domain": [0, 1]}
+        ),
+    }
+    mark = {"type": "bar", "color": color, "tooltip": True}
+    data = {"values": list(rows)}
+    return Panel(title, {"height": 140, "data": data, "encoding": encoding, "mark": mark})
+
+
+def stacked(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequence[str]) -> Panel:
+    """Shares that add up to 1, one bar a checkpoint.
+
+    Args:
+        rows: {"checkpoint", "label", "share", "rank"}; rank orders the pieces.
+        title: of the panel.
+        checkpoints: from top to bottom.
+        labels: the pieces, each beginning with its class.
+    """
+    colors = [CLASS_COLORS[label[:2]] for label in labels]
+    encoding = {
+        "y": field("checkpoint", "nominal", sort=list(checkpoints), title=None),
+        "x": field(
+            "share", "quantitative", title=None, axis={"format": "%"}, scale={"domain": [0, 1]}
+        ),
+        "color": colored_by("label", labels, colors)
+        | {"legend": {"columns": 2, "labelLimit": 260}},
+        "order": field("rank", "quantitative"),
+    }
+    mark = {"type": "bar", "tooltip": True}
+    data = {"values": list(rows)}
+    height = 28 * len(checkpoints)
+    return Panel(title, {"height": height, "data": data, "encoding": encoding, "mark": mark})

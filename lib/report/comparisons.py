@@ -1,0 +1,189 @@
+"""Checkpoint against checkpoint on the same problems."""
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from lib.report.inputs import Completion, Run
+from lib.report.text import p_value, points
+from lib.stats import (
+    Difference,
+    Estimate,
+    Interval,
+    minimum_detectable_difference,
+    paired_difference,
+)
+
+MEASURES = {"greedy": "answer_accuracy", "sampled": "pass_at_1"}
+"""The measure of each mode that checkpoints are judged by: the mean grade of a problem."""
+
+ALPHA = 0.05
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One measure of one benchmark, before and after one phase of training."""
+
+    before: str
+    after: str
+    benchmark: str
+    mode: str
+    found: Difference
+
+    @property
+    def measure(self) -> str:
+        return MEASURES[self.mode]
+
+    @property
+    def detectable(self) -> float:
+        """The smallest true difference that these problems show four times in five.
+
+        nan where no problem changed: then nothing is known of the spread.
+        """
+        estimate = self.found.difference
+        if estimate.n < 2 or not estimate.se > 0:
+            return math.nan
+        spread = estimate.se * math.sqrt(estimate.n)
+        return minimum_detectable_difference(sd=spread, n=estimate.n)
+
+
+def compare_checkpoints(run: Run) -> list[Comparison]:
+    """Every checkpoint against the one before it, on every benchmark, in both modes."""
+    return [
+        comparison
+        for before, after in pairwise(run.checkpoints)
+        for comparison in compare_pair(run.completions, before=before, after=after)
+    ]
+
+
+def compare_pair(
+    completions: Mapping[str, Sequence[Completion]], *, before: str, after: str
+) -> list[Comparison]:
+    """The comparisons of one pair, in the order of the completions.
+
+    Raises:
+        ValueError: the two were evaluated on different problems.
+    """
+    earlier, later = _scores(completions[before]), _scores(completions[after])
+    return [
+        Comparison(
+            before=before,
+            after=after,
+            benchmark=benchmark,
+            mode=mode,
+            found=paired_difference(before=scores, after=later[benchmark, mode]),
+        )
+        for (benchmark, mode), scores in earlier.items()
+        if (benchmark, mode) in later
+    ]
+
+
+def regressions(
+    comparisons: Sequence[Comparison], *, untrained: str | None = None
+) -> list[Comparison]:
+    """Where `after` is worse than `before` by more than chance explains.
+
+    What starts from the `untrained` checkpoint is not judged: teaching a format may cost answers.
+    The error rate of 5 % is shared out over all comparisons that are judged (Bonferroni).
+    """
+    judged = [comparison for comparison in comparisons if comparison.before != untrained]
+    alpha = ALPHA / max(1, len(judged))
+    return [comparison for comparison in judged if comparison.found.is_worse(alpha)]
+
+
+def alarms(comparisons: Sequence[Comparison], *, untrained: str | None = None) -> Iterator[str]:
+    """One loud sentence for each of the `regressions`."""
+    for comparison in regressions(comparisons, untrained=untrained):
+        yield (
+            f"{comparison.after.upper()} IS WORSE THAN {comparison.before.upper()} BEYOND NOISE: "
+            f"{describe(comparison)}"
+        )
+
+
+def describe(comparison: Comparison) -> str:
+    """One comparison as a sentence with its interval."""
+    found = comparison.found
+    if found.difference.value == found.difference.se == 0:
+        return f"no grade changed on {comparison.benchmark} ({comparison.mode})."
+    what = {"greedy": "greedy answer accuracy", "sampled": "sampled pass@1"}[comparison.mode]
+    verdict = "" if found.p_value < 0.05 else "; no difference beyond noise"
+    return (
+        f"{what} on {comparison.benchmark} {points(found.difference.value)} points "
+        f"(95 % interval {points(found.interval.low)} to {points(found.interval.high)}, "
+        f"p {_relation(found.p_value)}, n = {found.difference.n}){verdict}."
+    )
+
+
+def _relation(value: float) -> str:
+    text = p_value(value)
+    return text if text.startswith("<") else f"= {text}"
+
+
+def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, object]:
+    """The comparisons as numbers: `<before>_to_<after>` → benchmark → mode_measure → number."""
+    tree: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    for comparison in comparisons:
+        pair = tree.setdefault(f"{comparison.before}_to_{comparison.after}", {})
+        name = f"{comparison.mode}_{comparison.measure}"
+        pair.setdefault(comparison.benchmark, {})[name] = _numbers(comparison.found)
+    return dict(tree)
+
+
+def read_comparisons(
+    metrics: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]],
+    checkpoints: Sequence[str],
+) -> list[Comparison]:
+    """The comparisons that `comparison_metrics` wrote, for the given order of training."""
+    return [
+        Comparison(
+            before=before,
+            after=after,
+            benchmark=benchmark,
+            mode=mode,
+            found=_difference(measures[f"{mode}_{measure}"]),
+        )
+        for before, after in pairwise(checkpoints)
+        for benchmark, measures in metrics.get(f"{before}_to_{after}", {}).items()
+        for mode, measure in MEASURES.items()
+        if f"{mode}_{measure}" in measures
+    ]
+
+
+def _numbers(found: Difference) -> dict[str, float]:
+    numbers = {
+        "after": found.after,
+        "before": found.before,
+        "difference": found.difference.value,
+        "difference_se": found.difference.se,
+        "high": found.interval.high,
+        "low": found.interval.low,
+        "n": found.difference.n,
+        "p_value": found.p_value,
+    }
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def _difference(numbers: Mapping[str, float]) -> Difference:
+    """What `_numbers` wrote; what it left out was not finite."""
+    return Difference(
+        before=numbers["before"],
+        after=numbers["after"],
+        difference=Estimate(
+            numbers["difference"], numbers.get("difference_se", math.nan), int(numbers["n"])
+        ),
+        interval=Interval(numbers.get("low", -math.inf), numbers.get("high", math.inf)),
+        p_value=numbers["p_value"],
+    )
+
+
+def _scores(rows: Iterable[Completion]) -> dict[tuple[str, str], dict[str, float]]:
+    """(benchmark, mode) → problem → mean grade over its completions."""
+    grades: dict[tuple[str, str], dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        grades[row.benchmark, row.mode][row.problem_id].append(row.answer_ok)
+    return {
+        setting: {problem: sum(of) / len(of) for problem, of in problems.items()}
+        for setting, problems in grades.items()
+    }

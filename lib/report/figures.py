@@ -1,0 +1,251 @@
+"""Which figures the report shows, from a run's numbers."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lib.report.charts import (
+    PALETTE,
+    Figure,
+    Panel,
+    bars,
+    colors_of,
+    curve_with_band,
+    lines,
+    stacked,
+    whiskers,
+)
+from lib.report.inputs import Completion, Curve, Run
+from lib.report.tables import BREAKDOWNS, CLASSES, measures, natural_order
+from lib.stats import Estimate, Interval, mean_estimate, pass_at_k, wilson_interval
+
+CURVES: dict[str, dict[str, str]] = {
+    "sft": {
+        "loss": "loss",
+        "eval_loss": "validation loss",
+        "mean_token_accuracy": "share of target tokens predicted",
+        "entropy": "entropy of the next token, nats",
+        "grad_norm": "gradient norm",
+        "learning_rate": "learning rate",
+    },
+    "grpo": {
+        "frac_reward_zero_std": "share of groups without signal (equal rewards)",
+        "completions/mean_length": "response tokens",
+        "completions/clipped_ratio": "share truncated",
+        "entropy": "entropy of the next token, nats",
+        "kl": "KL to the reference policy",
+        "clip_ratio/region_mean": "share of tokens clipped",
+        "loss": "loss",
+        "grad_norm": "gradient norm",
+    },
+    "dpo": {
+        "loss": "loss",
+        "rewards/accuracies": "share of pairs ranked right",
+        "rewards/margins": "reward margin",
+        "grad_norm": "gradient norm",
+    },
+}
+"""By stage: logged column → what it measures, in the order of the panels."""
+
+MAX_BINS = 12
+
+
+def report_figures(run: Run) -> list[Figure]:
+    """All figures that the run has numbers for."""
+    found = [accuracy_figure(run), breakdown_figure(run), pass_at_k_figure(run)]
+    found += [class_figure(run), reward_figure(run)]
+    found += [curve_figure(stage, run.curves[stage]) for stage in CURVES if stage in run.curves]
+    return [figure for figure in found if figure.panels]
+
+
+def accuracy_figure(run: Run) -> Figure:
+    """The rates of the headline table with their intervals, a panel a benchmark."""
+    panels = []
+    for benchmark in run.benchmarks:
+        rates = [row for row in measures(run.metrics[run.checkpoints[0]][benchmark]) if row.is_rate]
+        rows = [
+            {"label": rate.title, "checkpoint": name, **_bounds(numbers, rate.name, rate.mode)}
+            for rate in rates
+            for name in run.checkpoints
+            if rate.name in (numbers := run.metrics[name].get(benchmark, {}).get(rate.mode, {}))
+        ]
+        labels = [rate.title for rate in rates]
+        panels.append(whiskers(rows, title=benchmark, checkpoints=run.checkpoints, labels=labels))
+    return Figure("accuracy", "Before and after", "Dots with 95 % intervals.", tuple(panels))
+
+
+def breakdown_figure(run: Run) -> Figure:
+    """Answer accuracy by level, tag and subject, where a breakdown says more than the whole."""
+    panels = []
+    for benchmark in run.benchmarks:
+        for group, what in BREAKDOWNS.items():
+            columns = {name: _group(run, name, benchmark, group) for name in run.checkpoints}
+            labels = sorted({key for found in columns.values() for key in found}, key=natural_order)
+            rows = [
+                {
+                    "label": label,
+                    "checkpoint": name,
+                    **_bounds(found[label], "answer_accuracy", _mode(run, name, benchmark)),
+                }
+                for label in labels
+                for name, found in columns.items()
+                if label in found
+            ]
+            if len(labels) > (group != "by_tag"):
+                title = f"{benchmark}, by {what}"
+                panels.append(
+                    whiskers(rows, title=title, checkpoints=run.checkpoints, labels=labels)
+                )
+    caption = "Greedy answer accuracy with 95 % intervals."
+    return Figure("breakdown", "By level, tag and subject", caption, tuple(panels))
+
+
+def pass_at_k_figure(run: Run) -> Figure:
+    """pass@k over k from the sampled completions."""
+    panels = []
+    for benchmark in run.benchmarks:
+        rows = [
+            {"checkpoint": name, "k": k, **_interval(estimate)}
+            for name in run.checkpoints
+            for k, estimate in pass_at_k_curve(run.completions[name], benchmark)
+        ]
+        if len({row["k"] for row in rows}) > 1:
+            panels.append(
+                curve_with_band(
+                    rows, title=benchmark, x_title="samples k", checkpoints=run.checkpoints
+                )
+            )
+    caption = "Chance that at least one of k samples is right, with 95 % bands."
+    return Figure("pass_at_k", "pass@k", caption, tuple(panels))
+
+
+def pass_at_k_curve(rows: Sequence[Completion], benchmark: str) -> Iterator[tuple[int, Estimate]]:
+    """pass@k for every k up to the number of samples that all problems have."""
+    grades: dict[str, list[bool]] = defaultdict(list)
+    for row in rows:
+        if row.benchmark == benchmark and row.mode == "sampled":
+            grades[row.problem_id].append(row.answer_ok)
+    for k in range(1, min(map(len, grades.values()), default=0) + 1):
+        chances = [
+            pass_at_k(num_completions=len(of), num_correct=sum(of), k=k) for of in grades.values()
+        ]
+        yield k, mean_estimate(chances)
+
+
+def class_figure(run: Run) -> Figure:
+    """Shares of the four classes."""
+    panels = []
+    for benchmark in run.benchmarks:
+        rows = [
+            {
+                "checkpoint": name,
+                "label": f"{label} {meaning}",
+                "share": numbers[f"class_{label}"],
+                "rank": rank,
+            }
+            for name in run.checkpoints
+            for rank, (label, meaning) in enumerate(CLASSES.items())
+            if f"class_{label}" in (numbers := _main_mode(run, name, benchmark))
+        ]
+        labels = [f"{label} {meaning}" for label, meaning in CLASSES.items()]
+        if rows:
+            panels.append(
+                stacked(rows, title=benchmark, checkpoints=run.checkpoints, labels=labels)
+            )
+    caption = "Format and answer, graded separately; share of completions."
+    return Figure("classes", "Four classes", caption, tuple(panels))
+
+
+def reward_figure(run: Run) -> Figure:
+    """Distribution of the total reward on the first benchmark, a panel a checkpoint."""
+    benchmark = run.benchmarks[0]
+    rewards = {
+        name: [row.reward for row in run.completions[name] if row.benchmark == benchmark]
+        for name in run.checkpoints
+    }
+    pooled = [reward for of in rewards.values() for reward in of]
+    if not pooled:
+        return Figure("rewards", "", "", ())
+    label_of, order = _bins(pooled)
+    panels = []
+    colors = colors_of(run.checkpoints)
+    for name, of in rewards.items():
+        counts = Counter(label_of(reward) for reward in of)
+        rows = [{"bin": label, "share": counts[label] / max(1, len(of))} for label in order]
+        panels.append(
+            bars(rows, title=name, x_title="total reward", color=colors[name], order=order)
+        )
+    caption = f"Total reward of all completions of {benchmark}; share of completions."
+    return Figure("rewards", "Rewards before and after", caption, tuple(panels), columns=3)
+
+
+def _bins(values: Sequence[float]) -> tuple[Any, list[str]]:
+    """A function from a reward to its bin's label, and the labels from left to right."""
+    distinct = sorted(set(values))
+    if len(distinct) <= MAX_BINS:
+        return (lambda value: f"{value:g}"), [f"{value:g}" for value in distinct]
+    low, width = distinct[0], (distinct[-1] - distinct[0]) / MAX_BINS
+    labels = [f"{low + width * (index + 0.5):.2f}" for index in range(MAX_BINS)]
+    return (lambda value: labels[min(MAX_BINS - 1, int((value - low) / width))]), labels
+
+
+def curve_figure(stage: str, curve: Curve) -> Figure:
+    """The training curves of one stage, a panel a measure; rewards by component share one."""
+    parts = [
+        name for name in curve.columns if name.startswith("rewards/") and name.endswith("/mean")
+    ]
+    panels = [
+        _curve_panel(curve, {name: name.split("/")[1] for name in parts}, "reward by component")
+    ]
+    panels.insert(0, _curve_panel(curve, {"reward": "reward"}, "total reward"))
+    panels += [_curve_panel(curve, {name: name}, title) for name, title in CURVES[stage].items()]
+    shown = tuple(panel for panel in panels if panel is not None)
+    caption = "Faint: each logged step. Strong: running mean."
+    return Figure(f"{stage}_curves", f"Training: {stage}", caption, shown)
+
+
+def _curve_panel(curve: Curve, names: Mapping[str, str], title: str) -> Panel | None:
+    rows = [
+        {"step": step, "series": series, "value": value}
+        for name, series in names.items()
+        for step, value in curve.points(name)
+    ]
+    color = PALETTE[2] if len(names) == 1 else None
+    return lines(rows, title=title, series=list(names.values()), color=color) if rows else None
+
+
+def _mode(run: Run, checkpoint: str, benchmark: str) -> str:
+    return "greedy" if "greedy" in run.metrics[checkpoint].get(benchmark, {}) else "sampled"
+
+
+def _main_mode(run: Run, checkpoint: str, benchmark: str) -> Mapping[str, Any]:
+    modes: Mapping[str, Mapping[str, Any]] = run.metrics[checkpoint].get(benchmark, {})
+    return modes.get(_mode(run, checkpoint, benchmark), {})
+
+
+def _group(run: Run, checkpoint: str, benchmark: str, group: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = _main_mode(run, checkpoint, benchmark).get(group, {})
+    return found
+
+
+def _bounds(numbers: Mapping[str, float], name: str, mode: str) -> dict[str, float]:
+    """Value, 95 % interval and n of one rate of the metrics.
+
+    Greedy rates count problems, so Wilson's interval holds and has a width even at 0 of n.
+    """
+    n, value = int(numbers.get("n", 0)), numbers[name]
+    if mode == "greedy" and n:
+        return _rounded(value, wilson_interval(successes=round(value * n), n=n), n)
+    se = numbers.get(f"{name}_se")
+    return _interval(Estimate(value, math.nan if se is None else se, n))
+
+
+def _interval(estimate: Estimate) -> dict[str, float]:
+    return _rounded(estimate.value, estimate.interval(), estimate.n)
+
+
+def _rounded(value: float, interval: Interval, n: int) -> dict[str, float]:
+    """For a chart of shares: the interval cut at 0 and 1."""
+    bounds = {"value": value, "low": max(0.0, interval.low), "high": min(1.0, interval.high)}
+    return {name: round(bound, 5) for name, bound in bounds.items()} | {"n": n}

@@ -1,0 +1,221 @@
+"""What the stages wrote, read and checked."""
+
+import csv
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lib.errors import UserError
+
+Metrics = Mapping[str, Any]
+"""Of one checkpoint: benchmark → mode ("greedy", "sampled") → measure → number."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Completion:
+    """One graded completion; the fields of one line of `data/completions/<checkpoint>.jsonl`."""
+
+    checkpoint: str
+    benchmark: str
+    mode: str
+    problem_id: str
+    sample: int
+    problem: str
+    reference: str
+    subject: str
+    level: int | str
+    tags: tuple[str, ...]
+    completion: str
+    answer: str | None
+    format_ok: bool
+    answer_ok: bool
+    label: str
+    decided_by: str
+    rewards: Mapping[str, float]
+    reward: float
+    num_tokens: int
+    truncated: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """A training curve: `steps` [S] and, by logged name, [S] values (None where not logged)."""
+
+    steps: tuple[int, ...] = ()
+    columns: Mapping[str, tuple[float | None, ...]] = dataclasses.field(default_factory=dict)
+
+    def points(self, name: str) -> list[tuple[int, float]]:
+        values = self.columns.get(name, ())
+        return [(s, v) for s, v in zip(self.steps, values, strict=False) if v is not None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sources:
+    """The folders that the stages write to."""
+
+    completions: Path
+    metrics: Path
+    curves: Path
+    provenance: Path
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of the pipeline.
+
+    Attributes:
+        checkpoints: in the order of training, the untrained one first.
+        benchmarks: the first is the headline.
+        exported: the checkpoint that `export` published.
+        metrics: by checkpoint.
+        completions: by checkpoint, in the order of the file.
+        curves: by training stage; empty for a stage that logged nothing.
+        skipped: the training stages that passed their checkpoint on unchanged.
+        stage_metrics: flat numbers by stage.
+        provenance: by stage, what the stage noted about how it ran.
+    """
+
+    checkpoints: tuple[str, ...]
+    benchmarks: tuple[str, ...]
+    exported: str
+    metrics: Mapping[str, Metrics]
+    completions: Mapping[str, Sequence[Completion]]
+    curves: Mapping[str, Curve]
+    skipped: frozenset[str]
+    stage_metrics: Mapping[str, Mapping[str, float]]
+    provenance: Mapping[str, Mapping[str, Any]]
+
+
+STAGES = ("prepare", "sft", "grpo", "dpo", "export")
+
+
+def load_run(
+    sources: Sources, *, checkpoints: Sequence[str], benchmarks: Sequence[str], exported: str
+) -> Run:
+    """Read all that the report needs.
+
+    Args:
+        sources: where the stages wrote.
+        checkpoints: in the order of training, the untrained one first.
+        benchmarks: the first is the headline.
+        exported: the checkpoint that was exported.
+
+    Raises:
+        UserError: a file is missing or damaged, or `exported` was not evaluated.
+    """
+    if exported not in checkpoints:
+        raise UserError(
+            f"export.checkpoint: `{exported}` is not in evaluate.checkpoints "
+            f"({', '.join(checkpoints)}), so nothing is known about it; add it there"
+        )
+    provenance = {stage: _optional_json(sources.provenance / f"{stage}.json") for stage in STAGES}
+    for checkpoint in checkpoints:
+        path = sources.provenance / "evaluate" / f"{checkpoint}.json"
+        provenance[f"evaluate/{checkpoint}"] = _optional_json(path)
+    return Run(
+        checkpoints=tuple(checkpoints),
+        benchmarks=tuple(benchmarks),
+        exported=exported,
+        metrics=load_metrics(sources.metrics, checkpoints),
+        completions={
+            checkpoint: tuple(read_completions(sources.completions / f"{checkpoint}.jsonl"))
+            for checkpoint in checkpoints
+        },
+        curves={
+            stage: read_curve(sources.curves / f"{stage}.csv") for stage in ("sft", "grpo", "dpo")
+        },
+        skipped=load_skipped(sources.provenance),
+        stage_metrics={
+            stage: _optional_json(sources.metrics / f"{stage}.json") for stage in STAGES
+        },
+        provenance={name: noted for name, noted in provenance.items() if noted},
+    )
+
+
+def load_skipped(provenance: Path) -> frozenset[str]:
+    """The stages whose provenance says that they passed their checkpoint on unchanged."""
+    return frozenset(
+        stage for stage in STAGES if _optional_json(provenance / f"{stage}.json").get("skipped")
+    )
+
+
+def load_metrics(folder: Path, checkpoints: Sequence[str]) -> dict[str, Metrics]:
+    """`<folder>/evaluate/<checkpoint>.json` of each checkpoint.
+
+    Raises:
+        UserError: one is missing or no JSON.
+    """
+    return {name: read_json(folder / "evaluate" / f"{name}.json") for name in checkpoints}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        UserError: missing, or no JSON object; names the file.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{path}: no such file. An earlier stage writes it: run `dvc repro`"
+        ) from error
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}); run `dvc repro` to write it again") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: expected a JSON object, got a {type(content).__name__}")
+    return content
+
+
+def _optional_json(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.exists() else {}
+
+
+def read_completions(path: Path) -> Iterator[Completion]:
+    """One completion a line; fields that the report does not show are passed over.
+
+    Raises:
+        UserError: the file is missing, or a line lacks a field; names file, line and field.
+    """
+    if not path.exists():
+        raise UserError(f"{path}: no such file. `evaluate` writes it: run `dvc repro`")
+    names = [field.name for field in dataclasses.fields(Completion)]
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+                yield Completion(
+                    **{name: row[name] for name in names} | {"tags": tuple(row["tags"])}
+                )
+            except (ValueError, TypeError, KeyError) as error:
+                raise UserError(
+                    f"{path}:{number}: not a completion ({type(error).__name__}: {error}); "
+                    "this file is written by `evaluate`: run `dvc repro`"
+                ) from error
+
+
+def read_curve(path: Path) -> Curve:
+    """A CSV whose first column is `step`; a missing or empty file is an empty curve.
+
+    Raises:
+        UserError: another first column, or a cell that is no number; names file and row.
+    """
+    if not path.exists():
+        return Curve()
+    with path.open(encoding="utf-8", newline="") as lines:
+        reader = csv.DictReader(lines)
+        names = list(reader.fieldnames or [])
+        if names and names[0] != "step":
+            raise UserError(f"{path}: the first column is `{names[0]}`, expected `step`")
+        rows = [_numbers(path, number, row) for number, row in enumerate(reader, start=2)]
+    columns = {name: tuple(row[name] for row in rows) for name in names[1:]}
+    return Curve(tuple(int(row["step"] or 0) for row in rows), columns)
+
+
+def _numbers(path: Path, line: int, row: Mapping[str, str | None]) -> dict[str, float | None]:
+    try:
+        return {name: float(cell) if cell else None for name, cell in row.items()}
+    except ValueError as error:
+        raise UserError(f"{path}:{line}: {error}; run `dvc repro` to write it again") from error

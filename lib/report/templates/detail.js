@@ -1,0 +1,145 @@
+"use strict";
+// One problem in full: what was asked, what one checkpoint answered, and another beside it.
+
+const SHOWN_CHARACTERS = 20000;
+
+const detail = { row: null, other: null };
+
+/** Shows `row`, beside it the same problem and sample of the checkpoint to compare with. */
+function showDetail(row) {
+  detail.row = row;
+  const holder = document.getElementById("detail");
+  holder.replaceChildren(...(row ? detailOf(row) : [emptyDetail()]));
+  holder.scrollTop = 0;
+}
+
+function emptyDetail() {
+  return element("p", { className: "empty", textContent: "No completion matches the filters." });
+}
+
+function detailOf(row) {
+  const { problem } = row;
+  const back = element("button", { type: "button", className: "back", textContent: "← list" });
+  back.addEventListener("click", closeDetail);
+  const question = element("p", { className: "question", attributes: { dir: "auto" } });
+  question.append(visibleText(problem.problem, filters.needle));
+  const cards = [row, counterpart(row, comparedWith(row))].filter(Boolean);
+  return [
+    back,
+    element(
+      "div",
+      { className: "facts" },
+      ...fact("reference", problem.reference),
+      ...fact("level", problem.level),
+      ...fact("subject", problem.subject),
+      ...fact("tags", problem.tags.join(", ")),
+      ...fact("benchmark", problem.benchmark),
+      ...fact("id", problem.id),
+    ),
+    question,
+    element("div", { className: "pair" }, ...cards.map((shown, place) => cardOf(shown, place === 1))),
+  ];
+}
+
+function fact(name, value) {
+  if (value === "") return [];
+  const shown = element("b");
+  shown.append(visibleText(String(value).slice(0, 500), filters.needle));
+  return [element("span", {}, `${name} `, shown)];
+}
+
+/** The checkpoint to compare with: the reader's choice, else the one trained just before. */
+function comparedWith(row) {
+  if (detail.other !== null && detail.other !== row.checkpoint) return detail.other;
+  const place = rollouts.checkpoints.indexOf(row.checkpoint);
+  return rollouts.checkpoints[place > 0 ? place - 1 : 1];
+}
+
+function cardOf(row, isOther) {
+  const head = element("h3", {}, element("i", { className: "dot" }), row.checkpoint, badgeOf(row));
+  if (isOther) head.append(otherSelect(row));
+  const text = element("pre", { className: "completion" });
+  fillCompletion(text, row, SHOWN_CHARACTERS);
+  const card = element("section", { className: "answer-card" }, head, samplesOf(row), verdictOf(row), text, numbersOf(row));
+  card.style.setProperty("--color", rollouts.colors[row.checkpoint]);
+  card.dataset.checkpoint = row.checkpoint;
+  return card;
+}
+
+function otherSelect(row) {
+  const select = element("select", { attributes: { "aria-label": "Compare with" } });
+  for (const name of rollouts.checkpoints) {
+    if (name !== detail.row.checkpoint) select.append(new Option(name, name, false, name === row.checkpoint));
+  }
+  select.addEventListener("change", () => {
+    detail.other = select.value;
+    showDetail(detail.row);
+  });
+  return select;
+}
+
+function badgeOf(row) {
+  const title = rollouts.classes.get(row.label);
+  return element("span", { className: `badge ${isRight(row) ? "right" : "wrong"}`, title, textContent: row.label });
+}
+
+/** A square for each sample of this problem by this checkpoint, green where it is right. */
+function samplesOf(row) {
+  const drawn = siblings(row);
+  if (drawn.length < 2) return null;
+  const squares = drawn.map((other) => {
+    const square = element("button", {
+      type: "button",
+      className: isRight(other) ? "right" : "wrong",
+      textContent: String(other.sample + 1),
+      title: `sample ${other.sample + 1}: ${rollouts.classes.get(other.label)}`,
+      attributes: { "aria-current": String(other === row) },
+    });
+    square.addEventListener("click", () => showDetail(counterpart(other, detail.row.checkpoint)));
+    return square;
+  });
+  return element("div", { className: "samples" }, ...squares);
+}
+
+function verdictOf(row) {
+  const why = element("p", { className: "why" });
+  if (row.answer === null) why.append("No answer could be extracted");
+  else {
+    const given = element("code");
+    given.append(visibleText(row.answer.slice(0, 500)));
+    why.append("Extracted answer ", given, isRight(row) ? ", right" : ", wrong");
+  }
+  const form = row.label[0] === "1" ? "format right" : "format wrong";
+  why.append("; decided by ", element("code", { textContent: row.why }), `; ${form}.`);
+  return why;
+}
+
+function fillCompletion(holder, row, limit) {
+  holder.replaceChildren(visibleText(row.text.slice(0, limit), filters.needle));
+  const left = row.text.length - limit;
+  if (left <= 0) return;
+  const more = element("button", { type: "button", textContent: `show ${left.toLocaleString("en")} more characters` });
+  more.addEventListener("click", () => fillCompletion(holder, row, limit * 5));
+  holder.append("\n", more);
+}
+
+function numbersOf(row) {
+  const parts = Object.entries(row.rewards).flatMap(([name, value]) => fact(name, round(value)));
+  return element(
+    "div",
+    { className: "facts" },
+    ...fact("reward", round(row.reward)),
+    ...parts,
+    ...fact("tokens", row.tokens),
+    ...(row.truncated ? [element("span", { className: "badge wrong", textContent: "truncated" })] : []),
+  );
+}
+
+function round(value) {
+  return String(Number(value.toFixed(4)));
+}
+
+function closeDetail() {
+  document.getElementById("browser").classList.remove("reading");
+  document.getElementById("list").focus({ preventScroll: true });
+}

@@ -1,0 +1,92 @@
+"use strict";
+// Shared by all scripts: unpacking of data blocks, safe text, and the choice of colours.
+
+/** The text of a compressed data block. */
+async function unpackText(name) {
+  const encoded = atob(document.getElementById(`data-${name}`).textContent);
+  const bytes = new Uint8Array(encoded.length);
+  for (let place = 0; place < encoded.length; place += 1) bytes[place] = encoded.charCodeAt(place);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).text();
+}
+
+async function unpack(name) {
+  return JSON.parse(await unpackText(name));
+}
+
+/** An element with properties and children; strings become text nodes, never markup. */
+function element(tag, { attributes = {}, ...properties } = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children.filter((child) => child !== null));
+  return made;
+}
+
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/u;
+
+/** Foreign text as nodes: invisible characters are written out, `needle` is marked. */
+function visibleText(text, needle = "") {
+  const made = document.createDocumentFragment();
+  const parts = needle ? splitAround(text, needle) : [text];
+  parts.forEach((part, number) => {
+    const target = number % 2 ? made.appendChild(document.createElement("mark")) : made;
+    appendVisible(target, part);
+  });
+  return made;
+}
+
+function appendVisible(target, text) {
+  let plain = "";
+  for (const character of text) {
+    if (character === "\n" || character === "\t" || !HIDDEN.test(character)) {
+      plain += character;
+      continue;
+    }
+    const code = character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    target.append(plain, element("span", { className: "hidden-character", textContent: `U+${code}` }));
+    plain = "";
+  }
+  target.append(plain);
+}
+
+/** [before, match, between, match, …, after], ignoring case. */
+function splitAround(text, needle) {
+  const lower = text.toLowerCase();
+  if (lower.length !== text.length) return [text];
+  const parts = [];
+  let from = 0;
+  for (let at = lower.indexOf(needle); at >= 0; at = lower.indexOf(needle, from)) {
+    parts.push(text.slice(from, at), text.slice(at, at + needle.length));
+    from = at + needle.length;
+  }
+  return [...parts, text.slice(from)];
+}
+
+const THEMES = [
+  { name: "", symbol: "◐", label: "as the system" },
+  { name: "light", symbol: "☀", label: "light" },
+  { name: "dark", symbol: "☾", label: "dark" },
+];
+
+function startTheme() {
+  const button = document.getElementById("theme");
+  let chosen = 0;
+  button.addEventListener("click", () => {
+    chosen = (chosen + 1) % THEMES.length;
+    const { name, symbol, label } = THEMES[chosen];
+    document.documentElement.dataset.theme = name;
+    button.textContent = symbol;
+    button.setAttribute("aria-label", `Colours: ${label}`);
+    document.dispatchEvent(new Event("theme"));
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    document.dispatchEvent(new Event("theme"));
+  });
+}
+
+/** Resolves once the page has been painted. */
+function painted() {
+  return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+}
+
+startTheme();

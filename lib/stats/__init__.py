@@ -1,0 +1,37 @@
+"""Statistics of evaluation: what a set of graded completions says, and how surely.
+
+The unit that is drawn at random is the problem: completions of one problem are not independent,
+so every standard error here is computed over problems (arXiv:2411.00640).
+"""
+
+from lib.stats.attempts import avg_at_k, maj_at_k, pass_at_k
+from lib.stats.differences import (
+    Difference,
+    independent_difference,
+    minimum_detectable_difference,
+    paired_difference,
+)
+from lib.stats.estimates import (
+    Estimate,
+    Interval,
+    bootstrap_interval,
+    clustered_mean,
+    mean_estimate,
+    wilson_interval,
+)
+
+__all__ = [
+    "Difference",
+    "Estimate",
+    "Interval",
+    "avg_at_k",
+    "bootstrap_interval",
+    "clustered_mean",
+    "independent_difference",
+    "maj_at_k",
+    "mean_estimate",
+    "minimum_detectable_difference",
+    "paired_difference",
+    "pass_at_k",
+    "wilson_interval",
+]

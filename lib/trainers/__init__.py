@@ -1,0 +1,1 @@
+"""Training: TRL's trainers, set up from params."""

@@ -1,0 +1,52 @@
+"""Trainer arguments that SFT and GRPO share, from params to transformers' names."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lib.params.schema import Model, Optimisation
+
+
+def shared_arguments(
+    section: Optimisation, *, model: Model, seed: int, scratch: Path
+) -> dict[str, Any]:
+    """Keyword arguments of `transformers.TrainingArguments`.
+
+    Args:
+        scratch: folder for whatever a trainer writes on its own; not an output of the stage.
+    """
+    return {
+        "output_dir": str(scratch),
+        "learning_rate": section.learning_rate,
+        "lr_scheduler_type": section.lr_schedule,
+        # transformers reads a fraction as a share of all steps, and 1 as one step.
+        "warmup_steps": min(section.warmup_ratio, 1 - 1e-9),
+        "adam_beta1": section.adam_beta1,
+        "adam_beta2": section.adam_beta2,
+        "weight_decay": section.weight_decay,
+        "max_grad_norm": section.max_grad_norm,
+        "logging_steps": section.logging_steps,
+        "bf16": model.mixed_precision == "bf16",
+        "gradient_checkpointing": model.gradient_checkpointing,
+        "seed": seed,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+    }
+
+
+def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str, int]:
+    """Cut one optimiser step's batch into forward passes per process.
+
+    Raises:
+        ValueError: the processes cannot share the micro-batch evenly.
+    """
+    per_device, rest = divmod(micro_batch, world_size)
+    if rest or not per_device:
+        raise ValueError(f"micro_batch_size={micro_batch} cannot be shared by {world_size} ranks")
+    return {
+        "per_device_train_batch_size": per_device,
+        "gradient_accumulation_steps": batch // micro_batch,
+    }

@@ -1,0 +1,108 @@
+"""Supervised fine-tuning on worked solutions: TRL's `SFTTrainer`, loss on completions alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase, PrinterCallback
+from trl import SFTConfig, SFTTrainer
+
+from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
+from lib.errors import UserError
+from lib.params.schema import Model, Sft
+from lib.problems.schema import Problem
+from lib.prompts import Message, PromptFormat
+from lib.trainers.arguments import micro_batches, shared_arguments
+from lib.trainers.tracking import ProgressLines
+
+SHOWN = ("loss", "mean_token_accuracy", "grad_norm", "learning_rate")
+
+
+def build_sft(
+    problems: Sequence[Problem],
+    *,
+    base: Path,
+    prompt_format: PromptFormat,
+    system: str,
+    sft: Sft,
+    model: Model,
+    seed: int,
+    scratch: Path,
+) -> SFTTrainer:
+    """A trainer that is ready to start.
+
+    Raises:
+        UserError: an example is longer than `model.max_seq_length`, so training would cut it.
+    """
+    policy, tokenizer = load_policy(base, base=base, settings=model), load_tokenizer(base)
+    if model.lora.rank and not is_adapter(base):
+        policy = add_adapter(policy, model.lora)
+    arguments = SFTConfig(
+        **shared_arguments(sft, model=model, seed=seed, scratch=scratch),
+        **micro_batches(sft.batch_size, micro_batch=sft.micro_batch_size, world_size=1),
+        num_train_epochs=sft.num_epochs,
+        max_length=None,
+        completion_only_loss=True,
+        train_sampling_strategy="group_by_length" if sft.group_by_length else "random",
+    )
+    trainer = SFTTrainer(
+        model=policy,
+        args=arguments,
+        train_dataset=sft_dataset(problems, tokenizer, prompt_format=prompt_format, system=system),
+        processing_class=tokenizer,
+        callbacks=[ProgressLines("sft", SHOWN)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    check_lengths(trainer.train_dataset, max_seq_length=model.max_seq_length)
+    return trainer
+
+
+def sft_dataset(
+    problems: Sequence[Problem],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    prompt_format: PromptFormat,
+    system: str,
+) -> Dataset:
+    """Token ids of prompt and completion, and which of them are the completion's.
+
+    The two are tokenised apart, the prompt as generation tokenises it. TRL tokenises them together,
+    where the end of the prompt and the start of the completion can fuse into one token; the prompt
+    that is trained on is then not the one that is generated from, and TRL only warns.
+    """
+    return Dataset.from_list(
+        [
+            _tokens(
+                prompt_format.prompt(problem.problem, system=system),
+                prompt_format.target(solution=problem.solution, reference=problem.reference),
+                tokenizer,
+            )
+            for problem in problems
+        ]
+    )
+
+
+def _tokens(
+    prompt: list[Message], target: str, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, list[int]]:
+    asked = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
+    answered = tokenizer(target + tokenizer.eos_token, add_special_tokens=False)["input_ids"]
+    return {
+        "input_ids": [*asked, *answered],
+        "completion_mask": [0] * len(asked) + [1] * len(answered),
+    }
+
+
+def check_lengths(tokenized: Dataset, *, max_seq_length: int) -> None:
+    """Refuse what would have to be cut: an example without its end teaches never to stop.
+
+    Raises:
+        UserError: says how many examples are too long, and the length that would do.
+    """
+    lengths = [len(token_ids) for token_ids in tokenized["input_ids"]]
+    too_long = sum(length > max_seq_length for length in lengths)
+    if too_long:
+        raise UserError(
+            f"model.max_seq_length={max_seq_length}: {too_long} of {len(lengths)} SFT examples "
+            f"are longer; the longest has {max(lengths)} tokens: raise it to that"
+        )

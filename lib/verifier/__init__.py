@@ -1,0 +1,22 @@
+"""The verifier: what a completion answers, and whether that is right (docs/verifier.md)."""
+
+from lib.verifier.equivalence import Verdict, compare, is_equivalent, reference_problem
+from lib.verifier.extract import extract_answer
+from lib.verifier.grading import Grade, grade, r1_zero_reward_fn
+from lib.verifier.shortforms import parse_gsm8k_number, parse_mmlu_letter
+from lib.verifier.worker_client import counters, reset_counters
+
+__all__ = [
+    "Grade",
+    "Verdict",
+    "compare",
+    "counters",
+    "extract_answer",
+    "grade",
+    "is_equivalent",
+    "parse_gsm8k_number",
+    "parse_mmlu_letter",
+    "r1_zero_reward_fn",
+    "reference_problem",
+    "reset_counters",
+]

@@ -1,0 +1,84 @@
+"""One completion graded: form and answer, each on its own."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from lib.prompts.base import PromptFormat
+from lib.verifier.equivalence import compare
+from lib.verifier.extract import extract_answer, last_boxed
+
+
+@dataclasses.dataclass(frozen=True)
+class Grade:
+    """What a completion is worth, form and answer scored independently.
+
+    Attributes:
+        answer: the answer that was extracted, None where there is none.
+        format_ok: the completion has the required form as a whole.
+        answer_ok: the extracted answer equals the reference, inside the marks or not.
+        label: format digit, then answer digit: "11" both, "10" form alone, "01", "00".
+        decided_by: the step that decided the answer (docs/verifier.md lists them).
+    """
+
+    answer: str | None
+    format_ok: bool
+    answer_ok: bool
+    label: str
+    decided_by: str
+
+
+def grade(completion: str, *, reference: str, prompt_format: PromptFormat) -> Grade:
+    """Grade one completion against the right answer.
+
+    A right answer outside the format's marks counts as right (`extract_answer` falls back on
+    boxes, other tags, "the answer is …" and the last number), so that the report can tell a model
+    that cannot solve from one that cannot format. A reward that wants both asks for label "11".
+    """
+    format_ok = has_form(completion, prompt_format=prompt_format)
+    answer = extract_answer(completion, prompt_format=prompt_format)
+    verdict = compare(reference=reference, answer=answer)
+    return Grade(
+        answer=answer,
+        format_ok=format_ok,
+        answer_ok=verdict.equal,
+        label=f"{format_ok:d}{verdict.equal:d}",
+        decided_by=verdict.decided_by,
+    )
+
+
+def has_form(completion: str, *, prompt_format: PromptFormat) -> bool:
+    """Whether a completion has the required form as a whole, an answer that is not blank included.
+
+    Were empty marks a form, a policy could earn for the frame alone.
+    """
+    parsed = prompt_format.parse(completion)
+    return parsed.format_ok and bool(parsed.answer)
+
+
+def r1_zero_reward_fn(
+    response: str, ground_truth: str | float | Sequence[Any], fast: bool = True
+) -> dict[str, float]:
+    """Format and answer reward of the course that this contract comes from.
+
+    Args:
+        response: completion of a prompt that ends inside `<think>`.
+        ground_truth: the right answer; of several given, one suffices.
+        fast: decide by text, numbers, structure and numerical identity alone; False also asks the
+            symbolic worker.
+
+    Returns:
+        `format_reward` 1.0 when `</think> <answer>` and `</answer>` occur, `answer_reward` 1.0
+        when moreover the answer is right, `reward` 1.0 only when both are.
+    """
+    if "</think> <answer>" not in response or "</answer>" not in response:
+        return {"format_reward": 0.0, "answer_reward": 0.0, "reward": 0.0}
+    inside = response.rpartition("<answer>")[2].partition("</answer>")[0]
+    answer = last_boxed(inside) if "\\boxed" in inside else inside
+    several = isinstance(ground_truth, Sequence) and not isinstance(ground_truth, str)
+    references = ground_truth if several else [ground_truth]
+    right = any(
+        compare(reference=str(reference), answer=answer, thorough=not fast).equal
+        for reference in references  # type: ignore[union-attr]
+    )
+    return {"format_reward": 1.0, "answer_reward": float(right), "reward": float(right)}

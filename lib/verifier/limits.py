@@ -1,0 +1,50 @@
+"""Work limits: what is beyond them is not equal to anything but its own text.
+
+All are counts, none is a clock, so that a slow machine grades like a fast one. A reference of a
+public set stays below a tenth of each.
+"""
+
+MAX_ANSWER_CHARS = 4_000
+"""Longer answers are compared as text only."""
+
+MAX_COMPLETION_CHARS = 2_000_000
+"""Longer completions are searched in their last part only."""
+
+MAX_TOKENS = 1_500
+"""Tokens of one answer that are parsed."""
+
+MAX_DEPTH = 60
+"""Nesting of groups, fractions and powers."""
+
+MAX_ITEMS = 400
+"""Elements of one list, set or tuple, after ± is spelled out."""
+
+MAX_DIGITS = 1_500
+"""Digits of one number literal."""
+
+MAX_BITS = 100_000
+"""Bits of numerator or denominator of an exact value."""
+
+MAX_LOG2 = 3_000.0
+"""Magnitude, as a power of two, of an inexact value: beyond it (or its inverse) undecided."""
+
+MAX_FACTORIAL = 5_000
+"""Largest n of an exact n!."""
+
+MAX_SUM_TERMS = 500
+"""Terms of a finite sum or product that are added up."""
+
+MAX_OPERATIONS = 4_000
+"""Nodes that one comparison evaluates, all points together."""
+
+MAX_SYMBOLIC_NODES = 60
+"""Nodes of an expression that sympy gets to see."""
+
+MAX_SYMBOLIC_EXPONENT = 100
+"""Largest exponent and factorial that sympy gets to see."""
+
+MAX_INTEGRAND_NESTING = 1
+"""Functions and roots inside one another under an integral."""
+
+MAX_CALCULUS = 3
+"""Sums, limits and integrals in one question to sympy."""

@@ -1,0 +1,123 @@
+"""One spelling for one answer: Unicode, spacing, delimiters and thousands separators.
+
+`normalize` is idempotent. It changes how an answer is written, never what it says.
+"""
+
+import re
+import unicodedata
+
+from lib.verifier.limits import MAX_ANSWER_CHARS
+
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-")
+_SIGNS = str.maketrans(
+    {
+        "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "⁄": "/", "∕": "/",
+        "×": r"\times ", "✕": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ",
+        "÷": r"\div ", "±": r"\pm ", "∓": r"\mp ", "√": r"\sqrt ", "∛": r"\sqrt[3] ",
+        "∞": r"\infty ", "°": r"^\circ ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ",
+        "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≡": r"\equiv ", "∈": r"\in ", "∪": r"\cup ",
+        "∩": r"\cap ", "∖": r"\setminus ", "∅": r"\emptyset ", "∠": r"\angle ", "ℝ": r"\mathbb{R} ",
+        "ℤ": r"\mathbb{Z} ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
+        "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "′": "'", "’": "'", "，": ",",
+        "€": "$", "£": "$", "¥": "$", "₹": "$", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
+            }
+)  # fmt: skip
+_SIGNS |= {
+    code: rf"\{unicodedata.name(chr(code)).rsplit(' ', 1)[-1].lower()} "
+    for code in range(0x3B1, 0x3CA)
+    if code not in (0x3BB, 0x3C2)
+} | str.maketrans(
+    {"λ": r"\lambda ", "Δ": r"\Delta ", "Φ": r"\Phi ", "Ω": r"\Omega ", "Γ": r"\Gamma "}
+)
+_INVISIBLE = str.maketrans(
+    {"º": "°", "“": "", "”": "", "„": "", "\u200b": "", "\ufeff": "", "\u2061": "", "\u2062": ""}
+)
+_VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
+_RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+")
+_LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉₊₋]+")
+
+_DOUBLED = re.compile(
+    r"(?<!\\)\\\\(?=(?:d?frac|tfrac|sqrt|left|right|begin|end|text|pi|cdot|times|infty|boxed|pm|cup"
+    r"|in|le|ge|leq|geq|circ|theta|alpha|ln|log|sin|cos|tan|mathbb|mathrm|binom|quad)(?![a-zA-Z]))"
+)
+_GROUPED_NUMBER = re.compile(
+    r"(?<![\d.,^_])\d{1,3}(?:(?: ?\{ ?, ?\} ?|, ?\\! ?|\\[,!;: ]|~| )\d{3})+(?![\d/])"
+)
+_SEPARATOR = re.compile(r" ?\{ ?, ?\} ?|, ?\\! ?|\\.|~| ")
+_NOISE = re.compile(
+    r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|mathstrut|strut"
+    r"|thinspace|negthinspace|negmedspace|negthickspace|medspace|thickspace|nobreakspace"
+    r"|hfill|newline|par)(?![a-zA-Z])|\\q?quad|(?<!\\)\\[,;:! ]|\\hspace\*?\{[^{}]*\}|~"
+    r"|(?<!\\)\\[()\[\]]|\\?\$|\\(?:color|phantom|vphantom)\{[^{}]*\}"
+)
+_SPACES = re.compile(r"\s+")
+_START = re.compile(
+    r"^(?:[\s\"`:;,]|=(?!=)|\.(?!\d)|\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z])"
+    r"|(?:USD|EUR|GBP|INR|Rs\.?)\s*(?=\d))+"
+)
+_NOT = re.compile(r"\\not\s*(?:=|\\(?:eq|equiv)(?![a-zA-Z]))")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_MAX_ROUNDS = 8
+
+
+def normalize(text: str) -> str:
+    """`text` in one spelling; see the module. Linear in the length."""
+    for _ in range(_MAX_ROUNDS):
+        before = text
+        text = _once(text)
+        if text == before:
+            break
+    return text
+
+
+def _once(text: str) -> str:
+    if len(text) <= MAX_ANSWER_CHARS:
+        if not text.isascii():
+            text = _ascii(text)
+        if "\\" in text or "$" in text or "~" in text or " " in text or "{" in text:
+            text = _DOUBLED.sub(r"\\", text)
+            text = _GROUPED_NUMBER.sub(lambda found: _SEPARATOR.sub("", found[0]), text)
+            text = _NOISE.sub(" ", _NOT.sub(r"\\ne ", text))
+        text = _SPACES.sub(" ", text)
+    text = _without_ending(_START.sub("", text.strip()))
+    if text.startswith("**") and text.endswith("**") and len(text) > 4:
+        return text[2:-2]
+    return _without_braces(text) if text.startswith("{") and text.endswith("}") else text
+
+
+def _without_ending(text: str) -> str:
+    """Without punctuation and line breaks at the end; by hand, since `$` would be quadratic."""
+    while True:
+        before = text
+        text = text.rstrip(' \t\n.,;:"`').removesuffix("\\ldotp").removesuffix("\\\\")
+        if text.endswith("\\"):
+            text = text[:-1]
+        if text == before:
+            return text
+
+
+def _ascii(text: str) -> str:
+    text = _VULGAR.sub(_fraction, text.translate(_INVISIBLE))
+    text = _RAISED.sub(lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}}", text)
+    text = _LOWERED.sub(lambda found: f"_{{{found[0].translate(_SUBSCRIPTS)}}}", text)
+    return unicodedata.normalize("NFKC", text).translate(_SIGNS)
+
+
+def _fraction(found: re.Match[str]) -> str:
+    above, _, below = unicodedata.normalize("NFKC", found[0]).partition("⁄")
+    return rf"\frac{{{above}}}{{{below}}}"
+
+
+def _without_braces(text: str) -> str:
+    """Without the braces that enclose all of `text`, however many; linear in its length."""
+    opened = len(text) - len(text.lstrip("{"))
+    closed = len(text) - len(text.rstrip("}"))
+    depth, inner = 0, min(opened, closed)
+    for found in _BRACE.finditer(text):
+        depth += {"{": 1, "}": -1}.get(found[0], 0)
+        if opened <= found.end() <= len(text) - closed:
+            inner = min(inner, depth)
+    if depth or text.endswith("\\}") or inner <= 0:
+        return text
+    return text[inner : len(text) - inner].strip()

@@ -1,0 +1,291 @@
+"""From text to tree: a recursive-descent parser for LaTeX and plain notation alike.
+
+It reads what people and models write, not only what TeX accepts: `\\frac12`, `sqrt2`, `2**(1/4)`,
+`x^10`. Nothing is evaluated here, and nothing is ever executed. Precedence, loosest first:
+separators, relations, set operations, sums, products, signs, powers.
+"""
+
+import functools
+
+from lib.verifier import atoms, attached
+from lib.verifier.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS
+from lib.verifier.syntax import Node, TooHard, Unparsable, negated, number
+from lib.verifier.tokens import END, Token, tokenize
+from lib.verifier.units import is_unit
+
+RELATIONS = {
+    "=": "=", "<": "<", ">": ">", "le": "<=", "ge": ">=", "ne": "!=", "approx": "~", "in": "in",
+    "equiv": "=", "propto": "propto", "to": "to", "rightarrow": "to", "implies": "to",
+    "subset": "subset", "subseteq": "subset", "notin": "notin",
+}  # fmt: skip
+SET_OPERATIONS = {"cup": "union", "cap": "intersection", "setminus": "difference"}
+_PRODUCT_SIGNS = ("*", "cdot", "times")
+_QUOTIENT_SIGNS = ("/", "div")
+_SIGNS = {"+": "+", "-": "-", "pm": "+-", "mp": "-+"}
+
+
+@functools.lru_cache(maxsize=8192)
+def parse(text: str, grouped: bool = True) -> Node:
+    """The tree of a normalized answer; `grouped` as in `tokenize`.
+
+    Raises:
+        Unparsable: not mathematics that this parser knows.
+        TooHard: beyond a limit.
+    """
+    if len(text) > MAX_ANSWER_CHARS:
+        raise TooHard(f"more than {MAX_ANSWER_CHARS} characters")
+    parser = Parser(tokenize(text, grouped=grouped))
+    tree = parser.statement(closing=("choose",))
+    if parser.take("choose"):
+        tree = Node("call", (tree, parser.statement()), "binomial")
+    if parser.peek is not END:
+        raise Unparsable(f"unexpected {parser.peek.text!r}")
+    return tree
+
+
+class Parser:
+    """A position in a list of tokens, and one method for each level of precedence."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.tokens = tokens
+        self.position = 0
+        self.depth = 0
+        self.bars = 0
+        self.in_set = False
+        self.integrals = 0
+
+    @property
+    def peek(self) -> Token:
+        """The next token."""
+        return self.tokens[self.position]
+
+    def ahead(self, count: int) -> Token:
+        """The token `count` after the next; the end token beyond the end."""
+        return self.tokens[min(self.position + count, len(self.tokens) - 1)]
+
+    def next(self) -> Token:
+        """The next token, taken."""
+        token = self.tokens[self.position]
+        if token is not END:
+            self.position += 1
+        return token
+
+    def take(self, *texts: str) -> Token | None:
+        """The next token if it is an operator, command or separator with one of these texts."""
+        token = self.tokens[self.position]
+        if token.text in texts and token.kind in ("operator", "command", "separator"):
+            self.position += 1
+            return token
+        return None
+
+    def expect(self, text: str) -> None:
+        """Take the operator `text`.
+
+        Raises:
+            Unparsable: something else stands there.
+        """
+        if not self.take(text):
+            raise Unparsable(f"expected {text!r}, met {self.peek.text!r}")
+
+    def statement(self, *, closing: tuple[str, ...] = ()) -> Node:
+        """Everything up to the end or a closing bracket: one element, or a list of them."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise TooHard(f"nested more than {MAX_DEPTH} deep")
+        items, separators = self._items(closing)
+        self.depth -= 1
+        if len(items) == 1 and not separators:
+            return items[0]
+        return _grouped(items, separators)
+
+    def _items(self, closing: tuple[str, ...]) -> tuple[list[Node], list[str]]:
+        items: list[Node] = []
+        separators: list[str] = []
+        while self.peek is not END and self.peek.text not in closing:
+            items.append(self.element())
+            if len(items) > MAX_ITEMS:
+                raise TooHard(f"more than {MAX_ITEMS} elements")
+            separator = self._separator()
+            if not separator:
+                break
+            separators.append(separator)
+        return items, separators
+
+    def _separator(self) -> str:
+        """The next separator, of ", and" the word; '' where there is none."""
+        found = ""
+        while token := self.take(",", ";", "and", "or"):
+            found = token.text if not found or token.text in ("and", "or") else found
+        return found
+
+    def element(self) -> Node:
+        """Set expressions joined by relations."""
+        operands, operators = [self.set_expression()], []
+        while operator := self._relation():
+            operators.append(operator)
+            operands.append(self.set_expression())
+        if not operators:
+            return operands[0]
+        return Node("relation", tuple(operands), " ".join(operators))
+
+    def _relation(self) -> str | None:
+        token = self.peek
+        if token.kind not in ("operator", "command") or token.text not in RELATIONS:
+            return None
+        self.next()
+        if token.text in "<>" and self.take("="):
+            return f"{token.text}="
+        return RELATIONS[token.text]
+
+    def set_expression(self) -> Node:
+        """Sums joined by set operations, from left to right."""
+        left = self.sum()
+        while token := self.take(*SET_OPERATIONS):
+            left = Node(SET_OPERATIONS[token.text], (left, self.sum()))
+        return left
+
+    def sum(self) -> Node:
+        """Terms with their signs; ± opens a node of its own."""
+        terms = [self.product()]
+        while self.peek.text in _SIGNS and self.peek.kind in ("operator", "command"):
+            sign = self.next().text
+            term = self.product()
+            if sign in ("pm", "mp"):
+                left = terms[0] if len(terms) == 1 else Node("sum", tuple(terms))
+                terms = [Node("plusminus", (left, term), _SIGNS[sign])]
+            else:
+                terms.append(term if sign == "+" else negated(term))
+        return terms[0] if len(terms) == 1 else Node("sum", tuple(terms))
+
+    def product(self) -> Node:
+        """Factors, written with or without a sign between them, and units at their end."""
+        left = self.signed()
+        while True:
+            token = self.peek
+            if token.kind == "text":
+                left = attached.with_unit(self, left)
+            elif self.take(*_PRODUCT_SIGNS):
+                left = _product(left, self.signed())
+            elif self.take(*_QUOTIENT_SIGNS):
+                left = _quotient(left, self.signed())
+            elif not self.in_set and self.take(":"):
+                left = Node("ratio", (left, self.signed()))
+            elif self.take("pmod", "bmod", "mod"):
+                left = Node("call", (left, self.power()), "mod")
+            elif atoms.starts_atom(self):
+                left = self._implicit(left)
+            else:
+                return left
+
+    def _implicit(self, left: Node) -> Node:
+        """`left` times what follows it without a sign, or a mixed number."""
+        is_literal = self.peek.kind == self.tokens[self.position - 1].kind == "number"
+        left, right = _one_element(left), _one_element(self.power())
+        if mixed := _mixed(left, right):
+            return mixed
+        if _is_integer(left) and _is_integer(right) and self.take("/"):
+            below = self.power()
+            if mixed := _mixed(left, _quotient(right, below)):
+                return mixed
+        if _are_words(right) and left.kind == "number":
+            return Node("unit", (left,), f"{right.args[0].name}/{right.args[1].name}")
+        if is_literal and right.kind == "number":
+            raise Unparsable("two numbers side by side")
+        return _product(left, right)
+
+    def signed(self) -> Node:
+        """A power with signs before it."""
+        sign = self.peek.text if self.peek.kind in ("operator", "command") else ""
+        if sign not in _SIGNS:
+            return self.power()
+        count = 0
+        while self.take(sign):
+            count += 1
+        if sign in ("pm", "mp"):
+            return Node("plusminus", (self.signed_product(),), _SIGNS[sign])
+        operand = self.signed_product() if self.peek.text in _SIGNS else self._leading()
+        return negated(operand) if sign == "-" and count % 2 else operand
+
+    def signed_product(self) -> Node:
+        """What ± applies to: a product."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise TooHard(f"nested more than {MAX_DEPTH} deep")
+        operand = self.product()
+        self.depth -= 1
+        return operand
+
+    def _leading(self) -> Node:
+        """A power, or the mixed number that a sign stands before."""
+        first = self.power()
+        follows = self.peek.kind == "number" or self.peek == Token(
+            "command", "frac", self.peek.spaced
+        )
+        return self._implicit(first) if follows and _is_integer(first) else first
+
+    def power(self) -> Node:
+        """An atom with exponents, subscripts, factorials, percent and degree signs after it."""
+        return attached.postfix(self, atoms.atom(self))
+
+
+def _grouped(items: list[Node], separators: list[str]) -> Node:
+    """A list; of items split by commas inside and semicolons outside, a list of lists."""
+    outer = next((name for name in (";", "or") if name in separators), None)
+    if outer is None or all(name == outer for name in separators):
+        return Node("list", tuple(items), separators[-1] if separators else "")
+    groups: list[list[Node]] = [[]]
+    for item, separator in zip(items, [*separators, ""], strict=False):
+        groups[-1].append(item)
+        if separator == outer:
+            groups.append([])
+    if outer == "or":
+        return Node("list", tuple(items), "or")
+    nodes = [
+        group[0] if len(group) == 1 else Node("list", tuple(group), ",")
+        for group in groups
+        if group
+    ]
+    return nodes[0] if len(nodes) == 1 else Node("list", tuple(nodes), outer)
+
+
+def _product(left: Node, right: Node) -> Node:
+    factors = left.args if left.kind == "product" else (left,)
+    return Node("product", (*factors, right))
+
+
+def _quotient(above: Node, below: Node) -> Node:
+    return Node("quotient", (above, below))
+
+
+def _are_words(node: Node) -> bool:
+    """A unit written as a fraction, `\\frac{\\text{km}}{\\text{h}}`."""
+    return node.kind == "quotient" and all(
+        part.kind == "text" or (part.kind == "symbol" and is_unit(part.name)) for part in node.args
+    )
+
+
+def _one_element(node: Node) -> Node:
+    """Braces around one factor group it: `\\{x + y\\} z`."""
+    return node.args[0] if node.kind == "set" and len(node.args) == 1 else node
+
+
+def _is_integer(node: Node) -> bool:
+    return node.kind == "number" and node.name.isdigit()
+
+
+def _mixed(whole: Node, part: Node) -> Node | None:
+    """`1\\frac{1}{10}`: an integer before a proper fraction of integers."""
+    if part.kind in ("percent", "degree"):
+        inside = _mixed(whole, part.args[0])
+        return inside and Node(part.kind, (inside,))
+    if not _is_integer(whole) or part.kind != "quotient":
+        return None
+    above, below = part.args
+    if not (_is_integer(above) and _is_integer(below)) or whole.value is None:
+        return None
+    if above.value is None or not below.value or above.value >= below.value:
+        return None
+    return number(whole.value + above.value / below.value)
+
+
+__all__ = ["Parser", "parse"]

@@ -1,0 +1,46 @@
+"""Stack `s4`: correctness 2.0, integer 0.5, strict and soft form 0.5 each, tags 4 × 0.125."""
+
+import re
+
+from lib.verifier.equivalence import is_equivalent
+from lib.verifier.rewards.base import Rollout
+
+_INTEGER = re.compile(r"[-+]?\d+")
+
+
+def correctness(rollout: Rollout) -> float:
+    """2.0 when the answer between the tags is right."""
+    answer = rollout.prompt_format.parse(rollout.completion).answer
+    return 2.0 if is_equivalent(reference=rollout.reference, answer=answer) else 0.0
+
+
+def integer(rollout: Rollout) -> float:
+    """0.5 when the answer between the tags is an integer, right or not."""
+    answer = rollout.prompt_format.parse(rollout.completion).answer
+    return 0.5 if answer is not None and _INTEGER.fullmatch(answer.strip()) else 0.0
+
+
+def strict_format(rollout: Rollout) -> float:
+    """0.5 when the whole completion is the two blocks, every tag on a line of its own."""
+    start, end, opening, closing = rollout.tags
+    shape = rf"{start}\n.*?\n{end}\n{opening}\n.*?\n{closing}\n"
+    return 0.5 if re.fullmatch(shape, rollout.completion, re.DOTALL) else 0.0
+
+
+def soft_format(rollout: Rollout) -> float:
+    """0.5 when the two blocks occur in order, whatever stands around and between them."""
+    position = 0
+    for tag in rollout.tags:
+        position = rollout.completion.find(tag, position) + len(tag)
+        if position < len(tag):
+            return 0.0
+    return 0.5
+
+
+def tag_count(rollout: Rollout) -> float:
+    """0.125 for each tag that occurs exactly once and on its own line; what follows is free."""
+    text = f"\n{rollout.completion}\n"
+    once = [tag for tag in rollout.tags if text.count(tag) == 1]
+    last = rollout.tags[3]
+    alone = [tag for tag in once if f"\n{tag}\n" in text or (tag == last and f"\n{tag}" in text)]
+    return 0.125 * len(alone)

@@ -1,0 +1,69 @@
+"""Rewards that shape length and style, beyond right and wrong."""
+
+import math
+
+from lib.errors import UserError
+from lib.verifier.rewards.base import RewardSettings, Rollout
+
+OVERLONG = ("max_completion_tokens", "overlong_cache_tokens")
+REPETITION = ("repetition_ngram", "repetition_max_penalty")
+COSINE = ("max_completion_tokens", "cosine_correct", "cosine_wrong")
+
+
+def overlong(rollout: Rollout) -> float:
+    """Soft overlong punishment: 0 up to maximum − cache, falling linearly to −1 at the maximum.
+
+    DAPO, arXiv:2503.14476, equation 13.
+    """
+    maximum: int = rollout.settings.need("max_completion_tokens")
+    cache: int = rollout.settings.need("overlong_cache_tokens")
+    excess = num_tokens(rollout) - (maximum - cache)
+    return -1.0 if excess > cache else -max(excess, 0) / cache if cache else 0.0
+
+
+def repetition(rollout: Rollout) -> float:
+    """`repetition_max_penalty` times the share of n-grams of words that were there before.
+
+    After the repetition penalty of arXiv:2502.03373; as a share, so that length does not matter.
+    """
+    size: int = rollout.settings.need("repetition_ngram")
+    penalty: float = rollout.settings.need("repetition_max_penalty")
+    words = rollout.completion.lower().split()
+    grams = list(zip(*(words[start:] for start in range(size)), strict=False))
+    return penalty * (1 - len(set(grams)) / len(grams)) if grams else 0.0
+
+
+def repetition_bounds(settings: RewardSettings) -> tuple[float, float]:
+    """From the penalty of nothing but repetition to none."""
+    return (settings.need("repetition_max_penalty"), 0.0)
+
+
+def cosine_length(rollout: Rollout) -> float:
+    """Cosine between the values for the shortest and the longest completion, by correctness.
+
+    arXiv:2502.03373: a right answer is worth more when short, a wrong one when long. Differs from
+    the paper in a completion of the maximum's length or more, which gets the value of the longest
+    and no penalty of its own: `overlong` is there for that.
+    """
+    maximum: int = rollout.settings.need("max_completion_tokens")
+    name = "cosine_correct" if rollout.grade.answer_ok else "cosine_wrong"
+    shortest, longest = rollout.settings.need(name)
+    share = min(num_tokens(rollout) / maximum, 1.0)
+    return float(longest + 0.5 * (shortest - longest) * (1 + math.cos(math.pi * share)))
+
+
+def cosine_bounds(settings: RewardSettings) -> tuple[float, float]:
+    """Smallest and largest of the four corner values."""
+    corners = (*settings.need("cosine_correct"), *settings.need("cosine_wrong"))
+    return (min(corners), max(corners))
+
+
+def num_tokens(rollout: Rollout) -> int:
+    """Length of the completion in tokens.
+
+    Raises:
+        UserError: the caller passed no `completion_ids`.
+    """
+    if rollout.num_tokens is None:
+        raise UserError("reward: this stack counts tokens; pass `completion_ids`, as TRL does")
+    return rollout.num_tokens

@@ -1,0 +1,53 @@
+"""Compare the workspace with a git revision: params, metrics with their noise, curves.
+
+Exit code 1 when a phase made its starting point worse, or the exported checkpoint is worse than
+that of the revision, by more than chance explains. Outside the DAG.
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.cli import reads, reads_params, writes
+from lib.params import load_params
+
+
+@click.command(help=__doc__)
+@reads_params
+@click.option("--base", default="HEAD", show_default=True, help="The revision to compare with.")
+@click.option("--md", is_flag=True, help="Print Markdown, for a pull request.")
+@click.option("--all", "everything", is_flag=True, help="Break the metrics down by level etc.")
+@reads("--metrics", "reports/metrics", "the numbers of every stage")
+@click.option("--completions", type=click.Path(path_type=Path), default="data/completions")
+@writes("--plots", "data/scratch/compare", "both runs' curves, one above the other, as HTML")
+@click.pass_context
+def main(
+    context: click.Context,
+    params_file: Path,
+    base: str,
+    md: bool,
+    everything: bool,
+    metrics: Path,
+    completions: Path,
+    plots: Path,
+) -> None:
+    """Print the comparison."""
+    params = load_params(params_file)
+    from lib.report.compare import compare_with
+
+    comparison = compare_with(
+        base,
+        metrics=metrics,
+        completions=completions,
+        plots=plots,
+        checkpoints=params.evaluate.checkpoints,
+        exported=params.export.checkpoint,
+        breakdowns=everything,
+    )
+    for line in comparison.lines(markdown=md):
+        click.echo(line)
+    context.exit(1 if comparison.alarms else 0)
+
+
+if __name__ == "__main__":
+    main()

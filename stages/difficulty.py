@@ -1,0 +1,74 @@
+"""Measure how often a checkpoint solves each GRPO problem, for `prepare.grpo.difficulty`.
+
+Not a stage of the DAG: what it writes under data/raw is an input that somebody chose. Sampling
+takes temperature and top_p of `rollout` in params, not its top_k and min_p.
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.cli import reads, reads_params, writes
+from lib.params import load_params
+
+
+@click.command(help=__doc__)
+@reads_params
+@reads("--problems", "data/problems/grpo.jsonl", "the problems to rate")
+@reads("--base", "data/models/base", "the weights below an adapter")
+@reads("--checkpoint", "data/models/sft", "the checkpoint that answers")
+@writes("--rates", "data/raw/difficulty.jsonl", "pass rates by content hash")
+@click.option(
+    "--num-completions",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="Completions for each problem.",
+)
+def main(
+    params_file: Path,
+    problems: Path,
+    base: Path,
+    checkpoint: Path,
+    rates: Path,
+    num_completions: int,
+) -> None:
+    """Write the pass rates."""
+    params = load_params(params_file)
+    from lib.engines.base import Sampling
+    from lib.engines.policy import load_merged, load_tokenizer
+    from lib.engines.runtime import configure
+    from lib.engines.transformers import TransformersEngine
+    from lib.evaluation.difficulty import measure_pass_rates
+    from lib.problems.difficulty import write_pass_rates
+    from lib.problems.schema import read_problems
+    from lib.prompts import prompt_format, saved_system
+
+    configure(seed=params.seed, threads=params.torch_threads)
+    model, rollout = params.model, params.rollout
+    policy = load_merged(checkpoint, base=base, dtype=model.dtype, attention=model.attention)
+    measured = measure_pass_rates(
+        TransformersEngine(
+            policy,
+            load_tokenizer(checkpoint),
+            batch_size=params.evaluate.batch_size,
+            label=f"difficulty {checkpoint.name}",
+        ),
+        list(read_problems(problems)),
+        prompt_format=prompt_format(**params.prompt.rendering()),
+        system=saved_system(base),
+        sampling=Sampling(
+            num_completions=num_completions,
+            max_new_tokens=rollout.max_new_tokens,
+            temperature=rollout.temperature,
+            top_p=rollout.top_p,
+            seed=params.seed,
+        ),
+    )
+    write_pass_rates(rates, measured)
+    mean = sum(rate.value for rate in measured.values()) / max(len(measured), 1)
+    click.echo(f"difficulty problems={len(measured)} mean_pass_rate={mean:.3f} file={rates}")
+
+
+if __name__ == "__main__":
+    main()

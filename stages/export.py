@@ -1,0 +1,56 @@
+"""Write the exported checkpoint as one complete model with its card, and verify it.
+
+Params: seed, torch_threads, model, prompt, evaluate, export; sft and grpo for the card.
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.cli import reads, reads_params, writes
+from lib.params import load_params
+
+SECTIONS = {"seed", "torch_threads", "model", "prompt", "sft", "grpo", "evaluate", "export"}
+
+
+@click.command(help=__doc__)
+@reads_params
+@reads("--problems", "data/problems/benchmarks", "prompts to verify on")
+@reads("--base", "data/models/base", "the weights below an adapter")
+@reads("--checkpoint", "data/models/grpo", "the checkpoint to export")
+@reads("--measured", "reports/metrics/evaluate/grpo.json", "its numbers, for the card")
+@writes("--export", "data/models/export", "the exported model")
+@writes("--metrics", "reports/metrics/export.json", "what was verified")
+@writes("--provenance", "reports/provenance/export.json", "settings, versions, hashes")
+def main(
+    params_file: Path, problems: Path, base: Path, checkpoint: Path, measured: Path, **written: Path
+) -> None:
+    """Run the stage."""
+    params = load_params(params_file)
+    from lib.artifacts import write_metrics, write_provenance
+    from lib.engines.runtime import configure
+    from lib.export.card import Recipe
+    from lib.export.publish import publish
+
+    configure(seed=params.seed, threads=params.torch_threads)
+    verified = publish(
+        checkpoint,
+        written["export"],
+        base=base,
+        problems=problems,
+        measured=measured,
+        recipe=Recipe(params.seed, params.sft, params.grpo),
+        model=params.model,
+        prompt=params.prompt,
+        evaluate=params.evaluate,
+        export=params.export,
+    )
+    write_metrics(written["metrics"], vars(verified))
+    inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
+    used = params.model_dump(include=SECTIONS)
+    write_provenance(written["provenance"], settings=used, inputs=inputs)
+    click.echo(f"export verified={verified.num_prompts} model={written['export']}")
+
+
+if __name__ == "__main__":
+    main()

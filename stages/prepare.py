@@ -1,0 +1,60 @@
+"""Read and clean the sets of problems, and write the base model that training starts from.
+
+Params: seed, torch_threads, model, prompt, prepare.
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.cli import reads, reads_params, writes
+from lib.params import load_params
+
+
+@click.command(help=__doc__)
+@reads_params
+@reads("--raw", "data/raw", "the folder of the files that sources name")
+@writes("--problems", "data/problems", "the sets of problems")
+@writes("--base", "data/models/base", "tokenizer and untrained weights")
+@writes("--metrics", "reports/metrics/prepare.json", "sizes of the sets, what was dropped")
+@writes("--provenance", "reports/provenance/prepare.json", "settings, hashes, examples of drops")
+def main(
+    params_file: Path, raw: Path, problems: Path, base: Path, metrics: Path, provenance: Path
+) -> None:
+    """Run the stage."""
+    params = load_params(params_file)
+    from lib.artifacts import write_metrics, write_provenance
+    from lib.engines.runtime import configure
+    from lib.engines.tiny import write_base
+    from lib.problems import prepare as sets
+    from lib.problems.tokens import rendering_of, token_counter
+    from lib.prompts import prompt_format, save_system, system_prompt
+
+    seed, model, section = params.seed, params.model, params.prepare
+    configure(seed=seed, threads=params.torch_threads)
+    chosen = prompt_format(**params.prompt.rendering())
+    system = system_prompt(params.prompt.system, prompt_format=chosen)
+    with sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
+        write_base(base, gathered.sft.table, prompt_format=chosen, model=model, seed=seed)
+        save_system(base, system)
+        rendering = rendering_of(base, prompt_format=chosen, system=system)
+        rules = {"max_seq_length": model.max_seq_length, "seed": seed}
+        finished = sets.finish_sets(
+            gathered, section, rendering=rendering, count_tokens=token_counter(base), **rules
+        )
+        sets.write_sets(finished, problems)
+        figures, dropped = sets.set_metrics(finished), sets.dropped_examples(finished)
+    write_metrics(metrics, figures)
+    write_provenance(
+        provenance,
+        settings=params.model_dump(include={"seed", "torch_threads", "model", "prompt", "prepare"}),
+        inputs={"raw": raw, "problems": problems, "base": base},
+        dropped=dropped,
+    )
+    for name, figure in figures.items():
+        if not isinstance(figure, dict):
+            click.echo(f"prepare {name}={figure:g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Write params.yaml from a preset (a name from lib/presets, or the path of an overlay)."""
+
+import difflib
+import subprocess
+from pathlib import Path
+
+import click
+
+from lib.errors import UserError
+from lib.params import PARAMS_FILE, compose_preset, preset_names
+
+
+@click.command(help=__doc__)
+@click.argument("preset", default="")
+def main(preset: str) -> None:
+    """Replace params.yaml, unless it holds edits that would be lost."""
+    if not preset:
+        raise UserError(f"which preset? `make preset PRESET=...` with {', '.join(preset_names())}")
+    text = compose_preset(preset)
+    before = PARAMS_FILE.read_text(encoding="utf-8") if PARAMS_FILE.exists() else text
+    if not (_is_committed(PARAMS_FILE) or _is_preset(before)):
+        raise UserError(
+            "params.yaml has edits that no commit and no preset holds; "
+            "commit it, or drop them with `git checkout params.yaml`"
+        )
+    PARAMS_FILE.write_text(text, encoding="utf-8")
+    changes = difflib.ndiff(before.splitlines(), text.splitlines())
+    changed = sum(line.startswith("+ ") for line in changes)
+    click.echo(f"params.yaml is now {preset}: {changed} lines changed; run `dvc repro`")
+
+
+def _is_preset(text: str) -> bool:
+    return any(text == compose_preset(name) for name in preset_names())
+
+
+def _is_committed(path: Path) -> bool:
+    """Whether some commit holds the file as it is."""
+    if not path.exists():
+        return True
+    blob = subprocess.run(["git", "hash-object", path], capture_output=True, text=True, check=False)
+    holding = ["git", "log", "--all", "-m", "--max-count=1", "--format=%h"]
+    found = subprocess.run(
+        [*holding, f"--find-object={blob.stdout.strip()}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return bool(found.stdout.strip())
+
+
+if __name__ == "__main__":
+    main()

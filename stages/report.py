@@ -1,0 +1,54 @@
+"""Write the report from what the stages wrote: Markdown, figures, one HTML page.
+
+Params: evaluate (checkpoints), export (checkpoint).
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.cli import reads, reads_params, writes
+from lib.params import load_params
+
+
+@click.command(help=__doc__)
+@reads_params
+@reads("--completions", "data/completions", "every graded completion")
+@reads("--metrics", "reports/metrics", "the numbers of every stage")
+@reads("--curves", "reports/curves", "the training curves")
+@reads("--provenance", "reports/provenance", "settings, versions, hashes")
+@writes("--markdown", "reports/report.md", "the report for terminals and pull requests")
+@writes("--figures", "reports/figures", "its figures as SVG")
+@writes("--page", "reports/report.html", "the report with a rollout browser, one file")
+@writes("--differences", "reports/metrics/report.json", "paired differences of checkpoints")
+def main(
+    params_file: Path,
+    completions: Path,
+    metrics: Path,
+    curves: Path,
+    provenance: Path,
+    markdown: Path,
+    figures: Path,
+    page: Path,
+    differences: Path,
+) -> None:
+    """Run the stage."""
+    params = load_params(params_file)
+    from lib.report.inputs import Sources, load_run
+    from lib.report.terminal import loud
+    from lib.report.write import write_report
+
+    run = load_run(
+        Sources(completions=completions, metrics=metrics, curves=curves, provenance=provenance),
+        checkpoints=params.evaluate.checkpoints,
+        benchmarks=params.evaluate.benchmarks,
+        exported=params.export.checkpoint,
+    )
+    report = write_report(run, markdown=markdown, figures=figures, page=page, metrics=differences)
+    for line in loud(report.alarms):
+        click.echo(line)
+    click.echo(f"report figures={len(report.figures)} markdown={markdown} page={page}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Ask the exported model: one question, a file of them, or one after the other.
+
+Prints its reasoning and its answer. Without a question it asks for some; from a pipe it reads one
+on each line. Not a stage of the DAG.
+"""
+
+import sys
+from pathlib import Path
+
+import click
+
+from lib.errors import UserError
+from lib.inference import DEFAULT_MODEL, Decoding, build_text_generator
+from lib.inference.exported import find_model
+from lib.inference.questions import read_questions
+from lib.inference.terminal import Desk
+
+
+@click.command(help=__doc__)
+@click.option("--question", "-q", help="The question.")
+@click.option(
+    "--questions",
+    "file",
+    type=click.Path(path_type=Path),
+    help="File of questions: a line each, or JSONL, JSON or CSV with a column `question`.",
+)
+@click.option(
+    "--model",
+    default=str(DEFAULT_MODEL),
+    show_default=True,
+    help="Folder of a model, or its id on the Hub.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each question.")
+@click.option("--out", type=click.Path(path_type=Path), help="Append every solution to this JSONL.")
+@click.option(
+    "--max-new-tokens", type=click.IntRange(min=1), default=200, show_default=True, help="At most."
+)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="0 always takes the likeliest token.",
+)
+@click.option("--seed", type=int, help="Of the draws at a temperature above 0.")
+@click.option("--batch-size", type=click.IntRange(min=1), default=16, show_default=True)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+def main(
+    question: str | None,
+    file: Path | None,
+    model: str,
+    as_json: bool,
+    out: Path | None,
+    max_new_tokens: int,
+    temperature: float,
+    seed: int | None,
+    batch_size: int,
+    device: str,
+) -> None:
+    """Answer what is asked."""
+    if question is not None and file:
+        raise click.UsageError("give either --question or --questions")
+    if question is not None and not question.strip():
+        raise UserError('the question is empty; for example: make solve Q="What is 15 * 23?"')
+    questions = read_questions(file) if file else {}
+    folder = find_model(model)
+    from transformers import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    desk = Desk(
+        generator=build_text_generator(folder, device=device, batch_size=batch_size),
+        decoding=Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed),
+        model=model,
+        as_json=as_json,
+        out=out,
+    )
+    if question is not None:
+        desk.answer(question, streamed=sys.stdout.isatty())
+    elif questions:
+        desk.answer_all(questions)
+    elif sys.stdin.isatty():
+        desk.converse()
+    else:
+        desk.answer_lines(sys.stdin)
+
+
+if __name__ == "__main__":
+    main()

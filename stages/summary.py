@@ -1,0 +1,53 @@
+"""Print the result table, and where the model and the report are. Outside the DAG.
+
+Params: evaluate (checkpoints, benchmarks).
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.cli import reads, reads_params
+from lib.params import load_params
+
+README = Path("README.md")
+
+
+@click.command(help=__doc__)
+@reads_params
+@reads("--metrics", "reports/metrics", "the numbers of every stage")
+@reads("--provenance", "reports/provenance", "which phases were skipped")
+@reads("--export", "data/models/export", "the exported model")
+@reads("--markdown", "reports/report.md", "the report")
+@click.option("--readme", is_flag=True, help="Write the table into README.md instead.")
+def main(
+    params_file: Path, metrics: Path, provenance: Path, export: Path, markdown: Path, readme: bool
+) -> None:
+    """Print the summary."""
+    params = load_params(params_file)
+    from lib.report.comparisons import read_comparisons
+    from lib.report.inputs import load_metrics, load_skipped, read_json
+    from lib.report.readme import results_block, with_results
+    from lib.report.terminal import summary_lines
+
+    checkpoints, benchmarks = params.evaluate.checkpoints, params.evaluate.benchmarks
+    measured = load_metrics(metrics, checkpoints)
+    comparisons = read_comparisons(read_json(metrics / "report.json"), checkpoints)
+    if readme:
+        block = results_block(measured, comparisons=comparisons, benchmarks=benchmarks)
+        README.write_text(with_results(README.read_text("utf-8"), block), encoding="utf-8")
+        return
+    lines = summary_lines(
+        measured,
+        comparisons=comparisons,
+        benchmark=benchmarks[0],
+        skipped=load_skipped(provenance),
+        model=export,
+        report=markdown,
+    )
+    for line in lines:
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main()

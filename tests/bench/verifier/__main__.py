@@ -1,0 +1,182 @@
+"""Accuracy, speed and bounds of the verifier; writes results.json and the table of the README.
+
+python -m tests.bench.verifier [FOLDER] [--no-write]
+
+FOLDER holds grading/pairs.jsonl, outputs.jsonl and hostile.jsonl; default: RECKON_SHARED.
+"""
+
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tests.bench.verifier.graders import GRADERS, Grader
+from tests.bench.verifier.hostile import WAYS, hostile
+
+HERE = Path(__file__).parent
+SHORT = 60
+"""Characters up to which reference and answer count as short."""
+
+Row = dict[str, Any]
+
+
+def read(folder: Path, name: str) -> list[Row]:
+    lines = (folder / "grading" / name).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def cpu_s() -> float:
+    """CPU seconds of this process and of its ended children."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in usage)
+
+
+def accuracy(grader: Grader, rows: list[Row]) -> dict[str, Any]:
+    verdicts = [grader(row["pred"], row["gold"], row["form"]) for row in rows]
+    wrong = [
+        {"id": row["id"], "kind": row["kind"], "false": "positive" if verdict else "negative"}
+        for row, verdict in zip(rows, verdicts, strict=True)
+        if verdict != row["equal"]
+    ]
+    positives = sum(one["false"] == "positive" for one in wrong)
+    return {
+        "n": len(rows),
+        "accuracy": round(1 - len(wrong) / len(rows), 4),
+        "false_positives": positives,
+        "false_negatives": len(wrong) - positives,
+        "disagreements": wrong,
+    }
+
+
+def agreement(grader: Grader, rows: list[Row]) -> dict[str, Any]:
+    wrong = [row for row in rows if grader(row["response"], row["gold"], "text") != row["label"]]
+    return {
+        "n": len(rows),
+        "agreement": round(1 - len(wrong) / len(rows), 4),
+        "disagreements": [{"id": row["id"], "label": row["label"]} for row in wrong],
+    }
+
+
+def speed(grader: Grader, rows: list[Row]) -> dict[str, Any]:
+    """Each short bare answer once, after one answer that loads the libraries."""
+    short = [row for row in rows if row["form"] == "answer" and len(row["gold"]) <= SHORT]
+    short = [row for row in short if len(row["pred"]) <= SHORT]
+    grader("x+1", "1+x", "answer")
+    walls = []
+    start = cpu_s()
+    for row in short:
+        began = time.perf_counter()
+        grader(row["pred"], row["gold"], "answer")
+        walls.append(1000 * (time.perf_counter() - began))
+    used = cpu_s() - start
+    return {
+        "n": len(short),
+        "answers_per_cpu_second": round(len(short) / used),
+        "median_ms": round(statistics.median(walls), 3),
+        "p99_ms": round(statistics.quantiles(walls, n=100)[98], 2),
+    }
+
+
+def measure(name: str, folder: Path) -> dict[str, Any]:
+    """All measurements of one grader, in this process; hostile rows for reckon alone.
+
+    math-verify needs its alarm for them, and some end the process that grades them.
+    """
+    grader, pairs = GRADERS[name], read(folder, "pairs.jsonl")
+    outputs = read(folder, "outputs.jsonl")
+    sources = sorted({row["source"].partition("/")[0] for row in outputs})
+    found: dict[str, Any] = {"speed": speed(grader, pairs), "pairs": accuracy(grader, pairs)}
+    for source in sources:
+        rows = [row for row in outputs if row["source"].startswith(source)]
+        found[source] = agreement(grader, rows)
+    if name == "reckon":
+        from lib.verifier import counters, reset_counters
+
+        found["pair_counters"] = counters()
+        reset_counters()
+        found["hostile"] = hostile(read(folder, "hostile.jsonl"))
+        found["counters"] = counters()
+    return found
+
+
+def in_process_of_its_own(name: str, folder: Path) -> dict[str, Any]:
+    """`measure` in a fresh interpreter, so that neither grader warms the other's caches."""
+    command = [sys.executable, "-m", "tests.bench.verifier", str(folder), "--only", name]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measured
+
+
+def table(results: dict[str, Any]) -> str:
+    """The results as Markdown."""
+    names = list(results)
+    rows: list[tuple[str, list[str]]] = []
+
+    def add(title: str, *path: str, form: str = "{}") -> None:
+        cells = []
+        for name in names:
+            value = results[name]
+            for key in path:
+                value = value.get(key, "") if isinstance(value, dict) else ""
+            cells.append(form.format(value) if value != "" else "not run")
+        rows.append((title, cells))
+
+    add("pairs: accuracy", "pairs", "accuracy", form="{:.2%}")
+    add("pairs: false positives", "pairs", "false_positives")
+    add("pairs: false negatives", "pairs", "false_negatives")
+    add("tora: agreement with the labels", "tora", "agreement", form="{:.2%}")
+    add("qwen2.5-math-rm: agreement", "qwen2.5-math-rm-example", "agreement", form="{:.2%}")
+    add("short answers per CPU-second", "speed", "answers_per_cpu_second")
+    add("median, ms", "speed", "median_ms")
+    add("99th percentile, ms", "speed", "p99_ms")
+    for way in WAYS:
+        add(f"hostile, {way}: slowest, s", "hostile", way, "slowest_s")
+        add(f"hostile, {way}: wrong", "hostile", way, "wrong")
+    add("peak memory after all, MB", "hostile", "peak_memory_mb")
+    head = f"| | {' | '.join(names)} |\n|---|{'---|' * len(names)}\n"
+    return head + "".join(f"| {title} | {' | '.join(cells)} |\n" for title, cells in rows)
+
+
+def write_table(text: str) -> None:
+    """Replace the table between the marks of the README."""
+    path = HERE / "README.md"
+    before, _, rest = path.read_text(encoding="utf-8").partition("<!-- table -->\n")
+    _, _, after = rest.partition("<!-- end of table -->\n")
+    marked = f"{before}<!-- table -->\n{text}<!-- end of table -->\n{after}"
+    path.write_text(marked, encoding="utf-8")
+
+
+@click.command(help=__doc__)
+@click.argument("folder", default=os.environ.get("RECKON_SHARED", ""))
+@click.option("--only", type=click.Choice(list(GRADERS)), help="Measure one, print JSON.")
+@click.option("--no-write", is_flag=True, help="Print the table, write nothing.")
+def main(folder: str, only: str | None, no_write: bool) -> None:
+    """Compare the graders on the sets in FOLDER."""
+    sets = Path(folder)
+    if not folder:
+        click.echo("verifier: skipped, RECKON_SHARED is unset and no FOLDER is given")
+        return
+    if not (sets / "grading" / "pairs.jsonl").is_file():
+        raise click.UsageError(f"{sets}: there is no grading/pairs.jsonl in it")
+    if only:
+        click.echo(json.dumps(measure(only, sets)))
+        return
+    results = {name: in_process_of_its_own(name, sets) for name in GRADERS}
+    click.echo(table(results))
+    if not no_write:
+        kept = {"python": platform.python_version(), "graders": results}
+        text = json.dumps(kept, indent=1, sort_keys=True) + "\n"
+        (HERE / "results.json").write_text(text, encoding="utf-8")
+        write_table(table(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""The graders that are compared, each as `(completion or answer, reference, form) -> bool`."""
+
+from collections.abc import Callable
+from typing import Any
+
+Grader = Callable[[str, str, str], bool]
+
+
+def reckon(text: str, reference: str, form: str) -> bool:
+    """The verifier of this checkout, worker included."""
+    from lib.verifier import extract_answer, is_equivalent
+
+    answer = extract_answer(text) if form == "text" else text
+    return is_equivalent(reference=reference, answer=answer)
+
+
+def math_verify(text: str, reference: str, form: str) -> bool:
+    """math-verify 0.9.0 with its defaults; bare answers as its README shows, in dollars."""
+    from math_verify import parse, verify
+
+    wrapped = text if form == "text" else f"${text}$"
+    right: Any = parse(f"${reference}$") if "$" not in reference else parse(reference)
+    return bool(verify(right, parse(wrapped)))
+
+
+GRADERS: dict[str, Grader] = {"reckon": reckon, "math-verify": math_verify}

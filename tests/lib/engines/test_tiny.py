@@ -1,0 +1,173 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from lib.engines.tiny import EOS_TOKEN, PAD_TOKEN, build_model, save_checkpoint, train_tokenizer
+from lib.errors import UserError
+from lib.problems.synthetic import Bounds, GeneratorSettings, generate
+from lib.prompts import PROMPT_FORMATS, PromptFormat, prompt_format
+
+FORMAT = prompt_format("working_out")
+SETTINGS = GeneratorSettings(
+    level_weights=(1.0, 1.0),
+    distractor_share=0.25,
+    bounds=Bounds(max_value=99, max_operand=10, max_factor=6),
+)
+PROBLEMS = list(generate(split="sft", seed=0, count=200, settings=SETTINGS))
+SIZES = {
+    "hidden_size": 32,
+    "num_layers": 2,
+    "num_heads": 2,
+    "num_kv_heads": 1,
+    "head_dim": 16,
+    "intermediate_size": 48,
+    "max_positions": 128,
+    "initializer_range": 0.06,
+}
+
+
+def tokenizer(prompt: PromptFormat = FORMAT, vocab_size: int = 400):
+    texts = [text for problem in PROBLEMS for text in (problem.problem, problem.solution)]
+    return train_tokenizer(
+        texts, vocab_size=vocab_size, marks=prompt.marks, chat_template=prompt.chat_template
+    )
+
+
+def written_checkpoint(directory: Path, seed: int = 0) -> dict[str, bytes]:
+    model = build_model(tokenizer(), seed=seed, **SIZES)
+    save_checkpoint(directory, model=model, tokenizer=tokenizer())
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_numbers_are_read_digit_by_digit_and_operators_with_their_spaces():
+    pieces = tokenizer().tokenize("47 + 3 = 50\n50 / 5 = 10")
+    ids = [[token.replace("Ġ", " ").replace("Ċ", "\n") for token in pieces]]
+    assert ids == [["4", "7", " + ", "3", " = ", "5", "0", "\n", *"50", " / ", "5", " = ", *"10"]]
+
+
+@pytest.mark.parametrize("name", PROMPT_FORMATS)
+def test_each_mark_is_one_token_that_decoding_keeps(name):
+    prompt = PROMPT_FORMATS[name]
+    made = tokenizer(prompt)
+    target = prompt.target(solution="3 + 4 = 7", reference="7")
+    ids = made(target)["input_ids"]
+    for mark in prompt.marks:
+        assert made.tokenize(mark) == [mark]
+        assert ids.count(made.convert_tokens_to_ids(mark)) == target.count(mark)
+    assert made.decode(ids, skip_special_tokens=True) == target
+
+
+def test_any_text_survives_a_round_trip():
+    made = tokenizer()
+    for text in (
+        "  two  spaces\n\n\ttab",
+        "naïve – ½ π 数学 🧮",
+        "a<b> <SOLUTION>12</SOLUTION>x",
+        "1.5%",
+    ):
+        assert made.decode(made(text)["input_ids"]) == text
+
+
+def test_eos_is_not_the_padding_token_and_nothing_is_put_before_a_text():
+    made = tokenizer()
+    assert (made.pad_token, made.eos_token, made.bos_token) == (PAD_TOKEN, EOS_TOKEN, None)
+    assert made.pad_token_id != made.eos_token_id
+    assert made("7")["input_ids"] == [made.convert_tokens_to_ids("7")]
+
+
+def test_a_conversation_ends_in_one_eos_and_starts_with_the_rendered_prompt():
+    made = tokenizer()
+    prompt = FORMAT.prompt("What is 3 + 4?", system="")
+    answer = {"role": "assistant", "content": FORMAT.target(solution="", reference="7")}
+    whole = made.apply_chat_template([*prompt, answer], return_dict=True)["input_ids"]
+    start = made.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
+    assert whole[: len(start["input_ids"])] == start["input_ids"]
+    assert whole.count(made.eos_token_id) == 1
+    assert whole[-1] == made.eos_token_id
+    text = made.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
+    assert made(text)["input_ids"] == start["input_ids"]
+
+
+def test_the_vocabulary_has_the_size_asked_for_and_one_too_small_is_refused():
+    assert len(tokenizer(vocab_size=400)) == 400
+    with pytest.raises(UserError, match=r"at least 262 .* got 200"):
+        tokenizer(vocab_size=200)
+
+
+def test_words_are_learned_from_the_texts_given():
+    made = train_tokenizer(
+        ["zebra zebra zebra"], vocab_size=300, marks=(), chat_template=FORMAT.chat_template
+    )
+    assert made.tokenize("zebra zebra") == ["zebra", "Ġzebra"]
+    assert len(made.tokenize(" marbles")) == len(" marbles")
+
+
+def test_a_checkpoint_has_the_same_bytes_in_another_process(tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from tests.lib.engines import test_tiny;"
+        "test_tiny.written_checkpoint(Path(sys.argv[1]))"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "other")], check=True)
+    other = {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()}
+    assert written_checkpoint(tmp_path / "here") == other
+    assert {"model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(other)
+
+
+def test_a_loaded_checkpoint_is_the_one_that_was_saved(tmp_path):
+    model = build_model(tokenizer(), seed=0, **SIZES)
+    save_checkpoint(tmp_path, model=model, tokenizer=tokenizer())
+    loaded, made = (
+        AutoModelForCausalLM.from_pretrained(tmp_path),
+        AutoTokenizer.from_pretrained(tmp_path),
+    )
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, loaded.state_dict()[name])
+    text = FORMAT.target(solution="40 - 7 = 33", reference="33")
+    assert made(text)["input_ids"] == tokenizer()(text)["input_ids"]
+    assert made.chat_template == FORMAT.chat_template
+    assert made.padding_side == "left"
+    assert (made.eos_token_id, made.pad_token_id) == (
+        loaded.config.eos_token_id,
+        loaded.config.pad_token_id,
+    )
+    assert loaded.generation_config.eos_token_id == made.eos_token_id
+    assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
+
+
+def test_weights_depend_on_the_seed_and_leave_torchs_random_state_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    one, again, other = (build_model(tokenizer(), seed=seed, **SIZES) for seed in (0, 0, 1))
+    assert torch.equal(torch.rand(3), expected)
+    embeddings = [model.get_input_embeddings().weight for model in (one, again, other)]
+    assert torch.equal(embeddings[0], embeddings[1])
+    assert not torch.equal(embeddings[0], embeddings[2])
+    assert embeddings[0].std().item() == pytest.approx(0.06, rel=0.05)
+    assert embeddings[0].dtype == torch.float32
+
+
+def test_the_default_sizes_make_under_half_a_million_parameters():
+    model = build_model(
+        tokenizer(vocab_size=640),
+        seed=0,
+        **{**SIZES, "hidden_size": 128, "num_heads": 4, "num_kv_heads": 2, "head_dim": 32}
+        | {"intermediate_size": 384},
+    )
+    assert (
+        model.num_parameters()
+        == 640 * 128
+        + 2 * (128 * (4 + 2 + 2) * 32 + 4 * 32 * 128 + 3 * 128 * 384 + 2 * 128 + 2 * 32)
+        + 128
+    )
+
+
+def test_saved_settings_name_no_path(tmp_path):
+    files = written_checkpoint(tmp_path)
+    for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
+        assert str(tmp_path) not in json.dumps(json.loads(files[name]))

@@ -1,0 +1,36 @@
+from lib.engines.base import Completion, Sampling
+from lib.evaluation.difficulty import measure_pass_rates
+from lib.problems.difficulty import PassRate
+from lib.problems.schema import Problem
+from lib.prompts import prompt_format
+
+XML = prompt_format("xml")
+
+
+class Knowing:
+    """An engine that answers 4 to everything, every other time inside the format's tags."""
+
+    def generate(self, prompts, sampling):
+        texts = [XML.target(solution="", reference="4"), "no idea"]
+        return [
+            [
+                Completion(text=texts[number % 2], token_ids=(), truncated=False)
+                for number in range(sampling.num_completions)
+            ]
+            for _ in prompts
+        ]
+
+
+def test_pass_rates_are_right_answers_over_completions_by_content_hash():
+    problems = [
+        Problem.create(problem="2 + 2?", reference="4"),
+        Problem.create(problem="2 + 3?", reference="5"),
+    ]
+    rates = measure_pass_rates(
+        Knowing(),
+        problems,
+        prompt_format=XML,
+        system="",
+        sampling=Sampling(num_completions=6, max_new_tokens=8, temperature=1.0),
+    )
+    assert rates == {problems[0].id: PassRate(3, 6), problems[1].id: PassRate(0, 6)}

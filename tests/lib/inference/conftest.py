@@ -1,0 +1,74 @@
+"""Models that were taught one answer by heart, so that what they say is known."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from lib.engines.policy import load_tokenizer, save_policy
+from lib.engines.tiny import write_base
+from lib.params import Params
+from lib.problems.generated import GeneratedSets
+from lib.prompts import PromptFormat, prompt_format
+
+QUESTION = "What is 15 * 23?"
+WORKING = "15 * 20 = 300, 15 * 3 = 45, 300 + 45 = 345"
+
+Teach = Callable[..., Path]
+
+
+def learn(folder: Path, to: Path, *, question: str, completion: str, system: str = "") -> None:
+    """Overfit the model in `folder` on one completion, and save it as `to`."""
+    from transformers import AutoModelForCausalLM
+
+    tokenizer = load_tokenizer(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    asked = [{"role": "user", "content": question}]
+    if system:
+        asked.insert(0, {"role": "system", "content": system})
+    prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True)["input_ids"]
+    answer = tokenizer(completion, add_special_tokens=False)["input_ids"]
+    token_ids = torch.tensor([[*prompt, *answer]])
+    labels = torch.tensor([[-100] * len(prompt) + answer])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for _ in range(120):
+        loss = model(input_ids=token_ids, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if loss.item() < 0.01:
+            break
+    save_policy(model, tokenizer, to)
+
+
+@pytest.fixture(scope="session")
+def teach(smoke: Params, sets: GeneratedSets, tmp_path_factory: pytest.TempPathFactory) -> Teach:
+    """Make a model in `models/export` that answers one question in a format of choice."""
+
+    def make(chosen: PromptFormat, completion: str, *, system: str = "", card: str = "") -> Path:
+        models = tmp_path_factory.mktemp("models")
+        base, export = models / "base", models / "export"
+        write_base(base, sets.sft, prompt_format=chosen, model=smoke.model, seed=smoke.seed)
+        learn(base, export, question=QUESTION, completion=completion, system=system)
+        if card:
+            (export / "README.md").write_text(card)
+        return export
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def taught(teach: Teach) -> Path:
+    """`working_out`, ended by EOS."""
+    chosen = prompt_format("working_out")
+    completion = chosen.target(solution=WORKING, reference="345") + "<|end|>"
+    return teach(chosen, completion, card="It answers in the\nformat `working_out`; ...")
+
+
+@pytest.fixture(scope="session")
+def taught_to_go_on(teach: Teach) -> Path:
+    """`r1_zero`, taught to talk on after its stop string and never to end."""
+    chosen = prompt_format("r1_zero")
+    completion = chosen.target(solution=WORKING, reference="345") + " and then more " * 8
+    return teach(chosen, completion)

@@ -1,0 +1,205 @@
+"""The command: one question, a file, a pipe, a conversation, and one line for each mistake."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lib.inference.questions import read_questions
+from stages.solve import main
+from tests.conftest import ROOT
+from tests.lib.inference.conftest import QUESTION, WORKING
+
+Solve = Callable[..., Result]
+
+
+@pytest.fixture
+def solve(taught: Path) -> Solve:
+    def run(*arguments: str, stdin: str = "") -> Result:
+        options = ["--model", str(taught), "--device", "cpu", *arguments]
+        return CliRunner().invoke(main, options, input=stdin, catch_exceptions=False)
+
+    return run
+
+
+def rows(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_question_prints_reasoning_and_answer(solve: Solve) -> None:
+    assert solve("--question", QUESTION).stdout == f"{WORKING}\nAnswer: 345\n"
+
+
+def test_an_answer_that_was_cut_off_says_so(solve: Solve) -> None:
+    shown = solve("-q", QUESTION, "--max-new-tokens", "4").stdout
+    assert shown.endswith(" (cut off after 4 tokens)\n")
+
+
+def test_json_is_one_object_a_question(solve: Solve) -> None:
+    (row,) = rows(solve("--question", QUESTION, "--json").stdout)
+    assert row["question"] == QUESTION
+    assert (row["answer"], row["reasoning"], row["finish"]) == ("345", WORKING, "eos")
+
+
+def test_a_file_is_answered_in_order_and_appended_with_its_settings(
+    solve: Solve, tmp_path: Path, taught: Path
+) -> None:
+    questions, out = tmp_path / "questions.jsonl", tmp_path / "out.jsonl"
+    asked = [f"How many are {number} pears?" for number in range(4)] + [QUESTION]
+    questions.write_text("".join(json.dumps({"prompt": q, "answer": "1"}) + "\n" for q in asked))
+    options = ["--questions", str(questions), "--out", str(out), "--json", "--batch-size", "2"]
+    shown = rows(solve(*options, "--max-new-tokens", "60").stdout)
+    assert [row["question"] for row in shown] == asked
+    assert shown[-1]["answer"] == "345"
+    kept = rows(out.read_text())
+    assert [row["response"] for row in kept] == [row["completion"] for row in shown]
+    assert kept[-1]["prompt"] == f"{QUESTION}\n<start_working_out>"
+    assert (kept[-1]["model"], kept[-1]["temperature"]) == (str(taught), 0.0)
+    solve(*options)
+    assert len(rows(out.read_text())) == 10
+
+
+def test_a_pipe_is_answered_line_by_line(solve: Solve) -> None:
+    shown = solve("--json", stdin=f"{QUESTION}\n\n{QUESTION}\n").stdout
+    assert [row["answer"] for row in rows(shown)] == ["345", "345"]
+
+
+def test_a_conversation_goes_on_after_a_mistake_and_ends_with_the_input(
+    solve: Solve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True, raising=False)
+    shown = solve(stdin=f"{'7 ' * 300}\n\n{QUESTION}\n")
+    assert "Error: the question is too long" in shown.stderr
+    assert f"{WORKING}<end_working_out><SOLUTION>345</SOLUTION>\nAnswer: 345\n" in shown.stdout
+    assert shown.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("none.txt", None, "cannot read questions from"),
+        ("empty.txt", "\n\n", "holds no question"),
+        ("bytes.txt", b"\xff\xfe\xfd", "cannot read questions from"),
+        ("rows.jsonl", '{"question": "2 + 2?"}\n{"text": "x"}\n', "rows.jsonl:2: "),
+        ("rows.jsonl", '{"question": "2 + 2?"}\n{"quest', "rows.jsonl:2: "),
+        ("long.txt", "2 + 2?\n" + "7 " * 300, "long.txt:2: the question is too long"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_line_before_anything_is_answered(
+    name: str, content: str | bytes | None, said: str, solve: Solve, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    shown = solve("--questions", str(path))
+    assert shown.exit_code == 1
+    assert shown.stdout == ""
+    (line,) = shown.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-q", " "], "the question is empty"),
+        (["-q", "7 " * 300], "the question is too long"),
+        (["-q", QUESTION, "--model", "no/such/model"], "no model at no/such/model"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], said: str, solve: Solve) -> None:
+    shown = solve(*arguments)
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    (line,) = shown.stderr.splitlines()
+    assert line.startswith(f"Error: {said}")
+
+
+def test_questions_are_read_from_text_json_and_csv_alike(tmp_path: Path) -> None:
+    contents = {
+        "a.txt": "2 + 2?\n\n3 + 3?\n",
+        "b.json": '[{"problem": "2 + 2?"}, {"prompt": [{"role": "user", "content": "3 + 3?"}]}]',
+        "c.csv": "id,question\n1,2 + 2?\n2,3 + 3?\n",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+        assert list(read_questions(tmp_path / name).values()) == ["2 + 2?", "3 + 3?"]
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A checkout whose Python prints its arguments, one a line."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name, script in {
+        "requirements/install.sh": "#!/bin/sh\n",
+        ".venv/bin/python": '#!/bin/sh\nprintf "%s\\n" "$@"\n',
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["What is 15 * 23?", 'It\'s "$x$" `or` $(2 + $$y; \\frac{1}{2}$ #?', "-3 + 5 = ?", ""],
+)
+def test_make_hands_a_question_on_as_it_was_typed(question: str, recording: Path) -> None:
+    ran = subprocess.run(
+        ["make", "solve", f"Q={question}"],
+        cwd=recording,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.splitlines() == ["-m", "stages.solve", f"--question={question}"]
+
+
+def test_make_without_a_question_gives_none(recording: Path) -> None:
+    command = ["make", "solve", "MODEL=org/name"]
+    ran = subprocess.run(command, cwd=recording, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["-m", "stages.solve", "--model=org/name"]
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced code of docs/solve.md in one language."""
+    text = (ROOT / "docs/solve.md").read_text(encoding="utf-8")
+    return [part.split("```")[0] for part in text.split(f"```{language}\n")[1:]]
+
+
+def test_the_python_of_the_docs_runs(
+    taught: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(taught, tmp_path / "data/models/export")
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("python")
+    exec(compile(code.replace("temperature=0.9", "temperature=0"), "solve.md", "exec"), {})
+    assert capsys.readouterr().out.startswith(f"{WORKING} 345\n")
+    assert len(rows((tmp_path / "solutions.jsonl").read_text())) == 1
+
+
+def test_the_commands_of_the_docs_run(
+    taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(taught, tmp_path / "data/models/export")
+    monkeypatch.chdir(tmp_path)
+    Path("problems.txt").write_text(f"{QUESTION}\n")
+    Path("problems.jsonl").write_text(json.dumps({"problem": QUESTION}) + "\n")
+    ran = 0
+    for line in "".join(blocks("sh")).splitlines():
+        said, _, command = line.rpartition("| ")
+        if command.startswith("python -m stages.solve"):
+            arguments = command.split()[3:]
+            shown = CliRunner().invoke(
+                main, arguments, input=f"{QUESTION}\n" if said else "", catch_exceptions=False
+            )
+            assert shown.exit_code == 0, shown.output
+            assert "345" in shown.output or "Usage" in shown.output
+            ran += 1
+    assert ran == 4

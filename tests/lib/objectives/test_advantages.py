@@ -1,0 +1,155 @@
+import statistics
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from lib.objectives import (
+    Baseline,
+    compute_group_normalized_rewards,
+    group_advantages,
+    has_signal,
+)
+
+REWARDS = torch.tensor([[0.0, 1.0, 0.0, 3.0], [2.0, 2.5, 2.0, 2.0]], dtype=torch.float64)
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> Tensor:
+    """[P, G] rewards as a verifier gives them: few distinct values, ties are common."""
+    size = draw(st.integers(2, 6))
+    reward = st.sampled_from([-1.0, 0.0, 0.1, 0.25, 1.0, 12.5])
+    rows = draw(st.lists(st.lists(reward, min_size=size, max_size=size), min_size=1, max_size=4))
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("baseline", ["mean", "group", "batch", "rloo"])
+@given(rewards=groups())
+def test_advantages_of_a_group_sum_to_zero(baseline: Baseline, rewards: Tensor) -> None:
+    advantages = group_advantages(rewards, baseline=baseline)
+    torch.testing.assert_close(
+        advantages.sum(-1), torch.zeros(len(rewards), dtype=torch.float64), atol=1e-9, rtol=0
+    )
+
+
+@given(rewards=groups())
+def test_rloo_is_dr_grpo_times_g_over_g_minus_1(rewards: Tensor) -> None:
+    size = rewards.shape[1]
+    dr_grpo = group_advantages(rewards, baseline="mean")
+    torch.testing.assert_close(
+        group_advantages(rewards, baseline="rloo"), dr_grpo * size / (size - 1)
+    )
+
+
+@given(rewards=groups())
+def test_rloo_subtracts_the_mean_of_the_others(rewards: Tensor) -> None:
+    expected = [
+        [r - statistics.fmean(row[:i] + row[i + 1 :]) for i, r in enumerate(row)]
+        for row in rewards.tolist()
+    ]
+    torch.testing.assert_close(
+        group_advantages(rewards, baseline="rloo"),
+        torch.tensor(expected, dtype=torch.float64),
+        atol=1e-12,
+        rtol=0,
+    )
+
+
+def test_group_divides_by_the_groups_own_deviation() -> None:
+    expected = [
+        [(r - statistics.fmean(row)) / (statistics.stdev(row) + 1e-4) for r in row]
+        for row in REWARDS.tolist()
+    ]
+    torch.testing.assert_close(
+        group_advantages(REWARDS, baseline="group"), torch.tensor(expected, dtype=torch.float64)
+    )
+
+
+def test_batch_divides_by_the_deviation_of_all_rewards() -> None:
+    deviation = statistics.stdev(REWARDS.flatten().tolist())
+    centred = group_advantages(REWARDS, baseline="mean")
+    torch.testing.assert_close(
+        group_advantages(REWARDS, baseline="batch"), centred / (deviation + 1e-4)
+    )
+
+
+def test_none_leaves_rewards_as_they_are() -> None:
+    assert torch.equal(group_advantages(REWARDS, baseline="none"), REWARDS)
+
+
+@pytest.mark.parametrize("baseline", ["mean", "group", "batch", "rloo"])
+def test_constant_reward_group_gives_exact_zeros(baseline: Baseline) -> None:
+    # in float32 the mean of ten 0.1 is not 0.1
+    rewards = torch.tensor([[0.1] * 10, [0.0] * 9 + [1.0]])
+    assert rewards[0].mean() != rewards[0, 0]
+    advantages = group_advantages(rewards, baseline=baseline, eps=1e-10)
+    assert advantages[0].tolist() == [0.0] * 10
+    assert advantages[1, 9] > 0
+    assert has_signal(rewards).tolist() == [False, True]
+
+
+@given(rewards=groups(), scale=st.floats(0.5, 100), shift=st.floats(-50, 50))
+def test_group_advantages_do_not_depend_on_the_rewards_scale(
+    rewards: Tensor, scale: float, shift: float
+) -> None:
+    torch.testing.assert_close(
+        group_advantages(rewards * scale + shift, baseline="group", eps=0),
+        group_advantages(rewards, baseline="group", eps=0),
+        atol=1e-6,
+        rtol=1e-6,
+    )
+
+
+def test_a_group_of_one_is_refused_except_without_a_baseline() -> None:
+    single = torch.tensor([[1.0]])
+    assert group_advantages(single, baseline="none").item() == 1
+    with pytest.raises(ValueError, match="group_size=1"):
+        group_advantages(single, baseline="mean")
+
+
+def test_an_unknown_baseline_is_refused() -> None:
+    with pytest.raises(ValueError, match="there are none, mean, group, batch, rloo"):
+        group_advantages(REWARDS, baseline="median")  # type: ignore[arg-type]
+
+
+def _length_reward(completion: str, reference: str) -> dict[str, float]:
+    reward = float(len(completion) - len(reference))
+    return {"reward": reward, "format_reward": 1.0, "answer_reward": reward / 2}
+
+
+def test_rewards_are_scored_in_order_and_described() -> None:
+    advantages, raw, metadata = compute_group_normalized_rewards(
+        _length_reward, ["a", "aaa", "a", "a"], ["", "", "", ""], 2, 0.0, False
+    )
+    assert raw.tolist() == [1, 3, 1, 1]
+    assert advantages.tolist() == [-1, 1, 0, 0]
+    assert metadata == {
+        "reward_mean": 1.5,
+        "format_reward_mean": 1.0,
+        "answer_reward_mean": 0.75,
+        "reward_std": pytest.approx(1.0),
+        "reward_min": 1.0,
+        "reward_max": 3.0,
+        "zero_signal_groups": 0.5,
+    }
+
+
+def test_normalize_by_std_divides_by_deviation_plus_eps() -> None:
+    advantages, _, _ = compute_group_normalized_rewards(
+        _length_reward, ["a", "aaa"], ["", ""], 2, 0.5, True
+    )
+    expected = 1 / (statistics.stdev([1, 3]) + 0.5)
+    torch.testing.assert_close(advantages, torch.tensor([-expected, expected]))
+
+
+@pytest.mark.parametrize(
+    ("completions", "references", "match"),
+    [(["a", "b"], [""], "2 completions but 1"), (["a", "b", "c"], [""] * 3, "whole groups of 2")],
+)
+def test_lists_that_do_not_fit_are_refused(
+    completions: list[str], references: list[str], match: str
+) -> None:
+    with pytest.raises(ValueError, match=match):
+        compute_group_normalized_rewards(_length_reward, completions, references, 2, 1e-6, True)

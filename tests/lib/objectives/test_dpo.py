@@ -1,0 +1,85 @@
+import math
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from lib.objectives import compute_per_instance_dpo_loss, dpo_loss, encode_alpaca
+
+PAIR = {"prompt": "Add 1 and 2.", "response_chosen": "It is 3.", "response_rejected": "It is four!"}
+
+
+def test_loss_is_the_formula() -> None:
+    scores = [torch.tensor(x, dtype=torch.float64) for x in (-3.0, -7.0, -4.0, -6.5)]
+    margin = 0.5 * ((-3 + 4) - (-7 + 6.5))
+    expected = -math.log(1 / (1 + math.exp(-margin)))
+    assert dpo_loss(*scores, beta=0.5).item() == pytest.approx(expected)
+
+
+def test_gradient_is_the_papers() -> None:
+    """Section 4 of the paper: −β σ(r_l − r_w) on log π(y_w), the opposite on log π(y_l)."""
+    chosen, rejected = torch.randn(2, 3, dtype=torch.float64).requires_grad_().unbind()
+    reference = torch.randn(2, 3, dtype=torch.float64)
+    loss = dpo_loss(chosen, rejected, *reference, beta=0.3).sum()
+    gradients = torch.autograd.grad(loss, (chosen, rejected))
+    margin = (chosen - reference[0]) - (rejected - reference[1])
+    weight = 0.3 * torch.sigmoid(-0.3 * margin)
+    torch.testing.assert_close(gradients, (-weight, weight))
+
+
+def test_a_policy_that_is_the_reference_loses_log_2(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    loss = compute_per_instance_dpo_loss(model, model, tokenizer, 0.5, **PAIR)
+    assert loss.item() == pytest.approx(math.log(2), abs=1e-7)
+
+
+def test_swapping_the_pair_flips_the_margin(
+    model: Qwen3ForCausalLM, reference_model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    swapped = PAIR | {
+        "response_chosen": PAIR["response_rejected"],
+        "response_rejected": PAIR["response_chosen"],
+    }
+    losses = [
+        compute_per_instance_dpo_loss(model, reference_model, tokenizer, 0.1, **pair).item()
+        for pair in (PAIR, swapped)
+    ]
+    # σ(m) + σ(−m) = 1
+    assert sum(math.exp(-loss) for loss in losses) == pytest.approx(1)
+    assert abs(losses[0] - losses[1]) > 0.1
+
+
+def test_it_equals_the_sums_over_whole_documents(
+    model: Qwen3ForCausalLM, reference_model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """The public course's reference sums prompt tokens too; they cancel."""
+
+    def whole(lm: Qwen3ForCausalLM, response: str) -> float:
+        ids = torch.tensor([encode_alpaca(tokenizer, prompt=PAIR["prompt"], response=response)])
+        with torch.no_grad():
+            log_p = lm(ids).logits.double()[0, :-1].log_softmax(-1)
+        return float(log_p.gather(-1, ids[0, 1:, None]).sum())
+
+    loss = compute_per_instance_dpo_loss(model, reference_model, tokenizer, 0.05, **PAIR)
+    chosen, rejected = (PAIR[f"response_{which}"] for which in ("chosen", "rejected"))
+    margin = whole(model, chosen) - whole(reference_model, chosen)
+    margin -= whole(model, rejected) - whole(reference_model, rejected)
+    assert loss.item() == pytest.approx(math.log1p(math.exp(-0.05 * margin)), abs=1e-4)
+
+
+def test_only_the_policy_gets_gradients(
+    model: Qwen3ForCausalLM, reference_model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    compute_per_instance_dpo_loss(model, reference_model, tokenizer, 0.5, **PAIR).backward()
+    assert any(p.grad is not None and p.grad.any() for p in model.parameters())
+    assert all(p.grad is None for p in reference_model.parameters())
+
+
+def test_one_response_that_begins_like_the_other_is_scored_to_its_end(
+    model: Qwen3ForCausalLM, reference_model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    pair = PAIR | {"response_chosen": "3", "response_rejected": "34"}
+    loss = compute_per_instance_dpo_loss(model, reference_model, tokenizer, 0.5, **pair)
+    assert loss.isfinite()
+    assert loss.item() != pytest.approx(math.log(2), abs=1e-3)

@@ -1,0 +1,95 @@
+"""By enumeration: expectations over a vocabulary of 7 are exact sums, no draws."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from lib.objectives import KLEstimator, kl_per_token
+
+
+@pytest.fixture
+def theta() -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(7, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+@pytest.fixture
+def reference() -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(7, generator=generator, dtype=torch.float64).log_softmax(-1)
+
+
+def expected_estimate(theta: Tensor, reference: Tensor, estimator: KLEstimator) -> Tensor:
+    """Σ_y π(y)·k(y), with π(y) a constant: what drawing tokens and averaging converges to."""
+    log_p = theta.log_softmax(-1)
+    return (log_p.exp().detach() * kl_per_token(log_p, reference, estimator=estimator)).sum()
+
+
+def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    return (log_p.exp() * (log_p - log_q)).sum()
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_k1_and_k3_are_unbiased(theta: Tensor, reference: Tensor, estimator: KLEstimator) -> None:
+    expected = kl(theta.log_softmax(-1), reference)
+    torch.testing.assert_close(expected_estimate(theta, reference, estimator), expected)
+
+
+def gradient(value: Tensor, theta: Tensor) -> Tensor:
+    return torch.autograd.grad(value, theta, retain_graph=True)[0]
+
+
+def test_k1s_expected_gradient_is_zero(theta: Tensor, reference: Tensor) -> None:
+    actual = gradient(expected_estimate(theta, reference, "k1"), theta)
+    torch.testing.assert_close(actual, torch.zeros_like(actual), atol=1e-12, rtol=0)
+
+
+def test_k2s_expected_gradient_is_that_of_kl(theta: Tensor, reference: Tensor) -> None:
+    actual = gradient(expected_estimate(theta, reference, "k2"), theta)
+    torch.testing.assert_close(actual, gradient(kl(theta.log_softmax(-1), reference), theta))
+
+
+def test_k3s_expected_gradient_is_that_of_the_other_kl(theta: Tensor, reference: Tensor) -> None:
+    actual = gradient(expected_estimate(theta, reference, "k3"), theta)
+    torch.testing.assert_close(actual, gradient(kl(reference, theta.log_softmax(-1)), theta))
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_weighted_by_the_ratio_the_gradient_is_kls_also_on_an_older_policys_tokens(
+    theta: Tensor, reference: Tensor, estimator: KLEstimator
+) -> None:
+    old = torch.linspace(-1, 1, 7, dtype=torch.float64).log_softmax(-1)
+    log_p = theta.log_softmax(-1)
+    weighted = (log_p - old).exp() * kl_per_token(log_p, reference, estimator=estimator)
+    actual = (old.exp() * weighted).sum()
+    expected = kl(log_p, reference)
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(gradient(actual, theta), gradient(expected, theta))
+
+
+@pytest.mark.parametrize("estimator", ["k2", "k3"])
+@given(policy=st.floats(-30, 0), reference=st.floats(-30, 0))
+def test_k2_and_k3_are_never_negative(
+    estimator: KLEstimator, policy: float, reference: float
+) -> None:
+    estimate = kl_per_token(torch.tensor(policy), torch.tensor(reference), estimator=estimator)
+    assert estimate >= 0
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_equal_policies_have_no_divergence(estimator: KLEstimator) -> None:
+    log_probs = torch.tensor([[-0.5, -20.0]])
+    assert kl_per_token(log_probs, log_probs, estimator=estimator).tolist() == [[0.0, 0.0]]
+
+
+def test_k3_near_zero_keeps_its_digits() -> None:
+    # e^-d - 1 + d for d = 1e-3; computed as written, float32 would leave two digits of 5e-7
+    estimate = kl_per_token(torch.tensor(1e-3), torch.tensor(0.0), estimator="k3")
+    assert estimate.item() == pytest.approx(4.998e-7, rel=1e-3)
+
+
+def test_an_unknown_estimator_is_refused() -> None:
+    with pytest.raises(ValueError, match="k1, k2, k3"):
+        kl_per_token(torch.zeros(1), torch.zeros(1), estimator="k4")  # type: ignore[arg-type]

@@ -1,0 +1,213 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3ForCausalLM
+
+from lib.objectives import (
+    compute_entropy,
+    get_response_log_probs,
+    score_hidden,
+    selective_log_softmax,
+)
+from tests.lib.objectives.tiny import PAD, VOCAB_SIZE
+
+
+@pytest.fixture
+def logits() -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(3, 5, 17, generator=generator, dtype=torch.float64) * 3
+
+
+@pytest.fixture
+def index() -> Tensor:
+    return torch.randint(17, (3, 5), generator=torch.Generator().manual_seed(1))
+
+
+def test_log_prob_is_the_log_of_the_softmax(logits: Tensor, index: Tensor) -> None:
+    p = [math.exp(z) for z in logits[1, 2].tolist()]
+    expected = math.log(p[int(index[1, 2])] / sum(p))
+    assert selective_log_softmax(logits, index)[1, 2].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_entropy_is_minus_the_mean_log_prob(logits: Tensor) -> None:
+    p = logits[0, 3].softmax(-1).tolist()
+    expected = -sum(q * math.log(q) for q in p)
+    assert compute_entropy(logits)[0, 3].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_entropy_of_equal_logits_is_log_v() -> None:
+    assert compute_entropy(torch.full((1, 8), 5.0)).item() == pytest.approx(math.log(8))
+
+
+@pytest.mark.parametrize("chunk_size", [1, 4, 15, 100])
+def test_chunks_change_neither_values_nor_gradients(
+    logits: Tensor, index: Tensor, chunk_size: int
+) -> None:
+    weight = torch.randn(3, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    z = logits.requires_grad_()
+    for plain, chunked in (
+        (selective_log_softmax(z, index), selective_log_softmax(z, index, chunk_size=chunk_size)),
+        (compute_entropy(z), compute_entropy(z, chunk_size=chunk_size)),
+    ):
+        torch.testing.assert_close(chunked, plain)
+        expected, actual = (torch.autograd.grad((s * weight).sum(), z)[0] for s in (plain, chunked))
+        torch.testing.assert_close(actual, expected)
+
+
+def test_gradients_agree_with_finite_differences(logits: Tensor, index: Tensor) -> None:
+    z, index = logits[0, :, :6].clone().requires_grad_(), index[0] % 6
+    assert torch.autograd.gradcheck(lambda z: selective_log_softmax(z, index, chunk_size=2), z)
+    assert torch.autograd.gradcheck(lambda z: compute_entropy(z, 2), z)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 2])
+def test_a_token_that_is_ruled_out_leaves_entropy_and_gradient_finite(
+    chunk_size: int | None,
+) -> None:
+    z = torch.tensor([[1.0, -torch.inf, 2.0]], dtype=torch.float64, requires_grad=True)
+    rest = torch.tensor([[1.0, 2.0]], dtype=torch.float64, requires_grad=True)
+    entropy, expected = compute_entropy(z, chunk_size), compute_entropy(rest)
+    torch.testing.assert_close(entropy, expected)
+    entropy.sum().backward()
+    expected.sum().backward()
+    assert z.grad is not None
+    assert rest.grad is not None
+    torch.testing.assert_close(z.grad[:, [0, 2]], rest.grad)
+    assert z.grad[0, 1] == 0
+
+
+@pytest.mark.parametrize("chunk_size", [None, 4])
+def test_half_precision_logits_are_scored_in_float32(
+    logits: Tensor, index: Tensor, chunk_size: int | None
+) -> None:
+    half = logits.bfloat16()
+    scored = selective_log_softmax(half, index, chunk_size=chunk_size)
+    assert scored.dtype == torch.float32
+    expected = selective_log_softmax(half.double(), index).float()
+    torch.testing.assert_close(scored, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 7, 64])
+def test_hidden_states_give_the_scores_and_gradients_of_their_logits(chunk_size: int) -> None:
+    torch.manual_seed(0)
+    head = nn.Linear(6, 17, dtype=torch.float64)
+    hidden = torch.randn(3, 5, 6, dtype=torch.float64, requires_grad=True)
+    index = torch.randint(17, (3, 5))
+    scored = score_hidden(hidden, head, index, chunk_size=chunk_size)
+    logits = head(hidden)
+    inputs = (hidden, *head.parameters())
+    for actual, expected in (
+        (scored.log_probs, selective_log_softmax(logits, index)),
+        (scored.entropy, compute_entropy(logits)),
+    ):
+        torch.testing.assert_close(actual, expected)
+        grads = (
+            torch.autograd.grad(s.sum(), inputs, retain_graph=True) for s in (actual, expected)
+        )
+        torch.testing.assert_close(*grads)
+
+
+class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
+    """Remembers how many numbers the largest tensor made under it had."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):
+            self.numel = max(self.numel, made.numel())
+        return made
+
+
+def test_the_largest_tensor_of_both_passes_is_one_chunks_logits() -> None:
+    head = nn.Linear(4, 300)
+    hidden = torch.randn(20, 4, requires_grad=True)
+    index = torch.zeros(20, dtype=torch.long)
+    with LargestTensor() as largest:
+        scored = score_hidden(hidden, head, index, chunk_size=5)
+        (scored.log_probs + scored.entropy).sum().backward()
+    assert largest.numel == 5 * 300
+
+
+def test_a_models_full_logits_are_never_made_in_chunks(model: Qwen3ForCausalLM) -> None:
+    ids = torch.randint(100, (2, 201), generator=torch.Generator().manual_seed(0))
+    sizes = []
+    for chunk_size in (None, 20):
+        with LargestTensor() as largest:
+            scores = get_response_log_probs(model, ids[:, :-1], ids[:, 1:], chunk_size=chunk_size)
+            scores["log_probs"].sum().backward()
+        sizes.append(largest.numel)
+    plain, chunked = sizes
+    assert plain == 2 * 200 * VOCAB_SIZE
+    # what is left is the MLP's, whose width is 64
+    assert chunked == 2 * 200 * 64
+
+
+def test_between_the_passes_less_than_one_chunks_logits_is_kept() -> None:
+    kept: list[int] = []
+
+    def count(tensor: Tensor) -> Tensor:
+        kept.append(tensor.numel())
+        return tensor
+
+    head = nn.Linear(4, 300)
+    hidden = torch.randn(20, 4, requires_grad=True)
+    index = torch.zeros(20, dtype=torch.long)
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        score_hidden(hidden, head, index, chunk_size=5)
+    assert sum(kept) < 5 * 300
+
+
+def test_model_scores_are_those_of_its_logits(model: Qwen3ForCausalLM) -> None:
+    ids = torch.randint(100, (2, 9), generator=torch.Generator().manual_seed(0))
+    scores = get_response_log_probs(model, ids[:, :-1], ids[:, 1:], True)
+    logits = model(ids).logits[:, :-1]
+    expected = logits.log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
+    torch.testing.assert_close(scores["log_probs"], expected)
+    torch.testing.assert_close(scores["token_entropy"], compute_entropy(logits))
+    assert get_response_log_probs(model, ids[:, :-1], ids[:, 1:], False).keys() == {"log_probs"}
+
+
+def test_chunked_model_scores_have_the_plain_values_and_gradients(model: Qwen3ForCausalLM) -> None:
+    ids = torch.randint(100, (2, 9), generator=torch.Generator().manual_seed(0))
+    gradients = []
+    for chunk_size in (None, 3):
+        model.zero_grad()
+        scores = get_response_log_probs(model, ids[:, :-1], ids[:, 1:], True, chunk_size=chunk_size)
+        (scores["log_probs"] - 0.1 * scores["token_entropy"]).sum().backward()
+        gradients.append((scores, {n: p.grad.clone() for n, p in model.named_parameters()}))
+    (plain, plain_gradients), (chunked, chunked_gradients) = gradients
+    torch.testing.assert_close(chunked, plain)
+    # float32 sums in another order, over gradients of up to about 100
+    torch.testing.assert_close(chunked_gradients, plain_gradients, atol=1e-3, rtol=1e-4)
+
+
+def test_padding_on_the_right_changes_no_score(model: Qwen3ForCausalLM) -> None:
+    ids = torch.randint(100, (1, 8), generator=torch.Generator().manual_seed(0))
+    padded = torch.cat([ids, torch.full((1, 5), PAD)], dim=1)
+    alone = get_response_log_probs(model, ids[:, :-1], ids[:, 1:], True)
+    beside = get_response_log_probs(model, padded[:, :-1], padded[:, 1:], True)
+    for name, scores in alone.items():
+        torch.testing.assert_close(beside[name][:, :7], scores)
+
+
+def test_a_model_that_changes_its_logits_is_refused_in_chunks() -> None:
+    config = Gemma2Config(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=16,
+        final_logit_softcapping=1.0,
+        initializer_range=0.5,
+    )
+    capped = Gemma2ForCausalLM(config)
+    ids = torch.arange(6).unsqueeze(0)
+    assert get_response_log_probs(capped, ids[:, :-1], ids[:, 1:])["log_probs"].shape == (1, 5)
+    with pytest.raises(ValueError, match="chunk_size=None"):
+        get_response_log_probs(capped, ids[:, :-1], ids[:, 1:], chunk_size=2)
+    assert not capped.get_output_embeddings()._forward_pre_hooks

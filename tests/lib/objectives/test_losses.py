@@ -1,0 +1,291 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from lib.objectives import (
+    LossType,
+    aggregate_token_losses,
+    compute_grpo_clip_loss,
+    compute_naive_policy_gradient_loss,
+    compute_policy_gradient_loss,
+    log_importance_ratio,
+    policy_loss,
+)
+
+LOSS_TYPES: tuple[LossType, ...] = ("reinforce", "grpo", "bnpo", "dr_grpo", "dapo")
+B, T = 4, 6
+
+
+@pytest.fixture
+def policy() -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return (-3 * torch.rand(B, T, generator=generator, dtype=torch.float64)).requires_grad_()
+
+
+@pytest.fixture
+def old(policy: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    noise = torch.randn(B, T, generator=generator, dtype=torch.float64)
+    return policy.detach() + 0.4 * noise
+
+
+@pytest.fixture
+def advantages() -> Tensor:
+    return torch.tensor([1.5, -0.5, -1.5, 0.5], dtype=torch.float64)
+
+
+@pytest.fixture
+def mask() -> Tensor:
+    lengths = torch.tensor([6, 2, 4, 1])
+    return torch.arange(T) < lengths.unsqueeze(1)
+
+
+def naive_clipped(
+    policy: Tensor, old: Tensor, advantages: Tensor, low: float, high: float
+) -> Tensor:
+    """The surrogate spelt out in Python floats."""
+    rows = []
+    for log_probs, olds, a in zip(policy.tolist(), old.tolist(), advantages.tolist(), strict=True):
+        ratios = [math.exp(p - q) for p, q in zip(log_probs, olds, strict=True)]
+        rows.append([-min(r * a, min(max(r, 1 - low), 1 + high) * a) for r in ratios])
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def test_clip_loss_is_the_surrogate(policy: Tensor, old: Tensor, advantages: Tensor) -> None:
+    losses, metadata = compute_grpo_clip_loss(advantages[:, None], policy, old, 0.2)
+    torch.testing.assert_close(losses, naive_clipped(policy, old, advantages, 0.2, 0.2))
+    gradient = torch.autograd.grad(losses.sum(), policy)[0]
+    assert metadata["is_clipped"].any()
+    assert torch.equal(metadata["is_clipped"], gradient == 0)
+    torch.testing.assert_close(metadata["clip_fraction"], (gradient == 0).double().mean())
+
+
+def test_clip_higher_frees_only_rising_tokens(
+    policy: Tensor, old: Tensor, advantages: Tensor
+) -> None:
+    column = advantages[:, None]
+    losses, wide = compute_grpo_clip_loss(column, policy, old, 0.2, cliprange_high=0.5)
+    torch.testing.assert_close(losses, naive_clipped(policy, old, advantages, 0.2, 0.5))
+    _, narrow = compute_grpo_clip_loss(column, policy, old, 0.2)
+    freed = narrow["is_clipped"] & ~wide["is_clipped"]
+    assert freed.any()
+    assert ((policy > old) & (column > 0))[freed].all()
+
+
+def test_reinforce_gradient_is_minus_the_advantage(policy: Tensor, advantages: Tensor) -> None:
+    losses = compute_naive_policy_gradient_loss(advantages[:, None], policy)
+    gradient = torch.autograd.grad(losses.sum(), policy)[0]
+    torch.testing.assert_close(gradient, -advantages[:, None].expand(B, T))
+
+
+def test_at_ratio_one_the_clipped_gradient_is_reinforces(
+    policy: Tensor, advantages: Tensor, mask: Tensor
+) -> None:
+    gradients = [
+        torch.autograd.grad(policy_loss(policy, advantages, mask, loss_type=t).loss, policy)[0]
+        for t in ("reinforce", "grpo")
+    ]
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+def test_sequence_ratio_is_the_geometric_mean(policy: Tensor, old: Tensor, mask: Tensor) -> None:
+    ratio = log_importance_ratio(policy, old, mask, level="sequence").exp()
+    for row in range(B):
+        tokens = (policy - old).exp()[row, mask[row]]
+        expected = tokens.prod() ** (1 / len(tokens))
+        torch.testing.assert_close(ratio[row, 0], expected)
+
+
+def test_gspo_gradient_is_the_hand_formula(
+    policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
+) -> None:
+    """d/dlog π_t of −A·s, s = exp(mean log ρ), averaged over B: −A·s / (L·B), where not clipped."""
+    loss = policy_loss(
+        policy,
+        advantages,
+        mask,
+        loss_type="grpo",
+        old_log_probs=old,
+        ratio_level="sequence",
+        clip_low=10,
+        clip_high=10,
+    ).loss
+    lengths = mask.sum(-1, keepdim=True)
+    ratio = log_importance_ratio(policy, old, mask, level="sequence").exp()
+    expected = torch.where(mask, -advantages[:, None] * ratio / (lengths * B), 0)
+    torch.testing.assert_close(torch.autograd.grad(loss, policy)[0], expected.detach())
+
+
+@pytest.mark.parametrize(
+    ("loss_type", "expected"),
+    [
+        ("reinforce", ((1 + 2) / 2 + 5 / 1 + 0) / 3),
+        ("grpo", ((1 + 2) / 2 + 5 / 1 + 0) / 3),
+        ("bnpo", (1 + 2 + 5) / 3),
+        ("dapo", (1 + 2 + 5) / 3),
+        ("dr_grpo", (1 + 2 + 5) / (3 * 10)),
+    ],
+)
+def test_aggregation_by_hand(loss_type: LossType, expected: float) -> None:
+    losses = torch.tensor([[1.0, 2.0], [5.0, 99.0], [99.0, 99.0]])
+    mask = torch.tensor([[1, 1], [1, 0], [0, 0]])
+    loss = aggregate_token_losses(losses, mask, loss_type=loss_type, max_completion_length=10)
+    assert loss.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("loss_type", ["reinforce", "grpo", "dr_grpo", "dapo"])
+def test_micro_batches_give_the_full_batchs_gradient(
+    loss_type: LossType, policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
+) -> None:
+    def gradient(rows: slice) -> Tensor:
+        loss = policy_loss(
+            policy[rows],
+            advantages[rows],
+            mask[rows],
+            loss_type=loss_type,
+            old_log_probs=old[rows],
+            max_completion_length=T,
+            num_tokens=int(mask.sum()),
+        ).loss
+        return torch.autograd.grad(loss, policy)[0]
+
+    steps = 1 if loss_type == "dapo" else 2
+    halves = (gradient(slice(0, 2)) + gradient(slice(2, 4))) / steps
+    torch.testing.assert_close(halves, gradient(slice(0, 4)))
+
+
+@pytest.mark.parametrize("ratio_level", ["token", "sequence"])
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_padding_changes_nothing_and_gets_no_gradient(
+    loss_type: LossType,
+    ratio_level: str,
+    policy: Tensor,
+    old: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+) -> None:
+    def run(log_probs: Tensor, olds: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+        result = policy_loss(
+            log_probs, advantages, kept, loss_type=loss_type, old_log_probs=olds,
+            ratio_level=ratio_level, reference_log_probs=olds, kl_coef=0.1,
+            max_completion_length=T,
+        )  # fmt: skip
+        return result.loss, torch.autograd.grad(result.loss, log_probs)[0]
+
+    loss, gradient = run(policy, old, mask)
+    garbage = torch.tensor([math.nan, -math.inf, math.inf], dtype=torch.float64).expand(B, 3)
+    dirty = torch.where(mask, policy.detach(), math.nan)
+    padded = torch.cat([dirty, garbage], 1).requires_grad_()
+    padded_loss, padded_gradient = run(
+        padded, torch.cat([old, garbage], 1), torch.cat([mask, torch.zeros(B, 3).bool()], 1)
+    )
+    torch.testing.assert_close(padded_loss, loss)
+    torch.testing.assert_close(padded_gradient[:, :T], gradient)
+    assert (padded_gradient[:, T:] == 0).all()
+    assert (gradient[~mask] == 0).all()
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_a_batch_without_tokens_is_a_differentiable_zero(
+    loss_type: LossType, policy: Tensor, old: Tensor, advantages: Tensor
+) -> None:
+    result = policy_loss(
+        policy, advantages, torch.zeros(B, T), loss_type=loss_type, old_log_probs=old,
+        max_completion_length=T,
+    )  # fmt: skip
+    result.loss.backward()
+    assert policy.grad is not None
+    assert result.loss == result.clip_fraction == result.kl == 0
+    assert (policy.grad == 0).all()
+
+
+def test_kl_is_added_with_its_coefficient(
+    policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
+) -> None:
+    plain = policy_loss(policy, advantages, mask, loss_type="bnpo")
+    with_kl = policy_loss(
+        policy,
+        advantages,
+        mask,
+        loss_type="bnpo",
+        reference_log_probs=old,
+        kl_coef=0.5,
+        kl_weighted=False,
+    )
+    d = (policy - old)[mask]
+    kl = (torch.exp(-d) + d - 1).mean()
+    assert plain.kl == 0
+    torch.testing.assert_close(with_kl.kl, kl.detach())
+    torch.testing.assert_close(with_kl.loss, plain.loss + 0.5 * kl)
+
+
+def test_reinforce_does_not_read_the_old_policy(
+    policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
+) -> None:
+    losses = [
+        policy_loss(
+            policy, advantages, mask, loss_type="reinforce", old_log_probs=olds,
+            reference_log_probs=old, kl_coef=0.5,
+        ).loss
+        for olds in (old, None)
+    ]  # fmt: skip
+    assert losses[0] == losses[1]
+
+
+def test_clip_fraction_counts_only_tokens_that_count(
+    policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
+) -> None:
+    result = policy_loss(policy, advantages, mask, loss_type="bnpo", old_log_probs=old)
+    gradient = torch.autograd.grad(result.loss, policy)[0]
+    torch.testing.assert_close(result.clip_fraction, (gradient[mask] == 0).double().mean())
+    assert 0 < result.clip_fraction < 1
+
+
+def test_course_names_delegate(policy: Tensor, old: Tensor, advantages: Tensor) -> None:
+    rewards, column = advantages[:, None] + 1, advantages[:, None]
+    no_baseline, _ = compute_policy_gradient_loss(policy, "no_baseline", rewards)
+    torch.testing.assert_close(no_baseline, -rewards * policy)
+    baseline, _ = compute_policy_gradient_loss(policy, "reinforce_with_baseline", rewards, column)
+    torch.testing.assert_close(baseline, -column * policy)
+    clipped, metadata = compute_policy_gradient_loss(policy, "grpo_clip", rewards, column, old, 0.2)
+    torch.testing.assert_close(clipped, naive_clipped(policy, old, advantages, 0.2, 0.2))
+    assert metadata.keys() == {"is_clipped", "clip_fraction"}
+
+
+@pytest.mark.parametrize(
+    ("loss_type", "missing"),
+    [
+        ("no_baseline", "raw_rewards"),
+        ("reinforce_with_baseline", "advantages"),
+        ("grpo_clip", "advantages"),
+    ],
+)
+def test_a_missing_argument_is_named(policy: Tensor, loss_type: str, missing: str) -> None:
+    with pytest.raises(ValueError, match=f"{loss_type} needs `{missing}`"):
+        compute_policy_gradient_loss(policy, loss_type)  # type: ignore[arg-type]
+
+
+def test_shapes_that_broadcast_wrongly_are_refused(policy: Tensor, mask: Tensor) -> None:
+    square = policy[:, :B]
+    with pytest.raises(ValueError, match=r"expected \[4, 1\], got \[4\]"):
+        compute_naive_policy_gradient_loss(torch.ones(B), square)
+    with pytest.raises(ValueError, match=r"advantages: expected \[4\]"):
+        policy_loss(policy, torch.ones(B, 1), mask, loss_type="grpo")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"loss_type": "ppo"}, "loss_type: no `ppo`"),
+        ({"loss_type": "grpo", "ratio_level": "word"}, "ratio_level: no `word`"),
+        ({"loss_type": "dr_grpo"}, "max_completion_length"),
+        ({"loss_type": "grpo", "kl_coef": 0.1}, "needs `reference_log_probs`"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    policy: Tensor, advantages: Tensor, mask: Tensor, arguments: dict[str, object], match: str
+) -> None:
+    with pytest.raises(ValueError, match=match):
+        policy_loss(policy, advantages, mask, **arguments)  # type: ignore[arg-type]

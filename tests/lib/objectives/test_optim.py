@@ -1,0 +1,206 @@
+import copy
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from lib.objectives import MemoryEfficientAdamW
+from tests.lib.objectives.tiny import tiny_model
+
+SETTINGS = {"lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+
+
+def network(dtype: torch.dtype = torch.float32) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 3)).to(dtype)
+
+
+def groups(model: nn.Module) -> list[dict[str, Any]]:
+    """Biases without weight decay and with a rate of their own, as trainers group them."""
+    named = list(model.named_parameters())
+    return [
+        {"params": [p for name, p in named if "weight" in name]},
+        {"params": [p for name, p in named if "bias" in name], "weight_decay": 0.0, "lr": 1e-2},
+    ]
+
+
+def train(
+    model: nn.Module, optimizer: Optimizer, steps: range, device: str = "cpu"
+) -> Iterator[list[Tensor]]:
+    """The parameters after each step; batches depend only on the step's number."""
+    dtype = next(model.parameters()).dtype
+    for step in steps:
+        x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step)).to(device, dtype)
+        optimizer.zero_grad()
+        (model(x) - x[:, :3].sin()).square().mean().backward()
+        optimizer.step()
+        yield [parameter.detach().clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float32, 1e-6), (torch.float64, 1e-12), (torch.bfloat16, 0)],
+)
+@pytest.mark.parametrize("grouped", [False, True])
+def test_fifty_steps_follow_torchs_adamw(
+    dtype: torch.dtype, tolerance: float, grouped: bool
+) -> None:
+    def trajectory(make: Callable[..., Optimizer]) -> Iterator[list[Tensor]]:
+        model = network(dtype)
+        params = groups(model) if grouped else model.parameters()
+        return train(model, make(params, **SETTINGS), range(50))
+
+    pairs = zip(trajectory(MemoryEfficientAdamW), trajectory(AdamW), strict=True)
+    for ours, torchs in pairs:
+        torch.testing.assert_close(ours, torchs, atol=tolerance, rtol=0)
+    before, after = network(dtype).state_dict(), ours
+    assert all(not torch.equal(*pair) for pair in zip(before.values(), after, strict=True))
+
+
+def test_a_language_model_follows_torchs_adamw() -> None:
+    ids = torch.randint(100, (2, 12), generator=torch.Generator().manual_seed(0))
+
+    def weights(make: Callable[..., Optimizer]) -> dict[str, Tensor]:
+        model = tiny_model(0)
+        optimizer = make(model.parameters(), **SETTINGS)
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(ids, labels=ids).loss.backward()
+            optimizer.step()
+        return model.state_dict()
+
+    torch.testing.assert_close(weights(MemoryEfficientAdamW), weights(AdamW), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(dtype: torch.dtype) -> None:
+    model = network(dtype)
+    optimizer = MemoryEfficientAdamW(groups(model), **SETTINGS)
+    *_, middle = train(model, optimizer, range(10))
+    saved = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, saved)
+    *_, end = train(model, optimizer, range(10, 20))
+
+    saved.seek(0)
+    checkpoint = torch.load(saved, weights_only=True)
+    model = network(dtype)
+    resumed = MemoryEfficientAdamW(groups(model), lr=123.0)
+    model.load_state_dict(checkpoint["model"])
+    resumed.load_state_dict(checkpoint["optimizer"])
+    *_, again = train(model, resumed, range(10, 20))
+    assert all(torch.equal(*pair) for pair in zip(again, end, strict=True))
+    assert not any(torch.equal(*pair) for pair in zip(again, middle, strict=True))
+
+
+def test_loading_copies_the_state() -> None:
+    model = network()
+    optimizer = MemoryEfficientAdamW(model.parameters(), **SETTINGS)
+    list(train(model, optimizer, range(2)))
+    saved = optimizer.state_dict()
+    kept = copy.deepcopy(saved)
+    other = MemoryEfficientAdamW(model.parameters(), **SETTINGS)
+    other.load_state_dict(saved)
+    list(train(model, other, range(2)))
+    torch.testing.assert_close(saved["state"], kept["state"], atol=0, rtol=0)
+
+
+def test_parameters_without_gradient_stay_and_get_no_state() -> None:
+    used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = MemoryEfficientAdamW([used, unused], weight_decay=0.1)
+    used.sum().backward()
+    optimizer.step()
+    assert unused.tolist() == [1, 1]
+    assert unused not in optimizer.state
+    assert (used < 1).all()
+
+
+def test_a_closure_is_evaluated_with_gradients_and_its_loss_returned() -> None:
+    parameter = nn.Parameter(torch.tensor([2.0]))
+    optimizer = MemoryEfficientAdamW([parameter], lr=0.5)
+
+    def closure() -> Tensor:
+        loss = parameter.square().sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure) == 4
+    assert parameter.item() < 2
+
+
+def test_schedulers_work_on_it() -> None:
+    model = network()
+    optimizer = MemoryEfficientAdamW(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (step + 1))
+    list(train(model, optimizer, range(1)))
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    resumed = MemoryEfficientAdamW(model.parameters())
+    resumed.load_state_dict(optimizer.state_dict())
+    assert resumed.param_groups[0]["lr"] == 0.5
+
+
+@pytest.mark.parametrize("option", ["amsgrad", "fused", "foreach", "learning_rate"])
+def test_unknown_options_are_refused(option: str) -> None:
+    parameter = nn.Parameter(torch.ones(1))
+    with pytest.raises(TypeError, match=option):
+        MemoryEfficientAdamW([parameter], **{option: True})
+    with pytest.raises(ValueError, match=f"no option {option}"):
+        MemoryEfficientAdamW([{"params": [parameter], option: True}])
+
+
+def test_a_state_with_options_it_lacks_is_refused() -> None:
+    parameter = nn.Parameter(torch.ones(1))
+    saved = AdamW([parameter], amsgrad=True).state_dict()
+    with pytest.raises(ValueError, match="no option amsgrad"):
+        MemoryEfficientAdamW([parameter]).load_state_dict(saved)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("lr", -1.0),
+        ("betas", (1.0, 0.9)),
+        ("betas", (0.9, -0.1)),
+        ("eps", -1e-8),
+        ("weight_decay", -0.1),
+    ],
+)
+def test_options_out_of_range_are_refused(option: str, value: object) -> None:
+    parameter = nn.Parameter(torch.ones(1))
+    with pytest.raises(ValueError, match=f"{option}: expected"):
+        MemoryEfficientAdamW([parameter], **{option: value})
+    with pytest.raises(ValueError, match=f"{option}: expected"):
+        MemoryEfficientAdamW([{"params": [parameter], option: value}])
+
+
+def test_sparse_gradients_are_refused() -> None:
+    embedding = nn.Embedding(4, 2, sparse=True)
+    embedding(torch.tensor([1])).sum().backward()
+    with pytest.raises(ValueError, match="dense"):
+        MemoryEfficientAdamW(embedding.parameters()).step()
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_state_is_pinned_on_the_host_and_the_trajectory_torchs() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+
+    def run(make: Callable[..., Optimizer], dtype: torch.dtype) -> tuple[list[Tensor], Optimizer]:
+        model = network(dtype).cuda()
+        optimizer = make(groups(model), **SETTINGS)
+        *_, last = train(model, optimizer, range(50), "cuda")
+        return last, optimizer
+
+    for dtype in (torch.float32, torch.bfloat16):
+        ours, optimizer = run(MemoryEfficientAdamW, dtype)
+        theirs, _ = run(lambda *a, **k: AdamW(*a, **k, foreach=False), dtype)
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+        resumed = MemoryEfficientAdamW(groups(network(dtype).cuda()), **SETTINGS)
+        resumed.load_state_dict(optimizer.state_dict())
+        for state in [*optimizer.state.values(), *resumed.state.values()]:
+            assert state["exp_avg"].is_pinned()
+            assert state["exp_avg_sq"].device.type == "cpu"

@@ -1,0 +1,127 @@
+import json
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
+
+from lib.errors import UserError
+from lib.objectives import PackedDataset, encode_alpaca, get_packed_sft_dataset, iterate_batches
+from tests.lib.objectives.tiny import EOS
+
+PAIRS = [{"prompt": f"p{i}", "response": "r" * (i + 1)} for i in range(12)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("\n".join(json.dumps(pair) for pair in PAIRS) + "\n\n")
+    return file
+
+
+def flat(lists: Iterable[list[int]]) -> list[int]:
+    return list(chain.from_iterable(lists))
+
+
+def rows(dataset: PackedDataset) -> list[list[int]]:
+    return [dataset[k]["input_ids"].tolist() for k in range(len(dataset))]
+
+
+@given(
+    documents=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=9), max_size=6),
+    seq_length=st.integers(1, 7),
+)
+def test_rows_are_the_stream_cut_and_labels_the_next_token(
+    documents: list[list[int]], seq_length: int
+) -> None:
+    stream = flat(documents)
+    packed = PackedDataset(documents, seq_length=seq_length)
+    inputs = flat(rows(packed))
+    labels = flat(packed[k]["labels"].tolist() for k in range(len(packed)))
+    assert inputs == stream[: len(inputs)]
+    assert labels == stream[1 : len(inputs) + 1]
+    # only what cannot fill a row and its last label is dropped
+    assert 0 <= len(stream) - 1 - len(inputs) < seq_length or not stream
+
+
+def test_iterating_ends(path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    packed = get_packed_sft_dataset(tokenizer, path, 32, False)
+    assert len(list(iter(packed))) == len(packed) > 10
+    with pytest.raises(IndexError):
+        packed[len(packed)]
+
+
+def test_documents_stand_end_to_end_with_eos_between(
+    path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    stream = flat(rows(get_packed_sft_dataset(tokenizer, path, 1, False)))
+    expected = flat(encode_alpaca(tokenizer, **pair) for pair in PAIRS)
+    assert stream == expected[:-1]
+    assert stream.count(EOS) == len(PAIRS) - 1
+
+
+def test_shuffling_changes_the_order_of_documents_only(
+    path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    def documents(shuffle: bool, seed: int = 0) -> list[str]:
+        packed = get_packed_sft_dataset(tokenizer, path, 1, shuffle, seed=seed)
+        stream = [*flat(rows(packed)), EOS]
+        return "".join(chr(token) for token in stream).split(chr(EOS))
+
+    assert documents(True) != documents(False)
+    assert sorted(documents(True)) == sorted(documents(False))
+    assert documents(True) == documents(True)
+    assert documents(True) != documents(True, seed=1)
+
+
+def test_batches_cover_the_dataset_once(path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    packed = get_packed_sft_dataset(tokenizer, path, 16, False)
+    for shuffle in (False, True):
+        loader = iterate_batches(packed, 8, shuffle)
+        batches = list(loader)
+        assert len(loader) == len(batches) == -(-len(packed) // 8)
+        assert {batch["labels"].shape[0] for batch in batches[:-1]} == {8}
+        seen = [row for batch in batches for row in batch["input_ids"].tolist()]
+        assert (seen == rows(packed)) is not shuffle
+        assert sorted(seen) == sorted(rows(packed))
+
+
+def test_each_pass_is_shuffled_anew_and_repeats_with_the_seed(
+    path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    packed = get_packed_sft_dataset(tokenizer, path, 16, False)
+    loader = iterate_batches(packed, 4, True, seed=3)
+    first, second = ([b["input_ids"].tolist() for b in loader] for _ in range(2))
+    again = [b["input_ids"].tolist() for b in iterate_batches(packed, 4, True, seed=3)]
+    assert first != second
+    assert first == again
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ('{"prompt": "p"}', "line 2: .*`response`"),
+        ('{"prompt": 3, "response": "r"}', "line 2: .*`prompt`"),
+        ('["p", "r"]', "line 2: .*`prompt`"),
+        ("{", "line 2: not JSON"),
+    ],
+)
+def test_a_row_that_is_no_pair_is_named(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, line: str, match: str
+) -> None:
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(f"{json.dumps(PAIRS[0])}\n{line}\n")
+    with pytest.raises(UserError, match=match):
+        get_packed_sft_dataset(tokenizer, file, 8, False)
+
+
+def test_a_file_that_fills_no_row_is_an_error(
+    path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    with pytest.raises(UserError, match="do not fill one row of seq_length=100000"):
+        get_packed_sft_dataset(tokenizer, path, 100_000, False)
+    with pytest.raises(ValueError, match="seq_length=0"):
+        get_packed_sft_dataset(tokenizer, path, 0, False)

@@ -1,0 +1,79 @@
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from lib.objectives import encode_alpaca, tokenize_prompt_and_output
+from tests.lib.objectives.tiny import BOS, EOS, PAD, tiny_tokenizer
+
+
+def test_labels_are_shifted_and_the_mask_marks_the_completion(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    batch = tokenize_prompt_and_output(["ab", "c"], ["de", "fghi"], tokenizer)
+    a, b, c, d, e, f, g, h, i = range(97, 106)
+    assert batch["input_ids"].tolist() == [[a, b, d, e], [c, f, g, h]]
+    assert batch["labels"].tolist() == [[b, d, e, PAD], [f, g, h, i]]
+    assert batch["response_mask"].tolist() == [[False, True, True, False], [True] * 4]
+
+
+def test_the_mask_selects_exactly_the_completions_tokens(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    completions = ["x", "", "a longer one", "<eos>"]
+    batch = tokenize_prompt_and_output(["p", "pq", "pqr", "p"], completions, tokenizer)
+    for labels, mask, text in zip(
+        batch["labels"], batch["response_mask"], completions, strict=True
+    ):
+        assert labels[mask].tolist() == tokenizer.encode(text, add_special_tokens=False)
+
+
+def test_a_first_token_without_a_prompt_has_nothing_that_scores_it(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    batch = tokenize_prompt_and_output([""], ["abc"], tokenizer)
+    assert batch["labels"].tolist() == [[98, 99]]
+    assert batch["response_mask"].all()
+
+
+def test_one_token_alone_makes_an_empty_row_of_ids(tokenizer: PreTrainedTokenizerFast) -> None:
+    batch = tokenize_prompt_and_output(["a"], [""], tokenizer)
+    assert {name: (tuple(t.shape), t.dtype) for name, t in batch.items()} == {
+        "input_ids": ((1, 0), torch.long),
+        "labels": ((1, 0), torch.long),
+        "response_mask": ((1, 0), torch.bool),
+    }
+
+
+def test_rows_that_do_not_pair_are_refused(tokenizer: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(ValueError, match="2 prompts and 1 completions"):
+        tokenize_prompt_and_output(["a", "b"], ["c"], tokenizer)
+
+
+def test_padding_without_a_pad_token_is_refused() -> None:
+    without = tiny_tokenizer()
+    without.pad_token = None
+    assert tokenize_prompt_and_output(["a"], ["b"], without)["labels"].tolist() == [[98]]
+    with pytest.raises(ValueError, match="no pad token"):
+        tokenize_prompt_and_output(["a", "b"], ["c", "de"], without)
+
+
+def test_an_alpaca_document_ends_with_one_eos(tokenizer: PreTrainedTokenizerFast) -> None:
+    ids = encode_alpaca(tokenizer, prompt="Add {1}", response="2")
+    text = tokenizer.decode(ids).replace(" ", "")
+    assert text.endswith("###Instruction:\nAdd{1}\n\n###Response:\n2<eos>")
+    assert ids.count(EOS) == 1
+
+
+class EndsItself:
+    """A tokenizer that adds BOS and EOS by itself, as some do."""
+
+    pad_token_id, eos_token_id = PAD, EOS
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        ids = [ord(character) for character in text]
+        return [BOS, *ids, EOS] if add_special_tokens else ids
+
+
+def test_an_eos_that_the_tokenizer_adds_is_not_doubled() -> None:
+    ids = encode_alpaca(EndsItself(), prompt="p", response="r")
+    assert (ids[0], ids.count(EOS), ids[-1]) == (BOS, 1, EOS)

@@ -1,0 +1,236 @@
+"""TRL's own losses on one fixed batch, value and gradient of every parameter, against ours."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
+from trl.trainer.utils import entropy_from_logits
+from trl.trainer.utils import selective_log_softmax as trl_selective_log_softmax
+
+from lib.objectives import (
+    Baseline,
+    LossType,
+    RatioLevel,
+    compute_entropy,
+    compute_per_instance_dpo_loss,
+    encode_alpaca,
+    get_response_log_probs,
+    group_advantages,
+    policy_loss,
+    selective_log_softmax,
+)
+from tests.lib.objectives.tiny import PAD, tiny_model, tiny_tokenizer
+
+PROMPT_LENGTH, T, B = 3, 7, 4
+REWARDS = [0.0, 1.0, 1.0, 0.5, 2.0, 2.0, 2.5, 2.0]
+QUIET = {"use_cpu": True, "report_to": "none", "bf16": False}
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> GRPOTrainer:
+    """Built once; the tests set the fields that `_compute_loss` reads."""
+    config = GRPOConfig(
+        output_dir=str(tmp_path_factory.mktemp("grpo")),
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_completion_length=T,
+        **QUIET,
+    )
+    return GRPOTrainer(
+        model=tiny_model(0),
+        reward_funcs=lambda completions, **_: REWARDS,
+        args=config,
+        train_dataset=Dataset.from_list([{"prompt": "ab"}, {"prompt": "cd"}]),
+        processing_class=tiny_tokenizer(),
+    )
+
+
+@pytest.fixture
+def batch(trainer: GRPOTrainer) -> dict[str, Tensor]:
+    """Completions of unequal length; the old and the reference policy differ from the model."""
+    generator = torch.Generator().manual_seed(0)
+    prompt = torch.randint(100, (B, PROMPT_LENGTH), generator=generator)
+    completion = torch.randint(100, (B, T), generator=generator)
+    mask = (torch.arange(T) < torch.tensor([[7], [2], [4], [1]])).long()
+    completion = torch.where(mask.bool(), completion, PAD)
+    ids = torch.cat([prompt, completion], 1)
+    with torch.no_grad():
+        now = log_probs(trainer.model, ids)
+    return {
+        "prompt_ids": prompt,
+        "prompt_mask": torch.ones_like(prompt),
+        "completion_ids": completion,
+        "completion_mask": mask,
+        "advantages": torch.tensor([1.5, -0.5, -1.5, 0.5]),
+        "old_per_token_logps": now + 0.3 * torch.randn(B, T, generator=generator),
+        "ref_per_token_logps": now + 0.3 * torch.randn(B, T, generator=generator),
+        "num_items_in_batch": mask.sum(),
+    }
+
+
+def log_probs(model: Qwen3ForCausalLM, ids: Tensor) -> Tensor:
+    return get_response_log_probs(model, ids[:, :-1], ids[:, 1:])["log_probs"][:, -T:]
+
+
+def value_and_gradients(model: Qwen3ForCausalLM, loss: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    model.zero_grad()
+    loss.backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    return loss.detach(), gradients
+
+
+def assert_equal(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
+    torch.testing.assert_close(ours[0], theirs[0], atol=1e-6, rtol=1e-5)
+    # float32, scaled by the largest gradient: single entries cancel down to rounding
+    largest = max(float(gradient.abs().max()) for gradient in theirs[1].values())
+    assert largest > 1e-3
+    torch.testing.assert_close(ours[1], theirs[1], atol=1e-5 * largest, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("kl_coef", "kl_weighted"), [(0.0, True), (0.2, True), (0.2, False)])
+@pytest.mark.parametrize("ratio_level", ["token", "sequence"])
+@pytest.mark.parametrize("clip_high", [0.2, 0.4])
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo"])
+def test_policy_loss_is_trls(
+    trainer: GRPOTrainer,
+    batch: dict[str, Tensor],
+    loss_type: LossType,
+    clip_high: float,
+    ratio_level: RatioLevel,
+    kl_coef: float,
+    kl_weighted: bool,
+) -> None:
+    trainer.loss_type, trainer.importance_sampling_level = loss_type, ratio_level
+    trainer.beta, trainer.epsilon_low, trainer.epsilon_high = kl_coef, 0.2, clip_high
+    trainer.args.use_bias_correction_kl = kl_weighted
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.train()
+    trainer._metrics["train"].clear()
+    theirs = value_and_gradients(trainer.model, trainer._compute_loss(trainer.model, batch))
+
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    result = policy_loss(
+        log_probs(trainer.model, ids),
+        batch["advantages"],
+        batch["completion_mask"],
+        loss_type=loss_type,
+        old_log_probs=batch["old_per_token_logps"],
+        clip_low=0.2,
+        clip_high=clip_high,
+        ratio_level=ratio_level,
+        reference_log_probs=batch["ref_per_token_logps"],
+        kl_coef=kl_coef,
+        kl_weighted=kl_weighted,
+        max_completion_length=T,
+        num_tokens=int(batch["num_items_in_batch"]),
+    )
+    assert_equal(value_and_gradients(trainer.model, result.loss), theirs)
+    metrics = trainer._metrics["train"]
+    if ratio_level == "token":  # per sequence, TRL counts rows where we count their tokens
+        assert metrics["clip_ratio/region_mean"] == [pytest.approx(result.clip_fraction.item())]
+    if kl_coef:
+        assert metrics["kl"] == [pytest.approx(result.kl.item(), rel=1e-4)]
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo"])
+def test_two_accumulated_micro_batches_are_trls(
+    trainer: GRPOTrainer, batch: dict[str, Tensor], loss_type: LossType
+) -> None:
+    trainer.loss_type, trainer.importance_sampling_level, trainer.beta = loss_type, "token", 0.0
+    trainer.current_gradient_accumulation_steps = 2
+    halves = [
+        {name: tensor[rows] if tensor.dim() else tensor for name, tensor in batch.items()}
+        for rows in (slice(0, 2), slice(2, 4))
+    ]
+    theirs = sum(trainer._compute_loss(trainer.model, half) for half in halves)
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    ours = policy_loss(
+        log_probs(trainer.model, ids),
+        batch["advantages"],
+        batch["completion_mask"],
+        loss_type=loss_type,
+        old_log_probs=batch["old_per_token_logps"],
+        clip_high=trainer.epsilon_high,
+        max_completion_length=T,
+    ).loss
+    assert_equal(
+        value_and_gradients(trainer.model, ours), value_and_gradients(trainer.model, theirs)
+    )
+
+
+def test_without_old_log_probs_the_first_step_is_trls(
+    trainer: GRPOTrainer, batch: dict[str, Tensor]
+) -> None:
+    trainer.loss_type, trainer.importance_sampling_level, trainer.beta = "grpo", "token", 0.0
+    trainer.current_gradient_accumulation_steps = 1
+    fresh = {name: tensor for name, tensor in batch.items() if name != "old_per_token_logps"}
+    theirs = value_and_gradients(trainer.model, trainer._compute_loss(trainer.model, fresh))
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    ours = policy_loss(
+        log_probs(trainer.model, ids), batch["advantages"], batch["completion_mask"],
+        loss_type="grpo",
+    ).loss  # fmt: skip
+    assert_equal(value_and_gradients(trainer.model, ours), theirs)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "scale_rewards"), [("mean", "none"), ("group", "group"), ("batch", "batch")]
+)
+def test_advantages_are_trls(trainer: GRPOTrainer, baseline: Baseline, scale_rewards: str) -> None:
+    trainer.scale_rewards = scale_rewards
+    rollouts = [{"prompt": "ab"}] * 4 + [{"prompt": "cd"}] * 4
+    theirs = trainer._generate_and_score_completions(rollouts)["advantages"]
+    ours = group_advantages(torch.tensor(REWARDS).view(2, 4), baseline=baseline)
+    torch.testing.assert_close(ours.flatten(), theirs)
+
+
+def test_log_probs_and_entropies_are_trls() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 5, 50, generator=generator) * 4
+    index = torch.randint(50, (3, 5), generator=generator)
+    for chunk_size in (None, 4):
+        torch.testing.assert_close(
+            selective_log_softmax(logits, index, chunk_size=chunk_size),
+            trl_selective_log_softmax(logits, index),
+        )
+        torch.testing.assert_close(compute_entropy(logits, chunk_size), entropy_from_logits(logits))
+
+
+def test_dpo_loss_is_trls(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    pair = {"prompt": "Add 1 and 2.", "chosen": "3.", "rejected": "Five!"}
+    model, reference = tiny_model(0), tiny_model(1)
+    # so small a beta that the sigmoid is not saturated by two random models' margin
+    config = DPOConfig(output_dir=str(tmp_path), beta=0.02, **QUIET)
+    trainer = DPOTrainer(
+        model=model,
+        ref_model=copy.deepcopy(reference),
+        args=config,
+        train_dataset=Dataset.from_list([pair] * 2),
+        processing_class=tokenizer,
+    )
+    rows = [
+        encode_alpaca(tokenizer, prompt=pair["prompt"], response=pair[which])
+        for which in ("chosen", "rejected")
+    ]
+    width = max(map(len, rows))
+    response_at = len(rows[0]) - len("3.") - 1
+    inputs = {
+        "input_ids": torch.tensor([row + [PAD] * (width - len(row)) for row in rows]),
+        "attention_mask": torch.tensor([[i < len(row) for i in range(width)] for row in rows]),
+    }
+    inputs["attention_mask"] = inputs["attention_mask"].long()
+    inputs["completion_mask"] = inputs["attention_mask"].clone()
+    inputs["completion_mask"][:, :response_at] = 0
+    theirs = trainer._compute_loss(trainer.model, inputs, return_outputs=False)
+    theirs = value_and_gradients(model, theirs)
+    ours = compute_per_instance_dpo_loss(
+        model, reference, tokenizer, 0.02, pair["prompt"], pair["chosen"], pair["rejected"]
+    )
+    assert_equal(value_and_gradients(model, ours), theirs)
+    assert 0.05 < theirs[0] < 5

@@ -1,0 +1,361 @@
+"""params.yaml: every mistake has a line, every preset validates, DVC's writer changes one line."""
+
+import copy
+import io
+import math
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dvc.utils.serialize import modify_yaml
+from ruamel.yaml import YAML
+
+from lib.errors import UserError
+from lib.params import compose_preset, load_params, parse_params, preset_names
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def content() -> dict[str, Any]:
+    return YAML(typ="safe").load(compose_preset("tiny-cpu"))
+
+
+def problems_of(content: dict[str, Any]) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        parse_params(content, origin="params.yaml")
+    headline, *problems = caught.value.message.splitlines()
+    counted = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    assert headline == f"params.yaml has {counted}:"
+    return [problem.strip() for problem in problems]
+
+
+def test_all_problems_are_said_at_once(content: dict[str, Any]) -> None:
+    content["sft"]["learning_rte"] = 0.1
+    content["sft"]["warmup_ratio"] = 10
+    content["grpo"]["group_size"] = 1
+    assert set(problems_of(content)) == {
+        "sft.learning_rte: unknown key; did you mean `learning_rate`?",
+        "sft.warmup_ratio: must be at most 1, got 10",
+        "grpo: group_size=1; group-relative advantages need at least 2",
+    }
+
+
+def test_a_wrong_entry_of_a_list_is_one_problem(content: dict[str, Any]) -> None:
+    """The entry goes, and the list that is left must not be called too short beside it."""
+    content["prepare"]["sft"]["sources"][0]["source"] = {"generator": "sftt"}
+    content["evaluate"]["benchmarks"] = ["Held out"]
+    assert problems_of(content) == [
+        "prepare.sft.sources.0.source.generator: "
+        "must be one of 'sft', 'grpo', 'held_out', 'harder', got 'sftt'",
+        "evaluate.benchmarks.0: string should match pattern '^[a-z0-9][a-z0-9_-]*$', "
+        "got 'Held out'",
+    ]
+
+
+def test_an_empty_list_is_too_short(content: dict[str, Any]) -> None:
+    content["prepare"]["sft"]["sources"] = []
+    (problem,) = problems_of(content)
+    assert problem.startswith("prepare.sft.sources: tuple should have at least 1 item")
+
+
+def test_unknown_names_are_said_together_with_wrong_values(content: dict[str, Any]) -> None:
+    content["prompt"]["format"] = "xlm"
+    content["reward"]["stack"] = "tinny"
+    content["sft"]["warmup_ratio"] = 10
+    assert problems_of(content) == [
+        "sft.warmup_ratio: must be at most 1, got 10",
+        "prompt.format: no `xlm`; did you mean `xml`?",
+        "reward.stack: no `tinny`; did you mean `tiny`?",
+    ]
+
+
+@pytest.mark.parametrize("broken", [None, [], "text", {"name": 1}, [1, {"source": []}]])
+def test_names_are_looked_up_in_content_of_any_shape(content: dict[str, Any], broken: Any) -> None:
+    content["prepare"]["benchmarks"] = broken
+    content["reward"] = broken
+    assert all(problem.startswith(("prepare.", "reward")) for problem in problems_of(content))
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "said"),
+    [
+        ("sft", "learning_rate", "1e-05", "sft.learning_rate: input should be a valid number"),
+        ("sft", "num_epochs", 1.5, "sft.num_epochs: input should be a valid integer"),
+        ("sft", "num_epochs", True, "sft.num_epochs: input should be a valid integer"),
+        ("sft", "learning_rate", 0, "sft.learning_rate: must be more than 0, got 0"),
+        ("rollout", "temperature", -1, "rollout.temperature: must be more than 0, got -1"),
+        ("grpo", "loss", "ppo", "grpo.loss: must be one of 'grpo', 'bnpo', 'dr_grpo', 'dapo'"),
+        ("prompt", "format", "xlm", "prompt.format: no `xlm`; did you mean `xml`?"),
+        ("evaluate", "benchmarks", ["held-out"], "evaluate.benchmarks: no `held-out`; did you"),
+        ("prompt", "tags", ["<a>"], "prompt.tags: ['<a>']; expected four different tags"),
+        ("prompt", "layout", "chatlm", "prompt.layout: must be one of 'plain', 'chatml'"),
+        ("reward", "stack", "tinny", "reward.stack: no `tinny`; did you mean `tiny`?"),
+        ("reward", "weights", [1.0], "reward.weights: 1 weights for 2 functions (format, answer)"),
+        ("reward", "extra", ["overlng"], "reward.extra: no `overlng`"),
+        ("export", "checkpoint", "best", "export.checkpoint: must be one of"),
+        ("reward", "weights", [math.nan, 1], "reward.weights.0: input should be a finite number"),
+        ("reward", "cosine_wrong", [0, math.inf], "reward.cosine_wrong.1: input should be a fin"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_key(
+    content: dict[str, Any], section: str, key: str, value: Any, said: str
+) -> None:
+    content[section][key] = value
+    (problem,) = problems_of(content)
+    assert problem.startswith(said)
+
+
+def test_a_seed_beyond_32_bits_is_refused(content: dict[str, Any]) -> None:
+    content["seed"] = 2**32
+    assert problems_of(content) == ["seed: must be at most 4294967295, got 4294967296"]
+    content["seed"] = 2**32 - 1
+    assert parse_params(content, origin="params.yaml").seed == 2**32 - 1
+
+
+def test_an_infinite_weight_and_a_broken_count_are_one_line_each(content: dict[str, Any]) -> None:
+    content["prepare"]["sft"]["sources"][0]["weight"] = math.inf
+    content["prepare"]["grpo"]["num_train_examples"] = 10.0
+    assert problems_of(content) == [
+        "prepare.sft.sources.0.weight: must be finite, or `all`, got inf",
+        "prepare.grpo.num_train_examples: must be a whole number or `all`, got 10.0",
+    ]
+
+
+@pytest.mark.parametrize("text", ["? [a, b]\n: 1\n", "a: &a [*a]\n", "? {a: 1}\n: 1\n"])
+def test_yaml_that_has_no_json_is_one_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        load_params(path)
+    assert caught.value.message.startswith(str(path))
+    assert len(caught.value.message.splitlines()) == 1
+
+
+def test_a_folder_instead_of_params_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^cannot read .*: Is a directory$"):
+        load_params(tmp_path)
+
+
+def test_a_micro_batch_that_does_not_tile_the_step_names_two_that_do(
+    content: dict[str, Any],
+) -> None:
+    content["grpo"]["micro_batch_size"] = 96
+    (problem,) = problems_of(content)
+    assert problem == (
+        "grpo: prompts_per_step=32 x group_size=8 = 256 completions a step "
+        "cannot be cut into micro_batch_size=96; use 64 or 128"
+    )
+
+
+def test_a_system_prompt_is_read_from_data_raw_alone(content: dict[str, Any]) -> None:
+    content["prompt"]["system"] = "file:notes/system.txt"
+    (problem,) = problems_of(content)
+    assert problem.startswith("prompt.system: notes/system.txt is not under data/raw/, so an edit")
+    assert "dvc import-url notes/system.txt data/raw/system.txt" in problem
+    content["prompt"]["system"] = "file:data/raw/system.txt"
+    parse_params(content, origin="params.yaml")
+
+
+@pytest.mark.parametrize("section", ["rollout", "evaluate"])
+def test_completions_have_to_leave_room_for_a_prompt(content: dict[str, Any], section: str) -> None:
+    content[section]["max_new_tokens"] = content["model"]["max_seq_length"] = 100
+    assert problems_of(content) == [
+        f"{section}.max_new_tokens: 100 is not below model.max_seq_length=100, "
+        "which holds prompt and completion together"
+    ]
+    content[section]["max_new_tokens"] = 99
+    parse_params(content, origin="params.yaml")
+
+
+def from_file(adapter: str, **columns: str) -> dict[str, Any]:
+    return {"path": "data/raw/mine.jsonl", "adapter": adapter, "columns": columns}
+
+
+@pytest.mark.parametrize("phase", ["sft", "grpo"])
+def test_instructions_without_answers_are_no_training_data(
+    content: dict[str, Any], phase: str
+) -> None:
+    content["prepare"][phase]["sources"][0]["source"] = from_file("alpaca_eval")
+    assert problems_of(content) == [
+        f"prepare.{phase}.sources.0.source: adapter `alpaca_eval` reads problems without answers, "
+        "which can be a benchmark and no training data"
+    ]
+    content["prepare"]["benchmarks"][0]["source"] = from_file("alpaca_eval")
+    content["prepare"][phase]["sources"][0]["source"] = {"generator": "sft"}
+    parse_params(content, origin="params.yaml")
+
+
+@pytest.mark.parametrize("adapter", ["mmlu", "alpaca_eval"])
+def test_columns_that_an_adapter_would_ignore_are_refused(
+    content: dict[str, Any], adapter: str
+) -> None:
+    content["prepare"]["benchmarks"][0]["source"] = from_file(adapter, problem="task")
+    assert problems_of(content) == [
+        f"prepare.benchmarks.0.source.columns: adapter `{adapter}` knows its columns and would "
+        "ignore these; set {}"
+    ]
+
+
+@pytest.mark.parametrize("name", ["sft", "grpo", "validation"])
+def test_a_benchmark_is_not_called_like_a_training_set(content: dict[str, Any], name: str) -> None:
+    content["prepare"]["benchmarks"][0]["name"] = name
+    content["evaluate"]["benchmarks"] = ["harder"]
+    assert problems_of(content) == [
+        f"prepare.benchmarks.0.name: `{name}` is the name of a training set; choose another"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [("checkpoints", ["grpo", "base", "grpo"]), ("benchmarks", ["harder", "harder"])],
+)
+def test_nothing_is_evaluated_twice(content: dict[str, Any], key: str, names: list[str]) -> None:
+    content["evaluate"][key] = names
+    assert problems_of(content) == [f"evaluate.{key}: `{names[0]}` stands there twice"]
+
+
+@pytest.mark.parametrize("phase", ["sft", "grpo"])
+def test_two_sets_from_outside_are_compared_with_each_other(
+    content: dict[str, Any], phase: str
+) -> None:
+    content["prepare"][phase]["sources"][0]["source"] = from_file("table")
+    parse_params(content, origin="params.yaml")
+    content["prepare"]["benchmarks"][0]["source"] = from_file("table")
+    assert problems_of(content) == [
+        "prepare: contamination_ngram=0 would train on whatever a training set shares with a "
+        "benchmark, and both hold sets that the generator did not make; "
+        "set 8, or 1000 to compare whole texts only"
+    ]
+    content["prepare"]["contamination_ngram"] = 1000
+    parse_params(content, origin="params.yaml")
+
+
+def test_an_order_that_shuffling_would_undo_is_refused(content: dict[str, Any]) -> None:
+    content["prepare"]["grpo"]["difficulty"]["easy_first"] = True
+    (problem,) = problems_of(content)
+    assert problem.startswith("prepare.grpo.difficulty.easy_first: has no effect while")
+    content["grpo"]["shuffle"] = False
+    assert parse_params(content, origin="params.yaml").grpo.shuffle is False
+
+
+def test_the_exported_checkpoint_has_to_be_measured(content: dict[str, Any]) -> None:
+    content["evaluate"]["checkpoints"] = ["base", "sft"]
+    (problem,) = problems_of(content)
+    assert problem.startswith("export.checkpoint: `grpo` is not in evaluate.checkpoints")
+
+
+def test_a_missing_key_is_an_error_since_there_are_no_defaults(content: dict[str, Any]) -> None:
+    del content["seed"]
+    (problem,) = problems_of(content)
+    assert problem.startswith("seed: missing")
+
+
+def test_broken_yaml_is_one_line_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("seed: 0\nsft:\n  a: [1\n")
+    with pytest.raises(UserError, match=r"not valid YAML: line \d+: "):
+        load_params(path)
+
+
+def test_a_missing_file_says_how_to_write_one(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="make preset PRESET=tiny-cpu"):
+        load_params(tmp_path / "params.yaml")
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_validates(name: str) -> None:
+    parse_params(YAML(typ="safe").load(compose_preset(name)), origin=name)
+
+
+def test_the_base_preset_is_kept_in_the_form_that_it_is_written_in() -> None:
+    assert compose_preset("tiny-cpu") == (ROOT / "lib/presets/tiny-cpu.yaml").read_text("utf-8")
+
+
+def test_a_preset_with_a_key_that_the_base_lacks_is_refused(tmp_path: Path) -> None:
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text("grpo:\n  group_sise: 4\n")
+    with pytest.raises(UserError, match=r"grpo\.group_sise: unknown key"):
+        compose_preset(str(overlay))
+
+
+def test_a_list_in_an_overlay_replaces_the_list_and_keeps_the_comments_after_it(
+    tmp_path: Path,
+) -> None:
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text("evaluate:\n  benchmarks:\n  - harder\n")
+    changed = set(compose_preset(str(overlay)).splitlines())
+    assert set(compose_preset("tiny-cpu").splitlines()) - changed == {"  - held_out"}
+
+
+def test_an_unknown_preset_lists_those_that_there_are() -> None:
+    with pytest.raises(UserError, match=r"no preset `tiny`; .*tiny-cpu, smoke"):
+        compose_preset("tiny")
+
+
+def test_what_dvc_writes_for_one_key_changes_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    text = compose_preset("tiny-cpu")
+    path.write_text(text, encoding="utf-8")
+    with modify_yaml(path) as params:
+        params["grpo"]["group_size"] = 16
+    before, after = text.splitlines(), path.read_text(encoding="utf-8").splitlines()
+    changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+    assert [new.split("#")[0].split() for _, new in changed] == [["group_size:", "16"]]
+
+
+def test_scientific_notation_that_dvc_writes_is_read_as_a_number(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(compose_preset("tiny-cpu"), encoding="utf-8")
+    with modify_yaml(path) as params:
+        params["grpo"]["learning_rate"] = 1e-05
+    assert "1e-05" in path.read_text(encoding="utf-8")
+    assert load_params(path).grpo.learning_rate == 1e-05
+
+
+def test_params_in_head_are_tiny_cpu() -> None:
+    committed = subprocess.run(
+        ["git", "show", "HEAD:params.yaml"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert committed.stdout == compose_preset("tiny-cpu")
+
+
+def test_params_cannot_be_changed_once_read(content: dict[str, Any]) -> None:
+    params = parse_params(copy.deepcopy(content), origin="params.yaml")
+    with pytest.raises(ValueError, match="frozen"):
+        params.seed = 1  # type: ignore[misc]
+
+
+def test_presets_hold_no_nulls_anchors_or_substitutions() -> None:
+    for name in preset_names():
+        text = compose_preset(name)
+        stream = io.StringIO(text)
+        assert "${" not in text
+        assert "&" not in text
+        assert None not in _leaves(YAML(typ="safe").load(stream))
+
+
+def _leaves(content: Any) -> list[Any]:
+    if isinstance(content, dict):
+        return [leaf for value in content.values() for leaf in _leaves(value)]
+    if isinstance(content, list):
+        return [leaf for value in content for leaf in _leaves(value)]
+    return [content]
+
+
+def test_a_reward_that_counts_tags_refuses_a_format_without_them(content: dict[str, Any]) -> None:
+    content["reward"]["stack"] = "s0"
+    content["reward"]["weights"] = [1.0, 1.0, 1.0, 1.0]
+    content["prompt"]["format"] = "boxed"
+    (problem,) = problems_of(content)
+    assert "counts tags, and prompt.format `boxed` has none" in problem
+
+
+def test_shaping_rewards_find_their_settings_in_params(content: dict[str, Any]) -> None:
+    content["reward"]["extra"] = ["overlong", "repetition", "cosine_length"]
+    content["reward"]["weights"] = [0.25, 1.0, 0.1, 0.1, 0.1]
+    params = parse_params(content, origin="params.yaml")
+    settings = params.reward.settings(max_completion_tokens=48)
+    assert settings["max_completion_tokens"] == 48
+    assert settings["overlong_cache_tokens"] == 16

@@ -1,0 +1,84 @@
+import pytest
+
+from lib.errors import UserError
+from lib.problems.difficulty import (
+    PassRate,
+    count_passes,
+    easy_to_hard,
+    keep_band,
+    read_pass_rates,
+    write_pass_rates,
+)
+from lib.problems.drops import Drops
+from lib.problems.schema import content_id
+
+TEXTS = ["never", "seldom", "unrated", "often", "always"]
+RATES = {
+    content_id(text): PassRate(correct, 8)
+    for text, correct in [("never", 0), ("seldom", 1), ("often", 7), ("always", 8)]
+}
+
+
+def _texts(table):
+    return [problem.problem for problem in table]
+
+
+def test_pass_rates_are_counted_by_problem():
+    verdicts = [("a", True), ("b", False), ("a", False), ("a", True)]
+    assert count_passes(verdicts) == {"a": PassRate(2, 3), "b": PassRate(0, 1)}
+
+
+def test_what_was_written_is_read(tmp_path):
+    write_pass_rates(tmp_path / "rates.jsonl", RATES)
+    assert read_pass_rates(tmp_path / "rates.jsonl") == RATES
+
+
+def test_the_file_does_not_depend_on_the_order_of_measuring(tmp_path):
+    write_pass_rates(tmp_path / "a", RATES)
+    write_pass_rates(tmp_path / "b", dict(reversed(RATES.items())))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_the_band_keeps_its_ends_and_counts_the_rest(table_of):
+    drops = Drops()
+    kept = keep_band(table_of(TEXTS), RATES, lowest=0.125, highest=0.875, drops=drops)
+    assert _texts(kept) == ["seldom", "often"]
+    assert drops.counts == {"pass_rate_outside_band": 2, "no_pass_rate": 1}
+
+
+def test_easy_problems_come_first_and_unrated_ones_last(table_of):
+    assert _texts(easy_to_hard(table_of(TEXTS), RATES)) == [
+        "always",
+        "often",
+        "seldom",
+        "never",
+        "unrated",
+    ]
+
+
+def test_equal_rates_keep_their_order(table_of):
+    rates = {content_id(text): PassRate(1, 2) for text in TEXTS}
+    assert _texts(easy_to_hard(table_of(TEXTS), rates)) == TEXTS
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]",
+        '{"id": "a"}',
+        "nonsense",
+        '{"id": "a", "num_correct": 3, "num_completions": 2}',
+        '{"id": "a", "num_correct": 0, "num_completions": 0}',
+    ],
+)
+def test_a_line_that_is_no_pass_rate_is_named(tmp_path, line):
+    path = tmp_path / "rates.jsonl"
+    write_pass_rates(path, RATES)
+    path.write_text(path.read_text() + line)
+    with pytest.raises(UserError, match=r"rates\.jsonl:5: not a pass rate"):
+        read_pass_rates(path)
+
+
+def test_a_missing_file_says_what_writes_it(tmp_path):
+    with pytest.raises(UserError, match="`make difficulty` writes it"):
+        read_pass_rates(tmp_path / "rates.jsonl")

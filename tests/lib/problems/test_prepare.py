@@ -1,0 +1,231 @@
+"""The `prepare` section of params, from sources to the files that the stages read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from lib.artifacts import hash_path
+from lib.errors import UserError
+from lib.params import compose_preset, parse_params
+from lib.problems.benchmarks import read_benchmarks
+from lib.problems.difficulty import PassRate, write_pass_rates
+from lib.problems.generated import synthetic_sets
+from lib.problems.lengths import Rendering
+from lib.problems.prepare import (
+    dropped_examples,
+    finish_sets,
+    gathered_sets,
+    set_metrics,
+    write_sets,
+)
+from lib.problems.schema import Problem, read_problems
+from lib.prompts import prompt_format
+
+GSM8K = [
+    {
+        "question": f"A farm has {n} ducks and each of them lays {k} eggs on every day. How many?",
+        "answer": f"It is {n}*{k}=<<{n}*{k}={n * k}>>{n * k}.\n#### {n * k:,}",
+    }
+    for n in range(2, 12)
+    for k in (3, 400)
+]
+OWN = [{"task": f"How much is {n} and one?", "truth": str(n + 1), "how": "Add."} for n in range(9)]
+
+
+@pytest.fixture
+def content() -> dict[str, Any]:
+    return YAML(typ="safe").load(compose_preset("smoke"))
+
+
+@pytest.fixture(autouse=True)
+def checkout(tmp_path, monkeypatch) -> Path:
+    """A working directory with two files under data/raw."""
+    monkeypatch.chdir(tmp_path)
+    raw = tmp_path / "data" / "raw"
+    raw.mkdir(parents=True)
+    for name, rows in [("gsm8k", GSM8K), ("own", OWN)]:
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (raw / f"{name}.jsonl").write_text(lines)
+    return tmp_path
+
+
+def _path(name, **columns):
+    return {"path": f"data/raw/{name}.jsonl", "adapter": "table", "columns": columns}
+
+
+def _prepare(content, folder=Path("out")):
+    params = parse_params(content, origin="params.yaml")
+    raw = Path("data/raw")
+    with gathered_sets(params.prepare, seed=params.seed, raw=raw) as gathered:
+        sets = finish_sets(
+            gathered,
+            params.prepare,
+            max_seq_length=params.model.max_seq_length,
+            seed=params.seed,
+            rendering=Rendering(
+                prompt_format=prompt_format("xml"), system="", bos_token="", eos_token=""
+            ),
+            count_tokens=lambda texts: [len(text.split()) for text in texts],
+        )
+        write_sets(sets, folder)
+        return set_metrics(sets), dropped_examples(sets)
+
+
+def test_the_default_writes_what_the_generator_makes(content):
+    metrics, dropped = _prepare(content)
+    params = parse_params(content, origin="params.yaml")
+    made = synthetic_sets(params.prepare.synthetic, seed=params.seed)
+    assert list(read_problems(Path("out/sft.jsonl"))) == made.sft
+    assert list(read_problems(Path("out/grpo.jsonl"))) == made.grpo
+    assert read_benchmarks(Path("out/benchmarks"), ["held_out", "harder"]) == made.benchmarks
+    assert list(read_problems(Path("out/validation.jsonl"))) == []
+    assert metrics["num_sft"] == len(made.sft)
+    assert dropped == {}
+
+
+def test_files_generator_and_columns_mix_with_weights(content):
+    own = _path("own", problem="task", reference="truth", solution="how")
+    content["prepare"]["sft"]["sources"] = [
+        {"weight": 2, "source": _path("gsm8k")},
+        {"weight": 1.0, "source": own},
+        {"weight": "all", "source": {"generator": "grpo"}},
+    ]
+    metrics, _ = _prepare(content)
+    found = [problem.problem for problem in read_problems(Path("out/sft.jsonl"))]
+    assert sum("ducks" in text for text in found) == 18
+    assert sum("and one?" in text for text in found) == 9
+    assert metrics["num_sft"] == 27 + content["prepare"]["synthetic"]["num_grpo"]
+
+
+def test_leaks_into_benchmarks_from_files_are_dropped_and_counted(content):
+    Path("data/raw/test.jsonl").write_text(json.dumps(GSM8K[3]) + "\n")
+    content["prepare"]["benchmarks"].append({"name": "farm", "source": _path("test")})
+    content["prepare"]["grpo"]["sources"] = [{"weight": "all", "source": _path("gsm8k")}]
+    content["prepare"]["contamination_ngram"] = 14
+    metrics, dropped = _prepare(content)
+    assert metrics["grpo"]["overlap"]["farm"]["benchmark_rows"] == 1
+    assert metrics["grpo"]["dropped"]["contaminated"]["count"] == 1
+    assert metrics["num_grpo"] == len(GSM8K) - 1
+    assert "shares with farm" in dropped["grpo"]["contaminated"][0]["found"]
+
+
+def test_validation_is_held_back_of_both_sets_without_repeating_a_problem(content):
+    both = [{"weight": "all", "source": _path("gsm8k")}]
+    content["prepare"]["sft"]["sources"] = content["prepare"]["grpo"]["sources"] = both
+    content["prepare"]["validation_share"] = 0.4
+    metrics, _ = _prepare(content)
+    held = [problem.id for problem in read_problems(Path("out/validation.jsonl"))]
+    trained = {problem.id for problem in read_problems(Path("out/sft.jsonl"))}
+    assert len(held) == len(set(held)) == metrics["num_validation"] > 0
+    assert not trained & set(held)
+    assert len(trained) + len(held) == len(GSM8K)
+
+
+def test_a_difficulty_file_keeps_a_band_of_the_grpo_problems(content):
+    ids = [Problem.create(problem=row["question"], reference="").id for row in GSM8K]
+    rates = {key: PassRate(number % 5, 4) for number, key in enumerate(ids)}
+    write_pass_rates(Path("data/raw/difficulty.jsonl"), rates)
+    content["prepare"]["grpo"] |= {
+        "sources": [{"weight": "all", "source": _path("gsm8k")}],
+        "difficulty": {
+            "file": "data/raw/difficulty.jsonl",
+            "lowest": 0.1,
+            "highest": 0.9,
+            "easy_first": True,
+        },
+    }
+    content["grpo"]["shuffle"] = False
+    metrics, _ = _prepare(content)
+    kept = [rates[problem.id].value for problem in read_problems(Path("out/grpo.jsonl"))]
+    assert kept == [0.75] * 4 + [0.5] * 4 + [0.25] * 4
+    assert metrics["grpo"]["dropped"]["pass_rate_outside_band"]["count"] == 8
+
+
+def test_a_bad_row_leaves_nothing_half_written(content):
+    with Path("data/raw/gsm8k.jsonl").open("a") as lines:
+        lines.write('{"question": "What?"}\n')
+    content["prepare"]["grpo"]["sources"] = [{"weight": "all", "source": _path("gsm8k")}]
+    with pytest.raises(UserError, match=r"gsm8k\.jsonl:21: field `reference`"):
+        _prepare(content)
+    assert not Path("out").exists()
+    assert not list(Path("data/scratch").iterdir())
+
+
+def test_the_same_input_gives_the_same_bytes(content):
+    content["prepare"]["sft"]["sources"] = [{"weight": "all", "source": _path("gsm8k")}]
+    content["prepare"] |= {"near_duplicate_similarity": 0.9, "validation_share": 0.1}
+    assert _prepare(content, Path("one")) == _prepare(content, Path("two"))
+    assert hash_path(Path("one")) == hash_path(Path("two"))
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            {"path": "/tmp/mine.jsonl", "adapter": "table", "columns": {}},
+            "path: /tmp/mine.jsonl is not under data/raw/, so an edit of it would re-run nothing; "
+            "import it with `dvc import-url /tmp/mine.jsonl data/raw/mine.jsonl`",
+        ),
+        (
+            {"path": "data/raw/../x.jsonl", "adapter": "table", "columns": {}},
+            "path: data/raw/../x.jsonl is not under data/raw/",
+        ),
+        ({"path": "data/raw/a", "adapter": "gsm", "columns": {}}, "adapter: no `gsm`; "),
+        ({"path": "data/raw/a", "adaptor": "table", "columns": {}}, "adaptor: unknown key; did"),
+        ({"paht": "data/raw/a"}, ": expected one of the keys `generator`, `path`, `hub`"),
+        ({"generator": "sftt"}, "generator: must be one of 'sft', 'grpo'"),
+        (
+            {
+                "hub": "openai/gsm8k",
+                "revision": "main",
+                "subset": "main",
+                "split": "train",
+                "files": "",
+                "adapter": "table",
+                "columns": {},
+            },
+            "revision: expected a commit, 40 hex digits, got 'main'",
+        ),
+    ],
+)
+def test_a_source_that_params_get_wrong_is_named_with_its_key(content, source, said):
+    content["prepare"]["sft"]["sources"][0]["source"] = source
+    with pytest.raises(UserError) as raised:
+        parse_params(content, origin="params.yaml")
+    lines = [line.strip() for line in str(raised.value.message).splitlines()[1:]]
+    start = "prepare.sft.sources.0.source"
+    assert any(line.startswith((f"{start}.{said}", f"{start}{said}")) for line in lines), lines
+
+
+@pytest.mark.parametrize("weight", [0, -1.0, "some", True])
+def test_a_weight_is_a_number_above_0_or_all(content, weight):
+    content["prepare"]["sft"]["sources"][0]["weight"] = weight
+    with pytest.raises(UserError, match=r"sources\.0\.weight: must be more than 0 or `all`"):
+        parse_params(content, origin="params.yaml")
+
+
+def test_a_benchmark_holds_no_problem_twice(content, checkout):
+    """A problem with twice the draws would count twice."""
+    twice = [*OWN, OWN[0]]
+    lines = "".join(json.dumps(row) + "\n" for row in twice)
+    (checkout / "data/raw/own.jsonl").write_text(lines)
+    source = _path("own", problem="task", reference="truth", solution="how")
+    content["prepare"]["benchmarks"].append({"name": "mine", "source": source})
+    figures, _ = _prepare(content)
+    assert figures["benchmarks"]["mine"]["kept"] == len(OWN)
+    assert figures["benchmarks"]["mine"]["dropped"]["exact_duplicate"]["count"] == 1
+
+
+def test_a_generator_that_runs_out_of_problems_says_so(content):
+    content["prepare"]["synthetic"] |= {
+        "max_value": 10,
+        "max_operand": 2,
+        "max_factor": 2,
+        "level_weights": [1.0],
+        "num_grpo": 5000,
+    }
+    with pytest.raises(UserError, match=r"5000 problems asked for `grpo`, but only \d+ different"):
+        _prepare(content)

@@ -1,0 +1,134 @@
+"""Files under data/raw, in every form, give the same problems; whatever else is refused."""
+
+import csv
+import json
+
+import pyarrow.parquet
+import pytest
+from datasets import Dataset, DatasetDict
+
+from lib.errors import UserError
+from lib.problems.rows import RowFault
+from lib.problems.sources import Source, read_problems_of
+
+ROWS = [
+    {"question": f"What is {n} + {n}?", "answer": f"Twice {n}.\n#### {2 * n}"} for n in range(1, 6)
+]
+
+
+@pytest.fixture
+def raw(tmp_path):
+    folder = tmp_path / "data" / "raw"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _read(raw, name, **settings):
+    return [problem for _, problem in read_problems_of(Source(at=raw / name, **settings), raw=raw)]
+
+
+def _write(path):
+    match path.suffix:
+        case ".jsonl":
+            path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+        case ".json":
+            path.write_text(json.dumps(ROWS))
+        case ".csv":
+            with path.open("w", newline="") as lines:
+                writer = csv.DictWriter(lines, ["question", "answer"])
+                writer.writeheader()
+                writer.writerows(ROWS)
+        case ".parquet":
+            Dataset.from_list(ROWS).to_parquet(path)
+        case _:
+            Dataset.from_list(ROWS).save_to_disk(path)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet", "arrow"])
+def test_every_form_of_file_gives_the_same_problems(raw, name):
+    _write(raw / name)
+    found = _read(raw, name)
+    assert [problem.reference for problem in found] == ["2", "4", "6", "8", "10"]
+    assert found[2].problem == "What is 3 + 3?"
+    assert found[2].solution == "Twice 3."
+
+
+def test_a_folder_is_its_files_in_order_of_name(raw):
+    for name in ("b.csv", "a.jsonl", "notes.txt"):
+        _write(raw / name) if name != "notes.txt" else (raw / name).write_text("no rows")
+    places = [row.place for row, _ in read_problems_of(Source(at=raw), raw=raw)]
+    assert [place.rsplit("/", 1)[1][:5] for place in places] == ["a.jso"] * 5 + ["b.csv"] * 5
+
+
+def test_a_path_elsewhere_is_refused_with_the_command_that_imports_it(raw, tmp_path):
+    _write(tmp_path / "mine.jsonl")
+    with pytest.raises(UserError, match=r"dvc import-url .*mine\.jsonl .*raw/mine\.jsonl"):
+        list(read_problems_of(Source(at=tmp_path / "mine.jsonl"), raw=raw))
+
+
+def test_a_link_that_leads_elsewhere_is_refused_too(raw, tmp_path):
+    _write(tmp_path / "mine.jsonl")
+    (raw / "link.jsonl").symlink_to(tmp_path / "mine.jsonl")
+    with pytest.raises(UserError, match="dvc import-url"):
+        _read(raw, "link.jsonl")
+
+
+def test_a_missing_file_is_named(raw):
+    with pytest.raises(UserError, match=r"none\.jsonl is missing"):
+        _read(raw, "none.jsonl")
+
+
+def test_what_is_no_table_of_rows_is_refused(raw):
+    (raw / "notes.txt").write_text("no rows")
+    with pytest.raises(UserError, match=r"expected \.jsonl, \.json, \.csv, \.parquet"):
+        _read(raw, "notes.txt")
+
+
+def test_an_unknown_adapter_is_answered_with_those_that_there_are(raw):
+    _write(raw / "a.jsonl")
+    with pytest.raises(UserError, match="no adapter `gsm`; there are table, math_jsonl"):
+        _read(raw, "a.jsonl", adapter="gsm")
+
+
+def test_a_folder_of_several_splits_asks_for_one(raw):
+    DatasetDict({"train": Dataset.from_list(ROWS)}).save_to_disk(raw / "both")
+    with pytest.raises(UserError, match="holds the splits train"):
+        _read(raw, "both")
+    assert len(_read(raw, "both/train")) == 5
+
+
+@pytest.mark.parametrize("kept", [0, 4, 300])
+def test_a_truncated_parquet_is_one_fault_that_names_the_file(raw, kept):
+    path = raw / "a.parquet"
+    _write(path)
+    path.write_bytes(path.read_bytes()[:kept])
+    ((row, fault),) = read_problems_of(Source(at=path), raw=raw)
+    assert isinstance(fault, RowFault)
+    assert (row.place, fault.reason) == (str(path), "unreadable")
+    assert "parquet" in fault.detail
+
+
+def test_a_truncated_arrow_folder_is_one_fault_that_names_it(raw):
+    _write(raw / "arrow")
+    (data,) = (raw / "arrow").glob("*.arrow")
+    data.write_bytes(data.read_bytes()[:100])
+    ((row, fault),) = read_problems_of(Source(at=raw / "arrow"), raw=raw)
+    assert (row.place, fault.reason) == (str(raw / "arrow"), "unreadable")
+
+
+def test_columns_of_a_source_reach_its_rows(raw):
+    (raw / "a.jsonl").write_text(json.dumps({"q": "2 + 2?", "a": "4"}))
+    (found,) = _read(raw, "a.jsonl", columns={"problem": "q", "reference": "a"})
+    assert (found.problem, found.reference) == ("2 + 2?", "4")
+
+
+def test_bad_bytes_in_a_parquet_cell_are_a_fault_of_that_row_alone(raw):
+    offsets = pyarrow.array([0, 2, 4, 6], pyarrow.int32()).buffers()[1]
+    cells = pyarrow.Array.from_buffers(
+        pyarrow.string(), 3, [None, offsets, pyarrow.py_buffer(b"1?\xff\xfe3?")]
+    )
+    table = pyarrow.table({"question": cells, "answer": ["1", "2", "3"]})
+    pyarrow.parquet.write_table(table, raw / "a.parquet")
+    found = _read(raw, "a.parquet")
+    assert [getattr(row, "reason", "good") for row in found] == ["good", "bad_utf8", "good"]
+    assert found[1].field == "question"

@@ -1,0 +1,67 @@
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lib.problems.schema import Problem, read_problems, write_problems
+from lib.problems.store import BATCH, join, write_table
+
+TEXT = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)
+PROBLEMS = st.lists(
+    st.builds(
+        Problem.create,
+        problem=TEXT,
+        reference=TEXT,
+        solution=TEXT,
+        subject=TEXT,
+        level=st.integers(0, 9) | TEXT,
+        tags=st.lists(TEXT, max_size=2).map(tuple),
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=30)
+@given(problems=PROBLEMS)
+def test_a_table_gives_back_what_was_written(tmp_path_factory, problems):
+    path = tmp_path_factory.mktemp("table") / "t.arrow"
+    assert list(write_table(path, problems)) == problems
+
+
+@settings(max_examples=30)
+@given(problems=PROBLEMS)
+def test_json_lines_give_back_what_was_written(tmp_path_factory, problems):
+    path = tmp_path_factory.mktemp("lines") / "t.jsonl"
+    write_problems(path, problems)
+    assert list(read_problems(path)) == problems
+
+
+def test_selected_rows_keep_the_order_asked_for_and_their_source(table_of):
+    joined = join([table_of(["a", "b"], source=0), table_of(["c", "d"], source=1)])
+    picked = joined.select([3, 0])
+    assert [problem.problem for problem in picked] == ["d", "a"]
+    assert picked.sources() == [1, 0]
+    assert picked.text(0) == "d"
+
+
+def test_rows_are_written_and_read_a_batch_at_a_time(tmp_path):
+    read_ahead = itertools.count()
+
+    def endless():
+        for number in range(2 * BATCH + 1):
+            next(read_ahead)
+            yield Problem.create(problem=f"{number}?", reference="1")
+
+    table = write_table(tmp_path / "t.arrow", endless())
+    assert [len(batch) for batch in table.batches()] == [BATCH, BATCH, 1]
+
+
+def test_an_empty_table_is_a_table(table_of):
+    assert list(table_of([])) == []
+
+
+def test_writing_a_file_anew_leaves_tables_of_the_old_one_whole(tmp_path):
+    path = tmp_path / "t.arrow"
+    old = write_table(path, [Problem.create(problem="old " * 100, reference="1")])
+    write_table(path, [])
+    assert [problem.problem for problem in old] == ["old " * 100]

@@ -1,0 +1,218 @@
+import dataclasses
+import itertools
+import random
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.problems.schema import Problem
+from lib.problems.synthetic import (
+    DISTRACTOR,
+    SPLIT_BUCKETS,
+    UNSEEN_EQUATIONS,
+    Bounds,
+    Equation,
+    GeneratorSettings,
+    bucket,
+    draw_chain,
+    equation_sequence,
+    generate,
+    shorten_solutions,
+    tag_unseen_equations,
+    written_equations,
+)
+from lib.problems.synthetic.stories import STORIES
+
+BOUNDS = Bounds(max_value=99, max_operand=10, max_factor=6)
+TRAINING = GeneratorSettings(
+    level_weights=(1.0, 3.0, 2.0, 0.5), distractor_share=0.25, bounds=BOUNDS
+)
+HARDER = dataclasses.replace(TRAINING, level_weights=(0.0, 0.0, 0.0, 0.0, 1.0))
+
+
+def problems(
+    split: str = "sft", count: int = 300, seed: int = 0, settings: GeneratorSettings = TRAINING
+) -> list[Problem]:
+    return list(generate(split=split, seed=seed, count=count, settings=settings))
+
+
+def numbers_in(problem: Problem) -> list[int]:
+    return [int(word) for word in problem.problem.replace(".", " ").split() if word.isdigit()]
+
+
+def operands_of(problem: Problem) -> list[int]:
+    """The first number, then the number each step brings in."""
+    lines = [line.split() for line in problem.solution.splitlines()]
+    return [int(lines[0][0]), *(int(line[2]) for line in lines)]
+
+
+@given(seed=st.integers(0, 2**32), num_steps=st.integers(1, 6))
+def test_each_equation_goes_on_from_the_last_value_within_the_bounds(seed, num_steps):
+    chain = draw_chain(random.Random(seed), num_steps=num_steps, bounds=BOUNDS)
+    assert len(chain) == num_steps
+    assert 2 <= chain[0].left <= 10
+    for before, after in itertools.pairwise(chain):
+        assert before.value == after.left >= 1
+    assert chain[-1].value >= 0
+    for equation in chain:
+        assert equation.value <= 99
+        assert equation.right <= (6 if equation.operation in "*/" else 10)
+        inverse = {"+": "-", "-": "+", "*": "/", "/": "*"}[equation.operation]
+        assert Equation(equation.value, inverse, equation.right).value == equation.left
+
+
+def test_all_four_operations_occur_at_every_step():
+    chains = [draw_chain(random.Random(seed), num_steps=4, bounds=BOUNDS) for seed in range(300)]
+    for step in range(4):
+        assert {chain[step].operation for chain in chains} == set("+-*/")
+
+
+def test_a_solution_is_true_arithmetic_that_ends_in_the_reference():
+    for problem in problems(count=500):
+        lines = problem.solution.splitlines()
+        assert len(lines) == problem.level
+        for line in lines:
+            left, right = line.replace("/", "//").split(" = ")
+            assert eval(left, {}) == int(right)
+        assert lines[-1].split()[-1] == problem.reference
+
+
+def test_a_text_gives_the_operands_in_order_and_at_most_one_number_more():
+    for problem in problems(count=500):
+        numbers, operands = numbers_in(problem), operands_of(problem)
+        extra = [
+            place
+            for place in range(len(numbers))
+            if numbers[:place] + numbers[place + 1 :] == operands
+        ]
+        assert extra if DISTRACTOR in problem.tags else numbers == operands
+
+
+def test_an_item_depends_on_seed_split_and_index_alone():
+    assert problems(count=5) == problems(count=50)[:5]
+    assert problems(seed=0)[1:] != problems(seed=1)[:-1]
+    assert not {p.id for p in problems(seed=0)} & {p.id for p in problems(seed=1)}
+    assert problems("test")[0].problem != problems("validation")[0].problem
+
+
+def test_another_process_generates_the_same_items():
+    program = (
+        "from tests.lib.problems.test_synthetic import problems; print([p.id for p in problems()])"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.strip() == str([problem.id for problem in problems()])
+
+
+def test_items_stay_as_they_are():
+    """Another text here means that every number measured on generated problems is void."""
+    first = problems(count=1)[0]
+    assert first.problem == (
+        "Lena saves 2 tokens. Then she lends 1 of them to Bruno. Then Bruno pays Lena 6 more. "
+        "How many tokens can Lena count now?"
+    )
+    assert first.solution == "2 - 1 = 1\n1 + 6 = 7"
+    assert (first.reference, first.subject, first.level) == ("7", "saving", 2)
+
+
+def test_splits_share_no_problem_because_each_owns_a_bucket_of_the_content_hash():
+    assert len(set(SPLIT_BUCKETS.values())) == len(SPLIT_BUCKETS)
+    easy = dataclasses.replace(TRAINING, level_weights=(1.0,))
+    ids: dict[str, set[str]] = {}
+    for split, own in SPLIT_BUCKETS.items():
+        made = [*problems(split), *problems(split, settings=easy)]
+        assert {bucket(problem) for problem in made} == {own}
+        ids[split] = {problem.id for problem in made}
+    for one, other in itertools.combinations(ids.values(), 2):
+        assert not one & other
+
+
+def test_levels_follow_their_weights_and_harder_ones_never_occur_in_training():
+    made = problems(count=1000)
+    shares = [sum(problem.level == level for problem in made) / 1000 for level in range(1, 6)]
+    for share, weight in zip(shares, (1, 3, 2, 0.5, 0), strict=True):
+        assert share == pytest.approx(weight / 6.5, abs=0.05)
+    assert {problem.level for problem in problems("test_harder", settings=HARDER)} == {5}
+
+
+def test_a_quarter_of_the_problems_has_a_distractor():
+    share = sum(DISTRACTOR in problem.tags for problem in problems(count=1000)) / 1000
+    assert share == pytest.approx(0.25, abs=0.04)
+    without = dataclasses.replace(TRAINING, distractor_share=0.0)
+    assert not any(problem.tags for problem in problems(settings=without))
+
+
+def test_every_story_tells_every_operation_in_several_ways():
+    for story in STORIES:
+        assert len(story.openings) >= 2
+        for operation in "+-*/":
+            assert len(set(story.moves[operation])) >= 2
+            assert len(set(story.starts[operation])) >= 2
+
+
+def test_no_text_speaks_of_one_things():
+    for story in STORIES:
+        for sentence in (*story.moves["+"], *story.moves["-"]):
+            assert "{n} {things}" not in sentence
+        for sentence in (*story.starts["+"], *story.starts["-"]):
+            assert "{b} {things}" not in sentence
+
+
+@given(share=st.floats(0, 1))
+def test_shortening_takes_the_working_and_nothing_else_from_about_that_share(share):
+    made = problems(count=400)
+    shortened = list(shorten_solutions(made, share=share, seed=0))
+    for before, after in zip(made, shortened, strict=True):
+        assert after in (before, dataclasses.replace(before, solution=""))
+    bare = sum(problem.solution == "" for problem in shortened) / 400
+    assert bare == pytest.approx(share, abs=0.1)
+
+
+def test_which_solutions_are_shortened_depends_on_seed_and_problem_alone():
+    made = problems()
+    bare = {p.id for p in shorten_solutions(made, share=0.5, seed=0) if not p.solution}
+    reordered = shorten_solutions(made[::-1], share=0.5, seed=0)
+    assert bare == {p.id for p in reordered if not p.solution}
+    assert bare < {p.id for p in shorten_solutions(made, share=0.7, seed=0) if not p.solution}
+    assert bare != {p.id for p in shorten_solutions(made, share=0.5, seed=1) if not p.solution}
+
+
+def test_an_equation_sequence_is_unseen_only_if_no_training_problem_has_it():
+    def told(name: str, solution: str) -> Problem:
+        return Problem.create(problem=name, reference="7", solution=solution, tags=(DISTRACTOR,))
+
+    training = [told("a", "2 - 1 = 1\n1 + 6 = 7"), told("b", "3 + 4 = 7")]
+    same, part, swapped = told("c", "3 + 4 = 7"), told("d", "1 + 6 = 7"), told("e", "4 + 3 = 7")
+    tagged = list(tag_unseen_equations([same, part, swapped], training=training))
+    assert tagged[0] == same
+    assert [problem.tags for problem in tagged[1:]] == [(DISTRACTOR, UNSEEN_EQUATIONS)] * 2
+
+
+def test_written_equations_are_found_right_or_wrong_in_any_working():
+    assert written_equations("") == ()
+    assert written_equations("So 3+4 = 7, then 7 * 2 = 15.") == ("3 + 4 = 7", "7 * 2 = 15")
+    assert written_equations("3 + 4 = \n= 7, 5 5 = 10, 2 + = 2") == ()
+    problem = problems(count=1)[0]
+    assert equation_sequence(problem) == tuple(problem.solution.splitlines())
+
+
+@given(st.text(alphabet="0123456789+-*/= \n", max_size=200))
+def test_written_equations_keep_their_form_whatever_the_text(working):
+    for equation in written_equations(working):
+        assert written_equations(equation) == (equation,)
+
+
+def test_wrong_settings_are_refused():
+    with pytest.raises(ValueError, match="no `training`; there are sft, grpo"):
+        problems("training")
+    for weights in ((), (0.0, 0.0), (1.0, -1.0)):
+        with pytest.raises(ValueError, match="level_weights"):
+            dataclasses.replace(TRAINING, level_weights=weights)
+    with pytest.raises(ValueError, match="distractor_share"):
+        dataclasses.replace(TRAINING, distractor_share=1.5)
+    with pytest.raises(ValueError, match="max_factor"):
+        Bounds(max_value=99, max_operand=10, max_factor=1)

@@ -1,0 +1,40 @@
+import pytest
+
+from lib.errors import UserError
+from lib.prompts import prompt_format, save_system, saved_system, system_prompt
+
+XML = prompt_format("xml")
+
+
+def test_text_is_the_system_prompt_itself():
+    assert system_prompt("Be brief.", prompt_format=XML) == "Be brief."
+    assert system_prompt("", prompt_format=XML) == ""
+
+
+def test_format_asks_for_the_formats_own_instructions():
+    assert system_prompt("format", prompt_format=XML) == XML.instructions
+
+
+def test_a_file_is_read_without_the_blank_lines_around_it(tmp_path):
+    path = tmp_path / "system.txt"
+    path.write_text("\nBe brief.\nAnd right.\n\n")
+    assert system_prompt(f"file:{path}", prompt_format=XML) == "Be brief.\nAnd right."
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"])
+def test_a_file_that_gives_no_prompt_is_an_error_that_names_it(tmp_path, content):
+    path = tmp_path / "system.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"prompt\.system: .*system\.txt"):
+        system_prompt(f"file:{path}", prompt_format=XML)
+
+
+def test_what_prepare_keeps_is_what_later_stages_read(tmp_path):
+    save_system(tmp_path, " Be brief.\n")
+    assert saved_system(tmp_path) == " Be brief.\n"
+
+
+def test_a_base_model_without_a_system_prompt_says_what_writes_it(tmp_path):
+    with pytest.raises(UserError, match="dvc repro prepare"):
+        saved_system(tmp_path)

@@ -1,0 +1,125 @@
+"""Token by token: training, generation and our own rendering agree; one BOS, one EOS."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from lib.problems.schema import Problem
+from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text
+from lib.prompts.layouts import LAYOUTS
+from lib.trainers.sft import sft_dataset
+
+CHOSEN = [
+    *((name, "plain") for name in PROMPT_FORMATS),
+    *(("xml", layout) for layout in LAYOUTS if layout != "plain"),
+    *(("working_out", layout) for layout in LAYOUTS if layout != "plain"),
+]
+
+PROBLEM = "How many clips (of 48) did she sell?"
+SOLUTION = "(48/2 = 24) and 24 more."
+
+
+@pytest.fixture(params=CHOSEN, ids="-".join)
+def chosen(request):
+    name, layout = request.param
+    return prompt_format(name, layout=layout)
+
+
+def _conversation(chosen, system):
+    prompt = chosen.prompt(PROBLEM, system=system)
+    answer = chosen.target(solution=SOLUTION, reference="72")
+    return prompt, [*prompt, {"role": "assistant", "content": answer}]
+
+
+def _encode(chosen, tokenizer, system):
+    """Token ids of prompt and completion as SFT gets them."""
+    problem = Problem.create(problem=PROBLEM, reference="72", solution=SOLUTION)
+    (row,) = sft_dataset([problem], tokenizer, prompt_format=chosen, system=system)
+    start = row["completion_mask"].index(1)
+    token_ids = row["input_ids"]
+    return SimpleNamespace(prompt_ids=token_ids[:start], completion_ids=token_ids[start:])
+
+
+@pytest.mark.parametrize("bos", [True, False])
+@pytest.mark.parametrize("system", ["", "Think first."])
+def test_our_rendering_is_the_tokenizers(chosen, build_tokenizer, bos, system):
+    tokenizer = build_tokenizer(chosen.chat_template, bos=bos)
+    prompt, _ = _conversation(chosen, system)
+    rendered = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+    ours = prompt_text(chosen, PROBLEM, system=system, bos_token=tokenizer.bos_token or "")
+    assert rendered == ours
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_sft_trains_on_the_very_prompt_tokens_that_generation_is_given(
+    chosen, build_tokenizer, bos
+):
+    # Marks as tokens of their own: how the default's tokenizer is trained.
+    tokenizer = build_tokenizer(chosen.chat_template, marks=chosen.marks, bos=bos)
+    prompt, whole = _conversation(chosen, "Think first.")
+    generation = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
+    training = tokenizer.apply_chat_template(whole)["input_ids"]
+    ours = _encode(chosen, tokenizer, "Think first.")
+    assert ours.prompt_ids == generation
+    assert ours.prompt_ids + ours.completion_ids == training
+
+
+def test_encoding_apart_keeps_the_prompt_where_a_tokenizer_would_fuse_the_boundary(
+    build_tokenizer,
+):
+    chosen = prompt_format("working_out")
+    tokenizer = build_tokenizer(chosen.chat_template)
+    tokenizer.add_tokens([">("])
+    prompt, whole = _conversation(chosen, "")
+    generation = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
+    together = tokenizer.apply_chat_template(whole)["input_ids"]
+    assert together[: len(generation)] != generation
+    assert _encode(chosen, tokenizer, "").prompt_ids == generation
+
+
+def test_bos_comes_first_and_only_once(chosen, build_tokenizer):
+    tokenizer = build_tokenizer(chosen.chat_template)
+    encoded = _encode(chosen, tokenizer, "Think first.")
+    ids = encoded.prompt_ids + encoded.completion_ids
+    assert ids[0] == tokenizer.bos_token_id
+    assert ids.count(tokenizer.bos_token_id) == 1
+    assert tokenizer(PROBLEM)["input_ids"][0] == tokenizer.bos_token_id  # it would double it
+
+
+def test_the_completion_ends_with_eos_and_only_there(chosen, build_tokenizer):
+    tokenizer = build_tokenizer(chosen.chat_template)
+    encoded = _encode(chosen, tokenizer, "")
+    ids = encoded.prompt_ids + encoded.completion_ids
+    assert ids[-1] == tokenizer.eos_token_id
+    assert ids.count(tokenizer.eos_token_id) == 1
+
+
+def test_generation_marks_cover_answer_and_eos_and_nothing_else(chosen, build_tokenizer):
+    tokenizer = build_tokenizer(chosen.chat_template, marks=chosen.marks)
+    _, whole = _conversation(chosen, "Think first.")
+    encoded = tokenizer.apply_chat_template(
+        whole, return_dict=True, return_assistant_tokens_mask=True
+    )
+    learned = [
+        token_id
+        for token_id, mask in zip(encoded["input_ids"], encoded["assistant_masks"], strict=True)
+        if mask
+    ]
+    assert learned == _encode(chosen, tokenizer, "Think first.").completion_ids
+
+
+def test_a_conversation_of_several_turns_renders_each_turn(chosen, build_tokenizer):
+    tokenizer = build_tokenizer(chosen.chat_template)
+    _, whole = _conversation(chosen, "")
+    follow_up = [*whole, {"role": "user", "content": "And twice that?"}]
+    text = tokenizer.apply_chat_template(follow_up, tokenize=False, add_generation_prompt=True)
+    assert text.count("And twice that?") == 1
+    assert text.count("<eos>") == 1
+    assert text.count("<bos>") == 1
+
+
+def test_the_template_travels_with_the_tokenizer(tmp_path, build_tokenizer):
+    chosen = prompt_format("r1_zero")
+    tokenizer = build_tokenizer(chosen.chat_template)
+    tokenizer.save_pretrained(tmp_path)
+    assert (tmp_path / "chat_template.jinja").read_text() == chosen.chat_template

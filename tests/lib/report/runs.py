@@ -1,0 +1,182 @@
+"""Runs of the pipeline as files, small or large, made without a model."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+from lib.evaluation.metrics import summarise
+from lib.report.inputs import Run, Sources, load_run
+
+CHECKPOINTS = ("base", "sft", "grpo")
+BENCHMARKS = ("held_out", "harder")
+SKILL = {"base": 0.0, "sft": 0.33, "grpo": 0.62}
+HOSTILE = (
+    "<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">",
+    "``` ```` </details> | a | b |\n# heading\n[link](javascript:alert(1))",
+    "\u202eright to left\u202c \x00\x07\x1b[31mred\x1b[0m \ud800 \u200f\u05e9\u05dc\u05d5\u05dd",
+    "x" * 1_000_000,
+)
+
+
+def problem(benchmark: str, number: int) -> dict:
+    level = 5 if benchmark == "harder" else 1 + number % 4
+    things = ("shells", "coins", "loaves")[number % 3]
+    return {
+        "problem_id": f"{abs(hash_of(benchmark)) % 16**4:04x}{number:012x}",
+        "problem": f"Mara has {number} {things} and gets {level} more. How many has she now?",
+        "reference": str(number + level),
+        "subject": things,
+        "level": level,
+        "tags": ["unseen_equations"] if number % 4 == 0 else [],
+    }
+
+
+def hash_of(text: str) -> int:
+    return sum(ord(character) * 31**place for place, character in enumerate(text))
+
+
+def completion(posed: dict, *, right: bool, formatted: bool, generator) -> dict:
+    answer = posed["reference"] if right else str(int(posed["reference"]) + 1)
+    working = f"{posed['problem_id'][-2:]} + {posed['level']} = {answer}. " * (1 + right)
+    text = f"{working}<end_working_out><SOLUTION>{answer}</SOLUTION>" if formatted else working
+    return {
+        "completion": text,
+        "answer": answer if formatted else None,
+        "format_ok": formatted,
+        "answer_ok": right and formatted,
+        "label": f"{int(formatted)}{int(right and formatted)}",
+        "decided_by": "exact" if formatted else "no answer",
+        "reasoning_present": formatted,
+        "reasoning_chars": len(working) if formatted else 0,
+        "equations": working.count("="),
+        "num_tokens": int(generator.integers(10, 60)),
+        "truncated": not formatted and bool(generator.random() < 0.3),
+        "rewards": {"format": float(formatted), "answer": float(right and formatted)},
+        "reward": 0.25 * formatted + 1.0 * (right and formatted),
+    }
+
+
+def completion_rows(checkpoint: str, *, skill: float, problems: int, samples: int) -> list[dict]:
+    generator = np.random.default_rng(hash_of(checkpoint) % 2**32)
+    rows = []
+    for benchmark, count in zip(BENCHMARKS, (problems, max(2, problems // 3)), strict=True):
+        for mode, draws in (("greedy", 1), ("sampled", samples)):
+            for number in range(count):
+                posed = problem(benchmark, number)
+                chance = skill * (1.3 - 0.2 * posed["level"] + 0.2 * (mode == "greedy"))
+                for draw in range(draws):
+                    right = bool(generator.random() < chance)
+                    formatted = checkpoint != "base" and bool(generator.random() < 0.98)
+                    rows.append(
+                        {"checkpoint": checkpoint, "benchmark": benchmark, "mode": mode}
+                        | posed
+                        | {"sample": draw}
+                        | completion(posed, right=right, formatted=formatted, generator=generator)
+                    )
+    return rows
+
+
+def write_run(
+    folder: Path, *, problems: int = 24, samples: int = 4, skill=SKILL, hostile=(), skipped=()
+) -> Sources:
+    """A run's files under `folder`; hostile texts replace the first completions of each file."""
+    sources = Sources(
+        completions=folder / "completions",
+        metrics=folder / "metrics",
+        curves=folder / "curves",
+        provenance=folder / "provenance",
+    )
+    for checkpoint in CHECKPOINTS:
+        rows = completion_rows(
+            checkpoint, skill=skill[checkpoint], problems=problems, samples=samples
+        )
+        for row, text in zip(rows, hostile, strict=False):
+            row["completion"] = row["answer"] = text
+        write_text(
+            sources.completions / f"{checkpoint}.jsonl",
+            "".join(json.dumps(row) + "\n" for row in rows),
+        )
+        write_json(sources.metrics / "evaluate" / f"{checkpoint}.json", summarise(rows))
+        write_json(sources.provenance / "evaluate" / f"{checkpoint}.json", noted(checkpoint))
+    for stage in ("prepare", "sft", "grpo", "export"):
+        write_json(sources.provenance / f"{stage}.json", noted(stage, skipped=stage in skipped))
+        write_json(sources.metrics / f"{stage}.json", {"bare_answer_share": 0.6})
+    write_curve(sources.curves / "sft.csv", sft_curve(0 if "sft" in skipped else 120))
+    write_curve(sources.curves / "grpo.csv", grpo_curve(0 if "grpo" in skipped else 50))
+    return sources
+
+
+def load(folder: Path, **settings) -> Run:
+    return read(write_run(folder, **settings))
+
+
+def read(sources: Sources, *, exported: str = "grpo") -> Run:
+    return load_run(sources, checkpoints=CHECKPOINTS, benchmarks=BENCHMARKS, exported=exported)
+
+
+def noted(stage: str, *, skipped: bool = False) -> dict:
+    return {
+        "settings": {"seed": 0, "sft": {"learning_rate": 0.003}},
+        "versions": {"torch": "2.13.0"},
+        "inputs": {"problems": "0123456789abcdef"},
+        "skipped": skipped,
+        "stage": stage,
+    }
+
+
+def sft_curve(steps: int) -> list[dict]:
+    generator = np.random.default_rng(1)
+    return [
+        {
+            "step": 25 * (step + 1),
+            "loss": 2.5 * math.exp(-step / 20) + 0.3 + 0.05 * generator.random(),
+            "mean_token_accuracy": 0.9 - 0.5 * math.exp(-step / 20),
+            "entropy": 2 * math.exp(-step / 25) + 0.2,
+            "grad_norm": 0.5 + 0.2 * generator.random(),
+            "learning_rate": 0.003 * (1 + math.cos(math.pi * step / max(1, steps))) / 2,
+        }
+        for step in range(steps)
+    ]
+
+
+def grpo_curve(steps: int) -> list[dict]:
+    generator = np.random.default_rng(2)
+    rows = []
+    for step in range(steps):
+        answer = 0.33 + 0.2 * step / steps + 0.08 * generator.standard_normal()
+        rows.append(
+            {
+                "step": step + 1,
+                "loss": 0.01 * generator.standard_normal(),
+                "reward": 0.25 + answer,
+                "rewards/format/mean": 0.99,
+                "rewards/answer/mean": answer,
+                "frac_reward_zero_std": 0.2 + 0.1 * generator.random(),
+                "completions/mean_length": 30 + 0.4 * step + generator.standard_normal(),
+                "completions/clipped_ratio": 0.01 * generator.random(),
+                "entropy": 0.5 - 0.004 * step,
+                "kl": "" if step % 2 else 0.001 * step,
+                "clip_ratio/region_mean": 0.002 * generator.random(),
+            }
+        )
+    return rows
+
+
+def write_curve(path: Path, rows: list[dict]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as lines:
+        table = csv.DictWriter(lines, list(rows[0]) if rows else ["step"])
+        table.writeheader()
+        table.writerows(rows)
+
+
+def write_json(path: Path, content: dict) -> None:
+    write_text(path, json.dumps(content, sort_keys=True))
+
+
+def write_text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")

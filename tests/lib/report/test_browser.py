@@ -1,0 +1,259 @@
+"""The page in headless Chromium (Debian: `apt-get install chromium`)."""
+
+import dataclasses
+import threading
+from pathlib import Path
+
+import pytest
+
+from lib.report.serve import report_server
+from tests.lib.report.chromium import Chromium, executable
+from tests.lib.report.runs import HOSTILE, load
+from tests.lib.report.test_write import written
+
+pytestmark = pytest.mark.slow
+
+ALL_OF_HELD_OUT = 3 * 24 * 5
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if executable() is None:
+        pytest.skip("no chromium on PATH (Debian: apt-get install chromium)")
+    with Chromium(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def addresses(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    plain, hostile = load(folder / "a"), load(folder / "b", hostile=HOSTILE)
+    evil = dataclasses.replace(
+        plain, provenance={"</script><script>bad()": {"settings": {"<b>": 1}}}
+    )
+    for name, run in (("plain", plain), ("hostile", hostile), ("evil", evil)):
+        written(folder / name, run)
+    return {name: (folder / name / "report.html").as_uri() for name in ("plain", "hostile", "evil")}
+
+
+@pytest.fixture
+def page(browser, addresses):
+    browser.complaints.clear()
+    browser.requests.clear()
+    browser.open(addresses["plain"])
+    return browser
+
+
+def choose(page, name, value):
+    page.evaluate(
+        f"(() => {{ const s = document.querySelector('[data-filter={name}]');"
+        f" s.value = {value!r}; s.dispatchEvent(new Event('change')); }})()"
+    )
+
+
+def search(page, text):
+    page.evaluate(
+        "(() => { const s = document.getElementById('search');"
+        f" s.value = {text!r}; s.dispatchEvent(new Event('input')); }})()"
+    )
+    page.wait_for(f"filters.needle === {text.lower()!r}")
+
+
+def count(page):
+    return int(page.evaluate("document.getElementById('count').textContent.split(' ')[0]"))
+
+
+def shown(page, script):
+    return page.evaluate(f"rollouts.shown.map((row) => {script})")
+
+
+def test_the_page_opens_without_a_complaint_and_asks_for_nothing_else(page, addresses):
+    for holder in range(page.evaluate("document.querySelectorAll('.charts').length")):
+        page.evaluate(f"document.querySelectorAll('.charts')[{holder}].scrollIntoView()")
+        page.wait_for(f"document.querySelectorAll('.charts')[{holder}].dataset.state === 'drawn'")
+    assert page.complaints == []
+    assert set(page.requests) == {addresses["plain"]}
+    assert page.evaluate("document.querySelectorAll('.plot svg').length") > 15
+
+
+def test_the_served_page_opens_like_the_file(browser, addresses):
+    folder = Path(addresses["plain"].removeprefix("file://")).parent
+    with report_server(folder, port=0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        browser.complaints.clear()
+        browser.open(f"http://127.0.0.1:{server.server_address[1]}/report.html")
+        assert browser.complaints == []
+        assert count(browser) == 24 * 5
+        server.shutdown()
+        thread.join()
+
+
+def test_it_starts_at_the_exported_checkpoint_of_the_first_benchmark(page):
+    assert count(page) == 24 * 5
+    assert set(shown(page, "row.checkpoint")) == {"grpo"}
+    assert set(shown(page, "row.problem.benchmark")) == {"held_out"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("checkpoint", "sft", "row.checkpoint"),
+        ("benchmark", "harder", "row.problem.benchmark"),
+        ("mode", "greedy", "row.mode"),
+        ("level", "3", "row.problem.level"),
+        ("subject", "coins", "row.problem.subject"),
+        ("tag", "unseen_equations", "row.problem.tags[0]"),
+        ("change", "gained", "isRight(row) ? 'gained' : 'wrong'"),
+    ],
+)
+def test_a_filter_keeps_what_matches_and_nothing_else(page, name, value, field):
+    choose(page, "checkpoint", "")
+    choose(page, "benchmark", "")
+    everything = page.evaluate(f"rollouts.rows.map((row) => {field})")
+    choose(page, name, value)
+    assert set(shown(page, field)) == {value}
+    if name != "change":
+        assert count(page) == everything.count(value)
+
+
+def test_classes_are_switched_off_and_on(page):
+    before = count(page)
+    wrong = page.evaluate("rollouts.shown.filter((row) => row.label === '10').length")
+    page.evaluate("document.querySelector('[data-class=\"10\"]').click()")
+    assert count(page) == before - wrong
+    assert wrong > 0 and "10" not in shown(page, "row.label")
+    page.evaluate("document.querySelector('[data-class=\"10\"]').click()")
+    assert count(page) == before
+
+
+def test_search_finds_what_was_written_and_marks_it(page):
+    choose(page, "checkpoint", "")
+    choose(page, "benchmark", "")
+    search(page, "HAS 17")
+    assert count(page) == 3 * 5
+    assert page.evaluate("document.querySelector('.question mark').textContent") == "has 17"
+    search(page, "nothing has this text")
+    assert count(page) == 0
+    assert "No completion matches" in page.evaluate("document.getElementById('detail').textContent")
+
+
+def test_the_same_problem_stands_side_by_side(page):
+    cards = "[...document.querySelectorAll('.answer-card')].map((card) => card.dataset.checkpoint)"
+    assert page.evaluate(cards) == ["grpo", "sft"]
+    page.press("c")
+    assert page.evaluate(cards) == ["grpo", "base"]
+    page.press("c")
+    assert page.evaluate(cards) == ["grpo", "sft"]
+
+
+def test_a_completion_says_why_it_was_graded_so(page):
+    text = page.evaluate("document.querySelector('.answer-card .why').textContent")
+    assert text.startswith("Extracted answer ") and "decided by exact; format right." in text
+    choose(page, "checkpoint", "base")
+    text = page.evaluate("document.querySelector('.answer-card .why').textContent")
+    assert text == "No answer could be extracted; decided by no answer; format wrong."
+
+
+def test_keys_walk_through_problems_and_samples(page):
+    choose(page, "mode", "sampled")
+    for key in "jjk":
+        page.press(key)
+    assert page.evaluate("rollouts.selected") == 1
+    page.press("l")
+    assert page.evaluate("[detail.row.sample, rollouts.shown[1].sample]") == [2, 1]
+    page.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.press("j")
+    assert page.evaluate("[document.activeElement.value, rollouts.selected]") == ["j", 1]
+
+
+def test_only_the_rows_on_the_screen_are_drawn(page):
+    choose(page, "checkpoint", "")
+    page.evaluate("document.getElementById('list').focus()")
+    page.press("End", code=35)
+    assert page.evaluate("rollouts.selected") == ALL_OF_HELD_OUT - 1
+    assert page.evaluate("document.querySelectorAll('.row').length") < 40
+    assert page.evaluate("document.querySelector('[aria-selected=true]') !== null")
+
+
+def test_hostile_completions_are_shown_as_text(browser, addresses):
+    browser.complaints.clear()
+    browser.open(addresses["hostile"])
+    texts = []
+    for _ in HOSTILE:
+        texts.append(browser.evaluate("document.querySelector('.completion').textContent"))
+        assert (
+            browser.evaluate("document.querySelectorAll('#detail script, #detail img').length") == 0
+        )
+        browser.press("j")
+    assert texts[:2] == list(HOSTILE[:2])
+    assert texts[2].startswith("U+202Eright to leftU+202C U+0000U+0007U+001B[31mred")
+    assert "U+D800" in texts[2] and "שלום" in texts[2]
+    assert texts[3].endswith("show 980,000 more characters")
+    assert browser.evaluate("document.title").startswith("reckon:")
+    assert browser.complaints == []
+
+
+def test_a_megabyte_can_be_read_to_its_end(browser, addresses):
+    browser.open(addresses["hostile"])
+    for _ in range(3):
+        browser.press("j")
+    for _ in range(3):
+        browser.evaluate("document.querySelector('.completion button')?.click()")
+    assert browser.evaluate("document.querySelector('.completion').textContent") == HOSTILE[3]
+
+
+def test_hostile_names_of_stages_are_shown_as_text(browser, addresses):
+    browser.complaints.clear()
+    browser.open(addresses["evil"])
+    assert browser.complaints == []
+    assert "<b>" in browser.evaluate("document.getElementById('provenance').textContent")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_in_both_schemes(page, scheme):
+    page.scheme(scheme)
+    ink, paper = page.evaluate(
+        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+    )
+    dark, light = (sum(int(n) for n in c[4:-1].split(",")) for c in (ink, paper))
+    assert (dark < 150 and light > 700) if scheme == "light" else (dark > 600 and light < 100)
+
+
+def test_the_button_overrides_the_system(page):
+    page.scheme("light")
+    script = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(script)
+    for _ in range(2):
+        page.evaluate("document.getElementById('theme').click()")
+    assert page.evaluate(script) != light
+
+
+def test_a_phone_shows_the_list_then_the_completion_and_never_scrolls_sideways(page, addresses):
+    page.resize(390, 844, mobile=True)
+    page.open(addresses["plain"])
+    detail = "getComputedStyle(document.getElementById('detail')).display"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate(detail) == "none"
+    page.evaluate("document.querySelector('.row').click()")
+    assert page.evaluate(detail) == "block"
+    page.evaluate("document.querySelector('.back').click()")
+    assert page.evaluate(detail) == "none"
+    page.resize(1280, 900)
+
+
+def test_twenty_thousand_completions_are_listed(browser, tmp_path):
+    run = load(tmp_path / "run", problems=560, samples=8)
+    assert sum(map(len, run.completions.values())) > 20_000
+    browser.complaints.clear()
+    written(tmp_path / "out", run)
+    browser.open((tmp_path / "out" / "report.html").as_uri())
+    choose(browser, "checkpoint", "")
+    choose(browser, "benchmark", "")
+    total = browser.evaluate("rollouts.shown.length")
+    assert total == sum(map(len, run.completions.values()))
+    assert browser.evaluate("document.querySelectorAll('.row').length") < 40
+    search(browser, "has 311")
+    assert browser.evaluate("rollouts.shown.length") == 3 * 9
+    assert browser.complaints == []

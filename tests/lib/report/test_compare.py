@@ -1,0 +1,239 @@
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from lib.errors import UserError
+from lib.report.compare import compare_with, metric_changes, reading_order
+from lib.report.comparisons import alarms
+from lib.report.exported import Exported, compare_exported
+from lib.report.revision import resolve_revision, run_dvc
+from stages.compare import main
+from tests.lib.report.runs import completion_rows, write_json, write_text
+
+PARAMS = Path("lib/presets/tiny-cpu.yaml").read_text()
+DVC_YAML = """\
+params:
+- params.yaml
+metrics:
+- reports/metrics/report.json
+- reports/metrics/sft.json
+- reports/metrics/evaluate/sft.json
+- reports/metrics/evaluate/grpo.json
+plots:
+- reports/curves/grpo.csv:
+    x: step
+    y: reward
+"""
+
+
+COMPLETIONS = "data/completions/grpo.jsonl"
+
+
+def entry(old, new):
+    return {"old": old, "new": new}
+
+
+def accuracy_diff(old, new, *, se=0.02):
+    return {
+        "m/grpo.json": {
+            "held_out.greedy.answer_accuracy": entry(old, new),
+            "held_out.greedy.answer_accuracy_se": entry(se, se),
+            "held_out.greedy.n": entry(500, 500),
+        }
+    }
+
+
+def test_a_difference_is_counted_in_its_own_standard_errors():
+    (change,) = metric_changes(accuracy_diff(0.5, 0.6, se=0.03))
+    assert change.se == pytest.approx(0.03 * math.sqrt(2))
+    assert change.in_standard_errors == pytest.approx(0.1 / (0.03 * math.sqrt(2)))
+
+
+def test_what_did_not_change_is_no_change():
+    assert list(metric_changes(accuracy_diff(0.5, 0.5))) == []
+
+
+def test_what_checkpoints_are_judged_by_is_listed_first():
+    diff = {
+        "m/sft.json": {"loss": entry(1.0, 2.0)},
+        "m/evaluate/grpo.json": {
+            "held_out.sampled.pass_at_1": entry(0.1, 0.2),
+            "held_out.greedy.class_00": entry(0.1, 0.2),
+            "held_out.greedy.answer_accuracy": entry(0.1, 0.2),
+        },
+    }
+    assert [change.name for change in sorted(metric_changes(diff), key=reading_order)] == [
+        "held_out.greedy.answer_accuracy",
+        "held_out.sampled.pass_at_1",
+        "held_out.greedy.class_00",
+        "loss",
+    ]
+
+
+def test_a_number_without_an_error_has_no_verdict():
+    (change,) = metric_changes({"sft.json": {"loss": entry(1.0, 2.0)}})
+    assert math.isnan(change.in_standard_errors)
+
+
+def test_a_new_number_has_no_verdict():
+    (change,) = metric_changes({"m.json": {"a": {"new": 1.0}, "a_se": {"new": 0.1}}})
+    assert math.isnan(change.in_standard_errors)
+
+
+def compare_by_metrics(diff, *, old="grpo", new="grpo"):
+    """The alarms when no completions are at hand."""
+    found = compare_exported(
+        Exported("HEAD", commit="0" * 40, checkpoint=old),
+        new,
+        diff=diff,
+        metrics=Path("m"),
+        completions=Path("nowhere"),
+    )
+    assert not found.paired
+    return list(alarms(found.comparisons))
+
+
+@pytest.mark.parametrize(
+    ("new", "worse"), [(0.62, False), (0.58, False), (0.40, True)], ids=["better", "noise", "worse"]
+)
+def test_worse_than_base_means_beyond_noise(new, worse):
+    found = compare_by_metrics(accuracy_diff(0.6, new))
+    assert bool(found) == worse
+    said = "WORKSPACE IS WORSE THAN HEAD BEYOND NOISE: greedy answer accuracy on held_out −20.0"
+    assert all(sentence.startswith(said) for sentence in found)
+
+
+def test_another_exported_checkpoint_is_compared_with_the_one_that_base_exported():
+    diff = accuracy_diff(0.1, 0.1) | {"m/sft.json": accuracy_diff(0.9, 0.9)["m/grpo.json"]}
+    assert compare_by_metrics(diff, old="sft", new="grpo")
+    assert not compare_by_metrics(diff, old="grpo", new="sft")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A repository whose HEAD holds one run, as git and DVC see it."""
+    folder = tmp_path_factory.mktemp("repository")
+    write_text(folder / "dvc.yaml", DVC_YAML)
+    write_text(folder / "params.yaml", PARAMS)
+    write_text(folder / "reports/curves/grpo.csv", "step,reward\n1,0.2\n2,0.4\n")
+    write_metrics(folder, grpo=0.6)
+    write_completions(folder, skill=0.7)
+    for command in (
+        ["git", "init", "-q"],
+        [sys.executable, "-m", "dvc", "init", "-q"],
+        [sys.executable, "-m", "dvc", "add", "-q", COMPLETIONS],
+        ["git", "add", "-A"],
+        ["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "one run"],
+    ):
+        subprocess.run(command, cwd=folder, check=True)
+    return folder
+
+
+def write_completions(folder, *, skill, problems=60):
+    rows = completion_rows("grpo", skill=skill, problems=problems, samples=2)
+    write_text(folder / COMPLETIONS, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_metrics(folder, *, grpo, gain=0.3):
+    metrics = folder / "reports/metrics"
+    greedy = {"answer_accuracy": grpo, "answer_accuracy_se": 0.02, "n": 500}
+    greedy["by_level"] = {"1": {"answer_accuracy": grpo, "answer_accuracy_se": 0.04, "n": 90}}
+    write_json(metrics / "evaluate/grpo.json", {"held_out": {"greedy": greedy}})
+    write_json(metrics / "evaluate/sft.json", {"held_out": {"greedy": {"n": 500}}})
+    write_json(metrics / "sft.json", {"loss": 1 - grpo})
+    found = {"before": 0.3, "after": grpo, "difference": gain, "difference_se": 0.02, "n": 500}
+    found |= {"low": gain - 0.04, "high": gain + 0.04, "p_value": 0.0}
+    differences = {"sft_to_grpo": {"held_out": {"greedy_answer_accuracy": found}}}
+    write_json(metrics / "report.json", differences)
+
+
+def compare(breakdowns=False):
+    return compare_with(
+        "HEAD",
+        metrics=Path("reports/metrics"),
+        completions=Path("data/completions"),
+        plots=Path("plots"),
+        checkpoints=("base", "sft", "grpo"),
+        exported="grpo",
+        breakdowns=breakdowns,
+    )
+
+
+def test_a_changed_knob_and_its_worse_model_are_shown(repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    (repository / COMPLETIONS).unlink(missing_ok=True)
+    write_text(repository / "params.yaml", PARAMS.replace("group_size: 8", "group_size: 2"))
+    write_metrics(repository, grpo=0.4, gain=-0.2)
+    found = compare()
+    text = "\n".join(found.lines(markdown=False))
+    assert ("grpo.group_size", "8", "2") in found.params.rows
+    assert (
+        "grpo held_out.greedy.answer_accuracy", "0.6", "0.4", "-0.2", "-7.1 beyond noise"
+    ) in found.metrics.rows  # fmt: skip
+    assert not any("by_level" in row[0] for row in found.metrics.rows)
+    assert "GRPO IS WORSE THAN SFT BEYOND NOISE" in found.alarms[0]
+    assert "WORKSPACE IS WORSE THAN HEAD BEYOND NOISE" in found.alarms[1]
+    assert found.exported[0].title.startswith("Exported checkpoint on held_out, unpaired")
+    assert all(alarm in text for alarm in found.alarms)
+    assert (repository / "plots" / "index.html").exists()
+    assert "| grpo.group_size | 8 | 2 |" in "\n".join(found.lines(markdown=True))
+
+
+def compare_completions(repository):
+    commit = resolve_revision("HEAD")
+    return compare_exported(
+        Exported("HEAD", commit=commit, checkpoint="grpo"),
+        "grpo",
+        diff={},
+        metrics=Path("m"),
+        completions=Path("data/completions"),
+    )
+
+
+def test_completions_of_both_are_compared_problem_by_problem(repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    write_completions(repository, skill=0.3)
+    found = compare_completions(repository)
+    assert found.paired
+    assert [c.found.difference.n for c in found.comparisons] == [60, 60, 20, 20]
+    assert "WORKSPACE IS WORSE THAN HEAD BEYOND NOISE" in next(alarms(found.comparisons))
+
+
+def test_other_problems_than_those_of_base_are_not_paired(repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    write_completions(repository, skill=0.7, problems=30)
+    assert not compare_completions(repository).paired
+
+
+def test_the_command_fails_when_the_model_got_worse_and_only_then(repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    (repository / COMPLETIONS).unlink(missing_ok=True)
+    write_text(repository / "params.yaml", PARAMS)
+    write_metrics(repository, grpo=0.61)
+    better = CliRunner().invoke(main, ["--md"])
+    assert (better.exit_code, "BEYOND NOISE" in better.output) == (0, False)
+    assert "Params, HEAD against the workspace: no difference" in better.output
+    assert "file://" not in better.output
+    write_metrics(repository, grpo=0.4)
+    worse = CliRunner().invoke(main, ["--all"])
+    assert (worse.exit_code, "WORSE THAN HEAD BEYOND NOISE" in worse.output) == (1, True)
+    assert "held_out.greedy.by_level.1.answer_accuracy" in worse.output
+
+
+def test_an_unknown_revision_is_one_clear_line(repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    with pytest.raises(UserError, match="BASE=nowhere: git knows no such revision"):
+        resolve_revision("nowhere")
+    with pytest.raises(UserError, match="BASE=--all: git knows no such revision"):
+        resolve_revision("--all")
+
+
+def test_a_failure_of_dvc_is_told_in_its_words(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"`dvc metrics diff` failed: ERROR: \w+"):
+        run_dvc("metrics", "diff")

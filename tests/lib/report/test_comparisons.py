@@ -1,0 +1,90 @@
+import pytest
+
+from lib.report.comparisons import (
+    Comparison,
+    alarms,
+    compare_checkpoints,
+    compare_pair,
+    comparison_metrics,
+    describe,
+    read_comparisons,
+)
+from lib.stats import Difference, Estimate, Interval
+from tests.lib.report.runs import CHECKPOINTS, load
+
+WORSE = {"base": 0.0, "sft": 0.9, "grpo": 0.2}
+WORSE_THAN_UNTRAINED = {"base": 0.9, "sft": 0.3, "grpo": 0.3}
+
+
+def test_differences_are_those_of_the_completions(run):
+    found = compare_checkpoints(run)
+    greedy = next(c for c in found if (c.after, c.mode) == ("grpo", "greedy"))
+    rows = [
+        [
+            r.answer_ok
+            for r in run.completions[name]
+            if (r.benchmark, r.mode) == ("held_out", "greedy")
+        ]
+        for name in ("sft", "grpo")
+    ]
+    before, after = (sum(grades) / len(grades) for grades in rows)
+    assert greedy.found.difference.value == pytest.approx(after - before)
+    assert (greedy.found.before, greedy.found.after) == pytest.approx((before, after))
+    assert greedy.found.difference.n == len(rows[0])
+
+
+def test_every_checkpoint_is_compared_with_the_one_before_it(run):
+    found = compare_checkpoints(run)
+    assert [(c.before, c.after, c.benchmark, c.mode) for c in found] == [
+        (before, after, benchmark, mode)
+        for before, after in (("base", "sft"), ("sft", "grpo"))
+        for benchmark in ("held_out", "harder")
+        for mode in ("greedy", "sampled")
+    ]
+
+
+def test_metrics_hold_the_comparisons_whole(run):
+    found = compare_checkpoints(run)
+    assert read_comparisons(comparison_metrics(found), CHECKPOINTS) == found
+
+
+def test_a_phase_that_made_the_model_worse_is_an_alarm(tmp_path):
+    found = compare_checkpoints(load(tmp_path, skill=WORSE))
+    loud = list(alarms(found, untrained="base"))
+    assert any("GRPO IS WORSE THAN SFT BEYOND NOISE: greedy" in alarm for alarm in loud)
+
+
+def test_what_the_untrained_model_lost_is_no_alarm(tmp_path):
+    found = compare_checkpoints(load(tmp_path, skill=WORSE_THAN_UNTRAINED))
+    assert list(alarms(found, untrained="base")) == []
+
+
+def test_noise_is_no_alarm(run):
+    same = {"sft": run.completions["sft"], "grpo": run.completions["sft"]}
+    found = compare_pair(same, before="sft", after="grpo")
+    assert {c.found.p_value for c in found} == {1.0}
+    assert describe(found[0]) == "no grade changed on held_out (greedy)."
+    assert list(alarms(found, untrained="base")) == []
+
+
+def slightly_worse(benchmark):
+    """One comparison whose p-value is 0.03."""
+    found = Difference(
+        before=0.5,
+        after=0.4,
+        difference=Estimate(-0.1, 0.045, 500),
+        interval=Interval(-0.19, -0.01),
+        p_value=0.03,
+    )
+    return Comparison(before="sft", after="grpo", benchmark=benchmark, mode="greedy", found=found)
+
+
+def test_more_comparisons_ask_for_more_evidence():
+    assert len(list(alarms([slightly_worse("a")], untrained="base"))) == 1
+    assert list(alarms([slightly_worse("a"), slightly_worse("b")], untrained="base")) == []
+
+
+def test_checkpoints_with_different_problems_are_refused(run):
+    fewer = {"sft": run.completions["sft"], "grpo": run.completions["grpo"][1:]}
+    with pytest.raises(ValueError, match="not the same problems: 1 only before"):
+        compare_pair(fewer, before="sft", after="grpo")

@@ -1,0 +1,79 @@
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from lib.report.charts import CLASS_COLORS, INK, PALETTE, colors_of, figure_svg
+from lib.report.figures import pass_at_k_curve, report_figures
+from tests.lib.report.runs import load
+
+PAGES = {"light": "#ffffff", "dark": "#0d1117"}
+
+
+def luminance(color):
+    channels = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    """WCAG 2's contrast ratio."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+@pytest.mark.parametrize("color", sorted({INK, *PALETTE, *CLASS_COLORS.values()}))
+def test_every_color_stands_out_on_a_light_and_on_a_dark_page(color, page):
+    assert contrast(color, page) >= 3
+
+
+def test_more_checkpoints_than_colors_are_all_drawn():
+    names = [f"step-{number}" for number in range(len(PALETTE) + 2)]
+    colors = colors_of(names)
+    assert list(colors) == names
+    assert colors[names[0]] == colors[names[len(PALETTE)]] == PALETTE[0]
+
+
+@pytest.fixture(scope="module")
+def drawn(run):
+    return {figure.name: figure_svg(figure) for figure in report_figures(run)}
+
+
+def test_every_figure_of_a_full_run_is_drawn(drawn):
+    assert sorted(drawn) == [
+        "accuracy", "breakdown", "classes", "grpo_curves", "pass_at_k", "rewards", "sft_curves",
+    ]  # fmt: skip
+
+
+def test_figures_have_no_background_and_load_nothing(drawn):
+    for svg in drawn.values():
+        ElementTree.fromstring(svg)
+        assert not re.search(r'<rect[^>]*fill="white"', svg)
+        links = re.findall(r'(?:href|src|url)\s*[=(]\s*["\']?(http[^"\')]*)', svg)
+        assert links == []
+
+
+def test_figures_are_the_same_bytes_again(run, drawn):
+    assert {figure.name: figure_svg(figure) for figure in report_figures(run)} == drawn
+
+
+def test_curves_show_what_was_logged_under_its_meaning(drawn):
+    for title in ("reward by component", "KL to the reference policy", "total reward"):
+        assert title in drawn["grpo_curves"]
+    assert "KL" not in drawn["sft_curves"]
+
+
+def test_a_skipped_phase_has_no_curves(tmp_path):
+    figures = report_figures(load(tmp_path, problems=4, skipped=("grpo",)))
+    names = {figure.name for figure in figures}
+    assert "grpo_curves" not in names and "sft_curves" in names
+
+
+def test_pass_at_k_curve_ends_at_the_measured_numbers(run):
+    curve = dict(pass_at_k_curve(run.completions["grpo"], "held_out"))
+    measured = run.metrics["grpo"]["held_out"]["sampled"]
+    assert sorted(curve) == [1, 2, 3, 4]
+    assert curve[1].value == pytest.approx(measured["pass_at_1"])
+    assert curve[4].value == pytest.approx(measured["pass_at_4"])
+    assert curve[4].se == pytest.approx(measured["pass_at_4_se"])

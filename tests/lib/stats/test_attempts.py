@@ -1,0 +1,97 @@
+import itertools
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.stats import avg_at_k, maj_at_k, pass_at_k
+
+grades = st.lists(st.booleans(), min_size=1, max_size=8)
+
+
+@st.composite
+def attempts(draw):
+    """Answers and grades of one problem: "a" and "b" are right, "x", "y" and "z" are not."""
+    answers = draw(
+        st.lists(st.sampled_from(["a", "b", "x", "y", "z", None]), min_size=1, max_size=7)
+    )
+    k = draw(st.integers(1, len(answers)))
+    return answers, [answer in ("a", "b") for answer in answers], k
+
+
+def vote_by_hand(answers, correct):
+    candidates = [
+        "right" if right else answer for answer, right in zip(answers, correct, strict=True)
+    ]
+    votes = Counter(candidate for candidate in candidates if candidate is not None)
+    winners = [name for name, count in votes.items() if count == max(votes.values())]
+    return Fraction("right" in winners, len(winners)) if winners else Fraction(0)
+
+
+@given(grades, st.data())
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_completion(correct, data):
+    k = data.draw(st.integers(1, len(correct)))
+    subsets = [any(subset) for subset in itertools.combinations(correct, k)]
+    measured = pass_at_k(num_completions=len(correct), num_correct=sum(correct), k=k)
+    assert measured == pytest.approx(sum(subsets) / len(subsets))
+
+
+@given(attempts())
+def test_maj_at_k_is_the_mean_vote_over_all_subsets(case):
+    answers, correct, k = case
+    subsets = [
+        vote_by_hand([answers[i] for i in chosen], [correct[i] for i in chosen])
+        for chosen in itertools.combinations(range(len(answers)), k)
+    ]
+    expected = float(sum(subsets) / len(subsets))
+    assert maj_at_k(answers=answers, correct=correct, k=k) == pytest.approx(expected)
+
+
+@given(attempts())
+def test_with_one_attempt_all_three_agree(case):
+    answers, correct, _ = case
+    share = sum(correct) / len(correct)
+    assert maj_at_k(answers=answers, correct=correct, k=1) == pytest.approx(share)
+    assert avg_at_k(correct) == pytest.approx(share)
+    assert pass_at_k(num_completions=len(correct), num_correct=sum(correct), k=1) == pytest.approx(
+        share
+    )
+
+
+@given(grades)
+def test_pass_at_k_grows_with_k(correct):
+    curve = [
+        pass_at_k(num_completions=len(correct), num_correct=sum(correct), k=k)
+        for k in range(1, len(correct) + 1)
+    ]
+    assert curve == sorted(curve)
+    assert curve[-1] == float(any(correct))
+
+
+def test_two_spellings_of_the_right_answer_win_together():
+    answers = ["1/2", "0.5", "2", "2", "3"]
+    assert maj_at_k(answers=answers, correct=[True, True, False, False, False], k=5) == 0.5
+
+
+def test_missing_answers_cast_no_vote():
+    assert maj_at_k(answers=["7", None, None], correct=[True, False, False], k=3) == 1.0
+    assert maj_at_k(answers=[None, None], correct=[False, False], k=2) == 0.0
+
+
+def test_many_completions_need_no_enumeration():
+    answers = [str(number % 17) for number in range(256)]
+    correct = [answer == "3" for answer in answers]
+    assert 0 < maj_at_k(answers=answers, correct=correct, k=64) < 1
+
+
+@pytest.mark.parametrize(("num_correct", "k"), [(-1, 1), (4, 1), (1, 0), (1, 4)])
+def test_impossible_counts_are_refused(num_correct, k):
+    with pytest.raises(ValueError, match=str(k) if 0 <= num_correct <= 3 else str(num_correct)):
+        pass_at_k(num_completions=3, num_correct=num_correct, k=k)
+
+
+def test_answers_and_grades_of_different_length_are_refused():
+    with pytest.raises(ValueError, match="2 answers but 1 grades"):
+        maj_at_k(answers=["1", "2"], correct=[True], k=1)

@@ -1,0 +1,120 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.stats import (
+    Estimate,
+    independent_difference,
+    mean_estimate,
+    minimum_detectable_difference,
+    paired_difference,
+)
+
+pairs = st.dictionaries(
+    st.text("abcdef", min_size=1, max_size=4),
+    st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    min_size=2,
+    max_size=20,
+)
+
+
+def compare(before, after):
+    return paired_difference(
+        before={str(i): float(score) for i, score in enumerate(before)},
+        after={str(i): float(score) for i, score in enumerate(after)},
+    )
+
+
+@given(pairs)
+def test_swapping_the_checkpoints_turns_the_sign_alone(scores):
+    before = {problem: float(first) for problem, (first, _) in scores.items()}
+    after = {problem: float(second) for problem, (_, second) in scores.items()}
+    forward = paired_difference(before=before, after=after)
+    backward = paired_difference(before=after, after=before)
+    assert forward.difference.value == pytest.approx(-backward.difference.value)
+    assert forward.p_value == pytest.approx(backward.p_value)
+    assert forward.interval.low == pytest.approx(-backward.interval.high)
+
+
+def test_order_of_the_problems_does_not_matter():
+    before, after = {"a": 0.0, "b": 1.0, "c": 0.0}, {"c": 1.0, "b": 1.0, "a": 0.0}
+    assert paired_difference(before=before, after=after).difference.value == pytest.approx(1 / 3)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=6, max_size=40))
+def test_interval_excludes_zero_exactly_when_p_is_below_five_percent(scores):
+    found = compare(*zip(*scores, strict=True))
+    if found.difference.se > 0 and found.p_value != 2.0 ** (1 - sum(a != b for a, b in scores)):
+        assert found.interval.excludes(0) == (found.p_value < 0.05)
+
+
+def test_a_checkpoint_does_not_differ_from_itself():
+    found = compare([0, 1, 1, 0], [0, 1, 1, 0])
+    assert (found.difference.value, found.p_value) == (0, 1)
+    assert not found.is_worse() and not found.is_better()
+
+
+def test_two_problems_that_both_improved_prove_little():
+    assert compare([0, 0], [1, 1]).p_value == 0.5
+
+
+def test_pairing_sees_what_two_separate_estimates_cannot():
+    generator = np.random.default_rng(0)
+    before = (generator.random(400) < 0.5).astype(float)
+    after = before.copy()
+    after[np.flatnonzero(before == 0)[:12]] = 1
+    paired = compare(before, after)
+    apart = independent_difference(before=mean_estimate(before), after=mean_estimate(after))
+    assert paired.is_better()
+    assert not apart.is_better()
+    assert paired.difference.value == pytest.approx(apart.difference.value)
+
+
+def test_a_worse_checkpoint_is_called_worse():
+    assert compare([1] * 40, [0] * 10 + [1] * 30).is_worse()
+    assert not compare([1] * 40, [0] + [1] * 39).is_worse()
+
+
+def test_different_problems_are_refused():
+    with pytest.raises(ValueError, match="1 only before, 2 only after"):
+        paired_difference(before={"a": 1.0, "b": 1.0}, after={"b": 1.0, "c": 0.0, "d": 0.0})
+
+
+def test_unknown_error_of_one_side_is_no_evidence():
+    found = independent_difference(before=Estimate(0.0, math.nan, 1), after=Estimate(1.0, 0.1, 50))
+    assert found.p_value == 1.0
+    assert not found.interval.excludes(0)
+
+
+def false_alarms(num_problems, repeats=2000):
+    generator = np.random.default_rng(11)
+    rate = generator.beta(1, 1, size=num_problems)
+    draws = (generator.random((repeats, 2, num_problems)) < rate).astype(float)
+    return sum(compare(before, after).p_value < 0.05 for before, after in draws) / repeats
+
+
+def test_equal_checkpoints_are_called_different_in_about_5_of_100_experiments():
+    assert false_alarms(num_problems=60) == pytest.approx(0.05, abs=0.015)
+
+
+def test_minimum_detectable_difference_is_detected_four_times_in_five():
+    generator = np.random.default_rng(2)
+    n, sd = 80, 0.6
+    effect = minimum_detectable_difference(sd=sd, n=n)
+    zeros = np.zeros(n)
+    found = [compare(zeros, generator.normal(effect, sd, size=n)) for _ in range(1500)]
+    detected = sum(difference.is_better() for difference in found) / len(found)
+    assert detected == pytest.approx(0.8, abs=0.03)
+
+
+def test_four_times_the_problems_halve_what_can_be_seen():
+    small = minimum_detectable_difference(sd=0.5, n=500)
+    assert minimum_detectable_difference(sd=0.5, n=2000) == pytest.approx(small / 2, rel=0.01)
+
+
+def test_one_problem_detects_nothing():
+    with pytest.raises(ValueError, match="at least 2"):
+        minimum_detectable_difference(sd=0.5, n=1)

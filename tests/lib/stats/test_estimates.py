@@ -1,0 +1,136 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.stats import bootstrap_interval, clustered_mean, mean_estimate, wilson_interval
+
+scores = st.lists(st.integers(-5, 5), min_size=2, max_size=30)
+
+
+@given(scores)
+def test_standard_error_of_a_mean_is_s_over_root_n(values):
+    estimate = mean_estimate(values)
+    assert estimate.value == pytest.approx(np.mean(values))
+    assert estimate.se == pytest.approx(np.std(values, ddof=1) / math.sqrt(len(values)), abs=1e-12)
+    assert estimate.n == len(values)
+
+
+@given(scores, st.integers(2, 5))
+def test_copies_of_each_completion_change_nothing(values, copies):
+    problems = list(range(len(values)))
+    once = mean_estimate(values)
+    repeated = clustered_mean(values * copies, problems * copies)
+    assert (repeated.value, repeated.n) == (pytest.approx(once.value), once.n)
+    assert repeated.se == pytest.approx(once.se, abs=1e-12)
+
+
+@given(st.lists(st.lists(st.integers(0, 1), min_size=4, max_size=4), min_size=2, max_size=20))
+def test_equally_many_completions_a_problem_give_the_error_of_the_problem_means(rows):
+    flat = [score for row in rows for score in row]
+    clusters = [problem for problem, row in enumerate(rows) for _ in row]
+    clustered = clustered_mean(flat, clusters)
+    means = mean_estimate([sum(row) / len(row) for row in rows])
+    assert clustered.value == pytest.approx(means.value)
+    assert clustered.se == pytest.approx(means.se, abs=1e-12)
+
+
+def test_order_of_the_completions_does_not_matter():
+    values, clusters = [1.0, 0.0, 1.0, 1.0, 0.0], ["a", "b", "a", "b", "c"]
+    forward = clustered_mean(values, clusters)
+    backward = clustered_mean(values[::-1], clusters[::-1])
+    assert (forward.value, forward.se) == pytest.approx((backward.value, backward.se))
+
+
+def test_one_problem_has_no_known_error():
+    estimate = clustered_mean([1, 0, 1], ["a", "a", "a"])
+    assert math.isnan(estimate.se)
+    assert estimate.interval().low == -math.inf
+
+
+def test_interval_of_thirty_problems_uses_student_t():
+    estimate = mean_estimate([0, 1] * 15)
+    assert estimate.interval().high - estimate.value == pytest.approx(2.045 * estimate.se, rel=1e-3)
+
+
+@pytest.mark.parametrize("values", [[], np.zeros((2, 2))])
+def test_values_that_are_no_list_of_numbers_are_refused(values):
+    with pytest.raises(ValueError, match="expected"):
+        clustered_mean(values, [])
+
+
+def test_clusters_of_another_length_are_refused():
+    with pytest.raises(ValueError, match="2 values but 1 clusters"):
+        clustered_mean([1, 2], ["a"])
+
+
+def test_wilson_interval_is_that_of_the_textbook_example():
+    interval = wilson_interval(successes=81, n=263)
+    assert (interval.low, interval.high) == pytest.approx((0.2553, 0.3662), abs=1e-4)
+
+
+@given(st.integers(1, 200), st.data())
+def test_wilson_interval_stays_a_share_and_holds_the_rate(n, data):
+    successes = data.draw(st.integers(0, n))
+    interval = wilson_interval(successes=successes, n=n)
+    assert 0 <= interval.low <= successes / n <= interval.high <= 1
+    mirrored = wilson_interval(successes=n - successes, n=n)
+    assert (mirrored.low, mirrored.high) == pytest.approx((1 - interval.high, 1 - interval.low))
+
+
+def test_wilson_interval_of_none_right_is_not_a_point():
+    assert wilson_interval(successes=0, n=30).high == pytest.approx(0.1135, abs=1e-3)
+
+
+def coverage(draw_interval, truth, repeats=1500):
+    generator = np.random.default_rng(7)
+    intervals = [draw_interval(generator) for _ in range(repeats)]
+    return sum(not interval.excludes(truth) for interval in intervals) / repeats
+
+
+def test_wilson_interval_covers_the_truth_in_about_95_of_100_experiments():
+    covered = coverage(
+        lambda g: wilson_interval(successes=int(g.binomial(60, 0.1)), n=60), truth=0.1
+    )
+    assert covered == pytest.approx(0.95, abs=0.025)
+
+
+def eight_completions(generator, num_problems=80):
+    """[P, 8] grades whose problems differ in difficulty; the true mean is 0.4."""
+    difficulty = generator.beta(0.8, 1.2, size=(num_problems, 1))
+    return (generator.random((num_problems, 8)) < difficulty).astype(float)
+
+
+def test_clustered_interval_covers_the_truth_and_the_naive_one_does_not():
+    problems = np.repeat(np.arange(80), 8).tolist()
+    clustered = coverage(
+        lambda g: clustered_mean(eight_completions(g).ravel(), problems).interval(), truth=0.4
+    )
+    naive = coverage(lambda g: mean_estimate(eight_completions(g).ravel()).interval(), truth=0.4)
+    assert clustered == pytest.approx(0.95, abs=0.02)
+    assert naive < 0.8
+
+
+def test_bootstrap_interval_covers_the_truth_in_about_95_of_100_experiments():
+    covered = coverage(
+        lambda g: bootstrap_interval(eight_completions(g), seed=1, num_resamples=300),
+        truth=0.4,
+        repeats=300,
+    )
+    assert covered == pytest.approx(0.95, abs=0.04)
+
+
+def test_bootstrap_is_a_function_of_its_seed():
+    values = np.random.default_rng(3).normal(size=50)
+    first, again = (bootstrap_interval(values, seed=5) for _ in range(2))
+    assert first == again
+    assert first != bootstrap_interval(values, seed=6)
+
+
+def test_bootstrap_of_the_mean_agrees_with_the_formula():
+    values = np.random.default_rng(3).normal(size=400)
+    formula = mean_estimate(values).interval()
+    drawn = bootstrap_interval(values, seed=5)
+    assert (drawn.low, drawn.high) == pytest.approx((formula.low, formula.high), abs=0.02)

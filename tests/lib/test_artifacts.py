@@ -1,0 +1,44 @@
+"""Files are whole or absent, and the same content has the same bytes."""
+
+from pathlib import Path
+
+import pytest
+
+from lib.artifacts import hash_path, replacing, write_curve, write_metrics
+
+
+def test_metrics_are_sorted_and_of_fixed_precision(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "m.json", {"b": 1 / 3, "a": {"n": 2}})
+    text = (tmp_path / "m.json").read_text(encoding="utf-8")
+    assert text == '{\n  "a": {\n    "n": 2\n  },\n  "b": 0.333333\n}\n'
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "x", None])
+def test_metrics_hold_finite_numbers_alone(tmp_path: Path, value: object) -> None:
+    with pytest.raises(ValueError, match="metric deep must be a finite number"):
+        write_metrics(tmp_path / "m.json", {"top": {"deep": value}})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_block_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), replacing(path) as partial:
+        partial.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_curve_starts_with_the_step_and_leaves_gaps_empty(tmp_path: Path) -> None:
+    write_curve(tmp_path / "c.csv", [{"step": 1, "loss": 2.0}, {"step": 2, "kl": 0.1}])
+    assert (tmp_path / "c.csv").read_text(encoding="utf-8") == "step,kl,loss\n1,,2.0\n2,0.1,\n"
+
+
+def test_a_folders_hash_sees_names_and_contents(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    first = hash_path(tmp_path)
+    (tmp_path / "a").write_text("y")
+    changed = hash_path(tmp_path)
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert len({first, changed, hash_path(tmp_path)}) == 3

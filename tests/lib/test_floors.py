@@ -1,0 +1,54 @@
+"""Floor 0 stays light, and `lib` is the checkout's own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lib
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"torch", "transformers", "trl", "vllm", "unsloth"}
+FLOOR_0 = ["artifacts", "cli", "environment", "errors", "params", "problems", "prompts", "report"]
+FLOOR_0 += ["stats", "verifier"]
+
+
+def heavy_imports(code: str) -> set[str]:
+    """Heavy packages in `sys.modules` after `code` ran in a process of its own."""
+    report = f"{code}\nimport sys; print(*sorted({HEAVY} & set(sys.modules)))"
+    shown = subprocess.run(
+        [sys.executable, "-c", report], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(shown.stdout.split())
+
+
+def modules(package: str) -> list[str]:
+    path = ROOT / "lib" / package
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
+    return [name.removesuffix(".__init__") for name in names]
+
+
+def test_no_module_of_floor_0_imports_anything_heavy() -> None:
+    imports = "\n".join(f"import {name}" for package in FLOOR_0 for name in modules(package))
+    assert heavy_imports(imports) == set()
+
+
+def test_the_test_above_can_fail() -> None:
+    assert heavy_imports("import lib.engines.policy") >= {"torch", "transformers"}
+
+
+def test_a_stage_imports_nothing_heavy_before_its_params_are_checked() -> None:
+    stages = ["prepare", "sft", "grpo", "evaluate", "export", "report"]
+    assert heavy_imports("\n".join(f"import stages.{stage}" for stage in stages)) == set()
+
+
+def test_lib_is_the_checkouts_own() -> None:
+    assert Path(lib.__file__ or "").parents[1] == ROOT
+
+
+@pytest.mark.parametrize("path", ["lib/params/__init__.py", "lib/problems/schema.py"])
+def test_git_does_not_ignore_the_library(path: str) -> None:
+    ignored = subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT, check=False)
+    assert ignored.returncode == 1

@@ -1,0 +1,214 @@
+"""No answer hangs, crashes, fills memory or runs: on any thread, in pools, in an event loop."""
+
+import asyncio
+import concurrent.futures
+import multiprocessing
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from lib.verifier import (
+    compare,
+    counters,
+    extract_answer,
+    is_equivalent,
+    reset_counters,
+    worker_client,
+)
+
+ROOT = Path(__file__).parents[3]
+
+HOSTILE = {
+    "tower": "9^{9^{9^9}}",
+    "python tower": "9**9**9**9",
+    "towers in a quotient": r"\dfrac{7^{7^{7^{7}}} - 5}{16}",
+    "large power": "3^{999999999}",
+    "negative power of a decimal": "0.1^{-99999999999}",
+    "symbol in a tower": "x^{x^{x^{x}}}",
+    "iterated factorial": "((9!)!)!",
+    "gamma": r"\Gamma(10^{9})",
+    "exponentials": "e^{e^{e^{e^{10}}}}",
+    "sum": r"\sum_{k=1}^{10^{12}} k^{k}",
+    "integral": r"\int_0^\infty \frac{\sin(x^x)}{x^{x^x}} dx",
+    "radicals": r"\sqrt{2+" * 12 + "1" + "}" * 12,
+    "polynomial": r"\frac{(x+1)^{900}-(x-1)^{900}}{x}",
+    "plus or minus": r"\pm" * 200 + "1",
+    "braces": "{" * 20_000 + "2" + "}" * 20_000,
+    "fractions": r"\frac{1}{" * 400 + "2" + "}" * 400,
+    "digits": "1" * 10**6,
+    "decimals": "0." + "1" * 10**5,
+    "letters": "x" * 10**5,
+    "list": ",".join(["1"] * 10**5),
+    "thousands": "1" + ",111" * 20_000,
+    "equals": "=" * 10**5,
+    "dollars": "$" * 50_000,
+    "nested text": r"\text{" * 2000 + "a" + "}" * 2000,
+    "parentheses": "(" * 3000 + "1" + ")" * 3000,
+    "backslashes": "\\" * 20_000,
+    "minus signs": "-" * 3999 + "1",
+    "binomial": r"\binom{10^9}{5 \cdot 10^8}",
+    "lcm": r"\operatorname{lcm}(10^{300}, 10^{299}+1, 7^{300})",
+    "deep function": r"\sin(" * 50 + "1" + ")" * 50,
+    "bare command": r"\frac",
+    "unclosed": r"\left(1,2",
+    "set": r"\{" + ",".join(map(str, range(3000))) + r"\}",
+    "spaces": "1" + " " * 10**5 + "1",
+    "open formulas": r"\(" * 50_000,
+    "open dollars": "$a" * 50_001,
+    "final": "final answer is " * 20_000,
+    "joined formulas": "$x$ and " * 20_000 + "$y$",
+    "boxes": r"\boxed{" * 20_000,
+    "product of sums": r"(x_1+x_2)(x_3+x_4)" * 60,
+}
+
+
+@pytest.mark.parametrize("name", sorted(HOSTILE))
+def test_a_hostile_answer_is_wrong_not_deadly(name: str) -> None:
+    reset_counters()
+    assert not is_equivalent(reference="7", answer=HOSTILE[name])
+    assert not is_equivalent(reference=r"\frac{x}{2}", answer=HOSTILE[name])
+    assert counters()["timeouts"] == 0
+
+
+@pytest.mark.parametrize("name", sorted(HOSTILE))
+def test_a_hostile_completion_yields_an_answer_or_none(name: str) -> None:
+    extract_answer(f"Let me think. {HOSTILE[name]}")
+    assert (
+        extract_answer(f"{HOSTILE[name]} so " + r"\boxed{42}") in ("42", None)
+        or "{" in HOSTILE[name]
+    )
+
+
+def test_memory_stays_small_on_all_hostile_answers() -> None:
+    script = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (512 << 20, 512 << 20));"
+        "from tests.lib.verifier.test_bounded import HOSTILE; from lib.verifier import compare;"
+        "print(sum(compare(reference='7', answer=text).equal for text in HOSTILE.values()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "0"
+
+
+CANARY = "canary-of-the-verifier"
+INJECTIONS = [
+    f"__import__('os').system('touch {CANARY}')",
+    f"(lambda: open('{CANARY}', 'w'))()",
+    f"eval(\"open('{CANARY}','w')\")",
+    f"exec('open(chr(99),chr(119))') or open('{CANARY}','w')",
+    f"getattr(__import__('pathlib').Path('{CANARY}'),'touch')()",
+    f"\\pi*0+len([open('{CANARY}','w')])",
+    f"\\text{{open('{CANARY}','w')}}",
+    f"\\operatorname{{open}}('{CANARY}','w')",
+    f"[open('{CANARY}','w') for x in (1,)]",
+    f"1 if open('{CANARY}','w') else 0",
+    f"ｏｐｅｎ('{CANARY}','w')",
+    f"sympify(\"open('{CANARY}','w')\")",
+    f"\\int_0^1 open('{CANARY}','w') dx",
+    f"\\input{{|touch {CANARY}}}",
+    f"\\immediate\\write18{{touch {CANARY}}}",
+    "().__class__.__base__.__subclasses__()",
+    "ii.__class__",
+    "exit()",
+    "[exit()]",
+    "print(1)",
+    "__import__('time').sleep(60)",
+    "breakpoint()",
+]
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+def test_nothing_in_an_answer_is_executed(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for reference in ("0", "1", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"):
+        assert not is_equivalent(reference=reference, answer=text)
+    extract_answer(text)
+    assert worker_client.ask("0", text)[0] is False
+    assert list(tmp_path.iterdir()) == []
+    assert not (ROOT / CANARY).exists()
+    assert capsys.readouterr().out == ""
+
+
+def asks_the_worker(number: int) -> tuple[bool, str]:
+    """Decided by the symbolic worker, wherever it is called; another question for each number."""
+    return tuple(compare(reference=str(number), answer=rf"\int_0^1 {2 * number} x \, dx"))
+
+
+def test_the_worker_decides_an_integral_and_its_answer_is_kept() -> None:
+    reset_counters()
+    assert worker_client.ask("1/4", r"\int_0^1 x^3 dx") == (True, "symbolic")
+    assert worker_client.ask("1/4", r"\int_0^1 x^3 dx") == (True, "symbolic")
+    assert counters()["worker_calls"] == 1
+
+
+def test_threads_share_one_worker() -> None:
+    reset_counters()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        questions = [rf"\int_0^1 {k}x dx" for k in range(2, 10)]
+        verdicts = list(pool.map(lambda text: worker_client.ask("1", text)[0], questions))
+    assert verdicts == [True] + [False] * 7
+    assert counters()["worker_starts"] <= 1
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_pools_grade_whether_forked_or_spawned(method: str) -> None:
+    assert asks_the_worker(1) == (True, "symbolic")
+    context = multiprocessing.get_context(method)
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+        assert list(pool.map(asks_the_worker, range(10, 14))) == [(True, "symbolic")] * 4
+    assert worker_client.ask("1/5", r"\int_0^1 x^4 dx") == (True, "symbolic")
+
+
+def test_a_daemonic_pool_may_ask_the_worker() -> None:
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.map(asks_the_worker, [20]) == [(True, "symbolic")]
+
+
+def test_an_event_loop_grades() -> None:
+    async def graded() -> tuple[bool, str]:
+        return asks_the_worker(30)
+
+    assert asyncio.run(graded()) == (True, "symbolic")
+
+
+def test_a_thread_that_is_not_the_main_one_grades() -> None:
+    verdicts: list[tuple[bool, str]] = []
+    thread = threading.Thread(target=lambda: verdicts.append(asks_the_worker(40)))
+    thread.start()
+    thread.join()
+    assert verdicts == [(True, "symbolic")]
+
+
+def test_a_late_worker_is_killed_counted_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    reset_counters()
+    monkeypatch.setattr(worker_client, "TIMEOUT_S", 0.0)
+    assert asks_the_worker(50) == (False, "timeout")
+    assert counters()["timeouts"] == 1
+    monkeypatch.undo()
+    assert asks_the_worker(50) == (True, "symbolic")
+
+
+def test_a_dead_worker_is_replaced() -> None:
+    reset_counters()
+    assert worker_client.ask("2", r"\int_0^1 4x dx")[0]
+    process = worker_client._state.process
+    assert process is not None
+    process.kill()
+    process.wait()
+    assert worker_client.ask("3", r"\int_0^1 6x dx")[0]
+
+
+def test_importing_the_verifier_loads_nothing_heavy() -> None:
+    script = "import sys, lib.verifier, lib.verifier.rewards; print(sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    for heavy in ("torch", "sympy", "mpmath", "transformers", "trl", "latex2sympy2_extended"):
+        assert f"'{heavy}'" not in loaded
+    assert "'fractions'" in loaded

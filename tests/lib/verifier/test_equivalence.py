@@ -1,0 +1,125 @@
+"""Labelled cases, and the conventions one by one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lib.verifier import compare, extract_answer, is_equivalent, reference_problem
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "verifier"
+
+
+def read(name: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (GOLDEN / name).read_text(encoding="utf-8").splitlines()]
+
+
+def disagreements(rows: list[dict[str, object]]) -> list[tuple[object, object, object]]:
+    return [
+        (row["reference"], row["answer"], row["equal"])
+        for row in rows
+        if is_equivalent(reference=str(row["reference"]), answer=str(row["answer"])) != row["equal"]
+    ]
+
+
+def test_labelled_cases_are_graded_as_labelled() -> None:
+    assert disagreements(read("cases.jsonl")) == []
+
+
+def test_labelled_completions_are_graded_as_labelled() -> None:
+    rows = read("completions.jsonl")
+    answers = [extract_answer(str(row["completion"])) for row in rows]
+    assert [
+        (row["reference"], row["completion"], answer)
+        for row, answer in zip(rows, answers, strict=True)
+        if is_equivalent(reference=str(row["reference"]), answer=answer) != row["equal"]
+    ] == []
+
+
+def test_known_gaps_are_listed_exactly() -> None:
+    """A gap that closes belongs among the cases."""
+    rows = read("gaps.jsonl")
+    assert len(disagreements(rows)) == len(rows)
+    assert all(row["equal"] for row in rows), "a gap may cost a reward, never give one"
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "step"),
+    [
+        ("72", "72", "exact"),
+        ("72", "72.0", "number"),
+        (r"\frac{1}{2}", "0.5", "number"),
+        (r"\left( 3, 4 \right)", "( 3, 4 )", "normalized"),
+        ("x+1", "1+x", "structure"),
+        ("(x+1)^2", "x^2+2x+1", "numeric"),
+        (r"\sqrt{2}", "1.41421356", "decimal"),
+        ("10", r"10\%", "percent"),
+        (r"\text{Sunday}", "sunday", "text"),
+        ("4:30", "4:30 p.m.", "time"),
+    ],
+)
+def test_the_cheapest_step_that_can_tell_decides(reference: str, answer: str, step: str) -> None:
+    assert compare(reference=reference, answer=answer) == (True, step)
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("[1,2)", "[1,2]"),
+        (r"1-\frac{1}{e}", r"1+\frac{1}{e}"),
+        (r"\frac{1}{2004!}", r"\frac{1}{2006!}"),
+        ("42_7", "42_8"),
+        ("42_7", "42"),
+        ("x+z=1", "1"),
+        ("1", "x+z=1"),
+        ("8", "x=7=8"),
+        ("7", "7.0006"),
+        ("7", "0.07"),
+        ("7", "</answer><answer>7"),
+        ("0", "ax+by=0"),
+        ("6", r"\pm 6"),
+        ("10^{10}", "10^{10^{10}}"),
+    ],
+)
+def test_what_public_graders_get_wrong_is_not_equal(reference: str, answer: str) -> None:
+    assert not is_equivalent(reference=reference, answer=answer)
+
+
+def test_a_unit_may_go_unsaid_but_not_be_another() -> None:
+    assert is_equivalent(reference=r"5 \text{ cm}", answer="5")
+    assert is_equivalent(reference="5", answer=r"5 \text{ cm}")
+    assert is_equivalent(reference=r"5 \text{ cm}", answer=r"50 \text{ mm}")
+    assert not is_equivalent(reference=r"5 \text{ cm}", answer=r"5 \text{ kg}")
+
+
+def test_a_decimal_stands_for_an_exact_number_from_six_correct_digits() -> None:
+    assert is_equivalent(reference=r"\frac{1}{3}", answer="0.333333")
+    assert not is_equivalent(reference=r"\frac{1}{3}", answer="0.33333")
+    assert not is_equivalent(reference=r"\frac{1}{3}", answer="0.333335")
+    assert not is_equivalent(reference="0.333", answer=r"\frac{1}{3}")
+
+
+def test_a_variable_must_be_the_right_one() -> None:
+    assert is_equivalent(reference="x=2", answer="2")
+    assert is_equivalent(reference="f(x)=2x", answer="y=2x")
+    assert not is_equivalent(reference="x=2", answer="y=2")
+
+
+@pytest.mark.parametrize(
+    "text", ["72", r"\frac{1}{2}", "(1, 2)", r"\text{odd}", "The answer is 5.", r"x \in [0, 1)"]
+)
+def test_a_usable_reference_has_no_problem(text: str) -> None:
+    assert reference_problem(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("  ", "empty"),
+        (r"\,\;", "nothing is left"),
+        (r"\frac{1}{", "neither words nor mathematics"),
+        ("1" * 5000, "limits"),
+    ],
+)
+def test_a_reference_that_cannot_serve_is_reported_with_its_reason(text: str, reason: str) -> None:
+    assert reason in str(reference_problem(text))

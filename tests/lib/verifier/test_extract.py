@@ -1,0 +1,89 @@
+"""Where the answer of a completion is found, and that nothing found is None."""
+
+import pytest
+
+from lib.prompts import prompt_format
+from lib.verifier import extract_answer, parse_gsm8k_number, parse_mmlu_letter
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        (r"so \boxed{42}.", "42"),
+        (r"\boxed{1} no, \boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
+        (r"\boxed{1}, \boxed{2} and \boxed{3}", "1, 2, 3"),
+        (r"\boxed{5} is wrong, so \boxed{6}", "6"),
+        (r"<think>\boxed{3}?</think> <answer>4</answer>", "4"),
+        ("<answer>1</answer> then <answer>2</answer>", "2"),
+        ("48 / 2 = 24\n#### 1,024\n", "1,024"),
+        ("The answer is 7. I hope it is correct.", "7"),
+        (
+            r"Final Answer: The final answer is $\left(\frac{1}{5}, 2\right)$.",
+            r"\left(\frac{1}{5}, 2\right)",
+        ),
+        ("The final answer is $3$ and $4$.", "$3$ and $4$"),
+        (r"4\sqrt{2}", r"4\sqrt{2}"),
+        ("Therefore $x < 5$ is the solution.", "x < 5"),
+        ("He has 11 boys and gives 99 marbles", "99"),
+        ("所以总共有99颗弹珠。", "99"),
+        ("It costs 12.50 in all", "12.50"),
+        ("the ratio is 13/28", "13/28"),
+        ("The answer is 5.<|im_end|>user 9", "5"),
+        (r"\boxed{\frac{1}{2}", r"\frac{1}{2}"),
+        (r"<think> I get \boxed{9}", "9"),
+    ],
+)
+def test_the_most_deliberate_mark_wins(completion: str, answer: str) -> None:
+    assert extract_answer(completion) == answer
+
+
+@pytest.mark.parametrize("completion", ["", "   ", "I do not know, sorry", "AZYUK2A is the code"])
+def test_no_answer_is_none(completion: str) -> None:
+    assert extract_answer(completion) is None
+
+
+def test_the_formats_marks_come_before_everything_else() -> None:
+    completion = r"<end_working_out><SOLUTION>2</SOLUTION> \boxed{1}, so the answer is 3"
+    assert extract_answer(completion, prompt_format=prompt_format("working_out")) == "2"
+    assert extract_answer(completion) == "1"
+
+
+def test_a_completion_without_the_marks_still_answers() -> None:
+    found = extract_answer("So the answer is 12.", prompt_format=prompt_format("working_out"))
+    assert found == "12"
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("The correct answer is B.", "B"),
+        ("B", "B"),
+        ("(C)", "C"),
+        (r"\boxed{\text{D}}", "D"),
+        ("**Answer: A**", "A"),
+        ("C) because 2 + 2 = 4", "C"),
+        ("I choose option D, not A", "D"),
+        ("A number is prime.", None),
+        ("The answer is E.", None),
+        ("the answer is 12", None),
+        ("", None),
+    ],
+)
+def test_a_letter_of_multiple_choice_is_read_where_one_is_chosen(
+    text: str, letter: str | None
+) -> None:
+    assert parse_mmlu_letter(text) == letter
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("Natalia sold 48/2 = 24 clips in May. 48+24 = 72 altogether.", "72"),
+        ("It is 1,234.50 dollars", "1234.50"),
+        ("from 5 to -3", "-3"),
+        ("R2D2", None),
+        ("no number at all", None),
+    ],
+)
+def test_the_last_number_is_read_without_separators(text: str, number: str | None) -> None:
+    assert parse_gsm8k_number(text) == number

@@ -1,0 +1,73 @@
+"""Grades: form and answer each on its own."""
+
+import pytest
+
+from lib.prompts import prompt_format
+from lib.verifier import grade, r1_zero_reward_fn
+from lib.verifier.rewards import build_rewards
+
+FORMAT = prompt_format("working_out")
+
+
+@pytest.mark.parametrize(
+    ("completion", "label"),
+    [
+        ("6 · 12<end_working_out><SOLUTION>72</SOLUTION>", "11"),
+        ("6 · 12<end_working_out><SOLUTION>71</SOLUTION>", "10"),
+        ("6 · 12, so the answer is 72.", "01"),
+        ("I give up", "00"),
+    ],
+)
+def test_the_four_classes(completion: str, label: str) -> None:
+    graded = grade(completion, reference="72", prompt_format=FORMAT)
+    assert graded.label == label
+    assert (graded.format_ok, graded.answer_ok) == (label[0] == "1", label[1] == "1")
+
+
+def test_a_grade_says_what_was_extracted_and_what_decided() -> None:
+    graded = grade("<end_working_out><SOLUTION>7.0</SOLUTION>", reference="7", prompt_format=FORMAT)
+    assert (graded.answer, graded.decided_by) == ("7.0", "number")
+    assert grade("", reference="7", prompt_format=FORMAT).decided_by == "no answer"
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(
+    ("response", "rewards"),
+    [
+        ("hm </think> <answer>1/2</answer>", (1.0, 1.0, 1.0)),
+        (r"hm </think> <answer>\boxed{0.5}</answer>", (1.0, 1.0, 1.0)),
+        ("hm </think> <answer>1/3</answer>", (1.0, 0.0, 0.0)),
+        ("hm </think><answer>1/2</answer>", (0.0, 0.0, 0.0)),
+        ("hm </think> <answer>1/2", (0.0, 0.0, 0.0)),
+        (r"\boxed{1/2}", (0.0, 0.0, 0.0)),
+    ],
+)
+def test_r1_zero_needs_the_strict_form(
+    response: str, rewards: tuple[float, float, float], fast: bool
+) -> None:
+    scored = r1_zero_reward_fn(response, r"\frac{1}{2}", fast=fast)
+    assert tuple(scored[name] for name in ("format_reward", "answer_reward", "reward")) == rewards
+
+
+def test_r1_zero_takes_numbers_and_several_right_answers() -> None:
+    response = "</think> <answer>3</answer>"
+    assert r1_zero_reward_fn(response, 3)["reward"] == 1.0
+    assert r1_zero_reward_fn(response, ["2", "3"])["reward"] == 1.0
+    assert r1_zero_reward_fn(response, ["2", "4"])["reward"] == 0.0
+
+
+def test_the_thorough_mode_alone_asks_the_symbolic_worker() -> None:
+    response = r"</think> <answer>\int_0^1 2x \, dx</answer>"
+    assert r1_zero_reward_fn(response, "1", fast=True)["reward"] == 0.0
+    assert r1_zero_reward_fn(response, "1", fast=False)["reward"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["working_out", "xml", "r1_zero"])
+def test_empty_marks_are_neither_a_form_nor_an_answer(name: str) -> None:
+    """Otherwise the frame alone earns, and a number of the working counts as the answer."""
+    chosen = prompt_format(name)
+    completion = chosen.target(solution="3 + 1 = 4", reference="")
+    graded = grade(completion, reference="4", prompt_format=chosen)
+    assert (graded.label, graded.answer) == ("00", None)
+    rewards = build_rewards(("format", "answer"), prompt_format=chosen)
+    assert [reward([None], [completion], reference=["4"]) for reward in rewards] == [[0.0], [0.0]]

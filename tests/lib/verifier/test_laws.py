@@ -1,0 +1,140 @@
+"""Laws that hold for every answer, by hypothesis."""
+
+from fractions import Fraction
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from lib.verifier import compare, extract_answer, is_equivalent, reference_problem
+from lib.verifier.normalize import normalize
+
+RATIONALS = st.fractions(min_value=-10_000, max_value=10_000, max_denominator=400)
+DECIMALS = st.builds(
+    lambda number, places: Fraction(number, 10**places),
+    st.integers(-(10**7), 10**7),
+    st.integers(0, 5),
+)
+PIECES = st.sampled_from(
+    [
+        *"{}()[],;=<+-*/^_!%$&éxie",
+        *(r"\frac", r"\sqrt", r"\{", r"\}", r"\le", r"\cup", r"\pi", r"\infty", r"\sin", r"\log_2"),
+        *(r"\binom", r"\sum_{k=1}^{9}", r"\int_0^1", r"\pm", r"\left", r"\right", r"^\circ", r"\\"),
+        *(r"\begin{pmatrix}", r"\end{pmatrix}", r"\text{cm}", r"\boxed{", "1", "23", "0.5", "４"),
+        *("and", "or", "the", "answer", "is"),
+    ]
+)
+TEXTS = st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=25).map(" ".join))
+
+
+def fraction_spellings(value: Fraction) -> list[str]:
+    above, below = value.numerator, value.denominator
+    sign = "-" if above < 0 else ""
+    return [
+        f"{above}/{below}",
+        rf"\frac{{{above}}}{{{below}}}",
+        rf"{sign}\dfrac{{{abs(above)}}}{{{below}}}",
+        rf"$\frac{{{2 * above}}}{{{2 * below}}}$",
+        rf"\left({above} \div {below}\right)",
+        rf"x = {above}/{below}",
+    ]
+
+
+def mixed_number(value: Fraction) -> str:
+    whole, rest = divmod(abs(value.numerator), value.denominator)
+    sign = "-" if value < 0 else ""
+    if not rest:
+        return f"{sign}{whole}"
+    part = rf"\frac{{{rest}}}{{{value.denominator}}}"
+    return f"{sign}{whole}{part}" if whole else f"{sign}{part}"
+
+
+def decimal_spellings(value: Fraction) -> list[str]:
+    digits = f"{float(value):.5f}"
+    return [
+        digits,
+        f"{float(value):,.5f}",
+        f"{float(value * 100):.3f}\\%",
+        rf"{float(value / 1000):.8f} \times 10^{{3}}",
+        f"{value.numerator}/{value.denominator}",
+    ]
+
+
+@given(RATIONALS)
+def test_every_spelling_of_a_rational_equals_every_other(value: Fraction) -> None:
+    spellings = [*fraction_spellings(value), mixed_number(value)]
+    for reference in spellings:
+        for answer in spellings:
+            assert is_equivalent(reference=reference, answer=answer), (reference, answer)
+
+
+@given(RATIONALS, RATIONALS)
+def test_spellings_of_different_rationals_differ(one: Fraction, two: Fraction) -> None:
+    assume(one != two)
+    for answer in (*fraction_spellings(two), mixed_number(two)):
+        assert not is_equivalent(reference=fraction_spellings(one)[1], answer=answer)
+
+
+@given(DECIMALS)
+def test_every_spelling_of_a_decimal_equals_every_other(value: Fraction) -> None:
+    for answer in decimal_spellings(value):
+        assert is_equivalent(reference=decimal_spellings(value)[0], answer=answer), answer
+
+
+@given(DECIMALS, st.integers(1, 9))
+def test_a_decimal_differs_from_its_neighbours(value: Fraction, step: int) -> None:
+    neighbour = value + Fraction(step, 10**5)
+    assert not is_equivalent(
+        reference=decimal_spellings(value)[0], answer=decimal_spellings(neighbour)[0]
+    )
+
+
+@given(st.lists(st.integers(-50, 50), min_size=2, max_size=6, unique=True), st.randoms())
+def test_order_is_free_in_a_set_and_counts_in_a_tuple(items: list[int], random: object) -> None:
+    shuffled = list(items)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    one, two = (", ".join(map(str, order)) for order in (items, shuffled))
+    assert is_equivalent(reference=rf"\{{{one}\}}", answer=rf"\{{{two}\}}")
+    assert is_equivalent(reference=one, answer=two)
+    assert is_equivalent(reference=f"({one})", answer=f"({two})") == (items == shuffled)
+
+
+@given(st.lists(st.integers(-50, 50), min_size=2, max_size=6, unique=True), st.integers(51, 99))
+def test_an_element_more_or_less_makes_another_set(items: list[int], extra: int) -> None:
+    one = ", ".join(map(str, items))
+    assert not is_equivalent(reference=one, answer=f"{one}, {extra}")
+    assert not is_equivalent(reference=f"{one}, {extra}", answer=one)
+
+
+@given(st.lists(st.integers(-9, 9), min_size=2, max_size=4))
+def test_a_polynomial_equals_its_factors_multiplied_out(roots: list[int]) -> None:
+    coefficients = [1]
+    for root in roots:
+        shifted = [*coefficients, 0]
+        for place, coefficient in enumerate(coefficients):
+            shifted[place + 1] -= root * coefficient
+        coefficients = shifted
+    degree = len(coefficients) - 1
+    expanded = " + ".join(f"({c})x^{{{degree - k}}}" for k, c in enumerate(coefficients))
+    factors = "".join(f"(x - ({root}))" for root in roots)
+    assert is_equivalent(reference=factors, answer=expanded)
+    assert not is_equivalent(reference=factors, answer=f"{expanded} + 1")
+
+
+@given(TEXTS)
+def test_normalisation_is_idempotent(text: str) -> None:
+    assert normalize(normalize(text)) == normalize(text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, TEXTS)
+def test_arbitrary_text_is_graded_without_a_failure(reference: str, answer: str) -> None:
+    assert compare(reference=reference, answer=answer).decided_by != "failure"
+    extract_answer(answer)
+    reference_problem(reference)
+
+
+@given(st.text(min_size=1, max_size=30).filter(lambda text: text.strip()))
+def test_every_text_equals_itself_and_none_equals_nothing(text: str) -> None:
+    assert is_equivalent(reference=text, answer=text)
+    assert not is_equivalent(reference=text, answer=None)
+    assert not is_equivalent(reference=text, answer="")

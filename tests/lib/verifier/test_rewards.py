@@ -1,0 +1,188 @@
+"""Rewards: the stacks' exact values, TRL's signature, and the stacks' ranges."""
+
+import math
+
+import pytest
+
+from lib.errors import UserError
+from lib.prompts import prompt_format
+from lib.verifier.rewards import REWARDS, STACKS, build_rewards, stack_range
+
+WORKING_OUT, XML = prompt_format("working_out"), prompt_format("xml")
+S0_RIGHT = "6 · 12<end_working_out><SOLUTION>72</SOLUTION>"
+S4_RIGHT = "<reasoning>\n6 · 12\n</reasoning>\n<answer>\n72\n</answer>\n"
+
+
+ALL_SETTINGS = {
+    "max_completion_tokens": 100,
+    "overlong_cache_tokens": 20,
+    "repetition_ngram": 2,
+    "repetition_max_penalty": -1.0,
+    "cosine_correct": (2.0, 1.0),
+    "cosine_wrong": (-10.0, 0.0),
+}
+
+
+def values(stack: str, completion: object, reference: str = "72") -> list[float]:
+    chosen = WORKING_OUT if stack in ("s0", "tiny") else XML
+    rewards = build_rewards(STACKS[stack], prompt_format=chosen)
+    return [
+        reward(prompts=[""], completions=[completion], reference=[reference])[0]
+        for reward in rewards
+    ]
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        (S0_RIGHT, [3.0, 1.5, 5.0, 3.0]),
+        ("<end_working_out><SOLUTION> 72 </SOLUTION>", [3.0, 1.5, 3.5, 3.0]),
+        ("<end_working_out><SOLUTION>72.0</SOLUTION>", [3.0, 1.5, 3.5, 3.0]),
+        ("<end_working_out><SOLUTION>70</SOLUTION>", [3.0, 1.5, 2.0, -1.5]),
+        ("<end_working_out><SOLUTION>60</SOLUTION>", [3.0, 1.5, 1.5, -1.5]),
+        ("<end_working_out><SOLUTION>7</SOLUTION>", [3.0, 1.5, -2.0, -1.5]),
+        ("<end_working_out><SOLUTION>many</SOLUTION>", [3.0, 1.5, -2.0, -1.5]),
+        ("no tags at all", [0.0, -3.0, -2.0, -1.5]),
+        ("<SOLUTION>72</SOLUTION>", [0.0, 0.0, -2.0, 3.0]),
+        (S0_RIGHT + S0_RIGHT, [0.0, -3.0, -2.0, 3.0]),
+    ],
+)
+def test_stack_s0_has_the_exact_values(completion: str, expected: list[float]) -> None:
+    assert values("s0", completion) == expected
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        (S4_RIGHT, [1.0, 0.1, 0.1]),
+        ("work\n#### 72", [1.0, 0.1, 0.0]),
+        ("<answer>71</answer>", [0.0, 0.1, 0.05]),
+        ("<answer>72.0000001</answer>", [1.0, 0.1, 0.05]),
+        ("<answer>many</answer>", [0.0, 0.0, 0.05]),
+        ("nothing", [0.0, 0.0, 0.0]),
+    ],
+)
+def test_stack_s1_has_the_exact_values(completion: str, expected: list[float]) -> None:
+    assert values("s1", completion) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        (S4_RIGHT, [2.0, 0.5, 0.5, 0.5, 0.5]),
+        (S4_RIGHT + "and more", [2.0, 0.5, 0.0, 0.5, 0.5]),
+        ("<reasoning>x</reasoning> <answer>72</answer>", [2.0, 0.5, 0.0, 0.5, 0.0]),
+        ("<answer>\n72\n</answer>", [2.0, 0.5, 0.0, 0.0, 0.25]),
+        ("<answer>\n7/2\n</answer>", [0.0, 0.0, 0.0, 0.0, 0.25]),
+        ("<answer>\n-3\n</answer>\n<reasoning>", [0.0, 0.5, 0.0, 0.0, 0.375]),
+        ("nothing", [0.0, 0.0, 0.0, 0.0, 0.0]),
+    ],
+)
+def test_stack_s4_has_the_exact_values(completion: str, expected: list[float]) -> None:
+    assert values("s4", completion) == expected
+
+
+def test_stack_tiny_scores_form_and_answer_apart() -> None:
+    assert values("tiny", S0_RIGHT) == [1.0, 1.0]
+    assert values("tiny", S0_RIGHT.replace("72", "71")) == [1.0, 0.0]
+    assert values("tiny", "the answer is 72") == [0.0, 1.0]
+
+
+def test_stack_r1_zero_pays_only_for_both() -> None:
+    assert values("r1_zero", "x </think> <answer>72</answer>") == [1.0]
+    assert values("r1_zero", "x </think> <answer>71</answer>") == [0.0]
+    assert values("r1_zero", "the answer is 72") == [0.0]
+
+
+@pytest.mark.parametrize("stack", sorted(STACKS))
+def test_chat_messages_are_scored_as_their_text(stack: str) -> None:
+    message = [{"role": "assistant", "content": S0_RIGHT}]
+    assert values(stack, message) == values(stack, S0_RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        ("tiny", (0.0, 2.0)),
+        ("s0", (-6.5, 12.5)),
+        ("s1", (0.0, 1.2)),
+        ("s4", (0.0, 4.0)),
+        ("r1_zero", (0.0, 1.0)),
+    ],
+)
+def test_ranges_are_those_of_the_sources(stack: str, expected: tuple[float, float]) -> None:
+    assert stack_range(STACKS[stack], [1.0] * len(STACKS[stack])) == pytest.approx(expected)
+
+
+def test_weights_scale_and_may_turn_a_range() -> None:
+    assert stack_range(STACKS["tiny"], [0.25, 1.0]) == (0.0, 1.25)
+    assert stack_range(["check_answer"], [-1.0]) == (-5.0, 2.0)
+    with pytest.raises(UserError, match=r"reward\.weights: 1 weights for 2 rewards"):
+        stack_range(STACKS["tiny"], [1.0])
+
+
+def test_every_reward_is_named_as_registered() -> None:
+    rewards = build_rewards(list(REWARDS), prompt_format=XML, **ALL_SETTINGS)
+    assert [reward.__name__ for reward in rewards] == list(REWARDS)
+
+
+def test_an_unknown_reward_is_an_error_that_lists_the_known() -> None:
+    with pytest.raises(UserError, match=r"no reward `speed`; there are format, answer"):
+        build_rewards(["speed"], prompt_format=XML)
+
+
+def test_a_missing_reference_column_is_an_error() -> None:
+    (reward,) = build_rewards(["answer"], prompt_format=XML)
+    with pytest.raises(UserError, match="no column `reference`"):
+        reward(prompts=[""], completions=["72"])
+
+
+def one(name: str, completion: str, tokens: int, **settings: object) -> float:
+    (reward,) = build_rewards([name], prompt_format=XML, **settings)
+    ids = [[0] * tokens]
+    scored: float = reward(
+        prompts=[""], completions=[completion], reference=["72"], completion_ids=ids, problem=["?"]
+    )[0]
+    return scored
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"), [(10, 0.0), (80, 0.0), (90, -0.5), (100, -1.0), (150, -1.0)]
+)
+def test_overlong_falls_linearly_over_the_cache(tokens: int, expected: float) -> None:
+    settings = {"max_completion_tokens": 100, "overlong_cache_tokens": 20}
+    assert one("overlong", "72", tokens, **settings) == pytest.approx(expected)
+
+
+def test_repetition_is_the_share_of_repeated_ngrams() -> None:
+    settings = {"repetition_ngram": 2, "repetition_max_penalty": -1.0}
+    assert one("repetition", "a b c d", 4, **settings) == 0.0
+    assert one("repetition", "a b a b a b", 6, **settings) == pytest.approx(-3 / 5)
+    assert one("repetition", "a", 1, **settings) == 0.0
+
+
+def test_cosine_length_prefers_short_right_and_long_wrong_answers() -> None:
+    settings = {
+        "max_completion_tokens": 100,
+        "cosine_correct": (2.0, 1.0),
+        "cosine_wrong": (-10.0, 0.0),
+    }
+    right = [one("cosine_length", "72", tokens, **settings) for tokens in (0, 50, 100, 200)]
+    wrong = [one("cosine_length", "71", tokens, **settings) for tokens in (0, 50, 100, 200)]
+    assert right == pytest.approx([2.0, 1.5, 1.0, 1.0])
+    assert wrong == pytest.approx([-10.0, -5.0, 0.0, 0.0])
+    assert stack_range(["cosine_length"], [1.0], **settings) == (-10.0, 2.0)
+    assert math.isclose(
+        one("cosine_length", "72", 25, **settings), 1.5 + 0.5 * math.cos(math.pi / 4)
+    )
+
+
+def test_a_setting_that_a_reward_needs_is_asked_for_by_name() -> None:
+    with pytest.raises(UserError, match=r"reward\.max_completion_tokens: not set"):
+        build_rewards(["overlong"], prompt_format=XML)
+
+
+@pytest.mark.parametrize("stack", ["s0", "s1", "s4"])
+def test_a_format_without_tags_is_refused_before_anything_is_scored(stack: str) -> None:
+    with pytest.raises(UserError, match=r"prompt\.format `boxed` has none"):
+        build_rewards(STACKS[stack], prompt_format=prompt_format("boxed"))

@@ -1,0 +1,66 @@
+"""Which of the project's files a stage can reach, read from the source's imports."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+PLUMBING = ("lib/cli.py", "lib/environment.py", "lib/errors.py", "lib/params")
+"""Exempt from dvc.yaml, with what only they import: how a stage is called and how a mistake is
+worded. The values of params are tracked by DVC themselves."""
+
+WHOLE = ("lib/problems", "lib/prompts", "lib/report", "lib/stats", "lib/verifier")
+"""Floor-0 packages stand in dvc.yaml as folders, everything above as single files."""
+
+
+def reachable(start: Path) -> set[Path]:
+    """Files that importing `start` can execute, function-level imports included."""
+    found: set[Path] = set()
+    waiting = [start]
+    while waiting:
+        file = waiting.pop()
+        if file not in found and not _is_plumbing(file):
+            found.add(file)
+            waiting += [path for name in imported(file) for path in files_of(name)]
+    return found
+
+
+def imported(file: Path) -> set[str]:
+    """Dotted names of the project's modules that `file` imports anywhere."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in names if name.partition(".")[0] in {"lib", "stages"}}
+
+
+def files_of(name: str) -> list[Path]:
+    """The module's file and the `__init__.py` of each package above it."""
+    parts = name.split(".")
+    packages = [ROOT.joinpath(*parts[:end], "__init__.py") for end in range(1, len(parts) + 1)]
+    module = ROOT.joinpath(*parts).with_suffix(".py")
+    return [path for path in (*packages, module) if path.is_file()]
+
+
+def dependencies(stage: Path) -> set[str]:
+    """What a stage's `deps` in dvc.yaml must say about code."""
+    entries: set[str] = set()
+    for file in reachable(stage):
+        relative = file.relative_to(ROOT).as_posix()
+        if relative.endswith("__init__.py") and not _holds_code(file):
+            continue
+        folder = next((folder for folder in WHOLE if relative.startswith(f"{folder}/")), None)
+        entries.add(folder or relative)
+    return entries
+
+
+def _is_plumbing(file: Path) -> bool:
+    return any(file.is_relative_to(ROOT / entry) for entry in PLUMBING)
+
+
+def _holds_code(file: Path) -> bool:
+    """Whether a package's `__init__.py` does more than describe it."""
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    return any(not isinstance(node, ast.Expr) for node in body)

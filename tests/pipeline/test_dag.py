@@ -1,0 +1,134 @@
+"""dvc.yaml against the code: what a stage reaches, reads and writes stands there, and no more."""
+
+import importlib
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from dvc.repo import Repo
+from ruamel.yaml import YAML
+
+from tests.pipeline.imports import PLUMBING, ROOT, dependencies, reachable
+
+DAG: dict[str, Any] = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
+ROOTS = {name: path for entry in DAG["vars"] for name, path in entry.items()}
+STAGES = list(DAG["stages"])
+
+
+def resolved(text: str, *, checkpoint: str = "grpo") -> str:
+    """A path of dvc.yaml with its roots and the matrix item filled in."""
+    values = {**ROOTS, "item.checkpoint": checkpoint, "export.checkpoint": checkpoint}
+    return re.sub(r"\$\{([^}]+)\}", lambda found: values[found[1]], text)
+
+
+def paths(stage: str, kind: str) -> set[str]:
+    entries = DAG["stages"][stage].get(kind, [])
+    return {resolved(next(iter(e)) if isinstance(e, dict) else e) for e in entries}
+
+
+def is_code(path: str) -> bool:
+    return path.startswith(("lib/", "stages/"))
+
+
+def options(stage: str) -> list[click.Option]:
+    command = importlib.import_module(f"stages.{stage}").main
+    return [option for option in command.params if isinstance(option, click.Option)]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_lists_exactly_the_code_that_it_reaches(stage: str) -> None:
+    listed = {path for path in paths(stage, "deps") if is_code(path)}
+    assert listed == dependencies(ROOT / f"stages/{stage}.py")
+
+
+def test_the_walk_follows_imports_inside_functions() -> None:
+    assert ROOT / "lib/trainers/sft.py" in reachable(ROOT / "stages/sft.py")
+
+
+def test_the_walk_stops_at_the_plumbing_and_the_plumbing_exists() -> None:
+    reached = {path.relative_to(ROOT).as_posix() for path in reachable(ROOT / "stages/sft.py")}
+    assert not any(path.startswith(PLUMBING) for path in reached)
+    assert all((ROOT / entry).exists() for entry in PLUMBING)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_paths_that_a_stage_reads_are_its_dependencies(stage: str) -> None:
+    read = {str(o.default) for o in options(stage) if (o.help or "").startswith("Reads")} - {
+        "params.yaml"
+    }
+    data = {path for path in paths(stage, "deps") if not is_code(path)}
+    assert all(
+        any(Path(d).is_relative_to(path) or Path(path).is_relative_to(d) for d in data)
+        for path in read
+    ), (read, data)
+    assert all(
+        any(Path(d).is_relative_to(path) or Path(path).is_relative_to(d) for path in read)
+        for d in data
+    ), (read, data)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_paths_that_a_stage_writes_are_its_outputs(stage: str) -> None:
+    written = {str(o.default) for o in options(stage) if (o.help or "").startswith("Writes")}
+    declared = paths(stage, "outs") | paths(stage, "metrics") | paths(stage, "plots")
+    assert written == declared
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_takes_nothing_but_paths(stage: str) -> None:
+    assert all(isinstance(option.type, click.Path) for option in options(stage))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_has_a_description_and_an_output_that_only_the_cache_holds(stage: str) -> None:
+    """Were all outputs in git, a fresh clone would skip the stage and show committed numbers."""
+    assert DAG["stages"][stage]["desc"]
+    cached = [out for out in DAG["stages"][stage]["outs"] if isinstance(out, str)]
+    ignored = [
+        out
+        for out in cached
+        if subprocess.run(
+            ["git", "check-ignore", "-q", resolved(out) + "/x"], cwd=ROOT, check=False
+        ).returncode
+        == 0
+        or subprocess.run(
+            ["git", "check-ignore", "-q", resolved(out)], cwd=ROOT, check=False
+        ).returncode
+        == 0
+    ]
+    assert ignored
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_script_is_wiring_of_at_most_60_lines(stage: str) -> None:
+    assert len((ROOT / f"stages/{stage}.py").read_text(encoding="utf-8").splitlines()) <= 60
+
+
+def test_only_training_goes_through_a_launcher() -> None:
+    launched = {
+        name for name, stage in DAG["stages"].items() if "${LAUNCH:-python}" in stage["cmd"]
+    }
+    assert launched == {"sft", "grpo"}
+
+
+def test_the_lock_was_made_from_the_code_beside_it(tmp_path: Path) -> None:
+    """Each file and folder of code that dvc.lock names has, in HEAD, the hash that it has there."""
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")], check=True)
+    with Repo(str(tmp_path / "clone")) as repo:
+        stale = [
+            f"{stage.addressing}: {dep.def_path}"
+            for stage in repo.index.stages
+            for dep in stage.deps
+            if is_code(dep.def_path) and dep.status()
+        ]
+    assert not stale, "run `dvc repro` and commit dvc.lock"
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "report"])
+def test_the_run_cache_is_on(stage: str) -> None:
+    """An uncached output that is neither metric nor plot would switch it off (DVC 3.67)."""
+    outs = [out for out in DAG["stages"][stage]["outs"] if isinstance(out, dict)]
+    assert not [out for out in outs for flags in out.values() if flags.get("cache") is False]

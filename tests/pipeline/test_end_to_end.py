@@ -1,0 +1,180 @@
+"""The whole DAG with the smoke preset in a scratch clone: what runs, what runs again, and why."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dvc.utils.serialize import modify_yaml
+
+from tests.conftest import ROOT
+
+ALL = ["prepare", "sft", "grpo", "evaluate@base", "evaluate@sft", "evaluate@grpo"]
+ALL += ["export", "report"]
+
+
+class Clone:
+    """A clone of HEAD, and what its commands print."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, *command: str, expected: int = 0) -> str:
+        """Standard output and errors of a command; fails on another exit code."""
+        ran = subprocess.run(
+            command,
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == expected, ran.stdout
+        return ran.stdout
+
+    def dvc(self, *arguments: str) -> str:
+        return self.run(sys.executable, "-m", "dvc", *arguments)
+
+    def repro(self) -> list[str]:
+        """Reproduce; the stages that really ran, in order."""
+        return re.findall(r"^Running stage '(.+)':$", self.dvc("repro"), re.MULTILINE)
+
+    def commit(self, message: str) -> None:
+        self.run("git", "add", "--all")
+        identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+        self.run("git", *identity, "commit", "--quiet", "--message", message)
+
+    def read(self, path: str) -> str:
+        return (self.folder / path).read_text(encoding="utf-8")
+
+
+def clone_with_smoke(folder: Path) -> Clone:
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
+    clone = Clone(folder)
+    clone.run(sys.executable, "-m", "stages.preset", "smoke")
+    return clone
+
+
+@pytest.fixture(scope="module")
+def ran_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Clone, list[str]]]:
+    """A reproduced and committed clone, and the stages that its first run executed."""
+    folder = tmp_path_factory.mktemp("end-to-end")
+    clone = clone_with_smoke(folder / "reckon")
+    ran = clone.repro()
+    clone.commit("Run smoke")
+    yield clone, ran
+    shutil.rmtree(folder)
+
+
+def test_in_a_fresh_clone_every_stage_runs(ran_once: tuple[Clone, list[str]]) -> None:
+    assert ran_once[1] == ALL
+
+
+def test_nothing_is_left_to_do_after_a_run(ran_once: tuple[Clone, list[str]]) -> None:
+    clone, _ = ran_once
+    assert clone.run("git", "status", "--porcelain") == ""
+    assert clone.repro() == []
+
+
+def test_every_checkpoint_is_measured_on_every_benchmark(
+    ran_once: tuple[Clone, list[str]],
+) -> None:
+    clone, _ = ran_once
+    for checkpoint in ("base", "sft", "grpo"):
+        metrics = json.loads(clone.read(f"reports/metrics/evaluate/{checkpoint}.json"))
+        assert metrics["held_out"]["greedy"]["n"] == 12
+        assert metrics["harder"]["sampled"]["num_samples"] == 2
+        rows = clone.read(f"data/completions/{checkpoint}.jsonl").splitlines()
+        assert len(rows) == (12 + 6) * (1 + 2)
+
+
+def test_the_summary_names_every_checkpoint_and_the_model(
+    ran_once: tuple[Clone, list[str]],
+) -> None:
+    summary = ran_once[0].run(sys.executable, "-m", "stages.summary")
+    assert all(name in summary for name in ("base", "sft", "grpo", "data/models/export"))
+
+
+def test_a_grpo_knob_reruns_what_depends_on_it_and_the_diffs_say_so(
+    ran_once: tuple[Clone, list[str]],
+) -> None:
+    clone, _ = ran_once
+    before = clone.read("dvc.lock")
+    with modify_yaml(clone.folder / "params.yaml") as params:
+        params["grpo"]["max_steps"] = 4
+        params["grpo"]["learning_rate"] = 0.02
+    assert clone.repro() == ["grpo", "evaluate@grpo", "export", "report"]
+
+    knobs = json.loads(clone.dvc("params", "diff", "--json"))["params.yaml"]
+    assert knobs["grpo.max_steps"] == {"old": 3, "new": 4, "diff": 1}
+    assert set(knobs) == {"grpo.max_steps", "grpo.learning_rate"}
+    numbers = json.loads(clone.dvc("metrics", "diff", "--json"))
+    assert numbers["reports/metrics/grpo.json"]["step"] == {"old": 3, "new": 4, "diff": 1}
+    assert not set(numbers) & {
+        "reports/metrics/sft.json",
+        "reports/metrics/evaluate/base.json",
+        "reports/metrics/evaluate/sft.json",
+    }
+
+    # Put back, all but the report comes from the run-cache, and the lock is as it was.
+    clone.run("git", "checkout", "params.yaml")
+    assert clone.repro() == ["report"]
+    assert clone.read("dvc.lock") == before
+    assert clone.run("git", "status", "--porcelain") == ""
+
+
+def test_a_wrong_param_stops_the_run_before_anything_is_lost(
+    ran_once: tuple[Clone, list[str]],
+) -> None:
+    clone, _ = ran_once
+    with modify_yaml(clone.folder / "params.yaml") as params:
+        params["sft"]["warmup_ratio"] = 10
+    said = clone.run(sys.executable, "-m", "dvc", "repro", expected=255)
+    assert "sft.warmup_ratio: must be at most 1, got 10" in said
+    assert "Traceback" not in said
+    clone.run("git", "checkout", "params.yaml")
+    assert clone.repro() == []
+    assert (clone.folder / "data/models/sft").is_dir()
+
+
+def test_a_preset_does_not_overwrite_edits_that_nothing_holds(
+    ran_once: tuple[Clone, list[str]],
+) -> None:
+    clone, _ = ran_once
+    with modify_yaml(clone.folder / "params.yaml") as params:
+        params["seed"] = 77
+    said = clone.run(sys.executable, "-m", "stages.preset", "tiny-cpu", expected=1)
+    assert said.startswith("Error: params.yaml has edits that no commit and no preset holds")
+    assert "seed: 77" in clone.read("params.yaml")
+    clone.run("git", "checkout", "params.yaml")
+
+
+def test_skipped_phases_pass_the_checkpoint_on_and_are_labelled(
+    ran_once: tuple[Clone, list[str]],
+) -> None:
+    clone, _ = ran_once
+    with modify_yaml(clone.folder / "params.yaml") as params:
+        params["grpo"]["max_steps"] = 0
+    said = clone.dvc("repro")
+    assert "skipped: grpo.max_steps is 0; data/models/sft is passed on" in said
+    sft, grpo = (
+        json.loads(clone.read(f"reports/metrics/evaluate/{name}.json")) for name in ("sft", "grpo")
+    )
+    assert sft == grpo
+    assert "skipped" in clone.read("reports/report.md")
+    clone.run("git", "checkout", "params.yaml")
+    assert clone.repro() == ["report"]
+
+
+@pytest.mark.slow
+def test_two_fresh_clones_give_the_same_lock(
+    ran_once: tuple[Clone, list[str]], tmp_path: Path
+) -> None:
+    clone, _ = ran_once
+    other = clone_with_smoke(tmp_path / "reckon")
+    assert other.repro() == ALL
+    assert other.read("dvc.lock") == clone.read("dvc.lock")
