@@ -1,7 +1,7 @@
 """Measure how often a checkpoint solves each GRPO problem, for `prepare.grpo.difficulty`.
 
 Not a stage of the DAG: what it writes under data/raw is an input that somebody chose. Sampling
-takes temperature and top_p of `rollout` in params, not its top_k and min_p.
+is that of `rollout` in params.
 """
 
 from pathlib import Path
@@ -62,6 +62,8 @@ def main(
             max_new_tokens=rollout.max_new_tokens,
             temperature=rollout.temperature,
             top_p=rollout.top_p,
+            top_k=rollout.top_k,
+            min_p=rollout.min_p,
             seed=params.seed,
         ),
     )

@@ -1,10 +1,18 @@
-"""What an engine is: it turns prompts into completions, and says how each one ended."""
+"""What an engine is: it turns prompts into completions, and says how each one ended.
+
+P prompts, G completions each.
+"""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.prompts import Message
+
+Finish = Literal["eos", "stop", "length"]
+"""Why a completion ended: the model's end token, a stop string, or the longest length."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -12,40 +20,80 @@ class Sampling:
     """How completions are drawn.
 
     Attributes:
-        num_completions: completions per prompt.
+        num_completions: completions per prompt (G).
         max_new_tokens: longest completion.
         temperature: softmax temperature; 0 is greedy decoding.
         top_p: nucleus, 1 for the whole distribution.
-        seed: of the draws; the same seed and batches give the same completions.
+        top_k: most probable tokens that are drawn from, 0 for all.
+        min_p: least probability relative to the most probable token, 0 for none.
+        stop_strings: a completion ends after the first of these, which it keeps.
+        seed: of the draws; the same seed and prompts give the same completions.
     """
 
     num_completions: int
     max_new_tokens: int
     temperature: float
     top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    stop_strings: tuple[str, ...] = ()
     seed: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Completion:
     """One completion.
 
     Attributes:
-        text: decoded, without special tokens.
+        text: decoded, without special tokens, a stop string included.
         token_ids: as generated, the end-of-sequence token included.
-        truncated: ended by the length limit, not by the model.
+        finish: why it ended.
+        log_probs: of each token under the distribution that it was drawn from, before top-p, top-k
+            and min-p cut it and after the temperature scaled it; None where the engine was not
+            asked for them.
     """
 
     text: str
     token_ids: tuple[int, ...]
-    truncated: bool
+    finish: Finish
+    log_probs: tuple[float, ...] | None = None
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the length limit ended it, not the model."""
+        return self.finish == "length"
 
 
 class Engine(Protocol):
     """Generates; implementations differ in speed and rounding alone."""
 
+    tokenizer: PreTrainedTokenizerBase
+    """Of the model that generates."""
+
     def generate(
-        self, prompts: Sequence[list[Message]], sampling: Sampling
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Completion]]:
-        """`sampling.num_completions` completions for each of the prompts, in their order."""
+        """`sampling.num_completions` completions for each of the prompts, in their order.
+
+        Args:
+            prompts: token ids (see `encode`).
+        """
         ...
+
+    def sync(self, policy: PreTrainedModel) -> None:
+        """Generate from the weights that `policy` has now."""
+        ...
+
+    def close(self) -> None:
+        """Give memory and processes back; the engine is not used after it."""
+        ...
+
+
+def encode(
+    tokenizer: PreTrainedTokenizerBase, conversations: Sequence[Sequence[Message]]
+) -> list[list[int]]:
+    """Each conversation as the token ids that a model is asked with."""
+    return [
+        list(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True)["input_ids"])
+        for messages in conversations
+    ]

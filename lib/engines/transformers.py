@@ -7,8 +7,7 @@ import torch
 from tqdm import tqdm
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from lib.engines.base import Completion, Sampling
-from lib.prompts import Message
+from lib.engines.base import Completion, Finish, Sampling
 
 
 class TransformersEngine:
@@ -33,29 +32,33 @@ class TransformersEngine:
         self.label = label
 
     def generate(
-        self, prompts: Sequence[list[Message]], sampling: Sampling
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Completion]]:
         """See `Engine`. Prompts of like length share a batch, so that little is padding."""
-        token_ids = [self._encode(prompt) for prompt in prompts]
-        order = sorted(range(len(prompts)), key=lambda index: len(token_ids[index]))
+        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         completions: list[list[Completion]] = [[] for _ in prompts]
         per_batch = max(1, self.batch_size // sampling.num_completions)
         with tqdm(total=len(prompts), desc=self.label, unit="problem", disable=self._quiet) as bar:
             for start in range(0, len(order), per_batch):
                 batch = order[start : start + per_batch]
-                rows = self._generate_batch([token_ids[index] for index in batch], sampling, start)
+                rows = self._generate_batch(
+                    [list(prompts[index]) for index in batch], sampling, start
+                )
                 for index, completed in zip(batch, rows, strict=True):
                     completions[index] = completed
                 bar.update(len(batch))
         return completions
 
+    def sync(self, policy: PreTrainedModel) -> None:
+        """Generate from `policy` from now on; a model in memory needs no copy."""
+        self.model = policy
+
+    def close(self) -> None:
+        """Nothing is held but the caller's model."""
+
     @property
     def _quiet(self) -> bool | None:
         return None if self.label else True
-
-    def _encode(self, prompt: list[Message]) -> list[int]:
-        encoded = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True)
-        return list(encoded["input_ids"])
 
     def _generate_batch(
         self, token_ids: list[list[int]], sampling: Sampling, start: int
@@ -74,14 +77,20 @@ class TransformersEngine:
 
     def _completion(self, row: list[int]) -> Completion:
         eos = self.tokenizer.eos_token_id
-        ended = eos in row
-        token_ids = row[: row.index(eos) + 1] if ended else row
+        finish: Finish = "eos" if eos in row else "length"
+        token_ids = row[: row.index(eos) + 1] if finish == "eos" else row
         text = self.tokenizer.decode(token_ids, skip_special_tokens=True)
-        return Completion(text=text, token_ids=tuple(token_ids), truncated=not ended)
+        return Completion(text=text, token_ids=tuple(token_ids), finish=finish)
 
     def _generation_config(self, sampling: Sampling) -> GenerationConfig:
         drawn = sampling.temperature > 0
-        draws = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}
+        draws = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+        }
+        if sampling.min_p:
+            draws["min_p"] = sampling.min_p
         return GenerationConfig(
             do_sample=drawn,
             num_return_sequences=sampling.num_completions,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from lib.engines.base import Engine, Sampling
+from lib.engines.base import Engine, Sampling, encode
 from lib.problems.difficulty import PassRate, count_passes
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
@@ -19,7 +19,7 @@ def measure_pass_rates(
 ) -> dict[str, PassRate]:
     """Pass rates by content hash, of `sampling.num_completions` completions for each problem."""
     prompts = [prompt_format.prompt(problem.problem, system=system) for problem in problems]
-    completions = engine.generate(prompts, sampling)
+    completions = engine.generate(encode(engine.tokenizer, prompts), sampling)
 
     def verdicts() -> Iterator[tuple[str, bool]]:
         for problem, group in zip(problems, completions, strict=True):

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lib.engines.base import Completion, Engine, Sampling
+from lib.engines.base import Completion, Engine, Sampling, encode
 from lib.params.schema import Evaluate
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
@@ -57,7 +57,7 @@ def answer_benchmarks(
     for benchmark, problems in benchmarks.items():
         prompts = [grading.prompt_format.prompt(p.problem, system=system) for p in problems]
         for mode, sampling in samplings(evaluate, seed=seed).items():
-            completions = engine.generate(prompts, sampling)
+            completions = engine.generate(encode(engine.tokenizer, prompts), sampling)
             for problem, prompt, drawn in zip(problems, prompts, completions, strict=True):
                 scores = _score(prompt, drawn, problem=problem, grading=grading)
                 for number, (completion, rewards) in enumerate(zip(drawn, scores, strict=True)):

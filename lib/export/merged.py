@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from lib.engines.base import Sampling
+from lib.engines.base import Sampling, encode
 from lib.engines.policy import (
     is_adapter,
     load_merged,
@@ -107,7 +107,10 @@ def greedy_tokens(
     """The greedy completion of each prompt as token ids."""
     engine = TransformersEngine(model, tokenizer, batch_size=VERIFY_BATCH)
     sampling = Sampling(num_completions=1, max_new_tokens=max_new_tokens, temperature=0.0)
-    return [completions[0].token_ids for completions in engine.generate(prompts, sampling)]
+    return [
+        completions[0].token_ids
+        for completions in engine.generate(encode(tokenizer, prompts), sampling)
+    ]
 
 
 def compare(before: Sequence[tuple[int, ...]], after: Sequence[tuple[int, ...]]) -> None:

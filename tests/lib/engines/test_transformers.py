@@ -5,17 +5,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from lib.engines.base import Sampling
+from lib.engines.base import Sampling, encode
 from lib.engines.policy import load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
 from lib.problems.generated import GeneratedSets
-from lib.prompts import Message, prompt_format
+from lib.prompts import prompt_format
 
 
 @pytest.fixture(scope="module")
-def prompts(sets: GeneratedSets) -> list[list[Message]]:
+def prompts(base: Path, sets: GeneratedSets) -> list[list[int]]:
     chosen = prompt_format("working_out")
-    return [chosen.prompt(problem.problem, system="") for problem in sets.grpo[:6]]
+    asked = [chosen.prompt(problem.problem, system="") for problem in sets.grpo[:6]]
+    return encode(load_tokenizer(base), asked)
 
 
 def engine(base: Path, *, batch_size: int) -> TransformersEngine:
@@ -32,13 +33,12 @@ def drawn(seed: int) -> Sampling:
 
 
 def test_greedy_tokens_are_the_argmax_of_a_plain_forward_pass(
-    base: Path, prompts: list[list[Message]]
+    base: Path, prompts: list[list[int]]
 ) -> None:
     tested = engine(base, batch_size=4)
     completions = tested.generate(prompts, greedy())
     for prompt, (completion,) in zip(prompts, completions, strict=True):
-        encoded = tested.tokenizer.apply_chat_template(prompt, add_generation_prompt=True)
-        tokens = list(encoded["input_ids"])
+        tokens = list(prompt)
         for token in completion.token_ids:
             logits = tested.model(torch.tensor([tokens])).logits[0, -1]
             assert token == int(logits.argmax())
@@ -46,7 +46,7 @@ def test_greedy_tokens_are_the_argmax_of_a_plain_forward_pass(
 
 
 def test_batches_change_neither_the_order_nor_the_tokens(
-    base: Path, prompts: list[list[Message]]
+    base: Path, prompts: list[list[int]]
 ) -> None:
     assert engine(base, batch_size=1).generate(prompts, greedy()) == engine(
         base, batch_size=6
@@ -54,7 +54,7 @@ def test_batches_change_neither_the_order_nor_the_tokens(
 
 
 def test_each_prompt_gets_its_completions_and_the_seed_decides_them(
-    base: Path, prompts: list[list[Message]]
+    base: Path, prompts: list[list[int]]
 ) -> None:
     tested = engine(base, batch_size=6)
     first = tested.generate(prompts, drawn(seed=1))

@@ -1,4 +1,5 @@
 from lib.engines.base import Completion, Sampling
+from lib.engines.policy import load_tokenizer
 from lib.evaluation.difficulty import measure_pass_rates
 from lib.problems.difficulty import PassRate
 from lib.problems.schema import Problem
@@ -10,24 +11,27 @@ XML = prompt_format("xml")
 class Knowing:
     """An engine that answers 4 to everything, every other time inside the format's tags."""
 
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
     def generate(self, prompts, sampling):
         texts = [XML.target(solution="", reference="4"), "no idea"]
         return [
             [
-                Completion(text=texts[number % 2], token_ids=(), truncated=False)
+                Completion(text=texts[number % 2], token_ids=(), finish="eos")
                 for number in range(sampling.num_completions)
             ]
             for _ in prompts
         ]
 
 
-def test_pass_rates_are_right_answers_over_completions_by_content_hash():
+def test_pass_rates_are_right_answers_over_completions_by_content_hash(base):
     problems = [
         Problem.create(problem="2 + 2?", reference="4"),
         Problem.create(problem="2 + 3?", reference="5"),
     ]
     rates = measure_pass_rates(
-        Knowing(),
+        Knowing(load_tokenizer(base)),
         problems,
         prompt_format=XML,
         system="",

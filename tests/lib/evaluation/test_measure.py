@@ -1,16 +1,18 @@
 """Every completion becomes one graded row, and rows become rates with errors and n."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lib.engines.base import Completion, Sampling
+from lib.engines.policy import load_tokenizer
 from lib.evaluation.measure import Grading, answer_benchmarks
 from lib.evaluation.metrics import headline, summarise
 from lib.params import Params
 from lib.problems.schema import Problem
-from lib.prompts import Message, prompt_format
+from lib.prompts import prompt_format
 from lib.verifier.rewards import build_rewards
 
 WORKING_OUT = prompt_format("working_out")
@@ -27,24 +29,28 @@ SILENT = ""
 class ScriptedEngine:
     """Gives the first problem `first` and the second `second`, in the order of draws."""
 
-    def __init__(self, first: Sequence[str], second: Sequence[str]) -> None:
+    def __init__(self, base: Path, first: Sequence[str], second: Sequence[str]) -> None:
+        self.tokenizer = load_tokenizer(base)
         self.scripts = (first, second)
 
     def generate(
-        self, prompts: Sequence[list[Message]], sampling: Sampling
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Completion]]:
         drawn = [script[: sampling.num_completions] for script in self.scripts]
-        return [[Completion(text, tuple(range(len(text))), False) for text in d] for d in drawn]
+        return [
+            [Completion(text=t, token_ids=tuple(range(len(t))), finish="eos") for t in texts]
+            for texts in drawn
+        ]
 
 
 @pytest.fixture
-def rows(smoke: Params) -> list[dict[str, Any]]:
+def rows(smoke: Params, base: Path) -> list[dict[str, Any]]:
     grading = Grading(
         prompt_format=WORKING_OUT,
         rewards=build_rewards(("format", "answer"), prompt_format=WORKING_OUT),
         weights=(0.25, 1.0),
     )
-    engine = ScriptedEngine([RIGHT, LOOSE], [WRONG, SILENT])
+    engine = ScriptedEngine(base, [RIGHT, LOOSE], [WRONG, SILENT])
     return list(
         answer_benchmarks(
             engine,

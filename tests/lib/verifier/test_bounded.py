@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import multiprocessing
+import signal
 import subprocess
 import sys
 import threading
@@ -186,7 +187,11 @@ def test_a_thread_that_is_not_the_main_one_grades() -> None:
 
 
 def test_a_late_worker_is_killed_counted_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    asks_the_worker(49)
     reset_counters()
+    process = worker_client._state.process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)  # the fastest worker would be in time for any deadline
     monkeypatch.setattr(worker_client, "TIMEOUT_S", 0.0)
     assert asks_the_worker(50) == (False, "timeout")
     assert counters()["timeouts"] == 1
