@@ -19,6 +19,9 @@ from lib.params.section import (
 )
 from lib.prompts.system import FROM_FILE
 
+EngineName = Literal["transformers"]
+"""What generates completions (lib/engines)."""
+
 
 class Tiny(Section):
     """Shape of the random-weight Qwen3 model and its tokenizer."""
@@ -149,6 +152,8 @@ class Sft(Optimisation):
 class Rollout(Section):
     """Sampling during reinforcement."""
 
+    engine: EngineName
+    """What generates the completions."""
     temperature: PositiveFloat
     """Softmax temperature."""
     top_p: Annotated[float, Field(gt=0, le=1)]
@@ -295,6 +300,8 @@ class Evaluate(Section):
     """Checkpoints that are evaluated, in the order of training."""
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1)]
     """Sets of held-out problems; the first is the headline."""
+    engine: EngineName
+    """What generates the completions; changes speed, and rounding."""
     num_samples: Annotated[int, Field(ge=2)]
     """Sampled completions per problem, beside the greedy one (k of pass@k and maj@k)."""
     temperature: PositiveFloat
