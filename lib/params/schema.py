@@ -243,6 +243,8 @@ class Pairs(Section):
     """Completions per problem, sampled as `rollout` says."""
     max_per_problem: Positive
     """Pairs that one problem may give."""
+    batch_size: Positive
+    """Sequences generated at a time; changes speed and memory, and rounding."""
 
 
 class Dpo(Optimisation):
@@ -373,7 +375,8 @@ class Params(Section):
     @property
     def starts(self) -> dict[str, str]:
         """The checkpoint that each phase of this run started from, by the phase's own."""
-        return {"sft": "base", "grpo": "sft", **{"dpo": init for init in self.dpo.init}}
+        starts = {"sft": "base", "grpo": "sft"}
+        return starts | ({"dpo": self.dpo.init[0]} if self.dpo.init else {})
 
     @model_validator(mode="after")
     def _preferred_is_measured(self) -> Self:

@@ -18,9 +18,10 @@ ROOTS = {name: path for entry in DAG["vars"] for name, path in entry.items()}
 STAGES = list(DAG["stages"])
 
 
-def resolved(text: str, *, checkpoint: str = "grpo") -> str:
+def resolved(text: str, *, checkpoint: str = "grpo", init: str = "sft") -> str:
     """A path of dvc.yaml with its roots and the matrix item filled in."""
     values = {**ROOTS, "item.checkpoint": checkpoint, "export.checkpoint": checkpoint}
+    values["item.init"] = init
     return re.sub(r"\$\{([^}]+)\}", lambda found: values[found[1]], text)
 
 
@@ -111,7 +112,7 @@ def test_only_training_goes_through_a_launcher() -> None:
     launched = {
         name for name, stage in DAG["stages"].items() if "${LAUNCH:-python}" in stage["cmd"]
     }
-    assert launched == {"sft", "grpo"}
+    assert launched == {"sft", "grpo", "dpo"}
 
 
 def test_the_lock_was_made_from_the_code_beside_it(tmp_path: Path) -> None:
