@@ -12,7 +12,7 @@ from lib.problems.schema import Problem
 from lib.prompts import prompt_format
 
 FORMAT = prompt_format("working_out")
-PROBLEMS = [Problem.make(problem=f"What is 1 + {n}?", reference=str(1 + n)) for n in range(4)]
+PROBLEMS = [Problem.create(problem=f"What is 1 + {n}?", reference=str(1 + n)) for n in range(4)]
 
 
 class Tokenizer:
