@@ -99,8 +99,8 @@ def test_a_right_answer_without_the_form_or_cut_off_is_neither_chosen_nor_reject
 
 
 def test_a_completion_that_was_cut_off_may_be_rejected() -> None:
-    (pair,) = mined({0: [("so 1 and", "length"), answer("1")]}).pairs
-    assert (pair.chosen, pair.rejected) == (answer("1"), "so 1 and")
+    (pair,) = mined({0: [("so 5 and", "length"), answer("1")]}).pairs
+    assert (pair.chosen, pair.rejected) == (answer("1"), "so 5 and")
 
 
 def test_every_completion_is_used_before_any_is_used_again() -> None:
