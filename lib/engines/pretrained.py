@@ -154,18 +154,18 @@ def fit_embeddings(
         return
     rows = max(model.get_input_embeddings().weight.shape[0], len(tokenizer))
     model.resize_token_embeddings(rows, mean_resizing=False)
-    tables = {id(t.weight): t.weight for t in _tables(model)}
+    tables = _tables(model)
     with torch.no_grad():
         for token in added:
             pieces = before(token, add_special_tokens=False)["input_ids"]
-            for table in tables.values():
+            for table in tables:
                 table[tokenizer.convert_tokens_to_ids(token)] = table[pieces].mean(dim=0)
 
 
-def _tables(model: PreTrainedModel) -> list[torch.nn.Module]:
-    """Input and output embeddings, which may be one."""
-    found = (model.get_input_embeddings(), model.get_output_embeddings())
-    return [table for table in found if table is not None]
+def _tables(model: PreTrainedModel) -> list[torch.Tensor]:
+    """Rows of the input and output embeddings, which may be one and the same."""
+    found: tuple[Any, ...] = (model.get_input_embeddings(), model.get_output_embeddings())
+    return list({id(table.weight): table.weight for table in found if table is not None}.values())
 
 
 def _weight_files(folder: Path) -> list[Path]:
