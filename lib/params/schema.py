@@ -23,6 +23,9 @@ from lib.prompts.system import FROM_FILE
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """`owner/model`."""
 
+EngineName = Literal["transformers"]
+"""What generates completions (lib/engines)."""
+
 
 class Tiny(Section):
     """Shape of the random-weight Qwen3 model and its tokenizer."""
@@ -170,6 +173,8 @@ class Sft(Optimisation):
 class Rollout(Section):
     """Sampling during reinforcement."""
 
+    engine: EngineName
+    """What generates the completions."""
     temperature: PositiveFloat
     """Softmax temperature."""
     top_p: Annotated[float, Field(gt=0, le=1)]
@@ -257,6 +262,8 @@ class Evaluate(Section):
     """Checkpoints that are evaluated."""
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1)]
     """Sets of held-out problems; the first is the headline."""
+    engine: EngineName
+    """What generates the completions; changes speed, and rounding."""
     num_samples: Annotated[int, Field(ge=2)]
     """Sampled completions per problem, beside the greedy one (k of pass@k and maj@k)."""
     temperature: PositiveFloat
