@@ -139,7 +139,7 @@ def test_rows_that_have_ended_are_not_computed(base: Path, prompts) -> None:
     )
     sampling = drawn(num_completions=8, max_new_tokens=48, stop_strings=("e", "o"))
     completions = list(chain(*engine.generate(prompts, sampling)))
-    assert rows[:2] == [6, 48]
+    assert rows[0] == 6
     assert rows[-1] < 12
     assert sum(rows[1:]) < 1.34 * sum(len(c.token_ids) for c in completions) + 48
 
