@@ -67,8 +67,9 @@ def save_policy(
 ) -> None:
     """Write weights and tokenizer with the same bytes for the same model."""
     # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
-    adapter_alone = {"save_embedding_layers": False} if isinstance(model, PeftModel) else {}
-    model.save_pretrained(checkpoint, **adapter_alone)
+    # A second adapter is the frozen copy that TRL keeps as the reference policy.
+    alone = {"save_embedding_layers": False, "selected_adapters": ["default"]}
+    model.save_pretrained(checkpoint, **(alone if isinstance(model, PeftModel) else {}))
     tokenizer.save_pretrained(checkpoint)
     (checkpoint / "README.md").unlink(missing_ok=True)
     if is_adapter(checkpoint):

@@ -92,7 +92,7 @@ class Run:
 
 STAGES = ("prepare", "sft", "grpo", "pairs", "dpo", "export")
 OPTIONAL = {"pairs": "dpo", "dpo": "dpo"}
-"""Stages that are part of a run only if it has the checkpoint; their files may be an older run's."""
+"""Stages of a run only if it evaluates that checkpoint; their files may be an older run's."""
 
 
 def load_run(
