@@ -229,21 +229,43 @@ class Grpo(Optimisation):
         return self
 
 
-class Evaluate(Section):
-    """How checkpoints are measured."""
+class Decoding(Section):
+    """How a benchmark is answered: greedily, by sampling, or both."""
 
-    checkpoints: Annotated[tuple[Literal["base", "sft", "grpo"], ...], Field(min_length=1)]
-    """Checkpoints that are evaluated."""
-    benchmarks: Annotated[tuple[Name, ...], Field(min_length=1)]
-    """Sets of held-out problems; the first is the headline."""
-    num_samples: Annotated[int, Field(ge=2)]
-    """Sampled completions per problem, beside the greedy one (k of pass@k and maj@k)."""
+    greedy: bool
+    """One completion per problem at temperature 0."""
+    num_samples: Count
+    """Sampled completions per problem (k of pass@k and maj@k); 0 for none."""
     temperature: PositiveFloat
     """Temperature of the sampled completions."""
     top_p: Annotated[float, Field(gt=0, le=1)]
     """Nucleus of the sampled completions."""
     max_new_tokens: Positive
     """Longest completion."""
+
+    @model_validator(mode="after")
+    def _measures_something(self) -> Self:
+        if not self.greedy and not self.num_samples:
+            raise ValueError("greedy=false and num_samples=0 leave nothing to measure")
+        return self
+
+
+class Override(Decoding):
+    """The decoding of one benchmark, in place of that of all."""
+
+    benchmark: Name
+    """Which of `evaluate.benchmarks`."""
+
+
+class Evaluate(Decoding):
+    """How checkpoints are measured."""
+
+    checkpoints: Annotated[tuple[Literal["base", "sft", "grpo"], ...], Field(min_length=1)]
+    """Checkpoints that are evaluated."""
+    benchmarks: Annotated[tuple[Name, ...], Field(min_length=1)]
+    """Sets of held-out problems; the first is the headline."""
+    overrides: tuple[Override, ...]
+    """Benchmarks that are answered in another way; [] for none."""
     batch_size: Positive
     """Sequences generated at a time; changes speed and memory, and rounding."""
 
@@ -253,6 +275,23 @@ class Evaluate(Section):
         if twice := first_repeated(names):
             raise ValueError(f"`{twice}` stands there twice")
         return names
+
+    @model_validator(mode="after")
+    def _overrides_apply(self) -> Self:
+        named = [override.benchmark for override in self.overrides]
+        if twice := first_repeated(named):
+            raise ValueError(f"overrides: `{twice}` stands there twice")
+        for name in named:
+            if name not in self.benchmarks:
+                raise ValueError(
+                    f"overrides: `{name}` is not in benchmarks ({', '.join(self.benchmarks)})"
+                )
+        return self
+
+    def decoding(self, benchmark: str) -> Decoding:
+        """How `benchmark` is answered."""
+        named = (override for override in self.overrides if override.benchmark == benchmark)
+        return next(named, self)
 
 
 class Export(Section):
@@ -286,7 +325,9 @@ class Params(Section):
     @model_validator(mode="after")
     def _prompts_have_room(self) -> Self:
         longest = self.model.max_seq_length
-        for key, section in (("rollout", self.rollout), ("evaluate", self.evaluate)):
+        named = {"rollout": self.rollout, "evaluate": self.evaluate}
+        named |= {f"evaluate.overrides.{o.benchmark}": o for o in self.evaluate.overrides}
+        for key, section in named.items():
             if section.max_new_tokens >= longest:
                 raise ValueError(
                     f"{key}.max_new_tokens: {section.max_new_tokens} is not below "
