@@ -7,8 +7,7 @@ from typing import Any
 
 from lib.artifacts import read_jsonl, write_jsonl
 from lib.engines.base import Engine
-from lib.engines.policy import load_merged, load_tokenizer
-from lib.engines.transformers import TransformersEngine
+from lib.engines.open import open_engine
 from lib.evaluation.facts import evaluation_facts
 from lib.evaluation.grading import Grading
 from lib.evaluation.measure import CHUNK, answer_tasks, ordered_rows, tasks_of
@@ -53,9 +52,11 @@ def measure_checkpoint(
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
     name = fingerprint({**settings, "seed": seed, "name": checkpoint.name}, inputs=inputs)
     chosen = prompt_format(**prompt.rendering())
-    engine = TransformersEngine(
-        load_merged(checkpoint, base=base, dtype=model.dtype, attention=model.attention),
-        load_tokenizer(checkpoint),
+    engine = open_engine(
+        evaluate.engine,
+        checkpoint,
+        base=base,
+        model=model,
         batch_size=evaluate.batch_size,
     )
     rewards = chosen_rewards(
@@ -66,7 +67,6 @@ def measure_checkpoint(
             engine,
             read_benchmarks(problems, evaluate.benchmarks),
             label=checkpoint.name,
-            engine_name="transformers",
             system=saved_system(base),
             evaluate=evaluate,
             grading=Grading(prompt_format=chosen, rewards=rewards, weights=reward.weights),
@@ -81,7 +81,6 @@ def measure(
     benchmarks: dict[str, list[Problem]],
     *,
     label: str,
-    engine_name: str,
     system: str,
     evaluate: Evaluate,
     grading: Grading,
@@ -93,7 +92,6 @@ def measure(
 
     Args:
         label: the name of the model in rows and on the progress bar.
-        engine_name: `evaluate.engine`.
         scratch: folder of what is done so far.
         completions: JSONL that gets the rows.
     """
@@ -105,14 +103,14 @@ def measure(
             evaluate=evaluate,
             prompt_format=grading.prompt_format,
             seed=seed,
-            batches_per_chunk=CHUNK.get(engine_name, 1),
+            batches_per_chunk=CHUNK.get(evaluate.engine, 1),
         )
     )
     faults = answer_tasks(engine, tasks, grading=grading, folder=scratch, label=label)
     rows = ordered_rows(tasks, scratch)
     write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
     facts = evaluation_facts(
-        engine=engine_name,
+        engine=evaluate.engine,
         tokenizer=engine.tokenizer,
         prompt_format=grading.prompt_format,
         system=system,

@@ -19,6 +19,9 @@ from lib.params.section import (
 )
 from lib.prompts.system import FROM_FILE
 
+EngineName = Literal["transformers"]
+"""What generates completions (lib/engines)."""
+
 
 class Tiny(Section):
     """Shape of the random-weight Qwen3 model and its tokenizer."""
@@ -149,6 +152,8 @@ class Sft(Optimisation):
 class Rollout(Section):
     """Sampling during reinforcement."""
 
+    engine: EngineName
+    """What generates the completions."""
     temperature: PositiveFloat
     """Softmax temperature."""
     top_p: Annotated[float, Field(gt=0, le=1)]
@@ -264,6 +269,8 @@ class Evaluate(Decoding):
     """Checkpoints that are evaluated."""
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1)]
     """Sets of held-out problems; the first is the headline."""
+    engine: EngineName
+    """What generates the completions; changes speed, and rounding."""
     overrides: tuple[Override, ...]
     """Benchmarks that are answered in another way; [] for none."""
     batch_size: Positive
