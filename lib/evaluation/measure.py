@@ -29,9 +29,7 @@ FAULTS = ("timeouts", "worker_failures", "failures")
 """What is counted of the verifier; its other counts depend on where a run was interrupted."""
 
 
-def samplings(
-    decoding: Decoding, *, prompt_format: PromptFormat, seed: int
-) -> dict[str, Sampling]:
+def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> dict[str, Sampling]:
     """The ways in which a benchmark is answered."""
     common: dict[str, Any] = {
         "max_new_tokens": decoding.max_new_tokens,
@@ -124,17 +122,18 @@ def answer_tasks(
     label: str = "",
 ) -> collections.Counter[str]:
     """Answer and grade what is not yet in `folder`; returns what the verifier counted, in all."""
-    total: collections.Counter[str] = collections.Counter()
-    with Progress(sum(task.num_completions for task in tasks), label=label) as progress:
-        for task in tasks:
-            stream = task.stream(folder)
-            progress.resumed(stream.num_rows)
+    streams = [task.stream(folder) for task in tasks]
+    total = sum(task.num_completions for task in tasks)
+    done = sum(stream.num_rows for stream in streams)
+    counted: collections.Counter[str] = collections.Counter()
+    with Progress(total, done=done, label=label) as progress:
+        for task, stream in zip(tasks, streams, strict=True):
             for number in range(stream.num_done, len(task.chunks)):
                 rows, counts = _answer_chunk(engine, task, number, grading=grading)
                 stream.append(rows, counts)
                 progress.made(len(rows), sum(row["num_tokens"] for row in rows))
-            total += stream.counts()
-    return total
+            counted.update(stream.counts())
+    return counted
 
 
 def _answer_chunk(

@@ -1,5 +1,6 @@
 """How far an evaluation is: completions, tokens a second, and the time that is left."""
 
+import time
 from typing import Self
 
 from tqdm import tqdm
@@ -10,12 +11,14 @@ class Progress:
 
     Args:
         total: completions of the whole run.
+        done: those of an earlier process, which tell nothing of the speed.
         label: what runs; '' shows no bar.
     """
 
-    def __init__(self, total: int, *, label: str) -> None:
+    def __init__(self, total: int, *, done: int, label: str) -> None:
         hidden = None if label else True
-        self.bar = tqdm(total=total, desc=label, unit="completion", disable=hidden)
+        self.bar = tqdm(total=total, initial=done, desc=label, unit="completion", disable=hidden)
+        self.started = time.monotonic()
         self.num_tokens = 0
 
     def __enter__(self) -> Self:
@@ -24,15 +27,9 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self.bar.close()
 
-    def resumed(self, completions: int) -> None:
-        """Completions that an earlier process made: they are done, and tell nothing of the speed."""
-        self.bar.initial += completions
-        self.bar.update(completions)
-
     def made(self, completions: int, num_tokens: int) -> None:
         """Completions that this process made."""
         self.num_tokens += num_tokens
-        elapsed = self.bar.format_dict["elapsed"]
-        if elapsed:
-            self.bar.set_postfix_str(f"{self.num_tokens / elapsed:.0f} tokens/s", refresh=False)
+        elapsed = max(time.monotonic() - self.started, 1e-9)
+        self.bar.set_postfix_str(f"{self.num_tokens / elapsed:,.0f} tokens/s", refresh=False)
         self.bar.update(completions)

@@ -77,6 +77,7 @@ class Stream:
     def __init__(self, path: Path, sizes: Sequence[int]) -> None:
         self.path = path
         self.sizes = sizes
+        path.parent.mkdir(parents=True, exist_ok=True)
         self.num_done = self._cut()
 
     @property

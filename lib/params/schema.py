@@ -332,7 +332,7 @@ class Params(Section):
     @model_validator(mode="after")
     def _prompts_have_room(self) -> Self:
         longest = self.model.max_seq_length
-        named = {"rollout": self.rollout, "evaluate": self.evaluate}
+        named: dict[str, Rollout | Decoding] = {"rollout": self.rollout, "evaluate": self.evaluate}
         named |= {f"evaluate.overrides.{o.benchmark}": o for o in self.evaluate.overrides}
         for key, section in named.items():
             if section.max_new_tokens >= longest:
