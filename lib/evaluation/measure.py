@@ -1,12 +1,12 @@
 """Let a checkpoint answer benchmarks, greedily and by sampling, and grade every completion.
 
-Prompts of like length share a chunk, so that little of a batch is padding. Each chunk has a seed of
-its own and is on the disk as soon as it is graded (`lib.evaluation.stream`).
+Prompts of like length share a chunk, so that little of a batch is padding. A chunk is on the disk as
+soon as it is graded (`lib.evaluation.stream`); an engine's draws depend on seed and prompt, not on
+the chunks before.
 """
 
 import collections
 import dataclasses
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,12 +76,6 @@ class Task:
         sizes = [len(chunk) * self.sampling.num_completions for chunk in self.chunks]
         return Stream(folder / f"{self.benchmark}.{self.mode}.jsonl", sizes)
 
-    def chunk_sampling(self, number: int) -> Sampling:
-        """The sampling of one chunk, with a seed that no other chunk has."""
-        key = f"{self.sampling.seed}/{self.benchmark}/{self.mode}/{number}"
-        digest = hashlib.sha256(key.encode()).digest()
-        return dataclasses.replace(self.sampling, seed=int.from_bytes(digest[:4], "big"))
-
 
 def tasks_of(
     engine: Engine,
@@ -141,7 +135,7 @@ def _answer_chunk(
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     chunk = task.chunks[number]
     prompts = [task.token_ids[place] for place in chunk]
-    completions = engine.generate(prompts, task.chunk_sampling(number))
+    completions = engine.generate(prompts, task.sampling)
     before = counters()
     rows = [
         {"benchmark": task.benchmark, "mode": task.mode, "place": place, **row}

@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of an evaluation, the same command again: the bytes of an undisturbed run."""
+"""SIGKILL in the middle of an evaluation, the same command again: the same bytes."""
 
 import os
 import signal
