@@ -1,8 +1,8 @@
 """Let a checkpoint answer benchmarks, greedily and by sampling, and grade every completion.
 
-Prompts of like length share a chunk, so that little of a batch is padding. A chunk is on the disk as
-soon as it is graded (`lib.evaluation.stream`); an engine's draws depend on seed and prompt, not on
-the chunks before.
+Prompts of like length share a chunk, so that little of a batch is padding. A chunk is on the disk
+as soon as it is graded (`lib.evaluation.stream`); an engine's draws depend on seed and prompt, not
+on the chunks before.
 """
 
 import collections

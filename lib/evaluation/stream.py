@@ -2,8 +2,8 @@
 
 A run writes to a folder that its fingerprint names: a hash of the settings, of what it reads, of
 the versions and of the code. Rows come in chunks. A chunk counts once all of its rows are there, so
-the half line and the half chunk of a kill are cut off and drawn again: the result has the bytes of a
-run that was never stopped. Changed settings name another folder.
+the half line and the half chunk of a kill are cut off and drawn again: the result has the bytes of
+a run that was never stopped. Changed settings name another folder.
 """
 
 import collections
