@@ -67,9 +67,13 @@ def save_policy(
 ) -> None:
     """Write weights and tokenizer with the same bytes for the same model."""
     # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
-    # A second adapter is the frozen copy that TRL keeps as the reference policy.
-    alone = {"save_embedding_layers": False, "selected_adapters": ["default"]}
-    model.save_pretrained(checkpoint, **(alone if isinstance(model, PeftModel) else {}))
+    # TRL keeps a frozen copy of the adapter beside the one in training, as reference policy.
+    adapter_alone = (
+        {"save_embedding_layers": False, "selected_adapters": ["default"]}
+        if isinstance(model, PeftModel)
+        else {}
+    )
+    model.save_pretrained(checkpoint, **adapter_alone)
     tokenizer.save_pretrained(checkpoint)
     (checkpoint / "README.md").unlink(missing_ok=True)
     if is_adapter(checkpoint):

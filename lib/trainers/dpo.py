@@ -16,7 +16,12 @@ from trl import DPOConfig, DPOTrainer
 from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
 from lib.errors import UserError
 from lib.params.schema import Dpo, Model
-from lib.trainers.arguments import micro_batches, shared_arguments
+from lib.trainers.arguments import (
+    choose_optimizer,
+    micro_batches,
+    num_processes,
+    shared_arguments,
+)
 from lib.trainers.tracking import ProgressLines
 
 SHOWN = ("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected")
@@ -71,6 +76,7 @@ def build_dpo(
         callbacks=[ProgressLines("dpo", SHOWN)],
     )
     trainer.remove_callback(PrinterCallback)
+    choose_optimizer(trainer, dpo.optimizer)
     return trainer
 
 
@@ -78,7 +84,9 @@ def dpo_arguments(dpo: Dpo, *, model: Model, seed: int, scratch: Path) -> DPOCon
     """Params to TRL's arguments; nothing is cut, since `pair_dataset` has refused what is long."""
     return DPOConfig(
         **shared_arguments(dpo, model=model, seed=seed, scratch=scratch),
-        **micro_batches(dpo.batch_size, micro_batch=dpo.micro_batch_size, world_size=1),
+        **micro_batches(
+            dpo.batch_size, micro_batch=dpo.micro_batch_size, world_size=num_processes()
+        ),
         num_train_epochs=dpo.num_epochs,
         max_length=None,
         beta=dpo.beta,
