@@ -121,6 +121,23 @@ class Optimisation(Section):
     """Gradients are scaled down to this norm."""
     logging_steps: Positive
     """Optimiser steps between two points of the curves."""
+    save_steps: Count
+    """Optimiser steps between two checkpoints to resume from; 0 for none."""
+    keep_checkpoints: Count
+    """Of those, how many of the last stay in data/scratch after the run."""
+
+    @property
+    def skipped(self) -> str:
+        """Why the phase is skipped, in words; '' where it is not."""
+        return ""
+
+    @model_validator(mode="after")
+    def _kept_are_saved(self) -> Self:
+        if self.keep_checkpoints and not self.save_steps:
+            raise ValueError(
+                f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
+            )
+        return self
 
 
 class Sft(Optimisation):
@@ -134,6 +151,10 @@ class Sft(Optimisation):
     """Examples per forward pass, a divisor of batch_size."""
     group_by_length: bool
     """Batch examples of like length: less padding, a less random order."""
+
+    @property
+    def skipped(self) -> str:
+        return "" if self.num_epochs else "sft.num_epochs is 0"
 
     @model_validator(mode="after")
     def _micro_batches(self) -> Self:
@@ -213,11 +234,22 @@ class Grpo(Optimisation):
     epsilon_high: NonNegative
     """Upper clipping (DAPO's clip-higher, arXiv:2503.14476); 0 for the same as epsilon."""
 
+    @property
+    def skipped(self) -> str:
+        return "" if self.max_steps else "grpo.max_steps is 0"
+
     @model_validator(mode="after")
     def _groups(self) -> Self:
         if self.group_size < 2:
             raise ValueError(
                 f"group_size={self.group_size}; group-relative advantages need at least 2"
+            )
+        if self.save_steps % self.num_iterations:
+            below = self.save_steps - self.save_steps % self.num_iterations
+            raise ValueError(
+                f"save_steps={self.save_steps} falls between two generations of rollouts, where "
+                f"nothing can be resumed exactly (num_iterations={self.num_iterations}); "
+                f"use {below or 'none (0)'} or {below + self.num_iterations}"
             )
         completions = self.prompts_per_step * self.group_size
         check_divides(
