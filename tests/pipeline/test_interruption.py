@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
-    """A clone with everything below sft reproduced, and an sft that takes a while."""
+    """A clone in which `prepare` has run, and whose sft takes a while."""
     made = clone_with_smoke(tmp_path_factory.mktemp("interruption") / "reckon")
     with modify_yaml(made.folder / "params.yaml") as params:
         params["sft"] |= {"num_epochs": 12, "logging_steps": 5, "save_steps": 10}
@@ -38,8 +39,14 @@ def training_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def wait_until_idle(folder: Path) -> None:
+    """Wait for the last process; one that never ends is for the whole run's time limit to end."""
+    while training_in(folder):
+        time.sleep(0.1)
+
+
 def start(clone: Clone) -> "subprocess.Popen[str]":
-    """`dvc repro sft` as the leader of a group of processes, as a shell with a terminal starts it."""
+    """`dvc repro sft` as the leader of a group of processes, as a terminal's shell starts it."""
     return subprocess.Popen(
         [sys.executable, "-m", "dvc", "repro", "sft"],
         cwd=clone.folder,
@@ -67,7 +74,7 @@ def test_nothing_runs_on_when_dvc_is_ended_and_the_next_repro_goes_on(
 ) -> None:
     with start(clone) as running:
         read_until(running, "sft step=15/")
-        (trainer,) = [p for p in training_in(clone.folder) if "stages.sft" in p.cmdline()]
+        assert any("stages.sft" in process.cmdline() for process in training_in(clone.folder))
         if how == "sigterm":
             running.send_signal(signal.SIGTERM)
         else:
@@ -77,15 +84,14 @@ def test_nothing_runs_on_when_dvc_is_ended_and_the_next_repro_goes_on(
         said = running.stdout.read()
     assert "Error: sft was interrupted; the same command goes on from step " in said
     assert "Traceback" not in said
-    assert not trainer.is_running()
-    assert training_in(clone.folder) == []
+    wait_until_idle(clone.folder)
     assert not (clone.folder / "data/models/sft").exists()
     assert not list(clone.folder.rglob("*.partial"))
 
     with start(clone) as running:
         assert "sft goes on from step " in read_until(running, "sft step=")
         os.killpg(running.pid, signal.SIGKILL)
-    psutil.wait_procs(training_in(clone.folder))
+    wait_until_idle(clone.folder)
 
 
 def test_a_second_run_is_refused_while_the_first_goes_on(clone: Clone) -> None:
