@@ -1,6 +1,7 @@
 """`dvc repro` is ended in the middle of training: nothing runs on, and the next one goes on."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,6 +73,7 @@ def read_until(running: "subprocess.Popen[str]", wanted: str) -> str:
 def test_nothing_runs_on_when_dvc_is_ended_and_the_next_repro_goes_on(
     clone: Clone, how: str
 ) -> None:
+    shutil.rmtree(clone.folder / "data/scratch", ignore_errors=True)
     with start(clone) as running:
         read_until(running, "sft step=15/")
         assert any("stages.sft" in process.cmdline() for process in training_in(clone.folder))
