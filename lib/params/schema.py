@@ -366,6 +366,10 @@ class Dpo(Optimisation):
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)]
     """`robust` and `exo_pair`: share of pairs that are taken to be the wrong way round."""
 
+    @property
+    def skipped(self) -> str:
+        return "" if self.num_epochs else "dpo.num_epochs is 0"
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         check_divides(

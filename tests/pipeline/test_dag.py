@@ -11,6 +11,7 @@ import pytest
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 
+from lib.params.schema import Evaluate
 from tests.pipeline.imports import PLUMBING, ROOT, dependencies, reachable
 
 DAG: dict[str, Any] = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
@@ -76,6 +77,13 @@ def test_paths_that_a_stage_writes_are_its_outputs(stage: str) -> None:
     written = {str(o.default) for o in options(stage) if (o.help or "").startswith("Writes")}
     declared = paths(stage, "outs") | paths(stage, "metrics") | paths(stage, "plots")
     assert written == declared
+
+
+def test_a_checkpoint_is_measured_again_for_every_knob_but_the_list_of_checkpoints() -> None:
+    listed = {name for name in DAG["stages"]["evaluate"]["params"] if name.startswith("evaluate")}
+    assert listed == {f"evaluate.{name}" for name in Evaluate.model_fields} - {
+        "evaluate.checkpoints"
+    }
 
 
 @pytest.mark.parametrize("stage", STAGES)

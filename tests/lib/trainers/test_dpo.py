@@ -147,6 +147,27 @@ def test_an_adapter_goes_on_as_one_adapter(
     assert sum(".default." in name for name in weights) > 0
 
 
+@pytest.mark.parametrize("lora", [True, False])
+def test_training_that_goes_on_from_a_checkpoint_ends_with_the_same_weights(
+    pairs: list[dict[str, Any]],
+    smoke: Params,
+    base: Path,
+    full: Model,
+    tmp_path: Path,
+    lora: bool,
+) -> None:
+    def trained(scratch: Path, start: str | None = None) -> dict[str, torch.Tensor]:
+        model = smoke.model if lora else full
+        trainer = build(pairs, smoke, base, base, scratch, model=model, save_steps=1)
+        assert trainer.args.save_steps == 1
+        trainer.train(resume_from_checkpoint=start)
+        return {name: weight.detach() for name, weight in trainer.model.named_parameters()}
+
+    whole = trained(tmp_path / "whole")
+    resumed = trained(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-1"))
+    assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())
+
+
 @pytest.mark.parametrize(
     "loss",
     [
