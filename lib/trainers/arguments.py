@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from lib.params.schema import Model, Optimisation
 
 
@@ -16,6 +14,8 @@ def shared_arguments(
     Args:
         scratch: folder for whatever a trainer writes on its own; not an output of the stage.
     """
+    import torch
+
     return {
         "output_dir": str(scratch),
         "learning_rate": section.learning_rate,
