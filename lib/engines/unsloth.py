@@ -22,21 +22,23 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel
 
-ENVIRONMENT = {
-    "UNSLOTH_VLLM_STANDBY": "1",
-    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
-}
-"""Read when unsloth and CUDA's allocator start. The first lets weights and KV cache of the
-colocated vLLM share memory with training, the second keeps long completions from fragmenting it."""
+STANDBY = ("UNSLOTH_VLLM_STANDBY", "1")
+"""The colocated vLLM's weights and cache share memory with training. It rules the next one out."""
+
+EXPANDABLE = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+"""Long completions do not fragment the memory. CUDA's allocator reads it when it starts."""
 
 PATCHED = ("transformers", "trl", "peft")
 """What must not have been imported before Unsloth."""
 
 
-def import_first(backend: str) -> None:
-    """Set the environment for training on a GPU and import Unsloth, before what it patches.
+def import_first(backend: str, *, generates: bool) -> None:
+    """Set what Unsloth and CUDA's allocator read when they start, then import Unsloth.
 
-    Does nothing for `transformers`. What the user's environment sets already is kept.
+    Does nothing for the backend `transformers`. What the environment has already is kept.
+
+    Args:
+        generates: the phase samples completions, with Unsloth's colocated vLLM.
 
     Raises:
         UserError: unsloth is not installed, or does not find an accelerator.
@@ -47,8 +49,7 @@ def import_first(backend: str) -> None:
     early = [name for name in PATCHED if name in sys.modules]
     if early and "unsloth" not in sys.modules:
         raise RuntimeError(f"unsloth must be imported before {', '.join(early)}")
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    os.environ.setdefault(*(STANDBY if generates else EXPANDABLE))
     _fast_language_model()
 
 

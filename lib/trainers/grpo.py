@@ -10,7 +10,7 @@ from datasets import Dataset
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
+from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.errors import UserError
 from lib.evaluation.rewarding import chosen_rewards
 from lib.params.schema import Grpo, Model, Reward, Rollout
@@ -48,9 +48,7 @@ def build_grpo(
             f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(problems)} GRPO "
             "problems; lower it, or let `prepare.grpo` keep more"
         )
-    policy = load_policy(init, base=base, settings=model)
-    if model.lora.rank and not is_adapter(init):
-        policy = add_adapter(policy, model.lora)
+    policy = trainable_policy(init, base=base, settings=model, seed=seed)
     trainer = GRPOTrainer(
         model=policy,
         args=grpo_arguments(

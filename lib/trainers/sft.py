@@ -7,7 +7,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
-from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
+from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.errors import UserError
 from lib.params.schema import Model, Sft
 from lib.problems.schema import Problem
@@ -34,9 +34,8 @@ def build_sft(
     Raises:
         UserError: an example is longer than `model.max_seq_length`, so training would cut it.
     """
-    policy, tokenizer = load_policy(base, base=base, settings=model), load_tokenizer(base)
-    if model.lora.rank and not is_adapter(base):
-        policy = add_adapter(policy, model.lora)
+    policy = trainable_policy(base, base=base, settings=model, seed=seed)
+    tokenizer = load_tokenizer(base)
     arguments = SFTConfig(
         **shared_arguments(sft, model=model, seed=seed, scratch=scratch),
         **micro_batches(sft.batch_size, micro_batch=sft.micro_batch_size, world_size=1),
