@@ -34,9 +34,7 @@ def main(params_file: Path, problems: Path, base: Path, init: Path, **outputs: P
     from lib.verifier import counters
 
     configure(seed=params.seed, threads=params.torch_threads)
-    chosen = {
-        name: getattr(params, name) for name in ("grpo", "rollout", "reward", "model", "seed")
-    }
+    sections = ("grpo", "rollout", "reward", "model")
     run_phase(
         lambda scratch: build_grpo(
             list(read_problems(problems)),
@@ -44,13 +42,15 @@ def main(params_file: Path, problems: Path, base: Path, init: Path, **outputs: P
             base=base,
             prompt_format=prompt_format(**params.prompt.rendering()),
             system=saved_system(base),
-            **chosen,
             scratch=scratch,
+            seed=params.seed,
+            **{name: getattr(params, name) for name in sections},
         ),
+        stage="grpo",
+        section=params.grpo,
         init=init,
-        skipped="grpo.max_steps is 0" if params.grpo.max_steps == 0 else "",
         outputs=Outputs(**outputs),
-        settings=params.model_dump(include={*chosen, "prompt", "torch_threads"}),
+        settings=params.model_dump(include={*sections, "seed", "torch_threads", "prompt"}),
         inputs={"problems": problems, "base": base, "init": init},
         facts=lambda: {"verifier": counters()},
     )

@@ -1,8 +1,13 @@
 """Trainer arguments that SFT and GRPO share, from params to transformers' names."""
 
+import os
 from pathlib import Path
 from typing import Any
 
+import torch
+from transformers import Trainer
+
+from lib.objectives import MemoryEfficientAdamW
 from lib.params.schema import Model, Optimisation
 
 
@@ -14,8 +19,6 @@ def shared_arguments(
     Args:
         scratch: folder for whatever a trainer writes on its own; not an output of the stage.
     """
-    import torch
-
     return {
         "output_dir": str(scratch),
         "learning_rate": section.learning_rate,
@@ -30,23 +33,34 @@ def shared_arguments(
         "bf16": model.mixed_precision == "bf16",
         "gradient_checkpointing": model.gradient_checkpointing,
         "seed": seed,
-        "save_strategy": "no",
+        "save_strategy": "steps" if section.save_steps else "no",
+        "save_steps": section.save_steps or 1,
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": torch.cuda.is_available(),
+        "ddp_backend": "gloo" if num_processes() > 1 and not torch.cuda.is_available() else None,
     }
 
 
-def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str, int]:
-    """Cut one optimiser step's batch into forward passes per process.
+def num_processes() -> int:
+    """How many processes a launcher (torchrun, accelerate) has started for this run."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
-    Raises:
-        ValueError: the processes cannot share the micro-batch evenly.
+
+def choose_optimizer(trainer: Trainer, name: str) -> None:
+    """Make `trainer` build the optimiser that params name; AdamW is its own.
+
+    Args:
+        name: `optimizer` in params. The trainer still groups the parameters, builds the schedule
+            and saves the state.
     """
-    per_device, rest = divmod(micro_batch, world_size)
-    if rest or not per_device:
-        raise ValueError(f"micro_batch_size={micro_batch} cannot be shared by {world_size} ranks")
-    return {
-        "per_device_train_batch_size": per_device,
-        "gradient_accumulation_steps": batch // micro_batch,
-    }
+    if name == "memory_efficient_adamw":
+        args = trainer.args
+        trainer.optimizer_cls_and_kwargs = (
+            MemoryEfficientAdamW,
+            {
+                "lr": args.learning_rate,
+                "betas": (args.adam_beta1, args.adam_beta2),
+                "eps": args.adam_epsilon,
+            },
+        )

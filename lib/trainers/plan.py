@@ -23,7 +23,7 @@ from lib.engines.sizes import BYTES, Shape, shape_of
 from lib.params import Params
 from lib.params.data import GeneratorSource, HubSource, PathSource
 from lib.params.schema import Grpo, Model, Optimisation, Sft
-from lib.trainers.arguments import micro_batches
+from lib.trainers.batches import micro_batches
 
 ROWS = {
     ("openai/gsm8k", "train"): 7_473,
@@ -149,14 +149,10 @@ def _training_memory(
     return {
         "weights": shape.parameters * size,
         "gradients": trained * size,
-        "optimizer": 0 if _state_on_cpu(section) else state,
+        "optimizer": 0 if section.optimizer == "memory_efficient_adamw" else state,
         "activations": layers,
         "logits": 2 * tokens * shape.vocab * 4,
     }
-
-
-def _state_on_cpu(section: Sft | Grpo) -> bool:
-    return getattr(section, "optimizer", "adamw") == "memory_efficient_adamw"
 
 
 def cache_bytes(shape: Shape, model: Model, *, sequences: int) -> int:
