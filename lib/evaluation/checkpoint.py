@@ -1,11 +1,11 @@
 """Measure one checkpoint of the pipeline: completions to a file, their summary to the caller."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 from lib.artifacts import read_jsonl, write_jsonl
-from lib.engines.policy import load_merged, load_tokenizer
-from lib.engines.transformers import TransformersEngine
+from lib.engines.open import open_engine
 from lib.evaluation.measure import Grading, answer_benchmarks
 from lib.evaluation.metrics import summarise
 from lib.evaluation.rewarding import chosen_rewards
@@ -35,25 +35,29 @@ def measure_checkpoint(
     """
     benchmarks = read_benchmarks(problems, evaluate.benchmarks)
     chosen = prompt_format(**prompt.rendering())
-    engine = TransformersEngine(
-        load_merged(checkpoint, base=base, dtype=model.dtype, attention=model.attention),
-        load_tokenizer(checkpoint),
+    engine = open_engine(
+        evaluate.engine,
+        checkpoint,
+        base=base,
+        model=model,
         batch_size=evaluate.batch_size,
         label=f"evaluate {checkpoint.name}",
     )
-    rows = answer_benchmarks(
-        engine,
-        benchmarks,
-        system=saved_system(base),
-        evaluate=evaluate,
-        grading=Grading(
-            prompt_format=chosen,
-            rewards=chosen_rewards(
-                reward, prompt_format=chosen, max_completion_tokens=evaluate.max_new_tokens
-            ),
-            weights=reward.weights,
+    grading = Grading(
+        prompt_format=chosen,
+        rewards=chosen_rewards(
+            reward, prompt_format=chosen, max_completion_tokens=evaluate.max_new_tokens
         ),
-        seed=seed,
+        weights=reward.weights,
     )
-    write_jsonl(completions, ({"checkpoint": checkpoint.name, **row} for row in rows))
+    with contextlib.closing(engine):
+        rows = answer_benchmarks(
+            engine,
+            benchmarks,
+            system=saved_system(base),
+            evaluate=evaluate,
+            grading=grading,
+            seed=seed,
+        )
+        write_jsonl(completions, ({"checkpoint": checkpoint.name, **row} for row in rows))
     return summarise(read_jsonl(completions))
