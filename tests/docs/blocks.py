@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _BLOCK = re.compile(
-    r"(?:^ *<!-- (?P<note>not run: .+?|exits 1) -->\n+)?^ *```(?P<kind>sh|console)\n(?P<text>.*?)^ *```",
+    r"(?:^ *<!-- (?P<note>not run: .+?|exits 1) -->\n+)?"
+    r"^ *```(?P<kind>sh|console)\n(?P<text>.*?)^ *```",
     re.DOTALL | re.MULTILINE,
 )
 
