@@ -22,7 +22,7 @@ def check_world_size() -> None:
     Raises:
         UserError: says both numbers, and a launcher that does what it says on a CPU.
     """
-    started = world_size()
+    started = num_processes()
     for process in psutil.Process().parents():
         told = told_processes(_command_line(process))
         if told is None:
@@ -36,8 +36,8 @@ def check_world_size() -> None:
         return
 
 
-def world_size() -> int:
-    """Processes that train together, of all machines."""
+def num_processes() -> int:
+    """Processes that a launcher (torchrun, accelerate) started for this run, on all machines."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -85,6 +85,7 @@ def _options(command: Sequence[str], *names: str) -> dict[str, str | None]:
 
 def _command_line(process: psutil.Process) -> list[str]:
     try:
-        return process.cmdline()
+        command: list[str] = process.cmdline()
     except psutil.Error:  # ended meanwhile, or another user's
         return []
+    return command
