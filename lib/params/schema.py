@@ -147,6 +147,23 @@ class Optimisation(Section):
     """Gradients are scaled down to this norm."""
     logging_steps: Positive
     """Optimiser steps between two points of the curves."""
+    save_steps: Count
+    """Optimiser steps between two checkpoints to resume from; 0 for none."""
+    keep_checkpoints: Count
+    """Of those, how many of the last stay in data/scratch after the run."""
+
+    @property
+    def skipped(self) -> str:
+        """Why the phase is skipped, in words; '' where it is not."""
+        return ""
+
+    @model_validator(mode="after")
+    def _kept_are_saved(self) -> Self:
+        if self.keep_checkpoints and not self.save_steps:
+            raise ValueError(
+                f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
+            )
+        return self
 
 
 class Sft(Optimisation):
@@ -160,6 +177,10 @@ class Sft(Optimisation):
     """Examples per forward pass, a divisor of batch_size."""
     group_by_length: bool
     """Batch examples of like length: less padding, a less random order."""
+
+    @property
+    def skipped(self) -> str:
+        return "" if self.num_epochs else "sft.num_epochs is 0"
 
     @model_validator(mode="after")
     def _micro_batches(self) -> Self:
@@ -255,11 +276,22 @@ class Grpo(Optimisation):
     """Most rounds in which groups with equal rewards are replaced by other problems' (DAPO); a step
     that still has one then ends the run. 0 keeps all groups."""
 
+    @property
+    def skipped(self) -> str:
+        return "" if self.max_steps else "grpo.max_steps is 0"
+
     @model_validator(mode="after")
     def _groups(self) -> Self:
         if self.group_size < 2:
             raise ValueError(
                 f"group_size={self.group_size}; group-relative advantages need at least 2"
+            )
+        if self.save_steps % self.num_iterations:
+            below = self.save_steps - self.save_steps % self.num_iterations
+            raise ValueError(
+                f"save_steps={self.save_steps} falls between two generations of rollouts, where "
+                f"nothing can be resumed exactly (num_iterations={self.num_iterations}); "
+                f"use {below or 'none (0)'} or {below + self.num_iterations}"
             )
         completions = self.prompts_per_step * self.group_size
         check_divides(
