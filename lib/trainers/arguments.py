@@ -1,6 +1,5 @@
 """Trainer arguments that SFT and GRPO share, from params to transformers' names."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from transformers import Trainer
 
 from lib.objectives import MemoryEfficientAdamW
 from lib.params.schema import Model, Optimisation
+from lib.trainers.launch import num_processes
 
 
 def shared_arguments(
@@ -40,11 +40,6 @@ def shared_arguments(
         "dataloader_pin_memory": torch.cuda.is_available(),
         "ddp_backend": "gloo" if num_processes() > 1 and not torch.cuda.is_available() else None,
     }
-
-
-def num_processes() -> int:
-    """How many processes a launcher (torchrun, accelerate) has started for this run."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def choose_optimizer(trainer: Trainer, name: str) -> None:

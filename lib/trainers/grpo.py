@@ -18,12 +18,9 @@ from lib.evaluation.rewarding import chosen_rewards
 from lib.params.schema import Grpo, Model, Reward, Rollout
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
-from lib.trainers.arguments import (
-    choose_optimizer,
-    num_processes,
-    shared_arguments,
-)
+from lib.trainers.arguments import choose_optimizer, shared_arguments
 from lib.trainers.batches import micro_batches
+from lib.trainers.launch import num_processes
 from lib.trainers.policy_gradient import Objective, PolicyGradientTrainer
 from lib.trainers.tracking import ProgressLines
 

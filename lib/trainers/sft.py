@@ -12,12 +12,9 @@ from lib.errors import UserError
 from lib.params.schema import Model, Sft
 from lib.problems.schema import Problem
 from lib.prompts import Message, PromptFormat
-from lib.trainers.arguments import (
-    choose_optimizer,
-    num_processes,
-    shared_arguments,
-)
+from lib.trainers.arguments import choose_optimizer, shared_arguments
 from lib.trainers.batches import micro_batches
+from lib.trainers.launch import num_processes
 from lib.trainers.tracking import ProgressLines
 
 SHOWN = ("loss", "mean_token_accuracy", "grad_norm", "learning_rate")
