@@ -16,6 +16,7 @@ from lib.params import Params
 from lib.params.schema import Dpo, Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
+from lib.trainers.checkpoints import Checkpoints, SealCheckpoints
 from lib.trainers.dpo import PairTrainer, build_dpo
 from lib.trainers.tracking import curve_points
 
@@ -156,10 +157,11 @@ def test_training_that_goes_on_from_a_checkpoint_ends_with_the_same_weights(
     tmp_path: Path,
     lora: bool,
 ) -> None:
-    def trained(scratch: Path, start: str | None = None) -> dict[str, torch.Tensor]:
+    def trained(folder: Path, start: str | None = None) -> dict[str, torch.Tensor]:
+        checkpoints = Checkpoints(folder)
         model = smoke.model if lora else full
-        trainer = build(pairs, smoke, base, base, scratch, model=model, save_steps=1)
-        assert trainer.args.save_steps == 1
+        trainer = build(pairs, smoke, base, base, checkpoints.writing, model=model, save_steps=1)
+        trainer.add_callback(SealCheckpoints(checkpoints, keep=9, facts=dict))
         trainer.train(resume_from_checkpoint=start)
         return {name: weight.detach() for name, weight in trainer.model.named_parameters()}
 
