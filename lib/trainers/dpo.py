@@ -16,12 +16,9 @@ from trl import DPOConfig, DPOTrainer
 from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
 from lib.errors import UserError
 from lib.params.schema import Dpo, Model
-from lib.trainers.arguments import (
-    choose_optimizer,
-    micro_batches,
-    num_processes,
-    shared_arguments,
-)
+from lib.trainers.arguments import choose_optimizer, shared_arguments
+from lib.trainers.batches import micro_batches
+from lib.trainers.launch import num_processes
 from lib.trainers.tracking import ProgressLines
 
 SHOWN = ("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected")
