@@ -38,7 +38,7 @@ def main(
         base=base,
         problems=problems,
         measured=measured,
-        recipe=Recipe(params.seed, ("", ""), params.prepare, params.sft, params.grpo, used),
+        recipe=Recipe(params.seed, params.prepare, params.sft, params.grpo, settings=used),
         model=params.model,
         prompt=params.prompt,
         evaluate=params.evaluate,

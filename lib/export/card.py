@@ -24,7 +24,6 @@ class Recipe:
 
     Attributes:
         seed: of everything.
-        base_model: Hub id and commit, '' for random weights or a folder.
         prepare: where its problems come from.
         sft: the phases that it went through,
         grpo: in this order.
@@ -32,7 +31,6 @@ class Recipe:
     """
 
     seed: int
-    base_model: tuple[str, str]
     prepare: Prepare
     sft: Sft
     grpo: Grpo
@@ -67,6 +65,7 @@ def model_card(
     metrics: Mapping[str, Any],
     *,
     recipe: Recipe,
+    base_model: tuple[str, str],
     prompt_format: PromptFormat,
     example: str,
     evaluate: Evaluate,
@@ -77,6 +76,7 @@ def model_card(
 
     Args:
         metrics: of the exported checkpoint, as `evaluate` wrote them.
+        base_model: Hub id and commit, '' for random weights or a folder.
         example: one rendered prompt.
         inputs: hashes of what the model was made from, by name.
     """
@@ -88,12 +88,12 @@ def model_card(
         for each in measured
     )
     return f"""---
-{_header(measured, recipe=recipe, export=export).to_yaml()}
+{_header(measured, prepare=recipe.prepare, base_model=base_model[0], export=export).to_yaml()}
 ---
 
 # A maths reasoner trained with reckon
 
-The `{export.checkpoint}` checkpoint{_of(recipe)}, weights in {export.dtype}. It answers in the
+The `{export.checkpoint}` checkpoint{_of(*base_model)}, weights in {export.dtype}. It answers in the
 prompt format `{prompt_format.name}` (`prompt_format.json`), and ends with its end token{stops}.
 
 ## Measured
@@ -131,6 +131,8 @@ def headline(metrics: Mapping[str, Any]) -> Iterator[Measured]:
     """The numbers that a card shows, of every benchmark."""
     for benchmark, modes in metrics.items():
         for (mode, name), label in HEADLINE.items():
+            if mode not in modes:
+                continue
             numbers = modes[mode]
             value, n = numbers[name], int(numbers["n"])
             if mode == "greedy":  # one completion a problem: right or wrong
@@ -141,10 +143,12 @@ def headline(metrics: Mapping[str, Any]) -> Iterator[Measured]:
             yield Measured(benchmark=benchmark, label=label, value=value, interval=interval, n=n)
 
 
-def _header(measured: list[Measured], *, recipe: Recipe, export: Export) -> ModelCardData:
+def _header(
+    measured: list[Measured], *, prepare: Prepare, base_model: str, export: Export
+) -> ModelCardData:
     hub_ids = {
         each.name: each.source.hub
-        for each in recipe.prepare.benchmarks
+        for each in prepare.benchmarks
         if isinstance(each.source, HubSource)
     }
     results = [
@@ -160,8 +164,8 @@ def _header(measured: list[Measured], *, recipe: Recipe, export: Export) -> Mode
     ]
     name = f"reckon-{export.checkpoint}"
     return ModelCardData(
-        base_model=recipe.base_model[0] or None,
-        datasets=_datasets(recipe.prepare) or None,
+        base_model=base_model or None,
+        datasets=_datasets(prepare) or None,
         eval_results=results or None,
         language=export.language,
         library_name="transformers",
@@ -178,7 +182,6 @@ def _datasets(prepare: Prepare) -> list[str]:
     return list(dict.fromkeys(each.hub for each in sources if isinstance(each, HubSource)))
 
 
-def _of(recipe: Recipe) -> str:
-    name, revision = recipe.base_model
+def _of(name: str, revision: str) -> str:
     at = f" at `{revision}`" if revision else ""
     return f" of [{name}](https://huggingface.co/{name}){at}" if name else ""

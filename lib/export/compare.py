@@ -94,14 +94,20 @@ def listen(
     conversations: Sequence[list[Message]],
     *,
     max_new_tokens: int,
+    stop_strings: Sequence[str],
     along: Sequence[list[int]] = (),
 ) -> Said:
     """Greedy completions of `model`, and its logits at the ends of each, or of `along`."""
-    # A stop string of the format would end completions here; the end token is enough to compare.
-    model.generation_config.stop_strings = None
+    # The engine ends completions by itself; `generate` would ask for a tokenizer to do so.
+    model.eval().generation_config.stop_strings = None
     prompts = encode(tokenizer, conversations)
     engine = TransformersEngine(model, tokenizer, batch_size=BATCH)
-    sampling = Sampling(num_completions=1, max_new_tokens=max_new_tokens, temperature=0.0)
+    sampling = Sampling(
+        num_completions=1,
+        max_new_tokens=max_new_tokens,
+        temperature=0.0,
+        stop_strings=tuple(stop_strings),
+    )
     completions = [list(found[0].token_ids) for found in engine.generate(prompts, sampling)]
     read = list(along) or completions
     rows = [ends_of(model, *pair) for pair in zip(prompts, read, strict=True)]

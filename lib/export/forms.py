@@ -28,20 +28,11 @@ def load_form(
     return load_merged(folder, base=base, dtype=dtype, attention=attention)
 
 
-def write_adapter(checkpoint: Path, folder: Path, *, base_model: tuple[str, str]) -> None:
-    """Copy an adapter without what training left beside it (optimiser, tokenizer).
-
-    Args:
-        base_model: the base model's id on the Hub and its commit; '' keeps the path that the
-            adapter was trained on.
-    """
+def write_adapter(checkpoint: Path, folder: Path) -> None:
+    """Copy an adapter without what training left beside it (optimiser, tokenizer)."""
     to = folder / ADAPTER_FOLDER
     to.mkdir()
-    config = read_json(checkpoint / ADAPTER)
-    name, revision = base_model
-    if name:
-        config |= {"base_model_name_or_path": name, "revision": revision or None}
-    write_json(to / ADAPTER, {**config, "inference_mode": True})
+    write_json(to / ADAPTER, {**read_json(checkpoint / ADAPTER), "inference_mode": True})
     shutil.copyfile(checkpoint / ADAPTER_WEIGHTS, to / ADAPTER_WEIGHTS)
 
 

@@ -11,13 +11,14 @@ What is compared with what, on the same held-out prompts (`lib.export.compare`):
 
 import dataclasses
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedModel
 
+from lib.engines.endings import end_tokens
 from lib.engines.policy import is_adapter, load_merged, load_policy, load_tokenizer
 from lib.errors import UserError
 from lib.export.compare import SAME, TOLERANCE, Said, difference, listen
@@ -65,7 +66,6 @@ def export_model(
     evaluate: Evaluate,
     export: Export,
     stop_strings: Sequence[str] = (),
-    base_model: tuple[str, str] = ("", ""),
 ) -> Verified:
     """Fold an adapter into the weights, write every form of the model, load each again, compare.
 
@@ -73,7 +73,6 @@ def export_model(
         to: a new folder; the caller puts it in place once this has returned.
         prompts: chat messages on which the greedy tokens must be the same.
         stop_strings: of the prompt format.
-        base_model: Hub id and revision of the base model, '' for none.
 
     Raises:
         UserError: a form says otherwise than the checkpoint does, or cannot be made.
@@ -85,15 +84,15 @@ def export_model(
         tokenizer=tokenizer,
         conversations=prompts,
         max_new_tokens=evaluate.max_new_tokens,
+        stop_strings=stop_strings,
     )
     merged, errors = _whole(checkpoint, base=base, dtype=exact.dtype), {}
     if is_adapter(checkpoint):
         trained = hear(load_policy(checkpoint, base=base, settings=exact).to(device_here()))
-        folded = hear(merged, along=trained.completions)
-        errors["fold"] = checked(folded, trained, tolerance=TOLERANCE["float32"], what="fold")
+        rounded = hear(merged, along=trained.completions)
+        errors["fold"] = checked(rounded, trained, tolerance=TOLERANCE["float32"], what="fold")
     else:
-        trained = hear(merged)
-    rounded = trained
+        rounded = trained = hear(merged)
     if export.dtype != "float32":
         round_weights(merged, getattr(torch, export.dtype))
         rounded = hear(merged, along=trained.completions)
@@ -101,7 +100,9 @@ def export_model(
         errors["rounding"] = checked(
             rounded, trained, tolerance=allowed, what="rounding", same_tokens=False
         )
-    merged.generation_config = generation_config(tokenizer, evaluate, stop_strings=stop_strings)
+    merged.generation_config = generation_config(
+        evaluate, ends=end_tokens(merged, tokenizer), pad=tokenizer.pad_token_id, stops=stop_strings
+    )
     merged.save_pretrained(to, max_shard_size=export.max_shard_size)
     tokenizer.save_pretrained(to)
 
@@ -109,7 +110,7 @@ def export_model(
         expecting = partial(_form, scratch=Path(scratch))
         forms = [expecting("merged", rounded, dtype=export.dtype, tolerance=SAME)]
         if export.adapter and is_adapter(checkpoint):
-            write_adapter(checkpoint, to, base_model=base_model)
+            write_adapter(checkpoint, to)
             forms.append(expecting("adapter", trained, tolerance=TOLERANCE["float32"]))
         if export.gguf in QUANTISED:
             write_gguf_form(to, export, quantizer=quantizer)
@@ -131,6 +132,7 @@ def export_model(
                 forms=tuple(forms),
                 conversations=prompts,
                 max_new_tokens=evaluate.max_new_tokens,
+                stop_strings=stop_strings,
                 threads=torch.get_num_threads(),
                 attention=exact.attention,
             )
@@ -206,16 +208,22 @@ def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
 
 
 def generation_config(
-    tokenizer: PreTrainedTokenizerBase, evaluate: Evaluate, *, stop_strings: Sequence[str]
+    evaluate: Evaluate, *, ends: Collection[int], pad: int, stops: Sequence[str]
 ) -> GenerationConfig:
-    """How the model was sampled when it was measured, which becomes its default."""
+    """How the model was sampled and ended when it was measured, which becomes its default.
+
+    Args:
+        ends: tokens that end a completion.
+        pad: the padding token.
+        stops: the prompt format's stop strings.
+    """
     return GenerationConfig(
         do_sample=True,
         temperature=evaluate.temperature,
         top_p=evaluate.top_p,
         top_k=0,
         max_new_tokens=evaluate.max_new_tokens,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        stop_strings=list(stop_strings) or None,
+        eos_token_id=sorted(ends) if len(ends) > 1 else next(iter(ends)),
+        pad_token_id=pad,
+        stop_strings=list(stops) or None,
     )

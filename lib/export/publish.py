@@ -46,7 +46,6 @@ def publish(
             evaluate=evaluate,
             export=export,
             stop_strings=chosen.stop_strings,
-            base_model=recipe.base_model,
         )
         save_prompt(folder, system=system, rendering=prompt.rendering())
         with (folder / PARAMS).open("w", encoding="utf-8") as file:
@@ -54,6 +53,8 @@ def publish(
         card = model_card(
             read_json(measured),
             recipe=recipe,
+            # Only a model with a revision is one of the Hub: a folder's name means nothing there.
+            base_model=(model.name, model.revision) if model.revision else ("", ""),
             prompt_format=chosen,
             example=load_tokenizer(folder).apply_chat_template(
                 asked[0], add_generation_prompt=True, tokenize=False

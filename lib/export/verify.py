@@ -48,6 +48,7 @@ class Request:
         forms: of the model in `folder`.
         conversations: chat messages of the held-out prompts.
         max_new_tokens: longest completion.
+        stop_strings: of the prompt format.
         threads: CPU threads; another number rounds differently.
         attention: attention implementation.
     """
@@ -57,6 +58,7 @@ class Request:
     forms: tuple[Form, ...]
     conversations: Sequence[list[Message]]
     max_new_tokens: int
+    stop_strings: Sequence[str]
     threads: int
     attention: str
 
@@ -122,6 +124,7 @@ def verify(request: Request) -> dict[str, Difference]:
             tokenizer,
             request.conversations,
             max_new_tokens=request.max_new_tokens,
+            stop_strings=request.stop_strings,
             along=expected.read,
         )
         found[form.kind] = difference(said, expected)

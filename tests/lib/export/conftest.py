@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.export import merged
@@ -26,6 +27,22 @@ def make_adapter(base: Path, to: Path, params: Params) -> Path:
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.5)
     save_policy(model, load_tokenizer(base), to)
+    return to
+
+
+def make_model(config: PretrainedConfig, to: Path, *, base: Path, unused_rows: int = 8) -> Path:
+    """A model of random weights (biases too), with rows that the tokenizer has no token for."""
+    tokenizer = load_tokenizer(base)
+    config = type(config)(**config.to_dict())
+    config.vocab_size = len(tokenizer) + unused_rows
+    config.eos_token_id, config.bos_token_id = tokenizer.eos_token_id, None
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    for weight in model.parameters():
+        if weight.ndim == 1:
+            torch.nn.init.normal_(weight, mean=1.0, std=0.2)
+    model.generation_config.bos_token_id = None
+    save_policy(model, tokenizer, to)
     return to
 
 

@@ -3,19 +3,21 @@
 import dataclasses
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
 )
 
 from lib.artifacts import replacing
-from lib.engines.policy import is_adapter, load_merged, load_tokenizer
+from lib.engines.policy import is_adapter, load_merged, load_tokenizer, save_policy
 from lib.errors import UserError
 from lib.export import merged
 from lib.export.compare import Said, difference
@@ -23,7 +25,7 @@ from lib.export.merged import generation_config
 from lib.export.verify import Request
 from lib.params import Params
 from lib.prompts import prompt_format
-from tests.lib.export.conftest import ExportTo
+from tests.lib.export.conftest import ExportTo, make_adapter, make_model
 
 DIFFER = r"[1-4] of 4 greedy completions differ .* nothing was exported"
 
@@ -69,12 +71,13 @@ def test_the_export_is_complete_and_folds_the_adapter_in(
     assert template == prompt_format(smoke.prompt.format).chat_template
 
 
-def test_generation_config_is_the_evaluations_and_the_formats(base: Path, smoke: Params) -> None:
+def test_generation_config_is_the_evaluations_and_the_formats(smoke: Params) -> None:
     evaluate = smoke.evaluate.model_copy(update={"temperature": 0.6, "top_p": 0.95})
-    config = generation_config(load_tokenizer(base), evaluate, stop_strings=("</answer>",))
+    config = generation_config(evaluate, ends={7, 3}, pad=0, stops=("</answer>",))
     assert (config.temperature, config.top_p, config.max_new_tokens) == (0.6, 0.95, 16)
-    assert config.stop_strings == ["</answer>"]
-    assert generation_config(load_tokenizer(base), evaluate, stop_strings=()).stop_strings is None
+    assert (config.stop_strings, config.eos_token_id) == (["</answer>"], [3, 7])
+    config = generation_config(evaluate, ends={7}, pad=0, stops=())
+    assert (config.stop_strings, config.eos_token_id) == (None, 7)
 
 
 @pytest.mark.usefixtures("in_process")
@@ -96,6 +99,45 @@ def test_a_checkpoint_without_an_adapter_is_exported_without_one(
     verified = export_to(base, tmp_path / "export", base=base)
     assert verified.logit_errors == {"merged": 0.0}
     assert not (tmp_path / "export/adapter").exists()
+
+
+def resized(base: Path, to: Path) -> Path:
+    """The base with two tokens more, and three rows that no token has."""
+    tokenizer, model = load_tokenizer(base), AutoModelForCausalLM.from_pretrained(base)
+    tokenizer.add_tokens(["<hint>", "</hint>"])
+    torch.manual_seed(1)
+    model.resize_token_embeddings(len(tokenizer) + 3)
+    save_policy(model, tokenizer, to)
+    return to
+
+
+def untied(base: Path, to: Path) -> Path:
+    """The base's shape with output weights of its own."""
+    config = AutoConfig.from_pretrained(base)
+    config.tie_word_embeddings = False
+    return make_model(config, to, base=base, unused_rows=0)
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("change", [resized, untied])
+def test_other_vocabularies_and_embeddings_survive_in_every_form(
+    change: Callable[[Path, Path], Path],
+    base: Path,
+    smoke: Params,
+    tmp_path: Path,
+    export_to: ExportTo,
+) -> None:
+    """The smoke preset's own are tied; here they are not, or have rows that were added."""
+    other = change(base, tmp_path / "base")
+    adapter = make_adapter(other, tmp_path / "grpo", smoke)
+    verified = export_to(adapter, tmp_path / "export", base=other, gguf="f16")
+    assert verified.logit_errors["merged"] == verified.logit_errors["gguf"] == 0
+    before, after = (AutoConfig.from_pretrained(path) for path in (other, tmp_path / "export"))
+    assert after.vocab_size == before.vocab_size
+    assert after.tie_word_embeddings == before.tie_word_embeddings == (change is resized)
+    stored = load_file(tmp_path / "export/model.safetensors")
+    assert ("lm_head.weight" in stored) == (change is untied)
+    assert load_tokenizer(tmp_path / "export").get_vocab() == load_tokenizer(other).get_vocab()
 
 
 def spoiling(monkeypatch: pytest.MonkeyPatch, spoil) -> None:

@@ -4,19 +4,19 @@ import json
 import stat
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
-    PretrainedConfig,
     Qwen2Config,
     Qwen3Config,
 )
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
-from lib.engines.policy import load_tokenizer, save_policy
+from lib.engines.policy import load_tokenizer
 from lib.errors import UserError
 from lib.export import llama_cpp
 from lib.export.gguf_file import (
@@ -28,9 +28,7 @@ from lib.export.gguf_file import (
     tensors_of,
     write_gguf,
 )
-from tests.lib.export.conftest import ExportTo
-
-gguf = pytest.importorskip("gguf")
+from tests.lib.export.conftest import ExportTo, make_model
 
 SHAPE = {
     "hidden_size": 64,
@@ -57,22 +55,6 @@ CONFIGS = {
         tie_word_embeddings=True, rope_parameters=LLAMA3, **SHAPE
     ),
 }
-
-
-def make_model(config: PretrainedConfig, to: Path, *, base: Path, unused_rows: int = 8) -> Path:
-    """A model of random weights (biases too), with rows that the tokenizer has no token for."""
-    tokenizer = load_tokenizer(base)
-    config = type(config)(**config.to_dict())
-    config.vocab_size = len(tokenizer) + unused_rows
-    config.eos_token_id, config.bos_token_id = tokenizer.eos_token_id, None
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config)
-    for weight in model.parameters():
-        if weight.ndim == 1:
-            torch.nn.init.normal_(weight, mean=1.0, std=0.2)
-    model.generation_config.bos_token_id = None
-    save_policy(model, tokenizer, to)
-    return to
 
 
 @pytest.mark.parametrize("name", CONFIGS)
