@@ -76,6 +76,8 @@ class Model(Section):
     """Id on the Hub, or a folder in the Hub's layout; '' makes the model that `tiny` describes."""
     revision: str
     """Commit of a model on the Hub; '' where `name` is a folder or ''."""
+    backend: Literal["transformers", "unsloth"]
+    """What loads and trains the policy; `unsloth` needs a GPU."""
     tag_tokens: bool
     """Give a Hub model's tokenizer each tag of the prompt format as one new token."""
     dtype: Literal["float32", "bfloat16"]
@@ -90,6 +92,16 @@ class Model(Section):
     """Tokens of prompt and completion together."""
     tiny: Tiny
     lora: Lora
+
+    @model_validator(mode="after")
+    def _unsloth_can(self) -> Self:
+        if self.backend == "unsloth" and self.tag_tokens:
+            raise ValueError("tag_tokens: backend unsloth cannot; set it to false")
+        if self.backend == "unsloth" and self.attention != "sdpa":
+            raise ValueError(
+                f"attention={self.attention}: backend unsloth chooses its own; leave it at sdpa"
+            )
+        return self
 
     @model_validator(mode="after")
     def _revision_of_something(self) -> Self:
@@ -147,6 +159,23 @@ class Optimisation(Section):
     """Gradients are scaled down to this norm."""
     logging_steps: Positive
     """Optimiser steps between two points of the curves."""
+    save_steps: Count
+    """Optimiser steps between two checkpoints to resume from; 0 for none."""
+    keep_checkpoints: Count
+    """Of those, how many of the last stay in data/scratch after the run."""
+
+    @property
+    def skipped(self) -> str:
+        """Why the phase is skipped, in words; '' where it is not."""
+        return ""
+
+    @model_validator(mode="after")
+    def _kept_are_saved(self) -> Self:
+        if self.keep_checkpoints and not self.save_steps:
+            raise ValueError(
+                f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
+            )
+        return self
 
 
 class Sft(Optimisation):
@@ -160,6 +189,10 @@ class Sft(Optimisation):
     """Examples per forward pass, a divisor of batch_size."""
     group_by_length: bool
     """Batch examples of like length: less padding, a less random order."""
+
+    @property
+    def skipped(self) -> str:
+        return "" if self.num_epochs else "sft.num_epochs is 0"
 
     @model_validator(mode="after")
     def _micro_batches(self) -> Self:
@@ -255,11 +288,22 @@ class Grpo(Optimisation):
     """Most rounds in which groups with equal rewards are replaced by other problems' (DAPO); a step
     that still has one then ends the run. 0 keeps all groups."""
 
+    @property
+    def skipped(self) -> str:
+        return "" if self.max_steps else "grpo.max_steps is 0"
+
     @model_validator(mode="after")
     def _groups(self) -> Self:
         if self.group_size < 2:
             raise ValueError(
                 f"group_size={self.group_size}; group-relative advantages need at least 2"
+            )
+        if self.save_steps % self.num_iterations:
+            below = self.save_steps - self.save_steps % self.num_iterations
+            raise ValueError(
+                f"save_steps={self.save_steps} falls between two generations of rollouts, where "
+                f"nothing can be resumed exactly (num_iterations={self.num_iterations}); "
+                f"use {below or 'none (0)'} or {below + self.num_iterations}"
             )
         completions = self.prompts_per_step * self.group_size
         check_divides(
