@@ -24,6 +24,7 @@ from lib.trainers.checkpoints import (
     step_of,
 )
 from lib.trainers.tracking import Announcer, ProgressLines, curve_points
+from lib.trainers.warning_signs import WarningSigns
 
 SCRATCH = Path("data/scratch")
 """Where stages keep checkpoints, locks and logs; no stage's output."""
@@ -116,7 +117,7 @@ def _train(
         checkpoints.clear_writing()
     trainer = build(checkpoints.writing)
     for callback in trainer.callback_handler.callbacks:
-        if isinstance(callback, ProgressLines):
+        if isinstance(callback, ProgressLines | WarningSigns):
             callback.say = say
     trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, facts=all_facts))
     if found:
@@ -124,7 +125,13 @@ def _train(
         resume_counters(trainer, found)
         say(f"{say.stage} goes on from step {step_of(found)} ({found})")
     trainer.train(resume_from_checkpoint=str(found) if found else None)
-    return trainer, all_facts()
+    return trainer, {**all_facts(), **_warnings(trainer)}
+
+
+def _warnings(trainer: Trainer) -> Mapping[str, Any]:
+    """What the run was warned of, which the report repeats."""
+    watching = [c for c in trainer.callback_handler.callbacks if isinstance(c, WarningSigns)]
+    return {"warnings": [sign for callback in watching for sign in callback.found]}
 
 
 def add_counts(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
