@@ -76,6 +76,8 @@ class Model(Section):
     """Id on the Hub, or a folder in the Hub's layout; '' makes the model that `tiny` describes."""
     revision: str
     """Commit of a model on the Hub; '' where `name` is a folder or ''."""
+    backend: Literal["transformers", "unsloth"]
+    """What loads and trains the policy; `unsloth` needs a GPU."""
     tag_tokens: bool
     """Give a Hub model's tokenizer each tag of the prompt format as one new token."""
     dtype: Literal["float32", "bfloat16"]
@@ -90,6 +92,16 @@ class Model(Section):
     """Tokens of prompt and completion together."""
     tiny: Tiny
     lora: Lora
+
+    @model_validator(mode="after")
+    def _unsloth_can(self) -> Self:
+        if self.backend == "unsloth" and self.tag_tokens:
+            raise ValueError("tag_tokens: backend unsloth cannot; set it to false")
+        if self.backend == "unsloth" and self.attention != "sdpa":
+            raise ValueError(
+                f"attention={self.attention}: backend unsloth chooses its own; leave it at sdpa"
+            )
+        return self
 
     @model_validator(mode="after")
     def _revision_of_something(self) -> Self:

@@ -308,7 +308,7 @@ def test_a_list_in_an_overlay_replaces_the_list_and_keeps_the_comments_after_it(
 
 
 def test_an_unknown_preset_lists_those_that_there_are() -> None:
-    with pytest.raises(UserError, match=r"no preset `tiny`; .*tiny-cpu, smoke"):
+    with pytest.raises(UserError, match=r"no preset `tiny`; .*tiny-cpu, .*smoke"):
         compose_preset("tiny")
 
 
