@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig
 
 from lib.artifacts import read_json
 from lib.engines.policy import ADAPTER, is_adapter
@@ -72,7 +72,7 @@ def _ask(
     folder: Path, chosen: str, *, label: str, system: str | None, base: Path | None
 ) -> AskedModel:
     below = _base(folder, base)
-    known = _own_format(folder, below)
+    known = find_format(folder) or find_format(below)
     name, _, layout = chosen.partition("/")
     own = layout == OWN or not chosen
     if chosen:
@@ -112,17 +112,6 @@ def _base(folder: Path, given: Path | None) -> Path:
         f"{folder} is an adapter, and the model that it was trained on is not in "
         f"{', '.join(str(place) for place in places if str(place) != '.')}; give BASE_MODEL=FOLDER"
     )
-
-
-def _own_format(folder: Path, base: Path) -> PromptFormat | None:
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    if tokenizer.chat_template is None:
-        return None
-    added = sorted(tokenizer.get_added_vocab().items(), key=lambda entry: entry[1])
-    tokens = [token for token, _ in added if token not in tokenizer.all_special_tokens]
-    card = folder / "README.md"
-    text = card.read_text(encoding="utf-8") if card.is_file() else ""
-    return find_format(tokenizer.chat_template, added=tokens, card=text)
 
 
 def _label(model_id: str, chosen: str, *, taken: Collection[str]) -> str:

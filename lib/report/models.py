@@ -80,6 +80,7 @@ def _as_run(metrics: Mapping[str, Metrics]) -> Run:
     """What `breakdown` reads."""
     return Run(
         checkpoints=tuple(metrics),
+        starts={},
         benchmarks=tuple(dict.fromkeys(name for of in metrics.values() for name in of)),
         exported=next(iter(metrics)),
         metrics=metrics,

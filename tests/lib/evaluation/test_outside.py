@@ -16,7 +16,7 @@ from lib.errors import UserError
 from lib.evaluation.outside import apply_settings, ask_models
 from lib.params import Params
 from lib.problems.chosen import choose_set
-from lib.prompts import save_system
+from lib.prompts.saved import FORMAT_FILE, save_prompt
 from stages.evaluate_model import main
 from tests.conftest import ROOT
 
@@ -51,7 +51,7 @@ def models(base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory) 
     """`base`, and `grpo`, an adapter on it, as a run of the pipeline leaves them."""
     folder = tmp_path_factory.mktemp("pipeline")
     shutil.copytree(base, folder / "base")
-    save_system(folder / "base", "")
+    save_prompt(folder / "base", system="", rendering=smoke.prompt.rendering())
     policy = load_policy(base, base=base, settings=smoke.model)
     adapted = add_adapter(policy, smoke.model.lora)
     assert isinstance(adapted, PeftModel)
@@ -184,6 +184,7 @@ def test_a_model_that_says_no_format_is_asked_in_the_one_that_is_set(
 ) -> None:
     folder = tmp_path / "instruct"
     shutil.copytree(base, folder)
+    (folder / FORMAT_FILE).unlink(missing_ok=True)
     (folder / "chat_template.jinja").write_text("{{ messages[-1]['content'] }} !")
     with pytest.raises(UserError, match="does not say which prompt format"):
         ask_models([str(folder)], formats=[], system=None, base=None)
