@@ -76,6 +76,8 @@ class Model(Section):
     """Id on the Hub, or a folder in the Hub's layout; '' makes the model that `tiny` describes."""
     revision: str
     """Commit of a model on the Hub; '' where `name` is a folder or ''."""
+    backend: Literal["transformers", "unsloth"]
+    """What loads and trains the policy; `unsloth` needs a GPU."""
     tag_tokens: bool
     """Give a Hub model's tokenizer each tag of the prompt format as one new token."""
     dtype: Literal["float32", "bfloat16"]
@@ -90,6 +92,16 @@ class Model(Section):
     """Tokens of prompt and completion together."""
     tiny: Tiny
     lora: Lora
+
+    @model_validator(mode="after")
+    def _unsloth_can(self) -> Self:
+        if self.backend == "unsloth" and self.tag_tokens:
+            raise ValueError("tag_tokens: backend unsloth cannot; set it to false")
+        if self.backend == "unsloth" and self.attention != "sdpa":
+            raise ValueError(
+                f"attention={self.attention}: backend unsloth chooses its own; leave it at sdpa"
+            )
+        return self
 
     @model_validator(mode="after")
     def _revision_of_something(self) -> Self:
@@ -147,6 +159,23 @@ class Optimisation(Section):
     """Gradients are scaled down to this norm."""
     logging_steps: Positive
     """Optimiser steps between two points of the curves."""
+    save_steps: Count
+    """Optimiser steps between two checkpoints to resume from; 0 for none."""
+    keep_checkpoints: Count
+    """Of those, how many of the last stay in data/scratch after the run."""
+
+    @property
+    def skipped(self) -> str:
+        """Why the phase is skipped, in words; '' where it is not."""
+        return ""
+
+    @model_validator(mode="after")
+    def _kept_are_saved(self) -> Self:
+        if self.keep_checkpoints and not self.save_steps:
+            raise ValueError(
+                f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
+            )
+        return self
 
 
 class Sft(Optimisation):
@@ -160,6 +189,10 @@ class Sft(Optimisation):
     """Examples per forward pass, a divisor of batch_size."""
     group_by_length: bool
     """Batch examples of like length: less padding, a less random order."""
+
+    @property
+    def skipped(self) -> str:
+        return "" if self.num_epochs else "sft.num_epochs is 0"
 
     @model_validator(mode="after")
     def _micro_batches(self) -> Self:
@@ -255,11 +288,22 @@ class Grpo(Optimisation):
     """Most rounds in which groups with equal rewards are replaced by other problems' (DAPO); a step
     that still has one then ends the run. 0 keeps all groups."""
 
+    @property
+    def skipped(self) -> str:
+        return "" if self.max_steps else "grpo.max_steps is 0"
+
     @model_validator(mode="after")
     def _groups(self) -> Self:
         if self.group_size < 2:
             raise ValueError(
                 f"group_size={self.group_size}; group-relative advantages need at least 2"
+            )
+        if self.save_steps % self.num_iterations:
+            below = self.save_steps - self.save_steps % self.num_iterations
+            raise ValueError(
+                f"save_steps={self.save_steps} falls between two generations of rollouts, where "
+                f"nothing can be resumed exactly (num_iterations={self.num_iterations}); "
+                f"use {below or 'none (0)'} or {below + self.num_iterations}"
             )
         completions = self.prompts_per_step * self.group_size
         check_divides(
@@ -291,7 +335,35 @@ class Grpo(Optimisation):
         return self
 
 
-class Evaluate(Section):
+class Decoding(Section):
+    """How a benchmark is answered: greedily, by sampling, or both."""
+
+    greedy: bool
+    """One completion per problem at temperature 0."""
+    num_samples: Count
+    """Sampled completions per problem (k of pass@k and maj@k); 0 for none."""
+    temperature: PositiveFloat
+    """Temperature of the sampled completions."""
+    top_p: Annotated[float, Field(gt=0, le=1)]
+    """Nucleus of the sampled completions."""
+    max_new_tokens: Positive
+    """Longest completion."""
+
+    @model_validator(mode="after")
+    def _measures_something(self) -> Self:
+        if not self.greedy and not self.num_samples:
+            raise ValueError("greedy=false and num_samples=0 leave nothing to measure")
+        return self
+
+
+class Override(Decoding):
+    """The decoding of one benchmark, in place of that of all."""
+
+    benchmark: Name
+    """Which of `evaluate.benchmarks`."""
+
+
+class Evaluate(Decoding):
     """How checkpoints are measured."""
 
     checkpoints: Annotated[tuple[Literal["base", "sft", "grpo"], ...], Field(min_length=1)]
@@ -300,14 +372,8 @@ class Evaluate(Section):
     """Sets of held-out problems; the first is the headline."""
     engine: EngineName
     """What generates the completions; changes speed, and rounding."""
-    num_samples: Annotated[int, Field(ge=2)]
-    """Sampled completions per problem, beside the greedy one (k of pass@k and maj@k)."""
-    temperature: PositiveFloat
-    """Temperature of the sampled completions."""
-    top_p: Annotated[float, Field(gt=0, le=1)]
-    """Nucleus of the sampled completions."""
-    max_new_tokens: Positive
-    """Longest completion."""
+    overrides: tuple[Override, ...]
+    """Benchmarks that are answered in another way; [] for none."""
     batch_size: Positive
     """Sequences generated at a time; changes speed and memory, and rounding."""
 
@@ -317,6 +383,23 @@ class Evaluate(Section):
         if twice := first_repeated(names):
             raise ValueError(f"`{twice}` stands there twice")
         return names
+
+    @model_validator(mode="after")
+    def _overrides_apply(self) -> Self:
+        named = [override.benchmark for override in self.overrides]
+        if twice := first_repeated(named):
+            raise ValueError(f"overrides: `{twice}` stands there twice")
+        for name in named:
+            if name not in self.benchmarks:
+                raise ValueError(
+                    f"overrides: `{name}` is not in benchmarks ({', '.join(self.benchmarks)})"
+                )
+        return self
+
+    def decoding(self, benchmark: str) -> Decoding:
+        """How `benchmark` is answered."""
+        named = (override for override in self.overrides if override.benchmark == benchmark)
+        return next(named, self)
 
 
 class Export(Section):
@@ -350,7 +433,9 @@ class Params(Section):
     @model_validator(mode="after")
     def _prompts_have_room(self) -> Self:
         longest = self.model.max_seq_length
-        for key, section in (("rollout", self.rollout), ("evaluate", self.evaluate)):
+        named: dict[str, Rollout | Decoding] = {"rollout": self.rollout, "evaluate": self.evaluate}
+        named |= {f"evaluate.overrides.{o.benchmark}": o for o in self.evaluate.overrides}
+        for key, section in named.items():
             if section.max_new_tokens >= longest:
                 raise ValueError(
                     f"{key}.max_new_tokens: {section.max_new_tokens} is not below "

@@ -3,6 +3,7 @@
 import copy
 import io
 import math
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,23 @@ def test_yaml_that_has_no_json_is_one_line(text: str, tmp_path: Path) -> None:
 def test_a_folder_instead_of_params_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^cannot read .*: Is a directory$"):
         load_params(tmp_path)
+
+
+@pytest.mark.parametrize(("steps", "others"), [(5, "4 or 6"), (1, r"none \(0\) or 2")])
+def test_a_checkpoint_between_two_generations_is_refused_with_the_steps_beside_it(
+    content: dict[str, Any], steps: int, others: str
+) -> None:
+    content["grpo"] |= {"num_iterations": 2, "save_steps": steps}
+    (problem,) = problems_of(content)
+    assert problem.startswith(f"grpo: save_steps={steps} falls between two generations")
+    assert re.search(rf"\(num_iterations=2\); use {others}$", problem)
+    content["grpo"]["save_steps"] = 6
+    assert parse_params(content, origin="params.yaml").grpo.save_steps == 6
+
+
+def test_checkpoints_that_are_never_written_cannot_be_kept(content: dict[str, Any]) -> None:
+    content["sft"] |= {"save_steps": 0, "keep_checkpoints": 2}
+    assert problems_of(content) == ["sft: keep_checkpoints=2 keeps nothing while save_steps is 0"]
 
 
 def test_a_micro_batch_that_does_not_tile_the_step_names_two_that_do(
@@ -290,7 +308,7 @@ def test_a_list_in_an_overlay_replaces_the_list_and_keeps_the_comments_after_it(
 
 
 def test_an_unknown_preset_lists_those_that_there_are() -> None:
-    with pytest.raises(UserError, match=r"no preset `tiny`; .*tiny-cpu, smoke"):
+    with pytest.raises(UserError, match=r"no preset `tiny`; .*tiny-cpu, .*smoke"):
         compose_preset("tiny")
 
 
