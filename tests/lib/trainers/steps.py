@@ -35,7 +35,8 @@ def build(
 ) -> PolicyGradientTrainer:
     """A trainer of the smoke preset with changes, one micro-batch a step."""
     whole = params.grpo.prompts_per_step * params.grpo.group_size
-    changes = {"micro_batch_size": whole, "max_grad_norm": NO_CLIPPING, **grpo}
+    unsaved = {"save_steps": 0, "keep_checkpoints": 0}
+    changes = {"micro_batch_size": whole, "max_grad_norm": NO_CLIPPING, **unsaved, **grpo}
     return build_grpo(
         problems,
         init=init or base,
