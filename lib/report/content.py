@@ -132,8 +132,8 @@ def conditions(run: Run) -> Iterator[Table]:
             f"{drawn['top_p']:g}",
             str(drawn["max_new_tokens"]),
         )
-        for benchmark, modes in noted.get("sampling", {}).items()
-        for mode, drawn in modes.items()
+        for benchmark in run.benchmarks
+        for mode, drawn in noted.get("sampling", {}).get(benchmark, {}).items()
     )
     header = ("", "problems", "completions each", "temperature", "top-p", "tokens at most")
     if rows:

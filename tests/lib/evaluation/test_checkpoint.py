@@ -42,12 +42,11 @@ def test_another_format_changes_the_prompt_and_nothing_else(
 ) -> None:
     monkeypatch.chdir(folder)
     own = measured(folder, smoke)
-    other = measured(folder, smoke, other_format="r1_zero")
+    other = measured(folder, smoke, other_format="xml")
     assert list(own.summary) == ["held_out", "harder"] and list(other.summary) == ["held_out"]
     assert own.facts["prompt"]["format"] == "working_out"
-    assert other.facts["prompt"]["format"] == "r1_zero"
+    assert other.facts["prompt"]["format"] == "xml"
     assert other.facts["prompt"]["template"] != own.facts["prompt"]["template"]
-    assert other.facts["prompt"]["stop_strings"] == ["</answer>"]
     rows = [json.loads(line) for line in (folder / "completions.jsonl").open("rb")]
     assert len(rows) == 3 * (1 + smoke.evaluate.num_samples)
     assert list(folder.glob("data/scratch/evaluate/*")) == []
