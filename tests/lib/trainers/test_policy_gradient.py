@@ -106,6 +106,21 @@ def test_the_gradient_of_a_step_is_the_objectives_and_no_others(built: Builder, 
         assert max(differences) > 1e-2 * largest
 
 
+def test_reinforce_reads_no_older_policy(built: Builder) -> None:
+    trainer = built(loss="reinforce", max_steps=1)
+    steps = Steps(trainer)
+    trainer.train()
+    batch = steps.batches[0]
+    mask = batch["completion_mask"]
+    ours = gradients(trainer, batch, mask, loss_type="reinforce")
+    older = {**batch, "old_per_token_logps": log_probs(trainer.model, batch).detach() - 1}
+    trainer.model.zero_grad()
+    trainer._compute_loss(trainer.model, older).backward()
+    theirs = {name: weight.grad for name, weight in trainer.model.named_parameters()}
+    largest = max(float(gradient.abs().max()) for gradient in theirs.values())
+    torch.testing.assert_close(ours, theirs, atol=1e-4 * largest, rtol=1e-3)
+
+
 class Stale(TransformersEngine):
     """An engine that keeps a copy of the policy, and that nobody keeps in step with it."""
 
