@@ -67,7 +67,12 @@ def save_policy(
 ) -> None:
     """Write weights and tokenizer with the same bytes for the same model."""
     # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
-    adapter_alone = {"save_embedding_layers": False} if isinstance(model, PeftModel) else {}
+    # TRL keeps a frozen copy of the adapter beside the one in training, as reference policy.
+    adapter_alone = (
+        {"save_embedding_layers": False, "selected_adapters": ["default"]}
+        if isinstance(model, PeftModel)
+        else {}
+    )
     model.save_pretrained(checkpoint, **adapter_alone)
     tokenizer.save_pretrained(checkpoint)
     (checkpoint / "README.md").unlink(missing_ok=True)

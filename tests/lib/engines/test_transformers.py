@@ -137,10 +137,11 @@ def test_rows_that_have_ended_are_not_computed(base: Path, prompts) -> None:
     engine.model.register_forward_hook(
         lambda model, args, kwargs, output: rows.append(len(kwargs["input_ids"])), with_kwargs=True
     )
-    sampling = drawn(num_completions=8, max_new_tokens=48, stop_strings=("e", "o"))
+    sampling = drawn(num_completions=8, max_new_tokens=48, stop_strings=("eo", "</"))
     completions = list(chain(*engine.generate(prompts, sampling)))
-    assert rows[0] == 6
-    assert rows[-1] < 12
+    assert {c.finish for c in completions} == {"eos", "stop", "length"}
+    assert rows[:2] == [6, 48]
+    assert rows[-1] < 48
     assert sum(rows[1:]) < 1.34 * sum(len(c.token_ids) for c in completions) + 48
 
 
