@@ -1,4 +1,4 @@
-"""Where both trainers start: a model that a short SFT has taught the format, and little arithmetic."""
+"""Where both trainers start: a model that a short SFT has taught the format."""
 
 import tempfile
 from pathlib import Path
