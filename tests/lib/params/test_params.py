@@ -1,9 +1,9 @@
 """params.yaml: every mistake has a line, every preset validates, DVC's writer changes one line."""
 
+import collections
 import copy
 import io
 import math
-import collections
 import re
 import subprocess
 from pathlib import Path
