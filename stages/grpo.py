@@ -27,6 +27,9 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout",
 def main(params_file: Path, validation: Path, **paths: Path) -> None:
     """Run the stage."""
     params = load_params(params_file)
+    from lib.engines.unsloth import import_first
+
+    import_first(params.model.backend, generates=True)
     from lib.engines.runtime import configure
     from lib.trainers.grpo import grpo_setup
     from lib.trainers.run import Outputs, run_phase

@@ -26,6 +26,9 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 def main(params_file: Path, problems: Path, validation: Path, base: Path, **outputs: Path) -> None:
     """Run the stage."""
     params = load_params(params_file)
+    from lib.engines.unsloth import import_first
+
+    import_first(params.model.backend, generates=False)
     from lib.engines.runtime import configure
     from lib.trainers.run import Outputs, run_phase
     from lib.trainers.setup import asked_with
