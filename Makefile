@@ -17,7 +17,7 @@ K ?= 8
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
-.PHONY: help all setup repro report preset compare study difficulty benchmarks serve solve smoke \
+.PHONY: help all setup repro report preset plan compare study difficulty benchmarks serve solve smoke \
 	test test-all check bench dev lock clean
 
 help: ## this list
@@ -40,6 +40,9 @@ report: setup ## bring the report up to date
 
 preset: setup ## write params.yaml from a preset: PRESET=a name or a path
 	@python -m stages.preset "$(PRESET)"
+
+plan: setup ## what a run would do, without running it: PRESET=a name, or params.yaml as it is
+	@python -m stages.plan "$(PRESET)"
 
 compare: setup ## params and metrics against another revision: BASE=HEAD
 	@python -m stages.compare --base "$(BASE)"

@@ -22,6 +22,9 @@ from lib.params import load_params
 def main(params_file: Path, problems: Path, base: Path, **outputs: Path) -> None:
     """Run the stage."""
     params = load_params(params_file)
+    from lib.engines.unsloth import import_first
+
+    import_first(params.model.backend, generates=False)
     from lib.engines.runtime import configure
     from lib.problems.schema import read_problems
     from lib.prompts import prompt_format, saved_system

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from transformers import Trainer
 
-from lib.errors import UserError
 from lib.objectives import MemoryEfficientAdamW
 from lib.params.schema import Model, Optimisation
 from lib.trainers.launch import num_processes
@@ -60,21 +59,3 @@ def choose_optimizer(trainer: Trainer, name: str) -> None:
                 "eps": args.adam_epsilon,
             },
         )
-
-
-def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str, int]:
-    """Cut one optimiser step's batch into forward passes per process.
-
-    Raises:
-        UserError: the processes cannot share the micro-batch evenly.
-    """
-    per_device, rest = divmod(micro_batch, world_size)
-    if rest or not per_device:
-        raise UserError(
-            f"micro_batch_size={micro_batch} cannot be shared by {world_size} processes; "
-            f"use a multiple of {world_size}"
-        )
-    return {
-        "per_device_train_batch_size": per_device,
-        "gradient_accumulation_steps": batch // micro_batch,
-    }

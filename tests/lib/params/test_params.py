@@ -308,7 +308,7 @@ def test_a_list_in_an_overlay_replaces_the_list_and_keeps_the_comments_after_it(
 
 
 def test_an_unknown_preset_lists_those_that_there_are() -> None:
-    with pytest.raises(UserError, match=r"no preset `tiny`; .*tiny-cpu, smoke"):
+    with pytest.raises(UserError, match=r"no preset `tiny`; .*tiny-cpu, .*smoke"):
         compose_preset("tiny")
 
 
@@ -377,3 +377,50 @@ def test_shaping_rewards_find_their_settings_in_params(content: dict[str, Any]) 
     settings = params.reward.settings(max_completion_tokens=48)
     assert settings["max_completion_tokens"] == 48
     assert settings["overlong_cache_tokens"] == 16
+
+
+def preferring(content: dict[str, Any]) -> dict[str, Any]:
+    content["dpo"]["init"] = ["sft"]
+    content["evaluate"]["checkpoints"] = ["base", "sft", "dpo"]
+    content["export"]["checkpoint"] = "dpo"
+    return content
+
+
+def test_dpo_starts_from_what_its_init_names(content: dict[str, Any]) -> None:
+    assert "dpo" not in parse_params(content, origin="params.yaml").starts
+    assert parse_params(preferring(content), origin="params.yaml").starts["dpo"] == "sft"
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "init", "said"),
+    [
+        (["base", "sft", "dpo"], [], "evaluate.checkpoints: `dpo` is there, but dpo.init is []"),
+        (["base", "sft"], ["sft"], "dpo.init is [sft] and `dpo` is not there, so that nobody"),
+        (["base", "dpo"], ["sft"], "dpo.init is [sft] and `sft` is not there, which what it"),
+        (["base", "sft", "dpo"], ["grpo"], "dpo.init is [grpo] and `grpo` is not there"),
+    ],
+)
+def test_a_preference_phase_is_measured_against_its_start(
+    content: dict[str, Any], checkpoints: list[str], init: list[str], said: str
+) -> None:
+    content["evaluate"]["checkpoints"], content["dpo"]["init"] = checkpoints, init
+    content["export"]["checkpoint"] = checkpoints[-1]
+    (problem,) = problems_of(content)
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"loss": "exo_pair"}, "dpo: loss=exo_pair needs label_smoothing above 0; 0.001 is usual"),
+        ({"label_smoothing": 0.1}, "dpo: label_smoothing=0.1 has no effect with loss=sigmoid"),
+        ({"loss": "sigmoyd"}, "dpo.loss: must be one of 'sigmoid', "),
+        ({"micro_batch_size": 5}, "dpo: batch_size=32 = 32 pairs a step cannot be cut into"),
+        ({"init": ["sft", "grpo"]}, "dpo.init: tuple should have at most 1 item"),
+    ],
+)
+def test_a_knob_of_dpo_that_could_not_act_is_refused(
+    content: dict[str, Any], changes: dict[str, Any], said: str
+) -> None:
+    preferring(content)["dpo"].update(changes)
+    assert problems_of(content)[0].startswith(said)
