@@ -10,6 +10,9 @@ from lib.objectives import MemoryEfficientAdamW
 from lib.params.schema import Model, Optimisation
 from lib.trainers.launch import num_processes
 
+_RANKS_ON_CPU = {"ddp_backend": "gloo", "use_cpu": True}
+"""Both: with the backend alone, accelerate 1.15 counts the ranks and never averages gradients."""
+
 
 def shared_arguments(
     section: Optimisation, *, model: Model, seed: int, scratch: Path
@@ -38,7 +41,7 @@ def shared_arguments(
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": torch.cuda.is_available(),
-        "ddp_backend": "gloo" if num_processes() > 1 and not torch.cuda.is_available() else None,
+        **(_RANKS_ON_CPU if num_processes() > 1 and not torch.cuda.is_available() else {}),
     }
 
 
