@@ -474,6 +474,16 @@ class Export(Section):
     """The checkpoint that is exported; it has to be evaluated too."""
     dtype: Literal["float32", "bfloat16", "float16"]
     """Type of the exported weights."""
+    max_shard_size: Annotated[str, Field(pattern=r"^[1-9]\d*(KB|MB|GB)$")]
+    """Largest file of weights; more go into several."""
+    adapter: bool
+    """Keep a LoRA adapter by itself too, in `adapter/`; nothing where all weights were trained."""
+    gguf: Literal["none", "f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
+    """A GGUF file for llama.cpp in `gguf/`; what `q..._k` needs is its `llama-quantize`."""
+    license: Annotated[str, Field(min_length=1)]
+    """Licence that the model card states, as the Hub abbreviates it; the base model's binds you."""
+    language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+    """Language that the model card states, as ISO 639 abbreviates it."""
     num_verified: Positive
     """Held-out prompts on which the export must repeat the checkpoint's greedy tokens."""
 

@@ -10,9 +10,6 @@ from lib.objectives import MemoryEfficientAdamW
 from lib.params.schema import Model, Optimisation
 from lib.trainers.launch import num_processes
 
-_RANKS_ON_CPU = {"ddp_backend": "gloo", "use_cpu": True}
-"""Both: with the backend alone, accelerate 1.15 counts the ranks and never averages gradients."""
-
 
 def shared_arguments(
     section: Optimisation, *, model: Model, seed: int, scratch: Path
@@ -41,8 +38,15 @@ def shared_arguments(
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": torch.cuda.is_available(),
-        **(_RANKS_ON_CPU if num_processes() > 1 and not torch.cuda.is_available() else {}),
+        **_without_gpu(num_processes()),
     }
+
+
+def _without_gpu(ranks: int) -> dict[str, Any]:
+    """What transformers has to be told to let several processes share a step on CPUs."""
+    if ranks == 1 or torch.cuda.is_available():
+        return {}
+    return {"use_cpu": True, "ddp_backend": "gloo"}
 
 
 def choose_optimizer(trainer: Trainer, name: str) -> None:
