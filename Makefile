@@ -17,8 +17,8 @@ K ?= 8
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
-.PHONY: help all setup repro report preset plan compare study difficulty benchmarks serve solve push smoke \
-	test test-all check bench dev lock clean
+.PHONY: help all setup repro report preset plan compare study difficulty benchmarks evaluate serve \
+	solve push smoke test test-all check bench dev lock clean
 
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
@@ -55,6 +55,12 @@ difficulty: setup ## how often CHECKPOINT=sft solves each GRPO problem, of K=8 c
 
 benchmarks: setup ## fetch public sets from the Hub into data/raw: SETS="gsm8k math500"
 	@python -m stages.benchmarks $(SETS)
+
+evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8k,... SET="temperature=0.6" OUT=...
+	@python -m stages.evaluate_model --model="$(MODEL)" --benchmarks="$(BENCHMARKS)" \
+	    --set="$(SET)" --prompt-format="$(PROMPT_FORMAT)" $(if $(OUT),--out="$(OUT)") \
+	    $(if $(LIMIT),--limit="$(LIMIT)") $(if $(BASE_MODEL),--base="$(BASE_MODEL)") \
+	    $(if $(filter command environment,$(origin SYSTEM)),--system="$(SYSTEM)")
 
 serve: setup ## the report and its rollout browser on this machine: PORT=8000
 	@python -m lib.report.serve --port "$(PORT)"
