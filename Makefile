@@ -13,12 +13,13 @@ BASE ?= HEAD
 PORT ?= 8000
 CHECKPOINT ?= sft
 K ?= 8
+N ?= 5
 # A question may hold `$`, which stays as typed: `solve` hands it on unexpanded.
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
-.PHONY: help all setup repro report preset plan compare study difficulty benchmarks serve solve smoke \
-	test test-all check bench dev lock clean
+.PHONY: help all setup repro report preset plan compare study difficulty debug-rollouts benchmarks evaluate serve \
+	solve push smoke test test-all check bench dev lock clean
 
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
@@ -53,8 +54,17 @@ study: setup ## three seeds and the control of more SFT, into reports/study (hal
 difficulty: setup ## how often CHECKPOINT=sft solves each GRPO problem, of K=8 completions, into data/raw
 	@python -m stages.difficulty --checkpoint "data/models/$(CHECKPOINT)" --num-completions "$(K)"
 
+debug-rollouts: setup ## what CHECKPOINT=sft (a name or a path) writes at GRPO's sampling settings, N=5 times
+	@python -m stages.debug_rollouts --checkpoint "$(CHECKPOINT)" --n "$(N)"
+
 benchmarks: setup ## fetch public sets from the Hub into data/raw: SETS="gsm8k math500"
 	@python -m stages.benchmarks $(SETS)
+
+evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8k,... SET="temperature=0.6" OUT=...
+	@python -m stages.evaluate_model --model="$(MODEL)" --benchmarks="$(BENCHMARKS)" \
+	    --set="$(SET)" --prompt-format="$(PROMPT_FORMAT)" $(if $(OUT),--out="$(OUT)") \
+	    $(if $(LIMIT),--limit="$(LIMIT)") $(if $(BASE_MODEL),--base="$(BASE_MODEL)") \
+	    $(if $(filter command environment,$(origin SYSTEM)),--system="$(SYSTEM)")
 
 serve: setup ## the report and its rollout browser on this machine: PORT=8000
 	@python -m lib.report.serve --port "$(PORT)"
@@ -63,6 +73,9 @@ solve: export QUESTION = $(value Q)
 solve: setup ## ask the exported model: Q="What is 15 * 23?" (or MODEL=...); without Q, question by question
 	@python -m stages.solve $(if $(MODEL),--model="$(MODEL)") \
 	    $(if $(filter command environment,$(origin Q)),--question="$$QUESTION")
+
+push: setup ## put the export on the Hub: HUB_REPO=me/model (PUBLIC=1, DRY_RUN=1 to look first), token in HF_TOKEN
+	@python -m stages.push --repo "$(HUB_REPO)" $(if $(DRY_RUN),--dry-run) $(if $(PUBLIC),--public)
 
 smoke: setup ## run the committed pipeline end to end in a scratch clone, seconds per stage
 	@python -m stages.smoke
