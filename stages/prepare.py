@@ -15,7 +15,7 @@ from lib.params import load_params
 @reads_params
 @reads("--raw", "data/raw", "the folder of the files that sources name")
 @writes("--problems", "data/problems", "the sets of problems")
-@writes("--base", "data/models/base", "tokenizer and untrained weights")
+@writes("--base", "data/models/base", "tokenizer, and weights or a pointer to them")
 @writes("--metrics", "reports/metrics/prepare.json", "sizes of the sets, what was dropped")
 @writes("--provenance", "reports/provenance/prepare.json", "settings, hashes, examples of drops")
 def main(
@@ -24,8 +24,8 @@ def main(
     """Run the stage."""
     params = load_params(params_file)
     from lib.artifacts import write_metrics, write_provenance
+    from lib.engines.pretrained import write_base
     from lib.engines.runtime import configure
-    from lib.engines.tiny import write_base
     from lib.problems import prepare as sets
     from lib.problems.tokens import rendering_of, token_counter
     from lib.prompts import prompt_format, save_system, system_prompt

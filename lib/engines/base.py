@@ -28,6 +28,7 @@ class Sampling:
         min_p: least probability relative to the most probable token, 0 for none.
         stop_strings: a completion ends after the first of these, which it keeps.
         seed: of the draws; the same seed and prompts give the same completions.
+        log_probs: whether completions bring the log-probs of their tokens.
     """
 
     num_completions: int
@@ -38,6 +39,7 @@ class Sampling:
     min_p: float = 0.0
     stop_strings: tuple[str, ...] = ()
     seed: int = 0
+    log_probs: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,9 +50,10 @@ class Completion:
         text: decoded, without special tokens, a stop string included.
         token_ids: as generated, the end-of-sequence token included.
         finish: why it ended.
-        log_probs: of each token under the distribution that it was drawn from, before top-p, top-k
-            and min-p cut it and after the temperature scaled it; None where the engine was not
-            asked for them.
+        log_probs: of each token, with the logits divided by the temperature (greedy: by 1) and
+            before top-p, top-k and min-p cut the distribution. A trainer recomputes just that, so
+            that the gap between the two (TRL's `sampling_logp_difference`) is rounding alone. None
+            where `Sampling` did not ask for them.
     """
 
     text: str
@@ -75,8 +78,15 @@ class Engine(Protocol):
     ) -> list[list[Completion]]:
         """`sampling.num_completions` completions for each of the prompts, in their order.
 
+        A completion ends after the first stop string, whatever tokens it is made of: its text with
+        the stop string, its token ids with the token that completed it. Where prompt and completion
+        fill the model's positions, the completion is truncated.
+
         Args:
             prompts: token ids (see `encode`).
+
+        Raises:
+            UserError: a prompt leaves no position for a completion.
         """
         ...
 

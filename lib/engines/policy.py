@@ -13,6 +13,7 @@ from transformers import (
 )
 
 from lib.artifacts import read_json, write_json
+from lib.engines.pretrained import fit_embeddings, read_pointer, weights_of
 from lib.params.schema import Lora, Model
 
 ADAPTER = "adapter_config.json"
@@ -58,14 +59,16 @@ def add_adapter(model: PreTrainedModel, lora: Lora) -> PeftModel:
         target_modules=list(lora.target_modules),
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, config)
+    return get_peft_model(model, config, revision=getattr(model, "pinned_revision", None))
 
 
 def save_policy(
     model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, checkpoint: Path
 ) -> None:
     """Write weights and tokenizer with the same bytes for the same model."""
-    model.save_pretrained(checkpoint)
+    # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
+    adapter_alone = {"save_embedding_layers": False} if isinstance(model, PeftModel) else {}
+    model.save_pretrained(checkpoint, **adapter_alone)
     tokenizer.save_pretrained(checkpoint)
     (checkpoint / "README.md").unlink(missing_ok=True)
     if is_adapter(checkpoint):
@@ -82,6 +85,14 @@ def pass_on(checkpoint: Path, to: Path) -> None:
 
 
 def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
-    return AutoModelForCausalLM.from_pretrained(
-        path, dtype=getattr(torch, dtype), attn_implementation=attention
+    weights = weights_of(path)
+    model = AutoModelForCausalLM.from_pretrained(
+        weights, dtype=getattr(torch, dtype), attn_implementation=attention
     )
+    pointer = read_pointer(path)
+    if pointer.get("name"):
+        fit_embeddings(model, load_tokenizer(path), weights=weights)
+        # An adapter names the model that it belongs to: not by a path of this machine.
+        model.name_or_path = pointer["name"]
+        model.pinned_revision = pointer["revision"] or None
+    return model

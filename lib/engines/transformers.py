@@ -1,17 +1,27 @@
-"""Generation with transformers' `generate`, on the CPU or one GPU."""
+"""Generation with a transformers model in memory, on the CPU or one GPU."""
 
-import hashlib
+import contextlib
 from collections.abc import Iterator, Sequence
 
 import torch
 from tqdm import tqdm
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from lib.engines.base import Completion, Finish, Sampling
+from lib.engines.base import Completion, Sampling
+from lib.engines.decoding import can_decode, decode
+from lib.engines.draws import keys, uniforms
+from lib.engines.endings import Endings, end_tokens
+from lib.engines.generating import generate
+from lib.engines.rows import Batch
+from lib.errors import UserError
 
 
 class TransformersEngine:
     """An `Engine` around a model in memory.
+
+    Batches depend on the request alone: prompts of like length go together, `batch_size`
+    completions at a time. Draws depend on seed and prompt (see `draws`), so that a request cut in
+    two gives the completions of the whole, up to rounding.
 
     Args:
         batch_size: completions generated at a time.
@@ -26,27 +36,42 @@ class TransformersEngine:
         batch_size: int,
         label: str = "",
     ) -> None:
-        self.model = model.eval()
+        self.model: PreTrainedModel | None = model
         self.tokenizer = tokenizer
         self.batch_size = batch_size
         self.label = label
+        self._endings: dict[tuple[str, ...], Endings] = {}
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Completion]]:
-        """See `Engine`. Prompts of like length share a batch, so that little is padding."""
+        """See `Engine`."""
+        if self.model is None:
+            raise RuntimeError("the engine is closed")
+        limits = _limits(prompts, sampling, positions=_positions(self.model))
+        drawn_by = keys(prompts, seed=sampling.seed)
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         completions: list[list[Completion]] = [[] for _ in prompts]
         per_batch = max(1, self.batch_size // sampling.num_completions)
-        with tqdm(total=len(prompts), desc=self.label, unit="problem", disable=self._quiet) as bar:
+        with (
+            tqdm(total=len(prompts), desc=self.label, unit="problem", disable=self._quiet) as bar,
+            _generating(self.model),
+        ):
             for start in range(0, len(order), per_batch):
-                batch = order[start : start + per_batch]
-                rows = self._generate_batch(
-                    [list(prompts[index]) for index in batch], sampling, start
+                chosen = order[start : start + per_batch]
+                batch = Batch(
+                    prompts=[prompts[index] for index in chosen],
+                    limits=[limits[index] for index in chosen],
+                    uniforms=uniforms(
+                        [drawn_by[index] for index in chosen],
+                        num_completions=sampling.num_completions,
+                        num_draws=max(limits[index] for index in chosen),
+                    ),
                 )
-                for index, completed in zip(batch, rows, strict=True):
-                    completions[index] = completed
-                bar.update(len(batch))
+                rows = iter(self._complete(self.model, batch, sampling))
+                for index in chosen:
+                    completions[index] = [next(rows) for _ in range(sampling.num_completions)]
+                bar.update(len(chosen))
         return completions
 
     def sync(self, policy: PreTrainedModel) -> None:
@@ -54,54 +79,65 @@ class TransformersEngine:
         self.model = policy
 
     def close(self) -> None:
-        """Nothing is held but the caller's model."""
+        """Let go of the model."""
+        self.model = None
+        self._endings.clear()
 
     @property
     def _quiet(self) -> bool | None:
         return None if self.label else True
 
-    def _generate_batch(
-        self, token_ids: list[list[int]], sampling: Sampling, start: int
-    ) -> Iterator[list[Completion]]:
-        padded = self.tokenizer.pad({"input_ids": token_ids}, return_tensors="pt")
-        padded = padded.to(self.model.device)
-        torch.manual_seed(_batch_seed(sampling.seed, start))
-        with torch.inference_mode():
-            generated = self.model.generate(
-                **padded, generation_config=self._generation_config(sampling)
+    def _complete(
+        self, model: PreTrainedModel, batch: Batch, sampling: Sampling
+    ) -> list[Completion]:
+        endings = self._find_endings(model, sampling.stop_strings)
+        run = decode if can_decode(model) else generate
+        return run(model, batch, sampling, endings)
+
+    def _find_endings(self, model: PreTrainedModel, stop_strings: tuple[str, ...]) -> Endings:
+        if stop_strings not in self._endings:
+            self._endings[stop_strings] = Endings(
+                self.tokenizer,
+                end_tokens=end_tokens(model, self.tokenizer),
+                stop_strings=stop_strings,
+                vocab_size=model.get_output_embeddings().weight.shape[0],
             )
-        new = generated[:, padded["input_ids"].shape[1] :].tolist()
-        completions = [self._completion(row) for row in new]
-        for first in range(0, len(completions), sampling.num_completions):
-            yield completions[first : first + sampling.num_completions]
+        return self._endings[stop_strings]
 
-    def _completion(self, row: list[int]) -> Completion:
-        eos = self.tokenizer.eos_token_id
-        finish: Finish = "eos" if eos in row else "length"
-        token_ids = row[: row.index(eos) + 1] if finish == "eos" else row
-        text = self.tokenizer.decode(token_ids, skip_special_tokens=True)
-        return Completion(text=text, token_ids=tuple(token_ids), finish=finish)
 
-    def _generation_config(self, sampling: Sampling) -> GenerationConfig:
-        drawn = sampling.temperature > 0
-        draws = {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-        }
-        if sampling.min_p:
-            draws["min_p"] = sampling.min_p
-        return GenerationConfig(
-            do_sample=drawn,
-            num_return_sequences=sampling.num_completions,
-            max_new_tokens=sampling.max_new_tokens,
-            eos_token_id=self.tokenizer.eos_token_id,
-            pad_token_id=self.tokenizer.pad_token_id,
-            **(draws if drawn else {}),
+@contextlib.contextmanager
+def _generating(model: PreTrainedModel) -> Iterator[None]:
+    """Without gradients and dropout; a model in training goes back to it."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
+
+
+def _positions(model: PreTrainedModel) -> int | None:
+    """Tokens that prompt and completion may have together, None where the model sets no limit."""
+    text = model.config.get_text_config(decoder=True)
+    positions: int | None = getattr(text, "max_position_embeddings", None)
+    return positions
+
+
+def _limits(
+    prompts: Sequence[Sequence[int]], sampling: Sampling, *, positions: int | None
+) -> list[int]:
+    """Longest completion of each prompt: what is asked for, or the positions that are left.
+
+    Raises:
+        UserError: a prompt leaves none.
+    """
+    if positions is None:
+        return [sampling.max_new_tokens] * len(prompts)
+    longest = max(map(len, prompts), default=0)
+    if longest >= positions:
+        raise UserError(
+            f"a prompt has {longest} tokens, and the model {positions} positions for prompt and "
+            "completion together; shorten it, or let `prepare.lengths` drop it"
         )
-
-
-def _batch_seed(seed: int, start: int) -> int:
-    """A seed for one batch that shares nothing with its neighbours'."""
-    digest = hashlib.sha256(f"{seed}/{start}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+    return [min(sampling.max_new_tokens, positions - len(prompt)) for prompt in prompts]

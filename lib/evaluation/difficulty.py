@@ -1,5 +1,6 @@
 """How hard problems are for a checkpoint: the share of its completions that are right."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from lib.engines.base import Engine, Sampling, encode
@@ -17,7 +18,12 @@ def measure_pass_rates(
     system: str,
     sampling: Sampling,
 ) -> dict[str, PassRate]:
-    """Pass rates by content hash, of `sampling.num_completions` completions for each problem."""
+    """Pass rates by content hash, of `sampling.num_completions` completions for each problem.
+
+    Args:
+        sampling: its stop strings are replaced by those of `prompt_format`.
+    """
+    sampling = dataclasses.replace(sampling, stop_strings=prompt_format.stop_strings)
     prompts = [prompt_format.prompt(problem.problem, system=system) for problem in problems]
     completions = engine.generate(encode(engine.tokenizer, prompts), sampling)
 

@@ -28,17 +28,24 @@ class Grading:
     weights: Sequence[float]
 
 
-def samplings(evaluate: Evaluate, *, seed: int) -> dict[str, Sampling]:
+def samplings(
+    evaluate: Evaluate, *, stop_strings: tuple[str, ...], seed: int
+) -> dict[str, Sampling]:
     """The two ways in which every benchmark is answered."""
     return {
         GREEDY: Sampling(
-            num_completions=1, max_new_tokens=evaluate.max_new_tokens, temperature=0.0, seed=seed
+            num_completions=1,
+            max_new_tokens=evaluate.max_new_tokens,
+            temperature=0.0,
+            stop_strings=stop_strings,
+            seed=seed,
         ),
         SAMPLED: Sampling(
             num_completions=evaluate.num_samples,
             max_new_tokens=evaluate.max_new_tokens,
             temperature=evaluate.temperature,
             top_p=evaluate.top_p,
+            stop_strings=stop_strings,
             seed=seed,
         ),
     }
@@ -54,9 +61,10 @@ def answer_benchmarks(
     seed: int,
 ) -> Iterator[dict[str, Any]]:
     """One row per completion, ordered by benchmark, mode, problem and draw."""
+    modes = samplings(evaluate, stop_strings=grading.prompt_format.stop_strings, seed=seed)
     for benchmark, problems in benchmarks.items():
         prompts = [grading.prompt_format.prompt(p.problem, system=system) for p in problems]
-        for mode, sampling in samplings(evaluate, seed=seed).items():
+        for mode, sampling in modes.items():
             completions = engine.generate(encode(engine.tokenizer, prompts), sampling)
             for problem, prompt, drawn in zip(problems, prompts, completions, strict=True):
                 scores = _score(prompt, drawn, problem=problem, grading=grading)

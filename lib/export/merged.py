@@ -41,6 +41,7 @@ def export_merged(
     *,
     base: Path,
     prompts: Sequence[list[Message]],
+    stop_strings: tuple[str, ...],
     model: Model,
     evaluate: Evaluate,
     export: Export,
@@ -53,18 +54,25 @@ def export_merged(
     Args:
         to: a new folder; the caller puts it in place once this has returned.
         prompts: chat messages on which the greedy tokens must be the same.
+        stop_strings: of the prompt format; nothing after one of them is compared.
 
     Raises:
         UserError: the written model answers a prompt otherwise than the checkpoint does.
     """
     exact = model.model_copy(update=EXACT)
-    tokenizer, longest = load_tokenizer(checkpoint), evaluate.max_new_tokens
+    tokenizer = load_tokenizer(checkpoint)
+    sampling = Sampling(
+        num_completions=1,
+        max_new_tokens=evaluate.max_new_tokens,
+        temperature=0.0,
+        stop_strings=stop_strings,
+    )
     merged = load_merged(checkpoint, base=base, dtype=exact.dtype, attention=exact.attention)
     if is_adapter(checkpoint):
         trained = load_policy(checkpoint, base=base, settings=exact)
         compare(
-            greedy_tokens(trained, tokenizer, prompts, max_new_tokens=longest),
-            greedy_tokens(merged, tokenizer, prompts, max_new_tokens=longest),
+            greedy_tokens(trained, tokenizer, prompts, sampling),
+            greedy_tokens(merged, tokenizer, prompts, sampling),
         )
     round_weights(merged, getattr(torch, export.dtype))
     merged.generation_config = generation_config(tokenizer, evaluate)
@@ -72,8 +80,8 @@ def export_merged(
 
     written = load_merged(to, base=to, dtype=export.dtype, attention=exact.attention)
     compare(
-        greedy_tokens(merged, tokenizer, prompts, max_new_tokens=longest),
-        greedy_tokens(written, load_tokenizer(to), prompts, max_new_tokens=longest),
+        greedy_tokens(merged, tokenizer, prompts, sampling),
+        greedy_tokens(written, load_tokenizer(to), prompts, sampling),
     )
     return Verified(num_prompts=len(prompts), num_parameters=written.num_parameters())
 
@@ -101,12 +109,10 @@ def greedy_tokens(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[list[Message]],
-    *,
-    max_new_tokens: int,
+    sampling: Sampling,
 ) -> list[tuple[int, ...]]:
-    """The greedy completion of each prompt as token ids."""
+    """The first completion of each prompt as token ids."""
     engine = TransformersEngine(model, tokenizer, batch_size=VERIFY_BATCH)
-    sampling = Sampling(num_completions=1, max_new_tokens=max_new_tokens, temperature=0.0)
     return [
         completions[0].token_ids
         for completions in engine.generate(encode(tokenizer, prompts), sampling)

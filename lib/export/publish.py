@@ -36,6 +36,7 @@ def publish(
                 chosen.prompt(problem.problem, system=system)
                 for problem in held_out[: export.num_verified]
             ],
+            stop_strings=chosen.stop_strings,
             model=model,
             evaluate=evaluate,
             export=export,

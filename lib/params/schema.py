@@ -3,6 +3,7 @@
 A key is here if changing it should re-run a stage. Devices, tracking and launchers are environment.
 """
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -18,6 +19,9 @@ from lib.params.section import (
     Share,
 )
 from lib.prompts.system import FROM_FILE
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+"""`owner/model`."""
 
 EngineName = Literal["transformers"]
 """What generates completions (lib/engines)."""
@@ -68,6 +72,12 @@ class Lora(Section):
 class Model(Section):
     """The base model and how it is held in memory."""
 
+    name: str
+    """Id on the Hub, or a folder in the Hub's layout; '' makes the model that `tiny` describes."""
+    revision: str
+    """Commit of a model on the Hub; '' where `name` is a folder or ''."""
+    tag_tokens: bool
+    """Give a Hub model's tokenizer each tag of the prompt format as one new token."""
     dtype: Literal["float32", "bfloat16"]
     """Type of the weights while training."""
     mixed_precision: Literal["fp32", "bf16"]
@@ -80,6 +90,17 @@ class Model(Section):
     """Tokens of prompt and completion together."""
     tiny: Tiny
     lora: Lora
+
+    @model_validator(mode="after")
+    def _revision_of_something(self) -> Self:
+        if self.revision and not self.name:
+            raise ValueError(f"revision={self.revision}: there is no name that it would be of")
+        if self.revision and not HUB_ID.fullmatch(self.name):
+            raise ValueError(
+                f"name={self.name}: with a revision it is an id on the Hub, like `owner/model`; "
+                "for a folder set revision to ''"
+            )
+        return self
 
 
 def _file_under_raw(value: str) -> str:

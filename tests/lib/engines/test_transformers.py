@@ -1,77 +1,163 @@
-"""Generation with transformers: greedy is the argmax, batching changes nothing, ends are seen."""
+"""The transformers engine: the contract, on its own loop and on `generate`, and what it adds."""
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import torch
+from peft import PeftModel
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+)
 
-from lib.engines.base import Sampling, encode
-from lib.engines.policy import load_merged, load_tokenizer
+from lib.engines import transformers as engines
+from lib.engines.decoding import can_decode
+from lib.engines.policy import add_adapter, load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
-from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format
+from lib.params import Params
+from tests.lib.engines.contract import EngineContract, drawn, greedy
+
+SHAPE = {
+    "vocab_size": 700,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.4,
+}
 
 
-@pytest.fixture(scope="module")
-def prompts(base: Path, sets: GeneratedSets) -> list[list[int]]:
-    chosen = prompt_format("working_out")
-    asked = [chosen.prompt(problem.problem, system="") for problem in sets.grpo[:6]]
-    return encode(load_tokenizer(base), asked)
+def smoke_model(base: Path) -> PreTrainedModel:
+    return load_merged(base, base=base, dtype="float32", attention="sdpa")
 
 
-def engine(base: Path, *, batch_size: int) -> TransformersEngine:
-    model = load_merged(base, base=base, dtype="float32", attention="sdpa")
-    return TransformersEngine(model, load_tokenizer(base), batch_size=batch_size)
+def engine_on(base: Path, *, batch_size: int = 8) -> TransformersEngine:
+    return TransformersEngine(smoke_model(base), load_tokenizer(base), batch_size=batch_size)
 
 
-def greedy(max_new_tokens: int = 8) -> Sampling:
-    return Sampling(num_completions=1, max_new_tokens=max_new_tokens, temperature=0.0)
+class TestOwnLoop(EngineContract):
+    @pytest.fixture
+    def engine(self, base: Path) -> TransformersEngine:
+        return engine_on(base)
 
 
-def drawn(seed: int) -> Sampling:
-    return Sampling(num_completions=3, max_new_tokens=8, temperature=1.0, seed=seed)
+class TestGenerate(EngineContract):
+    @pytest.fixture
+    def engine(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> TransformersEngine:
+        monkeypatch.setattr(engines, "can_decode", lambda model: False)
+        return engine_on(base)
 
 
-def test_greedy_tokens_are_the_argmax_of_a_plain_forward_pass(
-    base: Path, prompts: list[list[int]]
+def llama() -> PreTrainedModel:
+    return LlamaForCausalLM(LlamaConfig(**SHAPE))
+
+
+def sliding() -> PreTrainedModel:
+    return MistralForCausalLM(MistralConfig(**SHAPE, sliding_window=8))
+
+
+def learned_positions() -> PreTrainedModel:
+    shape = {"vocab_size": 700, "n_embd": 32, "n_layer": 2, "n_head": 2, "initializer_range": 0.4}
+    return GPT2LMHeadModel(GPT2Config(**shape))
+
+
+def adapted(base: Path, smoke: Params) -> PeftModel:
+    model = add_adapter(smoke_model(base), smoke.model.lora)
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.5)
+    return model
+
+
+def by_generate(model: PreTrainedModel, engine: TransformersEngine, prompt: list[int]) -> list[int]:
+    """Greedy tokens of one prompt, with transformers alone."""
+    asked = torch.tensor([prompt])
+    told = {"do_sample": False, "max_new_tokens": 12, "eos_token_id": engine.tokenizer.eos_token_id}
+    return model.eval().generate(input_ids=asked, **told)[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize(
+    ("build", "own_loop"), [(llama, True), (learned_positions, True), (sliding, False)]
+)
+def test_greedy_tokens_are_those_of_generate(base: Path, prompts, build, own_loop) -> None:
+    torch.manual_seed(0)
+    model = build()
+    engine = TransformersEngine(model, load_tokenizer(base), batch_size=4)
+    assert can_decode(model) == own_loop
+    completions = engine.generate(prompts, greedy())
+    assert [list(c.token_ids) for (c,) in completions] == [
+        by_generate(model, engine, prompt) for prompt in prompts
+    ]
+
+
+def test_an_adapter_is_generated_with_and_can_be_synced_in(
+    base: Path, smoke: Params, prompts
 ) -> None:
-    tested = engine(base, batch_size=4)
-    completions = tested.generate(prompts, greedy())
-    for prompt, (completion,) in zip(prompts, completions, strict=True):
-        tokens = list(prompt)
-        for token in completion.token_ids:
-            logits = tested.model(torch.tensor([tokens])).logits[0, -1]
-            assert token == int(logits.argmax())
-            tokens.append(token)
+    engine, model = engine_on(base), adapted(base, smoke)
+    before = engine.generate(prompts, greedy())
+    engine.sync(model)
+    after = engine.generate(prompts, greedy())
+    assert can_decode(model)
+    assert after != before
+    assert [list(c.token_ids) for (c,) in after] == [
+        by_generate(model, engine, prompt) for prompt in prompts
+    ]
 
 
-def test_batches_change_neither_the_order_nor_the_tokens(
-    base: Path, prompts: list[list[int]]
-) -> None:
-    assert engine(base, batch_size=1).generate(prompts, greedy()) == engine(
-        base, batch_size=6
-    ).generate(prompts, greedy())
+def test_weights_that_change_in_place_are_generated_with(base: Path, prompts) -> None:
+    engine = engine_on(base)
+    before = engine.generate(prompts, greedy())
+    with torch.no_grad():
+        engine.model.lm_head.weight.mul_(-1)
+    assert engine.generate(prompts, greedy()) != before
 
 
-def test_each_prompt_gets_its_completions_and_the_seed_decides_them(
-    base: Path, prompts: list[list[int]]
-) -> None:
-    tested = engine(base, batch_size=6)
-    first = tested.generate(prompts, drawn(seed=1))
-    assert [len(completions) for completions in first] == [3] * len(prompts)
-    assert first == tested.generate(prompts, drawn(seed=1))
-    assert first != tested.generate(prompts, drawn(seed=2))
+def test_neither_batches_nor_cutting_a_request_change_what_is_drawn(base: Path, prompts) -> None:
+    whole = engine_on(base, batch_size=24).generate(prompts, drawn())
+    assert engine_on(base, batch_size=1).generate(prompts, drawn()) == whole
+    engine = engine_on(base)
+    assert engine.generate(prompts[:4], drawn()) + engine.generate(prompts[4:], drawn()) == whole
 
 
-def test_a_completion_that_runs_into_the_limit_is_truncated_and_one_that_ends_is_not(
-    base: Path,
-) -> None:
-    tested = engine(base, batch_size=1)
-    eos = tested.tokenizer.eos_token_id
-    assert tested._completion([70, 71, eos, 72]).token_ids == (70, 71, eos)
-    assert not tested._completion([70, 71, eos, 72]).truncated
-    assert tested._completion([70, 71, 72]).truncated
+def test_a_prompt_that_is_asked_twice_gets_other_draws(base: Path, prompts) -> None:
+    first, second = engine_on(base).generate([prompts[0], prompts[0]], drawn())
+    assert {c.token_ids for c in first}.isdisjoint(c.token_ids for c in second)
 
 
-def test_no_prompts_give_no_completions(base: Path) -> None:
-    assert engine(base, batch_size=4).generate([], greedy()) == []
+def test_rows_that_have_ended_are_not_computed(base: Path, prompts) -> None:
+    engine, rows = engine_on(base, batch_size=64), []
+    engine.model.register_forward_hook(
+        lambda model, args, kwargs, output: rows.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    sampling = drawn(num_completions=8, max_new_tokens=48, stop_strings=("eo", "</"))
+    completions = list(chain(*engine.generate(prompts, sampling)))
+    assert {c.finish for c in completions} == {"eos", "stop", "length"}
+    assert rows[:2] == [6, 48]
+    assert rows[-1] < 48
+    assert sum(rows[1:]) < 1.34 * sum(len(c.token_ids) for c in completions) + 48
+
+
+def test_a_model_in_training_stays_in_training_and_gets_no_gradient(base: Path, prompts) -> None:
+    engine = engine_on(base)
+    engine.model.train()
+    engine.generate(prompts[:1], greedy())
+    assert engine.model.training
+    loss = engine.model(torch.tensor([prompts[0]])).logits.sum()
+    loss.backward()
+    assert all(weight.grad is not None for weight in engine.model.parameters())
+
+
+def test_a_closed_engine_lets_go_of_the_model_and_says_so(base: Path, prompts) -> None:
+    engine = engine_on(base)
+    engine.close()
+    assert engine.model is None
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.generate(prompts, greedy())

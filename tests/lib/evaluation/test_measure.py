@@ -32,10 +32,12 @@ class ScriptedEngine:
     def __init__(self, base: Path, first: Sequence[str], second: Sequence[str]) -> None:
         self.tokenizer = load_tokenizer(base)
         self.scripts = (first, second)
+        self.asked: list[Sampling] = []
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Completion]]:
+        self.asked.append(sampling)
         drawn = [script[: sampling.num_completions] for script in self.scripts]
         return [
             [Completion(text=t, token_ids=tuple(range(len(t))), finish="eos") for t in texts]
@@ -123,3 +125,20 @@ def test_the_headline_is_one_line_that_can_be_grepped(rows: list[dict[str, Any]]
         "evaluate checkpoint=grpo benchmark=held_out "
         "n=2 format=100.0% greedy=50.0% pass@1=50.0% pass@2=50.0%"
     ]
+
+
+@pytest.mark.parametrize("name", ["r1_zero", "working_out"])
+def test_completions_stop_where_the_prompt_format_says(
+    smoke: Params, base: Path, name: str
+) -> None:
+    chosen, engine = prompt_format(name), ScriptedEngine(base, [RIGHT, LOOSE], [WRONG, SILENT])
+    rows = answer_benchmarks(
+        engine,
+        {"held_out": PROBLEMS},
+        system="",
+        evaluate=smoke.evaluate,
+        grading=Grading(prompt_format=chosen, rewards=(), weights=()),
+        seed=0,
+    )
+    list(rows)
+    assert [sampling.stop_strings for sampling in engine.asked] == [chosen.stop_strings] * 2

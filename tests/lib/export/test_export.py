@@ -50,6 +50,7 @@ def export(
         to,
         base=base,
         prompts=[chosen.prompt(p.problem, system="") for p in sets.benchmarks["held_out"][:4]],
+        stop_strings=chosen.stop_strings,
         model=params.model,
         evaluate=params.evaluate,
         export=params.export,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lib.engines.base import Sampling
+from lib.engines.base import Sampling, encode
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
@@ -95,7 +95,8 @@ def test_greedy_completions_are_those_that_evaluation_measures(
     generator: TextGenerator, taught: Path
 ) -> None:
     engine = TransformersEngine(generator.model, load_tokenizer(taught), batch_size=2)
-    prompts = [[{"role": "user", "content": question}] for question in [QUESTION, *OTHERS]]
+    asked = [[{"role": "user", "content": question}] for question in [QUESTION, *OTHERS]]
+    prompts = encode(engine.tokenizer, asked)
     sampling = Sampling(num_completions=1, max_new_tokens=80, temperature=0)
     measured = [completions[0].text for completions in engine.generate(prompts, sampling)]
     solutions = generator.generate([QUESTION, *OTHERS], GREEDY)

@@ -1,0 +1,202 @@
+"""What every engine must do; an engine's test file subclasses `EngineContract`.
+
+The subclass gives the fixture `engine`: an engine in float32 on the checkpoint `base` (the smoke
+preset's random weights, whose completions vary, and repeat no pattern).
+"""
+
+import math
+from collections import Counter
+from itertools import chain
+
+import pytest
+import torch
+
+from lib.engines.base import Completion, Engine, Sampling
+from lib.errors import UserError
+
+
+def greedy(**changes) -> Sampling:
+    return Sampling(**{"num_completions": 1, "max_new_tokens": 12, "temperature": 0.0} | changes)
+
+
+def drawn(**changes) -> Sampling:
+    return Sampling(**{"num_completions": 4, "max_new_tokens": 12, "temperature": 1.0} | changes)
+
+
+def logits_of(plain, prompt: list[int], token_ids: tuple[int, ...]) -> torch.Tensor:
+    """[T, V] logits that each of the completion's tokens was drawn from."""
+    with torch.no_grad():
+        logits = plain(torch.tensor([[*prompt, *token_ids]])).logits[0].double()
+    return logits[len(prompt) - 1 : -1]
+
+
+def cut_text(tokenizer, token_ids: tuple[int, ...], at: int) -> str:
+    """The last character of one token and the first of the next: a string across two tokens."""
+    before, after = (tokenizer.decode([token_ids[i]]) for i in (at, at + 1))
+    return before[-1] + after[0]
+
+
+def texts_end_with_stop(completion: Completion, stop: str) -> bool:
+    return completion.text.endswith(stop) and stop not in completion.text[:-1]
+
+
+class EngineContract:
+    def test_greedy_tokens_are_the_argmax_of_a_plain_forward_pass(
+        self, engine: Engine, plain, prompts
+    ) -> None:
+        completions = engine.generate(prompts, greedy())
+        for prompt, (completion,) in zip(prompts, completions, strict=True):
+            expected = logits_of(plain, prompt, completion.token_ids).argmax(-1)
+            assert completion.token_ids == tuple(expected.tolist())
+
+    def test_a_prompt_asked_alone_gets_the_greedy_tokens_that_it_gets_in_company(
+        self, engine: Engine, prompts
+    ) -> None:
+        together = engine.generate(prompts, greedy())
+        assert together == [engine.generate([prompt], greedy())[0] for prompt in prompts]
+
+    def test_each_prompt_gets_its_completions_and_they_differ(
+        self, engine: Engine, prompts
+    ) -> None:
+        completions = engine.generate(prompts, drawn(num_completions=4))
+        assert [len(group) for group in completions] == [4] * len(prompts)
+        assert all(len({c.token_ids for c in group}) > 1 for group in completions)
+
+    def test_the_seed_decides_what_is_drawn(self, engine: Engine, prompts) -> None:
+        first = engine.generate(prompts, drawn(seed=1))
+        assert first == engine.generate(prompts, drawn(seed=1))
+        assert first != engine.generate(prompts, drawn(seed=2))
+
+    def test_tokens_are_drawn_as_often_as_they_are_probable(
+        self, engine: Engine, plain, prompts
+    ) -> None:
+        (group,) = engine.generate(
+            prompts[:1], drawn(num_completions=2000, max_new_tokens=1, temperature=0.7)
+        )
+        probs = (logits_of(plain, prompts[0], group[0].token_ids)[0] / 0.7).softmax(-1)
+        counts = Counter(completion.token_ids[0] for completion in group)
+        for token in probs.topk(12).indices.tolist():
+            p = probs[token].item()
+            assert abs(counts[token] / 2000 - p) < 5 * math.sqrt(p * (1 - p) / 2000)
+
+    def test_a_completion_ends_after_a_stop_string_across_tokens_and_keeps_it(
+        self, engine: Engine, prompts
+    ) -> None:
+        ((free,),) = engine.generate(prompts[:1], greedy())
+        stop = cut_text(engine.tokenizer, free.token_ids, at=5)
+        ((stopped,),) = engine.generate(prompts[:1], greedy(stop_strings=("never", stop)))
+        texts = [
+            engine.tokenizer.decode(free.token_ids[:length])
+            for length in range(len(free.token_ids))
+        ]
+        first = next(length for length, text in enumerate(texts) if stop in text)
+        assert stopped.finish == "stop"
+        assert not stopped.truncated
+        assert stopped.token_ids == free.token_ids[:first]
+        assert stopped.text == texts[first][: texts[first].index(stop) + len(stop)]
+
+    def test_completions_of_one_batch_stop_each_at_its_own_place(
+        self, engine: Engine, prompts
+    ) -> None:
+        free = engine.generate(prompts, drawn(max_new_tokens=24))
+        common = Counter(character for group in free for c in group for character in c.text)
+        stop = common.most_common(1)[0][0]
+        stopped = engine.generate(prompts, drawn(max_new_tokens=24, stop_strings=(stop,)))
+        lengths = set()
+        for before, after in zip(chain(*free), chain(*stopped), strict=True):
+            assert before.token_ids[: len(after.token_ids)] == after.token_ids
+            if after.finish == "stop":
+                assert texts_end_with_stop(after, stop)
+                lengths.add(len(after.token_ids))
+            else:
+                assert stop not in after.text
+        assert len(lengths) > 2
+
+    def test_an_end_token_ends_a_completion_and_the_longest_length_truncates_one(
+        self, engine: Engine, prompts
+    ) -> None:
+        eos = engine.tokenizer.eos_token_id
+        groups = engine.generate(
+            prompts, drawn(num_completions=16, max_new_tokens=48, temperature=2.0)
+        )
+        finishes = Counter()
+        for completion in chain(*groups):
+            finishes[completion.finish] += 1
+            assert (completion.finish == "eos") == (completion.token_ids[-1] == eos)
+            assert completion.truncated == (completion.finish == "length")
+            assert eos not in completion.token_ids[:-1]
+            assert completion.finish == "eos" or len(completion.token_ids) == 48
+            assert completion.text == engine.tokenizer.decode(
+                completion.token_ids, skip_special_tokens=True
+            )
+        assert set(finishes) == {"eos", "length"}
+
+    @pytest.mark.parametrize(
+        "cut", [{"top_k": 3}, {"top_p": 0.3}, {"min_p": 0.4}], ids=["top_k", "top_p", "min_p"]
+    )
+    def test_tokens_are_drawn_from_what_is_left_and_from_all_of_it(
+        self, engine: Engine, plain, prompts, cut
+    ) -> None:
+        def outside(sampling: Sampling) -> int:
+            count = 0
+            for prompt, group in zip(prompts, engine.generate(prompts, sampling), strict=True):
+                for completion in group:
+                    logits = logits_of(plain, prompt, completion.token_ids)
+                    probs = (logits / sampling.temperature).softmax(-1)
+                    count += sum(map(left_out, probs, completion.token_ids))
+            return count
+
+        def left_out(probs: torch.Tensor, token: int) -> bool:
+            p, above = probs[token].item(), probs[probs > probs[token] + 1e-6]
+            return (
+                len(above) >= cut.get("top_k", math.inf)
+                or above.sum().item() > cut.get("top_p", 1) + 1e-4
+                or p < cut.get("min_p", 0) * probs.max().item() - 1e-5
+            )
+
+        def not_the_first(sampling: Sampling) -> int:
+            return sum(
+                logits_of(plain, prompt, c.token_ids).argmax(-1).tolist() != [*c.token_ids]
+                for prompt, group in zip(prompts, engine.generate(prompts, sampling), strict=True)
+                for c in group
+            )
+
+        assert outside(drawn(temperature=1.5)) > 0
+        assert outside(drawn(temperature=1.5, **cut)) == 0
+        assert not_the_first(drawn(temperature=1.5, **cut)) > 0
+
+    @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
+    def test_log_probs_are_those_of_a_plain_forward_pass(
+        self, engine: Engine, plain, prompts, temperature: float
+    ) -> None:
+        asked = {"num_completions": 2, "temperature": temperature, "log_probs": True}
+        groups = engine.generate(prompts, drawn(**asked, top_p=0.9, top_k=50))
+        for prompt, group in zip(prompts, groups, strict=True):
+            for completion in group:
+                logits = logits_of(plain, prompt, completion.token_ids) / (temperature or 1.0)
+                tokens = torch.tensor(completion.token_ids)[:, None]
+                expected = logits.log_softmax(-1).gather(-1, tokens)[:, 0]
+                assert completion.log_probs == pytest.approx(expected.tolist(), abs=1e-4)
+        assert engine.generate(prompts[:1], drawn())[0][0].log_probs is None
+
+    def test_a_prompt_that_fills_the_positions_but_one_gets_one_token(
+        self, engine: Engine, plain, prompts
+    ) -> None:
+        positions = plain.config.max_position_embeddings
+        longest = (prompts[0] * positions)[: positions - 1]
+        (full,), (short,) = engine.generate([longest, prompts[1]], greedy())
+        expected = logits_of(plain, longest, full.token_ids).argmax(-1)
+        assert full.token_ids == tuple(expected.tolist())
+        assert len(full.token_ids) == 1
+        assert full.truncated
+        assert [short] == engine.generate([prompts[1]], greedy())[0]
+
+    def test_a_prompt_that_leaves_no_position_is_refused(
+        self, engine: Engine, plain, prompts
+    ) -> None:
+        positions = plain.config.max_position_embeddings
+        with pytest.raises(UserError, match=f"a prompt has {positions} tokens"):
+            engine.generate([(prompts[0] * positions)[:positions]], greedy())
+
+    def test_no_prompts_give_no_completions(self, engine: Engine) -> None:
+        assert engine.generate([], drawn()) == []

@@ -1,0 +1,63 @@
+"""Tiny random models in the Hub's layout, one for each architecture that a preset names."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from lib.engines.tiny import train_tokenizer
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+ARCHITECTURES = {
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "llama": (LlamaConfig, LlamaForCausalLM),
+}
+
+
+def write_model(folder: Path, *, architecture: str, texts: Iterable[str] = ()) -> Path:
+    """A random model with a tokenizer that knows no prompt format, as a Hub snapshot has them."""
+    config, model_class = ARCHITECTURES[architecture]
+    tokenizer = train_tokenizer(
+        [*texts, "Tom has 3 apples."], vocab_size=420, marks=(), chat_template="{{ 'its own' }}"
+    )
+    if architecture == "llama":
+        tokenizer.add_special_tokens({"bos_token": "<|begin_of_text|>"})
+        tokenizer.add_tokens(["<|finetune_right_pad_id|>"], special_tokens=True)
+        tokenizer.pad_token = None
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    torch.manual_seed(0)
+    model: PreTrainedModel = model_class(
+        config(
+            # Real models have more rows than their tokenizer has tokens.
+            vocab_size=len(tokenizer) + 2,
+            eos_token_id=tokenizer.eos_token_id,
+            tie_word_embeddings=architecture != "llama",
+            initializer_range=0.3,
+            **sizes,
+            **heads,
+            **({"head_dim": 16} if architecture == "qwen3" else {}),
+        )
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def write_snapshot(cache: Path, *, name: str, architecture: str, texts: Iterable[str] = ()) -> Path:
+    """The same as a downloaded commit in the Hub's cache; returns the snapshot's folder."""
+    repository = cache / f"models--{name.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(COMMIT)
+    return write_model(repository / "snapshots" / COMMIT, architecture=architecture, texts=texts)

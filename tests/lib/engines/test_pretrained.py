@@ -1,0 +1,187 @@
+"""A Hub model's base is tokenizer and pointer; what is loaded through it is the model itself."""
+
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from lib.artifacts import hash_path, read_json
+from lib.engines.policy import add_adapter, load_merged, load_policy, load_tokenizer, save_policy
+from lib.engines.pretrained import find_weights, read_pointer, weights_of, write_base
+from lib.errors import UserError
+from lib.params import Params
+from lib.params.schema import Model
+from lib.prompts import prompt_format
+from lib.prompts.render import prompt_text
+from tests.lib.engines.hub_models import COMMIT, write_model, write_snapshot
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the Hub on a machine without a network."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    return tmp_path / "hub"
+
+
+def settings(smoke: Params, name: str, revision: str = "", **changes: object) -> Model:
+    changed = {"name": name, "revision": revision, **changes}
+    return Model.model_validate({**smoke.model.model_dump(), **changed})
+
+
+def base_of(tmp_path: Path, model: Model, *, format_name: str = "working_out") -> Path:
+    base = tmp_path / "models" / "base"
+    write_base(base, [], prompt_format=prompt_format(format_name), model=model, seed=0)
+    return base
+
+
+def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    pairs = zip(one.state_dict().items(), other.state_dict().items(), strict=True)
+    return all(a == b and torch.equal(v, w) for (a, v), (b, w) in pairs)
+
+
+def test_a_commit_in_the_hubs_cache_is_found_without_a_network(
+    cache: Path, smoke: Params, tmp_path: Path
+) -> None:
+    snapshot = write_snapshot(cache, name="owner/tiny-qwen", architecture="qwen2")
+    model = settings(smoke, "owner/tiny-qwen", COMMIT)
+    base = base_of(tmp_path, model)
+
+    assert not list(base.glob("*.safetensors"))
+    pointer = read_pointer(base)
+    assert (pointer["name"], pointer["revision"]) == ("owner/tiny-qwen", COMMIT)
+    weights = snapshot / "model.safetensors"
+    assert pointer["files"]["model.safetensors"]["size"] == weights.stat().st_size
+    loaded = load_policy(base, base=base, settings=model)
+    assert same_weights(loaded, AutoModelForCausalLM.from_pretrained(snapshot))
+    assert weights_of(base) == snapshot
+
+
+def test_a_branch_is_pinned_to_the_commit_that_it_stood_for(
+    cache: Path, smoke: Params, tmp_path: Path
+) -> None:
+    write_snapshot(cache, name="owner/tiny-qwen", architecture="qwen2")
+    base = base_of(tmp_path, settings(smoke, "owner/tiny-qwen", "main"))
+    assert read_pointer(base)["revision"] == COMMIT
+
+
+def test_a_plain_folder_serves_as_well(smoke: Params, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "mine", architecture="llama")
+    model = settings(smoke, str(folder))
+    base = base_of(tmp_path, model)
+    loaded = load_merged(base, base=base, dtype="float32", attention="sdpa")
+    assert same_weights(loaded, AutoModelForCausalLM.from_pretrained(folder))
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "llama"])
+def test_the_tokenizer_renders_the_prompt_format_and_pads_without_its_end_token(
+    smoke: Params, tmp_path: Path, architecture: str
+) -> None:
+    folder = write_model(tmp_path / "mine", architecture=architecture)
+    tokenizer = load_tokenizer(base_of(tmp_path, settings(smoke, str(folder))))
+    chosen = prompt_format("working_out")
+    messages = chosen.prompt("What is 1 + 1?", system="")
+    rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    bos = tokenizer.bos_token or ""
+    assert rendered == prompt_text(chosen, "What is 1 + 1?", bos_token=bos)
+    assert tokenizer.pad_token not in (None, tokenizer.eos_token)
+    assert len(tokenizer) == len(AutoTokenizer.from_pretrained(folder))
+    assert len(tokenizer.tokenize("<SOLUTION>")) > 1
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "llama"])
+def test_tags_become_tokens_whose_rows_are_the_mean_of_their_pieces_at_every_load(
+    smoke: Params, tmp_path: Path, architecture: str
+) -> None:
+    """`llama` has two tables of embeddings here, `qwen3` one."""
+    folder = write_model(tmp_path / "mine", architecture=architecture)
+    model = settings(smoke, str(folder), tag_tokens=True)
+    base = base_of(tmp_path, model)
+    tokenizer, before = load_tokenizer(base), AutoTokenizer.from_pretrained(folder)
+    loaded = load_policy(base, base=base, settings=model)
+    pieces = before("</SOLUTION>", add_special_tokens=False)["input_ids"]
+    (tag,) = tokenizer("</SOLUTION>", add_special_tokens=False)["input_ids"]
+    for table in (loaded.get_input_embeddings().weight, loaded.get_output_embeddings().weight):
+        assert len(table) >= len(tokenizer)
+        torch.testing.assert_close(table[tag], table[pieces].mean(dim=0))
+    assert same_weights(loaded, load_policy(base, base=base, settings=model))
+
+
+def test_an_adapter_names_its_model_by_id_and_comes_back_over_it(
+    cache: Path, smoke: Params, tmp_path: Path
+) -> None:
+    write_snapshot(cache, name="owner/tiny-qwen", architecture="qwen2")
+    model = settings(smoke, "owner/tiny-qwen", COMMIT, tag_tokens=True)
+    base = base_of(tmp_path, model)
+    policy = add_adapter(load_policy(base, base=base, settings=model), model.lora)
+    with torch.no_grad():
+        for name, weight in policy.named_parameters():
+            if "lora_B" in name:
+                weight.fill_(0.5)
+    trained = tmp_path / "models" / "sft"
+    save_policy(policy, load_tokenizer(base), trained)
+
+    config = read_json(trained / "adapter_config.json")
+    assert (config["base_model_name_or_path"], config["revision"]) == ("owner/tiny-qwen", COMMIT)
+    again = load_policy(trained, base=base, settings=model)
+    assert isinstance(again, PeftModel)
+    assert same_weights(policy, again)
+    merged = load_merged(trained, base=base, dtype="float32", attention="sdpa")
+    ids = load_tokenizer(base)("What is 1 + 1?</SOLUTION>", return_tensors="pt")
+    torch.testing.assert_close(merged(**ids).logits, again(**ids).logits, atol=1e-3, rtol=1e-3)
+
+
+def test_the_same_model_gives_the_same_base(smoke: Params, tmp_path: Path) -> None:
+    model = settings(smoke, str(write_model(tmp_path / "mine", architecture="qwen3")))
+    assert hash_path(base_of(tmp_path / "a", model)) == hash_path(base_of(tmp_path / "b", model))
+
+
+def test_a_tiny_models_pointer_changes_with_its_weights(smoke: Params, tmp_path: Path) -> None:
+    """`dvc.yaml` has evaluation depend on the pointer, whichever kind of base it is."""
+    text = "Tom has 3 apples and 4 pears."
+    pointers = []
+    for seed in (0, 1):
+        base = tmp_path / str(seed)
+        problems = [type("Row", (), {"problem": text, "solution": text})()]
+        write_base(base, problems, prompt_format=prompt_format("xml"), model=smoke.model, seed=seed)
+        assert weights_of(base) == base
+        pointers.append(read_pointer(base)["files"]["model.safetensors"])
+    assert pointers[0] != pointers[1]
+
+
+def test_weights_that_changed_since_prepare_are_refused(smoke: Params, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "mine", architecture="qwen2")
+    model = settings(smoke, str(folder))
+    base = base_of(tmp_path, model)
+    weights = folder / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(bytes(content))
+    with pytest.raises(UserError, match=r"is not the file that `prepare` saw.*--force prepare"):
+        load_policy(base, base=base, settings=model)
+
+
+def test_a_model_that_is_not_cached_is_one_line_without_a_network(cache: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        find_weights("owner/elsewhere", COMMIT)
+    assert "\n" not in caught.value.message
+    assert "the Hub cannot be reached; fetch it where it can (`hf download" in caught.value.message
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"set model\.revision to its commit"):
+        find_weights("owner/model", "")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(UserError, match=r"no \*\.safetensors"):
+        find_weights(str(tmp_path), "")
+
+
+def test_a_revision_belongs_to_an_id_on_the_hub(smoke: Params) -> None:
+    with pytest.raises(ValueError, match="there is no name"):
+        settings(smoke, "", COMMIT)
+    with pytest.raises(ValueError, match="an id on the Hub"):
+        settings(smoke, "/models/mine", COMMIT)
