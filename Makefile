@@ -17,7 +17,7 @@ K ?= 8
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
-.PHONY: help all setup repro report preset compare study difficulty benchmarks serve solve smoke \
+.PHONY: help all setup repro report preset compare study difficulty benchmarks serve vllm-server solve smoke \
 	test test-all check bench dev lock clean
 
 help: ## this list
@@ -56,6 +56,9 @@ benchmarks: setup ## fetch public sets from the Hub into data/raw: SETS="gsm8k m
 
 serve: setup ## the report and its rollout browser on this machine: PORT=8000
 	@python -m lib.report.serve --port "$(PORT)"
+
+vllm-server: setup ## serve a checkpoint with vLLM: MODEL=data/models/base PORT=8000 OPTIONS="..."
+	@python -m stages.vllm_server --model "$(or $(MODEL),data/models/base)" --port "$(PORT)" -- $(OPTIONS)
 
 solve: export QUESTION = $(value Q)
 solve: setup ## ask the exported model: Q="What is 15 * 23?" (or MODEL=...); without Q, question by question

@@ -66,9 +66,10 @@ def save_policy(
     model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, checkpoint: Path
 ) -> None:
     """Write weights and tokenizer with the same bytes for the same model."""
-    # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
-    adapter_alone = {"save_embedding_layers": False} if isinstance(model, PeftModel) else {}
-    model.save_pretrained(checkpoint, **adapter_alone)
+    if isinstance(model, PeftModel):
+        save_adapter(model, checkpoint)
+    else:
+        model.save_pretrained(checkpoint)
     tokenizer.save_pretrained(checkpoint)
     (checkpoint / "README.md").unlink(missing_ok=True)
     if is_adapter(checkpoint):
@@ -77,6 +78,12 @@ def save_policy(
         write_json(
             checkpoint / ADAPTER, {**config, "target_modules": sorted(config["target_modules"])}
         )
+
+
+def save_adapter(model: PeftModel, folder: Path) -> None:
+    """Write the adapter alone."""
+    # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
+    model.save_pretrained(folder, save_embedding_layers=False)
 
 
 def pass_on(checkpoint: Path, to: Path) -> None:

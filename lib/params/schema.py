@@ -23,7 +23,7 @@ from lib.prompts.system import FROM_FILE
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """`owner/model`."""
 
-EngineName = Literal["transformers"]
+EngineName = Literal["transformers", "vllm", "vllm-server"]
 """What generates completions (lib/engines)."""
 
 
