@@ -35,10 +35,9 @@ def main(
     from lib.engines.runtime import configure
     from lib.evaluation.checkpoint import measure_checkpoint
     from lib.evaluation.metrics import headline
-    from lib.verifier import counters
 
     configure(seed=params.seed, threads=params.torch_threads)
-    summary = measure_checkpoint(
+    measured = measure_checkpoint(
         checkpoint,
         base=base,
         problems=problems,
@@ -49,11 +48,11 @@ def main(
         evaluate=params.evaluate,
         seed=params.seed,
     )
-    write_metrics(written["metrics"], summary)
-    used, facts = params.model_dump(include=SECTIONS), {"verifier": counters()}
+    write_metrics(written["metrics"], measured.summary)
+    used = params.model_dump(include=SECTIONS)
     inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
-    write_provenance(written["provenance"], settings=used, inputs=inputs, **facts)
-    click.echo("\n".join(headline(checkpoint.name, summary)))
+    write_provenance(written["provenance"], settings=used, inputs=inputs, **measured.facts)
+    click.echo("\n".join(headline(checkpoint.name, measured.summary)))
 
 
 if __name__ == "__main__":

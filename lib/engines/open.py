@@ -113,5 +113,5 @@ def _open_server(checkpoint: Path, below: Path, *, batch_size: int) -> Engine:
 def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
     """Of the adapter that the engine starts with or will be given; 0 for none."""
     if isinstance(policy, PeftModel):
-        return int(policy.peft_config[policy.active_adapter].r)
+        return int(policy.peft_config["default"].r)
     return int(PeftConfig.from_pretrained(checkpoint).r) if is_adapter(checkpoint) else 0

@@ -83,7 +83,8 @@ def save_policy(
 def save_adapter(model: PeftModel, folder: Path) -> None:
     """Write the adapter alone."""
     # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
-    model.save_pretrained(folder, save_embedding_layers=False)
+    # TRL keeps a frozen copy of the adapter beside the one in training, as reference policy.
+    model.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
 
 
 def pass_on(checkpoint: Path, to: Path) -> None:

@@ -1,133 +1,152 @@
-"""Let a checkpoint answer benchmarks, greedily and by sampling, and grade every completion."""
+"""Let a checkpoint answer benchmarks, greedily and by sampling, and grade every completion.
 
+Prompts of like length share a chunk, so that little of a batch is padding. A chunk is on the disk
+as soon as it is graded (`lib.evaluation.stream`); an engine's draws depend on seed and prompt, not
+on the chunks before.
+"""
+
+import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from lib.engines.base import Completion, Engine, Sampling, encode
-from lib.params.schema import Evaluate
+from lib.engines.base import Engine, Sampling, encode
+from lib.evaluation.grading import Grading, graded_rows
+from lib.evaluation.progress import Progress
+from lib.evaluation.stream import Stream
+from lib.params.schema import Decoding, Evaluate
 from lib.problems.schema import Problem
-from lib.prompts import PromptFormat
-from lib.verifier import grade
+from lib.prompts import Message, PromptFormat
+from lib.verifier import counters
 
-Rewarder = Callable[..., list[float]]
 GREEDY, SAMPLED = "greedy", "sampled"
+
+CHUNK = {"vllm": 16}
+"""Batches per chunk by engine, 1 for those not named: one that batches by itself wants many."""
+
+FAULTS = ("timeouts", "worker_failures", "failures")
+"""What is counted of the verifier; its other counts depend on where a run was interrupted."""
+
+
+def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> dict[str, Sampling]:
+    """The ways in which a benchmark is answered."""
+    common: dict[str, Any] = {
+        "max_new_tokens": decoding.max_new_tokens,
+        "stop_strings": prompt_format.stop_strings,
+        "seed": seed,
+    }
+    chosen = {}
+    if decoding.greedy:
+        chosen[GREEDY] = Sampling(num_completions=1, temperature=0.0, **common)
+    if decoding.num_samples:
+        chosen[SAMPLED] = Sampling(
+            num_completions=decoding.num_samples,
+            temperature=decoding.temperature,
+            top_p=decoding.top_p,
+            **common,
+        )
+    return chosen
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Grading:
-    """How completions are scored.
+class Task:
+    """One benchmark in one mode, cut into chunks.
 
     Attributes:
-        rewards: reward functions with TRL's signature.
-        weights: one for each of them.
+        prompts: one conversation per problem.
+        token_ids: the same as the model reads them.
+        chunks: places of problems; together, every place once.
     """
 
-    prompt_format: PromptFormat
-    rewards: Sequence[Rewarder]
-    weights: Sequence[float]
+    benchmark: str
+    mode: str
+    sampling: Sampling
+    problems: Sequence[Problem]
+    prompts: Sequence[Sequence[Message]]
+    token_ids: Sequence[Sequence[int]]
+    chunks: Sequence[Sequence[int]]
+
+    @property
+    def num_completions(self) -> int:
+        return len(self.problems) * self.sampling.num_completions
+
+    def stream(self, folder: Path) -> Stream:
+        """Its rows in `folder`."""
+        sizes = [len(chunk) * self.sampling.num_completions for chunk in self.chunks]
+        return Stream(folder / f"{self.benchmark}.{self.mode}.jsonl", sizes)
 
 
-def samplings(
-    evaluate: Evaluate, *, stop_strings: tuple[str, ...], seed: int
-) -> dict[str, Sampling]:
-    """The two ways in which every benchmark is answered."""
-    return {
-        GREEDY: Sampling(
-            num_completions=1,
-            max_new_tokens=evaluate.max_new_tokens,
-            temperature=0.0,
-            stop_strings=stop_strings,
-            seed=seed,
-        ),
-        SAMPLED: Sampling(
-            num_completions=evaluate.num_samples,
-            max_new_tokens=evaluate.max_new_tokens,
-            temperature=evaluate.temperature,
-            top_p=evaluate.top_p,
-            stop_strings=stop_strings,
-            seed=seed,
-        ),
-    }
-
-
-def answer_benchmarks(
+def tasks_of(
     engine: Engine,
     benchmarks: Mapping[str, Sequence[Problem]],
     *,
     system: str,
     evaluate: Evaluate,
-    grading: Grading,
+    prompt_format: PromptFormat,
     seed: int,
-) -> Iterator[dict[str, Any]]:
-    """One row per completion, ordered by benchmark, mode, problem and draw."""
-    modes = samplings(evaluate, stop_strings=grading.prompt_format.stop_strings, seed=seed)
+    batches_per_chunk: int = 1,
+) -> Iterator[Task]:
+    """What there is to do, ordered by benchmark and mode."""
     for benchmark, problems in benchmarks.items():
-        prompts = [grading.prompt_format.prompt(p.problem, system=system) for p in problems]
-        for mode, sampling in modes.items():
-            completions = engine.generate(encode(engine.tokenizer, prompts), sampling)
-            for problem, prompt, drawn in zip(problems, prompts, completions, strict=True):
-                scores = _score(prompt, drawn, problem=problem, grading=grading)
-                for number, (completion, rewards) in enumerate(zip(drawn, scores, strict=True)):
-                    yield {
-                        "benchmark": benchmark,
-                        "mode": mode,
-                        "sample": number,
-                        **_problem_fields(problem),
-                        **_completion_fields(completion, problem=problem, grading=grading),
-                        "rewards": rewards,
-                        "reward": sum(
-                            weight * value
-                            for weight, value in zip(grading.weights, rewards.values(), strict=True)
-                        ),
-                    }
+        prompts = [prompt_format.prompt(p.problem, system=system) for p in problems]
+        token_ids = encode(engine.tokenizer, prompts)
+        order = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))
+        decoding = evaluate.decoding(benchmark)
+        for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
+            sequences = batches_per_chunk * evaluate.batch_size
+            size = max(1, sequences // sampling.num_completions)
+            yield Task(
+                benchmark=benchmark,
+                mode=mode,
+                sampling=sampling,
+                problems=problems,
+                prompts=prompts,
+                token_ids=token_ids,
+                chunks=[order[start : start + size] for start in range(0, len(order), size)],
+            )
 
 
-def _problem_fields(problem: Problem) -> dict[str, Any]:
-    return {
-        "problem_id": problem.id,
-        "problem": problem.problem,
-        "reference": problem.reference,
-        "subject": problem.subject,
-        "level": problem.level,
-        "tags": list(problem.tags),
-    }
+def answer_tasks(
+    engine: Engine,
+    tasks: Sequence[Task],
+    *,
+    grading: Grading,
+    folder: Path,
+    label: str = "",
+) -> collections.Counter[str]:
+    """Answer and grade what is not yet in `folder`; returns what the verifier counted, in all."""
+    streams = [task.stream(folder) for task in tasks]
+    total = sum(task.num_completions for task in tasks)
+    done = sum(stream.num_rows for stream in streams)
+    counted: collections.Counter[str] = collections.Counter()
+    with Progress(total, done=done, label=label) as progress:
+        for task, stream in zip(tasks, streams, strict=True):
+            for number in range(stream.num_done, len(task.chunks)):
+                rows, counts = _answer_chunk(engine, task, number, grading=grading)
+                stream.append(rows, counts)
+                progress.made(len(rows), sum(row["num_tokens"] for row in rows))
+            counted.update(stream.counts())
+    return counted
 
 
-def _completion_fields(
-    completion: Completion, *, problem: Problem, grading: Grading
-) -> dict[str, Any]:
-    verdict = grade(
-        completion.text, reference=problem.reference, prompt_format=grading.prompt_format
-    )
-    reasoning = grading.prompt_format.parse(completion.text).reasoning or ""
-    return {
-        "completion": completion.text,
-        "answer": verdict.answer,
-        "format_ok": verdict.format_ok,
-        "answer_ok": verdict.answer_ok,
-        "label": verdict.label,
-        "decided_by": verdict.decided_by,
-        "reasoning_present": bool(reasoning),
-        "reasoning_chars": len(reasoning),
-        "equations": reasoning.count("="),
-        "num_tokens": len(completion.token_ids),
-        "truncated": completion.truncated,
-    }
-
-
-def _score(
-    prompt: Any, completions: Sequence[Completion], *, problem: Problem, grading: Grading
-) -> list[dict[str, float]]:
-    """Each completion's value of each reward, through the signature that TRL calls."""
-    columns = {
-        "prompts": [prompt] * len(completions),
-        "completions": [[{"role": "assistant", "content": c.text}] for c in completions],
-        "completion_ids": [list(c.token_ids) for c in completions],
-        "reference": [problem.reference] * len(completions),
-    }
-    values = {reward.__name__: reward(**columns) for reward in grading.rewards}
-    return [
-        {name: scores[index] for name, scores in values.items()}
-        for index in range(len(completions))
+def _answer_chunk(
+    engine: Engine, task: Task, number: int, *, grading: Grading
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    chunk = task.chunks[number]
+    prompts = [task.token_ids[place] for place in chunk]
+    completions = engine.generate(prompts, task.sampling)
+    before = counters()
+    rows = [
+        {"benchmark": task.benchmark, "mode": task.mode, "place": place, **row}
+        for place, drawn in zip(chunk, completions, strict=True)
+        for row in graded_rows(task.problems[place], task.prompts[place], drawn, grading=grading)
     ]
+    after = counters()
+    return rows, {name: after[name] - before[name] for name in FAULTS}
+
+
+def ordered_rows(tasks: Sequence[Task], folder: Path) -> Iterator[dict[str, Any]]:
+    """One row per completion, ordered by benchmark, mode, problem and draw."""
+    for task in tasks:
+        yield from task.stream(folder).rows()

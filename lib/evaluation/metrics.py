@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from lib.evaluation.grading import UNGRADED
 from lib.evaluation.measure import GREEDY, SAMPLED
 from lib.stats import Estimate, clustered_mean, maj_at_k, mean_estimate, pass_at_k
 
@@ -12,6 +13,7 @@ Row = Mapping[str, Any]
 
 RATES: dict[str, Callable[[Row], float]] = {
     "answer_accuracy": lambda row: row["answer_ok"],
+    "strict_accuracy": lambda row: row["strict_ok"],
     "format_accuracy": lambda row: row["format_ok"],
     "reasoning_present": lambda row: row["reasoning_present"],
     "truncated": lambda row: row["truncated"],
@@ -25,12 +27,19 @@ RATES: dict[str, Callable[[Row], float]] = {
     "class_11": lambda row: row["label"] == "11",
 }
 
+OF_ANSWERS = ("answer_accuracy", "strict_accuracy", "class_00", "class_01", "class_10", "class_11")
+"""Rates that mean nothing where there is no right answer."""
+
+TEXTS = ("problem", "completion")
+"""Fields of a row that no number is made of, and that would fill the memory."""
+
 
 def summarise(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
     """Metrics by benchmark and mode (`greedy`, `sampled`)."""
     groups: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        groups[row["benchmark"]][row["mode"]].append(row)
+        lean = {name: value for name, value in row.items() if name not in TEXTS}
+        groups[row["benchmark"]][row["mode"]].append(lean)
     return {
         benchmark: {mode: _summarise_mode(mode, chosen) for mode, chosen in modes.items()}
         for benchmark, modes in groups.items()
@@ -39,10 +48,14 @@ def summarise(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
 
 def _summarise_mode(mode: str, rows: Sequence[Row]) -> dict[str, Any]:
     metrics: dict[str, Any] = {"n": len({row["problem_id"] for row in rows})}
+    judged = not any(row["decided_by"] == UNGRADED for row in rows)
     for name, value in RATES.items():
-        metrics |= _with_error(name, _clustered(rows, value))
+        if (judged or name not in OF_ANSWERS) and (rows[0]["rewards"] or name != "mean_reward"):
+            metrics |= _with_error(name, _clustered(rows, value))
     if mode == SAMPLED:
-        metrics |= _attempts(rows)
+        metrics |= _attempts(rows) if judged else {"num_samples": _num_samples(rows)}
+    if not judged:
+        return metrics
     accuracy = RATES["answer_accuracy"]
     for key, of_row in {
         "by_level": lambda row: [str(row["level"])],
@@ -62,9 +75,9 @@ def _summarise_mode(mode: str, rows: Sequence[Row]) -> dict[str, Any]:
 def _attempts(rows: Sequence[Row]) -> dict[str, float]:
     """pass@1, pass@k and maj@k for k = all draws of a problem."""
     by_problem = _grouped(rows, lambda row: [row["problem_id"]]).values()
-    k = len(next(iter(by_problem)))
+    k = _num_samples(rows)
     numbers: dict[str, float] = {"num_samples": k}
-    for attempts in (1, k):
+    for attempts in sorted({1, k}):
         chances = [
             pass_at_k(
                 num_completions=len(drawn),
@@ -83,6 +96,11 @@ def _attempts(rows: Sequence[Row]) -> dict[str, float]:
         for drawn in by_problem
     ]
     return numbers | _with_error(f"maj_at_{k}", mean_estimate(votes))
+
+
+def _num_samples(rows: Sequence[Row]) -> int:
+    first = rows[0]["problem_id"]
+    return sum(row["problem_id"] == first for row in rows)
 
 
 def _grouped(rows: Sequence[Row], keys: Callable[[Row], Sequence[str]]) -> dict[str, list[Row]]:
@@ -106,14 +124,15 @@ def _with_error(name: str, estimate: Estimate) -> dict[str, float]:
 def headline(checkpoint: str, summary: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """One greppable line per benchmark: what a reader looks for first."""
     for benchmark, modes in summary.items():
-        greedy, sampled = modes[GREEDY], modes[SAMPLED]
-        k = sampled["num_samples"]
+        greedy, sampled = modes.get(GREEDY, {}), modes.get(SAMPLED, {})
+        k = sampled.get("num_samples", 1)
         numbers = {
-            "format": greedy["format_accuracy"],
-            "greedy": greedy["answer_accuracy"],
-            "pass@1": sampled["pass_at_1"],
-            f"pass@{k}": sampled[f"pass_at_{k}"],
+            "format": (greedy or sampled)["format_accuracy"],
+            "greedy": greedy.get("answer_accuracy"),
+            "pass@1": sampled.get("pass_at_1"),
+            f"pass@{k}": sampled.get(f"pass_at_{k}"),
         }
-        values = " ".join(f"{name}={100 * value:.1f}%" for name, value in numbers.items())
+        known = {name: value for name, value in numbers.items() if value is not None}
+        values = " ".join(f"{name}={100 * value:.1f}%" for name, value in known.items())
         what = f"evaluate checkpoint={checkpoint} benchmark={benchmark}"
-        yield f"{what} n={greedy['n']} {values}"
+        yield f"{what} n={(greedy or sampled)['n']} {values}"

@@ -64,7 +64,7 @@ class Lora(Section):
     alpha: Positive
     """Scale: an adapter's output is multiplied by alpha / rank."""
     dropout: Share
-    """Dropout before the adapters."""
+    """Dropout before the adapters, in SFT; GRPO trains the policy that it samples, without."""
     target_modules: Annotated[tuple[str, ...], Field(min_length=1)]
     """Names of the linear layers that get an adapter."""
 
@@ -129,6 +129,8 @@ class Prompt(Section):
 class Optimisation(Section):
     """What SFT and GRPO have in common."""
 
+    optimizer: Literal["adamw", "memory_efficient_adamw"]
+    """`memory_efficient_adamw` is the same AdamW with its state in CPU memory."""
     learning_rate: PositiveFloat
     """Peak learning rate of AdamW."""
     lr_schedule: Literal["constant", "linear", "cosine"]
@@ -185,6 +187,11 @@ class Rollout(Section):
     """Least probability, relative to the most probable token; 0 for none."""
     max_new_tokens: Positive
     """Longest completion."""
+    max_logp_difference: PositiveFloat
+    """Nats per token between the sampler's and the trainer's log-probs, on average over a batch;
+    beyond it the sampler is on other weights than the policy, and the run ends."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
+    """Share of a GPU that vLLM takes beside the policy; not read on a CPU and by other engines."""
 
 
 class Reward(Section):
@@ -228,16 +235,27 @@ class Grpo(Optimisation):
     """Optimiser steps on one batch of rollouts."""
     shuffle: bool
     """Draw problems in random order; false keeps the order that `prepare` wrote."""
-    loss: Literal["grpo", "bnpo", "dr_grpo", "dapo"]
-    """How token losses are averaged (TRL's names)."""
-    advantage: Literal["group", "batch", "mean"]
-    """Rewards minus their group's mean, divided by the deviation of the group, batch, or not."""
-    beta: NonNegative
-    """Coefficient of the KL penalty towards the SFT checkpoint; 0 for none."""
+    loss: Literal["grpo", "bnpo", "dr_grpo", "dapo", "reinforce"]
+    """How token losses are averaged (TRL's names), or −A·log π without ratio or clipping."""
+    advantage: Literal["none", "mean", "group", "batch", "rloo"]
+    """Rewards as they are, minus their group's mean (divided by the deviation of the group or the
+    batch, or not), or minus the mean of the group's others (docs/objectives.md)."""
+    importance_level: Literal["token", "sequence"]
+    """One probability ratio per token, or per completion (GSPO, arXiv:2507.18071)."""
     epsilon: PositiveFloat
     """Clipping of the probability ratio, below and, unless epsilon_high is set, above."""
     epsilon_high: NonNegative
     """Upper clipping (DAPO's clip-higher, arXiv:2503.14476); 0 for the same as epsilon."""
+    beta: NonNegative
+    """Coefficient of the KL penalty towards the SFT checkpoint; 0 for none."""
+    kl_weighted: bool
+    """Multiply the KL estimate by the probability ratio, which makes its gradient unbiased
+    (DeepSeek-V3.2, arXiv:2512.02556); false is GRPO's own."""
+    mask_truncated: bool
+    """Leave completions that ran into the longest length out of the loss (DAPO)."""
+    dynamic_sampling: Count
+    """Most rounds in which groups with equal rewards are replaced by other problems' (DAPO); a step
+    that still has one then ends the run. 0 keeps all groups."""
 
     @model_validator(mode="after")
     def _groups(self) -> Self:
@@ -254,8 +272,56 @@ class Grpo(Optimisation):
         )
         return self
 
+    @model_validator(mode="after")
+    def _reinforce_is_on_policy(self) -> Self:
+        if self.loss == "reinforce" and self.num_iterations > 1:
+            raise ValueError(
+                f"num_iterations={self.num_iterations}; loss `reinforce` has no ratio to correct "
+                "for rollouts of an older policy: use 1, or another loss"
+            )
+        if self.loss == "reinforce" and self.importance_level == "sequence":
+            raise ValueError("importance_level=sequence; loss `reinforce` has no ratio: use token")
+        return self
 
-class Evaluate(Section):
+    @model_validator(mode="after")
+    def _dropped_groups_teach_nothing(self) -> Self:
+        if self.dynamic_sampling and self.advantage == "none":
+            raise ValueError(
+                f"dynamic_sampling={self.dynamic_sampling}; with advantage `none` a group of equal "
+                "rewards moves the policy too: use 0, or another advantage"
+            )
+        return self
+
+
+class Decoding(Section):
+    """How a benchmark is answered: greedily, by sampling, or both."""
+
+    greedy: bool
+    """One completion per problem at temperature 0."""
+    num_samples: Count
+    """Sampled completions per problem (k of pass@k and maj@k); 0 for none."""
+    temperature: PositiveFloat
+    """Temperature of the sampled completions."""
+    top_p: Annotated[float, Field(gt=0, le=1)]
+    """Nucleus of the sampled completions."""
+    max_new_tokens: Positive
+    """Longest completion."""
+
+    @model_validator(mode="after")
+    def _measures_something(self) -> Self:
+        if not self.greedy and not self.num_samples:
+            raise ValueError("greedy=false and num_samples=0 leave nothing to measure")
+        return self
+
+
+class Override(Decoding):
+    """The decoding of one benchmark, in place of that of all."""
+
+    benchmark: Name
+    """Which of `evaluate.benchmarks`."""
+
+
+class Evaluate(Decoding):
     """How checkpoints are measured."""
 
     checkpoints: Annotated[tuple[Literal["base", "sft", "grpo"], ...], Field(min_length=1)]
@@ -264,14 +330,8 @@ class Evaluate(Section):
     """Sets of held-out problems; the first is the headline."""
     engine: EngineName
     """What generates the completions; changes speed, and rounding."""
-    num_samples: Annotated[int, Field(ge=2)]
-    """Sampled completions per problem, beside the greedy one (k of pass@k and maj@k)."""
-    temperature: PositiveFloat
-    """Temperature of the sampled completions."""
-    top_p: Annotated[float, Field(gt=0, le=1)]
-    """Nucleus of the sampled completions."""
-    max_new_tokens: Positive
-    """Longest completion."""
+    overrides: tuple[Override, ...]
+    """Benchmarks that are answered in another way; [] for none."""
     batch_size: Positive
     """Sequences generated at a time; changes speed and memory, and rounding."""
 
@@ -281,6 +341,23 @@ class Evaluate(Section):
         if twice := first_repeated(names):
             raise ValueError(f"`{twice}` stands there twice")
         return names
+
+    @model_validator(mode="after")
+    def _overrides_apply(self) -> Self:
+        named = [override.benchmark for override in self.overrides]
+        if twice := first_repeated(named):
+            raise ValueError(f"overrides: `{twice}` stands there twice")
+        for name in named:
+            if name not in self.benchmarks:
+                raise ValueError(
+                    f"overrides: `{name}` is not in benchmarks ({', '.join(self.benchmarks)})"
+                )
+        return self
+
+    def decoding(self, benchmark: str) -> Decoding:
+        """How `benchmark` is answered."""
+        named = (override for override in self.overrides if override.benchmark == benchmark)
+        return next(named, self)
 
 
 class Export(Section):
@@ -314,7 +391,9 @@ class Params(Section):
     @model_validator(mode="after")
     def _prompts_have_room(self) -> Self:
         longest = self.model.max_seq_length
-        for key, section in (("rollout", self.rollout), ("evaluate", self.evaluate)):
+        named: dict[str, Rollout | Decoding] = {"rollout": self.rollout, "evaluate": self.evaluate}
+        named |= {f"evaluate.overrides.{o.benchmark}": o for o in self.evaluate.overrides}
+        for key, section in named.items():
             if section.max_new_tokens >= longest:
                 raise ValueError(
                     f"{key}.max_new_tokens: {section.max_new_tokens} is not below "

@@ -60,6 +60,7 @@ def measures(modes: Mapping[str, Mapping[str, Any]]) -> Iterator[Measure]:
         yield Measure(f"pass@{k}, sampled", "sampled", f"pass_at_{k}")
         yield Measure(f"maj@{k}, sampled", "sampled", f"maj_at_{k}")
     mode = "greedy" if "greedy" in modes else "sampled"
+    yield Measure("strict answer accuracy", mode, "strict_accuracy")
     yield Measure("format accuracy", mode, "format_accuracy")
     yield Measure("reasoning present", mode, "reasoning_present")
     yield Measure("reasoning length, characters", mode, "mean_reasoning_chars", _one_digit)

@@ -1,10 +1,14 @@
 """Trainer arguments that SFT and GRPO share, from params to transformers' names."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import Trainer
 
+from lib.errors import UserError
+from lib.objectives import MemoryEfficientAdamW
 from lib.params.schema import Model, Optimisation
 
 
@@ -34,18 +38,46 @@ def shared_arguments(
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": torch.cuda.is_available(),
+        "ddp_backend": "gloo" if num_processes() > 1 and not torch.cuda.is_available() else None,
     }
+
+
+def num_processes() -> int:
+    """How many processes a launcher (torchrun, accelerate) has started for this run."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def choose_optimizer(trainer: Trainer, name: str) -> None:
+    """Make `trainer` build the optimiser that params name; AdamW is its own.
+
+    Args:
+        name: `optimizer` in params. The trainer still groups the parameters, builds the schedule
+            and saves the state.
+    """
+    if name == "memory_efficient_adamw":
+        args = trainer.args
+        trainer.optimizer_cls_and_kwargs = (
+            MemoryEfficientAdamW,
+            {
+                "lr": args.learning_rate,
+                "betas": (args.adam_beta1, args.adam_beta2),
+                "eps": args.adam_epsilon,
+            },
+        )
 
 
 def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str, int]:
     """Cut one optimiser step's batch into forward passes per process.
 
     Raises:
-        ValueError: the processes cannot share the micro-batch evenly.
+        UserError: the processes cannot share the micro-batch evenly.
     """
     per_device, rest = divmod(micro_batch, world_size)
     if rest or not per_device:
-        raise ValueError(f"micro_batch_size={micro_batch} cannot be shared by {world_size} ranks")
+        raise UserError(
+            f"micro_batch_size={micro_batch} cannot be shared by {world_size} processes; "
+            f"use a multiple of {world_size}"
+        )
     return {
         "per_device_train_batch_size": per_device,
         "gradient_accumulation_steps": batch // micro_batch,

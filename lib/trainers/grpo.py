@@ -1,4 +1,4 @@
-"""Group Relative Policy Optimization (arXiv:2402.03300): TRL's `GRPOTrainer`, in reckon's terms.
+"""Group Relative Policy Optimization (arXiv:2402.03300) and its kin, from params to a trainer.
 
 P problems a step, G completions each; TRL's batch fields are derived from P, G and the micro-batch.
 """
@@ -8,20 +8,30 @@ from pathlib import Path
 
 from datasets import Dataset
 from transformers import PrinterCallback
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig
 
+from lib.engines.base import Sampling
+from lib.engines.open import open_engine
 from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
 from lib.errors import UserError
 from lib.evaluation.rewarding import chosen_rewards
 from lib.params.schema import Grpo, Model, Reward, Rollout
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
-from lib.trainers.arguments import micro_batches, shared_arguments
+from lib.trainers.arguments import (
+    choose_optimizer,
+    micro_batches,
+    num_processes,
+    shared_arguments,
+)
+from lib.trainers.policy_gradient import Objective, PolicyGradientTrainer
 from lib.trainers.tracking import ProgressLines
 
 SHOWN = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
-SCALES = {"group": "group", "batch": "batch", "mean": "none"}
-"""reckon's `grpo.advantage` to TRL's `scale_rewards`."""
+SCALES = {"group": "group", "batch": "batch"}
+"""reckon's `grpo.advantage` to TRL's `scale_rewards`; its "none" is our `mean`, or not used."""
+LIVE = ("transformers",)
+"""Engines that generate with the policy's own weights."""
 
 
 def build_grpo(
@@ -37,11 +47,12 @@ def build_grpo(
     model: Model,
     seed: int,
     scratch: Path,
-) -> GRPOTrainer:
+) -> PolicyGradientTrainer:
     """A trainer that is ready to start from the checkpoint `init`.
 
     Raises:
-        UserError: fewer problems than one step takes; TRL would train on none and say nothing.
+        UserError: fewer problems than one step takes (TRL would train on none and say nothing), or
+            processes that cannot share a step.
     """
     if len(problems) < grpo.prompts_per_step:
         raise UserError(
@@ -51,7 +62,7 @@ def build_grpo(
     policy = load_policy(init, base=base, settings=model)
     if model.lora.rank and not is_adapter(init):
         policy = add_adapter(policy, model.lora)
-    trainer = GRPOTrainer(
+    trainer = PolicyGradientTrainer(
         model=policy,
         args=grpo_arguments(
             grpo, rollout=rollout, reward=reward, model=model, seed=seed, scratch=scratch
@@ -62,34 +73,80 @@ def build_grpo(
         train_dataset=grpo_dataset(problems, prompt_format=prompt_format, system=system),
         processing_class=load_tokenizer(init),
         callbacks=[ProgressLines("grpo", SHOWN)],
+        objective=Objective(
+            advantage=grpo.advantage,
+            reinforce=grpo.loss == "reinforce",
+            mask_truncated=grpo.mask_truncated,
+            dynamic_sampling=grpo.dynamic_sampling,
+            max_logp_difference=rollout.max_logp_difference,
+        ),
     )
     trainer.remove_callback(PrinterCallback)
+    choose_optimizer(trainer, grpo.optimizer)
+    engine = open_engine(
+        rollout.engine,
+        init,
+        base=base,
+        model=model,
+        batch_size=grpo.prompts_per_step * grpo.group_size // num_processes(),
+        policy=trainer.model,
+        memory_share=rollout.gpu_memory_utilization,
+    )
+    trainer.roll_out_with(
+        engine,
+        rollout_sampling(rollout, grpo=grpo, prompt_format=prompt_format),
+        live=rollout.engine in LIVE,
+    )
     return trainer
+
+
+def rollout_sampling(rollout: Rollout, *, grpo: Grpo, prompt_format: PromptFormat) -> Sampling:
+    """How completions are drawn in training."""
+    return Sampling(
+        num_completions=grpo.group_size,
+        max_new_tokens=rollout.max_new_tokens,
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        top_k=rollout.top_k,
+        min_p=rollout.min_p,
+        stop_strings=prompt_format.stop_strings,
+    )
 
 
 def grpo_arguments(
     grpo: Grpo, *, rollout: Rollout, reward: Reward, model: Model, seed: int, scratch: Path
 ) -> GRPOConfig:
-    """Params to TRL's arguments; 0 in params means TRL's None where TRL has one."""
+    """Params to TRL's arguments; 0 in params means TRL's None where TRL has one.
+
+    Raises:
+        UserError: the processes of this run cannot share a step in whole groups.
+    """
+    ranks = num_processes()
+    if grpo.prompts_per_step % ranks:
+        raise UserError(
+            f"grpo.prompts_per_step={grpo.prompts_per_step}: {ranks} processes cannot share it in "
+            f"whole groups; use a multiple of {ranks}"
+        )
     completions = grpo.prompts_per_step * grpo.group_size
     return GRPOConfig(
         **shared_arguments(grpo, model=model, seed=seed, scratch=scratch),
-        **micro_batches(completions, micro_batch=grpo.micro_batch_size, world_size=1),
+        **micro_batches(completions, micro_batch=grpo.micro_batch_size, world_size=ranks),
         max_steps=grpo.max_steps,
         num_generations=grpo.group_size,
         num_iterations=grpo.num_iterations,
         shuffle_dataset=grpo.shuffle,
-        loss_type=grpo.loss,
-        scale_rewards=SCALES[grpo.advantage],
+        # What `reinforce` is once the old policy is left out (`lib.trainers.policy_gradient`).
+        loss_type="grpo" if grpo.loss == "reinforce" else grpo.loss,
+        scale_rewards=SCALES.get(grpo.advantage, "none"),
+        importance_sampling_level=grpo.importance_level,
         beta=grpo.beta,
+        use_bias_correction_kl=grpo.kl_weighted,
         epsilon=grpo.epsilon,
         epsilon_high=grpo.epsilon_high or None,
         reward_weights=list(reward.weights),
         max_completion_length=rollout.max_new_tokens,
         temperature=rollout.temperature,
-        top_p=rollout.top_p,
-        top_k=rollout.top_k,
-        min_p=rollout.min_p or None,
+        disable_dropout=True,
     )
 
 

@@ -12,7 +12,12 @@ from lib.errors import UserError
 from lib.params.schema import Model, Sft
 from lib.problems.schema import Problem
 from lib.prompts import Message, PromptFormat
-from lib.trainers.arguments import micro_batches, shared_arguments
+from lib.trainers.arguments import (
+    choose_optimizer,
+    micro_batches,
+    num_processes,
+    shared_arguments,
+)
 from lib.trainers.tracking import ProgressLines
 
 SHOWN = ("loss", "mean_token_accuracy", "grad_norm", "learning_rate")
@@ -39,7 +44,9 @@ def build_sft(
         policy = add_adapter(policy, model.lora)
     arguments = SFTConfig(
         **shared_arguments(sft, model=model, seed=seed, scratch=scratch),
-        **micro_batches(sft.batch_size, micro_batch=sft.micro_batch_size, world_size=1),
+        **micro_batches(
+            sft.batch_size, micro_batch=sft.micro_batch_size, world_size=num_processes()
+        ),
         num_train_epochs=sft.num_epochs,
         max_length=None,
         completion_only_loss=True,
@@ -53,6 +60,7 @@ def build_sft(
         callbacks=[ProgressLines("sft", SHOWN)],
     )
     trainer.remove_callback(PrinterCallback)
+    choose_optimizer(trainer, sft.optimizer)
     check_lengths(trainer.train_dataset, max_seq_length=model.max_seq_length)
     return trainer
 

@@ -2,7 +2,7 @@
 
 from lib.verifier.equivalence import Verdict, compare, is_equivalent, reference_problem
 from lib.verifier.extract import extract_answer
-from lib.verifier.grading import Grade, grade, r1_zero_reward_fn
+from lib.verifier.grading import Grade, grade, grade_choice, r1_zero_reward_fn
 from lib.verifier.shortforms import parse_gsm8k_number, parse_mmlu_letter
 from lib.verifier.worker_client import counters, reset_counters
 
@@ -13,6 +13,7 @@ __all__ = [
     "counters",
     "extract_answer",
     "grade",
+    "grade_choice",
     "is_equivalent",
     "parse_gsm8k_number",
     "parse_mmlu_letter",

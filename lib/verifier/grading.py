@@ -7,6 +7,8 @@ from typing import Any
 from lib.prompts.base import PromptFormat
 from lib.verifier.equivalence import compare
 from lib.verifier.extract import extract_answer, last_boxed
+from lib.verifier.limits import MAX_COMPLETION_CHARS
+from lib.verifier.shortforms import parse_mmlu_letter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +19,7 @@ class Grade:
         answer: the answer that was extracted, None where there is none.
         format_ok: the completion has the required form as a whole.
         answer_ok: the extracted answer equals the reference, inside the marks or not.
+        strict_ok: an answer stands where the format wants it, and equals the reference.
         label: format digit, then answer digit: "11" both, "10" form alone, "01", "00".
         decided_by: the step that decided the answer (docs/verifier.md lists them).
     """
@@ -24,6 +27,7 @@ class Grade:
     answer: str | None
     format_ok: bool
     answer_ok: bool
+    strict_ok: bool
     label: str
     decided_by: str
 
@@ -35,16 +39,57 @@ def grade(completion: str, *, reference: str, prompt_format: PromptFormat) -> Gr
     boxes, other tags, "the answer is …" and the last number), so that the report can tell a model
     that cannot solve from one that cannot format. A reward that wants both asks for label "11".
     """
+    return _grade(
+        completion,
+        answer=extract_answer(completion, prompt_format=prompt_format),
+        strict=_marked(completion, prompt_format),
+        reference=reference,
+        prompt_format=prompt_format,
+    )
+
+
+def grade_choice(completion: str, *, reference: str, prompt_format: PromptFormat) -> Grade:
+    """`grade` for multiple choice: the answer is a letter, in the format's place or outside it.
+
+    Args:
+        reference: the right letter.
+    """
+    marked = _marked(completion, prompt_format)
+    strict = marked and parse_mmlu_letter(marked)
+    return _grade(
+        completion,
+        answer=strict if marked else parse_mmlu_letter(completion),
+        strict=strict,
+        reference=reference,
+        prompt_format=prompt_format,
+    )
+
+
+def _grade(
+    completion: str,
+    *,
+    answer: str | None,
+    strict: str | None,
+    reference: str,
+    prompt_format: PromptFormat,
+) -> Grade:
     format_ok = has_form(completion, prompt_format=prompt_format)
-    answer = extract_answer(completion, prompt_format=prompt_format)
     verdict = compare(reference=reference, answer=answer)
+    stands = verdict if strict == answer else compare(reference=reference, answer=strict)
     return Grade(
         answer=answer,
         format_ok=format_ok,
         answer_ok=verdict.equal,
+        strict_ok=stands.equal,
         label=f"{format_ok:d}{verdict.equal:d}",
         decided_by=verdict.decided_by,
     )
+
+
+def _marked(completion: str, prompt_format: PromptFormat) -> str | None:
+    """What stands where the format wants the answer, a box inside it opened; None for nothing."""
+    marked = prompt_format.parse(completion[-MAX_COMPLETION_CHARS:]).answer
+    return marked and (last_boxed(marked) or marked)
 
 
 def has_form(completion: str, *, prompt_format: PromptFormat) -> bool:

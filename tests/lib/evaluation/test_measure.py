@@ -1,6 +1,6 @@
 """Every completion becomes one graded row, and rows become rates with errors and n."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +8,12 @@ import pytest
 
 from lib.engines.base import Completion, Sampling
 from lib.engines.policy import load_tokenizer
-from lib.evaluation.measure import Grading, answer_benchmarks
+from lib.evaluation.grading import Grading
+from lib.evaluation.measure import answer_tasks, ordered_rows, samplings, tasks_of
 from lib.evaluation.metrics import headline, summarise
 from lib.params import Params
+from lib.params.schema import Evaluate, Override
+from lib.problems.adapters import INSTRUCTION, MULTIPLE_CHOICE
 from lib.problems.schema import Problem
 from lib.prompts import prompt_format
 from lib.verifier.rewards import build_rewards
@@ -27,42 +30,62 @@ SILENT = ""
 
 
 class ScriptedEngine:
-    """Gives the first problem `first` and the second `second`, in the order of draws."""
+    """Answers a problem with its script, in the order of draws; counts its calls."""
 
-    def __init__(self, base: Path, first: Sequence[str], second: Sequence[str]) -> None:
+    def __init__(self, base: Path, scripts: Mapping[str, Sequence[str]], *, last: int = -1) -> None:
         self.tokenizer = load_tokenizer(base)
-        self.scripts = (first, second)
-        self.asked: list[Sampling] = []
+        self.scripts = scripts
+        self.last = last
+        self.calls: list[Sampling] = []
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Completion]]:
-        self.asked.append(sampling)
-        drawn = [script[: sampling.num_completions] for script in self.scripts]
+        if len(self.calls) == self.last:
+            raise KeyboardInterrupt
+        self.calls.append(sampling)
         return [
-            [Completion(text=t, token_ids=tuple(range(len(t))), finish="eos") for t in texts]
-            for texts in drawn
+            [
+                Completion(text=t, token_ids=tuple(range(len(t))), finish="eos")
+                for t in self._script(prompt)[: sampling.num_completions]
+            ]
+            for prompt in prompts
         ]
 
+    def _script(self, prompt: Sequence[int]) -> Sequence[str]:
+        text = self.tokenizer.decode(prompt)
+        return next(script for asked, script in self.scripts.items() if asked in text)
 
-@pytest.fixture
-def rows(smoke: Params, base: Path) -> list[dict[str, Any]]:
-    grading = Grading(
-        prompt_format=WORKING_OUT,
-        rewards=build_rewards(("format", "answer"), prompt_format=WORKING_OUT),
-        weights=(0.25, 1.0),
-    )
-    engine = ScriptedEngine(base, [RIGHT, LOOSE], [WRONG, SILENT])
-    return list(
-        answer_benchmarks(
+
+SCRIPTS = {"1 + 2": [RIGHT, LOOSE], "2 + 2": [WRONG, SILENT]}
+GRADING = Grading(
+    prompt_format=WORKING_OUT,
+    rewards=build_rewards(("format", "answer"), prompt_format=WORKING_OUT),
+    weights=(0.25, 1.0),
+)
+
+
+def answered(
+    engine: ScriptedEngine, problems: Sequence[Problem], *, evaluate: Evaluate, folder: Path
+) -> list[dict[str, Any]]:
+    tasks = list(
+        tasks_of(
             engine,
-            {"held_out": PROBLEMS},
+            {"held_out": problems},
             system="",
-            evaluate=smoke.evaluate,
-            grading=grading,
+            evaluate=evaluate,
+            prompt_format=WORKING_OUT,
             seed=0,
         )
     )
+    answer_tasks(engine, tasks, grading=GRADING, folder=folder)
+    return list(ordered_rows(tasks, folder))
+
+
+@pytest.fixture
+def rows(smoke: Params, base: Path, tmp_path: Path) -> list[dict[str, Any]]:
+    engine = ScriptedEngine(base, SCRIPTS)
+    return answered(engine, PROBLEMS, evaluate=smoke.evaluate, folder=tmp_path)
 
 
 def test_rows_come_in_the_order_of_benchmark_mode_problem_and_draw(
@@ -94,6 +117,7 @@ def test_a_right_answer_outside_the_tags_counts_as_an_answer_but_earns_nothing(
 ) -> None:
     loose = rows[3]
     assert (loose["completion"], loose["label"]) == (LOOSE, "01")
+    assert (loose["answer_ok"], loose["strict_ok"]) == (True, False)
 
 
 def test_rates_stand_beside_their_error_and_n(rows: list[dict[str, Any]]) -> None:
@@ -104,6 +128,7 @@ def test_rates_stand_beside_their_error_and_n(rows: list[dict[str, Any]]) -> Non
     assert greedy["format_accuracy"] == 1.0
     assert greedy["mean_reward"] == pytest.approx(0.75)
     assert (sampled["pass_at_1"], sampled["pass_at_2"]) == (0.5, 0.5)
+    assert (sampled["answer_accuracy"], sampled["strict_accuracy"]) == (0.5, 0.25)
     assert [sampled[f"class_{label}"] for label in ("00", "01", "10", "11")] == [0.25] * 4
 
 
@@ -127,18 +152,80 @@ def test_the_headline_is_one_line_that_can_be_grepped(rows: list[dict[str, Any]]
     ]
 
 
-@pytest.mark.parametrize("name", ["r1_zero", "working_out"])
-def test_completions_stop_where_the_prompt_format_says(
-    smoke: Params, base: Path, name: str
-) -> None:
-    chosen, engine = prompt_format(name), ScriptedEngine(base, [RIGHT, LOOSE], [WRONG, SILENT])
-    rows = answer_benchmarks(
-        engine,
-        {"held_out": PROBLEMS},
-        system="",
-        evaluate=smoke.evaluate,
-        grading=Grading(prompt_format=chosen, rewards=(), weights=()),
-        seed=0,
+def override(name: str, **fields: Any) -> Override:
+    settings = {"greedy": True, "num_samples": 2, "temperature": 1.0, "top_p": 1.0}
+    return Override(benchmark=name, **{**settings, "max_new_tokens": 8, **fields})
+
+
+def test_a_benchmark_of_its_own_decoding_is_answered_so_and_no_other_is(smoke: Params) -> None:
+    own = override("harder", greedy=False, num_samples=5, temperature=0.6, top_p=0.9)
+    evaluate = smoke.evaluate.model_copy(update={"overrides": (own,)})
+    harder, held_out = (
+        samplings(evaluate.decoding(name), prompt_format=prompt_format("r1_zero"), seed=0)
+        for name in ("harder", "held_out")
     )
-    list(rows)
-    assert [sampling.stop_strings for sampling in engine.asked] == [chosen.stop_strings] * 2
+    assert list(harder) == ["sampled"]
+    drawn = harder["sampled"]
+    assert (drawn.num_completions, drawn.temperature, drawn.top_p) == (5, 0.6, 0.9)
+    assert (drawn.max_new_tokens, drawn.stop_strings) == (8, ("</answer>",))
+    assert list(held_out) == ["greedy", "sampled"]
+    assert held_out["sampled"].num_completions == smoke.evaluate.num_samples
+
+
+def test_without_samples_there_are_greedy_numbers_alone(
+    smoke: Params, base: Path, tmp_path: Path
+) -> None:
+    evaluate = smoke.evaluate.model_copy(update={"num_samples": 0})
+    engine = ScriptedEngine(base, SCRIPTS)
+    metrics = summarise(answered(engine, PROBLEMS, evaluate=evaluate, folder=tmp_path))
+    assert list(metrics["held_out"]) == ["greedy"]
+    assert list(headline("grpo", metrics)) == [
+        "evaluate checkpoint=grpo benchmark=held_out n=2 format=100.0% greedy=50.0%"
+    ]
+
+
+def test_a_run_that_was_stopped_goes_on_with_what_is_missing_and_ends_the_same(
+    smoke: Params, base: Path, tmp_path: Path
+) -> None:
+    evaluate = smoke.evaluate.model_copy(update={"batch_size": 2})
+    whole_engine = ScriptedEngine(base, SCRIPTS)
+    whole = answered(whole_engine, PROBLEMS, evaluate=evaluate, folder=tmp_path / "whole")
+    assert len(whole_engine.calls) == 3
+
+    stopped = ScriptedEngine(base, SCRIPTS, last=2)
+    with pytest.raises(KeyboardInterrupt):
+        answered(stopped, PROBLEMS, evaluate=evaluate, folder=tmp_path / "cut")
+    resumed = ScriptedEngine(base, SCRIPTS)
+    assert answered(resumed, PROBLEMS, evaluate=evaluate, folder=tmp_path / "cut") == whole
+    assert stopped.calls + resumed.calls == whole_engine.calls
+
+
+def test_a_letter_is_graded_as_a_choice(smoke: Params, base: Path, tmp_path: Path) -> None:
+    problem = Problem.create(
+        problem="Which is it?", reference="B", subject="algebra", tags=(MULTIPLE_CHOICE,)
+    )
+    script = ["The correct answer is B.", "<end_working_out><SOLUTION>(B)</SOLUTION>"]
+    rows = answered(
+        ScriptedEngine(base, {"Which": script}), [problem], evaluate=smoke.evaluate, folder=tmp_path
+    )
+    assert [(row["answer"], row["answer_ok"], row["strict_ok"]) for row in rows[1:]] == [
+        ("B", True, False),
+        ("B", True, True),
+    ]
+
+
+def test_a_completion_that_nothing_can_judge_has_no_accuracy(
+    smoke: Params, base: Path, tmp_path: Path
+) -> None:
+    problem = Problem.create(problem="Write a poem.", reference="", tags=(INSTRUCTION,))
+    rows = answered(
+        ScriptedEngine(base, {"poem": ["Roses", "Violets"]}),
+        [problem],
+        evaluate=smoke.evaluate,
+        folder=tmp_path,
+    )
+    metrics = summarise(rows)["held_out"]
+    assert {row["decided_by"] for row in rows} == {"not graded"}
+    assert metrics["greedy"]["mean_response_tokens"] == 5
+    assert not {"answer_accuracy", "class_00", "by_level"} & set(metrics["greedy"])
+    assert "pass_at_1" not in metrics["sampled"]

@@ -47,6 +47,7 @@ def completion(posed: dict, *, right: bool, formatted: bool, generator) -> dict:
         "answer": answer if formatted else None,
         "format_ok": formatted,
         "answer_ok": right and formatted,
+        "strict_ok": right and formatted,
         "label": f"{int(formatted)}{int(right and formatted)}",
         "decided_by": "exact" if formatted else "no answer",
         "reasoning_present": formatted,

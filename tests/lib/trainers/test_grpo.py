@@ -64,7 +64,7 @@ def test_ranks_share_a_micro_batch_or_it_is_refused() -> None:
         "per_device_train_batch_size": 32,
         "gradient_accumulation_steps": 4,
     }
-    with pytest.raises(ValueError, match="cannot be shared by 3 ranks"):
+    with pytest.raises(UserError, match="cannot be shared by 3 processes; use a multiple of 3"):
         micro_batches(256, micro_batch=64, world_size=3)
 
 

@@ -1,0 +1,146 @@
+"""Completions on disk as they finish, so that a run that was killed goes on where it was.
+
+A run writes to a folder that its fingerprint names: a hash of the settings, of what it reads, of
+the versions and of the code. Rows come in chunks. A chunk counts once all of its rows are there, so
+the half line and the half chunk of a kill are cut off and drawn again: the result has the bytes of
+a run that was never stopped. Changed settings name another folder.
+"""
+
+import collections
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lib.artifacts import hash_path, versions
+from lib.errors import UserError
+from lib.problems.places import SCRATCH
+
+CODE = ("engines", "evaluation", "problems", "prompts", "verifier")
+"""Packages of `lib` that decide what a row says."""
+
+
+def fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
+    """16 hex digits of everything that the rows depend on."""
+    content = {
+        "settings": settings,
+        "inputs": {name: hash_path(path) for name, path in inputs.items()},
+        "versions": versions(),
+        "code": {name: code_hash(name) for name in CODE},
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def code_hash(package: str) -> str:
+    """SHA-256 (16 hex digits) of the sources of one package of `lib`."""
+    folder = Path(__file__).resolve().parents[1] / package
+    digest = hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(str(file.relative_to(folder)).encode() + b"\0")
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path]:
+    """The folder of a run called `name`; it stays where the block is left by an error or a kill.
+
+    Raises:
+        UserError: another process is writing there.
+    """
+    folder = root / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"the same evaluation is running already and writes to {folder}; wait for it"
+            ) from None
+        yield folder
+        shutil.rmtree(folder)
+
+
+class Stream:
+    """The rows of one benchmark in one mode, chunk by chunk.
+
+    Args:
+        path: JSONL file; what an earlier process left of it is kept as far as it is whole.
+        sizes: rows of each chunk, in order.
+    """
+
+    def __init__(self, path: Path, sizes: Sequence[int]) -> None:
+        self.path = path
+        self.sizes = sizes
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.num_done = self._cut()
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that are there."""
+        return sum(self.sizes[: self.num_done])
+
+    def append(self, rows: Sequence[Mapping[str, Any]], counts: Mapping[str, int]) -> None:
+        """Add the next chunk; it is on the disk when this returns.
+
+        Args:
+            rows: with `place`, the number of their problem, and `sample`.
+            counts: what the verifier counted while it graded them.
+        """
+        if len(rows) != self.sizes[self.num_done]:
+            raise ValueError(f"chunk {self.num_done} has {len(rows)} rows")
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows[:-1]]
+        lines.append(json.dumps({**rows[-1], "counts": counts}, ensure_ascii=False))
+        with self.path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+            file.flush()
+            os.fsync(file.fileno())
+        self.num_done += 1
+
+    def _cut(self) -> int:
+        """Cut the file behind its last whole chunk; returns how many there are."""
+        ends = [0]
+        with self.path.open("a+b") as file:
+            file.seek(0)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                ends.append(ends[-1] + len(line))
+            num_rows = num_done = 0
+            while num_done < len(self.sizes) and num_rows + self.sizes[num_done] < len(ends):
+                num_rows += self.sizes[num_done]
+                num_done += 1
+            file.truncate(ends[num_rows])
+        return num_done
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows in the order of problem and sample, read one by one."""
+        with self.path.open("rb") as file:
+            for _, _, offset in sorted(self._index()):
+                file.seek(offset)
+                row = json.loads(file.readline())
+                row.pop("counts", None)
+                del row["place"]
+                yield row
+
+    def counts(self) -> collections.Counter[str]:
+        """What the verifier counted over all chunks, whichever process graded them."""
+        total: collections.Counter[str] = collections.Counter()
+        with self.path.open("rb") as file:
+            for line in file:
+                total.update(json.loads(line).get("counts", {}))
+        return total
+
+    def _index(self) -> Iterator[tuple[int, int, int]]:
+        """Place, sample and offset of each line."""
+        offset = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                row = json.loads(line)
+                yield row["place"], row["sample"], offset
+                offset += len(line)

@@ -1,0 +1,88 @@
+"""SIGKILL in the middle of an evaluation, the same command again: the same bytes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from lib.params import compose_preset
+from lib.problems.generated import GeneratedSets
+from lib.problems.schema import write_problems
+from lib.prompts import save_system
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+
+DYING = """
+import os, signal, sys
+from lib.evaluation.stream import Stream
+append, left = Stream.append, [4]
+def dying(self, rows, counts):
+    append(self, rows, counts)
+    left[0] -= 1
+    if not left[0]:
+        with self.path.open("a") as file:
+            file.write('{"benchmark": "held')
+        os.kill(os.getpid(), signal.SIGKILL)
+Stream.append = dying
+from stages.evaluate import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture(scope="module")
+def inputs(base: Path, sets: GeneratedSets, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Params, problems and a base model, as the stage finds them."""
+    folder = tmp_path_factory.mktemp("inputs")
+    params = YAML(typ="safe").load(compose_preset("smoke"))
+    params["evaluate"] |= {"batch_size": 4, "benchmarks": ["held_out"]}
+    with (folder / "params.yaml").open("w") as file:
+        YAML().dump(params, file)
+    write_problems(folder / "benchmarks/held_out.jsonl", sets.benchmarks["held_out"])
+    save_system(base, "")
+    return folder
+
+
+def evaluate(
+    inputs: Path, base: Path, cwd: Path, *, code: Sequence[str] = ("-m", "stages.evaluate")
+) -> int:
+    if not cwd.exists():
+        cwd.mkdir()
+        (cwd / "requirements").symlink_to(ROOT / "requirements")
+    options = {
+        "--params": inputs / "params.yaml",
+        "--problems": inputs / "benchmarks",
+        "--base": base,
+        "--checkpoint": base,
+        "--completions": cwd / "completions.jsonl",
+        "--metrics": cwd / "metrics.json",
+        "--provenance": cwd / "provenance.json",
+    }
+    arguments = [str(word) for option in options.items() for word in option]
+    return subprocess.run(
+        [sys.executable, *code, *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    ).returncode
+
+
+def test_a_killed_evaluation_goes_on_and_writes_the_same_bytes(
+    inputs: Path, base: Path, tmp_path: Path
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert evaluate(inputs, base, whole) == 0
+    assert evaluate(inputs, base, killed, code=("-c", DYING)) == -signal.SIGKILL
+    (left,) = (killed / "data/scratch/evaluate").iterdir()
+    assert (left / "held_out.sampled.jsonl").read_text().endswith('{"benchmark": "held')
+    assert not (killed / "completions.jsonl").exists()
+
+    assert evaluate(inputs, base, killed) == 0
+    for name in ("completions.jsonl", "metrics.json", "provenance.json"):
+        assert (killed / name).read_bytes() == (whole / name).read_bytes()
+    assert not list((killed / "data/scratch/evaluate").iterdir())

@@ -1,0 +1,79 @@
+"""What a kill leaves behind is cut to whole chunks, and other settings never take it over."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lib.errors import UserError
+from lib.evaluation.stream import Stream, fingerprint, scratch_of
+
+
+def chunk(*places: int) -> list[dict[str, int]]:
+    return [{"place": place, "sample": 0, "value": 10 * place} for place in places]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    stream = Stream(tmp_path / "a.greedy.jsonl", [2, 2, 1])
+    stream.append(chunk(3, 1), {"failures": 1})
+    stream.append(chunk(0, 4), {"failures": 2})
+    return stream.path
+
+
+def test_rows_come_sorted_without_what_only_the_stream_needs(path: Path) -> None:
+    stream = Stream(path, [2, 2, 1])
+    stream.append(chunk(2), {"failures": 0})
+    assert list(stream.rows()) == [{"sample": 0, "value": value} for value in (0, 10, 20, 30, 40)]
+    assert stream.counts()["failures"] == 3
+
+
+@pytest.mark.parametrize("left", range(1, 4))
+def test_a_chunk_that_is_not_whole_is_drawn_again(path: Path, left: int) -> None:
+    """A third chunk of four rows, of which some and a half line were written before the kill."""
+    lines = [json.dumps(row) + "\n" for row in chunk(5, 6, 7, 8)]
+    whole = path.read_bytes()
+    with path.open("a") as file:
+        file.write("".join(lines[: left - 1]) + lines[left - 1][:9])
+    stream = Stream(path, [2, 2, 4])
+    assert (stream.num_done, stream.num_rows) == (2, 4)
+    assert path.read_bytes() == whole
+
+
+def test_a_line_without_its_end_is_no_line(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+    assert Stream(path, [2, 2, 1]).num_done == 1
+
+
+def test_a_chunk_of_another_size_is_a_bug(path: Path) -> None:
+    with pytest.raises(ValueError, match="chunk 2"):
+        Stream(path, [2, 2, 1]).append(chunk(1, 2), {})
+
+
+def test_settings_and_inputs_each_name_another_folder(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.write_text("weights")
+    first = fingerprint({"temperature": 1.0}, inputs={"model": model})
+    assert fingerprint({"temperature": 1.0}, inputs={"model": model}) == first
+    assert fingerprint({"temperature": 0.6}, inputs={"model": model}) != first
+    model.write_text("other weights")
+    assert fingerprint({"temperature": 1.0}, inputs={"model": model}) != first
+
+
+def test_a_finished_run_leaves_nothing_and_a_failed_one_stays(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), scratch_of("a", root=tmp_path) as folder:
+        (folder / "rows").write_text("1")
+        raise KeyboardInterrupt
+    with scratch_of("a", root=tmp_path) as folder:
+        assert (folder / "rows").read_text() == "1"
+    assert not folder.exists()
+
+
+def test_two_runs_of_the_same_do_not_write_into_each_other(tmp_path: Path) -> None:
+    with (
+        scratch_of("a", root=tmp_path),
+        pytest.raises(UserError, match="running already"),
+        scratch_of("a", root=tmp_path),
+    ):
+        pass
+    assert not (tmp_path / "a").exists()
