@@ -44,6 +44,8 @@ class VllmEngine:
         UserError: vLLM is not installed, or cannot run this model here.
     """
 
+    _num_open = 0
+
     def __init__(
         self,
         weights: Path,
@@ -72,6 +74,7 @@ class VllmEngine:
                     **_lora(lora_rank),
                 },
             )
+        VllmEngine._num_open += 1
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.label = label
@@ -132,7 +135,10 @@ class VllmEngine:
 
         self._llm.llm_engine.engine_core.shutdown()
         self._llm = None
-        cleanup_dist_env_and_memory()
+        VllmEngine._num_open -= 1
+        # The process groups are shared by all engines of a process.
+        if not VllmEngine._num_open:
+            cleanup_dist_env_and_memory()
         gc.collect()
         self._scratch.cleanup()
 
