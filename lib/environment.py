@@ -50,6 +50,11 @@ def require(package: str, *, extra: str, why: str) -> None:
         raise UserError(f"{why} needs {package}, which is not installed: make setup EXTRA={extra}")
 
 
+def installed_version(package: str) -> str:
+    """Version of an optional package, whichever of its builds is installed; '' for none."""
+    return _installed(package) or _installed(f"{package}-cpu") or ""
+
+
 def _locked(lock: Path) -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", lock.read_text("utf-8"), re.MULTILINE))
 

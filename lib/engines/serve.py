@@ -40,8 +40,11 @@ def server_command(
     }
     flags: list[str] = []
     for name, value in settings.items():
-        flag = f"--{name.replace('_', '-')}"
-        flags += [flag] if value is True else [flag, str(value)]
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            flags += [f"--{flag}", str(value)]
     return ["vllm", "serve", str(weights), *flags, *options]
 
 

@@ -28,7 +28,7 @@ _GIB = 2**30
 
 
 class VllmEngine:
-    """An `Engine` that holds its own copy of the weights.
+    """An `Engine` that holds its own copy of the weights; one at a time in a process.
 
     Args:
         weights: folder of a complete model.
@@ -43,8 +43,6 @@ class VllmEngine:
     Raises:
         UserError: vLLM is not installed, or cannot run this model here.
     """
-
-    _num_open = 0
 
     def __init__(
         self,
@@ -74,7 +72,6 @@ class VllmEngine:
                     **_lora(lora_rank),
                 },
             )
-        VllmEngine._num_open += 1
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.label = label
@@ -135,10 +132,7 @@ class VllmEngine:
 
         self._llm.llm_engine.engine_core.shutdown()
         self._llm = None
-        VllmEngine._num_open -= 1
-        # The process groups are shared by all engines of a process.
-        if not VllmEngine._num_open:
-            cleanup_dist_env_and_memory()
+        cleanup_dist_env_and_memory()
         gc.collect()
         self._scratch.cleanup()
 
@@ -215,8 +209,11 @@ def _build(
     settings: dict[str, Any],
 ) -> Any:
     from vllm import LLM
+    from vllm.distributed import model_parallel_is_initialized
     from vllm.platforms import current_platform
 
+    if model_parallel_is_initialized():
+        raise RuntimeError("another vLLM engine is open in this process; close it first")
     compat.temper_log_probs()
     if current_platform.is_cpu():
         if keep_linear:
@@ -251,6 +248,9 @@ def on_cpu(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict
     cache = token * max_seq_length * batch_size
     return {
         "enforce_eager": True,
+        # A prompt that is read in parts rewinds its generator, which a CPU's cannot do: 0.32 dies.
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(max_seq_length, 8192),
         "kv_cache_memory_bytes": max(_GIB // 16, min(cache, 4 * _GIB)),
         "gpu_memory_utilization": 0.1,
     }

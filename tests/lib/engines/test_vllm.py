@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import PreTrainedModel
 
 from lib.engines import compat
 from lib.engines.open import open_engine
@@ -15,12 +14,13 @@ from lib.engines.vllm import VllmEngine
 from lib.errors import UserError
 from lib.params import Params
 from lib.params.schema import Model
-from tests.lib.engines.contract import EngineContract, drawn, logits_of
+from tests.lib.engines.contract import EngineContract, drawn
+from tests.lib.engines.log_prob_gap import gap, moved
 
 pytestmark = pytest.mark.vllm
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def engine(base: Path):
     """On the base model, ready for full weights."""
     opened = VllmEngine(
@@ -35,52 +35,25 @@ def engine(base: Path):
     opened.close()
 
 
-def moved(policy: PreTrainedModel, *, by: float = 0.3) -> PreTrainedModel:
-    """The policy after a large step of training."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            if parameter.requires_grad:
-                noise = torch.randn(parameter.shape, generator=generator)
-                parameter += by * noise * (parameter.std() if parameter.any() else 0.3)
-    return policy.eval()
+class TestFullWeights(EngineContract):
+    def test_full_weights_are_the_policys_after_each_sync_and_the_old_ones_before(
+        self, engine: VllmEngine, base: Path, full: Model, prompts: list[list[int]]
+    ) -> None:
+        start = load_policy(base, base=base, settings=full)
+        policy = load_policy(base, base=base, settings=full)
+        for _ in range(2):
+            moved(policy)
+            assert gap(engine, policy, prompts) > 0.1
+            engine.sync(policy)
+            assert gap(engine, policy, prompts) < 1e-4
+        engine.sync(start)
+        assert gap(engine, start.eval(), prompts) < 1e-4
 
-
-def gap(engine, policy: PreTrainedModel, prompts: list[list[int]]) -> float:
-    """Largest difference between the engine's log-probs and those of `policy`."""
-    groups = engine.generate(prompts, drawn(temperature=0.9, log_probs=True))
-    differences = [
-        (
-            (logits_of(policy, prompt, completion.token_ids) / 0.9)
-            .log_softmax(-1)
-            .gather(-1, torch.tensor(completion.token_ids)[:, None])[:, 0]
-            - torch.tensor(completion.log_probs)
-        )
-        .abs()
-        .max()
-        .item()
-        for prompt, group in zip(prompts, groups, strict=True)
-        for completion in group
-    ]
-    return max(differences)
-
-
-class TestContract(EngineContract):
-    pass
-
-
-def test_full_weights_are_the_policys_after_each_sync_and_the_old_ones_before(
-    engine: VllmEngine, base: Path, full: Model, prompts: list[list[int]]
-) -> None:
-    start = load_policy(base, base=base, settings=full)
-    policy = load_policy(base, base=base, settings=full)
-    for _ in range(2):
-        moved(policy)
-        assert gap(engine, policy, prompts) > 0.1
-        engine.sync(policy)
-        assert gap(engine, policy, prompts) < 1e-4
-    engine.sync(start)
-    assert gap(engine, start.eval(), prompts) < 1e-4
+    def test_more_prompts_than_one_step_reads_are_answered(self, engine: VllmEngine) -> None:
+        """A prompt read in parts would rewind the generator of its draws, and a CPU's cannot."""
+        prompts = [[5 + (37 * i + j) % 500 for i in range(70)] for j in range(300)]
+        groups = engine.generate(prompts, drawn(num_completions=1, max_new_tokens=1))
+        assert [len(group) for group in groups] == [1] * 300
 
 
 def test_an_adapter_is_the_policys_after_each_sync_and_the_old_one_before(
@@ -104,9 +77,7 @@ def test_an_adapter_is_the_policys_after_each_sync_and_the_old_one_before(
         opened.close()
 
 
-def test_the_process_is_left_as_it_was(
-    engine: VllmEngine, base: Path, smoke: Params, prompts: list[list[int]]
-) -> None:
+def test_the_process_is_left_as_it_was(base: Path, smoke: Params) -> None:
     def state() -> tuple[object, ...]:
         numbers = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
         return (*numbers, torch.set_num_threads, torch.get_num_threads(), torch.get_default_dtype())
@@ -114,10 +85,12 @@ def test_the_process_is_left_as_it_was(
     before = state()
     opened = open_engine("vllm", base, base=base, model=smoke.model, batch_size=8)
     assert state() == before
+    with pytest.raises(RuntimeError, match="another vLLM engine is open"):
+        open_engine("vllm", base, base=base, model=smoke.model, batch_size=8)
     opened.close()
     assert state() == before
     opened.close()
-    assert engine.generate(prompts, drawn())  # one engine's end is not another's
+    opened.close()
 
 
 def test_heads_without_a_kernel_are_refused_in_one_line(
@@ -140,6 +113,8 @@ def test_the_repairs_stand_where_they_are_said_to_be() -> None:
     from vllm.v1.worker import cpu_worker
 
     gemm = inspect.getsource(utils)
-    assert "def dispatch_cpu_unquantized_gemm(\n    layer: torch.nn.Module,\n    remove_weight" in gemm
+    assert (
+        "def dispatch_cpu_unquantized_gemm(\n    layer: torch.nn.Module,\n    remove_weight" in gemm
+    )
     assert {"logits", "sampling_metadata"} <= set(inspect.signature(Sampler.forward).parameters)
     assert "torch.set_num_threads = skip_set_num_threads" in inspect.getsource(cpu_worker)
