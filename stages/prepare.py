@@ -28,7 +28,7 @@ def main(
     from lib.engines.runtime import configure
     from lib.problems import prepare as sets
     from lib.problems.tokens import rendering_of, token_counter
-    from lib.prompts import prompt_format, save_system, system_prompt
+    from lib.prompts import prompt_format, save_prompt, system_prompt
 
     seed, model, section = params.seed, params.model, params.prepare
     configure(seed=seed, threads=params.torch_threads)
@@ -36,7 +36,7 @@ def main(
     system = system_prompt(params.prompt.system, prompt_format=chosen)
     with sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
         write_base(base, gathered.sft.table, prompt_format=chosen, model=model, seed=seed)
-        save_system(base, system)
+        save_prompt(base, system=system, rendering=params.prompt.rendering())
         rendering = rendering_of(base, prompt_format=chosen, system=system)
         rules = {"max_seq_length": model.max_seq_length, "seed": seed}
         finished = sets.finish_sets(

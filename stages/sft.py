@@ -19,17 +19,12 @@ from lib.params import load_params
 @writes("--metrics", "reports/metrics/sft.json", "the last point of the curve")
 @writes("--curve", "reports/curves/sft.csv", "loss and accuracy over steps")
 @writes("--provenance", "reports/provenance/sft.json", "settings, versions, hashes")
-def main(
-    params_file: Path,
-    problems: Path,
-    base: Path,
-    model: Path,
-    metrics: Path,
-    curve: Path,
-    provenance: Path,
-) -> None:
+def main(params_file: Path, problems: Path, base: Path, **outputs: Path) -> None:
     """Run the stage."""
     params = load_params(params_file)
+    from lib.engines.unsloth import import_first
+
+    import_first(params.model.backend, generates=False)
     from lib.engines.runtime import configure
     from lib.problems.schema import read_problems
     from lib.prompts import prompt_format, saved_system
@@ -48,9 +43,10 @@ def main(
             seed=params.seed,
             scratch=scratch,
         ),
+        stage="sft",
+        section=params.sft,
         init=base,
-        skipped="sft.num_epochs is 0" if params.sft.num_epochs == 0 else "",
-        outputs=Outputs(model=model, metrics=metrics, curve=curve, provenance=provenance),
+        outputs=Outputs(**outputs),
         settings=params.model_dump(include={"seed", "torch_threads", "model", "prompt", "sft"}),
         inputs={"problems": problems, "base": base},
     )

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from lib.params import preset_names
+
 ROOT = Path(__file__).parents[1]
+PRESETS = ", ".join(preset_names())
 
 
 def make(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -84,8 +87,8 @@ def test_a_half_made_environment_does_not_stay(bare: Path) -> None:
 @pytest.mark.parametrize(
     ("preset", "said"),
     [
-        ("", "which preset? `make preset PRESET=...` with tiny-cpu, smoke"),
-        ("smok", "no preset `smok`; expected the path of a YAML file or one of tiny-cpu, smoke"),
+        ("", f"which preset? `make preset PRESET=...` with {PRESETS}"),
+        ("smok", f"no preset `smok`; expected the path of a YAML file or one of {PRESETS}"),
     ],
 )
 def test_an_unknown_preset_is_one_line_that_lists_them(preset: str, said: str) -> None:

@@ -6,6 +6,7 @@ Seen with vLLM 0.32.0 and TRL 1.14.0. Nothing here is applied by being imported.
 import contextlib
 import functools
 import importlib.metadata
+import logging
 import os
 import random
 import warnings
@@ -32,6 +33,9 @@ def prepare_vllm() -> None:
     """Set vLLM's environment; to be called before its first import."""
     for name, value in VLLM_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    # vllm/triton_utils/dispatcher.py, 0.32.0, walks through all of torch's names.
+    warnings.filterwarnings("ignore", message=r"`torch\.distributed\.reduce_op` is deprecated")
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
 
 
 def silence_supported_range() -> None:

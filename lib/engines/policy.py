@@ -14,6 +14,7 @@ from transformers import (
 
 from lib.artifacts import read_json, write_json
 from lib.engines.pretrained import fit_embeddings, read_pointer, weights_of
+from lib.engines.unsloth import adapt_unsloth, load_unsloth
 from lib.params.schema import Lora, Model
 
 ADAPTER = "adapter_config.json"
@@ -35,6 +36,38 @@ def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedM
         return _load_full(checkpoint, dtype=settings.dtype, attention=settings.attention)
     full = _load_full(base, dtype=settings.dtype, attention=settings.attention)
     return PeftModel.from_pretrained(full, checkpoint, is_trainable=True)
+
+
+def trainable_policy(
+    checkpoint: Path,
+    *,
+    base: Path,
+    settings: Model,
+    seed: int,
+    memory_share: float = 0.0,
+) -> PreTrainedModel | PeftModel:
+    """A checkpoint as a phase trains it: with an adapter where params have LoRA, on their backend.
+
+    Args:
+        checkpoint: what the phase before wrote.
+        base: the weights that an adapter was trained on.
+        seed: of an adapter's first weights on the Unsloth backend.
+        memory_share: part of the GPU for Unsloth's colocated vLLM; 0 loads none.
+    """
+    adapter = checkpoint if is_adapter(checkpoint) else None
+    if settings.backend == "unsloth":
+        model = load_unsloth(
+            weights_of(base if adapter else checkpoint),
+            settings=settings,
+            seed=seed,
+            fast_inference=memory_share > 0,
+            memory_share=memory_share,
+        )
+        if not settings.lora.rank:
+            return model
+        return adapt_unsloth(model, settings=settings, seed=seed, adapter=adapter)
+    policy = load_policy(checkpoint, base=base, settings=settings)
+    return add_adapter(policy, settings.lora) if settings.lora.rank and not adapter else policy
 
 
 def load_merged(checkpoint: Path, *, base: Path, dtype: str, attention: str) -> PreTrainedModel:

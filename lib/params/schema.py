@@ -76,6 +76,8 @@ class Model(Section):
     """Id on the Hub, or a folder in the Hub's layout; '' makes the model that `tiny` describes."""
     revision: str
     """Commit of a model on the Hub; '' where `name` is a folder or ''."""
+    backend: Literal["transformers", "unsloth"]
+    """What loads and trains the policy; `unsloth` needs a GPU."""
     tag_tokens: bool
     """Give a Hub model's tokenizer each tag of the prompt format as one new token."""
     dtype: Literal["float32", "bfloat16"]
@@ -90,6 +92,16 @@ class Model(Section):
     """Tokens of prompt and completion together."""
     tiny: Tiny
     lora: Lora
+
+    @model_validator(mode="after")
+    def _unsloth_can(self) -> Self:
+        if self.backend == "unsloth" and self.tag_tokens:
+            raise ValueError("tag_tokens: backend unsloth cannot; set it to false")
+        if self.backend == "unsloth" and self.attention != "sdpa":
+            raise ValueError(
+                f"attention={self.attention}: backend unsloth chooses its own; leave it at sdpa"
+            )
+        return self
 
     @model_validator(mode="after")
     def _revision_of_something(self) -> Self:
@@ -127,7 +139,7 @@ class Prompt(Section):
 
 
 class Optimisation(Section):
-    """What SFT and GRPO have in common."""
+    """What SFT, GRPO and DPO have in common."""
 
     optimizer: Literal["adamw", "memory_efficient_adamw"]
     """`memory_efficient_adamw` is the same AdamW with its state in CPU memory."""
@@ -147,6 +159,23 @@ class Optimisation(Section):
     """Gradients are scaled down to this norm."""
     logging_steps: Positive
     """Optimiser steps between two points of the curves."""
+    save_steps: Count
+    """Optimiser steps between two checkpoints to resume from; 0 for none."""
+    keep_checkpoints: Count
+    """Of those, how many of the last stay in data/scratch after the run."""
+
+    @property
+    def skipped(self) -> str:
+        """Why the phase is skipped, in words; '' where it is not."""
+        return ""
+
+    @model_validator(mode="after")
+    def _kept_are_saved(self) -> Self:
+        if self.keep_checkpoints and not self.save_steps:
+            raise ValueError(
+                f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
+            )
+        return self
 
 
 class Sft(Optimisation):
@@ -160,6 +189,10 @@ class Sft(Optimisation):
     """Examples per forward pass, a divisor of batch_size."""
     group_by_length: bool
     """Batch examples of like length: less padding, a less random order."""
+
+    @property
+    def skipped(self) -> str:
+        return "" if self.num_epochs else "sft.num_epochs is 0"
 
     @model_validator(mode="after")
     def _micro_batches(self) -> Self:
@@ -257,11 +290,22 @@ class Grpo(Optimisation):
     """Most rounds in which groups with equal rewards are replaced by other problems' (DAPO); a step
     that still has one then ends the run. 0 keeps all groups."""
 
+    @property
+    def skipped(self) -> str:
+        return "" if self.max_steps else "grpo.max_steps is 0"
+
     @model_validator(mode="after")
     def _groups(self) -> Self:
         if self.group_size < 2:
             raise ValueError(
                 f"group_size={self.group_size}; group-relative advantages need at least 2"
+            )
+        if self.save_steps % self.num_iterations:
+            below = self.save_steps - self.save_steps % self.num_iterations
+            raise ValueError(
+                f"save_steps={self.save_steps} falls between two generations of rollouts, where "
+                f"nothing can be resumed exactly (num_iterations={self.num_iterations}); "
+                f"use {below or 'none (0)'} or {below + self.num_iterations}"
             )
         completions = self.prompts_per_step * self.group_size
         check_divides(
@@ -291,6 +335,71 @@ class Grpo(Optimisation):
                 "rewards moves the policy too: use 0, or another advantage"
             )
         return self
+
+
+class Pairs(Section):
+    """Mining of preference pairs: a right against a wrong completion of one problem."""
+
+    num_problems: Count
+    """GRPO problems that are sampled, the first so many of the file; 0 for all."""
+    num_completions: Annotated[int, Field(ge=2)]
+    """Completions per problem, sampled as `rollout` says."""
+    max_per_problem: Positive
+    """Pairs that one problem may give."""
+    batch_size: Positive
+    """Sequences generated at a time; changes speed and memory, and rounding."""
+
+
+class Dpo(Optimisation):
+    """Direct preference optimisation (arXiv:2305.18290), an optional phase."""
+
+    init: Annotated[tuple[Literal["sft", "grpo"], ...], Field(max_length=1)]
+    """The checkpoint that is sampled for pairs and trained from; [] for no such phase."""
+    pairs: Pairs
+    num_epochs: Count
+    """Passes over the pairs; 0 skips the phase."""
+    batch_size: Positive
+    """Pairs per optimiser step."""
+    micro_batch_size: Positive
+    """Pairs per forward pass, a divisor of batch_size."""
+    beta: PositiveFloat
+    """Strength of the tie to the starting checkpoint."""
+    loss: Literal[
+        "sigmoid",
+        "sigmoid_norm",
+        "hinge",
+        "ipo",
+        "robust",
+        "exo_pair",
+        "nca_pair",
+        "sppo_hard",
+        "apo_zero",
+        "apo_down",
+    ]
+    """What is made of the margin between the two completions (TRL's names)."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=0.5)]
+    """`robust` and `exo_pair`: share of pairs that are taken to be the wrong way round."""
+
+    @property
+    def skipped(self) -> str:
+        return "" if self.num_epochs else "dpo.num_epochs is 0"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        check_divides(
+            f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size, unit="pairs"
+        )
+        if self.loss == "exo_pair" and not self.label_smoothing:
+            raise ValueError("loss=exo_pair needs label_smoothing above 0; 0.001 is usual")
+        if self.label_smoothing and self.loss not in {"robust", "exo_pair"}:
+            raise ValueError(
+                f"label_smoothing={self.label_smoothing:g} has no effect with loss={self.loss}; "
+                "set it to 0.0, or choose robust or exo_pair"
+            )
+        return self
+
+
+Checkpoint = Literal["base", "sft", "grpo", "dpo"]
 
 
 class Decoding(Section):
@@ -324,8 +433,8 @@ class Override(Decoding):
 class Evaluate(Decoding):
     """How checkpoints are measured."""
 
-    checkpoints: Annotated[tuple[Literal["base", "sft", "grpo"], ...], Field(min_length=1)]
-    """Checkpoints that are evaluated."""
+    checkpoints: Annotated[tuple[Checkpoint, ...], Field(min_length=1)]
+    """Checkpoints that are evaluated, in the order of training."""
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1)]
     """Sets of held-out problems; the first is the headline."""
     engine: EngineName
@@ -363,10 +472,20 @@ class Evaluate(Decoding):
 class Export(Section):
     """What leaves the pipeline."""
 
-    checkpoint: Literal["base", "sft", "grpo"]
+    checkpoint: Checkpoint
     """The checkpoint that is exported; it has to be evaluated too."""
     dtype: Literal["float32", "bfloat16", "float16"]
     """Type of the exported weights."""
+    max_shard_size: Annotated[str, Field(pattern=r"^[1-9]\d*(KB|MB|GB)$")]
+    """Largest file of weights; more go into several."""
+    adapter: bool
+    """Keep a LoRA adapter by itself too, in `adapter/`; nothing where all weights were trained."""
+    gguf: Literal["none", "f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
+    """A GGUF file for llama.cpp in `gguf/`; what `q..._k` needs is its `llama-quantize`."""
+    license: Annotated[str, Field(min_length=1)]
+    """Licence that the model card states, as the Hub abbreviates it; the base model's binds you."""
+    language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+    """Language that the model card states, as ISO 639 abbreviates it."""
     num_verified: Positive
     """Held-out prompts on which the export must repeat the checkpoint's greedy tokens."""
 
@@ -385,6 +504,7 @@ class Params(Section):
     rollout: Rollout
     reward: Reward
     grpo: Grpo
+    dpo: Dpo
     evaluate: Evaluate
     export: Export
 
@@ -408,6 +528,33 @@ class Params(Section):
                 "prepare.grpo.difficulty.easy_first: has no effect while grpo.shuffle is true; "
                 "set that to false"
             )
+        return self
+
+    @property
+    def starts(self) -> dict[str, str]:
+        """The checkpoint that each phase of this run started from, by the phase's own."""
+        starts = {"sft": "base", "grpo": "sft"}
+        return starts | ({"dpo": self.dpo.init[0]} if self.dpo.init else {})
+
+    @model_validator(mode="after")
+    def _preferred_is_measured(self) -> Self:
+        measured = self.evaluate.checkpoints
+        if not self.dpo.init:
+            if "dpo" in measured:
+                raise ValueError(
+                    "evaluate.checkpoints: `dpo` is there, but dpo.init is [], so that nothing "
+                    "makes it; set dpo.init to [sft] or [grpo]"
+                )
+            return self
+        for needed, why in (
+            ("dpo", "so that nobody would know what it did"),
+            (self.dpo.init[0], "which what it changed is measured against"),
+        ):
+            if needed not in measured:
+                raise ValueError(
+                    f"evaluate.checkpoints: dpo.init is [{self.dpo.init[0]}] and `{needed}` is not "
+                    f"there, {why}; add it"
+                )
         return self
 
     @model_validator(mode="after")

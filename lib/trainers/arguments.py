@@ -1,15 +1,14 @@
 """Trainer arguments that SFT and GRPO share, from params to transformers' names."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import Trainer
 
-from lib.errors import UserError
 from lib.objectives import MemoryEfficientAdamW
 from lib.params.schema import Model, Optimisation
+from lib.trainers.launch import num_processes
 
 
 def shared_arguments(
@@ -34,17 +33,20 @@ def shared_arguments(
         "bf16": model.mixed_precision == "bf16",
         "gradient_checkpointing": model.gradient_checkpointing,
         "seed": seed,
-        "save_strategy": "no",
+        "save_strategy": "steps" if section.save_steps else "no",
+        "save_steps": section.save_steps or 1,
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": torch.cuda.is_available(),
-        "ddp_backend": "gloo" if num_processes() > 1 and not torch.cuda.is_available() else None,
+        **_without_gpu(num_processes()),
     }
 
 
-def num_processes() -> int:
-    """How many processes a launcher (torchrun, accelerate) has started for this run."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+def _without_gpu(ranks: int) -> dict[str, Any]:
+    """What transformers has to be told to let several processes share a step on CPUs."""
+    if ranks == 1 or torch.cuda.is_available():
+        return {}
+    return {"use_cpu": True, "ddp_backend": "gloo"}
 
 
 def choose_optimizer(trainer: Trainer, name: str) -> None:
@@ -64,21 +66,3 @@ def choose_optimizer(trainer: Trainer, name: str) -> None:
                 "eps": args.adam_epsilon,
             },
         )
-
-
-def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str, int]:
-    """Cut one optimiser step's batch into forward passes per process.
-
-    Raises:
-        UserError: the processes cannot share the micro-batch evenly.
-    """
-    per_device, rest = divmod(micro_batch, world_size)
-    if rest or not per_device:
-        raise UserError(
-            f"micro_batch_size={micro_batch} cannot be shared by {world_size} processes; "
-            f"use a multiple of {world_size}"
-        )
-    return {
-        "per_device_train_batch_size": per_device,
-        "gradient_accumulation_steps": batch // micro_batch,
-    }

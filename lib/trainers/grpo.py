@@ -12,18 +12,15 @@ from trl import GRPOConfig
 
 from lib.engines.base import Sampling
 from lib.engines.open import open_engine
-from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
+from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.errors import UserError
 from lib.evaluation.rewarding import chosen_rewards
 from lib.params.schema import Grpo, Model, Reward, Rollout
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
-from lib.trainers.arguments import (
-    choose_optimizer,
-    micro_batches,
-    num_processes,
-    shared_arguments,
-)
+from lib.trainers.arguments import choose_optimizer, shared_arguments
+from lib.trainers.batches import micro_batches
+from lib.trainers.launch import num_processes
 from lib.trainers.policy_gradient import Objective, PolicyGradientTrainer
 from lib.trainers.tracking import ProgressLines
 
@@ -59,9 +56,7 @@ def build_grpo(
             f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(problems)} GRPO "
             "problems; lower it, or let `prepare.grpo` keep more"
         )
-    policy = load_policy(init, base=base, settings=model)
-    if model.lora.rank and not is_adapter(init):
-        policy = add_adapter(policy, model.lora)
+    policy = trainable_policy(init, base=base, settings=model, seed=seed)
     trainer = PolicyGradientTrainer(
         model=policy,
         args=grpo_arguments(

@@ -1,17 +1,34 @@
-"""Run one training phase from start to outputs; the same road for SFT and GRPO."""
+"""Run one training phase from start to outputs; the same road for SFT, GRPO and DPO."""
 
 import dataclasses
-import tempfile
+import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 from transformers import Trainer
 
-from lib.artifacts import write_curve, write_metrics, write_provenance
+from lib.artifacts import read_json, replacing, write_curve, write_metrics, write_provenance
 from lib.engines.policy import pass_on, save_policy
-from lib.trainers.tracking import curve_points
+from lib.errors import UserError
+from lib.lifetime import alone, sigterm_as_interrupt
+from lib.params.schema import Optimisation
+from lib.trainers.checkpoints import (
+    FACTS,
+    Checkpoints,
+    SealCheckpoints,
+    fingerprint,
+    resume_counters,
+    step_of,
+)
+from lib.trainers.tracking import Announcer, ProgressLines, curve_points
+
+SCRATCH = Path("data/scratch")
+"""Where stages keep checkpoints, locks and logs; no stage's output."""
+
+Facts = Callable[[], Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,40 +44,124 @@ class Outputs:
 def run_phase(
     build: Callable[[Path], Trainer],
     *,
+    stage: str,
+    section: Optimisation,
     init: Path,
-    skipped: str,
     outputs: Outputs,
     settings: Mapping[str, Any],
     inputs: Mapping[str, Path],
-    facts: Callable[[], Mapping[str, Any]] = dict,
+    facts: Facts = dict,
+    scratch: Path = SCRATCH,
 ) -> None:
     """Train, or pass the incoming checkpoint on where the phase is skipped.
 
+    What was interrupted goes on from its last checkpoint if params, inputs, code and packages are
+    what they were, and ends with the same files as a run without interruption.
+
     Args:
         build: makes the trainer, given a folder for what it writes on its own.
+        section: the stage's own params.
         init: the checkpoint that the phase starts from.
-        skipped: the reason in words; '' to train.
-        facts: asked after training for what else provenance should hold.
+        settings: all params that the phase depends on.
+        facts: asked after training for what else provenance should hold; counts in it are added
+            up over interruptions.
+        scratch: holds a folder with the stage's lock, log and checkpoints.
+
+    Raises:
+        UserError: another process runs this stage, or this one was interrupted.
     """
-    if skipped:
-        click.echo(f"skipped: {skipped}; {init} is passed on as {outputs.model}")
+    if section.skipped:
+        click.echo(f"skipped: {section.skipped}; {init} is passed on as {outputs.model}")
         pass_on(init, outputs.model)
-        points: list[dict[str, float]] = []
-    else:
-        with tempfile.TemporaryDirectory() as scratch:
-            points = _train(build(Path(scratch)), outputs.model)
+        _describe([], outputs, settings=settings, inputs=inputs, skipped=True, **facts())
+        return
+    folder = scratch / stage
+    say = Announcer(stage, folder / "training.log")
+    with _first_rank_alone(folder / "lock", stage), sigterm_as_interrupt():
+        checkpoints = Checkpoints(folder / fingerprint(stage, settings=settings, inputs=inputs))
+        try:
+            say.start()
+            trainer, known = _train(
+                build, checkpoints, keep=section.keep_checkpoints, facts=facts, say=say
+            )
+            if trainer.is_world_process_zero():
+                with replacing(outputs.model) as partial:
+                    save_policy(trainer.model, trainer.processing_class, partial)
+                points = curve_points(trainer.state)
+                _describe(points, outputs, settings=settings, inputs=inputs, skipped=False, **known)
+                checkpoints.finish(keep=section.keep_checkpoints)
+        except KeyboardInterrupt:
+            raise UserError(f"{stage} was interrupted; {_way_on(checkpoints, stage)}") from None
+
+
+def _train(
+    build: Callable[[Path], Trainer],
+    checkpoints: Checkpoints,
+    *,
+    keep: int,
+    facts: Facts,
+    say: Announcer,
+) -> tuple[Trainer, Mapping[str, Any]]:
+    """The trainer at the end of its training, and the facts of all of it."""
+    before: Mapping[str, Any] = {}
+
+    def all_facts() -> Mapping[str, Any]:
+        return add_counts(before, facts())
+
+    if others := checkpoints.others():
+        names = ", ".join(str(path) for path in others)
+        say(f"{say.stage} leaves checkpoints of other params, inputs or code alone: {names}")
+    found = checkpoints.newest(lambda line: say(f"{say.stage} {line}"))
+    if say.first_rank:
+        checkpoints.clear_writing()
+    trainer = build(checkpoints.writing)
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, ProgressLines):
+            callback.say = say
+    trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, facts=all_facts))
+    if found:
+        before = read_json(found / FACTS)
+        resume_counters(trainer, found)
+        say(f"{say.stage} goes on from step {step_of(found)} ({found})")
+    trainer.train(resume_from_checkpoint=str(found) if found else None)
+    return trainer, all_facts()
+
+
+def add_counts(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """`after` with the whole numbers of `before` added, at any depth."""
+    added = dict(after)
+    for name, earlier in before.items():
+        value = added.get(name, 0 if isinstance(earlier, int) else {})
+        if isinstance(earlier, Mapping) and isinstance(value, Mapping):
+            added[name] = add_counts(earlier, value)
+        elif isinstance(earlier, int) and isinstance(value, int) and not isinstance(value, bool):
+            added[name] = earlier + value
+    return added
+
+
+def _first_rank_alone(lock: Path, stage: str) -> AbstractContextManager[None]:
+    """One run of a stage at a time; its ranks are one run."""
+    return alone(lock, what=stage) if os.environ.get("RANK", "0") == "0" else nullcontext()
+
+
+def _way_on(checkpoints: Checkpoints, stage: str) -> str:
+    named = checkpoints.by_step()
+    if named:
+        return f"the same command goes on from step {step_of(named[-1])}"
+    return f"the same command starts again ({stage}.save_steps sets how often it is saved)"
+
+
+def _describe(
+    points: list[dict[str, float]],
+    outputs: Outputs,
+    *,
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    **facts: Any,
+) -> None:
     write_curve(outputs.curve, points)
     write_metrics(outputs.metrics, _last_point(points))
-    write_provenance(
-        outputs.provenance, settings=settings, inputs=inputs, skipped=bool(skipped), **facts()
-    )
-
-
-def _train(trainer: Trainer, checkpoint: Path) -> list[dict[str, float]]:
-    trainer.train()
-    if trainer.is_world_process_zero():
-        save_policy(trainer.model, trainer.processing_class, checkpoint)
-    return curve_points(trainer.state)
+    write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
 
 
 def _last_point(points: list[dict[str, float]]) -> dict[str, float]:

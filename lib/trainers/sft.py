@@ -7,17 +7,14 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
-from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
+from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.errors import UserError
 from lib.params.schema import Model, Sft
 from lib.problems.schema import Problem
 from lib.prompts import Message, PromptFormat
-from lib.trainers.arguments import (
-    choose_optimizer,
-    micro_batches,
-    num_processes,
-    shared_arguments,
-)
+from lib.trainers.arguments import choose_optimizer, shared_arguments
+from lib.trainers.batches import micro_batches
+from lib.trainers.launch import num_processes
 from lib.trainers.tracking import ProgressLines
 
 SHOWN = ("loss", "mean_token_accuracy", "grad_norm", "learning_rate")
@@ -39,9 +36,8 @@ def build_sft(
     Raises:
         UserError: an example is longer than `model.max_seq_length`, so training would cut it.
     """
-    policy, tokenizer = load_policy(base, base=base, settings=model), load_tokenizer(base)
-    if model.lora.rank and not is_adapter(base):
-        policy = add_adapter(policy, model.lora)
+    policy = trainable_policy(base, base=base, settings=model, seed=seed)
+    tokenizer = load_tokenizer(base)
     arguments = SFTConfig(
         **shared_arguments(sft, model=model, seed=seed, scratch=scratch),
         **micro_batches(

@@ -10,9 +10,9 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[2]
 
-PLUMBING = ("lib/cli.py", "lib/environment.py", "lib/errors.py", "lib/params")
-"""Exempt from dvc.yaml, with what only they import: how a stage is called and how a mistake is
-worded. The values of params are tracked by DVC themselves."""
+PLUMBING = ("lib/cli.py", "lib/environment.py", "lib/errors.py", "lib/lifetime.py", "lib/params")
+"""Exempt from dvc.yaml, with what only they import: how a stage is called and ended, and how a
+mistake is worded. The values of params are tracked by DVC themselves."""
 
 WHOLE = ("lib/problems", "lib/prompts", "lib/report", "lib/stats", "lib/verifier")
 """Floor-0 packages stand in dvc.yaml as folders, everything above as single files."""

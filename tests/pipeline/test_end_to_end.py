@@ -171,6 +171,26 @@ def test_skipped_phases_pass_the_checkpoint_on_and_are_labelled(
 
 
 @pytest.mark.slow
+def test_dpo_beside_the_phases_that_there_are_runs_what_is_new_and_nothing_else(
+    ran_once: tuple[Clone, list[str]],
+) -> None:
+    clone, _ = ran_once
+    knobs = ["dpo.init=[sft]", "evaluate.checkpoints=[base,sft,dpo]", "export.checkpoint=dpo"]
+    said = clone.dvc("exp", "run", *(word for knob in knobs for word in ("--set-param", knob)))
+    ran = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
+    assert ran == ["pairs@sft", "dpo@sft", "evaluate@dpo", "export", "report"]
+
+    differences = json.loads(clone.read("reports/metrics/report.json"))
+    assert set(differences) == {"base_to_sft", "sft_to_dpo"}
+    report = clone.read("reports/report.md")
+    assert "The exported model is `dpo`" in report
+    assert "Training: dpo" in report
+    assert "`dpo` checkpoint" in clone.read("data/models/export/README.md")
+    clone.run("git", "checkout", ".")
+    clone.run("git", "clean", "--force", "--quiet", "reports")
+
+
+@pytest.mark.slow
 def test_two_fresh_clones_give_the_same_lock(
     ran_once: tuple[Clone, list[str]], tmp_path: Path
 ) -> None:

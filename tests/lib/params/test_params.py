@@ -3,6 +3,7 @@
 import copy
 import io
 import math
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,23 @@ def test_yaml_that_has_no_json_is_one_line(text: str, tmp_path: Path) -> None:
 def test_a_folder_instead_of_params_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^cannot read .*: Is a directory$"):
         load_params(tmp_path)
+
+
+@pytest.mark.parametrize(("steps", "others"), [(5, "4 or 6"), (1, r"none \(0\) or 2")])
+def test_a_checkpoint_between_two_generations_is_refused_with_the_steps_beside_it(
+    content: dict[str, Any], steps: int, others: str
+) -> None:
+    content["grpo"] |= {"num_iterations": 2, "save_steps": steps}
+    (problem,) = problems_of(content)
+    assert problem.startswith(f"grpo: save_steps={steps} falls between two generations")
+    assert re.search(rf"\(num_iterations=2\); use {others}$", problem)
+    content["grpo"]["save_steps"] = 6
+    assert parse_params(content, origin="params.yaml").grpo.save_steps == 6
+
+
+def test_checkpoints_that_are_never_written_cannot_be_kept(content: dict[str, Any]) -> None:
+    content["sft"] |= {"save_steps": 0, "keep_checkpoints": 2}
+    assert problems_of(content) == ["sft: keep_checkpoints=2 keeps nothing while save_steps is 0"]
 
 
 def test_a_micro_batch_that_does_not_tile_the_step_names_two_that_do(
@@ -290,7 +308,7 @@ def test_a_list_in_an_overlay_replaces_the_list_and_keeps_the_comments_after_it(
 
 
 def test_an_unknown_preset_lists_those_that_there_are() -> None:
-    with pytest.raises(UserError, match=r"no preset `tiny`; .*tiny-cpu, smoke"):
+    with pytest.raises(UserError, match=r"no preset `tiny`; .*tiny-cpu, .*smoke"):
         compose_preset("tiny")
 
 
@@ -359,3 +377,50 @@ def test_shaping_rewards_find_their_settings_in_params(content: dict[str, Any]) 
     settings = params.reward.settings(max_completion_tokens=48)
     assert settings["max_completion_tokens"] == 48
     assert settings["overlong_cache_tokens"] == 16
+
+
+def preferring(content: dict[str, Any]) -> dict[str, Any]:
+    content["dpo"]["init"] = ["sft"]
+    content["evaluate"]["checkpoints"] = ["base", "sft", "dpo"]
+    content["export"]["checkpoint"] = "dpo"
+    return content
+
+
+def test_dpo_starts_from_what_its_init_names(content: dict[str, Any]) -> None:
+    assert "dpo" not in parse_params(content, origin="params.yaml").starts
+    assert parse_params(preferring(content), origin="params.yaml").starts["dpo"] == "sft"
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "init", "said"),
+    [
+        (["base", "sft", "dpo"], [], "evaluate.checkpoints: `dpo` is there, but dpo.init is []"),
+        (["base", "sft"], ["sft"], "dpo.init is [sft] and `dpo` is not there, so that nobody"),
+        (["base", "dpo"], ["sft"], "dpo.init is [sft] and `sft` is not there, which what it"),
+        (["base", "sft", "dpo"], ["grpo"], "dpo.init is [grpo] and `grpo` is not there"),
+    ],
+)
+def test_a_preference_phase_is_measured_against_its_start(
+    content: dict[str, Any], checkpoints: list[str], init: list[str], said: str
+) -> None:
+    content["evaluate"]["checkpoints"], content["dpo"]["init"] = checkpoints, init
+    content["export"]["checkpoint"] = checkpoints[-1]
+    (problem,) = problems_of(content)
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"loss": "exo_pair"}, "dpo: loss=exo_pair needs label_smoothing above 0; 0.001 is usual"),
+        ({"label_smoothing": 0.1}, "dpo: label_smoothing=0.1 has no effect with loss=sigmoid"),
+        ({"loss": "sigmoyd"}, "dpo.loss: must be one of 'sigmoid', "),
+        ({"micro_batch_size": 5}, "dpo: batch_size=32 = 32 pairs a step cannot be cut into"),
+        ({"init": ["sft", "grpo"]}, "dpo.init: tuple should have at most 1 item"),
+    ],
+)
+def test_a_knob_of_dpo_that_could_not_act_is_refused(
+    content: dict[str, Any], changes: dict[str, Any], said: str
+) -> None:
+    preferring(content)["dpo"].update(changes)
+    assert problems_of(content)[0].startswith(said)

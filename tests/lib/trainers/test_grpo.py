@@ -10,7 +10,7 @@ from lib.params import Params
 from lib.params.schema import Grpo, Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.trainers.arguments import micro_batches
+from lib.trainers.batches import micro_batches
 from lib.trainers.grpo import build_grpo, grpo_arguments
 from lib.trainers.tracking import curve_points
 

@@ -1,0 +1,111 @@
+"""How long a stage lives: no longer than the `dvc` that started it, and alone at its work.
+
+DVC runs a stage as a child and, ended by SIGTERM, leaves it running; a second `dvc repro` would
+then train beside the first.
+"""
+
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from lib.errors import UserError
+
+DVC_STAGE = "DVC_STAGE"
+"""Set by DVC in the environment of whatever a stage's command starts, and in nothing else."""
+
+POLL_S = 0.5
+"""Seconds between two looks at the `dvc` that started this process."""
+
+GRACE_S = 30.0
+"""Seconds in which an interrupted stage may finish what it is writing."""
+
+
+def end_with_dvc() -> None:
+    """End this process, as SIGTERM does, once the `dvc` that started it is gone.
+
+    Without a `dvc` above it, a stage started by hand, nothing is watched: `nohup` outlives shells.
+    """
+    starter = _starter()
+    if starter is not None:
+        threading.Thread(target=_watch, args=(starter,), name="end-with-dvc", daemon=True).start()
+
+
+def _starter() -> psutil.Process | None:
+    """The nearest ancestor that DVC did not start: DVC, with shells and launchers skipped."""
+    if DVC_STAGE not in os.environ:
+        return None
+    for ancestor in psutil.Process().parents():
+        try:
+            if DVC_STAGE not in ancestor.environ():
+                return ancestor
+        except psutil.AccessDenied:
+            return None
+    return None
+
+
+def _watch(starter: psutil.Process) -> None:
+    while _lives(starter):
+        time.sleep(POLL_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+    # The main thread may sit in a kernel or a collective that never returns to Python.
+    time.sleep(GRACE_S)
+    os._exit(1)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does, so that blocks are left in good order.
+
+    Outside the main thread, where Python takes no signals, nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def alone(lock: Path, *, what: str) -> Iterator[None]:
+    """Hold `lock` while the block runs; the kernel frees it however this process ends.
+
+    Raises:
+        UserError: another process holds it; says which.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    # A record lock, unlike flock's, is not inherited by forked workers, which may live on.
+    with lock.open("a+", encoding="utf-8") as held:
+        try:
+            fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            held.seek(0)
+            holder = held.read().strip() or "unknown"
+            raise UserError(
+                f"{what} is being run by process {holder} already ({lock}); "
+                "wait until it ends, or end it"
+            ) from None
+        held.truncate(0)
+        held.write(f"{os.getpid()}\n")
+        held.flush()
+        yield

@@ -1,0 +1,42 @@
+"""Parameter counts from a shape are those of the model itself."""
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from lib.engines.policy import add_adapter
+from lib.engines.sizes import SHAPES, shape_in, shape_of
+from lib.params import Params
+from tests.lib.engines.hub_models import ARCHITECTURES, write_model
+
+PUBLISHED = {
+    "unsloth/Qwen3-4B-Base": 4_022_468_096,
+    "Qwen/Qwen3-0.6B": 596_049_920,
+    "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
+    "Qwen/Qwen2.5-1.5B-Instruct": 1_543_714_304,
+    "meta-llama/Llama-3.2-1B-Instruct": 1_235_814_400,
+}
+"""As the Hub's pages count the safetensors."""
+
+
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+def test_the_count_is_the_models_own(smoke: Params, tmp_path: Path, architecture: str) -> None:
+    folder = write_model(tmp_path, architecture=architecture)
+    shape = shape_of(smoke.model.model_copy(update={"name": str(folder)}))
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert shape is not None
+    assert shape.parameters == model.num_parameters()
+    lora = smoke.model.lora
+    adapted = add_adapter(model, lora)
+    trained = sum(weight.numel() for weight in adapted.parameters() if weight.requires_grad)
+    assert shape.adapter_parameters(rank=lora.rank, targets=lora.target_modules) == trained
+
+
+@pytest.mark.parametrize(("name", "count"), PUBLISHED.items())
+def test_the_table_has_the_published_counts(name: str, count: int) -> None:
+    assert SHAPES[name].parameters == count
+
+
+def test_another_architecture_is_unknown() -> None:
+    assert shape_in({"model_type": "mamba"}) is None

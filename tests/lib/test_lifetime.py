@@ -1,0 +1,94 @@
+"""One run at a time, ended in good order, and never without the `dvc` that started it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lib.errors import UserError
+from lib.lifetime import DVC_STAGE, alone, sigterm_as_interrupt
+
+HOLD = """
+import sys
+from pathlib import Path
+from lib.lifetime import alone
+with alone(Path(sys.argv[1]), what="sft"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+STAGE = """
+import os, sys, time
+from lib.lifetime import end_with_dvc
+end_with_dvc()
+print(os.getpid(), flush=True)
+while True:
+    time.sleep(3600)
+"""
+
+STARTER = """
+import os, subprocess, sys
+environment = {**os.environ, "DVC_STAGE": "sft"}
+# a shell between the two, as DVC has it where the command is more than one word
+shell = subprocess.Popen(["/bin/sh", "-c", '"$0" -c "$1"; true', sys.executable, sys.argv[1]],
+                         env=environment)
+shell.wait()
+"""
+
+
+def python(code: str, *arguments: str, **kwargs: object) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        **kwargs,  # type: ignore[call-overload]
+    )
+
+
+def test_a_second_run_is_refused_with_the_pid_of_the_first_until_that_is_killed(
+    tmp_path: Path, in_root: Path
+) -> None:
+    lock = tmp_path / "sft" / "lock"
+    with python(HOLD, str(lock)) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "held\n"
+        refused = pytest.raises(UserError, match=f"is being run by process {first.pid} already")
+        with refused, alone(lock, what="sft"):
+            pass
+        first.kill()
+    with alone(lock, what="sft"):
+        assert lock.read_text(encoding="utf-8") == f"{os.getpid()}\n"
+
+
+def test_sigterm_leaves_blocks_as_ctrl_c_does_and_its_handler_is_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), sigterm_as_interrupt():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_stage_ends_when_the_dvc_that_started_it_is_killed(in_root: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != DVC_STAGE}
+    with python(STARTER, STAGE, env=environment) as dvc:
+        assert dvc.stdout is not None
+        assert int(dvc.stdout.readline()) != dvc.pid
+        dvc.kill()
+        # The stage holds the pipe's other end: it is read to its end once the stage is gone.
+        assert dvc.stdout.read() == ""
+
+
+def test_a_stage_that_was_started_by_hand_outlives_its_shell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from lib import lifetime
+
+    monkeypatch.delenv(DVC_STAGE, raising=False)
+    assert lifetime._starter() is None
+    monkeypatch.setenv(DVC_STAGE, "sft")
+    starter = lifetime._starter()
+    assert starter is not None
+    assert starter.pid == os.getppid()

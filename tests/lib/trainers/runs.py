@@ -1,0 +1,87 @@
+"""Training runs as processes of their own, to be killed.
+
+`python -m tests.lib.trainers.runs STAGE FOLDER` trains as the stage does, below FOLDER: the smoke
+preset, with the changes of FOLDER/changes.json, from FOLDER/base.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from lib.engines.runtime import configure
+from lib.params import Params
+from lib.problems.schema import read_problems
+from lib.prompts import prompt_format
+from lib.trainers.run import Outputs, run_phase
+from lib.verifier import counters
+from tests.conftest import preset_params
+
+
+def changed(params: Params, changes: dict[str, dict[str, Any]]) -> Params:
+    content = params.model_dump(mode="json")
+    for section, values in changes.items():
+        content[section] |= values
+    return Params.model_validate_json(json.dumps(content), strict=True)
+
+
+def outputs_in(folder: Path, stage: str) -> Outputs:
+    return Outputs(
+        model=folder / "models" / stage,
+        metrics=folder / "metrics.json",
+        curve=folder / "curve.csv",
+        provenance=folder / "provenance.json",
+    )
+
+
+def run(stage: str, folder: Path) -> None:
+    params = changed(preset_params("smoke"), json.loads((folder / "changes.json").read_text()))
+    configure(seed=params.seed, threads=params.torch_threads)
+    base, problems = folder / "base", folder / f"{stage}.jsonl"
+    shared: dict[str, Any] = {
+        "base": base,
+        "prompt_format": prompt_format(**params.prompt.rendering()),
+        "system": "",
+        "model": params.model,
+        "seed": params.seed,
+    }
+
+    def build(scratch: Path) -> Any:
+        rows = list(read_problems(problems))
+        if stage == "sft":
+            from lib.trainers.sft import build_sft
+
+            return build_sft(rows, sft=params.sft, scratch=scratch, **shared)
+        from lib.trainers.grpo import build_grpo
+
+        return build_grpo(
+            rows,
+            init=base,
+            grpo=params.grpo,
+            rollout=params.rollout,
+            reward=params.reward,
+            scratch=scratch,
+            **shared,
+        )
+
+    (folder / "models").mkdir(exist_ok=True)
+    run_phase(
+        build,
+        stage=stage,
+        section=getattr(params, stage),
+        init=base,
+        outputs=outputs_in(folder, stage),
+        settings=params.model_dump(),
+        inputs={"problems": problems, "base": base},
+        facts=lambda: {"verifier": counters()},
+        scratch=folder / "scratch",
+    )
+
+
+if __name__ == "__main__":
+    from lib.errors import UserError
+
+    try:
+        run(sys.argv[1], Path(sys.argv[2]))
+    except UserError as error:
+        sys.exit(f"Error: {error.message}")

@@ -1,0 +1,162 @@
+"""A checkpoint is whole and of this very run, or it is not resumed from."""
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from lib.artifacts import read_json
+from lib.trainers import checkpoints as module
+from lib.trainers.checkpoints import Checkpoints, code_hash, find_damage, fingerprint, step_of
+from lib.trainers.run import add_counts
+
+
+def write(folder: Checkpoints, step: int) -> Path:
+    """A checkpoint as the trainer writes it, sealed."""
+    written = folder.writing / f"checkpoint-{step}"
+    written.mkdir(parents=True)
+    (written / "model.safetensors").write_bytes(bytes([step]) * 64)
+    (written / "optimizer.pt").write_bytes(b"state")
+    folder.seal(step, {"verifier": {"asked": step}})
+    return folder.folder / written.name
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Checkpoints:
+    """Checkpoints of steps 5 and 10."""
+    made = Checkpoints(tmp_path / "sft" / "0123")
+    write(made, 5)
+    write(made, 10)
+    return made
+
+
+def spoken(checkpoints: Checkpoints) -> tuple[int | None, list[str]]:
+    lines: list[str] = []
+    found = checkpoints.newest(lines.append)
+    return (step_of(found) if found else None), lines
+
+
+def test_the_newest_whole_checkpoint_is_found_in_the_order_of_steps(saved: Checkpoints) -> None:
+    assert spoken(saved) == (10, [])
+    write(saved, 100)
+    assert spoken(saved) == (100, [])
+    saved.drop_all_but(2)
+    assert [step_of(path) for path in saved.by_step()] == [10, 100]
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "missing", "added", "no manifest", "garbled"])
+def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(
+    saved: Checkpoints, damage: str
+) -> None:
+    weights = saved.folder / "checkpoint-10" / "model.safetensors"
+    manifest = weights.with_name("manifest.json")
+    match damage:
+        case "changed":
+            weights.write_bytes(bytes([11]) * 64)
+        case "cut":
+            weights.write_bytes(bytes([10]) * 32)
+        case "missing":
+            weights.unlink()
+        case "added":
+            weights.with_name("model-2.safetensors").write_bytes(b"")
+        case "no manifest":
+            manifest.unlink()
+        case "garbled":
+            manifest.write_bytes(b"{")
+    step, lines = spoken(saved)
+    assert step == 5
+    assert len(lines) == 1
+    assert "checkpoint-10 is damaged (" in lines[0]
+    assert find_damage(saved.folder / "checkpoint-5") == ""
+
+
+def test_a_half_written_checkpoint_is_said_and_never_used(saved: Checkpoints) -> None:
+    half = saved.writing / "checkpoint-15"
+    half.mkdir(parents=True)
+    (half / "model.safetensors").write_bytes(b"half")
+    step, lines = spoken(saved)
+    assert step == 10
+    assert lines == ["a checkpoint was only half written; it is not used"]
+    saved.clear_writing()
+    assert spoken(saved) == (10, [])
+
+
+def test_a_step_that_is_written_again_replaces_what_bears_its_name(saved: Checkpoints) -> None:
+    (saved.folder / "checkpoint-10" / "model.safetensors").write_bytes(b"damaged")
+    write(saved, 10)
+    assert spoken(saved) == (10, [])
+
+
+def test_after_a_run_the_last_ones_are_kept_as_models_and_the_rest_is_gone(
+    saved: Checkpoints,
+) -> None:
+    older = saved.folder.parent / "checkpoints" / "checkpoint-3"
+    older.mkdir(parents=True)
+    saved.finish(keep=1)
+    left = [path for path in saved.folder.parent.rglob("*") if path.is_file()]
+    kept = saved.folder.parent / "checkpoints" / "checkpoint-10"
+    assert left == [kept / "model.safetensors"]
+    assert not older.exists()
+    assert not saved.folder.exists()
+
+
+def test_a_changed_param_input_or_rank_number_is_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems = tmp_path / "sft.jsonl"
+    problems.write_text("a", encoding="utf-8")
+
+    def of(stage: str = "sft", lr: float = 0.1) -> str:
+        return fingerprint(stage, settings={"sft": {"lr": lr}}, inputs={"problems": problems})
+
+    first = of()
+    assert of() == first
+    others = {of(stage="grpo"), of(lr=0.2)}
+    problems.write_text("b", encoding="utf-8")
+    others.add(of())
+    problems.write_text("a", encoding="utf-8")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    others.add(of())
+    monkeypatch.delenv("WORLD_SIZE")
+    monkeypatch.setattr(module, "versions", lambda: {"torch": "0"})
+    others.add(of())
+    assert len({first, *others}) == 6
+
+
+def test_changed_code_is_another_run_if_the_stage_can_reach_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "lib"
+    for room in ("trainers", "report"):
+        (library / room).mkdir(parents=True)
+        (library / room / "some.py").write_text("1", encoding="utf-8")
+    monkeypatch.setattr(module, "__file__", str(library / "trainers" / "checkpoints.py"))
+    loaded = {"lib": types.ModuleType("lib"), "lib.trainers.run": types.ModuleType("run")}
+    monkeypatch.setattr(sys, "modules", loaded)
+    first = code_hash()
+    (library / "report" / "some.py").write_text("2", encoding="utf-8")
+    assert code_hash() == first
+    # imported on demand, or not yet
+    (library / "trainers" / "some.py").write_text("2", encoding="utf-8")
+    assert code_hash() != first
+
+
+def test_what_other_settings_left_behind_is_named(saved: Checkpoints) -> None:
+    other = Checkpoints(saved.folder.with_name("4567"))
+    assert other.others() == [saved.folder]
+    assert saved.others() == []
+
+
+def test_counts_of_an_interrupted_run_are_added_up() -> None:
+    before = {"verifier": {"asked": 3, "late": {"s": 1}}, "engine": "a"}
+    after = {"verifier": {"asked": 4, "new": 2}, "engine": "b", "exact": True}
+    assert add_counts(before, after) == {
+        "verifier": {"asked": 7, "late": {"s": 1}, "new": 2},
+        "engine": "b",
+        "exact": True,
+    }
+
+
+def test_a_checkpoint_keeps_the_facts_known_at_its_step(saved: Checkpoints) -> None:
+    assert read_json(saved.folder / "checkpoint-5" / "facts.json") == {"verifier": {"asked": 5}}

@@ -1,0 +1,112 @@
+"""The plan says what the trainers then do, for every preset, without torch."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lib.engines.sizes import shape_of
+from lib.params import Params, preset_names
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format
+from lib.trainers.grpo import grpo_arguments
+from lib.trainers.plan import cache_bytes, disk_bytes, plan_grpo, plan_lines, plan_sft
+from lib.trainers.sft import build_sft
+from tests.conftest import ROOT, preset_params
+
+
+def test_planned_sft_is_what_the_trainer_resolves(
+    smoke: Params, sets: GeneratedSets, base: Path, tmp_path: Path
+) -> None:
+    trainer = build_sft(
+        sets.sft,
+        base=base,
+        prompt_format=prompt_format(smoke.prompt.format),
+        system="",
+        sft=smoke.sft,
+        model=smoke.model,
+        seed=0,
+        scratch=tmp_path,
+    )
+    planned = plan_sft(smoke, shape_of(smoke.model))
+    loader = trainer.get_train_dataloader()
+    steps = trainer.set_initial_training_values(trainer.args, loader)[-1]
+    assert planned.steps == steps
+    assert planned.warmup_steps == trainer.args.get_warmup_steps(steps)
+    for name, value in planned.trainer.items():
+        assert getattr(trainer.args, name) == value
+    trained = sum(w.numel() for w in trainer.model.parameters() if w.requires_grad)
+    assert planned.memory["gradients"] == 4 * trained
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_planned_grpo_is_what_trl_resolves(name: str, tmp_path: Path) -> None:
+    params = preset_params(name)
+    planned = plan_grpo(params, shape_of(params.model))
+    assert planned.memory
+    if params.grpo.max_steps == 0:
+        assert planned.skipped == "grpo.max_steps is 0"
+        return
+    args = grpo_arguments(
+        params.grpo,
+        rollout=params.rollout,
+        reward=params.reward,
+        # The argument object refuses bf16 where there is no GPU.
+        model=params.model.model_copy(update={"mixed_precision": "fp32"}),
+        seed=0,
+        scratch=tmp_path,
+    )
+    for key, value in planned.trainer.items():
+        assert getattr(args, key) == value
+    assert (planned.steps, planned.completions) == (args.max_steps, args.generation_batch_size)
+    assert planned.warmup_steps == args.get_warmup_steps(args.max_steps)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_has_a_plan(name: str) -> None:
+    lines = list(plan_lines(preset_params(name)))
+    assert lines[0].startswith("plan: base model ")
+    assert any(line.startswith("disk ≈ ") for line in lines)
+
+
+def test_a_plan_needs_no_torch() -> None:
+    code = (
+        "import sys; sys.argv = ['plan', 's0-qwen3-4b']\n"
+        "from stages.plan import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([n for n in ('torch', 'transformers', 'datasets', 'peft') if n in sys.modules])\n"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert shown[-1] == "[]"
+    assert any("LoRA r 32 α 64" in line for line in shown)
+
+
+def test_half_the_micro_batch_halves_what_grows_with_it() -> None:
+    params = preset_params("tiny-cpu")
+    shape = shape_of(params.model)
+    half = params.model_copy(update={"sft": params.sft.model_copy(update={"micro_batch_size": 4})})
+    before, after = plan_sft(params, shape).memory, plan_sft(half, shape).memory
+    assert after["activations"] * 2 == before["activations"]
+    assert after["logits"] * 2 == before["logits"]
+    assert after["weights"] == before["weights"]
+
+
+def test_a_known_model_takes_known_room() -> None:
+    """4.02 billion weights of 2 bytes; 8 KiB × 36 layers of cache for each of 2 × 2048 tokens."""
+    params = preset_params("s0-qwen3-4b")
+    shape = shape_of(params.model)
+    assert shape is not None
+    assert plan_grpo(params, shape).memory["weights"] == 2 * 4_022_468_096
+    assert cache_bytes(shape, params.model, sequences=2) == 2 * 2048 * 36 * 2 * 8 * 128 * 2
+    assert disk_bytes(params, shape)["base"] == 0
+
+
+def test_a_model_of_unknown_shape_is_planned_without_sizes() -> None:
+    params = preset_params("s1-qwen2.5-0.5b")
+    model = params.model.model_copy(update={"name": "owner/elsewhere"})
+    lines = list(plan_lines(params.model_copy(update={"model": model})))
+    assert "memory and disk: unknown without the model's config.json" in lines

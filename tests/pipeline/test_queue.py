@@ -1,0 +1,69 @@
+"""Queued experiments: each runs its own params and its own code, new files once git knows them."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.test_end_to_end import Clone, clone_with_smoke
+
+pytestmark = pytest.mark.slow
+
+ARTIFACTS = Path("lib/artifacts.py")
+MARKED = ("_numbers(metrics))", '_numbers({**metrics, "marked": MARK}))')
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Clone, str]]:
+    """A clone in which four experiments were queued and run, and what DVC printed."""
+    clone = clone_with_smoke(tmp_path_factory.mktemp("queue") / "reckon")
+    clone.commit("Choose smoke")
+    queue(clone, "plain", seed=1)
+    mark(clone, "import lib.mark\n\nMARK = 7")
+    (clone.folder / "lib/mark.py").write_text('"""New."""\n', encoding="utf-8")
+    queue(clone, "not-added", seed=2)
+    clone.run("git", "add", "lib/mark.py")
+    queue(clone, "added", seed=3)
+    clone.run("git", "checkout", "--quiet", "HEAD", "--", ".")
+    clone.run("git", "rm", "--quiet", "--force", "lib/mark.py")
+    yield clone, clone.dvc("exp", "run", "--run-all")
+    clone.dvc("queue", "stop")
+    shutil.rmtree(clone.folder)
+
+
+def queue(clone: Clone, name: str, *, seed: int) -> None:
+    clone.dvc("exp", "run", "--queue", "--name", name, "--set-param", f"seed={seed}", "prepare")
+
+
+def mark(clone: Clone, code: str) -> None:
+    file = clone.folder / ARTIFACTS
+    text = file.read_text(encoding="utf-8")
+    assert MARKED[0] in text
+    text = text.replace(*MARKED).replace("import csv\n", f"import csv\n{code}\n", 1)
+    file.write_text(text, encoding="utf-8")
+
+
+def metrics_of(clone: Clone, name: str) -> dict[str, float]:
+    refs = clone.run("git", "for-each-ref", "--format=%(refname)", "refs/exps").split()
+    (ref,) = (ref for ref in refs if ref.endswith(f"/{name}"))
+    return json.loads(clone.run("git", "show", f"{ref}:reports/metrics/prepare.json"))
+
+
+def test_each_experiment_runs_the_code_that_it_was_queued_with(swept: tuple[Clone, str]) -> None:
+    clone, _ = swept
+    assert "marked" not in metrics_of(clone, "plain")
+    assert metrics_of(clone, "added")["marked"] == 7
+
+
+def test_a_new_file_that_git_does_not_know_is_missed_in_words(swept: tuple[Clone, str]) -> None:
+    clone, printed = swept
+    assert "No module named 'lib.mark'" in printed
+    assert "not-added" in clone.dvc("queue", "status")
+    assert "Failed to reproduce experiment(s) 'not-added'" in printed
+
+
+def test_the_workspace_stays_as_it_was(swept: tuple[Clone, str]) -> None:
+    clone, _ = swept
+    assert clone.run("git", "status", "--porcelain") == ""
