@@ -18,7 +18,7 @@ unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
 .PHONY: help all setup repro report preset plan compare study difficulty benchmarks evaluate serve \
-	vllm-server solve smoke test test-all test-vllm check bench dev lock clean
+	vllm-server solve push smoke test test-all test-vllm check bench dev lock clean
 
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
@@ -73,6 +73,9 @@ solve: export QUESTION = $(value Q)
 solve: setup ## ask the exported model: Q="What is 15 * 23?" (or MODEL=...); without Q, question by question
 	@python -m stages.solve $(if $(MODEL),--model="$(MODEL)") \
 	    $(if $(filter command environment,$(origin Q)),--question="$$QUESTION")
+
+push: setup ## put the export on the Hub: HUB_REPO=me/model (PUBLIC=1, DRY_RUN=1 to look first), token in HF_TOKEN
+	@python -m stages.push --repo "$(HUB_REPO)" $(if $(DRY_RUN),--dry-run) $(if $(PUBLIC),--public)
 
 smoke: setup ## run the committed pipeline end to end in a scratch clone, seconds per stage
 	@python -m stages.smoke

@@ -13,6 +13,9 @@ from lib.engines.vllm import LORA_RANKS, on_cpu
 from lib.environment import require
 from lib.params.schema import Model
 
+LEAST_LORA_RANK = 64
+"""The server makes room for adapters of other params than its own."""
+
 
 def server_command(
     checkpoint: Path, *, host: str, port: int, model: Model, options: Sequence[str]
@@ -33,7 +36,10 @@ def server_command(
         # The model's own sampling defaults would fill in what a request leaves open.
         "generation_config": "vllm",
         "enable_lora": True,
-        "max_lora_rank": next((rank for rank in LORA_RANKS if rank >= model.lora.rank), 512),
+        "max_lora_rank": next(
+            (rank for rank in LORA_RANKS if rank >= max(model.lora.rank, LEAST_LORA_RANK)),
+            LORA_RANKS[-1],
+        ),
         "max_loras": 2,
         "worker_extension_cls": "lib.engines.worker.Extension",
         **(on_cpu(weights, max_seq_length=model.max_seq_length) if _no_gpu() else {}),

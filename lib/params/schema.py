@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from lib.params.data import Prepare, first_repeated, under_raw
 from lib.params.section import (
+    HELD_BACK,
     Count,
     Name,
     NonNegative,
@@ -163,6 +164,8 @@ class Optimisation(Section):
     """Optimiser steps between two checkpoints to resume from; 0 for none."""
     keep_checkpoints: Count
     """Of those, how many of the last stay in data/scratch after the run."""
+    eval_steps: Count
+    """Optimiser steps between two validations by generation (`validation`); 0 for none."""
 
     @property
     def skipped(self) -> str:
@@ -203,6 +206,31 @@ class Sft(Optimisation):
             unit="examples",
         )
         return self
+
+
+class Validation(Section):
+    """Greedy completions graded during training; a section of its own, so that another reward or
+    benchmark leaves SFT as it is."""
+
+    sets: Annotated[tuple[Name, ...], Field(min_length=1)]
+    """Benchmarks of `prepare`, or `validation` for what it held back; the first is the headline."""
+    num_problems: Positive
+    """Most problems of each set, drawn by content hash."""
+    max_new_tokens: Positive
+    """Longest completion."""
+    batch_size: Positive
+    """Sequences generated at a time."""
+    stack: Name
+    """Rewards that make up the average total reward."""
+    weights: Annotated[tuple[float, ...], Field(min_length=1)]
+    """One for each of the stack's functions."""
+
+    @field_validator("sets")
+    @classmethod
+    def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := first_repeated(names):
+            raise ValueError(f"`{twice}` stands there twice")
+        return names
 
 
 class Rollout(Section):
@@ -500,6 +528,7 @@ class Params(Section):
     model: Model
     prompt: Prompt
     prepare: Prepare
+    validation: Validation
     sft: Sft
     rollout: Rollout
     reward: Reward
@@ -511,7 +540,11 @@ class Params(Section):
     @model_validator(mode="after")
     def _prompts_have_room(self) -> Self:
         longest = self.model.max_seq_length
-        named: dict[str, Rollout | Decoding] = {"rollout": self.rollout, "evaluate": self.evaluate}
+        named: dict[str, Rollout | Decoding | Validation] = {
+            "rollout": self.rollout,
+            "evaluate": self.evaluate,
+        }
+        named["validation"] = self.validation
         named |= {f"evaluate.overrides.{o.benchmark}": o for o in self.evaluate.overrides}
         for key, section in named.items():
             if section.max_new_tokens >= longest:
@@ -519,6 +552,15 @@ class Params(Section):
                     f"{key}.max_new_tokens: {section.max_new_tokens} is not below "
                     f"model.max_seq_length={longest}, which holds prompt and completion together"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _validation_is_there(self) -> Self:
+        if HELD_BACK in self.validation.sets and not self.prepare.validation_share:
+            raise ValueError(
+                "validation.sets: nothing is held back while prepare.validation_share is 0; "
+                "raise it, or name a benchmark"
+            )
         return self
 
     @model_validator(mode="after")

@@ -45,7 +45,7 @@ def test_the_server_is_asked_for_adapters_log_probs_and_no_defaults_of_the_model
         "--max-model-len 256",
         "--generation-config vllm",
         "--enable-lora",
-        "--max-lora-rank 8",
+        "--max-lora-rank 64",
         "--worker-extension-cls lib.engines.worker.Extension",
     ):
         assert option in line

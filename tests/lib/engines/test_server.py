@@ -54,7 +54,8 @@ def url(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield address
     server.terminate()
     server.wait()
-    assert not [child for child in started[1:] if child.is_running()]
+    _, left = psutil.wait_procs(started[1:], timeout=300)
+    assert not left
 
 
 def answers(address: str) -> bool:
