@@ -82,7 +82,8 @@ def _open_vllm(
             loaded.save_pretrained(weights)
         engine = VllmEngine(
             weights,
-            load_tokenizer(checkpoint),
+            # The same as an adapter's, in a folder where vLLM finds the model's config too.
+            load_tokenizer(below),
             dtype=model.dtype,
             max_seq_length=model.max_seq_length,
             batch_size=batch_size,
