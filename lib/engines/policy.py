@@ -99,10 +99,14 @@ def save_policy(
     model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, checkpoint: Path
 ) -> None:
     """Write weights and tokenizer with the same bytes for the same model."""
-    if isinstance(model, PeftModel):
-        save_adapter(model, checkpoint)
-    else:
-        model.save_pretrained(checkpoint)
+    # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
+    # TRL keeps a frozen copy of the adapter beside the one in training, as reference policy.
+    adapter_alone = (
+        {"save_embedding_layers": False, "selected_adapters": ["default"]}
+        if isinstance(model, PeftModel)
+        else {}
+    )
+    model.save_pretrained(checkpoint, **adapter_alone)
     tokenizer.save_pretrained(checkpoint)
     (checkpoint / "README.md").unlink(missing_ok=True)
     if is_adapter(checkpoint):
@@ -113,16 +117,14 @@ def save_policy(
         )
 
 
-def save_adapter(model: PeftModel, folder: Path) -> None:
-    """Write the adapter alone."""
-    # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
-    # TRL keeps a frozen copy of the adapter beside the one in training, as reference policy.
-    model.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
-
-
 def pass_on(checkpoint: Path, to: Path) -> None:
     """Hand a checkpoint through a phase that is skipped."""
     shutil.copytree(checkpoint, to, dirs_exist_ok=True)
+
+
+def save_adapter(model: PeftModel, folder: Path) -> None:
+    """Write the adapter in training alone, for an engine that reads it."""
+    model.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
 
 
 def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
