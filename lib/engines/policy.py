@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -96,9 +97,17 @@ def add_adapter(model: PreTrainedModel, lora: Lora) -> PeftModel:
 
 
 def save_policy(
-    model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, checkpoint: Path
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    checkpoint: Path,
+    *,
+    weights: dict[str, Tensor] | None = None,
 ) -> None:
-    """Write weights and tokenizer with the same bytes for the same model."""
+    """Write weights and tokenizer with the same bytes for the same model.
+
+    Args:
+        weights: in place of the model's own, where this process holds a part of them alone.
+    """
     # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
     # TRL keeps a frozen copy of the adapter beside the one in training, as reference policy.
     adapter_alone = (
@@ -106,7 +115,7 @@ def save_policy(
         if isinstance(model, PeftModel)
         else {}
     )
-    model.save_pretrained(checkpoint, **adapter_alone)
+    model.save_pretrained(checkpoint, state_dict=weights, **adapter_alone)
     tokenizer.save_pretrained(checkpoint)
     (checkpoint / "README.md").unlink(missing_ok=True)
     if is_adapter(checkpoint):
