@@ -41,6 +41,7 @@ def main(
         completions=completions,
         plots=plots,
         checkpoints=params.evaluate.checkpoints,
+        starts=params.starts,
         exported=params.export.checkpoint,
         breakdowns=everything,
     )

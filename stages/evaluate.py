@@ -49,7 +49,8 @@ def main(
         seed=params.seed,
     )
     write_metrics(written["metrics"], measured.summary)
-    used = params.model_dump(include=SECTIONS)
+    # Which other checkpoints are measured changes nothing here, and is no param of the stage.
+    used = params.model_dump(include=SECTIONS, exclude={"evaluate": {"checkpoints"}})
     inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
     write_provenance(written["provenance"], settings=used, inputs=inputs, **measured.facts)
     click.echo("\n".join(headline(checkpoint.name, measured.summary)))

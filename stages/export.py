@@ -1,6 +1,6 @@
 """Write the exported checkpoint as one complete model with its card, and verify it.
 
-Params: seed, torch_threads, model, prompt, evaluate, export; sft and grpo for the card.
+Params: all of them, since the export keeps them beside its card.
 """
 
 from pathlib import Path
@@ -9,8 +9,6 @@ import click
 
 from lib.cli import reads, reads_params, writes
 from lib.params import load_params
-
-SECTIONS = {"seed", "torch_threads", "model", "prompt", "sft", "grpo", "evaluate", "export"}
 
 
 @click.command(help=__doc__)
@@ -27,28 +25,29 @@ def main(
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
-    from lib.artifacts import write_metrics, write_provenance
+    from lib.artifacts import hash_path, write_metrics, write_provenance
     from lib.engines.runtime import configure
     from lib.export.card import Recipe
     from lib.export.publish import publish
 
     configure(seed=params.seed, threads=params.torch_threads)
+    used = params.model_dump(mode="json")
     verified = publish(
         checkpoint,
         written["export"],
         base=base,
         problems=problems,
         measured=measured,
-        recipe=Recipe(params.seed, params.sft, params.grpo),
+        recipe=Recipe(params.seed, params.prepare, params.sft, params.grpo, settings=used),
         model=params.model,
         prompt=params.prompt,
         evaluate=params.evaluate,
         export=params.export,
     )
-    write_metrics(written["metrics"], vars(verified))
+    facts = {"logit_errors": verified.logit_errors, "export": hash_path(written["export"])}
+    write_metrics(written["metrics"], verified.numbers)
     inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
-    used = params.model_dump(include=SECTIONS)
-    write_provenance(written["provenance"], settings=used, inputs=inputs)
+    write_provenance(written["provenance"], settings=used, inputs=inputs, **facts)
     click.echo(f"export verified={verified.num_prompts} model={written['export']}")
 
 

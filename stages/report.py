@@ -1,6 +1,6 @@
 """Write the report from what the stages wrote: Markdown, figures, one HTML page.
 
-Params: evaluate (checkpoints), export (checkpoint).
+Params: evaluate (checkpoints), export (checkpoint), dpo (init).
 """
 
 from pathlib import Path
@@ -41,6 +41,7 @@ def main(
     run = load_run(
         Sources(completions=completions, metrics=metrics, curves=curves, provenance=provenance),
         checkpoints=params.evaluate.checkpoints,
+        starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,
     )

@@ -1,6 +1,6 @@
 """Print the result table, and where the model and the report are. Outside the DAG.
 
-Params: evaluate (checkpoints, benchmarks).
+Params: evaluate (checkpoints, benchmarks), dpo (init).
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ def main(
 
     checkpoints, benchmarks = params.evaluate.checkpoints, params.evaluate.benchmarks
     measured = load_metrics(metrics, checkpoints)
-    comparisons = read_comparisons(read_json(metrics / "report.json"), checkpoints)
+    comparisons = read_comparisons(read_json(metrics / "report.json"), checkpoints, params.starts)
     if readme:
         block = results_block(measured, comparisons=comparisons, benchmarks=benchmarks)
         README.write_text(with_results(README.read_text("utf-8"), block), encoding="utf-8")
@@ -41,7 +41,7 @@ def main(
         measured,
         comparisons=comparisons,
         benchmark=benchmarks[0],
-        skipped=load_skipped(provenance),
+        skipped=load_skipped(provenance, checkpoints),
         model=export,
         report=markdown,
     )

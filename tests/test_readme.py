@@ -30,7 +30,7 @@ def test_the_result_table_is_that_of_the_metrics_in_head() -> None:
     differences = json.loads(committed("reports/metrics/report.json"))
     block = results_block(
         metrics,
-        comparisons=read_comparisons(differences, evaluate["checkpoints"]),
+        comparisons=read_comparisons(differences, evaluate["checkpoints"], {}),
         benchmarks=evaluate["benchmarks"],
     )
     readme = committed("README.md")

@@ -2,15 +2,20 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from transformers import AutoConfig
 
 from lib.artifacts import read_jsonl, write_jsonl
 from lib.engines.base import Engine
 from lib.engines.open import open_engine
+from lib.engines.policy import is_adapter
+from lib.errors import UserError
 from lib.evaluation.facts import evaluation_facts
 from lib.evaluation.grading import Grading
-from lib.evaluation.measure import CHUNK, answer_tasks, ordered_rows, tasks_of
+from lib.evaluation.measure import CHUNK, Task, answer_tasks, ordered_rows, tasks_of
 from lib.evaluation.metrics import summarise
 from lib.evaluation.rewarding import chosen_rewards
 from lib.evaluation.stream import fingerprint, scratch_of
@@ -73,7 +78,15 @@ def measure_checkpoint(
             seed=seed,
             scratch=scratch,
             completions=completions,
+            positions=positions_of(base if is_adapter(checkpoint) else checkpoint),
         )
+
+
+def positions_of(folder: Path) -> int | None:
+    """Tokens that prompt and completion may have together, as the model's config says."""
+    config = AutoConfig.from_pretrained(folder).get_text_config(decoder=True)
+    positions: int | None = getattr(config, "max_position_embeddings", None)
+    return positions
 
 
 def measure(
@@ -87,6 +100,7 @@ def measure(
     seed: int,
     scratch: Path,
     completions: Path,
+    positions: int | None,
 ) -> Measured:
     """Let an engine answer, whatever its model is.
 
@@ -94,6 +108,10 @@ def measure(
         label: the name of the model in rows and on the progress bar.
         scratch: folder of what is done so far.
         completions: JSONL that gets the rows.
+        positions: of the model, None where it sets no limit.
+
+    Raises:
+        UserError: a prompt is too long for the model, said before anything is generated.
     """
     tasks = list(
         tasks_of(
@@ -106,6 +124,7 @@ def measure(
             batches_per_chunk=CHUNK.get(evaluate.engine, 1),
         )
     )
+    _check_room(tasks, positions=positions)
     faults = answer_tasks(engine, tasks, grading=grading, folder=scratch, label=label)
     rows = ordered_rows(tasks, scratch)
     write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
@@ -118,3 +137,15 @@ def measure(
         faults=faults,
     )
     return Measured(summarise(read_jsonl(completions)), facts)
+
+
+def _check_room(tasks: Sequence[Task], *, positions: int | None) -> None:
+    for task in tasks:
+        longest = max(map(len, task.token_ids), default=0)
+        if positions is not None and longest >= positions:
+            place = next(i for i, ids in enumerate(task.token_ids) if len(ids) == longest)
+            raise UserError(
+                f"{task.benchmark}: problem {task.problems[place].id} has {longest} tokens as a "
+                f"prompt, and the model has {positions} positions for prompt and completion; "
+                "leave the problem out, or take a model with more"
+            )

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -38,7 +38,7 @@ def evaluation_facts(
             "num_problems": len(task.problems),
         }
     return {
-        "engine": {"name": engine, "version": version(engine)},
+        "engine": {"name": engine, "version": _engine_version(engine)},
         "prompt": {
             "format": prompt_format.name,
             "template": hashlib.sha256(template.encode()).hexdigest()[:16],
@@ -48,3 +48,13 @@ def evaluation_facts(
         "sampling": sampling,
         "verifier": {"code": code_hash("verifier"), **faults},
     }
+
+
+def _engine_version(engine: str) -> str:
+    """The version of an engine's package, which for the CPU may have another name."""
+    for package in (engine, f"{engine}-cpu"):
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            continue
+    return "unknown"

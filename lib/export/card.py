@@ -1,10 +1,15 @@
 """The model card: what the model is, what was measured, and how to get the numbers again."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lib.params.schema import Evaluate, Export, Grpo, Prompt, Sft
+from huggingface_hub import EvalResult, ModelCardData
+
+from lib.params.data import HubSource, Prepare
+from lib.params.schema import Evaluate, Export, Grpo, Sft
+from lib.prompts import PromptFormat
+from lib.stats import Estimate, Interval, wilson_interval
 
 HEADLINE = {
     ("greedy", "answer_accuracy"): "answer accuracy, greedy",
@@ -15,69 +20,170 @@ HEADLINE = {
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """The phases that a checkpoint went through."""
+    """What a checkpoint was made from.
+
+    Attributes:
+        seed: of everything.
+        prepare: where its problems come from.
+        sft: the phases that it went through,
+        grpo: in this order.
+        settings: the whole of params, which the export keeps as `params.yaml`.
+    """
 
     seed: int
+    prepare: Prepare
     sft: Sft
     grpo: Grpo
+    settings: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One number of the card.
+
+    Attributes:
+        benchmark: name of the set of problems.
+        label: what was measured.
+        value: a rate.
+        interval: 95 %.
+        n: problems.
+    """
+
+    benchmark: str
+    label: str
+    value: float
+    interval: Interval
+    n: int
+
+    @property
+    def range(self) -> str:
+        """The interval in percent."""
+        return f"{100 * self.interval.low:.1f} … {100 * self.interval.high:.1f}"
 
 
 def model_card(
     metrics: Mapping[str, Any],
     *,
     recipe: Recipe,
-    prompt: Prompt,
+    base_model: tuple[str, str],
+    prompt_format: PromptFormat,
+    example: str,
     evaluate: Evaluate,
     export: Export,
     inputs: Mapping[str, str],
 ) -> str:
-    """Markdown with the Hub's YAML header.
+    """Markdown with the Hub's YAML header, whose `model-index` the Hub shows beside it.
 
     Args:
         metrics: of the exported checkpoint, as `evaluate` wrote them.
+        base_model: Hub id and commit, '' for random weights or a folder.
+        example: one rendered prompt.
         inputs: hashes of what the model was made from, by name.
     """
-    results = "\n".join(_result_rows(metrics))
+    measured = list(headline(metrics, evaluate.benchmarks))
+    stops = "".join(f", or after `{stop}`" for stop in prompt_format.stop_strings)
     hashes = "\n".join(f"- {name}: `{value}`" for name, value in sorted(inputs.items()))
+    rows = "\n".join(
+        f"| {each.benchmark} | {each.label} | {100 * each.value:.1f} | {each.range} | {each.n} |"
+        for each in measured
+    )
     return f"""---
-library_name: transformers
-pipeline_tag: text-generation
-tags:
-- math
-- grpo
-- reckon
+{_header(measured, prepare=recipe.prepare, base_model=base_model[0], export=export).to_yaml()}
 ---
+
 # A maths reasoner trained with reckon
 
-The `{export.checkpoint}` checkpoint, weights in {export.dtype}. It answers in the
-format `{prompt.format}`; the chat template renders the prompt.
+The `{export.checkpoint}` checkpoint{_of(*base_model)}, weights in {export.dtype}. It answers in the
+prompt format `{prompt_format.name}` (`prompt_format.json`), and ends with its end token{stops}.
 
 ## Measured
 
-| benchmark | metric | value | standard error | problems |
+| benchmark | metric | % | 95 % interval | problems |
 |---|---|---|---|---|
-{results}
+{rows}
 
 Sampled at temperature {evaluate.temperature:g} and top-p {evaluate.top_p:g}, at most
-{evaluate.max_new_tokens} new tokens; every answer was graded by reckon's verifier.
+{evaluate.max_new_tokens} new tokens, which `generation_config.json` makes the default; every answer
+was graded by reckon's verifier. Intervals are over problems.
 
-## Made from
+## Prompt
+
+`chat_template.jinja` renders it; `system_prompt.txt` holds the system prompt, empty for none.
+
+````text
+{example}
+````
+
+## How it was made
+
+Seed {recipe.seed}: SFT for {recipe.sft.num_epochs} epochs, then GRPO for {recipe.grpo.max_steps}
+steps of {recipe.grpo.prompts_per_step} problems × {recipe.grpo.group_size} completions.
 
 {hashes}
 
-Trained with seed {recipe.seed}: SFT for {recipe.sft.num_epochs} epochs, then GRPO for
-{recipe.grpo.max_steps} steps of {recipe.grpo.prompts_per_step} x {recipe.grpo.group_size}
-completions. The same params, inputs and package versions on the same machine give the same model.
+To make it again, in a checkout of reckon: `make preset PRESET=path/to/params.yaml` with the
+`params.yaml` that lies beside this card, then `make all`. The same params, data and package
+versions on the same machine give the same model.
 """
 
 
-def _result_rows(metrics: Mapping[str, Any]) -> list[str]:
-    rows = []
-    for benchmark, modes in metrics.items():
+def headline(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator[Measured]:
+    """The numbers that a card shows, of every benchmark in this order."""
+    for benchmark in benchmarks:
+        modes = metrics[benchmark]
         for (mode, name), label in HEADLINE.items():
+            if mode not in modes:
+                continue
             numbers = modes[mode]
+            value, n = numbers[name], int(numbers["n"])
             error = numbers.get(f"{name}_se", 0.0)
-            rows.append(
-                f"| {benchmark} | {label} | {numbers[name]:.3f} | {error:.3f} | {numbers['n']} |"
-            )
-    return rows
+            if mode == "greedy" or not error:  # a problem is right or wrong, or all are alike
+                interval = wilson_interval(successes=round(value * n), n=n)
+            else:
+                found = Estimate(value, error, n).interval()
+                interval = Interval(max(0.0, found.low), min(1.0, found.high))
+            yield Measured(benchmark=benchmark, label=label, value=value, interval=interval, n=n)
+
+
+def _header(
+    measured: list[Measured], *, prepare: Prepare, base_model: str, export: Export
+) -> ModelCardData:
+    hub_ids = {
+        each.name: each.source.hub
+        for each in prepare.benchmarks
+        if isinstance(each.source, HubSource)
+    }
+    results = [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=hub_ids.get(each.benchmark, each.benchmark),
+            dataset_name=each.benchmark,
+            metric_type="accuracy",
+            metric_name=f"{each.label} (%; 95 % interval {each.range}, n = {each.n})",
+            metric_value=round(100 * each.value, 1),
+        )
+        for each in measured
+    ]
+    name = f"reckon-{export.checkpoint}"
+    return ModelCardData(
+        base_model=base_model or None,
+        datasets=_datasets(prepare) or None,
+        eval_results=results or None,
+        language=export.language,
+        library_name="transformers",
+        license=export.license,
+        model_name=name,
+        pipeline_tag="text-generation",
+        tags=["math", "grpo", "reckon"],
+    )
+
+
+def _datasets(prepare: Prepare) -> list[str]:
+    """Hub sets that were trained on, in order, each once."""
+    sources = [each.source for phase in (prepare.sft, prepare.grpo) for each in phase.sources]
+    return list(dict.fromkeys(each.hub for each in sources if isinstance(each, HubSource)))
+
+
+def _of(name: str, revision: str) -> str:
+    at = f" at `{revision}`" if revision else ""
+    return f" of [{name}](https://huggingface.co/{name}){at}" if name else ""

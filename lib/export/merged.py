@@ -1,89 +1,204 @@
-"""Write a checkpoint as one complete model, and prove that it still says the same."""
+"""Write a checkpoint as one complete model in every form asked for, and prove each.
+
+What is compared with what, on the same held-out prompts (`lib.export.compare`):
+
+- a folded adapter with the adapter on top of its base, in float32, where both are one function;
+- weights rounded to the export's type with the checkpoint in float32, logits alone, within what
+  the type costs;
+- what a fresh process loads from disk with what was written, in the type of the export, where both
+  round alike (`lib.export.verify`).
+"""
 
 import dataclasses
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedModel
 
-from lib.engines.base import Sampling, encode
-from lib.engines.policy import (
-    is_adapter,
-    load_merged,
-    load_policy,
-    load_tokenizer,
-    save_policy,
-)
-from lib.engines.transformers import TransformersEngine
+from lib.engines.endings import end_tokens
+from lib.engines.policy import is_adapter, load_merged, load_policy, load_tokenizer
 from lib.errors import UserError
+from lib.export.compare import SAME, TOLERANCE, Said, difference, listen
+from lib.export.forms import GGUF_FOLDER, device_here, write_adapter
+from lib.export.gguf_file import write_gguf
+from lib.export.llama_cpp import find_quantizer, quantize
+from lib.export.verify import Form, Request, verify_afresh
 from lib.params.schema import Evaluate, Export, Model
 from lib.prompts import Message
-
-VERIFY_BATCH = 16
-"""Prompts at a time while verifying; both sides use the same, so that they round alike."""
 
 EXACT = {"dtype": "float32", "attention": "sdpa"}
 """How a fold is verified, whatever training used; flash attention is for 16 bits only."""
 
+QUANTISED = {"q8_0": 5e-2, "q6_k": 1e-1, "q5_k_m": 2e-1, "q4_k_m": 3e-1}
+"""Largest relative error of logits that a GGUF type may cost, against float32."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Verified:
-    """How many prompts were compared, and the parameters that the export holds."""
+    """What was compared.
+
+    Attributes:
+        num_prompts: held-out prompts.
+        num_parameters: of the exported model.
+        logit_errors: relative error of the logits, by what was compared.
+    """
 
     num_prompts: int
     num_parameters: int
+    logit_errors: dict[str, float]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """What is comparable between runs."""
+        return {"num_prompts": self.num_prompts, "num_parameters": self.num_parameters}
 
 
-def export_merged(
+def export_model(
     checkpoint: Path,
     to: Path,
     *,
     base: Path,
     prompts: Sequence[list[Message]],
-    stop_strings: tuple[str, ...],
     model: Model,
     evaluate: Evaluate,
     export: Export,
+    stop_strings: Sequence[str] = (),
 ) -> Verified:
-    """Fold an adapter into the weights, write the model, load it again and compare.
-
-    Folding is compared with the checkpoint as it was trained, in float32, where both are the same
-    function; writing is compared in the type of the export, where both round alike.
+    """Fold an adapter into the weights, write every form of the model, load each again, compare.
 
     Args:
         to: a new folder; the caller puts it in place once this has returned.
         prompts: chat messages on which the greedy tokens must be the same.
-        stop_strings: of the prompt format; nothing after one of them is compared.
+        stop_strings: of the prompt format.
 
     Raises:
-        UserError: the written model answers a prompt otherwise than the checkpoint does.
+        UserError: a form says otherwise than the checkpoint does, or cannot be made.
     """
-    exact = model.model_copy(update=EXACT)
-    tokenizer = load_tokenizer(checkpoint)
-    sampling = Sampling(
-        num_completions=1,
+    quantizer = find_quantizer(export.gguf)
+    exact, tokenizer = model.model_copy(update=EXACT), load_tokenizer(checkpoint)
+    hear = partial(
+        listen,
+        tokenizer=tokenizer,
+        conversations=prompts,
         max_new_tokens=evaluate.max_new_tokens,
-        temperature=0.0,
         stop_strings=stop_strings,
     )
-    merged = load_merged(checkpoint, base=base, dtype=exact.dtype, attention=exact.attention)
+    merged, errors = _whole(checkpoint, base=base, dtype=exact.dtype), {}
     if is_adapter(checkpoint):
-        trained = load_policy(checkpoint, base=base, settings=exact)
-        compare(
-            greedy_tokens(trained, tokenizer, prompts, sampling),
-            greedy_tokens(merged, tokenizer, prompts, sampling),
+        trained = hear(load_policy(checkpoint, base=base, settings=exact).to(device_here()))
+        rounded = hear(merged, along=trained.completions)
+        errors["fold"] = checked(rounded, trained, tolerance=TOLERANCE["float32"], what="fold")
+    else:
+        rounded = trained = hear(merged)
+    if export.dtype != "float32":
+        round_weights(merged, getattr(torch, export.dtype))
+        rounded = hear(merged, along=trained.completions)
+        allowed = TOLERANCE[export.dtype]
+        errors["rounding"] = checked(
+            rounded, trained, tolerance=allowed, what="rounding", same_tokens=False
         )
-    round_weights(merged, getattr(torch, export.dtype))
-    merged.generation_config = generation_config(tokenizer, evaluate)
-    save_policy(merged, tokenizer, to)
-
-    written = load_merged(to, base=to, dtype=export.dtype, attention=exact.attention)
-    compare(
-        greedy_tokens(merged, tokenizer, prompts, sampling),
-        greedy_tokens(written, load_tokenizer(to), prompts, sampling),
+    merged.generation_config = generation_config(
+        evaluate, ends=end_tokens(merged, tokenizer), pad=tokenizer.pad_token_id, stops=stop_strings
     )
-    return Verified(num_prompts=len(prompts), num_parameters=written.num_parameters())
+    merged.save_pretrained(to, max_shard_size=export.max_shard_size)
+    tokenizer.save_pretrained(to)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        expecting = partial(_form, scratch=Path(scratch))
+        forms = [expecting("merged", rounded, dtype=export.dtype, tolerance=SAME)]
+        if export.adapter and is_adapter(checkpoint):
+            write_adapter(checkpoint, to)
+            forms.append(expecting("adapter", trained, tolerance=TOLERANCE["float32"]))
+        if export.gguf in QUANTISED:
+            write_gguf_form(to, export, quantizer=quantizer)
+            allowed = QUANTISED[export.gguf]
+            forms.append(expecting("gguf", trained, tolerance=allowed, same_tokens=False))
+        elif export.gguf != "none":
+            write_gguf_form(to, export, quantizer=quantizer)
+            halved = _whole(to, base=base, dtype="float32")
+            halve_matrices(halved)
+            heard = hear(halved, along=trained.completions)
+            errors["f16"] = checked(
+                heard, trained, tolerance=TOLERANCE["float16"], what="f16", same_tokens=False
+            )
+            forms.append(expecting("gguf", heard, tolerance=SAME))
+        found = verify_afresh(
+            Request(
+                folder=str(to.resolve()),
+                base=str(base.resolve()),
+                forms=tuple(forms),
+                conversations=prompts,
+                max_new_tokens=evaluate.max_new_tokens,
+                stop_strings=stop_strings,
+                threads=torch.get_num_threads(),
+                attention=exact.attention,
+            )
+        )
+    errors |= {kind: difference.logit_error for kind, difference in found.items()}
+    return Verified(len(prompts), merged.num_parameters(), errors)
+
+
+def _whole(folder: Path, *, base: Path, dtype: str) -> PreTrainedModel:
+    whole = load_merged(folder, base=base, dtype=dtype, attention=EXACT["attention"])
+    return whole.to(device_here())
+
+
+def _form(
+    kind: str,
+    said: Said,
+    *,
+    scratch: Path,
+    dtype: str = "float32",
+    tolerance: float,
+    same_tokens: bool = True,
+) -> Form:
+    """A form that has to say what `said` holds."""
+    path = scratch / f"{kind}.pt"
+    said.save(path)
+    return Form(
+        kind=kind,
+        dtype=dtype,
+        expected=str(path),
+        tolerance=tolerance,
+        same_tokens=same_tokens,
+    )
+
+
+def checked(
+    found: Said, expected: Said, *, tolerance: float, what: str, same_tokens: bool = True
+) -> float:
+    """The logits' error, if it is within the tolerance.
+
+    Raises:
+        UserError: it is not, or greedy completions differ where they must not.
+    """
+    differs = difference(found, expected)
+    if fault := differs.fault(tolerance=tolerance, same_tokens=same_tokens):
+        raise UserError(f"export: {what}: {fault}; nothing was exported")
+    return differs.logit_error
+
+
+def write_gguf_form(folder: Path, export: Export, *, quantizer: Path | None) -> None:
+    """Write the model in `folder` as `gguf/reckon-<checkpoint>-<TYPE>.gguf` too."""
+    (folder / GGUF_FOLDER).mkdir()
+    to = folder / GGUF_FOLDER / f"reckon-{export.checkpoint}-{export.gguf.upper()}.gguf"
+    if quantizer is None:
+        write_gguf(folder, to, kind=export.gguf)
+        return
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        plain = Path(scratch) / "f16.gguf"
+        write_gguf(folder, plain, kind="f16")
+        quantize(plain, to, kind=export.gguf, tool=quantizer)
+
+
+def halve_matrices(model: PreTrainedModel) -> None:
+    """Round matrices as a GGUF of type f16 does, which leaves vectors as they are."""
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            weight.data = weight.data.half().float()
 
 
 def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
@@ -92,43 +207,23 @@ def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
         weight.data = weight.data.to(dtype)
 
 
-def generation_config(tokenizer: PreTrainedTokenizerBase, evaluate: Evaluate) -> GenerationConfig:
-    """How the model was sampled when it was measured, which becomes its default."""
+def generation_config(
+    evaluate: Evaluate, *, ends: Collection[int], pad: int, stops: Sequence[str]
+) -> GenerationConfig:
+    """How the model was sampled and ended when it was measured, which becomes its default.
+
+    Args:
+        ends: tokens that end a completion.
+        pad: the padding token.
+        stops: the prompt format's stop strings.
+    """
     return GenerationConfig(
         do_sample=True,
         temperature=evaluate.temperature,
         top_p=evaluate.top_p,
         top_k=0,
         max_new_tokens=evaluate.max_new_tokens,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=sorted(ends) if len(ends) > 1 else next(iter(ends)),
+        pad_token_id=pad,
+        stop_strings=list(stops) or None,
     )
-
-
-def greedy_tokens(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[list[Message]],
-    sampling: Sampling,
-) -> list[tuple[int, ...]]:
-    """The first completion of each prompt as token ids."""
-    engine = TransformersEngine(model, tokenizer, batch_size=VERIFY_BATCH)
-    return [
-        completions[0].token_ids
-        for completions in engine.generate(encode(tokenizer, prompts), sampling)
-    ]
-
-
-def compare(before: Sequence[tuple[int, ...]], after: Sequence[tuple[int, ...]]) -> None:
-    """Check that the export repeats the checkpoint's completions.
-
-    Raises:
-        UserError: says how many differ and where the first one does.
-    """
-    pairs = enumerate(zip(before, after, strict=True))
-    differing = [number for number, (left, right) in pairs if left != right]
-    if differing:
-        raise UserError(
-            f"export: {len(differing)} of {len(before)} greedy completions differ from the "
-            f"checkpoint's, the first at prompt {differing[0]}; nothing was exported"
-        )

@@ -1,12 +1,10 @@
 """What a model's folder says about how to ask it: template, prompt format, stop strings, system."""
 
 import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lib.errors import UserError
-from lib.prompts import PROMPT_FORMATS, PromptFormat, prompt_format, saved_system
-from lib.prompts.layouts import LAYOUTS
+from lib.prompts import PromptFormat, saved_format, saved_system
 from lib.prompts.system import SAVED
 
 DEFAULT_MODEL = Path("data/models/export")
@@ -53,8 +51,9 @@ def _fetch(hub_id: str) -> Path:
 
 
 def base_of(folder: Path) -> Path:
-    """The base model that `prepare` wrote beside a checkpoint."""
-    return folder.parent / "base"
+    """The base model that `prepare` wrote beside a checkpoint, or beside an export's folder."""
+    places = (folder.parent / "base", folder.parent.parent / "base")
+    return next((place for place in places if place.is_dir()), places[0])
 
 
 def find_system(folder: Path) -> str:
@@ -66,36 +65,12 @@ def find_system(folder: Path) -> str:
     return next((saved_system(place) for place in places if (place / SAVED).is_file()), "")
 
 
-def find_format(template: str, *, added: Sequence[str], card: str) -> PromptFormat | None:
-    """The prompt format that a model answers in, None where it is no known one.
+def find_format(folder: Path) -> PromptFormat | None:
+    """The prompt format that a model answers in, None for a model that was not made here.
 
-    The saved chat template decides. Formats that render prompts alike (`xml`, `boxed`,
-    `question_only`) are told apart by the model card, else by tags that are tokens of their own.
+    It is kept with the model, or with the base model beside it.
 
-    Args:
-        template: Jinja source saved with the tokenizer.
-        added: tokens added to the vocabulary, in order; four of them may be custom tags.
-        card: the model card's text, '' for none.
+    Raises:
+        UserError: the file that says so is damaged.
     """
-    alike = [known for known in _formats(added) if known.chat_template == template]
-    named = re.search(r"format `(\w+)`", card)
-    if len(alike) > 1 and named:
-        alike = [known for known in alike if known.name == named[1]]
-    if len(alike) > 1:
-        alike = [known for known in alike if known.marks and set(known.marks) <= set(added)]
-    return alike[0] if len(alike) == 1 else None
-
-
-def _formats(added: Sequence[str]) -> Iterator[PromptFormat]:
-    """Every format, in every layout, with its own tags and with those that were added."""
-    seen: set[PromptFormat] = set()
-    for name in PROMPT_FORMATS:
-        for layout in LAYOUTS:
-            for tags in ((), tuple(added)):
-                try:
-                    known = prompt_format(name, tags=tags, layout=layout)
-                except UserError:  # not a combination that a format can take
-                    continue
-                if known not in seen:
-                    seen.add(known)
-                    yield known
+    return saved_format(folder) or saved_format(base_of(folder))

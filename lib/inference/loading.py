@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedModel
 
 from lib.engines.policy import is_adapter, load_merged, load_tokenizer
 from lib.errors import UserError
@@ -27,7 +27,7 @@ def load_generator(folder: Path, *, device: str, batch_size: int) -> TextGenerat
             "expected an export, which brings chat_template.jinja"
         )
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    known = find_format(tokenizer.chat_template, added=_added(tokenizer), card=_card(folder))
+    known = find_format(folder)
     return TextGenerator(
         model,
         tokenizer,
@@ -55,14 +55,3 @@ def _device(name: str) -> torch.device:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"no device `{name}` here ({reason}); try auto or cpu") from error
     return torch.device(name)
-
-
-def _added(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Tokens beside the trained vocabulary, in order, without the special ones."""
-    added = sorted(tokenizer.get_added_vocab().items(), key=lambda entry: entry[1])
-    return [token for token, _ in added if token not in tokenizer.all_special_tokens]
-
-
-def _card(folder: Path) -> str:
-    card = folder / "README.md"
-    return card.read_text(encoding="utf-8") if card.is_file() else ""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -13,7 +13,7 @@ from ruamel.yaml.error import YAMLError
 from lib.errors import UserError
 from lib.params.data import SOURCES
 from lib.params.names import suggest, unknown_names
-from lib.params.schema import Params
+from lib.params.schema import Evaluate, Params
 from lib.prompts import prompt_format
 from lib.verifier.rewards import STACKS, build_rewards
 
@@ -66,9 +66,26 @@ def parse_params(content: Mapping[str, Any], *, origin: str) -> Params:
     except ValidationError as error:
         problems = [*_in_words(error.errors()), *problems]
     if problems:
-        counted = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise UserError(f"{origin} has {counted}:\n  " + "\n  ".join(problems))
+        raise _refused(origin, problems)
     return params
+
+
+def parse_evaluate(content: Mapping[str, Any], *, origin: str) -> Evaluate:
+    """Check an `evaluate` section by itself, for what is measured outside the pipeline.
+
+    Raises:
+        UserError: one line for each problem.
+    """
+    try:
+        return Evaluate.model_validate_json(_as_json(content, origin=origin), strict=True)
+    except ValidationError as error:
+        placed = [{**problem, "loc": ("evaluate", *problem["loc"])} for problem in error.errors()]
+        raise _refused(origin, _in_words(cast(list[ErrorDetails], placed))) from error
+
+
+def _refused(origin: str, problems: Sequence[str]) -> UserError:
+    counted = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return UserError(f"{origin} has {counted}:\n  " + "\n  ".join(problems))
 
 
 def _as_json(content: Mapping[str, Any], *, origin: str) -> str:
@@ -82,17 +99,21 @@ def _as_json(content: Mapping[str, Any], *, origin: str) -> str:
 
 def _unfit(params: Params) -> list[str]:
     """Tags or a layout that the format cannot take, rewards without a weight or tags to count."""
-    reward = params.reward
-    functions = (*STACKS[reward.stack], *reward.extra)
-    if len(functions) != len(reward.weights):
-        return [
-            f"reward.weights: {len(reward.weights)} weights for "
-            f"{len(functions)} functions ({', '.join(functions)})"
-        ]
+    reward, validation = params.reward, params.validation
+    functions, checked = (*STACKS[reward.stack], *reward.extra), STACKS[validation.stack]
+    for key, names, weights in (
+        ("reward", functions, reward.weights),
+        ("validation", checked, validation.weights),
+    ):
+        if len(names) != len(weights):
+            return [
+                f"{key}.weights: {len(weights)} weights for "
+                f"{len(names)} functions ({', '.join(names)})"
+            ]
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
     try:
         chosen = prompt_format(**params.prompt.rendering())
-        build_rewards(functions, prompt_format=chosen, **settings)
+        build_rewards((*functions, *checked), prompt_format=chosen, **settings)
     except UserError as error:
         return [error.message]
     return []

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from lib.params.data import Prepare, first_repeated, under_raw
 from lib.params.section import (
+    HELD_BACK,
     Count,
     Name,
     NonNegative,
@@ -139,7 +140,7 @@ class Prompt(Section):
 
 
 class Optimisation(Section):
-    """What SFT and GRPO have in common."""
+    """What SFT, GRPO and DPO have in common."""
 
     optimizer: Literal["adamw", "memory_efficient_adamw"]
     """`memory_efficient_adamw` is the same AdamW with its state in CPU memory."""
@@ -163,6 +164,8 @@ class Optimisation(Section):
     """Optimiser steps between two checkpoints to resume from; 0 for none."""
     keep_checkpoints: Count
     """Of those, how many of the last stay in data/scratch after the run."""
+    eval_steps: Count
+    """Optimiser steps between two validations by generation (`validation`); 0 for none."""
 
     @property
     def skipped(self) -> str:
@@ -203,6 +206,31 @@ class Sft(Optimisation):
             unit="examples",
         )
         return self
+
+
+class Validation(Section):
+    """Greedy completions graded during training; a section of its own, so that another reward or
+    benchmark leaves SFT as it is."""
+
+    sets: Annotated[tuple[Name, ...], Field(min_length=1)]
+    """Benchmarks of `prepare`, or `validation` for what it held back; the first is the headline."""
+    num_problems: Positive
+    """Most problems of each set, drawn by content hash."""
+    max_new_tokens: Positive
+    """Longest completion."""
+    batch_size: Positive
+    """Sequences generated at a time."""
+    stack: Name
+    """Rewards that make up the average total reward."""
+    weights: Annotated[tuple[float, ...], Field(min_length=1)]
+    """One for each of the stack's functions."""
+
+    @field_validator("sets")
+    @classmethod
+    def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := first_repeated(names):
+            raise ValueError(f"`{twice}` stands there twice")
+        return names
 
 
 class Rollout(Section):
@@ -335,6 +363,71 @@ class Grpo(Optimisation):
         return self
 
 
+class Pairs(Section):
+    """Mining of preference pairs: a right against a wrong completion of one problem."""
+
+    num_problems: Count
+    """GRPO problems that are sampled, the first so many of the file; 0 for all."""
+    num_completions: Annotated[int, Field(ge=2)]
+    """Completions per problem, sampled as `rollout` says."""
+    max_per_problem: Positive
+    """Pairs that one problem may give."""
+    batch_size: Positive
+    """Sequences generated at a time; changes speed and memory, and rounding."""
+
+
+class Dpo(Optimisation):
+    """Direct preference optimisation (arXiv:2305.18290), an optional phase."""
+
+    init: Annotated[tuple[Literal["sft", "grpo"], ...], Field(max_length=1)]
+    """The checkpoint that is sampled for pairs and trained from; [] for no such phase."""
+    pairs: Pairs
+    num_epochs: Count
+    """Passes over the pairs; 0 skips the phase."""
+    batch_size: Positive
+    """Pairs per optimiser step."""
+    micro_batch_size: Positive
+    """Pairs per forward pass, a divisor of batch_size."""
+    beta: PositiveFloat
+    """Strength of the tie to the starting checkpoint."""
+    loss: Literal[
+        "sigmoid",
+        "sigmoid_norm",
+        "hinge",
+        "ipo",
+        "robust",
+        "exo_pair",
+        "nca_pair",
+        "sppo_hard",
+        "apo_zero",
+        "apo_down",
+    ]
+    """What is made of the margin between the two completions (TRL's names)."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=0.5)]
+    """`robust` and `exo_pair`: share of pairs that are taken to be the wrong way round."""
+
+    @property
+    def skipped(self) -> str:
+        return "" if self.num_epochs else "dpo.num_epochs is 0"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        check_divides(
+            f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size, unit="pairs"
+        )
+        if self.loss == "exo_pair" and not self.label_smoothing:
+            raise ValueError("loss=exo_pair needs label_smoothing above 0; 0.001 is usual")
+        if self.label_smoothing and self.loss not in {"robust", "exo_pair"}:
+            raise ValueError(
+                f"label_smoothing={self.label_smoothing:g} has no effect with loss={self.loss}; "
+                "set it to 0.0, or choose robust or exo_pair"
+            )
+        return self
+
+
+Checkpoint = Literal["base", "sft", "grpo", "dpo"]
+
+
 class Decoding(Section):
     """How a benchmark is answered: greedily, by sampling, or both."""
 
@@ -366,8 +459,8 @@ class Override(Decoding):
 class Evaluate(Decoding):
     """How checkpoints are measured."""
 
-    checkpoints: Annotated[tuple[Literal["base", "sft", "grpo"], ...], Field(min_length=1)]
-    """Checkpoints that are evaluated."""
+    checkpoints: Annotated[tuple[Checkpoint, ...], Field(min_length=1)]
+    """Checkpoints that are evaluated, in the order of training."""
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1)]
     """Sets of held-out problems; the first is the headline."""
     engine: EngineName
@@ -405,10 +498,20 @@ class Evaluate(Decoding):
 class Export(Section):
     """What leaves the pipeline."""
 
-    checkpoint: Literal["base", "sft", "grpo"]
+    checkpoint: Checkpoint
     """The checkpoint that is exported; it has to be evaluated too."""
     dtype: Literal["float32", "bfloat16", "float16"]
     """Type of the exported weights."""
+    max_shard_size: Annotated[str, Field(pattern=r"^[1-9]\d*(KB|MB|GB)$")]
+    """Largest file of weights; more go into several."""
+    adapter: bool
+    """Keep a LoRA adapter by itself too, in `adapter/`; nothing where all weights were trained."""
+    gguf: Literal["none", "f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
+    """A GGUF file for llama.cpp in `gguf/`; what `q..._k` needs is its `llama-quantize`."""
+    license: Annotated[str, Field(min_length=1)]
+    """Licence that the model card states, as the Hub abbreviates it; the base model's binds you."""
+    language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+    """Language that the model card states, as ISO 639 abbreviates it."""
     num_verified: Positive
     """Held-out prompts on which the export must repeat the checkpoint's greedy tokens."""
 
@@ -423,17 +526,23 @@ class Params(Section):
     model: Model
     prompt: Prompt
     prepare: Prepare
+    validation: Validation
     sft: Sft
     rollout: Rollout
     reward: Reward
     grpo: Grpo
+    dpo: Dpo
     evaluate: Evaluate
     export: Export
 
     @model_validator(mode="after")
     def _prompts_have_room(self) -> Self:
         longest = self.model.max_seq_length
-        named: dict[str, Rollout | Decoding] = {"rollout": self.rollout, "evaluate": self.evaluate}
+        named: dict[str, Rollout | Decoding | Validation] = {
+            "rollout": self.rollout,
+            "evaluate": self.evaluate,
+        }
+        named["validation"] = self.validation
         named |= {f"evaluate.overrides.{o.benchmark}": o for o in self.evaluate.overrides}
         for key, section in named.items():
             if section.max_new_tokens >= longest:
@@ -444,12 +553,48 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
+    def _validation_is_there(self) -> Self:
+        if HELD_BACK in self.validation.sets and not self.prepare.validation_share:
+            raise ValueError(
+                "validation.sets: nothing is held back while prepare.validation_share is 0; "
+                "raise it, or name a benchmark"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _order_is_kept(self) -> Self:
         if self.prepare.grpo.difficulty.easy_first and self.grpo.shuffle:
             raise ValueError(
                 "prepare.grpo.difficulty.easy_first: has no effect while grpo.shuffle is true; "
                 "set that to false"
             )
+        return self
+
+    @property
+    def starts(self) -> dict[str, str]:
+        """The checkpoint that each phase of this run started from, by the phase's own."""
+        starts = {"sft": "base", "grpo": "sft"}
+        return starts | ({"dpo": self.dpo.init[0]} if self.dpo.init else {})
+
+    @model_validator(mode="after")
+    def _preferred_is_measured(self) -> Self:
+        measured = self.evaluate.checkpoints
+        if not self.dpo.init:
+            if "dpo" in measured:
+                raise ValueError(
+                    "evaluate.checkpoints: `dpo` is there, but dpo.init is [], so that nothing "
+                    "makes it; set dpo.init to [sft] or [grpo]"
+                )
+            return self
+        for needed, why in (
+            ("dpo", "so that nobody would know what it did"),
+            (self.dpo.init[0], "which what it changed is measured against"),
+        ):
+            if needed not in measured:
+                raise ValueError(
+                    f"evaluate.checkpoints: dpo.init is [{self.dpo.init[0]}] and `{needed}` is not "
+                    f"there, {why}; add it"
+                )
         return self
 
     @model_validator(mode="after")

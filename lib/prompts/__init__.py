@@ -3,6 +3,7 @@
 from lib.prompts.base import Message, Parsed, PromptFormat
 from lib.prompts.registry import PROMPT_FORMATS, prompt_format
 from lib.prompts.render import prompt_text, render
+from lib.prompts.saved import save_prompt, saved_format
 from lib.prompts.system import save_system, saved_system, system_prompt
 
 __all__ = [
@@ -13,7 +14,9 @@ __all__ = [
     "prompt_format",
     "prompt_text",
     "render",
+    "save_prompt",
     "save_system",
+    "saved_format",
     "saved_system",
     "system_prompt",
 ]

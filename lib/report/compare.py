@@ -6,7 +6,7 @@ the standard errors that stand beside the numbers.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,7 @@ def compare_with(
     completions: Path,
     plots: Path,
     checkpoints: Sequence[str],
+    starts: Mapping[str, str],
     exported: str,
     breakdowns: bool,
 ) -> Against:
@@ -101,6 +102,7 @@ def compare_with(
             cache, the exported checkpoints are compared by their metrics alone.
         plots: folder that the curves of both are drawn into.
         checkpoints: of the workspace, in the order of training.
+        starts: by checkpoint, the one that it was trained from.
         exported: the checkpoint that the workspace exports.
         breakdowns: whether to list the numbers by level, tag and subject too.
 
@@ -110,7 +112,7 @@ def compare_with(
     commit = resolve_revision(base)
     params = dvc_json("params", "diff", commit)
     diff = dvc_json("metrics", "diff", "--all", commit)
-    judged = read_comparisons(read_json(metrics / "report.json"), checkpoints)
+    judged = read_comparisons(read_json(metrics / "report.json"), checkpoints, starts)
     old = _old_value(params, "export.checkpoint") or exported
     found = compare_exported(
         Exported(base, commit=commit, checkpoint=old),

@@ -50,12 +50,27 @@ class Comparison:
 
 
 def compare_checkpoints(run: Run) -> list[Comparison]:
-    """Every checkpoint against the one before it, on every benchmark, in both modes."""
+    """Every checkpoint against what it started from, on every benchmark, in both modes."""
     return [
         comparison
-        for before, after in pairwise(run.checkpoints)
+        for before, after in steps_of_training(run.checkpoints, run.starts)
         for comparison in compare_pair(run.completions, before=before, after=after)
     ]
+
+
+def steps_of_training(
+    checkpoints: Sequence[str], starts: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """(before, after) of each trained checkpoint.
+
+    Args:
+        checkpoints: in the order of training, the untrained one first.
+        starts: by checkpoint, the one it was trained from; where that was not evaluated, or is not
+            said, the checkpoint before it in the order.
+    """
+    for previous, after in pairwise(checkpoints):
+        start = starts.get(after, previous)
+        yield (start if start in checkpoints else previous), after
 
 
 def compare_pair(
@@ -134,8 +149,9 @@ def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, object]:
 def read_comparisons(
     metrics: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]],
     checkpoints: Sequence[str],
+    starts: Mapping[str, str],
 ) -> list[Comparison]:
-    """The comparisons that `comparison_metrics` wrote, for the given order of training."""
+    """The comparisons that `comparison_metrics` wrote; see `steps_of_training`."""
     return [
         Comparison(
             before=before,
@@ -144,7 +160,7 @@ def read_comparisons(
             mode=mode,
             found=_difference(measures[f"{mode}_{measure}"]),
         )
-        for before, after in pairwise(checkpoints)
+        for before, after in steps_of_training(checkpoints, starts)
         for benchmark, measures in metrics.get(f"{before}_to_{after}", {}).items()
         for mode, measure in MEASURES.items()
         if f"{mode}_{measure}" in measures

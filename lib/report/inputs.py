@@ -67,6 +67,7 @@ class Run:
 
     Attributes:
         checkpoints: in the order of training, the untrained one first.
+        starts: by checkpoint, the one that it was trained from.
         benchmarks: the first is the headline.
         exported: the checkpoint that `export` published.
         metrics: by checkpoint.
@@ -78,6 +79,7 @@ class Run:
     """
 
     checkpoints: tuple[str, ...]
+    starts: Mapping[str, str]
     benchmarks: tuple[str, ...]
     exported: str
     metrics: Mapping[str, Metrics]
@@ -88,17 +90,25 @@ class Run:
     provenance: Mapping[str, Mapping[str, Any]]
 
 
-STAGES = ("prepare", "sft", "grpo", "dpo", "export")
+STAGES = ("prepare", "sft", "grpo", "pairs", "dpo", "export")
+OPTIONAL = {"pairs": "dpo", "dpo": "dpo"}
+"""Stages of a run only if it evaluates that checkpoint; their files may be an older run's."""
 
 
 def load_run(
-    sources: Sources, *, checkpoints: Sequence[str], benchmarks: Sequence[str], exported: str
+    sources: Sources,
+    *,
+    checkpoints: Sequence[str],
+    starts: Mapping[str, str],
+    benchmarks: Sequence[str],
+    exported: str,
 ) -> Run:
     """Read all that the report needs.
 
     Args:
         sources: where the stages wrote.
         checkpoints: in the order of training, the untrained one first.
+        starts: by checkpoint, the one that it was trained from.
         benchmarks: the first is the headline.
         exported: the checkpoint that was exported.
 
@@ -110,12 +120,14 @@ def load_run(
             f"export.checkpoint: `{exported}` is not in evaluate.checkpoints "
             f"({', '.join(checkpoints)}), so nothing is known about it; add it there"
         )
-    provenance = {stage: _optional_json(sources.provenance / f"{stage}.json") for stage in STAGES}
+    stages = [stage for stage in STAGES if OPTIONAL.get(stage, "base") in {"base", *checkpoints}]
+    provenance = {stage: _optional_json(sources.provenance / f"{stage}.json") for stage in stages}
     for checkpoint in checkpoints:
         path = sources.provenance / "evaluate" / f"{checkpoint}.json"
         provenance[f"evaluate/{checkpoint}"] = _optional_json(path)
     return Run(
         checkpoints=tuple(checkpoints),
+        starts=dict(starts),
         benchmarks=tuple(benchmarks),
         exported=exported,
         metrics=load_metrics(sources.metrics, checkpoints),
@@ -124,20 +136,22 @@ def load_run(
             for checkpoint in checkpoints
         },
         curves={
-            stage: read_curve(sources.curves / f"{stage}.csv") for stage in ("sft", "grpo", "dpo")
+            stage: read_curve(sources.curves / f"{stage}.csv")
+            for stage in ("sft", "grpo", "dpo")
+            if stage in stages
         },
-        skipped=load_skipped(sources.provenance),
+        skipped=load_skipped(sources.provenance, stages),
         stage_metrics={
-            stage: _optional_json(sources.metrics / f"{stage}.json") for stage in STAGES
+            stage: _optional_json(sources.metrics / f"{stage}.json") for stage in stages
         },
         provenance={name: noted for name, noted in provenance.items() if noted},
     )
 
 
-def load_skipped(provenance: Path) -> frozenset[str]:
-    """The stages whose provenance says that they passed their checkpoint on unchanged."""
+def load_skipped(provenance: Path, stages: Sequence[str]) -> frozenset[str]:
+    """Those of `stages` whose provenance says that they passed their checkpoint on unchanged."""
     return frozenset(
-        stage for stage in STAGES if _optional_json(provenance / f"{stage}.json").get("skipped")
+        stage for stage in stages if _optional_json(provenance / f"{stage}.json").get("skipped")
     )
 
 

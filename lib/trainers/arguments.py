@@ -40,8 +40,15 @@ def shared_arguments(
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": torch.cuda.is_available(),
-        "ddp_backend": "gloo" if num_processes() > 1 and not torch.cuda.is_available() else None,
+        **_without_gpu(num_processes()),
     }
+
+
+def _without_gpu(ranks: int) -> dict[str, Any]:
+    """What transformers has to be told to let several processes share a step on CPUs."""
+    if ranks == 1 or torch.cuda.is_available():
+        return {}
+    return {"use_cpu": True, "ddp_backend": "gloo"}
 
 
 def choose_optimizer(trainer: Trainer, name: str) -> None:

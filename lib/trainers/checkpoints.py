@@ -110,6 +110,7 @@ class Checkpoints:
     def seal(self, step: int, facts: Mapping[str, Any]) -> None:
         """Add `facts` and a manifest to what the trainer wrote, and give it its name."""
         written = self.writing / f"checkpoint-{step}"
+        drop_reference(written)
         write_json(written / FACTS, facts)
         write_json(written / MANIFEST, _hashes(written))
         named = self.folder / written.name
@@ -144,6 +145,17 @@ class Checkpoints:
             for path in self.folder.parent.glob("*/")
             if path.name not in (KEPT, self.folder.name) and any(path.glob("checkpoint-*"))
         )
+
+
+def drop_reference(checkpoint: Path) -> None:
+    """Remove the frozen adapter that TRL keeps as reference policy and the trainer saves along.
+
+    It is made anew from the starting checkpoint, and were it there, transformers 5.17 would load it
+    alone and go on with an untrained policy (`Trainer._load_from_checkpoint`: folders of adapters,
+    else the adapter at the top).
+    """
+    for config in checkpoint.glob("*/adapter_config.json"):
+        shutil.rmtree(config.parent)
 
 
 class SealCheckpoints(TrainerCallback):

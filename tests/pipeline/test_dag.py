@@ -11,6 +11,7 @@ import pytest
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 
+from lib.params.schema import Evaluate
 from tests.pipeline.imports import PLUMBING, ROOT, dependencies, reachable
 
 DAG: dict[str, Any] = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
@@ -18,9 +19,10 @@ ROOTS = {name: path for entry in DAG["vars"] for name, path in entry.items()}
 STAGES = list(DAG["stages"])
 
 
-def resolved(text: str, *, checkpoint: str = "grpo") -> str:
+def resolved(text: str, *, checkpoint: str = "grpo", init: str = "sft") -> str:
     """A path of dvc.yaml with its roots and the matrix item filled in."""
     values = {**ROOTS, "item.checkpoint": checkpoint, "export.checkpoint": checkpoint}
+    values["item.init"] = init
     return re.sub(r"\$\{([^}]+)\}", lambda found: values[found[1]], text)
 
 
@@ -77,6 +79,13 @@ def test_paths_that_a_stage_writes_are_its_outputs(stage: str) -> None:
     assert written == declared
 
 
+def test_a_checkpoint_is_measured_again_for_every_knob_but_the_list_of_checkpoints() -> None:
+    listed = {name for name in DAG["stages"]["evaluate"]["params"] if name.startswith("evaluate")}
+    assert listed == {f"evaluate.{name}" for name in Evaluate.model_fields} - {
+        "evaluate.checkpoints"
+    }
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_takes_nothing_but_paths(stage: str) -> None:
     assert all(isinstance(option.type, click.Path) for option in options(stage))
@@ -111,7 +120,7 @@ def test_only_training_goes_through_a_launcher() -> None:
     launched = {
         name for name, stage in DAG["stages"].items() if "${LAUNCH:-python}" in stage["cmd"]
     }
-    assert launched == {"sft", "grpo"}
+    assert launched == {"sft", "grpo", "dpo"}
 
 
 def test_the_lock_was_made_from_the_code_beside_it(tmp_path: Path) -> None:

@@ -209,6 +209,7 @@ def checkout(
     if content["grpo"]["max_steps"]:
         content["grpo"]["max_steps"] = 2
     content["evaluate"] |= {"num_samples": 2, "batch_size": 64}
+    content["validation"] |= {"num_problems": 2, "max_new_tokens": 16}
     content["export"]["num_verified"] = 2
     written = io.StringIO()
     YAML().dump(content, written)

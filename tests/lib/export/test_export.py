@@ -1,138 +1,265 @@
 """What is exported says what the checkpoint says, or nothing is exported."""
 
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
-    GenerationConfig,
     PreTrainedModel,
 )
 
 from lib.artifacts import replacing
-from lib.engines.policy import (
-    add_adapter,
-    is_adapter,
-    load_merged,
-    load_policy,
-    load_tokenizer,
-    save_policy,
-)
+from lib.engines.policy import is_adapter, load_merged, load_tokenizer, save_policy
 from lib.errors import UserError
-from lib.export.card import Recipe, model_card
-from lib.export.merged import Verified, compare, export_merged
+from lib.export import merged
+from lib.export.compare import Said, difference
+from lib.export.merged import generation_config
+from lib.export.verify import Request
 from lib.params import Params
-from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
+from tests.lib.export.conftest import ExportTo, make_adapter, make_model
+
+DIFFER = r"[1-4] of 4 greedy completions differ .* nothing was exported"
 
 
 @pytest.fixture(scope="module")
-def adapter(base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint whose adapter changes what the model says."""
-    torch.manual_seed(0)
-    model = add_adapter(load_policy(base, base=base, settings=smoke.model), smoke.model.lora)
-    for name, weight in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.5)
-    folder = tmp_path_factory.mktemp("models") / "grpo"
-    save_policy(model, load_tokenizer(base), folder)
-    return folder
+def exported(adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models") / "export"
 
 
-def export(
-    checkpoint: Path, to: Path, *, base: Path, params: Params, sets: GeneratedSets
-) -> Verified:
-    chosen = prompt_format(params.prompt.format)
-    return export_merged(
-        checkpoint,
-        to,
-        base=base,
-        prompts=[chosen.prompt(p.problem, system="") for p in sets.benchmarks["held_out"][:4]],
-        stop_strings=chosen.stop_strings,
-        model=params.model,
-        evaluate=params.evaluate,
-        export=params.export,
-    )
+def test_every_form_is_verified_in_a_fresh_process(
+    adapter: Path, base: Path, exported: Path, export_to: ExportTo
+) -> None:
+    verified = export_to(adapter, exported, base=base, gguf="f16", dtype="bfloat16")
+    assert verified.num_prompts == 4
+    assert set(verified.logit_errors) == {"fold", "rounding", "f16", "merged", "adapter", "gguf"}
+    assert verified.logit_errors["fold"] < 1e-5 < verified.logit_errors["rounding"] < 5e-2
+    assert verified.logit_errors["merged"] == verified.logit_errors["gguf"] == 0
 
 
 def test_the_export_is_complete_and_folds_the_adapter_in(
-    adapter: Path, base: Path, smoke: Params, sets: GeneratedSets, tmp_path: Path
+    adapter: Path, base: Path, exported: Path, smoke: Params
 ) -> None:
-    verified = export(adapter, tmp_path / "export", base=base, params=smoke, sets=sets)
-    assert verified.num_prompts == 4
-    files = {path.name for path in (tmp_path / "export").iterdir()}
-    assert files >= {
+    files = {path.relative_to(exported).as_posix() for path in exported.rglob("*")}
+    assert files == {
         "config.json",
         "model.safetensors",
         "generation_config.json",
         "tokenizer.json",
+        "tokenizer_config.json",
         "chat_template.jinja",
+        "adapter",
+        "adapter/adapter_config.json",
+        "adapter/adapter_model.safetensors",
+        "gguf",
+        "gguf/reckon-grpo-F16.gguf",
     }
-    assert "adapter_config.json" not in files
-    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "export")
-    untrained = AutoModelForCausalLM.from_pretrained(base)
     key = "model.layers.0.self_attn.q_proj.weight"
-    assert not torch.equal(merged.state_dict()[key], untrained.state_dict()[key])
-    template = AutoTokenizer.from_pretrained(tmp_path / "export").chat_template
+    untrained = load_file(base / "model.safetensors")[key]
+    written = load_file(exported / "model.safetensors")[key]
+    assert written.dtype == torch.bfloat16
+    assert not torch.equal(written, untrained.bfloat16())
+    template = AutoTokenizer.from_pretrained(exported).chat_template
     assert template == prompt_format(smoke.prompt.format).chat_template
-    assert GenerationConfig.from_pretrained(tmp_path / "export").temperature == 1.0
 
 
+def test_generation_config_is_the_evaluations_and_the_formats(smoke: Params) -> None:
+    evaluate = smoke.evaluate.model_copy(update={"temperature": 0.6, "top_p": 0.95})
+    config = generation_config(evaluate, ends={7, 3}, pad=0, stops=("</answer>",))
+    assert (config.temperature, config.top_p, config.max_new_tokens) == (0.6, 0.95, 16)
+    assert (config.stop_strings, config.eos_token_id) == (["</answer>"], [3, 7])
+    config = generation_config(evaluate, ends={7}, pad=0, stops=())
+    assert (config.stop_strings, config.eos_token_id) == (None, 7)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_weights_are_cut_into_files_of_the_size_asked_for(
+    adapter: Path, base: Path, tmp_path: Path, export_to: ExportTo
+) -> None:
+    export_to(adapter, tmp_path / "export", base=base, max_shard_size="50KB", adapter=False)
+    parts = sorted((tmp_path / "export").glob("model-*.safetensors"))
+    assert len(parts) > 1
+    assert not (tmp_path / "export/adapter").exists()
+    index = json.loads((tmp_path / "export/model.safetensors.index.json").read_text())
+    assert set(index["weight_map"].values()) == {part.name for part in parts}
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_checkpoint_without_an_adapter_is_exported_without_one(
+    base: Path, tmp_path: Path, export_to: ExportTo
+) -> None:
+    verified = export_to(base, tmp_path / "export", base=base)
+    assert verified.logit_errors == {"merged": 0.0}
+    assert not (tmp_path / "export/adapter").exists()
+
+
+def resized(base: Path, to: Path) -> Path:
+    """The base with two tokens more, and three rows that no token has."""
+    tokenizer, model = load_tokenizer(base), AutoModelForCausalLM.from_pretrained(base)
+    tokenizer.add_tokens(["<hint>", "</hint>"])
+    torch.manual_seed(1)
+    model.resize_token_embeddings(len(tokenizer) + 3)
+    save_policy(model, tokenizer, to)
+    return to
+
+
+def untied(base: Path, to: Path) -> Path:
+    """The base's shape with output weights of its own."""
+    config = AutoConfig.from_pretrained(base)
+    config.tie_word_embeddings = False
+    return make_model(config, to, base=base, unused_rows=0)
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("change", [resized, untied])
+def test_other_vocabularies_and_embeddings_survive_in_every_form(
+    change: Callable[[Path, Path], Path],
+    base: Path,
+    smoke: Params,
+    tmp_path: Path,
+    export_to: ExportTo,
+) -> None:
+    """The smoke preset's own are tied; here they are not, or have rows that were added."""
+    other = change(base, tmp_path / "base")
+    adapter = make_adapter(other, tmp_path / "grpo", smoke)
+    verified = export_to(adapter, tmp_path / "export", base=other, gguf="f16")
+    assert verified.logit_errors["merged"] == verified.logit_errors["gguf"] == 0
+    before, after = (AutoConfig.from_pretrained(path) for path in (other, tmp_path / "export"))
+    assert after.vocab_size == before.vocab_size
+    assert after.tie_word_embeddings == before.tie_word_embeddings == (change is resized)
+    stored = load_file(tmp_path / "export/model.safetensors")
+    assert ("lm_head.weight" in stored) == (change is untied)
+    assert load_tokenizer(tmp_path / "export").get_vocab() == load_tokenizer(other).get_vocab()
+
+
+def spoiling(monkeypatch: pytest.MonkeyPatch, spoil) -> None:
+    """Damage what was written before it is verified."""
+    verify_here = merged.verify_afresh
+
+    def damaged(request: Request):
+        spoil(Path(request.folder))
+        return verify_here(request)
+
+    monkeypatch.setattr(merged, "verify_afresh", damaged)
+
+
+@pytest.mark.usefixtures("in_process")
 def test_a_lost_adapter_is_noticed(
     adapter: Path,
     base: Path,
-    smoke: Params,
-    sets: GeneratedSets,
     tmp_path: Path,
+    export_to: ExportTo,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The classic fault: what is written is the base model."""
-    from lib.export import merged
-
-    untrained = AutoModelForCausalLM.from_pretrained(base)
-    monkeypatch.setattr(
-        merged, "save_policy", lambda model, tokenizer, to: save_policy(untrained, tokenizer, to)
+    spoiling(
+        monkeypatch,
+        lambda folder: shutil.copy(base / "model.safetensors", folder / "model.safetensors"),
     )
-    with pytest.raises(UserError, match=r"of 4 greedy completions differ .* nothing was exported"):
-        export(adapter, tmp_path / "export", base=base, params=smoke, sets=sets)
+    with pytest.raises(UserError, match=f"export: merged: {DIFFER}"):
+        export_to(adapter, tmp_path / "export", base=base)
 
 
+@pytest.mark.usefixtures("in_process")
+def test_a_wrong_adapter_beside_the_merged_model_is_noticed(
+    adapter: Path,
+    base: Path,
+    tmp_path: Path,
+    export_to: ExportTo,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def halve_alpha(folder: Path) -> None:
+        path = folder / "adapter/adapter_config.json"
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps({**config, "lora_alpha": config["lora_alpha"] / 2}))
+
+    spoiling(monkeypatch, halve_alpha)
+    with pytest.raises(UserError, match=r"export: adapter: .* nothing was exported"):
+        export_to(adapter, tmp_path / "export", base=base)
+
+
+def test_a_file_that_cannot_be_read_again_is_noticed_in_one_line(
+    adapter: Path,
+    base: Path,
+    tmp_path: Path,
+    export_to: ExportTo,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cut(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-100])
+
+    spoiling(monkeypatch, cut)
+    with pytest.raises(UserError, match=r"cannot be loaded again \(.*nothing was exp") as raised:
+        export_to(adapter, tmp_path / "export", base=base)
+    assert len(raised.value.message.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("in_process")
 def test_a_broken_fold_is_noticed(
     adapter: Path,
     base: Path,
-    smoke: Params,
-    sets: GeneratedSets,
     tmp_path: Path,
+    export_to: ExportTo,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was folded and what was written agree here, and neither is what was trained."""
-    from lib.export import merged
 
     def without_adapter(checkpoint: Path, *, base: Path, **settings: str) -> PreTrainedModel:
         return load_merged(base if is_adapter(checkpoint) else checkpoint, base=base, **settings)
 
     monkeypatch.setattr(merged, "load_merged", without_adapter)
-    with pytest.raises(UserError, match=r"of 4 greedy completions differ .* nothing was exported"):
-        export(adapter, tmp_path / "export", base=base, params=smoke, sets=sets)
+    with pytest.raises(UserError, match=f"export: fold: {DIFFER}"):
+        export_to(adapter, tmp_path / "export", base=base)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.usefixtures("in_process")
 def test_a_fold_is_not_blamed_for_the_rounding_of_the_exported_type(
-    dtype: str, adapter: Path, base: Path, smoke: Params, sets: GeneratedSets, tmp_path: Path
+    adapter: Path, base: Path, tmp_path: Path, export_to: ExportTo
 ) -> None:
-    lower = smoke.export.model_copy(update={"dtype": dtype})
-    params = smoke.model_copy(update={"export": lower})
-    verified = export(adapter, tmp_path / "export", base=base, params=params, sets=sets)
-    assert verified.num_prompts == 4
+    verified = export_to(adapter, tmp_path / "export", base=base, dtype="float16")
+    assert 0 < verified.logit_errors["rounding"] < 1e-2
     written = AutoModelForCausalLM.from_pretrained(tmp_path / "export", dtype="auto")
-    assert written.dtype == getattr(torch, dtype)
+    assert written.dtype == torch.float16
+
+
+def said(*completions: list[int], logits: float = 1.0, size: int = 3) -> Said:
+    rows = torch.full((len(completions), 2, size), logits)
+    return Said([[1]] * len(completions), list(completions), list(completions), rows)
 
 
 def test_a_difference_names_the_first_prompt_that_shows_it() -> None:
-    with pytest.raises(UserError, match=r"1 of 2 greedy completions differ .* at prompt 1"):
-        compare([(1,), (2,)], [(1,), (3,)])
+    found = difference(said([1], [3]), said([1], [2]))
+    assert found.differing == [1]
+    fault = found.fault(tolerance=1.0, same_tokens=True)
+    assert fault.startswith("1 of 2 greedy completions differ from the checkpoint's, the first at")
+    assert found.fault(tolerance=1.0, same_tokens=False) == ""
+
+
+def test_logits_are_held_to_their_tolerance_and_their_size() -> None:
+    near = difference(said([1], logits=1.01), said([1]))
+    assert near.logit_error == pytest.approx(0.01, rel=1e-3)
+    assert near.fault(tolerance=0.02, same_tokens=True) == ""
+    assert near.fault(tolerance=0.005, same_tokens=True) == (
+        "logits are off by 0.01 (relative), at most 0.005"
+    )
+    other = difference(said([1], size=4), said([1]))
+    assert "off by inf" in other.fault(tolerance=1.0, same_tokens=True)
+    encoded = dataclasses.replace(said([1]), prompts=[[2]])
+    assert "encodes the prompts otherwise" in difference(encoded, said([1])).fault(
+        tolerance=1.0, same_tokens=False
+    )
+    assert "off by nan" in difference(said([1], logits=float("nan")), said([1])).fault(
+        tolerance=1.0, same_tokens=True
+    )
 
 
 def test_a_failed_export_leaves_the_last_one_in_place(tmp_path: Path) -> None:
@@ -144,25 +271,3 @@ def test_a_failed_export_leaves_the_last_one_in_place(tmp_path: Path) -> None:
         raise UserError("verification failed")
     assert (tmp_path / "export/model").read_text() == "last"
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
-
-
-def test_the_card_carries_the_measured_numbers(smoke: Params) -> None:
-    greedy = {"answer_accuracy": 0.612, "answer_accuracy_se": 0.0218, "format_accuracy": 1.0}
-    metrics = {
-        "held_out": {
-            "greedy": {**greedy, "n": 500},
-            "sampled": {"pass_at_1": 0.475, "pass_at_1_se": 0.014, "n": 500},
-        }
-    }
-    card = model_card(
-        metrics,
-        recipe=Recipe(seed=3, sft=smoke.sft, grpo=smoke.grpo),
-        prompt=smoke.prompt,
-        evaluate=smoke.evaluate,
-        export=smoke.export,
-        inputs={"checkpoint": "0123456789abcdef"},
-    )
-    assert card.startswith("---\nlibrary_name: transformers\n")
-    assert "| held_out | answer accuracy, greedy | 0.612 | 0.022 | 500 |" in card
-    assert "| held_out | pass@1, sampled | 0.475 | 0.014 | 500 |" in card
-    assert "`0123456789abcdef`" in card

@@ -10,7 +10,7 @@ from lib.engines.policy import load_tokenizer, save_policy
 from lib.engines.tiny import write_base
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
-from lib.prompts import PromptFormat, prompt_format
+from lib.prompts import PromptFormat, prompt_format, save_prompt
 
 QUESTION = "What is 15 * 23?"
 WORKING = "15 * 20 = 300, 15 * 3 = 45, 300 + 45 = 345"
@@ -46,13 +46,13 @@ def learn(folder: Path, to: Path, *, question: str, completion: str, system: str
 def teach(smoke: Params, sets: GeneratedSets, tmp_path_factory: pytest.TempPathFactory) -> Teach:
     """Make a model in `models/export` that answers one question in a format of choice."""
 
-    def make(chosen: PromptFormat, completion: str, *, system: str = "", card: str = "") -> Path:
+    def make(chosen: PromptFormat, completion: str, *, system: str = "") -> Path:
         models = tmp_path_factory.mktemp("models")
         base, export = models / "base", models / "export"
         write_base(base, sets.sft, prompt_format=chosen, model=smoke.model, seed=smoke.seed)
         learn(base, export, question=QUESTION, completion=completion, system=system)
-        if card:
-            (export / "README.md").write_text(card)
+        rendering = {"name": chosen.name, "tags": chosen.marks, "layout": "plain"}
+        save_prompt(export, system=system, rendering=rendering)
         return export
 
     return make
@@ -63,7 +63,7 @@ def taught(teach: Teach) -> Path:
     """`working_out`, ended by EOS."""
     chosen = prompt_format("working_out")
     completion = chosen.target(solution=WORKING, reference="345") + "<|end|>"
-    return teach(chosen, completion, card="It answers in the\nformat `working_out`; ...")
+    return teach(chosen, completion)
 
 
 @pytest.fixture(scope="session")

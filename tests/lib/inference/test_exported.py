@@ -5,56 +5,54 @@ from pathlib import Path
 import pytest
 
 from lib.errors import UserError
-from lib.export.card import Recipe, model_card
 from lib.inference.exported import DEFAULT_MODEL, find_format, find_model, find_system
-from lib.params import Params
-from lib.prompts import PROMPT_FORMATS, prompt_format, save_system
+from lib.prompts import PROMPT_FORMATS, prompt_format, save_prompt, save_system
 
-TAGS = ("<a>", "</a>", "<b>", "</b>")
+PLAIN = {"name": "xml", "tags": (), "layout": "plain"}
 
 
-def card(name: str, smoke: Params) -> str:
-    """The card that `export` writes for a format."""
-    return model_card(
-        {},
-        recipe=Recipe(seed=0, sft=smoke.sft, grpo=smoke.grpo),
-        prompt=smoke.prompt.model_copy(update={"format": name}),
-        evaluate=smoke.evaluate,
-        export=smoke.export,
-        inputs={},
-    )
+def test_the_format_is_read_from_the_model_or_from_the_base_beside_it(tmp_path: Path) -> None:
+    for name in ("base", "export/adapter"):
+        (tmp_path / name).mkdir(parents=True)
+    adapter = tmp_path / "export/adapter"
+    assert find_format(adapter) is None
+    save_prompt(tmp_path / "base", system="of the base", rendering=PLAIN)
+    assert find_format(adapter) == prompt_format("xml")
+    assert find_system(adapter) == "of the base"
+    rendering = {"name": "r1_zero", "tags": ("<a>", "</a>", "<b>", "</b>"), "layout": "plain"}
+    save_prompt(adapter, system="", rendering=rendering)
+    assert find_format(adapter) == prompt_format(**rendering)
+    assert find_format(adapter).stop_strings == ("</b>",)
+    assert find_system(adapter) == ""
 
 
 @pytest.mark.parametrize("layout", ["plain", "chatml", "llama3"])
 @pytest.mark.parametrize("name", PROMPT_FORMATS)
-def test_every_format_is_read_back_from_template_and_card(
-    name: str, layout: str, smoke: Params
-) -> None:
+def test_every_format_is_read_back(name: str, layout: str, tmp_path: Path) -> None:
+    rendering = {"name": name, "tags": (), "layout": layout}
     if layout != "plain" and name in {"r1_zero", "alpaca"}:
         with pytest.raises(UserError, match=r"prompt\.layout"):
-            prompt_format(name, layout=layout)
+            save_prompt(tmp_path, system="", rendering=rendering)
         return
-    chosen = prompt_format(name, layout=layout)
-    assert find_format(chosen.chat_template, added=[], card=card(name, smoke)) == chosen
+    save_prompt(tmp_path, system="", rendering=rendering)
+    assert find_format(tmp_path) == prompt_format(**rendering)
 
 
-@pytest.mark.parametrize("name", ["working_out", "xml", "r1_zero"])
-def test_tags_of_ones_own_are_read_from_the_vocabulary(name: str, smoke: Params) -> None:
-    chosen = prompt_format(name, tags=TAGS)
-    found = find_format(chosen.chat_template, added=TAGS, card=card(name, smoke))
-    assert found == chosen
-    assert found is not None
-    assert found.stop_strings == (("</b>",) if name == "r1_zero" else ())
-
-
-def test_without_a_card_tokens_of_the_tags_tell_like_formats_apart() -> None:
-    xml = prompt_format("xml")
-    assert find_format(xml.chat_template, added=xml.marks, card="") == xml
-    assert find_format(xml.chat_template, added=[], card="") is None
-
-
-def test_an_unknown_template_is_no_format_whatever_the_card_says(smoke: Params) -> None:
-    assert find_format("{{ messages }}", added=[], card=card("xml", smoke)) is None
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "is damaged"),
+        ('{"name": "xml"}', "is damaged"),
+        ('["xml"]', "is damaged"),
+        ('{"name": "yml", "tags": [], "layout": "plain"}', "no format `yml`"),
+    ],
+)
+def test_a_damaged_format_is_one_line_that_names_the_file(
+    content: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "prompt_format.json").write_text(content)
+    with pytest.raises(UserError, match=rf"prompt_format\.json.*{said}"):
+        find_format(tmp_path)
 
 
 def test_the_models_own_system_prompt_comes_before_the_bases(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """params.yaml: every mistake has a line, every preset validates, DVC's writer changes one line."""
 
+import collections
 import copy
 import io
 import math
@@ -151,6 +152,25 @@ def test_a_checkpoint_between_two_generations_is_refused_with_the_steps_beside_i
     assert parse_params(content, origin="params.yaml").grpo.save_steps == 6
 
 
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"sets": ["gsm"]}, "validation.sets: no `gsm`; there are held_out, harder, validation"),
+        ({"sets": ["validation"]}, "validation.sets: nothing is held back while prepare."),
+        ({"sets": ["harder", "harder"]}, "validation.sets: `harder` stands there twice"),
+        ({"stack": "s5"}, "validation.stack: no `s5`; there are tiny, s0, s1, s4, r1_zero"),
+        ({"weights": [1.0]}, "validation.weights: 1 weights for 2 functions (format, answer)"),
+        ({"max_new_tokens": 256}, "validation.max_new_tokens: 256 is not below"),
+    ],
+)
+def test_a_validation_that_cannot_be_is_refused(
+    content: dict[str, Any], changes: dict[str, Any], problem: str
+) -> None:
+    content["validation"] |= changes
+    (said,) = problems_of(content)
+    assert said.startswith(problem)
+
+
 def test_checkpoints_that_are_never_written_cannot_be_kept(content: dict[str, Any]) -> None:
     content["sft"] |= {"save_steps": 0, "keep_checkpoints": 2}
     assert problems_of(content) == ["sft: keep_checkpoints=2 keeps nothing while save_steps is 0"]
@@ -219,7 +239,7 @@ def test_columns_that_an_adapter_would_ignore_are_refused(
 @pytest.mark.parametrize("name", ["sft", "grpo", "validation"])
 def test_a_benchmark_is_not_called_like_a_training_set(content: dict[str, Any], name: str) -> None:
     content["prepare"]["benchmarks"][0]["name"] = name
-    content["evaluate"]["benchmarks"] = ["harder"]
+    content["evaluate"]["benchmarks"] = content["validation"]["sets"] = ["harder"]
     assert problems_of(content) == [
         f"prepare.benchmarks.0.name: `{name}` is the name of a training set; choose another"
     ]
@@ -303,8 +323,11 @@ def test_a_list_in_an_overlay_replaces_the_list_and_keeps_the_comments_after_it(
 ) -> None:
     overlay = tmp_path / "mine.yaml"
     overlay.write_text("evaluate:\n  benchmarks:\n  - harder\n")
-    changed = set(compose_preset(str(overlay)).splitlines())
-    assert set(compose_preset("tiny-cpu").splitlines()) - changed == {"  - held_out"}
+    before, after = (
+        collections.Counter(compose_preset(preset).splitlines())
+        for preset in ("tiny-cpu", str(overlay))
+    )
+    assert before - after == {"  - held_out": 1}
 
 
 def test_an_unknown_preset_lists_those_that_there_are() -> None:
@@ -377,3 +400,50 @@ def test_shaping_rewards_find_their_settings_in_params(content: dict[str, Any]) 
     settings = params.reward.settings(max_completion_tokens=48)
     assert settings["max_completion_tokens"] == 48
     assert settings["overlong_cache_tokens"] == 16
+
+
+def preferring(content: dict[str, Any]) -> dict[str, Any]:
+    content["dpo"]["init"] = ["sft"]
+    content["evaluate"]["checkpoints"] = ["base", "sft", "dpo"]
+    content["export"]["checkpoint"] = "dpo"
+    return content
+
+
+def test_dpo_starts_from_what_its_init_names(content: dict[str, Any]) -> None:
+    assert "dpo" not in parse_params(content, origin="params.yaml").starts
+    assert parse_params(preferring(content), origin="params.yaml").starts["dpo"] == "sft"
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "init", "said"),
+    [
+        (["base", "sft", "dpo"], [], "evaluate.checkpoints: `dpo` is there, but dpo.init is []"),
+        (["base", "sft"], ["sft"], "dpo.init is [sft] and `dpo` is not there, so that nobody"),
+        (["base", "dpo"], ["sft"], "dpo.init is [sft] and `sft` is not there, which what it"),
+        (["base", "sft", "dpo"], ["grpo"], "dpo.init is [grpo] and `grpo` is not there"),
+    ],
+)
+def test_a_preference_phase_is_measured_against_its_start(
+    content: dict[str, Any], checkpoints: list[str], init: list[str], said: str
+) -> None:
+    content["evaluate"]["checkpoints"], content["dpo"]["init"] = checkpoints, init
+    content["export"]["checkpoint"] = checkpoints[-1]
+    (problem,) = problems_of(content)
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"loss": "exo_pair"}, "dpo: loss=exo_pair needs label_smoothing above 0; 0.001 is usual"),
+        ({"label_smoothing": 0.1}, "dpo: label_smoothing=0.1 has no effect with loss=sigmoid"),
+        ({"loss": "sigmoyd"}, "dpo.loss: must be one of 'sigmoid', "),
+        ({"micro_batch_size": 5}, "dpo: batch_size=32 = 32 pairs a step cannot be cut into"),
+        ({"init": ["sft", "grpo"]}, "dpo.init: tuple should have at most 1 item"),
+    ],
+)
+def test_a_knob_of_dpo_that_could_not_act_is_refused(
+    content: dict[str, Any], changes: dict[str, Any], said: str
+) -> None:
+    preferring(content)["dpo"].update(changes)
+    assert problems_of(content)[0].startswith(said)

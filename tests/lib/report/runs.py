@@ -11,6 +11,7 @@ from lib.evaluation.metrics import summarise
 from lib.report.inputs import Run, Sources, load_run
 
 CHECKPOINTS = ("base", "sft", "grpo")
+STARTS = {"sft": "base", "grpo": "sft"}
 BENCHMARKS = ("held_out", "harder")
 SKILL = {"base": 0.0, "sft": 0.33, "grpo": 0.62}
 HOSTILE = (
@@ -83,14 +84,17 @@ def completion_rows(checkpoint: str, *, skill: float, problems: int, samples: in
 def write_run(
     folder: Path, *, problems: int = 24, samples: int = 4, skill=SKILL, hostile=(), skipped=()
 ) -> Sources:
-    """A run's files under `folder`; hostile texts replace the first completions of each file."""
+    """A run's files under `folder`, a checkpoint for each skill.
+
+    Hostile texts replace the first completions of each file.
+    """
     sources = Sources(
         completions=folder / "completions",
         metrics=folder / "metrics",
         curves=folder / "curves",
         provenance=folder / "provenance",
     )
-    for checkpoint in CHECKPOINTS:
+    for checkpoint in skill:
         rows = completion_rows(
             checkpoint, skill=skill[checkpoint], problems=problems, samples=samples
         )
@@ -114,8 +118,12 @@ def load(folder: Path, **settings) -> Run:
     return read(write_run(folder, **settings))
 
 
-def read(sources: Sources, *, exported: str = "grpo") -> Run:
-    return load_run(sources, checkpoints=CHECKPOINTS, benchmarks=BENCHMARKS, exported=exported)
+def read(
+    sources: Sources, *, exported: str = "grpo", checkpoints=CHECKPOINTS, starts=STARTS
+) -> Run:
+    return load_run(
+        sources, checkpoints=checkpoints, starts=starts, benchmarks=BENCHMARKS, exported=exported
+    )
 
 
 def noted(stage: str, *, skipped: bool = False) -> dict:

@@ -159,6 +159,7 @@ def compare(breakdowns=False):
         completions=Path("data/completions"),
         plots=Path("plots"),
         checkpoints=("base", "sft", "grpo"),
+        starts={"sft": "base", "grpo": "sft"},
         exported="grpo",
         breakdowns=breakdowns,
     )

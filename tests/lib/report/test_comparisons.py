@@ -8,9 +8,10 @@ from lib.report.comparisons import (
     comparison_metrics,
     describe,
     read_comparisons,
+    steps_of_training,
 )
 from lib.stats import Difference, Estimate, Interval
-from tests.lib.report.runs import CHECKPOINTS, load
+from tests.lib.report.runs import CHECKPOINTS, STARTS, load, read, write_run
 
 WORSE = {"base": 0.0, "sft": 0.9, "grpo": 0.2}
 WORSE_THAN_UNTRAINED = {"base": 0.9, "sft": 0.3, "grpo": 0.3}
@@ -43,9 +44,23 @@ def test_every_checkpoint_is_compared_with_the_one_before_it(run):
     ]
 
 
+def test_a_phase_beside_another_is_compared_with_what_it_started_from(tmp_path):
+    skill = {"base": 0.0, "sft": 0.5, "grpo": 0.9, "dpo": 0.6}
+    sources, starts = write_run(tmp_path, skill=skill), STARTS | {"dpo": "sft"}
+    found = compare_checkpoints(read(sources, checkpoints=tuple(skill), starts=starts))
+    pairs = list(dict.fromkeys((c.before, c.after) for c in found))
+    assert pairs == [("base", "sft"), ("sft", "grpo"), ("sft", "dpo")]
+    assert read_comparisons(comparison_metrics(found), tuple(skill), starts) == found
+    assert list(alarms(found, untrained="base")) == []  # against grpo there would be one
+
+
+def test_without_its_start_a_phase_is_compared_with_the_checkpoint_before_it():
+    assert list(steps_of_training(("base", "grpo"), STARTS)) == [("base", "grpo")]
+
+
 def test_metrics_hold_the_comparisons_whole(run):
     found = compare_checkpoints(run)
-    assert read_comparisons(comparison_metrics(found), CHECKPOINTS) == found
+    assert read_comparisons(comparison_metrics(found), CHECKPOINTS, STARTS) == found
 
 
 def test_a_phase_that_made_the_model_worse_is_an_alarm(tmp_path):

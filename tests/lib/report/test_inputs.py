@@ -13,7 +13,7 @@ def test_a_run_is_read_whole(run):
         dict.fromkeys(CHECKPOINTS, 24 * 5 + 8 * 5)
     )
     assert run.skipped == frozenset()
-    assert run.curves["dpo"].steps == ()
+    assert "dpo" not in run.curves
 
 
 def test_empty_cells_of_a_curve_are_no_points(run):
@@ -77,3 +77,12 @@ def test_metrics_that_are_no_json_are_named(tmp_path):
     (sources.metrics / "sft.json").write_text("<<<<<<< HEAD")
     with pytest.raises(UserError, match=r"metrics/sft.json: not JSON"):
         read(sources)
+
+
+def test_files_of_an_older_run_with_another_phase_are_not_part_of_this_one(tmp_path):
+    sources = write_run(tmp_path)
+    for folder in (sources.provenance, sources.metrics):
+        (folder / "dpo.json").write_text('{"skipped": true}', encoding="utf-8")
+    (sources.curves / "dpo.csv").write_text("step,loss\n1,0.7\n", encoding="utf-8")
+    run = read(sources)
+    assert "dpo" not in {*run.curves, *run.provenance, *run.stage_metrics, *run.skipped}

@@ -1,5 +1,6 @@
 """A GRPO trainer on the smoke model whose rewards vary, for tests that take real steps."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from lib.trainers.grpo import build_grpo
 from lib.trainers.policy_gradient import PolicyGradientTrainer
 
 NO_CLIPPING = 1e9
+STOPPING = dataclasses.replace(prompt_format("working_out"), stop_strings=("t",))
+"""Where the untrained model soon ends most completions, and runs into the limit with some."""
 
 
 def build(
@@ -24,6 +27,7 @@ def build(
     scratch: Path,
     *,
     model: Model,
+    init: Path | None = None,
     format: PromptFormat | None = None,
     rollout: dict[str, Any] | None = None,
     reward: dict[str, Any] | None = None,
@@ -31,12 +35,13 @@ def build(
 ) -> PolicyGradientTrainer:
     """A trainer of the smoke preset with changes, one micro-batch a step."""
     whole = params.grpo.prompts_per_step * params.grpo.group_size
-    changes = {"micro_batch_size": whole, "max_grad_norm": NO_CLIPPING, **grpo}
+    unsaved = {"save_steps": 0, "keep_checkpoints": 0}
+    changes = {"micro_batch_size": whole, "max_grad_norm": NO_CLIPPING, **unsaved, **grpo}
     return build_grpo(
         problems,
-        init=base,
+        init=init or base,
         base=base,
-        prompt_format=format or prompt_format(params.prompt.format),
+        prompt_format=format or STOPPING,
         system=params.prompt.system,
         grpo=Grpo.model_validate({**params.grpo.model_dump(), **changes}),
         rollout=Rollout.model_validate({**params.rollout.model_dump(), **(rollout or {})}),

@@ -53,46 +53,53 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "gspo": {"loss": "grpo", "importance_level": "sequence"},
     "kl": {"loss": "grpo", "beta": 0.5},
     "kl of GRPO": {"loss": "grpo", "beta": 0.5, "kl_weighted": False},
+    "mask": {"loss": "grpo", "mask_truncated": True},
     "reinforce": {"loss": "reinforce", "num_iterations": 1},
 }
 
 
+def gradients(
+    trainer: PolicyGradientTrainer, batch: dict[str, Tensor], mask: Tensor, **knobs: Any
+) -> dict[str, Tensor]:
+    """Of our own objective, at the trainer's weights."""
+    trainer.model.zero_grad()
+    policy_loss(log_probs(trainer.model, batch), batch["advantages"], mask, **knobs).loss.backward()
+    return {n: p.grad.clone() for n, p in trainer.model.named_parameters() if p.grad is not None}
+
+
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_gradient_of_a_step_is_the_objectives(built: Builder, name: str) -> None:
+def test_the_gradient_of_a_step_is_the_objectives_and_no_others(built: Builder, name: str) -> None:
     """The second step on a batch, whose ratio is not 1; `reinforce` has one step on each."""
-    knobs = {"max_steps": 2, "num_iterations": 2, "learning_rate": 0.02, "warmup_ratio": 0.0}
-    trainer = built(**{**knobs, **OBJECTIVES[name]})
+    common = {"max_steps": 2, "num_iterations": 2, "learning_rate": 0.02, "warmup_ratio": 0.0}
+    trainer = built(**{**common, **OBJECTIVES[name]})
     initial = copy.deepcopy(trainer.model)
     steps = Steps(trainer)
     trainer.train()
 
-    batch, model = steps.batches[1], trainer.model
-    mask = batch["completion_mask"] * batch.get("tool_mask", 1)
-    model.load_state_dict(steps.weights[1], strict=False)
-    model.zero_grad()
-    knobs = trainer.args
-    reinforce = name == "reinforce"
-    policy_loss(
-        log_probs(model, batch),
-        batch["advantages"],
-        mask,
-        loss_type="reinforce" if reinforce else knobs.loss_type,
-        old_log_probs=None if reinforce else batch["old_per_token_logps"],
-        clip_low=knobs.epsilon,
-        clip_high=knobs.epsilon_high,
-        ratio_level=knobs.importance_sampling_level,
-        reference_log_probs=log_probs(initial, batch).detach(),
-        kl_coef=knobs.beta,
-        kl_weighted=knobs.use_bias_correction_kl,
-        max_completion_length=knobs.max_completion_length,
-    ).loss.backward()
-    theirs = steps.gradients[1]
+    batch, theirs = steps.batches[1], steps.gradients[1]
+    trainer.model.load_state_dict(steps.weights[1], strict=False)
+    seen = batch["completion_mask"]
+    old = batch.get("old_per_token_logps")
+    plain = {"loss_type": "reinforce" if name == "grpo" else "grpo", "old_log_probs": old}
+    knobs: dict[str, Any] = {
+        "loss_type": OBJECTIVES[name]["loss"],
+        "old_log_probs": old,
+        "clip_low": trainer.args.epsilon,
+        "clip_high": trainer.args.epsilon_high,
+        "ratio_level": trainer.args.importance_sampling_level,
+        "reference_log_probs": log_probs(initial, batch).detach(),
+        "kl_coef": trainer.args.beta,
+        "kl_weighted": trainer.args.use_bias_correction_kl,
+        "max_completion_length": trainer.args.max_completion_length,
+    }
+    ours = gradients(trainer, batch, seen * batch.get("tool_mask", 1), **knobs)
+    others = gradients(trainer, batch, seen, **plain)
     largest = max(float(gradient.abs().max()) for gradient in theirs.values())
     assert largest > 1e-5
-    for parameter, weight in model.named_parameters():
-        torch.testing.assert_close(
-            weight.grad, theirs[parameter], atol=1e-4 * largest, rtol=1e-3, msg=parameter
-        )
+    torch.testing.assert_close(ours, theirs, atol=1e-4 * largest, rtol=1e-3)
+    if name != "reinforce":
+        differences = [(others[key] - theirs[key]).abs().max() for key in theirs]
+        assert max(differences) > 1e-2 * largest
 
 
 class Stale(TransformersEngine):

@@ -1,0 +1,168 @@
+"""Models outside the pipeline: which folder a name means, and how its model is to be asked."""
+
+import dataclasses
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from transformers import AutoConfig
+
+from lib.artifacts import read_json
+from lib.engines.policy import ADAPTER, is_adapter
+from lib.errors import UserError
+from lib.inference.exported import base_of, find_format, find_model, find_system
+from lib.params.load import parse_evaluate
+from lib.params.schema import Evaluate
+from lib.prompts import PromptFormat, prompt_format, system_prompt
+
+PIPELINE_BASE = Path("data/models/base")
+OWN = "own"
+"""Layout that keeps the chat template that a model came with."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AskedModel:
+    """A model in one prompt format.
+
+    Attributes:
+        label: what tables and files call it.
+        base: the weights that an adapter was trained on; the model itself where it is none.
+        template: chat template that its prompts are rendered with; None for its own.
+        dtype: type that its weights are computed in.
+    """
+
+    label: str
+    folder: Path
+    base: Path
+    prompt_format: PromptFormat
+    system: str
+    template: str | None
+    dtype: str
+
+
+def ask_models(
+    model_ids: Sequence[str], *, formats: Sequence[str], system: str | None, base: Path | None
+) -> list[AskedModel]:
+    """Every model in every format, with labels of their own.
+
+    Args:
+        model_ids: folders or Hub ids.
+        formats: names of prompt formats, `name/layout` for another layout, `name/own` for the
+            model's own chat template; none for the format that each model came with.
+        system: system prompt as `prompt.system` in params; None for the model's own.
+        base: of adapters whose base is not found by itself.
+
+    Raises:
+        UserError: no such model or format, or a model that does not say its format.
+    """
+    asked: list[AskedModel] = []
+    if not model_ids:
+        raise UserError("which model? MODEL=data/models/grpo, or a Hub id; several by commas")
+    for model_id in model_ids:
+        folder = find_model(model_id)
+        for chosen in formats or [""]:
+            label = _label(model_id, chosen, taken={model.label for model in asked})
+            asked.append(_ask(folder, chosen, label=label, system=system, base=base))
+    return asked
+
+
+def _ask(
+    folder: Path, chosen: str, *, label: str, system: str | None, base: Path | None
+) -> AskedModel:
+    below = _base(folder, base)
+    known = find_format(folder) or find_format(below)
+    name, _, layout = chosen.partition("/")
+    own = layout == OWN or not chosen
+    if chosen:
+        form: PromptFormat = prompt_format(name, layout="plain" if own else layout or "plain")
+    elif known is None:
+        raise UserError(
+            f"{folder} does not say which prompt format it answers in; set PROMPT_FORMAT, for "
+            f"example boxed/{OWN}: its own chat template, the answer in \\boxed{{}} "
+            "(docs/evaluate.md)"
+        )
+    else:
+        form = known
+    if system is not None:
+        message = system_prompt(system, prompt_format=form)
+    else:
+        message = find_system(folder) or find_system(below)
+    return AskedModel(
+        label=label,
+        folder=folder,
+        base=below,
+        prompt_format=form,
+        system=message,
+        template=None if own else form.chat_template,
+        dtype=str(AutoConfig.from_pretrained(below).dtype or "float32").removeprefix("torch."),
+    )
+
+
+def _base(folder: Path, given: Path | None) -> Path:
+    if not is_adapter(folder):
+        return folder
+    named = read_json(folder / ADAPTER).get("base_model_name_or_path") or ""
+    places = [given] if given else [base_of(folder), Path(named), PIPELINE_BASE]
+    for place in places:
+        if (place / "config.json").is_file():
+            return place
+    raise UserError(
+        f"{folder} is an adapter, and the model that it was trained on is not in "
+        f"{', '.join(str(place) for place in places if str(place) != '.')}; give BASE_MODEL=FOLDER"
+    )
+
+
+def _label(model_id: str, chosen: str, *, taken: Collection[str]) -> str:
+    """The last word of the name, more where that is taken, and the format where one is set."""
+    parts = [re.sub(r"[^\w.-]+", "-", part) for part in Path(model_id).parts if part != "/"]
+    ending = f".{chosen.replace('/', '-')}" if chosen else ""
+    for length in range(1, len(parts) + 1):
+        label = "-".join(parts[-length:]) + ending
+        if label not in taken:
+            return label
+    raise UserError(f"MODEL: `{model_id}` stands there twice")
+
+
+def apply_settings(
+    section: Mapping[str, Any], text: str, *, benchmarks: Sequence[str]
+) -> tuple[Evaluate, int | None]:
+    """The `evaluate` section of params for other benchmarks, with settings of the reader's.
+
+    Args:
+        section: of params.yaml.
+        text: `key=value` by spaces; `benchmark.key=value` for one benchmark alone.
+        benchmarks: what is measured.
+
+    Returns:
+        The section, and `seed=` where that was set.
+
+    Raises:
+        UserError: no `key=value`, an unknown key or benchmark, or a value that is none.
+    """
+    seed: int | None = None
+    common, single = dict(section), dict[str, dict[str, Any]]()
+    for word in text.split():
+        key, equals, value = word.partition("=")
+        if not equals or not value:
+            raise UserError(f"SET: `{word}`: expected key=value, for example temperature=0.6")
+        benchmark, _, name = key.rpartition(".")
+        parsed = YAML(typ="safe").load(value)
+        if key == "seed":
+            if not isinstance(parsed, int):
+                raise UserError(f"SET: `{word}`: expected a whole number")
+            seed = parsed
+        elif name in ("checkpoints", "benchmarks", "overrides"):
+            raise UserError(f"SET: `{name}` is not set here; see MODEL and BENCHMARKS")
+        elif benchmark:
+            single.setdefault(benchmark, {})[name] = parsed
+        else:
+            common[name] = parsed
+    decoding = ("greedy", "num_samples", "temperature", "top_p", "max_new_tokens")
+    overrides = [
+        {**{key: common[key] for key in decoding}, **own, "benchmark": name}
+        for name, own in single.items()
+    ]
+    content = {**common, "benchmarks": list(benchmarks), "overrides": overrides}
+    return parse_evaluate(content, origin="SET"), seed

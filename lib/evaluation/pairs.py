@@ -1,0 +1,246 @@
+"""Preference pairs mined from rollouts: a right against a wrong completion of one problem.
+
+Token ids are kept as they were generated, so that what is trained on is what was sampled.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lib.engines.base import Completion, Engine, Sampling, encode
+from lib.engines.open import open_engine
+from lib.errors import UserError
+from lib.params.schema import Model, Pairs, Prompt, Rollout
+from lib.problems.schema import Problem, read_problems
+from lib.prompts import PromptFormat, prompt_format, saved_system
+from lib.verifier import grade
+
+BOTH_OK = "11"
+"""Label of a completion whose form and answer are right."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pair:
+    """One preference: both completions answer the same prompt.
+
+    Attributes:
+        chosen, rejected: the completions as text, for whoever reads the file.
+        prompt_ids: as the engine was asked.
+        chosen_ids, rejected_ids: as generated, the end token where there was one.
+    """
+
+    problem_id: str
+    problem: str
+    reference: str
+    chosen: str
+    rejected: str
+    prompt_ids: tuple[int, ...]
+    chosen_ids: tuple[int, ...]
+    rejected_ids: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mined:
+    """What the problems gave.
+
+    Attributes:
+        num_problems: that were sampled.
+        num_completions: of each problem.
+        num_right: completions with the right answer in the right form, of all.
+        num_without_right: problems without any such completion.
+        num_without_wrong: problems without a wrong answer.
+    """
+
+    pairs: tuple[Pair, ...]
+    num_problems: int
+    num_completions: int
+    num_right: int
+    num_without_right: int
+    num_without_wrong: int
+
+    def metrics(self) -> dict[str, float]:
+        """Comparable numbers."""
+        paired = len({pair.problem_id for pair in self.pairs})
+        return {
+            "num_pairs": len(self.pairs),
+            "num_problems": self.num_problems,
+            "right_share": self.num_right / (self.num_problems * self.num_completions),
+            "paired_problem_share": paired / self.num_problems,
+            "without_right_share": self.num_without_right / self.num_problems,
+            "without_wrong_share": self.num_without_wrong / self.num_problems,
+        }
+
+
+def mine_checkpoint(
+    checkpoint: Path,
+    *,
+    base: Path,
+    problems: Path,
+    model: Model,
+    prompt: Prompt,
+    rollout: Rollout,
+    settings: Pairs,
+    seed: int,
+) -> Mined:
+    """Pairs from rollouts of what `sft` or `grpo` wrote to `checkpoint`; see `mine_pairs`.
+
+    Args:
+        base: the weights that an adapter was trained on.
+        problems: JSONL of problems with references.
+    """
+    chosen = prompt_format(**prompt.rendering())
+    engine = open_engine(
+        rollout.engine,
+        checkpoint,
+        base=base,
+        model=model,
+        batch_size=settings.batch_size,
+        label=f"pairs {checkpoint.name}",
+    )
+    with contextlib.closing(engine):
+        return mine_pairs(
+            engine,
+            list(read_problems(problems)),
+            prompt_format=chosen,
+            system=saved_system(base),
+            settings=settings,
+            sampling=rollout_sampling(
+                rollout,
+                num_completions=settings.num_completions,
+                stop_strings=chosen.stop_strings,
+                seed=seed,
+            ),
+        )
+
+
+def mine_pairs(
+    engine: Engine,
+    problems: Sequence[Problem],
+    *,
+    prompt_format: PromptFormat,
+    system: str,
+    settings: Pairs,
+    sampling: Sampling,
+) -> Mined:
+    """Sample every problem and pair right completions with wrong ones.
+
+    Right is what has the right answer in the required form and ended by itself; wrong is what has
+    another answer or none. A right answer in the wrong form is neither: as the chosen one it would
+    teach to leave the form, as the rejected one to leave the answer.
+
+    Raises:
+        UserError: no problem gave both kinds; says which kind was missing, and what to change.
+    """
+    asked = problems[: settings.num_problems] if settings.num_problems else problems
+    prompts = encode(
+        engine.tokenizer, [prompt_format.prompt(p.problem, system=system) for p in asked]
+    )
+    pairs: list[Pair] = []
+    num_right = num_without_right = num_without_wrong = 0
+    for problem, prompt, drawn in zip(
+        asked, prompts, engine.generate(prompts, sampling), strict=True
+    ):
+        right, wrong = _sorted_out(drawn, problem=problem, prompt_format=prompt_format)
+        num_right += len(right)
+        num_without_right += not right
+        num_without_wrong += not wrong
+        pairs += [
+            Pair(
+                problem_id=problem.id,
+                problem=problem.problem,
+                reference=problem.reference,
+                chosen=chosen.text,
+                rejected=rejected.text,
+                prompt_ids=tuple(prompt),
+                chosen_ids=chosen.token_ids,
+                rejected_ids=rejected.token_ids,
+            )
+            for chosen, rejected in matched(right, wrong, at_most=settings.max_per_problem)
+        ]
+    mined = Mined(
+        pairs=tuple(pairs),
+        num_problems=len(asked),
+        num_completions=sampling.num_completions,
+        num_right=num_right,
+        num_without_right=num_without_right,
+        num_without_wrong=num_without_wrong,
+    )
+    if not pairs:
+        raise UserError(_nothing_found(mined))
+    return mined
+
+
+def rollout_sampling(
+    rollout: Rollout, *, num_completions: int, stop_strings: tuple[str, ...], seed: int
+) -> Sampling:
+    """Sampling as reinforcement does it."""
+    return Sampling(
+        num_completions=num_completions,
+        max_new_tokens=rollout.max_new_tokens,
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        top_k=rollout.top_k,
+        min_p=rollout.min_p,
+        stop_strings=stop_strings,
+        seed=seed,
+    )
+
+
+def matched(
+    right: Sequence[Completion], wrong: Sequence[Completion], *, at_most: int
+) -> Iterator[tuple[Completion, Completion]]:
+    """Pairs of different completions; each is used once before any is used again."""
+    rights, wrongs = _distinct(right), _distinct(wrong)
+    places = sorted(
+        ((i, j) for i in range(len(rights)) for j in range(len(wrongs))),
+        key=lambda place: (abs(place[0] - place[1]), place),
+    )
+    for i, j in places[:at_most]:
+        yield rights[i], wrongs[j]
+
+
+def pair_rows(pairs: Sequence[Pair]) -> Iterator[Mapping[str, Any]]:
+    """The pairs as JSONL holds them."""
+    for pair in pairs:
+        yield dataclasses.asdict(pair)
+
+
+def _sorted_out(
+    drawn: Sequence[Completion], *, problem: Problem, prompt_format: PromptFormat
+) -> tuple[list[Completion], list[Completion]]:
+    """The right completions and the wrong ones."""
+    right, wrong = [], []
+    for completion in drawn:
+        graded = grade(completion.text, reference=problem.reference, prompt_format=prompt_format)
+        if not graded.answer_ok:
+            wrong.append(completion)
+        elif graded.label == BOTH_OK and not completion.truncated:
+            right.append(completion)
+    return right, wrong
+
+
+def _distinct(completions: Sequence[Completion]) -> list[Completion]:
+    return list({completion.token_ids: completion for completion in completions}.values())
+
+
+def _nothing_found(mined: Mined) -> str:
+    """Why there is no pair, and what could be done."""
+    sampled = (
+        f"dpo.pairs: no pair in {mined.num_problems} problems x {mined.num_completions} completions"
+    )
+    if mined.num_without_right == mined.num_problems:
+        return (
+            f"{sampled}: not one is right in the required form, so there is nothing to prefer; "
+            "train SFT further (sft.num_epochs), or look with `make debug-rollouts`"
+        )
+    if mined.num_without_wrong == mined.num_problems:
+        return (
+            f"{sampled}: not one has a wrong answer, so there is nothing to reject; "
+            "take harder problems (prepare.grpo), or leave dpo.init empty"
+        )
+    return (
+        f"{sampled}: each problem is solved always or never; raise dpo.pairs.num_completions or "
+        "rollout.temperature, or take problems of middle difficulty (`make difficulty`)"
+    )

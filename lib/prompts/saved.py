@@ -1,0 +1,47 @@
+"""The prompt format as a file beside a tokenizer, so that a model's folder says how to ask it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lib.errors import UserError
+from lib.prompts.base import PromptFormat
+from lib.prompts.registry import prompt_format
+from lib.prompts.system import save_system
+
+FORMAT_FILE = "prompt_format.json"
+"""Holds `name`, `tags` and `layout`: what `prompt_format` takes."""
+
+
+def save_prompt(folder: Path, *, system: str, rendering: Mapping[str, Any]) -> None:
+    """Keep how a model is asked beside its tokenizer: the system prompt, and the format."""
+    save_system(folder, system)
+    save_format(folder, rendering)
+
+
+def save_format(folder: Path, rendering: Mapping[str, Any]) -> None:
+    """Keep what `prompt_format` takes beside a tokenizer."""
+    prompt_format(**rendering)
+    text = json.dumps({**rendering, "tags": list(rendering["tags"])}, indent=2, sort_keys=True)
+    (folder / FORMAT_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def saved_format(folder: Path) -> PromptFormat | None:
+    """The format that is kept in `folder`, None where none is.
+
+    Raises:
+        UserError: the file is damaged, or names what there is not.
+    """
+    path = folder / FORMAT_FILE
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return prompt_format(content["name"], tags=content["tags"], layout=content["layout"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} is damaged ({error!r}); expected name, tags and layout of a prompt format"
+        ) from error
+    except UserError as error:
+        raise UserError(f"{path}: {error.message}") from error

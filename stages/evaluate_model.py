@@ -1,0 +1,89 @@
+"""Measure any models on any benchmarks: the files of `evaluate` for each, and one table of all.
+
+Not a stage of the DAG. Decoding, batch size and engine are those of `evaluate` in params, unless
+--set says otherwise; interrupted, the same command goes on where it was (docs/evaluate.md).
+
+Params: seed, torch_threads, model (attention), reward, evaluate.
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.cli import reads_params
+from lib.params import load_params
+from lib.params.load import read_yaml
+
+
+@click.command(help=__doc__)
+@reads_params
+@click.option("--model", "models", required=True, help="Folders or Hub ids, by commas.")
+@click.option("--benchmarks", default="", help="Names, paths or name=path, by commas.")
+@click.option("--set", "settings", default="", help="key=value or benchmark.key=value, by spaces.")
+@click.option("--prompt-format", "formats", default="", help="For models that do not say theirs.")
+@click.option("--system", help="System prompt, as `prompt.system` in params.")
+@click.option("--base", type=click.Path(path_type=Path), help="The model below an adapter.")
+@click.option("--limit", type=click.IntRange(min=0), default=0, help="Problems per benchmark.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("data/evaluations"),
+    show_default=True,
+    help="Writes completions, metrics, provenance and the table.",
+)
+def main(
+    params_file: Path,
+    models: str,
+    benchmarks: str,
+    settings: str,
+    formats: str,
+    system: str | None,
+    base: Path | None,
+    limit: int,
+    out: Path,
+) -> None:
+    """Measure."""
+    params = load_params(params_file)
+    from lib.problems.chosen import choose_set
+
+    wanted = _words(benchmarks) or list(params.evaluate.benchmarks)
+    sets = [choose_set(word, limit=limit) for word in wanted]
+    from lib.engines.runtime import configure
+    from lib.evaluation.metrics import headline
+    from lib.evaluation.models import Examination, examine_all
+    from lib.evaluation.outside import apply_settings, ask_models
+    from lib.report.models import read_models, write_models
+    from lib.report.terminal import table_lines
+
+    evaluate, seed = apply_settings(
+        read_yaml(params_file)["evaluate"], settings, benchmarks=[chosen.name for chosen in sets]
+    )
+    configure(seed=params.seed if seed is None else seed, threads=params.torch_threads)
+    asked = ask_models(_words(models), formats=_words(formats), system=system, base=base)
+    examination = Examination(
+        sets=sets,
+        evaluate=evaluate,
+        reward=params.reward,
+        model=params.model,
+        seed=params.seed if seed is None else seed,
+        limit=limit,
+    )
+    metrics = examine_all(
+        asked,
+        examination,
+        out=out,
+        done=lambda label, measured: click.echo("\n".join(headline(label, measured.summary))),
+    )
+    compared = read_models(metrics, {name: out / f"completions/{name}.jsonl" for name in metrics})
+    write_models(compared, out)
+    for table in compared.tables():
+        click.echo("\n" + "\n".join(table_lines(table)))
+    click.echo(f"\nevaluate models={len(metrics)} out={out}")
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Mine preference pairs from rollouts: a right against a wrong completion of one problem.
+
+Params: seed, torch_threads, model, prompt, rollout, dpo.pairs.
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.cli import reads, reads_params, writes
+from lib.params import load_params
+
+SECTIONS = {"seed", "torch_threads", "model", "prompt", "rollout"}
+
+
+@click.command(help=__doc__)
+@reads_params
+@reads("--problems", "data/problems/grpo.jsonl", "problems with references")
+@reads("--base", "data/models/base", "the weights below an adapter")
+@reads("--init", "data/models/sft", "the checkpoint that is sampled")
+@writes("--pairs", "data/pairs/sft.jsonl", "pairs as text and as token ids")
+@writes("--metrics", "reports/metrics/pairs.json", "how many, and why not more")
+@writes("--provenance", "reports/provenance/pairs.json", "settings, versions, hashes")
+def main(
+    params_file: Path, problems: Path, base: Path, init: Path, pairs: Path, **written: Path
+) -> None:
+    """Run the stage."""
+    params = load_params(params_file)
+    from lib.artifacts import write_jsonl, write_metrics, write_provenance
+    from lib.engines.runtime import configure
+    from lib.evaluation.pairs import mine_checkpoint, pair_rows
+
+    configure(seed=params.seed, threads=params.torch_threads)
+    settings = params.dpo.pairs
+    mined = mine_checkpoint(
+        init,
+        base=base,
+        problems=problems,
+        model=params.model,
+        prompt=params.prompt,
+        rollout=params.rollout,
+        settings=settings,
+        seed=params.seed,
+    )
+    write_jsonl(pairs, pair_rows(mined.pairs))
+    write_metrics(written["metrics"], mined.metrics())
+    used = {**params.model_dump(include=SECTIONS), "dpo": {"pairs": settings.model_dump()}}
+    inputs = {"problems": problems, "base": base, "init": init}
+    write_provenance(written["provenance"], settings=used, inputs=inputs)
+    found = (f"{name}={value:g}" for name, value in mined.metrics().items())
+    click.echo(" ".join(["pairs", *found]))
+
+
+if __name__ == "__main__":
+    main()

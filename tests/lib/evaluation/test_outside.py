@@ -1,0 +1,276 @@
+"""Any model on any benchmark, outside the DAG: the files of the stage, and one table."""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from peft import PeftModel
+
+from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
+from lib.errors import UserError
+from lib.evaluation.outside import apply_settings, ask_models
+from lib.params import Params
+from lib.problems.chosen import choose_set
+from lib.prompts.saved import FORMAT_FILE, save_prompt
+from stages.evaluate_model import main
+from tests.conftest import ROOT
+
+GSM8K = [
+    {"question": f"Ann has {n} pens and buys 2. How many?", "answer": f"{n}+2\n#### {n + 2}"}
+    for n in (1, 3, 5)
+]
+MMLU = {
+    "abstract_algebra_test.csv": "What is 1 + 1?,1,2,3,4,B\n",
+    "college_mathematics_test.csv": "What is 2 * 3?,6,5,4,3,A\nWhat is 3 - 1?,0,1,2,4,C\n",
+}
+ALPACA = [
+    {"dataset": "koala", "instruction": "Write a line.", "output": "x", "generator": "davinci"},
+    {"dataset": "vicuna", "instruction": "Name a city.", "output": "y", "generator": "davinci"},
+]
+
+
+@pytest.fixture(scope="module")
+def sets_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small sets in the columns and files of the public ones."""
+    folder = tmp_path_factory.mktemp("sets")
+    (folder / "gsm8k.jsonl").write_text("".join(json.dumps(row) + "\n" for row in GSM8K))
+    (folder / "alpaca.json").write_text(json.dumps(ALPACA))
+    (folder / "mmlu").mkdir()
+    for name, rows in MMLU.items():
+        (folder / "mmlu" / name).write_text(rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`base`, and `grpo`, an adapter on it, as a run of the pipeline leaves them."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    shutil.copytree(base, folder / "base")
+    save_prompt(folder / "base", system="", rendering=smoke.prompt.rendering())
+    policy = load_policy(base, base=base, settings=smoke.model)
+    adapted = add_adapter(policy, smoke.model.lora)
+    assert isinstance(adapted, PeftModel)
+    save_policy(adapted, load_tokenizer(base), folder / "grpo")
+    return folder
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--params", str(ROOT / "params.yaml"), *arguments])
+
+
+@pytest.fixture(scope="module")
+def out(
+    models: Path, sets_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
+    """What a run over two models wrote and said."""
+    folder, here = tmp_path_factory.mktemp("out"), Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("cwd"))
+    ran = run(
+        f"--model={models}/base,{models}/grpo",
+        f"--benchmarks=gsm8k={sets_folder}/gsm8k.jsonl,mmlu={sets_folder}/mmlu,"
+        f"alpaca_eval={sets_folder}/alpaca.json",
+        "--set=max_new_tokens=4 num_samples=2 mmlu.num_samples=0 alpaca_eval.num_samples=0",
+        f"--out={folder}",
+    )
+    os.chdir(here)
+    assert ran.exit_code == 0, ran.output
+    return folder, ran.output
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_each_model_gets_the_files_of_the_stage(out: tuple[Path, str]) -> None:
+    folder, _ = out
+    for name in ("base", "grpo"):
+        rows = [json.loads(line) for line in (folder / f"completions/{name}.jsonl").open("rb")]
+        assert len(rows) == 3 + 3 * 2 + 3 + 2
+        assert {row["checkpoint"] for row in rows} == {name}
+        metrics = read(folder / f"metrics/{name}.json")
+        assert metrics["gsm8k"]["sampled"]["num_samples"] == 2
+        assert list(metrics["mmlu"]) == ["greedy"]
+
+
+def test_mmlu_is_broken_down_by_subject(out: tuple[Path, str]) -> None:
+    by_subject = read(out[0] / "metrics/base.json")["mmlu"]["greedy"]["by_subject"]
+    assert {name: of["n"] for name, of in by_subject.items()} == {
+        "abstract_algebra": 1,
+        "college_mathematics": 2,
+    }
+    assert "mmlu by subject" in out[1]
+
+
+def test_alpaca_eval_gets_the_json_that_it_reads(out: tuple[Path, str]) -> None:
+    outputs = read(out[0] / "alpaca_eval/grpo.json")
+    assert [set(of) for of in outputs] == [{"dataset", "instruction", "output", "generator"}] * 2
+    assert [(of["dataset"], of["instruction"], of["generator"]) for of in outputs] == [
+        ("koala", "Write a line.", "grpo"),
+        ("vicuna", "Name a city.", "grpo"),
+    ]
+
+
+def test_provenance_holds_what_it_takes_to_get_the_numbers_again(out: tuple[Path, str]) -> None:
+    noted = read(out[0] / "provenance/grpo.json")
+    assert noted["prompt"]["format"] == "working_out"
+    assert noted["sampling"]["gsm8k"]["sampled"]["num_completions"] == 2
+    assert set(noted["sampling"]["mmlu"]) == {"greedy"}
+    assert {"model", "base", "gsm8k", "mmlu", "alpaca_eval"} == set(noted["inputs"])
+    assert noted["engine"]["name"] == "transformers"
+    assert len(noted["verifier"]["code"]) == len(noted["prompt"]["template"]) == 16
+
+
+def test_the_table_has_all_models_and_their_paired_differences(out: tuple[Path, str]) -> None:
+    folder, said = out
+    assert "base → grpo, greedy" in said
+    table = (folder / "table.md").read_text("utf-8")
+    assert "**gsm8k, n = 3 problems, 2 samples each**" in table
+    numbers = read(folder / "table.json")
+    assert numbers["differences"]["base_to_grpo"]["gsm8k"]["greedy_answer_accuracy"]["n"] == 3
+    assert "alpaca_eval" not in numbers["differences"]["base_to_grpo"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--model=", "--benchmarks=SETS/gsm8k.jsonl"), "which model? MODEL="),
+        (
+            ("--model=MODELS/base", "--benchmarks=aime24"),
+            "`make benchmarks SETS=aime24` fetches it",
+        ),
+        (("--model=MODELS/base", "--benchmarks=gsmk"), "no benchmark `gsmk`; there are gsm8k"),
+        (("--model=MODELS/base", "--benchmarks=SETS/none.jsonl"), "none.jsonl is missing"),
+        (
+            ("--model=MODELS/base", "--benchmarks=SETS/gsm8k.jsonl", "--set=temprature=1"),
+            "evaluate.temprature: unknown key; did you mean `temperature`?",
+        ),
+        (
+            ("--model=MODELS/base", "--benchmarks=SETS/gsm8k.jsonl", "--set=aime24.top_p=1.0"),
+            "`aime24` is not in benchmarks (gsm8k)",
+        ),
+        (
+            ("--model=MODELS/base", "--benchmarks=SETS/gsm8k.jsonl", "--prompt-format=xlm"),
+            "no format `xlm`",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_to_do(
+    arguments: Sequence[str],
+    said: str,
+    models: Path,
+    sets_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    filled = [
+        word.replace("MODELS", str(models)).replace("SETS", str(sets_folder))
+        if not word.startswith("--benchmarks=") or "/" in word
+        else word
+        for word in arguments
+    ]
+    ran = run(*filled, f"--out={tmp_path}")
+    assert ran.exit_code == 1
+    assert ran.output.startswith("Error: ") and said in ran.output
+
+
+def test_a_model_that_says_no_format_is_asked_in_the_one_that_is_set(
+    base: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "instruct"
+    shutil.copytree(base, folder)
+    (folder / FORMAT_FILE).unlink(missing_ok=True)
+    (folder / "chat_template.jinja").write_text("{{ messages[-1]['content'] }} !")
+    with pytest.raises(UserError, match="does not say which prompt format"):
+        ask_models([str(folder)], formats=[], system=None, base=None)
+    kept, own = ask_models(
+        [str(folder)], formats=["boxed/own", "xml/chatml"], system="format", base=None
+    )
+    assert (kept.label, kept.template) == ("instruct.boxed-own", None)
+    assert kept.system == kept.prompt_format.instructions != ""
+    assert own.label == "instruct.xml-chatml"
+    assert "<|im_start|>" in (own.template or "")
+
+
+def test_an_adapter_finds_its_base_beside_it_or_where_it_is_said(
+    models: Path, tmp_path: Path
+) -> None:
+    (beside,) = ask_models([f"{models}/grpo"], formats=[], system=None, base=None)
+    assert beside.base == models / "base"
+    shutil.copytree(models / "grpo", tmp_path / "checkpoint-100")
+    (given,) = ask_models(
+        [f"{tmp_path}/checkpoint-100"], formats=[], system=None, base=models / "base"
+    )
+    assert given.base == models / "base"
+    with pytest.raises(UserError, match="give BASE_MODEL=FOLDER"):
+        ask_models([f"{tmp_path}/checkpoint-100"], formats=[], system=None, base=tmp_path)
+
+
+def test_models_of_one_name_are_told_apart(models: Path, tmp_path: Path) -> None:
+    shutil.copytree(models / "base", tmp_path / "other/base")
+    asked = ask_models(
+        [f"{models}/base", f"{tmp_path}/other/base"], formats=[], system=None, base=None
+    )
+    assert [model.label for model in asked] == ["base", "other-base"]
+
+
+def test_settings_hold_for_all_benchmarks_or_for_one(smoke: Params) -> None:
+    section = smoke.evaluate.model_dump(mode="json")
+    evaluate, seed = apply_settings(
+        section,
+        "temperature=0.6 aime24.num_samples=16 seed=3 engine=transformers",
+        benchmarks=["gsm8k", "aime24"],
+    )
+    assert seed == 3
+    gsm8k, aime24 = evaluate.decoding("gsm8k"), evaluate.decoding("aime24")
+    assert (gsm8k.num_samples, gsm8k.temperature) == (smoke.evaluate.num_samples, 0.6)
+    assert (aime24.num_samples, aime24.temperature) == (16, 0.6)
+
+
+def test_a_limit_takes_the_same_problems_whatever_their_order(
+    sets_folder: Path, tmp_path: Path
+) -> None:
+    path = sets_folder / "gsm8k.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    other = tmp_path / "gsm8k.jsonl"
+    other.write_text("".join([*reversed(lines), lines[0]]))
+    first, second = (choose_set(f"gsm8k={file}", limit=2) for file in (path, other))
+    assert {p.id for p in first.problems} == {p.id for p in second.problems}
+    assert (len(first.problems), second.num_repeated) == (2, 1)
+
+
+def test_a_benchmark_of_the_pipeline_comes_before_a_fetched_one(tmp_path: Path) -> None:
+    rows = "".join(json.dumps(row) + "\n" for row in GSM8K)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/gsm8k.jsonl").write_text(rows)
+    places = {"raw": tmp_path / "raw", "prepared": tmp_path / "prepared"}
+    assert choose_set("gsm8k", **places).path == tmp_path / "raw/gsm8k.jsonl"
+    (tmp_path / "prepared").mkdir()
+    shutil.copy(tmp_path / "raw/gsm8k.jsonl", tmp_path / "prepared/gsm8k.jsonl")
+    with pytest.raises(UserError, match="not a problem record"):
+        choose_set("gsm8k", **places)
+
+
+@pytest.mark.skipif("RECKON_SHARED" not in os.environ, reason="RECKON_SHARED names no public sets")
+@pytest.mark.parametrize(
+    ("wanted", "n"),
+    [
+        ("gsm8k=gsm8k/test.jsonl", 1319),
+        ("math500=math500/test.jsonl", 500),
+        ("aime24=aime24/test.jsonl", 30),
+        ("amc23=amc23/test.jsonl", 40),
+        ("minerva=minerva/test.jsonl", 272),
+        ("olympiadbench=olympiadbench/test.jsonl", 675),
+        ("mmlu=mmlu", 848),
+    ],
+)
+def test_the_public_sets_are_read_whole(wanted: str, n: int) -> None:
+    name, _, path = wanted.partition("=")
+    shared = Path(os.environ["RECKON_SHARED"]) / "data"
+    chosen = choose_set(f"{name}={shared / path}")
+    assert len(chosen.problems) + chosen.num_repeated == n

@@ -1,0 +1,153 @@
+"""Pairs hold a right and a wrong completion of one problem, as they were generated."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from lib.engines.base import Completion, Finish, Sampling, encode
+from lib.errors import UserError
+from lib.evaluation.pairs import Mined, matched, mine_pairs
+from lib.params.schema import Pairs
+from lib.problems.schema import Problem
+from lib.prompts import prompt_format
+
+FORMAT = prompt_format("working_out")
+PROBLEMS = [Problem.create(problem=f"What is 1 + {n}?", reference=str(1 + n)) for n in range(4)]
+
+
+class Tokenizer:
+    """A token a character, so that ids can be read."""
+
+    def apply_chat_template(self, messages: list[dict[str, str]], **settings: object):
+        return {"input_ids": [ord(character) for character in messages[-1]["content"]]}
+
+
+class Scripted:
+    """An engine that says what it was told to, whatever the sampling."""
+
+    tokenizer = Tokenizer()
+
+    def __init__(self, said: Mapping[str, Sequence[tuple[str, Finish]]]) -> None:
+        self.said = said
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[Completion]]:
+        asked = ["".join(map(chr, prompt)) for prompt in prompts]
+        return [
+            [
+                Completion(text=text, token_ids=tuple(map(ord, text)), finish=finish)
+                for text, finish in self.said[problem]
+            ]
+            for problem in asked
+        ]
+
+    def sync(self, policy: object) -> None:
+        raise AssertionError("mining does not train")
+
+    def close(self) -> None:
+        raise AssertionError("whoever opened it closes it")
+
+
+def answer(value: str) -> str:
+    return FORMAT.target(solution="", reference=value)
+
+
+def mined(
+    said: Mapping[int, Sequence[str | tuple[str, Finish]]], *, num_problems: int = 0, most: int = 1
+) -> Mined:
+    """What these completions of the problems give; a bare text ended by itself."""
+    script = {
+        PROBLEMS[n].problem: [(c, "eos") if isinstance(c, str) else c for c in completions]
+        for n, completions in said.items()
+    }
+    num_completions = len(next(iter(script.values())))
+    return mine_pairs(
+        Scripted(script),  # type: ignore[arg-type]
+        PROBLEMS[: len(said)],
+        prompt_format=FORMAT,
+        system="",
+        settings=Pairs(
+            num_problems=num_problems,
+            num_completions=num_completions,
+            max_per_problem=most,
+            batch_size=8,
+        ),
+        sampling=Sampling(num_completions=num_completions, max_new_tokens=9, temperature=1.0),
+    )
+
+
+def test_a_pair_is_a_right_and_a_wrong_completion_of_one_problem_as_generated() -> None:
+    found = mined({0: [answer("1"), answer("7")], 1: [answer("9"), answer("2")]})
+    assert [(pair.chosen, pair.rejected) for pair in found.pairs] == [
+        (answer("1"), answer("7")),
+        (answer("2"), answer("9")),
+    ]
+    for pair, problem in zip(found.pairs, PROBLEMS, strict=False):
+        prompt = FORMAT.prompt(problem.problem, system="")
+        assert pair.prompt_ids == tuple(encode(Scripted.tokenizer, [prompt])[0])  # type: ignore[arg-type]
+        assert pair.chosen_ids == tuple(map(ord, pair.chosen))
+        assert pair.rejected_ids == tuple(map(ord, pair.rejected))
+        assert (pair.problem_id, pair.reference) == (problem.id, problem.reference)
+
+
+def test_a_right_answer_without_the_form_or_cut_off_is_neither_chosen_nor_rejected() -> None:
+    found = mined({0: ["The answer is 1", answer("7")], 1: [answer("2"), answer("9")]})
+    assert [pair.problem for pair in found.pairs] == [PROBLEMS[1].problem]
+    found = mined({0: [(answer("1"), "length"), answer("7")], 1: [answer("2"), answer("9")]})
+    assert [pair.problem for pair in found.pairs] == [PROBLEMS[1].problem]
+
+
+def test_a_completion_that_was_cut_off_may_be_rejected() -> None:
+    (pair,) = mined({0: [("so 5 and", "length"), answer("1")]}).pairs
+    assert (pair.chosen, pair.rejected) == (answer("1"), "so 5 and")
+
+
+def test_every_completion_is_used_before_any_is_used_again() -> None:
+    def completion(text: str) -> Completion:
+        return Completion(text=text, token_ids=tuple(map(ord, text)), finish="eos")
+
+    right, wrong = [completion(c) for c in "aab"], [completion(c) for c in "xyz"]
+    pairs = [(r.text, w.text) for r, w in matched(right, wrong, at_most=4)]
+    assert pairs[:2] == [("a", "x"), ("b", "y")]
+    assert len(set(pairs)) == 4
+    assert len(list(matched(right, wrong, at_most=99))) == 2 * 3  # the second `a` is the first
+
+
+def test_the_numbers_say_where_pairs_were_lost() -> None:
+    said = {
+        0: [answer("1"), answer("7")],
+        1: [answer("2"), answer("2")],
+        2: [answer("0"), answer("0")],
+    }
+    assert mined(said).metrics() == {
+        "num_pairs": 1,
+        "num_problems": 3,
+        "right_share": 3 / 6,
+        "paired_problem_share": 1 / 3,
+        "without_right_share": 1 / 3,
+        "without_wrong_share": 1 / 3,
+    }
+
+
+def test_only_the_first_problems_are_sampled_where_params_say_so() -> None:
+    said = {0: [answer("1"), answer("7")], 1: [answer("2"), answer("9")]}
+    assert len(mined(said, num_problems=1).pairs) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({0: [answer("7")] * 2}, "not one is right in the required form, so there is nothing to"),
+        ({0: [answer("1")] * 2}, "not one has a wrong answer, so there is nothing to reject"),
+        (
+            {0: [answer("7")] * 2, 1: [answer("2")] * 2},
+            "2 problems x 2 completions: each problem is solved always or never; raise",
+        ),
+    ],
+)
+def test_without_any_pair_the_error_says_which_kind_is_missing(
+    said: dict[int, list[str]], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        mined(said)

@@ -1,0 +1,83 @@
+"""A checkpoint to export, and exporting it without the seconds that a fresh process takes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, PretrainedConfig
+
+from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
+from lib.export import merged
+from lib.export.compare import Difference
+from lib.export.merged import Verified, export_model
+from lib.export.verify import Request, require, verify
+from lib.params import Params
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format
+
+ExportTo = Callable[..., Verified]
+
+
+def make_adapter(base: Path, to: Path, params: Params) -> Path:
+    """A checkpoint whose adapter changes what the model says."""
+    torch.manual_seed(0)
+    model = add_adapter(load_policy(base, base=base, settings=params.model), params.model.lora)
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.5)
+    save_policy(model, load_tokenizer(base), to)
+    return to
+
+
+def make_model(config: PretrainedConfig, to: Path, *, base: Path, unused_rows: int = 8) -> Path:
+    """A model of random weights (biases too), with rows that the tokenizer has no token for."""
+    tokenizer = load_tokenizer(base)
+    config = type(config)(**config.to_dict())
+    config.vocab_size = len(tokenizer) + unused_rows
+    config.eos_token_id, config.bos_token_id = tokenizer.eos_token_id, None
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    for weight in model.parameters():
+        if weight.ndim == 1:
+            torch.nn.init.normal_(weight, mean=1.0, std=0.2)
+    model.generation_config.bos_token_id = None
+    save_policy(model, tokenizer, to)
+    return to
+
+
+@pytest.fixture(scope="session")
+def adapter(base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter on the smoke preset's base."""
+    return make_adapter(base, tmp_path_factory.mktemp("models") / "grpo", smoke)
+
+
+@pytest.fixture
+def export_to(smoke: Params, sets: GeneratedSets) -> ExportTo:
+    """Export with settings of choice: four held-out prompts, 16 tokens each."""
+
+    def run(checkpoint: Path, to: Path, *, base: Path, **settings: object) -> Verified:
+        chosen = prompt_format(smoke.prompt.format)
+        return export_model(
+            checkpoint,
+            to,
+            base=base,
+            prompts=[chosen.prompt(p.problem, system="") for p in sets.benchmarks["held_out"][:4]],
+            model=smoke.model,
+            evaluate=smoke.evaluate,
+            export=smoke.export.model_copy(update=settings),
+        )
+
+    return run
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verify in this process; that it works in a new one, `test_export` shows."""
+
+    def verify_here(request: Request) -> dict[str, Difference]:
+        found = verify(request)
+        require(request.forms, found)
+        return found
+
+    monkeypatch.setattr(merged, "verify_afresh", verify_here)

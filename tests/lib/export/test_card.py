@@ -1,0 +1,89 @@
+"""The card says what was measured, on what, and how to get it again, in the Hub's own format."""
+
+import pytest
+from huggingface_hub import ModelCard
+
+from lib.export.card import Recipe, headline, model_card
+from lib.params import Params, parse_params
+from lib.prompts import prompt_format
+
+METRICS = {
+    "held_out": {
+        "greedy": {"answer_accuracy": 0.612, "format_accuracy": 1.0, "n": 500},
+        "sampled": {"pass_at_1": 0.475, "pass_at_1_se": 0.014, "n": 500},
+    }
+}
+
+
+@pytest.fixture
+def on_the_hub(smoke: Params) -> Params:
+    """Two training sets and one benchmark of the Hub."""
+    content = smoke.model_dump(mode="json")
+    rows = {"adapter": "table", "columns": {}, "revision": "0" * 40, "subset": "", "files": ""}
+    prepare = content["prepare"]
+    for phase, hub in (("sft", "unsloth/OpenMathReasoning-mini"), ("grpo", "openai/gsm8k")):
+        prepare[phase]["sources"] = [
+            {"weight": "all", "source": {**rows, "hub": hub, "split": "train"}}
+        ]
+    prepare["benchmarks"][0]["source"] = {**rows, "hub": "openai/gsm8k", "split": "test"}
+    prepare["contamination_ngram"] = 8
+    return parse_params(content, origin="test")
+
+
+def card(params: Params, **settings: object) -> ModelCard:
+    text = model_card(
+        METRICS,
+        recipe=Recipe(3, params.prepare, params.sft, params.grpo, settings={}),
+        **{
+            "base_model": ("Qwen/Qwen3-4B-Base", "f" * 40),
+            "prompt_format": prompt_format("r1_zero"),
+            "example": "User: 2 + 2?\nAssistant: <think>",
+            "evaluate": params.evaluate.model_copy(update={"benchmarks": ("held_out",)}),
+            "export": params.export,
+            "inputs": {"checkpoint": "0123456789abcdef"},
+            **settings,
+        },
+    )
+    return ModelCard(text)
+
+
+def test_the_hub_reads_base_model_datasets_and_results(on_the_hub: Params) -> None:
+    data = card(on_the_hub).data
+    assert data.base_model == "Qwen/Qwen3-4B-Base"
+    assert data.datasets == ["unsloth/OpenMathReasoning-mini", "openai/gsm8k"]
+    assert (data.license, data.language) == ("apache-2.0", "en")
+    assert (data.pipeline_tag, data.library_name) == ("text-generation", "transformers")
+    assert data.model_name == "reckon-grpo"
+    first = data.eval_results[0]
+    assert (first.dataset_type, first.dataset_name) == ("openai/gsm8k", "held_out")
+    assert (first.metric_type, first.metric_value) == ("accuracy", 61.2)
+    assert first.metric_name == ("answer accuracy, greedy (%; 95 % interval 56.9 … 65.4, n = 500)")
+    assert [result.metric_value for result in data.eval_results] == [61.2, 47.5, 100.0]
+
+
+def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub: Params) -> None:
+    text = card(on_the_hub).text
+    assert "| held_out | answer accuracy, greedy | 61.2 | 56.9 … 65.4 | 500 |" in text
+    assert "| held_out | pass@1, sampled | 47.5 | 44.7 … 50.3 | 500 |" in text
+    assert "````text\nUser: 2 + 2?\nAssistant: <think>\n````" in text
+    assert "or after `</answer>`" in text
+    assert "- checkpoint: `0123456789abcdef`" in text
+    assert (
+        f"[Qwen/Qwen3-4B-Base](https://huggingface.co/Qwen/Qwen3-4B-Base) at `{'f' * 40}`" in text
+    )
+
+
+def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke: Params) -> None:
+    data = card(smoke, base_model=("", ""), prompt_format=prompt_format("xml")).data
+    assert data.base_model is None
+    assert data.datasets is None
+
+
+def test_a_rate_without_spread_keeps_an_honest_interval() -> None:
+    metrics = {"a": {"sampled": {"pass_at_1": 0.0, "pass_at_1_se": 0.0, "n": 12}}, **METRICS}
+    never, *_, always = headline(metrics, ["a", "held_out"])
+    assert (never.benchmark, always.benchmark) == ("a", "held_out")
+    assert never.interval.low == 0.0
+    assert never.interval.high == pytest.approx(0.2425, abs=1e-4)
+    assert always.interval.high == 1.0
+    assert 0.98 < always.interval.low < 1.0

@@ -1,0 +1,231 @@
+"""Groups with equal rewards are replaced, bounded, and nothing is scored twice."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lib.errors import UserError
+from lib.params import Params
+from lib.params.schema import Grpo, Model
+from lib.problems.generated import GeneratedSets
+from lib.trainers.dynamic_sampling import draw_places, refill
+from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.trainers.tracking import curve_points
+from tests.conftest import ROOT
+from tests.lib.trainers.steps import Steps, build, letters, reward_with
+
+Reward = Callable[..., list[float]]
+
+
+def signs(groups: Sequence[int]) -> list[bool]:
+    """A group is a number here; the positive ones carry a signal."""
+    return [group > 0 for group in groups]
+
+
+def test_good_groups_keep_their_places_and_the_others_are_replaced() -> None:
+    spares = iter([[-5, 6], [7]])
+    asked: list[tuple[int, int]] = []
+
+    def draw(count: int, round_: int) -> list[int]:
+        asked.append((count, round_))
+        return next(spares)
+
+    filled = refill(
+        [1, -2, 3, -4], rounds=2, step=0, has_signal=signs, draw=draw, most=lambda count: count
+    )
+    assert filled == ([1, 6, 3, 7], 2)
+    assert asked == [(2, 1), (1, 2)]
+
+
+def test_a_rank_that_misses_nothing_draws_as_much_as_the_one_that_does() -> None:
+    others = iter([3, 0])
+    asked: list[int] = []
+
+    def draw(count: int, round_: int) -> list[int]:
+        asked.append(count)
+        return list(range(10, 10 + count))
+
+    filled = refill(
+        [1, 2],
+        rounds=5,
+        step=0,
+        has_signal=signs,
+        draw=draw,
+        most=lambda count: max(count, next(others)),
+    )
+    assert filled == ([1, 2], 1)
+    assert asked == [3]
+
+
+def test_draws_are_keyed_and_no_two_ranks_or_slots_get_the_same_problem() -> None:
+    def places(**changes: int) -> list[int]:
+        key = {"seed": 0, "step": 3, "round_": 1, "rank": 0, "world_size": 2, "num_problems": 40}
+        return draw_places(5, **{**key, **changes})
+
+    both = places() + places(rank=1)
+    assert len(set(both)) == 10
+    assert set(both) <= set(range(40))
+    assert places() == places()
+    assert (
+        len({tuple(places(**change)) for change in ({}, {"seed": 1}, {"step": 4}, {"round_": 2})})
+        == 4
+    )
+
+
+def dull_for(dull: set[str], scored: list[str]) -> Reward:
+    """The same reward for every completion of some problems; notes what it scores."""
+
+    def reward(prompts: Any, completions: Any, **columns: Any) -> list[float]:
+        asked = [prompt[-1]["content"] for prompt in prompts]
+        scored.extend(asked)
+        earned = letters(completions)
+        return [0.1 if text in dull else value for text, value in zip(asked, earned, strict=True)]
+
+    return reward
+
+
+@pytest.fixture
+def dull(sets: GeneratedSets) -> set[str]:
+    """Half of the problems."""
+    return {problem.problem for problem in list(sets.grpo)[::2]}
+
+
+def train(
+    sets: GeneratedSets,
+    base: Path,
+    smoke: Params,
+    full: Model,
+    scratch: Path,
+    *,
+    reward: Reward,
+    **grpo: Any,
+) -> tuple[PolicyGradientTrainer, Steps]:
+    knobs = {"dynamic_sampling": 8, **grpo}
+    trainer = build(sets.grpo, base, smoke, scratch, model=full, **knobs)
+    reward_with(trainer, reward)
+    steps = Steps(trainer)
+    trainer.train()
+    return trainer, steps
+
+
+def test_no_group_without_signal_reaches_the_loss_and_metrics_are_of_what_does(
+    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path, dull: set[str]
+) -> None:
+    scored: list[str] = []
+    trainer, steps = train(sets, base, smoke, full, tmp_path, reward=dull_for(dull, scored))
+    points = curve_points(trainer.state)
+    for batch, point in zip(steps.batches, points, strict=True):
+        asked = trainer.processing_class.batch_decode(batch["prompt_ids"], skip_special_tokens=True)
+        assert not any(problem in text for problem in dull for text in asked)
+        assert all(sum(text == one for text in asked) % 4 == 0 for one in asked)
+        lengths = batch["completion_mask"].sum(1).float()
+        assert point["completions/mean_length"] == pytest.approx(lengths.mean().item())
+        assert point["frac_reward_zero_std"] == 0
+        texts = [
+            [
+                {
+                    "content": trainer.processing_class.decode(
+                        ids[mask.bool()], skip_special_tokens=True
+                    )
+                }
+            ]
+            for ids, mask in zip(batch["completion_ids"], batch["completion_mask"], strict=True)
+        ]
+        earned = letters(texts)
+        assert point["rewards/format/mean"] == pytest.approx(sum(earned) / len(earned), abs=1e-6)
+
+    assert max(point["dynamic_sampling/rounds"] for point in points) >= 1
+    assert max(point["dynamic_sampling/frac_without_signal"] for point in points) > 0.2
+    generated = trainer.state.num_input_tokens_seen
+    assert generated > sum(float(batch["completion_mask"].sum()) for batch in steps.batches)
+
+
+def test_each_completion_is_scored_once(
+    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path, dull: set[str]
+) -> None:
+    scored: list[str] = []
+    drawn = 0
+    trainer = build(sets.grpo, base, smoke, tmp_path, model=full, dynamic_sampling=8)
+    reward_with(trainer, dull_for(dull, scored))
+    generate = trainer.rollouts.generate
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal drawn
+        result = generate(*args, **kwargs)
+        drawn += len(result[1])
+        return result
+
+    trainer.rollouts.generate = counted
+    trainer.train()
+    assert len(scored) == drawn > 3 * 16
+
+
+def test_the_same_seed_replaces_by_the_same_problems(
+    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path, dull: set[str]
+) -> None:
+    runs = [
+        train(sets, base, smoke, full, tmp_path, reward=dull_for(dull, []))[0] for _ in range(2)
+    ]
+    first, second = (dict(run.model.named_parameters()) for run in runs)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_bound_ends_the_run_and_says_what_to_do(
+    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
+) -> None:
+    everything = {problem.problem for problem in sets.grpo}
+    with pytest.raises(UserError, match="dynamic_sampling=2: at step 1, up to 4 of 4 groups"):
+        train(
+            sets, base, smoke, full, tmp_path, reward=dull_for(everything, []), dynamic_sampling=2
+        )
+
+
+def test_a_group_of_nothing_but_masked_completions_is_replaced_too(
+    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
+) -> None:
+    """With groups of two, some of them are cut off whole."""
+    common = {"group_size": 2, "prompts_per_step": 8, "mask_truncated": True}
+    _, steps = train(sets, base, smoke, full, tmp_path, reward=letters, **common)
+    for batch in steps.batches:
+        rows = zip(batch["prompt_ids"].tolist(), batch["tool_mask"].tolist(), strict=True)
+        counted: dict[tuple[int, ...], int] = {}
+        for prompt, mask in rows:
+            counted[tuple(prompt)] = counted.get(tuple(prompt), 0) + min(mask)
+        assert min(counted.values()) > 0
+
+
+def test_advantages_that_move_by_equal_rewards_are_refused(smoke: Params) -> None:
+    with pytest.raises(ValueError, match="dynamic_sampling=4; with advantage `none`"):
+        Grpo.model_validate({**smoke.grpo.model_dump(), "advantage": "none", "dynamic_sampling": 4})
+
+
+@pytest.mark.slow
+def test_two_ranks_that_miss_different_numbers_of_groups_do_not_wait_for_each_other(
+    base: Path, tmp_path: Path
+) -> None:
+    """gloo, two processes: one rank's problems have all a signal, the other's at first none."""
+    command = ["torch.distributed.run", "--nproc_per_node=2", "--master_port=0", "--standalone"]
+    script = ["-m", "tests.lib.trainers.two_ranks", str(base), str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", *command, *script],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    assert first["world"] == 2
+    assert len(first["rounds"]) == 3
+    assert min(first["rounds"]) >= 1
