@@ -17,13 +17,13 @@ K ?= 8
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
-.PHONY: help all setup repro report preset plan compare study difficulty benchmarks evaluate serve \
-	solve smoke test test-all check bench dev lock clean
+.PHONY: help all setup repro report preset plan doctor memory-probe compare study difficulty \
+	benchmarks evaluate serve solve push smoke test test-all check bench dev lock clean
 
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 all: setup ## set up, run the whole pipeline, print the result
 	@dvc repro
@@ -43,6 +43,12 @@ preset: setup ## write params.yaml from a preset: PRESET=a name or a path
 
 plan: setup ## what a run would do, without running it: PRESET=a name, or params.yaml as it is
 	@python -m stages.plan "$(PRESET)"
+
+doctor: setup ## whether the current params can run on this machine, and if not, why
+	@python -m stages.doctor
+
+memory-probe: setup ## the largest micro-batch that fits for the current params (after prepare)
+	@python -m stages.memory_probe
 
 compare: setup ## params and metrics against another revision: BASE=HEAD
 	@python -m stages.compare --base "$(BASE)"
@@ -69,6 +75,9 @@ solve: export QUESTION = $(value Q)
 solve: setup ## ask the exported model: Q="What is 15 * 23?" (or MODEL=...); without Q, question by question
 	@python -m stages.solve $(if $(MODEL),--model="$(MODEL)") \
 	    $(if $(filter command environment,$(origin Q)),--question="$$QUESTION")
+
+push: setup ## put the export on the Hub: HUB_REPO=me/model (PUBLIC=1, DRY_RUN=1 to look first), token in HF_TOKEN
+	@python -m stages.push --repo "$(HUB_REPO)" $(if $(DRY_RUN),--dry-run) $(if $(PUBLIC),--public)
 
 smoke: setup ## run the committed pipeline end to end in a scratch clone, seconds per stage
 	@python -m stages.smoke

@@ -67,11 +67,17 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def write_curve(path: Path, points: Sequence[Mapping[str, float]]) -> None:
-    """Write logged numbers as CSV for `dvc plots`: `step` first, the other columns sorted."""
-    columns = sorted({name for point in points for name in point} - {"step"})
+def write_curve(
+    path: Path, points: Sequence[Mapping[str, float]], *, columns: Sequence[str] = ()
+) -> None:
+    """Write logged numbers as CSV for `dvc plots`: `step` first, the other columns sorted.
+
+    Args:
+        columns: columns to have even if no point does.
+    """
+    named = sorted({*columns, *(name for point in points for name in point)} - {"step"})
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as table:
-        rows = csv.DictWriter(table, ["step", *columns], restval="", lineterminator="\n")
+        rows = csv.DictWriter(table, ["step", *named], restval="", lineterminator="\n")
         rows.writeheader()
         rows.writerows(points)
 

@@ -1,6 +1,6 @@
 """Read and clean the sets of problems, and write the base model that training starts from.
 
-Params: seed, torch_threads, model, prompt, prepare.
+Params: seed, torch_threads, model, prompt, prepare, validation.
 """
 
 from pathlib import Path
@@ -10,6 +10,8 @@ import click
 from lib.cli import reads, reads_params, writes
 from lib.params import load_params
 
+SECTIONS = {"seed", "torch_threads", "model", "prompt", "prepare", "validation"}
+
 
 @click.command(help=__doc__)
 @reads_params
@@ -18,9 +20,7 @@ from lib.params import load_params
 @writes("--base", "data/models/base", "tokenizer, and weights or a pointer to them")
 @writes("--metrics", "reports/metrics/prepare.json", "sizes of the sets, what was dropped")
 @writes("--provenance", "reports/provenance/prepare.json", "settings, hashes, examples of drops")
-def main(
-    params_file: Path, raw: Path, problems: Path, base: Path, metrics: Path, provenance: Path
-) -> None:
+def main(params_file: Path, raw: Path, problems: Path, base: Path, **about: Path) -> None:
     """Run the stage."""
     params = load_params(params_file)
     from lib.artifacts import write_metrics, write_provenance
@@ -30,7 +30,7 @@ def main(
     from lib.problems.tokens import rendering_of, token_counter
     from lib.prompts import prompt_format, save_prompt, system_prompt
 
-    seed, model, section = params.seed, params.model, params.prepare
+    seed, model, section, validation = params.seed, params.model, params.prepare, params.validation
     configure(seed=seed, threads=params.torch_threads)
     chosen = prompt_format(**params.prompt.rendering())
     system = system_prompt(params.prompt.system, prompt_format=chosen)
@@ -42,12 +42,12 @@ def main(
         finished = sets.finish_sets(
             gathered, section, rendering=rendering, count_tokens=token_counter(base), **rules
         )
-        sets.write_sets(finished, problems)
+        sets.write_sets(finished, problems, validation=validation)
         figures, dropped = sets.set_metrics(finished), sets.dropped_examples(finished)
-    write_metrics(metrics, figures)
+    write_metrics(about["metrics"], figures)
     write_provenance(
-        provenance,
-        settings=params.model_dump(include={"seed", "torch_threads", "model", "prompt", "prepare"}),
+        about["provenance"],
+        settings=params.model_dump(include=SECTIONS),
         inputs={"raw": raw, "problems": problems, "base": base},
         dropped=dropped,
     )

@@ -52,7 +52,8 @@ def evaluation_facts(
 
 def _engine_version(engine: str) -> str:
     """The version of an engine's package, which for the CPU may have another name."""
-    for package in (engine, f"{engine}-cpu"):
+    name = engine.partition("-")[0]
+    for package in (name, f"{name}-cpu"):
         try:
             return version(package)
         except PackageNotFoundError:

@@ -99,17 +99,21 @@ def _as_json(content: Mapping[str, Any], *, origin: str) -> str:
 
 def _unfit(params: Params) -> list[str]:
     """Tags or a layout that the format cannot take, rewards without a weight or tags to count."""
-    reward = params.reward
-    functions = (*STACKS[reward.stack], *reward.extra)
-    if len(functions) != len(reward.weights):
-        return [
-            f"reward.weights: {len(reward.weights)} weights for "
-            f"{len(functions)} functions ({', '.join(functions)})"
-        ]
+    reward, validation = params.reward, params.validation
+    functions, checked = (*STACKS[reward.stack], *reward.extra), STACKS[validation.stack]
+    for key, names, weights in (
+        ("reward", functions, reward.weights),
+        ("validation", checked, validation.weights),
+    ):
+        if len(names) != len(weights):
+            return [
+                f"{key}.weights: {len(weights)} weights for "
+                f"{len(names)} functions ({', '.join(names)})"
+            ]
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
     try:
         chosen = prompt_format(**params.prompt.rendering())
-        build_rewards(functions, prompt_format=chosen, **settings)
+        build_rewards((*functions, *checked), prompt_format=chosen, **settings)
     except UserError as error:
         return [error.message]
     return []

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from lib.params.section import NAME
+from lib.params.section import HELD_BACK, NAME
 from lib.problems.adapters import ADAPTERS
 from lib.prompts import PROMPT_FORMATS
 from lib.verifier.rewards import REWARDS, STACKS
@@ -32,13 +32,18 @@ def suggest(name: str, known: Collection[str]) -> str:
 def _chosen(content: Mapping[str, Any]) -> Iterator[tuple[str, Any, Collection[str]]]:
     """Key, name and the names that there are."""
     yield "prompt.format", _at(content, "prompt", "format"), PROMPT_FORMATS
+    for name in _entries(content, "sensitivity", "formats"):
+        yield "sensitivity.formats", name, PROMPT_FORMATS
     yield "reward.stack", _at(content, "reward", "stack"), STACKS
+    yield "validation.stack", _at(content, "validation", "stack"), STACKS
     for name in _entries(content, "reward", "extra"):
         yield "reward.extra", name, REWARDS
     benchmarks = [_at(made, "name") for made in _entries(content, "prepare", "benchmarks")]
     if benchmarks and all(isinstance(name, str) for name in benchmarks):
         for name in _entries(content, "evaluate", "benchmarks"):
             yield "evaluate.benchmarks", name, benchmarks
+        for name in _entries(content, "validation", "sets"):
+            yield "validation.sets", name, [*benchmarks, HELD_BACK]
     for keys in (("sft", "sources"), ("grpo", "sources"), ("benchmarks",)):
         for number, entry in enumerate(_entries(content, "prepare", *keys)):
             key = ".".join(("prepare", *keys, str(number), "source.adapter"))

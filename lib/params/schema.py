@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from lib.params.data import Prepare, first_repeated, under_raw
 from lib.params.section import (
+    HELD_BACK,
     Count,
     Name,
     NonNegative,
@@ -18,6 +19,8 @@ from lib.params.section import (
     Section,
     Share,
 )
+from lib.prompts.layouts import PLAIN
+from lib.prompts.registry import PROMPT_FORMATS
 from lib.prompts.system import FROM_FILE
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -133,6 +136,11 @@ class Prompt(Section):
     system: Annotated[str, AfterValidator(_file_under_raw)]
     """System prompt; `format` for the format's own, `file:` and a path below data/raw."""
 
+    def with_format(self, name: str) -> Self:
+        """The same under another format, with that one's own tags and, if it has one, layout."""
+        layout = "plain" if PROMPT_FORMATS[name].layout is not PLAIN else self.layout
+        return self.model_copy(update={"format": name, "tags": (), "layout": layout})
+
     def rendering(self) -> dict[str, Any]:
         """What `lib.prompts.prompt_format` takes."""
         return {"name": self.format, "tags": self.tags, "layout": self.layout}
@@ -163,6 +171,8 @@ class Optimisation(Section):
     """Optimiser steps between two checkpoints to resume from; 0 for none."""
     keep_checkpoints: Count
     """Of those, how many of the last stay in data/scratch after the run."""
+    eval_steps: Count
+    """Optimiser steps between two validations by generation (`validation`); 0 for none."""
 
     @property
     def skipped(self) -> str:
@@ -203,6 +213,31 @@ class Sft(Optimisation):
             unit="examples",
         )
         return self
+
+
+class Validation(Section):
+    """Greedy completions graded during training; a section of its own, so that another reward or
+    benchmark leaves SFT as it is."""
+
+    sets: Annotated[tuple[Name, ...], Field(min_length=1)]
+    """Benchmarks of `prepare`, or `validation` for what it held back; the first is the headline."""
+    num_problems: Positive
+    """Most problems of each set, drawn by content hash."""
+    max_new_tokens: Positive
+    """Longest completion."""
+    batch_size: Positive
+    """Sequences generated at a time."""
+    stack: Name
+    """Rewards that make up the average total reward."""
+    weights: Annotated[tuple[float, ...], Field(min_length=1)]
+    """One for each of the stack's functions."""
+
+    @field_validator("sets")
+    @classmethod
+    def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := first_repeated(names):
+            raise ValueError(f"`{twice}` stands there twice")
+        return names
 
 
 class Rollout(Section):
@@ -461,10 +496,25 @@ class Evaluate(Decoding):
                 )
         return self
 
+    def of_first(self) -> Self:
+        """The first benchmark alone."""
+        first = self.benchmarks[0]
+        kept = tuple(override for override in self.overrides if override.benchmark == first)
+        return self.model_copy(update={"benchmarks": (first,), "overrides": kept})
+
     def decoding(self, benchmark: str) -> Decoding:
         """How `benchmark` is answered."""
         named = (override for override in self.overrides if override.benchmark == benchmark)
         return next(named, self)
+
+
+class Sensitivity(Section):
+    """The same weights under other prompt formats, on the first of `evaluate.benchmarks`."""
+
+    formats: tuple[Name, ...]
+    """Prompt formats (lib/prompts) beside the one that was trained; [] for none."""
+    checkpoint: Literal["base", "sft", "grpo"]
+    """Whose weights; it has to be evaluated too."""
 
 
 class Export(Section):
@@ -498,18 +548,24 @@ class Params(Section):
     model: Model
     prompt: Prompt
     prepare: Prepare
+    validation: Validation
     sft: Sft
     rollout: Rollout
     reward: Reward
     grpo: Grpo
     dpo: Dpo
     evaluate: Evaluate
+    sensitivity: Sensitivity
     export: Export
 
     @model_validator(mode="after")
     def _prompts_have_room(self) -> Self:
         longest = self.model.max_seq_length
-        named: dict[str, Rollout | Decoding] = {"rollout": self.rollout, "evaluate": self.evaluate}
+        named: dict[str, Rollout | Decoding | Validation] = {
+            "rollout": self.rollout,
+            "evaluate": self.evaluate,
+        }
+        named["validation"] = self.validation
         named |= {f"evaluate.overrides.{o.benchmark}": o for o in self.evaluate.overrides}
         for key, section in named.items():
             if section.max_new_tokens >= longest:
@@ -517,6 +573,15 @@ class Params(Section):
                     f"{key}.max_new_tokens: {section.max_new_tokens} is not below "
                     f"model.max_seq_length={longest}, which holds prompt and completion together"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _validation_is_there(self) -> Self:
+        if HELD_BACK in self.validation.sets and not self.prepare.validation_share:
+            raise ValueError(
+                "validation.sets: nothing is held back while prepare.validation_share is 0; "
+                "raise it, or name a benchmark"
+            )
         return self
 
     @model_validator(mode="after")
@@ -553,6 +618,22 @@ class Params(Section):
                     f"evaluate.checkpoints: dpo.init is [{self.dpo.init[0]}] and `{needed}` is not "
                     f"there, {why}; add it"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _formats_are_others(self) -> Self:
+        formats = self.sensitivity.formats
+        if twice := first_repeated((self.prompt.format, *formats)):
+            raise ValueError(
+                f"sensitivity.formats: `{twice}` stands there twice"
+                if formats.count(twice) > 1
+                else f"sensitivity.formats: `{twice}` is prompt.format, which `evaluate` measures"
+            )
+        if formats and self.sensitivity.checkpoint not in self.evaluate.checkpoints:
+            raise ValueError(
+                f"sensitivity.checkpoint: `{self.sensitivity.checkpoint}` is not in "
+                f"evaluate.checkpoints ({', '.join(self.evaluate.checkpoints)})"
+            )
         return self
 
     @model_validator(mode="after")

@@ -6,6 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 NAME = r"^[a-z0-9][a-z0-9_-]*$"
 
+HELD_BACK = "validation"
+"""Name of the problems that `prepare.validation_share` holds back."""
+
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]

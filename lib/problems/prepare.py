@@ -1,6 +1,7 @@
 """Turn the `prepare` section of params into the sets of problems that the stages read."""
 
 import dataclasses
+import heapq
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -8,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import replacing
+from lib.errors import UserError
 from lib.params.data import (
     GeneratorSource,
     HubSource,
     PathSource,
     Prepare,
 )
+from lib.params.schema import Validation
+from lib.params.section import HELD_BACK
 from lib.problems.assemble import (
     Difficulty,
     FinishRules,
@@ -244,9 +248,20 @@ def _difficulty(prepare: Prepare) -> Difficulty | None:
     )
 
 
-def write_sets(sets: ProblemSets, folder: Path) -> None:
-    """Write `sft`, `grpo`, `validation` and `benchmarks/<name>`, all as `.jsonl`, or nothing."""
+def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> None:
+    """Write `sft`, `grpo`, `validation` (held back), `benchmarks/<name>` and `validation/<name>`
+    (what training is validated on), all as `.jsonl`, or nothing.
+
+    Raises:
+        UserError: a set of `validation.sets` has no problem.
+    """
     with replacing(folder) as partial:
+        for name in validation.sets:
+            problems = sets.validation() if name == HELD_BACK else sets.benchmarks[name]
+            drawn = heapq.nsmallest(validation.num_problems, problems, key=lambda each: each.id)
+            if not drawn:
+                raise UserError(f"validation.sets: `{name}` has no problem; name another set")
+            write_problems(partial / "validation" / f"{name}.jsonl", drawn)
         write_problems(partial / "sft.jsonl", sets.sft.train)
         write_problems(partial / "grpo.jsonl", sets.grpo.train)
         write_problems(partial / "validation.jsonl", sets.validation())

@@ -15,13 +15,14 @@ from lib.engines.open import open_engine
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.errors import UserError
 from lib.evaluation.rewarding import chosen_rewards
-from lib.params.schema import Grpo, Model, Reward, Rollout
-from lib.problems.schema import Problem
+from lib.params.schema import Grpo, Model, Params, Reward, Rollout
+from lib.problems.schema import Problem, read_problems
 from lib.prompts import PromptFormat
 from lib.trainers.arguments import choose_optimizer, shared_arguments
 from lib.trainers.batches import micro_batches
 from lib.trainers.launch import num_processes
 from lib.trainers.policy_gradient import Objective, PolicyGradientTrainer
+from lib.trainers.setup import Setup, asked_with
 from lib.trainers.tracking import ProgressLines
 
 SHOWN = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
@@ -92,6 +93,29 @@ def build_grpo(
         live=rollout.engine in LIVE,
     )
     return trainer
+
+
+def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratch: Path) -> Setup:
+    """The GRPO of `params` on a file of problems, ready to start from the checkpoint `init`.
+
+    Args:
+        base: the weights below an adapter, with the system prompt beside them.
+        scratch: folder for what the trainer writes on its own.
+    """
+    rows = list(read_problems(problems))
+    trainer = build_grpo(
+        rows,
+        init=init,
+        base=base,
+        grpo=params.grpo,
+        rollout=params.rollout,
+        reward=params.reward,
+        model=params.model,
+        seed=params.seed,
+        scratch=scratch,
+        **asked_with(params, base),
+    )
+    return Setup(trainer=trainer, problems=rows, rewards=trainer.reward_funcs)
 
 
 def rollout_sampling(rollout: Rollout, *, grpo: Grpo, prompt_format: PromptFormat) -> Sampling:

@@ -14,6 +14,7 @@ from lib.engines.policy import pass_on, save_policy
 from lib.errors import UserError
 from lib.lifetime import alone, sigterm_as_interrupt
 from lib.params.schema import Optimisation
+from lib.problems.places import SCRATCH
 from lib.trainers.checkpoints import (
     FACTS,
     Checkpoints,
@@ -25,9 +26,12 @@ from lib.trainers.checkpoints import (
 from lib.trainers.launch import check_world_size, is_main_process
 from lib.trainers.ranks import check_ranks_agree, gather_weights
 from lib.trainers.tracking import Announcer, ProgressLines, curve_points
-
-SCRATCH = Path("data/scratch")
-"""Where stages keep checkpoints, locks and logs; no stage's output."""
+from lib.trainers.validation import (
+    ValidateByGeneration,
+    Validator,
+    validation_columns,
+    validation_points,
+)
 
 Facts = Callable[[], Mapping[str, Any]]
 
@@ -40,6 +44,7 @@ class Outputs:
     metrics: Path
     curve: Path
     provenance: Path
+    validation_curve: Path | None = None
 
 
 def run_phase(
@@ -52,6 +57,7 @@ def run_phase(
     settings: Mapping[str, Any],
     inputs: Mapping[str, Path],
     facts: Facts = dict,
+    validator: Validator | None = None,
     scratch: Path = SCRATCH,
 ) -> None:
     """Train, or pass the incoming checkpoint on where the phase is skipped.
@@ -66,6 +72,7 @@ def run_phase(
         settings: all params that the phase depends on.
         facts: asked after training for what else provenance should hold; counts in it are added
             up over interruptions.
+        validator: measures the policy every `section.eval_steps`.
         scratch: holds a folder with the stage's lock, log and checkpoints.
 
     Raises:
@@ -78,8 +85,21 @@ def run_phase(
     if section.skipped:
         click.echo(f"skipped: {section.skipped}; {init} is passed on as {outputs.model}")
         pass_on(init, outputs.model)
+        _write_validation([], validator, outputs)
         _describe([], outputs, settings=settings, inputs=inputs, skipped=True, **facts())
         return
+
+    def prepared(writing: Path) -> Trainer:
+        trainer = build(writing)
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, ProgressLines):
+                callback.say = say
+        if validator and section.eval_steps:
+            trainer.add_callback(
+                ValidateByGeneration(validator, stage=stage, steps=section.eval_steps, say=say)
+            )
+        return trainer
+
     folder = scratch / stage
     say = Announcer(stage, folder / "training.log")
     with _first_rank_alone(folder / "lock", stage), sigterm_as_interrupt():
@@ -87,7 +107,7 @@ def run_phase(
         try:
             say.start()
             trainer, known = _train(
-                build, checkpoints, keep=section.keep_checkpoints, facts=facts, say=say
+                prepared, checkpoints, keep=section.keep_checkpoints, facts=facts, say=say
             )
             check_ranks_agree(trainer)
             weights = gather_weights(trainer)
@@ -95,6 +115,7 @@ def run_phase(
                 with replacing(outputs.model) as partial:
                     save_policy(trainer.model, trainer.processing_class, partial, weights=weights)
                 points = curve_points(trainer.state)
+                _write_validation(validation_points(trainer.state), validator, outputs)
                 _describe(points, outputs, settings=settings, inputs=inputs, skipped=False, **known)
                 checkpoints.finish(keep=section.keep_checkpoints)
         except KeyboardInterrupt:
@@ -122,9 +143,6 @@ def _train(
     if say.first_rank:
         checkpoints.clear_writing()
     trainer = build(checkpoints.writing)
-    for callback in trainer.callback_handler.callbacks:
-        if isinstance(callback, ProgressLines):
-            callback.say = say
     trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, facts=all_facts))
     if found:
         before = read_json(found / FACTS)
@@ -169,6 +187,14 @@ def _describe(
     write_curve(outputs.curve, points)
     write_metrics(outputs.metrics, _last_point(points))
     write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
+
+
+def _write_validation(
+    points: list[dict[str, float]], validator: Validator | None, outputs: Outputs
+) -> None:
+    if validator and outputs.validation_curve:
+        columns = validation_columns(list(validator.sets))
+        write_curve(outputs.validation_curve, points, columns=columns)
 
 
 def _last_point(points: list[dict[str, float]]) -> dict[str, float]:

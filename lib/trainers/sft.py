@@ -9,12 +9,13 @@ from trl import SFTConfig, SFTTrainer
 
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.errors import UserError
-from lib.params.schema import Model, Sft
-from lib.problems.schema import Problem
+from lib.params.schema import Model, Params, Sft
+from lib.problems.schema import Problem, read_problems
 from lib.prompts import Message, PromptFormat
 from lib.trainers.arguments import choose_optimizer, shared_arguments
 from lib.trainers.batches import micro_batches
 from lib.trainers.launch import num_processes
+from lib.trainers.setup import Setup, asked_with
 from lib.trainers.tracking import ProgressLines
 
 SHOWN = ("loss", "mean_token_accuracy", "grad_norm", "learning_rate")
@@ -59,6 +60,26 @@ def build_sft(
     choose_optimizer(trainer, sft.optimizer)
     check_lengths(trainer.train_dataset, max_seq_length=model.max_seq_length)
     return trainer
+
+
+def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> Setup:
+    """The SFT of `params` on a file of problems, ready to start.
+
+    Args:
+        base: what `prepare` wrote, or another checkpoint with a system prompt beside it.
+        scratch: folder for what the trainer writes on its own.
+    """
+    rows = list(read_problems(problems))
+    trainer = build_sft(
+        rows,
+        base=base,
+        sft=params.sft,
+        model=params.model,
+        seed=params.seed,
+        scratch=scratch,
+        **asked_with(params, base),
+    )
+    return Setup(trainer=trainer, problems=rows)
 
 
 def sft_dataset(

@@ -100,6 +100,8 @@ def test_a_second_run_is_refused_while_the_first_goes_on(clone: Clone) -> None:
     command = [sys.executable, "-m", "stages.sft"]
     with subprocess.Popen(command, cwd=clone.folder, stdout=subprocess.PIPE, text=True) as first:
         read_until(first, "sft step=")
+        # It keeps its lock and cannot come to its end before the second one has started.
+        first.send_signal(signal.SIGSTOP)
         said = clone.run(*command, expected=1)
         assert f"Error: sft is being run by process {first.pid} already" in said
         first.kill()

@@ -70,7 +70,7 @@ def _prepare(content, folder=Path("out")):
             ),
             count_tokens=lambda texts: [len(text.split()) for text in texts],
         )
-        write_sets(sets, folder)
+        write_sets(sets, folder, validation=params.validation)
         return set_metrics(sets), dropped_examples(sets)
 
 
@@ -84,6 +84,22 @@ def test_the_default_writes_what_the_generator_makes(content):
     assert list(read_problems(Path("out/validation.jsonl"))) == []
     assert metrics["num_sft"] == len(made.sft)
     assert dropped == {}
+
+
+def test_what_training_is_validated_on_is_drawn_by_content_and_never_empty(content):
+    content["prepare"]["validation_share"] = 0.2
+    content["validation"] |= {"sets": ["validation", "harder"], "num_problems": 5}
+    _prepare(content)
+    for drawn, among in (("validation", "validation"), ("harder", "benchmarks/harder")):
+        problems = sorted(read_problems(Path(f"out/{among}.jsonl")), key=lambda each: each.id)
+        assert list(read_problems(Path(f"out/validation/{drawn}.jsonl"))) == problems[:5]
+    assert sorted(path.stem for path in Path("out/validation").iterdir()) == [
+        "harder",
+        "validation",
+    ]
+    content["prepare"]["validation_share"] = 1e-9
+    with pytest.raises(UserError, match=r"validation\.sets: `validation` has no problem"):
+        _prepare(content, Path("other"))
 
 
 def test_files_generator_and_columns_mix_with_weights(content):

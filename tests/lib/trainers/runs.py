@@ -11,9 +11,9 @@ from typing import Any
 
 from lib.engines.runtime import configure
 from lib.params import Params
-from lib.problems.schema import read_problems
-from lib.prompts import prompt_format
 from lib.trainers.run import Outputs, run_phase
+from lib.trainers.setup import asked_with
+from lib.trainers.validation import read_validator
 from lib.verifier import counters
 from tests.conftest import preset_params
 
@@ -31,6 +31,7 @@ def outputs_in(folder: Path, stage: str) -> Outputs:
         metrics=folder / "metrics.json",
         curve=folder / "curve.csv",
         provenance=folder / "provenance.json",
+        validation_curve=folder / "validation.csv",
     )
 
 
@@ -38,31 +39,16 @@ def run(stage: str, folder: Path) -> None:
     params = changed(preset_params("smoke"), json.loads((folder / "changes.json").read_text()))
     configure(seed=params.seed, threads=params.torch_threads)
     base, problems = folder / "base", folder / f"{stage}.jsonl"
-    shared: dict[str, Any] = {
-        "base": base,
-        "prompt_format": prompt_format(**params.prompt.rendering()),
-        "system": "",
-        "model": params.model,
-        "seed": params.seed,
-    }
 
     def build(scratch: Path) -> Any:
-        rows = list(read_problems(problems))
         if stage == "sft":
-            from lib.trainers.sft import build_sft
+            from lib.trainers.sft import sft_setup
 
-            return build_sft(rows, sft=params.sft, scratch=scratch, **shared)
-        from lib.trainers.grpo import build_grpo
+            return sft_setup(params, problems=problems, base=base, scratch=scratch).trainer
+        from lib.trainers.grpo import grpo_setup
 
-        return build_grpo(
-            rows,
-            init=base,
-            grpo=params.grpo,
-            rollout=params.rollout,
-            reward=params.reward,
-            scratch=scratch,
-            **shared,
-        )
+        setup = grpo_setup(params, problems=problems, init=base, base=base, scratch=scratch)
+        return setup.trainer
 
     (folder / "models").mkdir(exist_ok=True)
     run_phase(
@@ -74,6 +60,9 @@ def run(stage: str, folder: Path) -> None:
         settings=params.model_dump(),
         inputs={"problems": problems, "base": base},
         facts=lambda: {"verifier": counters()},
+        validator=read_validator(
+            params.validation, folder / "validation", **asked_with(params, base)
+        ),
         scratch=folder / "scratch",
     )
 

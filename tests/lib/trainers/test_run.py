@@ -1,5 +1,6 @@
 """One road for every phase: skipped, whole, interrupted and gone on with, or refused."""
 
+import csv
 import json
 import os
 import random
@@ -23,6 +24,7 @@ from lib.problems.schema import write_problems
 from lib.prompts import prompt_format
 from lib.trainers.run import run_phase
 from lib.trainers.sft import build_sft
+from lib.trainers.validation import Validator, read_validator
 from tests.lib.trainers.runs import changed, outputs_in
 
 STEPS = 8
@@ -41,16 +43,28 @@ class StopAt(TrainerCallback):
 
 @pytest.fixture(scope="module")
 def short(smoke: Params) -> Params:
-    """SFT of eight steps, saved after each third."""
+    """SFT of eight steps, saved and validated after each third."""
     sft = {"num_epochs": 2, "batch_size": 8, "micro_batch_size": 4, "logging_steps": 2}
-    return changed(smoke, {"sft": {**sft, "save_steps": 3, "keep_checkpoints": 1}})
+    sft |= {"save_steps": 3, "keep_checkpoints": 1, "eval_steps": 3}
+    return changed(smoke, {"sft": sft})
 
 
 Phase = Callable[..., Path]
 
 
+@pytest.fixture(scope="module")
+def validator(sets: GeneratedSets, smoke: Params, tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("validation")
+    for name, problems in sets.benchmarks.items():
+        write_problems(folder / f"{name}.jsonl", problems[:4])
+    chosen = prompt_format(smoke.prompt.format)
+    return read_validator(smoke.validation, folder, prompt_format=chosen, system="")
+
+
 @pytest.fixture
-def phase(sets: GeneratedSets, base: Path, short: Params, tmp_path: Path) -> Phase:
+def phase(
+    sets: GeneratedSets, base: Path, short: Params, validator: Validator, tmp_path: Path
+) -> Phase:
     """Runs SFT to step `stop`, or to its end, into a folder that it gives back."""
 
     def run(stop: int | None = None, *, params: Params = short, folder: str = "run") -> Path:
@@ -80,6 +94,7 @@ def phase(sets: GeneratedSets, base: Path, short: Params, tmp_path: Path) -> Pha
             settings=params.model_dump(),
             inputs={"base": base},
             facts=lambda: {"verifier": {"asked": 1}},
+            validator=validator,
             scratch=tmp_path / folder / "scratch",
         )
         return tmp_path / folder
@@ -93,11 +108,22 @@ def results(folder: Path) -> dict[str, str]:
         "model": hash_path(written.model),
         "metrics": written.metrics.read_text(encoding="utf-8"),
         "curve": written.curve.read_text(encoding="utf-8"),
+        "validation": validation_curve(folder),
     }
 
 
+def validation_curve(folder: Path) -> str:
+    path = outputs_in(folder, "sft").validation_curve
+    assert path is not None
+    return path.read_text(encoding="utf-8")
+
+
 def test_a_skipped_phase_passes_the_checkpoint_on_and_says_so(
-    base: Path, tmp_path: Path, smoke: Params, capsys: pytest.CaptureFixture[str]
+    base: Path,
+    tmp_path: Path,
+    smoke: Params,
+    validator: Validator,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def never(scratch: Path) -> Trainer:
         raise AssertionError("a skipped phase must not build a trainer")
@@ -111,6 +137,7 @@ def test_a_skipped_phase_passes_the_checkpoint_on_and_says_so(
         outputs=outputs,
         settings={},
         inputs={"base": base},
+        validator=validator,
         scratch=tmp_path / "scratch",
     )
     assert hash_path(outputs.model) == hash_path(base)
@@ -118,6 +145,8 @@ def test_a_skipped_phase_passes_the_checkpoint_on_and_says_so(
     assert read_json(outputs.provenance)["skipped"] is True
     assert read_json(outputs.metrics) == {"step": 0}
     assert outputs.curve.read_text(encoding="utf-8") == "step\n"
+    (columns,) = validation_curve(tmp_path).splitlines()
+    assert "answer_accuracy" in columns.split(",")
 
 
 def test_an_interrupted_phase_goes_on_and_ends_with_the_files_of_a_whole_one(
@@ -127,7 +156,8 @@ def test_an_interrupted_phase_goes_on_and_ends_with_the_files_of_a_whole_one(
     curve = outputs_in(whole, "sft").curve.read_text(encoding="utf-8").splitlines()
     # every second step is logged, and every one that is saved
     assert [int(line.split(",")[0]) for line in curve[1:]] == [2, 3, 4, 6, 8]
-    assert "train_tokens" not in curve[0]
+    points = list(csv.DictReader(validation_curve(whole).splitlines()))
+    assert [int(point["step"]) for point in points] == [0, 3, 6, 8]
 
     with pytest.raises(
         UserError, match="sft was interrupted; the same command goes on from step 3"
@@ -185,6 +215,19 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     assert results(finished) == results(whole)
 
 
+def test_validation_changes_nothing_but_its_own_curve(phase: Phase, short: Params) -> None:
+    unwatched = changed(short, {"sft": {"eval_steps": 0}})
+    with_it, without = (
+        results(phase(folder="with")),
+        results(phase(folder="without", params=unwatched)),
+    )
+    columns = without.pop("validation").splitlines()
+    watched = with_it.pop("validation").splitlines()
+    assert with_it == without
+    assert columns == watched[:1]
+    assert len(watched) == 5
+
+
 def test_without_checkpoints_an_interrupted_phase_says_that_it_starts_again(
     phase: Phase, short: Params
 ) -> None:
@@ -234,12 +277,16 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     (folder / "changes.json").write_text(json.dumps(content), encoding="utf-8")
     write_problems(folder / "sft.jsonl", sets.sft)
     write_problems(folder / "grpo.jsonl", sets.grpo)
+    for name, problems in sets.benchmarks.items():
+        write_problems(folder / "validation" / f"{name}.jsonl", problems[:4])
     shutil.copytree(base, folder / "base")
+    (folder / "base" / "system_prompt.txt").write_text("", encoding="utf-8")
 
     assert start(stage, folder).wait() == 0, (folder / "output").read_text()
     whole = {"provenance": outputs_in(folder, stage).provenance.read_text(encoding="utf-8")}
     whole |= {"model": hash_path(outputs_in(folder, stage).model)}
     whole |= {"curve": outputs_in(folder, stage).curve.read_text(encoding="utf-8")}
+    whole |= {"validation": validation_curve(folder)}
     for made in ("models", "scratch"):
         shutil.rmtree(folder / made)
 
@@ -260,4 +307,5 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     outputs = outputs_in(folder, stage)
     assert hash_path(outputs.model) == whole["model"]
     assert outputs.curve.read_text(encoding="utf-8") == whole["curve"]
+    assert validation_curve(folder) == whole["validation"]
     assert outputs.provenance.read_text(encoding="utf-8") == whole["provenance"]

@@ -1,0 +1,217 @@
+"""Validation by generation: what the policy answers while it trains, without disturbing it.
+
+At step 0, every `eval_steps` and at the end the policy answers the problems of `validation.sets`
+greedily. The points stand in the trainer's log beside the loss's, so that they outlive an
+interruption with it.
+"""
+
+import contextlib
+import dataclasses
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from lib.engines.base import Engine, Sampling, encode
+from lib.engines.transformers import TransformersEngine
+from lib.evaluation.grading import Grading, graded_rows
+from lib.evaluation.metrics import RATES
+from lib.params.schema import Validation
+from lib.problems.schema import Problem, read_problems
+from lib.prompts import PromptFormat
+from lib.stats import clustered_mean
+from lib.verifier.rewards import STACKS, build_rewards
+
+MEASURED = (
+    "format_accuracy",
+    "answer_accuracy",
+    "reasoning_present",
+    "mean_reasoning_chars",
+    "mean_reward",
+)
+"""Names in `lib.evaluation.metrics`."""
+
+PREFIX = "validation/"
+"""Of the columns in the trainer's log."""
+
+OpenEngine = Callable[[PreTrainedModel, PreTrainedTokenizerBase], Engine]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Validator:
+    """Measures a policy on sets of problems.
+
+    Attributes:
+        sets: problems by name; the first set is the headline.
+        sampling: greedy, as long as params allow.
+        batch_size: completions generated at a time.
+    """
+
+    sets: Mapping[str, Sequence[Problem]]
+    system: str
+    sampling: Sampling
+    batch_size: int
+    grading: Grading
+
+    def measure(self, engine: Engine) -> dict[str, dict[str, float]]:
+        """`MEASURED` and the standard error of the answer accuracy, by set."""
+        return {name: self._measure_set(engine, problems) for name, problems in self.sets.items()}
+
+    def _measure_set(self, engine: Engine, problems: Sequence[Problem]) -> dict[str, float]:
+        asked = self.grading.prompt_format
+        prompts = [asked.prompt(problem.problem, system=self.system) for problem in problems]
+        completions = engine.generate(encode(engine.tokenizer, prompts), self.sampling)
+        rows = [
+            row
+            for problem, prompt, drawn in zip(problems, prompts, completions, strict=True)
+            for row in graded_rows(problem, prompt, drawn, grading=self.grading)
+        ]
+        ids = [row["problem_id"] for row in rows]
+        measured = {
+            name: clustered_mean([float(RATES[name](row)) for row in rows], ids)
+            for name in MEASURED
+        }
+        means = {name: estimate.value for name, estimate in measured.items()}
+        return {**means, "answer_accuracy_se": measured["answer_accuracy"].se}
+
+
+def read_validator(
+    validation: Validation, problems: Path, *, prompt_format: PromptFormat, system: str
+) -> Validator:
+    """What params ask for.
+
+    Args:
+        problems: folder that `prepare` filled with a set for each of `validation.sets`.
+    """
+    rewards = build_rewards(
+        STACKS[validation.stack],
+        prompt_format=prompt_format,
+        max_completion_tokens=validation.max_new_tokens,
+    )
+    return Validator(
+        sets={name: list(read_problems(problems / f"{name}.jsonl")) for name in validation.sets},
+        system=system,
+        sampling=Sampling(
+            num_completions=1,
+            max_new_tokens=validation.max_new_tokens,
+            temperature=0.0,
+            stop_strings=prompt_format.stop_strings,
+        ),
+        batch_size=validation.batch_size,
+        grading=Grading(prompt_format=prompt_format, rewards=rewards, weights=validation.weights),
+    )
+
+
+class ValidateByGeneration(TrainerCallback):
+    """Measures the policy at step 0, every `steps` and at the end.
+
+    Every rank generates all of it: a rank that went on alone would wait in the next collective, and
+    a sharded model generates on all ranks or on none.
+
+    Args:
+        say: told one line per set.
+        open_engine: what generates; around the live policy unless something else is given.
+    """
+
+    def __init__(
+        self,
+        validator: Validator,
+        *,
+        stage: str,
+        steps: int,
+        say: Callable[[str], None],
+        open_engine: OpenEngine | None = None,
+    ) -> None:
+        self.validator = validator
+        self.stage = stage
+        self.steps = steps
+        self.say = say
+        self.open_engine = open_engine or self._around_policy
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Step 0, unless this run goes on with another."""
+        if state.global_step == 0:
+            self._measure(state, kwargs)
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Before the step's checkpoint is written, which therefore holds the point."""
+        if state.global_step % self.steps == 0 or state.global_step == state.max_steps:
+            self._measure(state, kwargs)
+
+    def _measure(self, state: TrainerState, given: Mapping[str, Any]) -> None:
+        model, tokenizer = given["model"], given["processing_class"]
+        with undisturbed(model):
+            measured = self.validator.measure(self.open_engine(model, tokenizer))
+        point: dict[str, float] = {"step": state.global_step}
+        for number, (name, values) in enumerate(measured.items()):
+            self.say(self._line(state, name, values))
+            prefix = PREFIX if number == 0 else f"{PREFIX}{name}/"
+            point |= {prefix + measure: value for measure, value in values.items()}
+        state.log_history.append(point)
+
+    def _around_policy(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Engine:
+        return TransformersEngine(model, tokenizer, batch_size=self.validator.batch_size)
+
+    def _line(self, state: TrainerState, name: str, values: Mapping[str, float]) -> str:
+        error = f" ± {100 * values['answer_accuracy_se']:.1f}"
+        return (
+            f"{self.stage} validation step={state.global_step}/{state.max_steps} set={name} "
+            f"n={len(self.validator.sets[name])} format={100 * values['format_accuracy']:.1f}% "
+            f"answer={100 * values['answer_accuracy']:.1f}%{error} "
+            f"reasoning={100 * values['reasoning_present']:.1f}% "
+            f"reasoning_chars={values['mean_reasoning_chars']:.1f} "
+            f"reward={values['mean_reward']:.4g}"
+        )
+
+
+@contextlib.contextmanager
+def undisturbed(model: torch.nn.Module) -> Iterator[None]:
+    """Put back, after the block, the modules' train mode and every random state."""
+    modes = {module: module.training for module in model.modules()}
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        for module, training in modes.items():
+            module.training = training
+
+
+def validation_points(state: TrainerState) -> list[dict[str, float]]:
+    """The points of the curves, one per measured step; the other sets' columns bear their name."""
+    return [
+        {name.removeprefix(PREFIX): value for name, value in entry.items()}
+        for entry in state.log_history
+        if any(name.startswith(PREFIX) for name in entry)
+    ]
+
+
+def validation_columns(sets: Sequence[str]) -> list[str]:
+    """Columns of the curves, also where nothing was measured."""
+    names = [*MEASURED, "answer_accuracy_se"]
+    return [*names, *(f"{name}/{measure}" for name in sets[1:] for measure in names)]
