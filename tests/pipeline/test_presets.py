@@ -197,6 +197,9 @@ def checkout(
     revision = content["model"]["revision"]
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    # For the process in which the export is loaded again.
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     write_snapshot(
         tmp_path / "hub",
         name=content["model"]["name"],
