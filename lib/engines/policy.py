@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -101,9 +102,17 @@ def add_adapter(model: PreTrainedModel, lora: Lora) -> PeftModel:
 
 
 def save_policy(
-    model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, checkpoint: Path
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    checkpoint: Path,
+    *,
+    weights: dict[str, Tensor] | None = None,
 ) -> None:
-    """Write weights and tokenizer with the same bytes for the same model."""
+    """Write weights and tokenizer with the same bytes for the same model.
+
+    Args:
+        weights: in place of the model's own, where this process holds a part of them alone.
+    """
     # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
     # TRL keeps a frozen copy of the adapter beside the one in training, as reference policy.
     adapter_alone = (
@@ -111,7 +120,7 @@ def save_policy(
         if isinstance(model, PeftModel)
         else {}
     )
-    model.save_pretrained(checkpoint, **adapter_alone)
+    model.save_pretrained(checkpoint, state_dict=weights, **adapter_alone)
     tokenizer.save_pretrained(checkpoint)
     (checkpoint / "README.md").unlink(missing_ok=True)
     if is_adapter(checkpoint):
@@ -135,6 +144,11 @@ def _name_of_base(model: PeftModel) -> dict[str, str | None]:
 def pass_on(checkpoint: Path, to: Path) -> None:
     """Hand a checkpoint through a phase that is skipped."""
     shutil.copytree(checkpoint, to, dirs_exist_ok=True)
+
+
+def save_adapter(model: PeftModel, folder: Path) -> None:
+    """Write the adapter in training alone, for an engine that reads it."""
+    model.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
 
 
 def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:

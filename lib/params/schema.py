@@ -26,7 +26,7 @@ from lib.prompts.system import FROM_FILE
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """`owner/model`."""
 
-EngineName = Literal["transformers"]
+EngineName = Literal["transformers", "vllm", "vllm-server"]
 """What generates completions (lib/engines)."""
 
 
@@ -258,6 +258,8 @@ class Rollout(Section):
     max_logp_difference: PositiveFloat
     """Nats per token between the sampler's and the trainer's log-probs, on average over a batch;
     beyond it the sampler is on other weights than the policy, and the run ends."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
+    """Share of a GPU that vLLM takes beside the policy; not read on a CPU and by other engines."""
 
 
 class Reward(Section):

@@ -29,12 +29,12 @@ KINDS = ("trl", "reckon")
 LEARNING_RATE = {"0.45 M": 0.002, "3.2 M": 0.001}
 PLAN = (
     # size, precision, pairs of runs, steps of each
-    ("0.45 M", "fp32", 3, 5),
+    ("0.45 M", "fp32", 3, 4),
     ("0.45 M", "bf16", 2, 3),
     ("3.2 M", "fp32", 2, 2),
     ("3.2 M", "bf16", 2, 2),
 )
-SFT_PROBLEMS = 1200
+SFT_PROBLEMS = 960
 
 
 def tiny(size: str, precision: str, *, seed: int, steps: int) -> Params:
