@@ -211,7 +211,7 @@ def checkout(
     content["rollout"]["engine"] = content["evaluate"]["engine"] = "transformers"
     if content["grpo"]["max_steps"]:
         content["grpo"]["max_steps"] = 2
-    content["evaluate"] |= {"num_samples": 2, "batch_size": 64}
+    content["evaluate"] |= {"num_samples": 2, "batch_size": 64, "max_new_tokens": 32}
     content["validation"] |= {"num_problems": 2, "max_new_tokens": 16}
     content["export"]["num_verified"] = 2
     written = io.StringIO()
