@@ -18,8 +18,8 @@ N ?= 5
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
-.PHONY: help all setup repro report preset plan doctor memory-probe compare study difficulty \
-	benchmarks evaluate serve serve-model solve push smoke test test-all check bench dev lock clean
+.PHONY: help all setup repro report preset plan doctor memory-probe gpu-check compare study \
+	difficulty benchmarks evaluate serve serve-model solve push smoke test test-all check bench dev lock clean
 
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
@@ -51,6 +51,9 @@ doctor: setup ## whether the current params can run on this machine, and if not,
 
 memory-probe: setup ## the largest micro-batch that fits for the current params (after prepare)
 	@python -m stages.memory_probe
+
+gpu-check: setup ## on a GPU: its tests, and speed and memory beside TRL, Unsloth and vLLM
+	@python -m stages.gpu_check
 
 compare: setup ## params and metrics against another revision: BASE=HEAD
 	@python -m stages.compare --base "$(BASE)"
