@@ -32,6 +32,7 @@ from lib.trainers.validation import (
     validation_columns,
     validation_points,
 )
+from lib.trainers.warning_signs import WarningSigns
 
 Facts = Callable[[], Mapping[str, Any]]
 
@@ -92,7 +93,7 @@ def run_phase(
     def prepared(writing: Path) -> Trainer:
         trainer = build(writing)
         for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, ProgressLines):
+            if isinstance(callback, ProgressLines | WarningSigns):
                 callback.say = say
         if validator and section.eval_steps:
             trainer.add_callback(
@@ -149,7 +150,13 @@ def _train(
         resume_counters(trainer, found)
         say(f"{say.stage} goes on from step {step_of(found)} ({found})")
     trainer.train(resume_from_checkpoint=str(found) if found else None)
-    return trainer, all_facts()
+    return trainer, {**all_facts(), **_warnings(trainer)}
+
+
+def _warnings(trainer: Trainer) -> Mapping[str, Any]:
+    """What the run was warned of, which the report repeats."""
+    watching = [c for c in trainer.callback_handler.callbacks if isinstance(c, WarningSigns)]
+    return {"warnings": [sign for callback in watching for sign in callback.found]}
 
 
 def add_counts(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
