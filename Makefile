@@ -65,6 +65,9 @@ evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8
 serve: setup ## the report and its rollout browser on this machine: PORT=8000
 	@python -m lib.report.serve --port "$(PORT)"
 
+wandb-sync: setup ## send the W&B runs that WANDB_MODE=offline recorded
+	@python -m stages.wandb_sync
+
 solve: export QUESTION = $(value Q)
 solve: setup ## ask the exported model: Q="What is 15 * 23?" (or MODEL=...); without Q, question by question
 	@python -m stages.solve $(if $(MODEL),--model="$(MODEL)") \

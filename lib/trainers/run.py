@@ -31,6 +31,7 @@ from lib.trainers.validation import (
     validation_columns,
     validation_points,
 )
+from lib.trainers.wandb_run import WandbRun, wandb_mode
 
 Facts = Callable[[], Mapping[str, Any]]
 
@@ -93,9 +94,12 @@ def run_phase(
             trainer.add_callback(
                 ValidateByGeneration(validator, stage=stage, steps=section.eval_steps, say=say)
             )
+        if mode != "disabled":
+            name = f"{stage}-{writing.parent.name}"
+            trainer.add_callback(WandbRun(trainer, mode=mode, settings=settings, name=name))
         return trainer
 
-    folder = scratch / stage
+    mode, folder = wandb_mode(), scratch / stage
     say = Announcer(stage, folder / "training.log")
     with _first_rank_alone(folder / "lock", stage), sigterm_as_interrupt():
         checkpoints = Checkpoints(folder / fingerprint(stage, settings=settings, inputs=inputs))
