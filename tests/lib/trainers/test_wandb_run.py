@@ -17,6 +17,7 @@ from lib.prompts import prompt_format
 from lib.trainers.grpo import build_grpo
 from lib.trainers.run import run_phase
 from lib.trainers.wandb_run import wandb_mode
+from stages.wandb_sync import main
 from tests.lib.trainers.runs import outputs_in
 
 
@@ -116,8 +117,6 @@ def test_nothing_is_recorded_unless_the_environment_asks(
 
 
 def test_syncing_without_an_offline_run_says_how_to_record_one() -> None:
-    from stages.wandb_sync import main
-
     result = CliRunner().invoke(main)
     assert result.exit_code == 1
     assert "no offline run in wandb; `WANDB_MODE=offline make repro` records" in result.output
