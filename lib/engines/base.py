@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from lib.errors import UserError
 from lib.prompts import Message
 
 Finish = Literal["eos", "stop", "length"]
@@ -107,3 +108,22 @@ def encode(
         list(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True)["input_ids"])
         for messages in conversations
     ]
+
+
+def longest_completions(
+    prompts: Sequence[Sequence[int]], sampling: Sampling, *, positions: int | None
+) -> list[int]:
+    """Longest completion of each prompt: what is asked for, or the positions that are left.
+
+    Raises:
+        UserError: a prompt leaves none.
+    """
+    if positions is None:
+        return [sampling.max_new_tokens] * len(prompts)
+    longest = max(map(len, prompts), default=0)
+    if longest >= positions:
+        raise UserError(
+            f"a prompt has {longest} tokens, and the model {positions} positions for prompt and "
+            "completion together; shorten it, or let `prepare.lengths` drop it"
+        )
+    return [min(sampling.max_new_tokens, positions - len(prompt)) for prompt in prompts]

@@ -50,9 +50,7 @@ class Endings:
         log_probs: Sequence[float] | None = None,
     ) -> Completion:
         """A completion that has ended; its text goes no further than its first stop string."""
-        text = self._decode(token_ids)
-        if finish == "stop":
-            text = text[: min(text.find(s) + len(s) for s in self.stop_strings if s in text)]
+        text = text_until(self.stop_strings if finish == "stop" else (), self._decode(token_ids))
         drawn = None if log_probs is None else tuple(log_probs)
         return Completion(text=text, token_ids=tuple(token_ids), finish=finish, log_probs=drawn)
 
@@ -75,6 +73,12 @@ class Endings:
             texts = self.tokenizer.batch_decode([[token] for token in range(vocab_size)])
             flags |= torch.tensor([not lasts.isdisjoint(text) for text in texts])
         return flags
+
+
+def text_until(stop_strings: Sequence[str], text: str) -> str:
+    """What stands up to the first stop string, that included; all of it where there is none."""
+    ends = [text.find(stop) + len(stop) for stop in stop_strings if stop in text]
+    return text[: min(ends)] if ends else text
 
 
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:

@@ -1,12 +1,17 @@
 """The engine that params name, around one of the pipeline's checkpoints."""
 
+import contextlib
+import tempfile
 from pathlib import Path
 
+from peft import PeftConfig, PeftModel
 from transformers import PreTrainedModel
 
 from lib.engines.base import Engine
-from lib.engines.policy import load_merged, load_tokenizer
+from lib.engines.policy import is_adapter, load_merged, load_tokenizer
+from lib.engines.pretrained import has_added_rows, weights_of
 from lib.engines.transformers import TransformersEngine
+from lib.errors import UserError
 from lib.params.schema import EngineName, Model
 
 
@@ -19,6 +24,7 @@ def open_engine(
     batch_size: int,
     label: str = "",
     policy: PreTrainedModel | None = None,
+    memory_share: float = 0.9,
 ) -> Engine:
     """Something that generates from `checkpoint`; the caller closes it.
 
@@ -28,10 +34,85 @@ def open_engine(
         base: the weights that an adapter was trained on.
         batch_size: completions generated at a time.
         label: name of the progress bar; '' shows none.
-        policy: the checkpoint where it is in memory already, as in training.
+        policy: the checkpoint where it is in memory already, as in training; `sync` brings the
+            weights that it then has.
+        memory_share: of a GPU, for an engine with a copy of the weights.
+
+    Raises:
+        UserError: the engine is not installed, or cannot run this checkpoint here.
     """
-    if policy is None:
-        policy = load_merged(checkpoint, base=base, dtype=model.dtype, attention=model.attention)
-    return TransformersEngine(
-        policy, load_tokenizer(checkpoint), batch_size=batch_size, label=label
+    if name == "transformers":
+        policy = policy or load_merged(
+            checkpoint, base=base, dtype=model.dtype, attention=model.attention
+        )
+        return TransformersEngine(
+            policy, load_tokenizer(checkpoint), batch_size=batch_size, label=label
+        )
+    below = base if is_adapter(checkpoint) else checkpoint
+    if name == "vllm-server":
+        return _open_server(checkpoint, below, batch_size=batch_size)
+    return _open_vllm(
+        checkpoint,
+        below,
+        model=model,
+        batch_size=batch_size,
+        label=label,
+        policy=policy,
+        memory_share=memory_share,
     )
+
+
+def _open_vllm(
+    checkpoint: Path,
+    below: Path,
+    *,
+    model: Model,
+    batch_size: int,
+    label: str,
+    policy: PreTrainedModel | None,
+    memory_share: float,
+) -> Engine:
+    from lib.engines.vllm import VllmEngine
+
+    with contextlib.ExitStack() as stack:
+        weights = weights_of(below)
+        if has_added_rows(below):
+            weights = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reckon-")))
+            loaded = load_merged(below, base=below, dtype=model.dtype, attention=model.attention)
+            loaded.save_pretrained(weights)
+        engine = VllmEngine(
+            weights,
+            # The same as an adapter's, in a folder where vLLM finds the model's config too.
+            load_tokenizer(below),
+            dtype=model.dtype,
+            max_seq_length=model.max_seq_length,
+            batch_size=batch_size,
+            lora_rank=_lora_rank(checkpoint, policy),
+            receives_weights=policy is not None,
+            memory_share=memory_share,
+            label=label,
+        )
+    if is_adapter(checkpoint):
+        engine.use_adapter(checkpoint)
+    return engine
+
+
+def _open_server(checkpoint: Path, below: Path, *, batch_size: int) -> Engine:
+    from lib.engines.server import ServerEngine
+
+    if has_added_rows(below):
+        raise UserError(
+            "engine: vllm-server cannot serve a model whose tokenizer got new tokens; "
+            "set model.tag_tokens: false, or engine: vllm"
+        )
+    engine = ServerEngine(weights_of(below), load_tokenizer(checkpoint), batch_size=batch_size)
+    if is_adapter(checkpoint):
+        engine.use_adapter(checkpoint)
+    return engine
+
+
+def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
+    """Of the adapter that the engine starts with or will be given; 0 for none."""
+    if isinstance(policy, PeftModel):
+        return int(policy.peft_config["default"].r)
+    return int(PeftConfig.from_pretrained(checkpoint).r) if is_adapter(checkpoint) else 0

@@ -122,6 +122,11 @@ def pass_on(checkpoint: Path, to: Path) -> None:
     shutil.copytree(checkpoint, to, dirs_exist_ok=True)
 
 
+def save_adapter(model: PeftModel, folder: Path) -> None:
+    """Write the adapter in training alone, for an engine that reads it."""
+    model.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
+
+
 def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
     weights = weights_of(path)
     model = AutoModelForCausalLM.from_pretrained(

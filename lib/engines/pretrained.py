@@ -136,6 +136,15 @@ def read_pointer(checkpoint: Path) -> dict[str, Any]:
     return dict(read_json(path)) if path.is_file() else {}
 
 
+def has_added_rows(checkpoint: Path) -> bool:
+    """Whether its model has rows that its weights on disk lack (see `fit_embeddings`)."""
+    if not read_pointer(checkpoint).get("name"):
+        return False
+    known = AutoTokenizer.from_pretrained(weights_of(checkpoint)).get_vocab()
+    added = AutoTokenizer.from_pretrained(checkpoint).get_added_vocab()
+    return any(token not in known for token in added)
+
+
 def fit_embeddings(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, weights: Path
 ) -> None:

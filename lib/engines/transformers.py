@@ -7,13 +7,12 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from lib.engines.base import Completion, Sampling
+from lib.engines.base import Completion, Sampling, longest_completions
 from lib.engines.decoding import can_decode, decode
 from lib.engines.draws import keys, uniforms
 from lib.engines.endings import Endings, end_tokens
 from lib.engines.generating import generate
 from lib.engines.rows import Batch
-from lib.errors import UserError
 
 
 class TransformersEngine:
@@ -48,7 +47,7 @@ class TransformersEngine:
         """See `Engine`."""
         if self.model is None:
             raise RuntimeError("the engine is closed")
-        limits = _limits(prompts, sampling, positions=_positions(self.model))
+        limits = longest_completions(prompts, sampling, positions=_positions(self.model))
         drawn_by = keys(prompts, seed=sampling.seed)
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         completions: list[list[Completion]] = [[] for _ in prompts]
@@ -122,22 +121,3 @@ def _positions(model: PreTrainedModel) -> int | None:
     text = model.config.get_text_config(decoder=True)
     positions: int | None = getattr(text, "max_position_embeddings", None)
     return positions
-
-
-def _limits(
-    prompts: Sequence[Sequence[int]], sampling: Sampling, *, positions: int | None
-) -> list[int]:
-    """Longest completion of each prompt: what is asked for, or the positions that are left.
-
-    Raises:
-        UserError: a prompt leaves none.
-    """
-    if positions is None:
-        return [sampling.max_new_tokens] * len(prompts)
-    longest = max(map(len, prompts), default=0)
-    if longest >= positions:
-        raise UserError(
-            f"a prompt has {longest} tokens, and the model {positions} positions for prompt and "
-            "completion together; shorten it, or let `prepare.lengths` drop it"
-        )
-    return [min(sampling.max_new_tokens, positions - len(prompt)) for prompt in prompts]

@@ -22,7 +22,7 @@ from lib.evaluation.stream import fingerprint, scratch_of
 from lib.params.schema import Evaluate, Model, Prompt, Reward
 from lib.problems.benchmarks import read_benchmarks
 from lib.problems.schema import Problem
-from lib.prompts import prompt_format, saved_system
+from lib.prompts import PromptFormat, prompt_format, saved_system, system_prompt
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +44,7 @@ def measure_checkpoint(
     reward: Reward,
     evaluate: Evaluate,
     seed: int,
+    other_format: str = "",
 ) -> Measured:
     """Let what `prepare`, `sft` or `grpo` wrote to `checkpoint` answer, and grade it.
 
@@ -51,7 +52,11 @@ def measure_checkpoint(
         completions: JSONL that gets one row per completion (see `graded_rows`).
         base: the weights that an adapter was trained on.
         problems: folder with one set of problems per benchmark.
+        other_format: name of a prompt format to ask in instead of the trained one, on the first
+            benchmark alone; '' for the trained one.
     """
+    if other_format:
+        prompt, evaluate = prompt.with_format(other_format), evaluate.of_first()
     sections = {"model": model, "prompt": prompt, "reward": reward, "evaluate": evaluate}
     settings = {name: section.model_dump(mode="json") for name, section in sections.items()}
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
@@ -64,22 +69,33 @@ def measure_checkpoint(
         model=model,
         batch_size=evaluate.batch_size,
     )
-    rewards = chosen_rewards(
-        reward, prompt_format=chosen, max_completion_tokens=evaluate.max_new_tokens
-    )
+    system = saved_system(base)
+    if other_format:
+        engine.tokenizer.chat_template = chosen.chat_template
+        system = system_prompt(prompt.system, prompt_format=chosen)
     with contextlib.closing(engine), scratch_of(name) as scratch:
         return measure(
             engine,
             read_benchmarks(problems, evaluate.benchmarks),
             label=checkpoint.name,
-            system=saved_system(base),
+            system=system,
             evaluate=evaluate,
-            grading=Grading(prompt_format=chosen, rewards=rewards, weights=reward.weights),
+            grading=grading_by(reward, prompt_format=chosen, evaluate=evaluate),
             seed=seed,
             scratch=scratch,
             completions=completions,
             positions=positions_of(base if is_adapter(checkpoint) else checkpoint),
         )
+
+
+def grading_by(reward: Reward, *, prompt_format: PromptFormat, evaluate: Evaluate) -> Grading:
+    """The rewards of params, or none where they cannot read the format."""
+    longest = evaluate.max_new_tokens
+    try:
+        rewards = chosen_rewards(reward, prompt_format=prompt_format, max_completion_tokens=longest)
+    except UserError:
+        return Grading(prompt_format=prompt_format, rewards=(), weights=())
+    return Grading(prompt_format=prompt_format, rewards=rewards, weights=reward.weights)
 
 
 def positions_of(folder: Path) -> int | None:

@@ -3,11 +3,11 @@
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from lib.environment import installed_version
 from lib.evaluation.measure import Task
 from lib.evaluation.stream import code_hash
 from lib.prompts import PromptFormat
@@ -25,7 +25,7 @@ def evaluation_facts(
     """For provenance: engine, prompt, sampling by benchmark and mode, and the grader.
 
     Args:
-        engine: its name, which is also that of its package.
+        engine: its name, which is also that of its package; of a server, the version here.
         tokenizer: of the model that answered; its chat template rendered the prompts.
         faults: what the verifier counted.
     """
@@ -38,7 +38,7 @@ def evaluation_facts(
             "num_problems": len(task.problems),
         }
     return {
-        "engine": {"name": engine, "version": _engine_version(engine)},
+        "engine": {"name": engine, "version": installed_version(engine.removesuffix("-server"))},
         "prompt": {
             "format": prompt_format.name,
             "template": hashlib.sha256(template.encode()).hexdigest()[:16],
@@ -48,13 +48,3 @@ def evaluation_facts(
         "sampling": sampling,
         "verifier": {"code": code_hash("verifier"), **faults},
     }
-
-
-def _engine_version(engine: str) -> str:
-    """The version of an engine's package, which for the CPU may have another name."""
-    for package in (engine, f"{engine}-cpu"):
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            continue
-    return "unknown"

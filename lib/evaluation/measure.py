@@ -22,7 +22,7 @@ from lib.verifier import counters
 
 GREEDY, SAMPLED = "greedy", "sampled"
 
-CHUNK = {"vllm": 16}
+CHUNK = {"vllm": 16, "vllm-server": 16}
 """Batches per chunk by engine, 1 for those not named: one that batches by itself wants many."""
 
 FAULTS = ("timeouts", "worker_failures", "failures")

@@ -13,10 +13,8 @@ from lib.engines.base import Engine
 from lib.engines.open import open_engine
 from lib.errors import UserError
 from lib.evaluation.alpaca import alpaca_outputs, write_outputs
-from lib.evaluation.checkpoint import Measured, measure, positions_of
-from lib.evaluation.grading import Grading
+from lib.evaluation.checkpoint import Measured, grading_by, measure, positions_of
 from lib.evaluation.outside import AskedModel
-from lib.evaluation.rewarding import chosen_rewards
 from lib.evaluation.stream import fingerprint, scratch_of
 from lib.params.schema import Evaluate, Model, Reward
 from lib.problems.adapters import INSTRUCTION
@@ -73,7 +71,11 @@ def examine(asked: AskedModel, examination: Examination, *, out: Path) -> Measur
             label=label,
             system=asked.system,
             evaluate=examination.evaluate,
-            grading=_grading(asked, examination),
+            grading=grading_by(
+                examination.reward,
+                prompt_format=asked.prompt_format,
+                evaluate=examination.evaluate,
+            ),
             seed=examination.seed,
             scratch=scratch,
             completions=completions,
@@ -126,17 +128,6 @@ def _open(asked: AskedModel, examination: Examination) -> Engine:
         raise UserError(f"{asked.folder} has no chat template; give PROMPT_FORMAT without /own")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return engine
-
-
-def _grading(asked: AskedModel, examination: Examination) -> Grading:
-    """The rewards of params, or none where they cannot read the model's format."""
-    form, reward = asked.prompt_format, examination.reward
-    longest = examination.evaluate.max_new_tokens
-    try:
-        rewards = chosen_rewards(reward, prompt_format=form, max_completion_tokens=longest)
-    except UserError:
-        return Grading(prompt_format=form, rewards=(), weights=())
-    return Grading(prompt_format=form, rewards=rewards, weights=reward.weights)
 
 
 def _set_facts(chosen: ChosenSet) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The model card: what the model is, what was measured, and how to get the numbers again."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
@@ -80,7 +80,7 @@ def model_card(
         example: one rendered prompt.
         inputs: hashes of what the model was made from, by name.
     """
-    measured = list(headline(metrics))
+    measured = list(headline(metrics, evaluate.benchmarks))
     stops = "".join(f", or after `{stop}`" for stop in prompt_format.stop_strings)
     hashes = "\n".join(f"- {name}: `{value}`" for name, value in sorted(inputs.items()))
     rows = "\n".join(
@@ -127,18 +127,20 @@ versions on the same machine give the same model.
 """
 
 
-def headline(metrics: Mapping[str, Any]) -> Iterator[Measured]:
-    """The numbers that a card shows, of every benchmark."""
-    for benchmark, modes in metrics.items():
+def headline(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator[Measured]:
+    """The numbers that a card shows, of every benchmark in this order."""
+    for benchmark in benchmarks:
+        modes = metrics[benchmark]
         for (mode, name), label in HEADLINE.items():
             if mode not in modes:
                 continue
             numbers = modes[mode]
             value, n = numbers[name], int(numbers["n"])
-            if mode == "greedy":  # one completion a problem: right or wrong
+            error = numbers.get(f"{name}_se", 0.0)
+            if mode == "greedy" or not error:  # a problem is right or wrong, or all are alike
                 interval = wilson_interval(successes=round(value * n), n=n)
             else:
-                found = Estimate(value, numbers[f"{name}_se"], n).interval()
+                found = Estimate(value, error, n).interval()
                 interval = Interval(max(0.0, found.low), min(1.0, found.high))
             yield Measured(benchmark=benchmark, label=label, value=value, interval=interval, n=n)
 

@@ -19,12 +19,14 @@ from lib.params.section import (
     Section,
     Share,
 )
+from lib.prompts.layouts import PLAIN
+from lib.prompts.registry import PROMPT_FORMATS
 from lib.prompts.system import FROM_FILE
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """`owner/model`."""
 
-EngineName = Literal["transformers"]
+EngineName = Literal["transformers", "vllm", "vllm-server"]
 """What generates completions (lib/engines)."""
 
 
@@ -133,6 +135,11 @@ class Prompt(Section):
     """How turns become text: as they are, or as a family of instruct models has them."""
     system: Annotated[str, AfterValidator(_file_under_raw)]
     """System prompt; `format` for the format's own, `file:` and a path below data/raw."""
+
+    def with_format(self, name: str) -> Self:
+        """The same under another format, with that one's own tags and, if it has one, layout."""
+        layout = "plain" if PROMPT_FORMATS[name].layout is not PLAIN else self.layout
+        return self.model_copy(update={"format": name, "tags": (), "layout": layout})
 
     def rendering(self) -> dict[str, Any]:
         """What `lib.prompts.prompt_format` takes."""
@@ -253,6 +260,8 @@ class Rollout(Section):
     max_logp_difference: PositiveFloat
     """Nats per token between the sampler's and the trainer's log-probs, on average over a batch;
     beyond it the sampler is on other weights than the policy, and the run ends."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
+    """Share of a GPU that vLLM takes beside the policy; not read on a CPU and by other engines."""
 
 
 class Reward(Section):
@@ -491,10 +500,25 @@ class Evaluate(Decoding):
                 )
         return self
 
+    def of_first(self) -> Self:
+        """The first benchmark alone."""
+        first = self.benchmarks[0]
+        kept = tuple(override for override in self.overrides if override.benchmark == first)
+        return self.model_copy(update={"benchmarks": (first,), "overrides": kept})
+
     def decoding(self, benchmark: str) -> Decoding:
         """How `benchmark` is answered."""
         named = (override for override in self.overrides if override.benchmark == benchmark)
         return next(named, self)
+
+
+class Sensitivity(Section):
+    """The same weights under other prompt formats, on the first of `evaluate.benchmarks`."""
+
+    formats: tuple[Name, ...]
+    """Prompt formats (lib/prompts) beside the one that was trained; [] for none."""
+    checkpoint: Literal["base", "sft", "grpo"]
+    """Whose weights; it has to be evaluated too."""
 
 
 class Export(Section):
@@ -535,6 +559,7 @@ class Params(Section):
     grpo: Grpo
     dpo: Dpo
     evaluate: Evaluate
+    sensitivity: Sensitivity
     export: Export
 
     @model_validator(mode="after")
@@ -597,6 +622,22 @@ class Params(Section):
                     f"evaluate.checkpoints: dpo.init is [{self.dpo.init[0]}] and `{needed}` is not "
                     f"there, {why}; add it"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _formats_are_others(self) -> Self:
+        formats = self.sensitivity.formats
+        if twice := first_repeated((self.prompt.format, *formats)):
+            raise ValueError(
+                f"sensitivity.formats: `{twice}` stands there twice"
+                if formats.count(twice) > 1
+                else f"sensitivity.formats: `{twice}` is prompt.format, which `evaluate` measures"
+            )
+        if formats and self.sensitivity.checkpoint not in self.evaluate.checkpoints:
+            raise ValueError(
+                f"sensitivity.checkpoint: `{self.sensitivity.checkpoint}` is not in "
+                f"evaluate.checkpoints ({', '.join(self.evaluate.checkpoints)})"
+            )
         return self
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ from lib.report.tables import (
     breakdown,
     class_table,
     comparison_table,
+    format_table,
     headline,
 )
 from lib.report.text import percent
@@ -30,6 +31,7 @@ class Report:
         findings: the sentences that the numbers justify.
         caveats: what the findings do not show.
         skipped: the phases that did nothing.
+        conditions: how the benchmarks were answered, and what another prompt changes.
         provenance: what the numbers rest on: settings, versions, hashes of each stage's inputs.
     """
 
@@ -44,6 +46,7 @@ class Report:
     classes: tuple[Table, ...]
     figures: tuple[Figure, ...]
     transcripts: tuple[Completion, ...]
+    conditions: tuple[Table, ...]
     provenance: tuple[Table, ...]
     comparisons: tuple[Comparison, ...]
 
@@ -69,6 +72,7 @@ def build_report(run: Run) -> Report:
         classes=tuple(class_table(run, benchmark) for benchmark in run.benchmarks),
         figures=tuple(report_figures(run)),
         transcripts=tuple(choose_transcripts(run)),
+        conditions=tuple(conditions(run)),
         provenance=(*provenance_tables(run.provenance), stage_table(run.stage_metrics)),
         comparisons=tuple(comparisons),
     )
@@ -114,6 +118,28 @@ def spread(rows: Sequence[Completion], count: int) -> list[Completion]:
     """`count` rows (or all, if fewer) at equal distances."""
     count = min(count, len(rows))
     return [rows[index * len(rows) // count] for index in range(count)]
+
+
+def conditions(run: Run) -> Iterator[Table]:
+    """Decoding by benchmark and mode as the first checkpoint's provenance has it, other formats."""
+    noted = run.provenance.get(f"evaluate/{run.checkpoints[0]}", {})
+    rows = tuple(
+        (
+            f"{benchmark}, {mode}",
+            str(drawn["num_problems"]),
+            str(drawn["num_completions"]),
+            f"{drawn['temperature']:g}",
+            f"{drawn['top_p']:g}",
+            str(drawn["max_new_tokens"]),
+        )
+        for benchmark in run.benchmarks
+        for mode, drawn in noted.get("sampling", {}).get(benchmark, {}).items()
+    )
+    header = ("", "problems", "completions each", "temperature", "top-p", "tokens at most")
+    if rows:
+        yield Table("How each benchmark was answered", header, rows)
+    if formats := format_table(run):
+        yield formats
 
 
 def provenance_tables(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[Table]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.errors import UserError
+from lib.params.schema import Sensitivity
 
 Metrics = Mapping[str, Any]
 """Of one checkpoint: benchmark → mode ("greedy", "sampled") → measure → number."""
@@ -61,6 +62,18 @@ class Sources:
     provenance: Path
 
 
+@dataclasses.dataclass(frozen=True)
+class Formats:
+    """One checkpoint asked in several prompt formats.
+
+    Attributes:
+        metrics: by format, the one that it was trained in first.
+    """
+
+    checkpoint: str
+    metrics: Mapping[str, Metrics]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
     """One run of the pipeline.
@@ -76,6 +89,7 @@ class Run:
         skipped: the training stages that passed their checkpoint on unchanged.
         stage_metrics: flat numbers by stage.
         provenance: by stage, what the stage noted about how it ran.
+        formats: what other prompt formats came to; None where none was asked.
     """
 
     checkpoints: tuple[str, ...]
@@ -88,6 +102,7 @@ class Run:
     skipped: frozenset[str]
     stage_metrics: Mapping[str, Mapping[str, float]]
     provenance: Mapping[str, Mapping[str, Any]]
+    formats: Formats | None = None
 
 
 STAGES = ("prepare", "sft", "grpo", "pairs", "dpo", "export")
@@ -102,6 +117,7 @@ def load_run(
     starts: Mapping[str, str],
     benchmarks: Sequence[str],
     exported: str,
+    formats: Formats | None = None,
 ) -> Run:
     """Read all that the report needs.
 
@@ -111,6 +127,7 @@ def load_run(
         starts: by checkpoint, the one that it was trained from.
         benchmarks: the first is the headline.
         exported: the checkpoint that was exported.
+        formats: see `load_formats`.
 
     Raises:
         UserError: a file is missing or damaged, or `exported` was not evaluated.
@@ -145,7 +162,27 @@ def load_run(
             stage: _optional_json(sources.metrics / f"{stage}.json") for stage in stages
         },
         provenance={name: noted for name, noted in provenance.items() if noted},
+        formats=formats,
     )
+
+
+def load_formats(metrics: Path, *, own: str, chosen: Sensitivity) -> Formats | None:
+    """What `sensitivity` wrote, beside what `evaluate` did for the same checkpoint.
+
+    Args:
+        metrics: folder of the stages' metrics.
+        own: the format that is trained.
+        chosen: the section of params.
+
+    Raises:
+        UserError: a file is missing.
+    """
+    if not chosen.formats:
+        return None
+    folder = metrics / "evaluate"
+    found = {own: read_json(folder / f"{chosen.checkpoint}.json")}
+    found |= {name: read_json(folder / "formats" / f"{name}.json") for name in chosen.formats}
+    return Formats(chosen.checkpoint, found)
 
 
 def load_skipped(provenance: Path, stages: Sequence[str]) -> frozenset[str]:

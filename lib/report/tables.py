@@ -178,6 +178,21 @@ def _first_n(columns: Sequence[Mapping[str, Any]], key: str) -> int | str:
     return next((int(column[key]["n"]) for column in columns if key in column), MISSING)
 
 
+def format_table(run: Run) -> Table | None:
+    """The headline benchmark in every prompt format, same weights; None where there is one alone.
+
+    Strict accuracy counts an answer in the format's place only, answer accuracy one anywhere.
+    """
+    if run.formats is None:
+        return None
+    benchmark = run.benchmarks[0]
+    table = headline(run.formats.metrics, benchmark)
+    wanted = ("answer accuracy", "pass@1", "strict", "format", "truncated")
+    rows = tuple(row for row in table.rows if row[0].startswith(wanted))
+    title = f"{run.formats.checkpoint} in other prompt formats, {table.title}"
+    return Table(title, table.header, rows)
+
+
 def class_table(run: Run, benchmark: str) -> Table:
     """Share of the four classes, format digit first, by checkpoint."""
     mode = "greedy" if "greedy" in run.metrics[run.checkpoints[0]][benchmark] else "sampled"

@@ -86,6 +86,7 @@ def build_grpo(
         model=model,
         batch_size=grpo.prompts_per_step * grpo.group_size // num_processes(),
         policy=trainer.model,
+        memory_share=rollout.gpu_memory_utilization,
     )
     trainer.roll_out_with(
         engine,

@@ -10,6 +10,7 @@ What TRL has is TRL's: losses, clipping, KL, GSPO, the baselines mean, group and
                         completion that a stop string ended for a truncated one
     dynamic sampling    `lib.trainers.dynamic_sampling`
     sampler check       the sampler's log-probs against the trainer's, in every step
+    less arithmetic     `lib.trainers.batching`
 
 Names of TRL that this relies on are listed in `lib.trainers.seams`.
 
@@ -27,12 +28,13 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedModel, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig
 from trl.models import prepare_deepspeed, prepare_fsdp, unwrap_model_for_generation
 
 from lib.engines.base import Engine, Sampling
 from lib.errors import UserError
 from lib.objectives import Baseline, group_advantages, has_signal
+from lib.trainers.batching import PackingTrainer
 from lib.trainers.dynamic_sampling import draw_places, refill
 from lib.trainers.rollouts import Rollout, Rollouts, keyed_seed, length_metrics
 
@@ -53,7 +55,7 @@ class Objective:
     max_logp_difference: float
 
 
-class PolicyGradientTrainer(GRPOTrainer):
+class PolicyGradientTrainer(PackingTrainer):
     """See the module; ready to train after `roll_out_with`."""
 
     def __init__(

@@ -38,14 +38,21 @@ OVERRIDDEN = {
         why="scores once what dynamic sampling has scored; keeps rewards for our advantages",
         until="as _generate and _generate_and_score_completions",
     ),
+    "_prepare_inputs": Seam(
+        parameters=("self", "generation_batch"),
+        why="packs rows into micro-batches by prompt and length (`lib.trainers.batching`)",
+        until="TRL packs them",
+    ),
     "_compute_loss": Seam(
         parameters=("self", "model", "inputs"),
-        why="leaves the old policy out for `reinforce`; says when log-probs can be compared",
+        why="leaves the old policy out for `reinforce`; says when log-probs can be compared; "
+        "leaves micro-batches without advantages out (`lib.trainers.batching`)",
         until="TRL has a REINFORCE loss, and as below",
     ),
     "_get_per_token_logps_and_entropies": Seam(
         parameters=("self", "model", "args", "batch_size", "compute_aux_loss", "kwargs"),
-        why="compares the sampler's log-probs with those of the loss, without a further forward",
+        why="compares the sampler's log-probs with those of the loss, without a further forward; "
+        "computes a prompt once for its completions (`lib.trainers.batching`)",
         until="TRL logs sampling_logp_difference for samplers that need no correction",
     ),
 }
@@ -61,6 +68,12 @@ ATTRIBUTES = (
     "_logs",
     "_dist",
     "num_generations_eval",
+    "_buffered_inputs",
+    "_step",
+    "aux_loss_enabled",
+    "_entropy_bonus_enabled",
+    "use_liger_kernel",
+    "loss_type",
     "reward_weights",
 )
 """Read or set on the instance; TRL assigns each of them in `GRPOTrainer.__init__`."""

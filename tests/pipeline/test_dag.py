@@ -22,7 +22,7 @@ STAGES = list(DAG["stages"])
 def resolved(text: str, *, checkpoint: str = "grpo", init: str = "sft") -> str:
     """A path of dvc.yaml with its roots and the matrix item filled in."""
     values = {**ROOTS, "item.checkpoint": checkpoint, "export.checkpoint": checkpoint}
-    values["item.init"] = init
+    values |= {"item.init": init, "item.format": "xml", "sensitivity.checkpoint": "base"}
     return re.sub(r"\$\{([^}]+)\}", lambda found: values[found[1]], text)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from dvc.utils.serialize import modify_yaml
 
+from lib.artifacts import hash_path
 from tests.conftest import ROOT
 
 ALL = ["prepare", "sft", "grpo", "evaluate@base", "evaluate@sft", "evaluate@grpo"]
@@ -198,3 +199,25 @@ def test_two_fresh_clones_give_the_same_lock(
     other = clone_with_smoke(tmp_path / "reckon")
     assert other.repro() == ALL
     assert other.read("dvc.lock") == clone.read("dvc.lock")
+
+
+@pytest.mark.slow
+def test_an_export_that_does_not_say_the_same_fails_and_the_last_one_comes_back(
+    ran_once: tuple[Clone, list[str]],
+) -> None:
+    clone, _ = ran_once
+    export, code = clone.folder / "data/models/export", clone.folder / "lib/export/merged.py"
+    before, lock, source = hash_path(export), clone.read("dvc.lock"), code.read_text("utf-8")
+    lose = "[weight.data.zero_() for weight in merged.parameters()]"
+    save = "    merged.save_pretrained("
+    assert save in source
+    code.write_text(source.replace(save, f"    {lose}\n{save}"), encoding="utf-8")
+    said = clone.run(sys.executable, "-m", "dvc", "repro", "export", expected=255)
+    assert "Error: export: merged: " in said
+    assert "nothing was exported" in said
+    assert not export.exists()
+    assert clone.read("dvc.lock") == lock
+    clone.run("git", "checkout", "lib")
+    clone.dvc("checkout")
+    assert hash_path(export) == before
+    assert clone.repro() == []

@@ -38,7 +38,7 @@ def card(params: Params, **settings: object) -> ModelCard:
             "base_model": ("Qwen/Qwen3-4B-Base", "f" * 40),
             "prompt_format": prompt_format("r1_zero"),
             "example": "User: 2 + 2?\nAssistant: <think>",
-            "evaluate": params.evaluate,
+            "evaluate": params.evaluate.model_copy(update={"benchmarks": ("held_out",)}),
             "export": params.export,
             "inputs": {"checkpoint": "0123456789abcdef"},
             **settings,
@@ -79,7 +79,11 @@ def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke: Params) 
     assert data.datasets is None
 
 
-def test_a_rate_that_was_always_right_keeps_an_honest_interval() -> None:
-    always = list(headline(METRICS))[2]
+def test_a_rate_without_spread_keeps_an_honest_interval() -> None:
+    metrics = {"a": {"sampled": {"pass_at_1": 0.0, "pass_at_1_se": 0.0, "n": 12}}, **METRICS}
+    never, *_, always = headline(metrics, ["a", "held_out"])
+    assert (never.benchmark, always.benchmark) == ("a", "held_out")
+    assert never.interval.low == 0.0
+    assert never.interval.high == pytest.approx(0.2425, abs=1e-4)
     assert always.interval.high == 1.0
     assert 0.98 < always.interval.low < 1.0

@@ -14,6 +14,13 @@ CHECKPOINTS = ("base", "sft", "grpo")
 STARTS = {"sft": "base", "grpo": "sft"}
 BENCHMARKS = ("held_out", "harder")
 SKILL = {"base": 0.0, "sft": 0.33, "grpo": 0.62}
+DRAWN = {
+    "num_problems": 24,
+    "num_completions": 1,
+    "temperature": 0.0,
+    "top_p": 1.0,
+    "max_new_tokens": 64,
+}
 HOSTILE = (
     "<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">",
     "``` ```` </details> | a | b |\n# heading\n[link](javascript:alert(1))",
@@ -133,6 +140,7 @@ def noted(stage: str, *, skipped: bool = False) -> dict:
         "inputs": {"problems": "0123456789abcdef"},
         "skipped": skipped,
         "stage": stage,
+        "sampling": {"held_out": {"greedy": DRAWN}, "harder": {"greedy": DRAWN}},
     }
 
 

@@ -2,7 +2,10 @@ import dataclasses
 
 import pytest
 
-from lib.report.tables import breakdown, class_table, headline, natural_order
+from lib.report.content import conditions
+from lib.report.inputs import Formats
+from lib.report.tables import breakdown, class_table, format_table, headline, natural_order
+from lib.report.text import percent
 from tests.lib.report.runs import CHECKPOINTS, load
 
 
@@ -65,3 +68,25 @@ def test_numbers_come_before_words_and_by_size():
         "Level 2",
         "none",
     ]
+
+
+def test_other_prompt_formats_stand_beside_the_trained_one(tmp_path):
+    run = load(tmp_path)
+    assert format_table(run) is None
+    formats = Formats("sft", {"working_out": run.metrics["sft"], "xml": run.metrics["base"]})
+    table = format_table(dataclasses.replace(run, formats=formats))
+    assert table.title.startswith("sft in other prompt formats, held_out")
+    assert table.header == ("", "working_out", "xml")
+    rows = {row[0]: row[1:] for row in table.rows}
+    sft, base = (run.metrics[name]["held_out"]["greedy"] for name in ("sft", "base"))
+    for title, name in (
+        ("answer accuracy, greedy", "answer_accuracy"),
+        ("strict answer accuracy", "strict_accuracy"),
+    ):
+        assert rows[title] == tuple(percent(of[name], of[f"{name}_se"]) for of in (sft, base))
+    assert "equations written" not in rows
+
+
+def test_the_report_says_how_each_benchmark_was_answered(tmp_path):
+    (table,) = conditions(load(tmp_path))
+    assert table.rows[0] == ("held_out, greedy", "24", "1", "0", "1", "64")

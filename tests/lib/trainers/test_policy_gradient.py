@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
+from lib.engines.tiny import write_base
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.objectives import (
@@ -16,8 +18,10 @@ from lib.objectives import (
     policy_loss,
 )
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.schema import Grpo, Model
 from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format
+from lib.prompts.tagged import TaggedFormat
 from lib.trainers.policy_gradient import PolicyGradientTrainer
 from lib.trainers.tracking import curve_points
 from tests.lib.trainers.steps import Steps, build, letters, reward_with
@@ -30,7 +34,7 @@ GAP = "sampling/sampling_logp_difference"
 def built(sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path) -> Builder:
     def builder(**changes: Any) -> PolicyGradientTrainer:
         trainer = build(sets.grpo, base, smoke, tmp_path, **{"model": full, **changes})
-        return reward_with(trainer, letters)
+        return trainer if "reward" in changes else reward_with(trainer, letters)
 
     return builder
 
@@ -102,6 +106,21 @@ def test_the_gradient_of_a_step_is_the_objectives_and_no_others(built: Builder, 
         assert max(differences) > 1e-2 * largest
 
 
+def test_reinforce_reads_no_older_policy(built: Builder) -> None:
+    trainer = built(loss="reinforce", max_steps=1)
+    steps = Steps(trainer)
+    trainer.train()
+    batch = steps.batches[0]
+    mask = batch["completion_mask"]
+    ours = gradients(trainer, batch, mask, loss_type="reinforce")
+    older = {**batch, "old_per_token_logps": log_probs(trainer.model, batch).detach() - 1}
+    trainer.model.zero_grad()
+    trainer._compute_loss(trainer.model, older).backward()
+    theirs = {name: weight.grad for name, weight in trainer.model.named_parameters()}
+    largest = max(float(gradient.abs().max()) for gradient in theirs.values())
+    torch.testing.assert_close(ours, theirs, atol=1e-4 * largest, rtol=1e-3)
+
+
 class Stale(TransformersEngine):
     """An engine that keeps a copy of the policy, and that nobody keeps in step with it."""
 
@@ -149,3 +168,134 @@ def test_advantages_are_those_that_params_name(built: Builder, advantage: str) -
     # TRL shuffles a batch once it is scored.
     torch.testing.assert_close(used.sort().values, ours.sort().values)
     assert list(trainer._logs["advantages"]) == pytest.approx(ours.tolist())
+
+
+@pytest.fixture(scope="module")
+def r1_zero(
+    sets: GeneratedSets, smoke: Params, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TaggedFormat, Path]:
+    """The format, with a closing tag that an untrained model writes by chance, and its base."""
+    chosen = prompt_format("r1_zero", tags=("<think>", "</think>", "<answer>", "t"))
+    roomy = smoke.model.model_copy(update={"max_seq_length": 512})
+    folder = tmp_path_factory.mktemp("r1_zero") / "base"
+    write_base(folder, sets.sft, prompt_format=chosen, model=roomy, seed=smoke.seed)
+    return chosen, folder
+
+
+def test_an_r1_zero_step_masks_the_rows_that_ran_into_the_limit_and_no_others(
+    built: Builder, r1_zero: tuple[TaggedFormat, Path]
+) -> None:
+    chosen, folder = r1_zero
+    trainer = built(format=chosen, init=folder, max_steps=1, mask_truncated=True)
+    steps = Steps(trainer)
+    trainer.train()
+    batch, pad = steps.batches[0], trainer.processing_class.pad_token_id
+    counted = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    assert not (batch["completion_ids"][counted] == pad).any()
+    finishes = set()
+    for ids, generated, row in zip(
+        batch["completion_ids"], batch["completion_mask"].bool(), counted, strict=True
+    ):
+        text = trainer.processing_class.decode(ids[generated], skip_special_tokens=True)
+        cut = "t" not in text and trainer.processing_class.eos_token_id not in ids[generated]
+        assert row.any() != cut
+        assert cut or torch.equal(row, generated)
+        before = trainer.processing_class.decode(ids[generated][:-1], skip_special_tokens=True)
+        assert "t" not in before  # the token that completes the stop string is the last
+        finishes.add(cut)
+    assert finishes == {True, False}
+    truncated = 1 - counted.any(1).float().mean().item()
+    assert curve_points(trainer.state)[0]["completions/clipped_ratio"] == pytest.approx(truncated)
+    assert batch["num_items_in_batch"] == counted.sum()
+
+
+def test_truncated_completions_alone_move_nothing_where_they_are_masked(built: Builder) -> None:
+    def weights(**changes: Any) -> list[Tensor]:
+        whole = prompt_format("working_out")
+        trainer = built(format=whole, max_steps=1, warmup_ratio=0.0, **changes)
+        trainer.train()
+        assert curve_points(trainer.state)[0]["completions/clipped_ratio"] == 1
+        return [weight.detach() for weight in trainer.model.parameters()]
+
+    masked, counted = weights(mask_truncated=True), weights(mask_truncated=False)
+    before = list(built().model.parameters())
+    assert all(map(torch.equal, masked, before))
+    assert not all(map(torch.equal, counted, before))
+
+
+def test_overlong_punishment_is_the_credit_of_a_step(built: Builder) -> None:
+    """16 tokens at most, 8 of them free: DAPO's equation 13."""
+    trainer = built(
+        advantage="none",
+        max_steps=1,
+        reward={"extra": ("overlong",), "weights": (0.0, 0.0, 2.0), "overlong_cache_tokens": 8},
+    )
+    steps = Steps(trainer)
+    trainer.train()
+    batch = steps.batches[0]
+    lengths = batch["completion_mask"].sum(1)
+    torch.testing.assert_close(batch["advantages"], -2.0 * (lengths - 8).clamp(min=0) / 8)
+    assert lengths.min() < 8 < lengths.max()
+    assert curve_points(trainer.state)[0]["rewards/overlong/mean"] < 0
+
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_the_penalty_measures_from_the_checkpoint_that_grpo_starts_from(
+    built: Builder, base: Path, smoke: Params, full: Model, tmp_path: Path, lora: bool
+) -> None:
+    """An adapter starts from the adapter that SFT left, not from the base below it."""
+    init = base
+    if lora:
+        init = tmp_path / "sft"
+        policy = add_adapter(load_policy(base, base=base, settings=full), smoke.model.lora)
+        for name, weight in policy.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(weight)
+        save_policy(policy, load_tokenizer(base), init)
+    trainer = built(
+        init=init,
+        model=smoke.model if lora else full,
+        beta=0.1,
+        learning_rate=0.02,
+        warmup_ratio=0.0,
+    )
+    trainer.train()
+    divergence = [point["kl"] for point in curve_points(trainer.state)]
+    assert divergence[0] == pytest.approx(0, abs=1e-5)
+    assert divergence[-1] > 1e-3
+    save_policy(trainer.model, trainer.processing_class, tmp_path / "grpo")
+    assert not [path for path in (tmp_path / "grpo").iterdir() if path.is_dir()]
+
+
+def test_dropout_of_adapters_is_off_so_that_the_policy_is_the_sampler(
+    built: Builder, smoke: Params
+) -> None:
+    lora = smoke.model.lora.model_copy(update={"dropout": 0.5})
+    trainer = built(
+        model=smoke.model.model_copy(update={"lora": lora}), learning_rate=0.02, warmup_ratio=0.0
+    )
+    trainer.train()
+    assert all(point[f"{GAP}/mean"] < 1e-5 for point in curve_points(trainer.state))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": "reinforce", "num_iterations": 2}, "num_iterations=2; loss `reinforce`"),
+        ({"loss": "reinforce", "importance_level": "sequence"}, "importance_level=sequence"),
+    ],
+)
+def test_reinforce_without_a_ratio_is_refused_where_it_would_need_one(
+    smoke: Params, changes: dict[str, Any], message: str
+) -> None:
+    whole = {**smoke.grpo.model_dump(), "save_steps": 0, "keep_checkpoints": 0, **changes}
+    with pytest.raises(ValueError, match=message):
+        Grpo.model_validate(whole)
+
+
+def test_ranks_that_cannot_share_a_step_in_whole_groups_are_refused(
+    built: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(UserError, match="prompts_per_step=4: 3 processes cannot share it"):
+        built()

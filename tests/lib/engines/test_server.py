@@ -1,0 +1,191 @@
+"""A vLLM server: the contract over HTTP, adapters, and what is said when something is amiss."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from lib.engines.open import open_engine
+from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
+from lib.engines.server import ServerEngine
+from lib.errors import UserError
+from lib.params import Params
+from lib.params.schema import Model
+from tests.lib.engines.contract import EngineContract, drawn
+from tests.lib.engines.log_prob_gap import gap, moved
+
+ROOT = Path(__file__).parents[3]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def url(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server on the base model, as `make vllm-server` starts one."""
+    port, log = free_port(), tmp_path_factory.mktemp("server") / "log"
+    preset = ROOT / "lib/presets/tiny-cpu.yaml"
+    options = [f"--params={preset}", f"--model={base}", f"--port={port}"]
+    with log.open("w") as written:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "stages.vllm_server", *options],
+            cwd=ROOT,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+        )
+    address = f"http://127.0.0.1:{port}"
+    pause = threading.Event()
+    while not answers(address):
+        assert server.poll() is None, log.read_text()
+        pause.wait(0.2)
+    started = [server, *psutil.Process(server.pid).children(recursive=True)]
+    yield address
+    server.terminate()
+    server.wait()
+    _, left = psutil.wait_procs(started[1:], timeout=300)
+    assert not left
+
+
+def answers(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/health").is_success
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.vllm
+class TestContract(EngineContract):
+    @pytest.fixture
+    def engine(self, url: str, base: Path) -> Iterator[ServerEngine]:
+        opened = ServerEngine(base, load_tokenizer(base), batch_size=16, url=url)
+        yield opened
+        opened.close()
+
+
+@pytest.mark.vllm
+def test_an_adapter_goes_to_the_server_and_leaves_with_the_engine(
+    url: str,
+    base: Path,
+    smoke: Params,
+    prompts: list[list[int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RECKON_VLLM_URL", url)
+    policy = moved(
+        add_adapter(load_policy(base, base=base, settings=smoke.model), smoke.model.lora)
+    )
+    save_policy(policy, load_tokenizer(base), tmp_path / "sft")
+    opened = open_engine(
+        "vllm-server", tmp_path / "sft", base=base, model=smoke.model, batch_size=8, policy=policy
+    )
+    assert gap(opened, policy, prompts) < 1e-4
+    for _ in range(2):
+        moved(policy)
+        assert gap(opened, policy, prompts) > 0.1
+        opened.sync(policy)
+        assert gap(opened, policy, prompts) < 1e-4
+    assert len(httpx.get(f"{url}/v1/models").json()["data"]) == 2
+    opened.close()
+    (served,) = httpx.get(f"{url}/v1/models").json()["data"]
+    assert served["root"] == str(base)
+
+
+Answer = Callable[[str], tuple[int, object]]
+
+
+@pytest.fixture
+def stand_in(base: Path) -> Iterator[Callable[[Answer], str]]:
+    """Starts a server that answers each path as it is told to, and says where."""
+    servers = []
+
+    def start(answer: Answer) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, body = answer(self.path)
+                content = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_POST = do_GET
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def serving(root: Path, **others: tuple[int, object]) -> Answer:
+    models = {"data": [{"id": "served", "root": str(root), "max_model_len": 256, "parent": None}]}
+    return lambda path: others.get(path.rpartition("/")[2], (200, models))
+
+
+def connect(base: Path, url: str, **changes) -> ServerEngine:
+    return ServerEngine(base, load_tokenizer(base), batch_size=8, url=url, **changes)
+
+
+def test_a_server_that_is_down_is_one_line_that_says_how_to_start_one(base: Path) -> None:
+    with pytest.raises(UserError, match=r"no answer .* \(ConnectError\); start one with `make"):
+        connect(base, f"http://127.0.0.1:{free_port()}")
+
+
+def test_a_server_that_never_answers_is_given_up(base: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        with pytest.raises(UserError, match=r"no answer .* \(ReadTimeout\)"):
+            connect(base, f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.1)
+
+
+def test_a_server_that_dies_between_two_requests_is_one_line_too(
+    base: Path, stand_in, prompts
+) -> None:
+    engine = connect(base, stand_in(serving(base)))
+    engine._client.base_url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(UserError, match="no answer from a vLLM server"):
+        engine.generate(prompts, drawn())
+
+
+def test_a_server_of_another_model_is_refused(base: Path, stand_in, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"serves {tmp_path}, expected {base}; .* MODEL={base}"):
+        connect(base, stand_in(serving(tmp_path)))
+
+
+def test_what_the_server_objects_to_is_passed_on(base: Path, stand_in, prompts) -> None:
+    full = stand_in(serving(base, completions=(400, {"error": "no room"})))
+    with pytest.raises(UserError, match=r"refused /v1/completions \(400\): .*no room"):
+        connect(base, full).generate(prompts, drawn())
+
+
+def test_full_weights_are_refused_in_one_line(base: Path, full: Model, stand_in) -> None:
+    engine = connect(base, stand_in(serving(base)))
+    with pytest.raises(UserError, match=r"takes an adapter alone .* needs CUDA") as refused:
+        engine.sync(load_policy(base, base=base, settings=full))
+    assert "\n" not in refused.value.message
+
+
+def test_the_address_is_environment(base: Path, stand_in, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECKON_VLLM_URL", stand_in(serving(base)) + "/")
+    assert connect(base, "").model == "served"
+    assert os.environ["RECKON_VLLM_URL"].startswith(connect(base, "").url)

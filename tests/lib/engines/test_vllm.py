@@ -1,0 +1,120 @@
+"""vLLM in this process: the contract, the policy's weights after a sync, and what is given back."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lib.engines import compat
+from lib.engines.open import open_engine
+from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
+from lib.engines.vllm import VllmEngine
+from lib.errors import UserError
+from lib.params import Params
+from lib.params.schema import Model
+from tests.lib.engines.contract import EngineContract, drawn
+from tests.lib.engines.log_prob_gap import gap, moved
+
+pytestmark = pytest.mark.vllm
+
+
+@pytest.fixture(scope="class")
+def engine(base: Path):
+    """On the base model, ready for full weights."""
+    opened = VllmEngine(
+        base,
+        load_tokenizer(base),
+        dtype="float32",
+        max_seq_length=256,
+        batch_size=64,
+        receives_weights=True,
+    )
+    yield opened
+    opened.close()
+
+
+class TestFullWeights(EngineContract):
+    def test_full_weights_are_the_policys_after_each_sync_and_the_old_ones_before(
+        self, engine: VllmEngine, base: Path, full: Model, prompts: list[list[int]]
+    ) -> None:
+        start = load_policy(base, base=base, settings=full)
+        policy = load_policy(base, base=base, settings=full)
+        for _ in range(2):
+            moved(policy)
+            assert gap(engine, policy, prompts) > 0.1
+            engine.sync(policy)
+            assert gap(engine, policy, prompts) < 1e-4
+        engine.sync(start)
+        assert gap(engine, start.eval(), prompts) < 1e-4
+
+    def test_more_prompts_than_one_step_reads_are_answered(self, engine: VllmEngine) -> None:
+        """A prompt read in parts would rewind the generator of its draws, and a CPU's cannot."""
+        prompts = [[5 + (37 * i + j) % 500 for i in range(70)] for j in range(300)]
+        groups = engine.generate(prompts, drawn(num_completions=1, max_new_tokens=1))
+        assert [len(group) for group in groups] == [1] * 300
+
+
+def test_an_adapter_is_the_policys_after_each_sync_and_the_old_one_before(
+    base: Path, smoke: Params, prompts: list[list[int]], tmp_path: Path
+) -> None:
+    policy = moved(
+        add_adapter(load_policy(base, base=base, settings=smoke.model), smoke.model.lora)
+    )
+    save_policy(policy, load_tokenizer(base), tmp_path / "sft")
+    opened = open_engine(
+        "vllm", tmp_path / "sft", base=base, model=smoke.model, batch_size=8, policy=policy
+    )
+    try:
+        assert gap(opened, policy, prompts) < 1e-4
+        for _ in range(2):
+            moved(policy)
+            assert gap(opened, policy, prompts) > 0.1
+            opened.sync(policy)
+            assert gap(opened, policy, prompts) < 1e-4
+    finally:
+        opened.close()
+
+
+def test_the_process_is_left_as_it_was(base: Path, smoke: Params) -> None:
+    def state() -> tuple[object, ...]:
+        numbers = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
+        return (*numbers, torch.set_num_threads, torch.get_num_threads(), torch.get_default_dtype())
+
+    before = state()
+    opened = open_engine("vllm", base, base=base, model=smoke.model, batch_size=8)
+    assert state() == before
+    with pytest.raises(RuntimeError, match="another vLLM engine is open"):
+        open_engine("vllm", base, base=base, model=smoke.model, batch_size=8)
+    opened.close()
+    assert state() == before
+    opened.close()
+    opened.close()
+
+
+def test_heads_without_a_kernel_are_refused_in_one_line(
+    base: Path, smoke: Params, tmp_path: Path
+) -> None:
+    odd = load_policy(base, base=base, settings=smoke.model)
+    odd.config.head_dim = 24
+    odd.config.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"no attention for head_dim=24 of .*; expected one of 32"):
+        open_engine("vllm", tmp_path, base=base, model=smoke.model, batch_size=8)
+
+
+def test_the_repairs_stand_where_they_are_said_to_be() -> None:
+    """A new vLLM may have moved them, or need them no longer."""
+    compat.prepare_vllm()
+    import inspect
+
+    from vllm.model_executor.layers import utils
+    from vllm.v1.sample.sampler import Sampler
+    from vllm.v1.worker import cpu_worker
+
+    gemm = inspect.getsource(utils)
+    assert (
+        "def dispatch_cpu_unquantized_gemm(\n    layer: torch.nn.Module,\n    remove_weight" in gemm
+    )
+    assert {"logits", "sampling_metadata"} <= set(inspect.signature(Sampler.forward).parameters)
+    assert "torch.set_num_threads = skip_set_num_threads" in inspect.getsource(cpu_worker)

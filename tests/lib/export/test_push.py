@@ -1,0 +1,221 @@
+"""A push sends what was verified and nothing else, and no token is seen anywhere."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lib.artifacts import hash_path, write_json
+from lib.params import load_params
+from stages.push import main
+from tests.conftest import ROOT
+from tests.lib.export.fake_hub import FakeHub, fake_hub
+
+TOKEN = "hf_fakeTOKENthatNobodyMaySee"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Folders as a run leaves them: checkpoint, export, reports."""
+    contents = {
+        "models/grpo/model.safetensors": "weights",
+        "models/export/README.md": "---\nlicense: mit\n---\n# A model\n",
+        "models/export/config.json": "{}",
+        "models/export/model.safetensors": "merged weights",
+        "models/export/adapter/adapter_model.safetensors": "adapter",
+        "reports/metrics/evaluate/grpo.json": "{}",
+        "reports/curves/grpo.csv": "step\n1\n",
+        "reports/report.html": "not for the Hub",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    record(tmp_path)
+    return tmp_path
+
+
+def record(run: Path, **changed: object) -> None:
+    """Write the provenance of an export as the stage does."""
+    params = load_params(ROOT / "params.yaml").model_dump(mode="json")
+    content = {
+        "settings": params,
+        "inputs": {"checkpoint": hash_path(run / "models/grpo")},
+        "export": hash_path(run / "models/export"),
+    }
+    write_json(run / "reports/provenance/export.json", {**content, **changed})
+
+
+def arguments(run: Path, *more: str) -> list[str]:
+    return [f"--models={run / 'models'}", f"--reports={run / 'reports'}", *more]
+
+
+def push(run: Path, *more: str, repo: str = "me/model", token: str = TOKEN) -> Result:
+    return CliRunner().invoke(
+        main,
+        arguments(run, f"--repo={repo}", *more),
+        env={"HF_TOKEN": token},
+        catch_exceptions=False,
+    )
+
+
+def pushed(run: Path, hub: FakeHub, *more: str) -> subprocess.CompletedProcess[str]:
+    """Push to a fake Hub from a process of its own."""
+    return pushed_to(run, hub.url, *more)
+
+
+def pushed_to(run: Path, address: str, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "stages.push", *arguments(run, "--repo=me/model", *more)],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "HF_ENDPOINT": address,
+            "HF_TOKEN": TOKEN,
+            "HF_HUB_OFFLINE": "0",
+            "HF_HOME": str(run / "hf"),
+            "NO_PROXY": "127.0.0.1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def assert_unseen(run: Path, *said: str) -> None:
+    """The token is in no output and in no file."""
+    assert not any(TOKEN in text for text in said)
+    files = [path for path in run.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if TOKEN.encode() in path.read_bytes()]
+
+
+def test_everything_goes_in_one_commit_and_the_token_in_its_header_alone(run: Path) -> None:
+    with fake_hub() as hub:
+        done = pushed(run, hub)
+    assert done.returncode == 0, done.stderr
+    assert set(hub.files) == {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "adapter/adapter_model.safetensors",
+        "training/metrics/evaluate/grpo.json",
+        "training/curves/grpo.csv",
+        "training/provenance/export.json",
+    }
+    assert hub.files["model.safetensors"] == b"merged weights"
+    assert hub.created[0]["visibility"] == "private"
+    assert hub.tokens == {f"Bearer {TOKEN}"}
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert f"# A model\n\nMade at commit `{head}" in hub.files["README.md"].decode()
+    assert "commit" not in (run / "models/export/README.md").read_text()
+    assert f"7 files, {sum(map(len, hub.files.values())):,} bytes went to" in done.stdout
+    assert TOKEN.encode() not in b"".join(hub.files.values())
+    assert_unseen(run, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (401, "Error: the Hub refuses to write to me/model (HTTP 401); expected HF_TOKEN to be"),
+        (403, "Error: the Hub refuses to write to me/model (HTTP 403); expected HF_TOKEN to be"),
+        (400, "Error: the Hub answered HTTP 400"),
+    ],
+)
+def test_a_refusal_is_one_line_without_the_token(status: int, said: str, run: Path) -> None:
+    with fake_hub(status) as hub:
+        done = pushed(run, hub)
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith(said)
+    assert_unseen(run, done.stdout, done.stderr)
+
+
+def test_without_a_network_there_is_one_line(run: Path) -> None:
+    with fake_hub() as hub:
+        gone = hub.url
+    done = pushed_to(run, gone)
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("Error: the Hub cannot be reached (")
+    assert_unseen(run, done.stdout, done.stderr)
+
+
+def test_a_dry_run_lists_files_and_sizes_and_needs_neither_token_nor_repository(
+    run: Path,
+) -> None:
+    shown = push(run, "--dry-run", repo="", token="")
+    assert shown.exit_code == 0
+    assert f"{14:>14}  model.safetensors\n" in shown.stdout
+    assert shown.stdout.endswith("would go to the Hub; nothing was sent\n")
+    assert "report.html" not in shown.stdout
+
+
+@pytest.mark.parametrize("token", ["", " ", "hf_\u00e9", "hf_a\nb"])
+def test_no_token_is_one_line(token: str, run: Path) -> None:
+    shown = push(run, token=token)
+    assert shown.exit_code == 1
+    (line,) = shown.stderr.splitlines()
+    assert line.startswith("Error: HF_TOKEN is not set, or holds no token")
+    assert not token.strip() or token not in shown.output
+
+
+def newer_checkpoint(run: Path) -> None:
+    (run / "models/grpo/model.safetensors").write_text("trained on")
+
+
+def edited_export(run: Path) -> None:
+    (run / "models/export/config.json").write_text('{"edited": true}')
+
+
+def other_params(run: Path) -> None:
+    record(run, settings={"seed": 77})
+
+
+def no_export(run: Path) -> None:
+    (run / "models/export").rename(run / "models/elsewhere")
+
+
+def no_checkpoint(run: Path) -> None:
+    (run / "models/grpo").rename(run / "models/elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (newer_checkpoint, "is older than"),
+        (edited_export, "was changed after it was verified"),
+        (other_params, "was made with other params; run `dvc repro export`"),
+        (no_export, "nothing is exported yet; run `dvc repro export`"),
+        (no_checkpoint, "is missing, so that nothing says"),
+    ],
+)
+def test_what_was_not_verified_is_not_pushed(spoil, said: str, run: Path) -> None:
+    spoil(run)
+    shown = push(run, "--dry-run")
+    assert shown.exit_code == 1
+    (line,) = shown.stderr.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize("repo", ["", "model", "me/model/x", "https://huggingface.co/me/model"])
+def test_a_repository_is_an_owner_and_a_name(repo: str, run: Path) -> None:
+    shown = push(run, repo=repo)
+    assert shown.exit_code == 1
+    assert f"HUB_REPO={repo}: expected owner/name" in shown.stderr
+
+
+def test_make_hands_the_repository_and_the_flags_on() -> None:
+    planned = subprocess.run(
+        ["make", "--dry-run", "push", "HUB_REPO=me/model", "DRY_RUN=1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert 'python -m stages.push --repo "me/model" --dry-run' in planned
+    assert "--public" not in planned
