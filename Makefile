@@ -17,13 +17,13 @@ K ?= 8
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
-.PHONY: help all setup repro report preset plan compare study difficulty benchmarks evaluate serve \
-	solve push smoke test test-all check bench dev lock clean
+.PHONY: help all setup repro report preset plan doctor memory-probe compare study difficulty \
+	benchmarks evaluate serve solve push smoke test test-all check bench dev lock clean
 
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 all: setup ## set up, run the whole pipeline, print the result
 	@dvc repro
@@ -44,6 +44,12 @@ preset: setup ## write params.yaml from a preset: PRESET=a name or a path
 
 plan: setup ## what a run would do, without running it: PRESET=a name, or params.yaml as it is
 	@python -m stages.plan "$(PRESET)"
+
+doctor: setup ## whether the current params can run on this machine, and if not, why
+	@python -m stages.doctor
+
+memory-probe: setup ## the largest micro-batch that fits for the current params (after prepare)
+	@python -m stages.memory_probe
 
 compare: setup ## params and metrics against another revision: BASE=HEAD
 	@python -m stages.compare --base "$(BASE)"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -35,7 +36,10 @@ def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedM
     if not is_adapter(checkpoint):
         return _load_full(checkpoint, dtype=settings.dtype, attention=settings.attention)
     full = _load_full(base, dtype=settings.dtype, attention=settings.attention)
-    return PeftModel.from_pretrained(full, checkpoint, is_trainable=True)
+    policy = PeftModel.from_pretrained(full, checkpoint, is_trainable=True)
+    # Whoever saves it while training would ask the Hub for a model that is called by its id.
+    policy.peft_config["default"].base_model_name_or_path = str(weights_of(base))
+    return policy
 
 
 def trainable_policy(
@@ -56,13 +60,15 @@ def trainable_policy(
     """
     adapter = checkpoint if is_adapter(checkpoint) else None
     if settings.backend == "unsloth":
+        below = base if adapter else checkpoint
         model = load_unsloth(
-            weights_of(base if adapter else checkpoint),
+            weights_of(below),
             settings=settings,
             seed=seed,
             fast_inference=memory_share > 0,
             memory_share=memory_share,
         )
+        model.pointer = read_pointer(below)
         if not settings.lora.rank:
             return model
         return adapt_unsloth(model, settings=settings, seed=seed, adapter=adapter)
@@ -92,13 +98,21 @@ def add_adapter(model: PreTrainedModel, lora: Lora) -> PeftModel:
         target_modules=list(lora.target_modules),
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, config, revision=getattr(model, "pinned_revision", None))
+    return get_peft_model(model, config)
 
 
 def save_policy(
-    model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, checkpoint: Path
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    checkpoint: Path,
+    *,
+    weights: dict[str, Tensor] | None = None,
 ) -> None:
-    """Write weights and tokenizer with the same bytes for the same model."""
+    """Write weights and tokenizer with the same bytes for the same model.
+
+    Args:
+        weights: in place of the model's own, where this process holds a part of them alone.
+    """
     # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
     # TRL keeps a frozen copy of the adapter beside the one in training, as reference policy.
     adapter_alone = (
@@ -106,15 +120,25 @@ def save_policy(
         if isinstance(model, PeftModel)
         else {}
     )
-    model.save_pretrained(checkpoint, **adapter_alone)
+    model.save_pretrained(checkpoint, state_dict=weights, **adapter_alone)
     tokenizer.save_pretrained(checkpoint)
     (checkpoint / "README.md").unlink(missing_ok=True)
     if is_adapter(checkpoint):
         # peft keeps the names of the layers in a set, whose order changes from run to run.
         config = read_json(checkpoint / ADAPTER)
-        write_json(
-            checkpoint / ADAPTER, {**config, "target_modules": sorted(config["target_modules"])}
-        )
+        config["target_modules"] = sorted(config["target_modules"])
+        write_json(checkpoint / ADAPTER, {**config, **_name_of_base(model)})
+
+
+def _name_of_base(model: PeftModel) -> dict[str, str | None]:
+    """What an adapter calls the model that it belongs to: no path of this machine's cache."""
+    pointer = getattr(model.get_base_model(), "pointer", {})
+    if not pointer.get("name"):
+        return {}
+    return {
+        "base_model_name_or_path": pointer["name"],
+        "revision": pointer["revision"] or None,
+    }
 
 
 def pass_on(checkpoint: Path, to: Path) -> None:
@@ -132,10 +156,7 @@ def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
     model = AutoModelForCausalLM.from_pretrained(
         weights, dtype=getattr(torch, dtype), attn_implementation=attention
     )
-    pointer = read_pointer(path)
-    if pointer.get("name"):
+    model.pointer = read_pointer(path)
+    if model.pointer.get("name"):
         fit_embeddings(model, load_tokenizer(path), weights=weights)
-        # An adapter names the model that it belongs to: not by a path of this machine.
-        model.name_or_path = pointer["name"]
-        model.pinned_revision = pointer["revision"] or None
     return model

@@ -31,6 +31,8 @@ def shared_arguments(
         "max_grad_norm": section.max_grad_norm,
         "logging_steps": section.logging_steps,
         "bf16": model.mixed_precision == "bf16",
+        # Without it, transformers refuses to compute in bf16 where there is no GPU.
+        "use_cpu": not torch.accelerator.is_available(),
         "gradient_checkpointing": model.gradient_checkpointing,
         "seed": seed,
         "save_strategy": "steps" if section.save_steps else "no",

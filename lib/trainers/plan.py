@@ -194,7 +194,7 @@ def plan_lines(params: Params) -> Iterator[str]:
         yield "memory and disk: unknown without the model's config.json"
     else:
         sizes = disk_bytes(params, shape)
-        yield f"disk ≈ {_bytes(sum(sizes.values()))} in data/models: {_parts(sizes)}"
+        yield f"disk ≈ {in_bytes(sum(sizes.values()))} in data/models: {_parts(sizes)}"
     yield "estimates; the formulae stand in lib/trainers/plan.py, `make memory-probe` measures"
 
 
@@ -217,7 +217,7 @@ def _phase_lines(phase: Phase, section: Sft | Grpo) -> Iterator[str]:
     )
     if phase.memory:
         total = sum(phase.memory.values())
-        yield f"  memory ≈ {_bytes(total)}: {_parts(phase.memory)}"
+        yield f"  memory ≈ {in_bytes(total)}: {_parts(phase.memory)}"
 
 
 def _grpo_words(params: Params) -> Iterator[str]:
@@ -278,10 +278,10 @@ def _or_unknown(value: Any) -> str:
 
 
 def _parts(parts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {_bytes(size)}" for name, size in parts.items())
+    return ", ".join(f"{name} {in_bytes(size)}" for name, size in parts.items())
 
 
-def _bytes(size: int) -> str:
+def in_bytes(size: int) -> str:
     """Size in the unit that leaves at most three digits before the point."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -1,7 +1,6 @@
 """Run one training phase from start to outputs; the same road for SFT, GRPO and DPO."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -24,6 +23,9 @@ from lib.trainers.checkpoints import (
     resume_counters,
     step_of,
 )
+from lib.trainers.launch import check_world_size, is_main_process
+from lib.trainers.order import order_by_epoch
+from lib.trainers.ranks import check_ranks_agree, gather_weights
 from lib.trainers.tracking import Announcer, ProgressLines, curve_points
 from lib.trainers.validation import (
     ValidateByGeneration,
@@ -76,8 +78,12 @@ def run_phase(
         scratch: holds a folder with the stage's lock, log and checkpoints.
 
     Raises:
-        UserError: another process runs this stage, or this one was interrupted.
+        UserError: another process runs this stage, this one was interrupted, or the launcher did
+            not start what it was told to.
     """
+    check_world_size()
+    if section.skipped and not is_main_process():
+        return
     if section.skipped:
         click.echo(f"skipped: {section.skipped}; {init} is passed on as {outputs.model}")
         pass_on(init, outputs.model)
@@ -87,6 +93,7 @@ def run_phase(
 
     def prepared(writing: Path) -> Trainer:
         trainer = build(writing)
+        order_by_epoch(trainer)
         for callback in trainer.callback_handler.callbacks:
             if isinstance(callback, ProgressLines):
                 callback.say = say
@@ -108,9 +115,11 @@ def run_phase(
             trainer, known = _train(
                 prepared, checkpoints, keep=section.keep_checkpoints, facts=facts, say=say
             )
+            check_ranks_agree(trainer)
+            weights = gather_weights(trainer)
             if trainer.is_world_process_zero():
                 with replacing(outputs.model) as partial:
-                    save_policy(trainer.model, trainer.processing_class, partial)
+                    save_policy(trainer.model, trainer.processing_class, partial, weights=weights)
                 points = curve_points(trainer.state)
                 _write_validation(validation_points(trainer.state), validator, outputs)
                 _describe(points, outputs, settings=settings, inputs=inputs, skipped=False, **known)
@@ -163,7 +172,7 @@ def add_counts(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
 
 def _first_rank_alone(lock: Path, stage: str) -> AbstractContextManager[None]:
     """One run of a stage at a time; its ranks are one run."""
-    return alone(lock, what=stage) if os.environ.get("RANK", "0") == "0" else nullcontext()
+    return alone(lock, what=stage) if is_main_process() else nullcontext()
 
 
 def _way_on(checkpoints: Checkpoints, stage: str) -> str:

@@ -55,9 +55,11 @@ def write_model(folder: Path, *, architecture: str, texts: Iterable[str] = ()) -
     return folder
 
 
-def write_snapshot(cache: Path, *, name: str, architecture: str, texts: Iterable[str] = ()) -> Path:
+def write_snapshot(
+    cache: Path, *, name: str, architecture: str, texts: Iterable[str] = (), commit: str = COMMIT
+) -> Path:
     """The same as a downloaded commit in the Hub's cache; returns the snapshot's folder."""
     repository = cache / f"models--{name.replace('/', '--')}"
     (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text(COMMIT)
-    return write_model(repository / "snapshots" / COMMIT, architecture=architecture, texts=texts)
+    (repository / "refs" / "main").write_text(commit)
+    return write_model(repository / "snapshots" / commit, architecture=architecture, texts=texts)

@@ -128,6 +128,8 @@ def test_an_adapter_names_its_model_by_id_and_comes_back_over_it(
     assert (config["base_model_name_or_path"], config["revision"]) == ("owner/tiny-qwen", COMMIT)
     again = load_policy(trained, base=base, settings=model)
     assert isinstance(again, PeftModel)
+    # Saved while it trains, it must not look for its model on the Hub.
+    assert Path(again.peft_config["default"].base_model_name_or_path).is_dir()
     assert same_weights(policy, again)
     merged = load_merged(trained, base=base, dtype="float32", attention="sdpa")
     ids = load_tokenizer(base)("What is 1 + 1?</SOLUTION>", return_tensors="pt")

@@ -85,15 +85,16 @@ def test_the_gradient_of_a_step_is_the_objectives_and_no_others(built: Builder, 
     seen = batch["completion_mask"]
     old = batch.get("old_per_token_logps")
     plain = {"loss_type": "reinforce" if name == "grpo" else "grpo", "old_log_probs": old}
+    given = OBJECTIVES[name]
     knobs: dict[str, Any] = {
-        "loss_type": OBJECTIVES[name]["loss"],
+        "loss_type": given["loss"],
         "old_log_probs": old,
-        "clip_low": trainer.args.epsilon,
-        "clip_high": trainer.args.epsilon_high,
-        "ratio_level": trainer.args.importance_sampling_level,
+        "clip_low": given.get("epsilon", 0.2),
+        "clip_high": given.get("epsilon_high"),
+        "ratio_level": given.get("importance_level", "token"),
         "reference_log_probs": log_probs(initial, batch).detach(),
-        "kl_coef": trainer.args.beta,
-        "kl_weighted": trainer.args.use_bias_correction_kl,
+        "kl_coef": given.get("beta", 0.0),
+        "kl_weighted": given.get("kl_weighted", True),
         "max_completion_length": trainer.args.max_completion_length,
     }
     ours = gradients(trainer, batch, seen * batch.get("tool_mask", 1), **knobs)

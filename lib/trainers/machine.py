@@ -1,0 +1,116 @@
+"""What this machine has, found without importing anything heavy."""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import psutil
+from packaging.requirements import Requirement
+
+from lib.environment import LOCK
+
+_SMI = ("--query-gpu=name,driver_version,memory.total,memory.free", "--format=csv,noheader,nounits")
+
+MIB = 1024**2
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA GPU as its driver describes it; memory in bytes."""
+
+    name: str
+    driver: str
+    memory: int
+    free: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where a run would take place.
+
+    Attributes:
+        python: version.
+        differing: packages of the lock that are missing or of another version.
+        num_locked: packages of the lock.
+        torch: version with its build tag.
+        gpus: empty without a driver.
+        cores: CPU cores.
+        memory: bytes of main memory that are free.
+        disk: bytes that are free in the checkout.
+        packages: optional packages that are installed.
+    """
+
+    python: str
+    differing: tuple[str, ...]
+    num_locked: int
+    torch: str
+    gpus: tuple[Gpu, ...]
+    cores: int
+    memory: int
+    disk: int
+    packages: frozenset[str]
+
+    @property
+    def cuda_build(self) -> bool:
+        """Whether the installed torch can use a GPU at all."""
+        return bool(self.torch) and not self.torch.endswith("+cpu")
+
+
+def this_machine(root: Path = Path(), *, lock: Path = LOCK) -> Machine:
+    """Look around."""
+    locked = locked_versions(lock)
+    return Machine(
+        python=platform.python_version(),
+        differing=tuple(
+            f"{name} {found or 'missing'} (locked: {version})"
+            for name, version in locked.items()
+            if (found := _version(name).partition("+")[0]) != version
+        ),
+        num_locked=len(locked),
+        torch=_version("torch"),
+        gpus=find_gpus(),
+        cores=psutil.cpu_count() or 1,
+        memory=psutil.virtual_memory().available,
+        disk=shutil.disk_usage(root).free,
+        packages=frozenset(
+            name
+            for name in ("vllm", "unsloth", "flash_attn")
+            if importlib.util.find_spec(name) is not None
+        ),
+    )
+
+
+def locked_versions(lock: Path) -> dict[str, str]:
+    """Version by package, of the lines of a lock that are meant for this Python and platform."""
+    lines = (line.partition("#")[0].strip() for line in lock.read_text("utf-8").splitlines())
+    pins = [Requirement(line) for line in lines if "==" in line and not line.startswith("-")]
+    return {
+        pin.name: next(iter(pin.specifier)).version
+        for pin in pins
+        if pin.marker is None or pin.marker.evaluate()
+    }
+
+
+def find_gpus(command: str = "nvidia-smi") -> tuple[Gpu, ...]:
+    """What the driver's own tool lists; nothing where there is no driver, or it fails."""
+    try:
+        shown = subprocess.run([command, *_SMI], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ()
+    rows = [[part.strip() for part in line.split(",")] for line in shown.stdout.splitlines()]
+    return tuple(
+        Gpu(name, driver, int(total) * MIB, int(free) * MIB)
+        for name, driver, total, free in rows
+        if total.isdigit() and free.isdigit()
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,52 @@
+"""Find the largest micro-batch that fits into memory for the current params, and print what to set.
+
+It takes one step on the longest rows that `prepare` wrote, with ever smaller micro-batches.
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.cli import reads, reads_params
+from lib.params import load_params
+
+
+@click.command(help=__doc__)
+@reads_params
+@reads("--problems", "data/problems", "the sets of problems")
+@reads("--base", "data/models/base", "the untrained checkpoint")
+@click.option(
+    "--limit-gib",
+    type=click.FloatRange(min=0, min_open=True),
+    help="On a CPU: memory that a step may take; otherwise four fifths of what is free.",
+)
+def main(params_file: Path, problems: Path, base: Path, limit_gib: float | None) -> None:
+    """Probe."""
+    params = load_params(params_file)
+    import psutil
+
+    from lib.engines.runtime import configure
+    from lib.problems.tokens import rendering_of, token_counter
+    from lib.prompts import prompt_format, saved_system
+    from lib.trainers.probe import PHASES, longest, probe
+
+    configure(seed=params.seed, threads=params.torch_threads)
+    chosen = prompt_format(**params.prompt.rendering())
+    rendering = rendering_of(base, prompt_format=chosen, system=saved_system(base))
+    count_tokens = token_counter(base)
+    free = 0.8 * psutil.virtual_memory().available
+    limit = int(limit_gib * 1024**3 if limit_gib else free)
+    skipped = {"sft": params.sft.skipped, "grpo": params.grpo.skipped}
+    for phase in PHASES:
+        if skipped[phase]:
+            click.echo(f"memory-probe {phase} skipped: {skipped[phase]}")
+            continue
+        tokens = longest(params, phase, problems, rendering=rendering, count_tokens=count_tokens)
+        size = probe(params, phase, base=base, tokens=tokens, limit=limit)
+        click.echo(
+            f"memory-probe {phase} longest={tokens} tokens; set {phase}.micro_batch_size: {size}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The doctor says why params cannot run on a machine, and finds nothing where they can."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from lib.params import Params, preset_names
+from lib.trainers.doctor import doctor_lines, hindrances
+from lib.trainers.machine import Gpu, Machine, find_gpus, locked_versions, this_machine
+from tests.conftest import ROOT, preset_params
+
+GIB = 1024**3
+
+LAPTOP = Machine(
+    python="3.11.9",
+    differing=(),
+    num_locked=100,
+    torch="2.13.0+cpu",
+    gpus=(),
+    cores=4,
+    memory=8 * GIB,
+    disk=50 * GIB,
+    packages=frozenset(),
+)
+
+SERVER = dataclasses.replace(
+    LAPTOP,
+    torch="2.13.0",
+    gpus=(Gpu("NVIDIA H100", "570.1", 80 * GIB, 79 * GIB),),
+    disk=500 * GIB,
+    packages=frozenset({"vllm", "unsloth", "flash_attn"}),
+)
+
+
+def with_model(params: Params, **changes: object) -> Params:
+    return params.model_copy(update={"model": params.model.model_copy(update=changes)})
+
+
+@pytest.fixture
+def tiny() -> Params:
+    return preset_params("tiny-cpu")
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_can_run_on_a_server_with_a_large_gpu(preset: str) -> None:
+    assert hindrances(preset_params(preset), SERVER) == []
+
+
+def test_the_default_runs_on_a_laptop(tiny: Params) -> None:
+    assert hindrances(tiny, LAPTOP) == []
+    assert list(doctor_lines(tiny, LAPTOP))[-1] == "verdict: these params can run here"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"backend": "unsloth"}, "model.backend=unsloth needs a GPU"),
+        ({"attention": "flash_attention_2"}, "model.attention=flash_attention_2 needs a GPU"),
+    ],
+)
+def test_what_needs_a_gpu_is_named(tiny: Params, changes: dict[str, object], reason: str) -> None:
+    params = with_model(tiny, **changes)
+    assert hindrances(params, LAPTOP) == [reason]
+    lines = list(doctor_lines(params, LAPTOP))
+    assert f"against: {reason}" in lines
+    assert lines[-1] == "verdict: these params cannot run here"
+
+
+def test_a_package_that_params_need_is_named(tiny: Params) -> None:
+    bare = dataclasses.replace(SERVER, packages=frozenset())
+    params = with_model(tiny, backend="unsloth")
+    assert hindrances(params, bare) == ["model.backend=unsloth: unsloth is not installed"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"python": "3.13.1"}, "Python 3.13.1; reckon needs 3.11 or 3.12"),
+        ({"differing": ("trl 1.0 (locked: 1.14.0)",)}, "1 packages differ from the lock"),
+        ({"memory": GIB // 100}, "sft needs about 57.3 MiB of main memory"),
+        ({"disk": 1000}, "the models need about"),
+        ({"gpus": SERVER.gpus}, "torch 2.13.0+cpu cannot use the GPU"),
+    ],
+)
+def test_a_machine_that_lacks_something_is_told_what(
+    tiny: Params, changes: dict[str, object], said: str
+) -> None:
+    reasons = hindrances(tiny, dataclasses.replace(LAPTOP, **changes))
+    assert any(reason.startswith(said) for reason in reasons), reasons
+
+
+def test_a_model_that_is_too_large_for_the_gpu_is_refused() -> None:
+    small = dataclasses.replace(SERVER, gpus=(Gpu("T4", "550.1", 16 * GIB, 15 * GIB),))
+    (first, *_) = hindrances(preset_params("s3-cs336"), small)
+    assert first.startswith("sft needs about 16.4 GiB of GPU memory, 15 GiB are free; lower sft.")
+
+
+def test_the_drivers_tool_is_read(tmp_path: Path) -> None:
+    tool = tmp_path / "smi"
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB, 570.1, 81559, 81000'\n")
+    tool.chmod(0o755)
+    (gpu,) = find_gpus(str(tool))
+    assert (gpu.name, gpu.driver, gpu.free) == ("NVIDIA H100 80GB", "570.1", 81000 * 1024**2)
+    assert find_gpus(str(tmp_path / "none")) == ()
+    tool.write_text("#!/bin/sh\nexit 9\n")
+    assert find_gpus(str(tool)) == ()
+
+
+def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path: Path) -> None:
+    lock = tmp_path / "lock.txt"
+    lock.write_text(
+        "# made by a tool\nscipy==1.0 ; python_full_version < '3.0'\n"
+        "scipy==2.0 ; python_full_version >= '3.0'\nclick==8.5.1\n"
+    )
+    assert locked_versions(lock) == {"scipy": "2.0", "click": "8.5.1"}
+
+
+def test_this_machine_is_the_one_that_the_lock_describes() -> None:
+    machine = this_machine(ROOT, lock=ROOT / "requirements/cpu.txt")
+    assert machine.num_locked > 100
+    assert machine.torch
+    assert not machine.differing

@@ -1,0 +1,150 @@
+"""Synthetic rows in the columns of the sets that presets name, as their public cards have them."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lib.problems.schema import Problem
+
+Row = dict[str, Any]
+
+
+def gsm8k(problem: Problem) -> Row:
+    return {
+        "question": problem.problem,
+        "answer": f"{problem.solution}\n#### {problem.reference}",
+    }
+
+
+def math(problem: Problem) -> Row:
+    return {
+        "problem": problem.problem,
+        "level": "Level 2",
+        "type": "Prealgebra",
+        "solution": f"{problem.solution} So it is $\\boxed{{{problem.reference}}}$.",
+    }
+
+
+def math_jsonl(problem: Problem) -> Row:
+    return {
+        "prompt": problem.problem,
+        "response": f"{problem.solution} So it is $\\boxed{{{problem.reference}}}$.",
+    }
+
+
+def math500(problem: Problem) -> Row:
+    row = math(problem)
+    return {
+        "problem": row["problem"],
+        "solution": row["solution"],
+        "answer": problem.reference,
+        "subject": "Prealgebra",
+        "level": 2,
+        "unique_id": f"test/prealgebra/{problem.id}.json",
+    }
+
+
+def bare(problem: Problem) -> Row:
+    return {"problem": problem.problem, "answer": problem.reference}
+
+
+def open_math_reasoning(problem: Problem) -> Row:
+    working = f"<think>\n{problem.solution}\n</think>\nSo \\boxed{{{problem.reference}}}"
+    return {
+        "problem": problem.problem,
+        "generated_solution": working,
+        "expected_answer": problem.reference,
+        "problem_type": "has_answer_extracted",
+        "problem_source": "aops_c6_high_school_olympiads",
+        "generation_model": "DeepSeek-R1",
+        "pass_rate_72b_tir": "0.5",
+        "inference_mode": "cot",
+    }
+
+
+def dapo(problem: Problem) -> Row:
+    return {
+        "prompt": problem.problem,
+        "solution": problem.reference,
+        "source_prompt": [{"role": "user", "content": problem.problem}],
+        "ability": "MATH",
+        "data_source": "math_dapo",
+        "reward_model": {"ground_truth": problem.reference, "style": "rule-lighteval/MATH_v2"},
+    }
+
+
+def mmlu(problem: Problem) -> Row:
+    return {
+        "question": problem.problem,
+        "subject": "elementary_mathematics",
+        "choices": [problem.reference, "no", "none", "never"],
+        "answer": 0,
+    }
+
+
+def olympiadbench(problem: Problem) -> Row:
+    return {
+        "question": problem.problem,
+        "solution": [problem.solution],
+        "final_answer": [f"${problem.reference}$"],
+        "unit": None,
+        "is_multiple_answer": False,
+        "answer_type": "Numerical",
+        "subfield": "Algebra",
+    }
+
+
+ROWS: dict[str, Callable[[Problem], Row]] = {
+    "openai/gsm8k": gsm8k,
+    "open-r1/DAPO-Math-17k-Processed": dapo,
+    "HuggingFaceH4/MATH-500": math500,
+    "nvidia/OpenMathReasoning": open_math_reasoning,
+    "data/raw/open_math_reasoning_mini": open_math_reasoning,
+    "data/raw/math_sft.jsonl": math_jsonl,
+    "data/raw/math_train.jsonl": math,
+    "data/raw/math.jsonl": math,
+    "data/raw/math500.jsonl": math500,
+    "data/raw/gsm8k.jsonl": gsm8k,
+    "data/raw/aime24.jsonl": bare,
+    "data/raw/aime25.jsonl": bare,
+    "data/raw/amc23.jsonl": bare,
+    "data/raw/minerva.jsonl": bare,
+    "data/raw/olympiadbench.jsonl": olympiadbench,
+    "data/raw/mmlu.jsonl": mmlu,
+}
+"""What a preset's source holds, by its repository or path."""
+
+
+def lay_out(content: dict[str, Any], root: Path, *, worked: Sequence[Problem]) -> None:
+    """Write every source that `content` (a params.yaml) names, and point a Hub source at its file.
+
+    Args:
+        root: the checkout that gets a data/raw.
+        worked: what training sets hold; each benchmark holds two sums of its own.
+    """
+    prepare = content["prepare"]
+    for entry in (*prepare["sft"]["sources"], *prepare["grpo"]["sources"]):
+        entry["source"] = _written(entry["source"], root, worked)
+    for number, entry in enumerate(prepare["benchmarks"]):
+        sums = [_sum(2 * number + which) for which in (1, 2)]
+        entry["source"] = _written(entry["source"], root, sums)
+
+
+def _sum(number: int) -> Problem:
+    total = 7 * number + 5
+    return Problem.create(
+        problem=f"Compute $7 \\cdot {number} + 5$.",
+        reference=str(total),
+        solution=f"7 times {number} and 5 is {total}.",
+    )
+
+
+def _written(source: dict[str, Any], root: Path, problems: Sequence[Problem]) -> dict[str, Any]:
+    place = source.get("hub") or source["path"]
+    path = source.get("path") or f"data/raw/{place.replace('/', '-')}-{source['split']}.jsonl"
+    rows = [ROWS[place](problem) for problem in problems]
+    file = root / path if path.endswith(".jsonl") else root / path / "cot.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return {"path": path, "adapter": source["adapter"], "columns": source["columns"]}
