@@ -18,7 +18,7 @@ unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
 .PHONY: help all setup repro report preset plan doctor memory-probe compare study difficulty \
-	benchmarks evaluate serve solve push smoke test test-all check bench dev lock clean
+	benchmarks evaluate serve serve-model solve push smoke test test-all check bench dev lock clean
 
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
@@ -78,6 +78,9 @@ wandb-sync: setup ## send the W&B runs that WANDB_MODE=offline recorded
 .PHONY: vllm-server
 vllm-server: setup ## serve a checkpoint with vLLM: MODEL=data/models/base PORT=8000 OPTIONS="..."
 	@python -m stages.vllm_server --model "$(or $(MODEL),data/models/base)" --port "$(PORT)" -- $(OPTIONS)
+
+serve-model: setup ## the export (or MODEL=...) behind an OpenAI-compatible server: PORT=8000 OPTIONS="..."
+	@python -m stages.vllm_server --model "$(or $(MODEL),data/models/export)" --port "$(PORT)" -- --served-model-name reckon --generation-config auto --middleware lib.inference.stop_strings.StopStrings $(OPTIONS)
 
 solve: export QUESTION = $(value Q)
 solve: setup ## ask the exported model: Q="What is 15 * 23?" (or MODEL=...); without Q, question by question

@@ -131,7 +131,8 @@ def _refused(repo: str, error: HfHubHTTPError, token: str) -> str:
             f"the Hub refuses to write to {repo} (HTTP {status}); expected HF_TOKEN to be a token "
             "with write access to it: https://huggingface.co/settings/tokens"
         )
-    return f"the Hub answered HTTP {status} ({_line(error, token)}); nothing was pushed"
+    said = (error.server_message or _line(error, token)).splitlines()[0].replace(token, "***")
+    return f"the Hub answered HTTP {status} ({said}); nothing was pushed"
 
 
 def _line(error: Exception, token: str) -> str:

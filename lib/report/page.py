@@ -9,6 +9,7 @@ import base64
 import functools
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,11 +18,11 @@ import vl_convert
 from lib.report.charts import INK, LOOK, Figure, colors_of
 from lib.report.content import Report
 from lib.report.inputs import Completion, Run
-from lib.report.tables import CLASSES, measures
+from lib.report.tables import CLASSES, REASONS, measures
 from lib.report.templates import render, source
 from lib.report.text import percent
 
-SCRIPTS = ("page.js", "charts.js", "filters.js", "detail.js", "rollouts.js")
+SCRIPTS = ("page.js", "charts.js", "filters.js", "detail.js", "address.js", "rollouts.js")
 
 
 def render_page(report: Report, run: Run) -> str:
@@ -33,6 +34,7 @@ def render_page(report: Report, run: Run) -> str:
         scores=list(headline_scores(run)),
         benchmark=run.benchmarks[0],
         colors=colors_of(run.checkpoints),
+        reasons=[(name, REASONS.get(name, name)) for name in reasons_of(run)],
         num_completions=sum(map(len, run.completions.values())),
         blocks=dict(data_blocks(report, run)),
         style=source("page.css"),
@@ -62,6 +64,12 @@ def headline_scores(run: Run) -> Iterator[dict[str, Any]]:
         }
 
 
+def reasons_of(run: Run) -> list[str]:
+    """What decided the grades of this run, the most frequent first."""
+    counted = Counter(row.decided_by for rows in run.completions.values() for row in rows)
+    return [name for name, _ in counted.most_common()]
+
+
 def data_blocks(report: Report, run: Run) -> Iterator[tuple[str, str]]:
     """Everything the scripts need, by block name, compressed and in base64."""
     yield "charts", packed([_chart(figure) for figure in report.figures])
@@ -77,6 +85,7 @@ def data_blocks(report: Report, run: Run) -> Iterator[tuple[str, str]]:
                 "exported": run.exported,
                 "benchmarks": list(run.benchmarks),
                 "classes": list(CLASSES.items()),
+                "reasons": REASONS,
                 "colors": colors_of(run.checkpoints),
                 "problems": table.problems,
             }

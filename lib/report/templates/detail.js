@@ -8,6 +8,7 @@ const detail = { row: null, other: null };
 /** Shows `row`, beside it the same problem and sample of the checkpoint to compare with. */
 function showDetail(row) {
   detail.row = row;
+  showAddress();
   const holder = document.getElementById("detail");
   holder.replaceChildren(...(row ? detailOf(row) : [emptyDetail()]));
   holder.scrollTop = 0;
@@ -110,8 +111,14 @@ function verdictOf(row) {
     why.append("Extracted answer ", given, isRight(row) ? ", right" : ", wrong");
   }
   const form = row.label[0] === "1" ? "format right" : "format wrong";
-  why.append("; decided by ", element("code", { textContent: row.why }), `; ${form}.`);
+  const reason = element("span", { className: "reason", title: `decided by: ${row.why}`, textContent: reasonOf(row) });
+  why.append(": ", reason, `; ${form}.`);
   return why;
+}
+
+/** What decided the grade, in words; a step that has none is named. */
+function reasonOf(row) {
+  return rollouts.reasons[row.why] ?? `decided by ${row.why}`;
 }
 
 function fillCompletion(holder, row, limit) {

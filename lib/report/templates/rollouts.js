@@ -5,7 +5,7 @@ const ROW_HEIGHT = 64;
 const SNIPPET = 160;
 
 const rollouts = {
-  checkpoints: [], benchmarks: [], classes: new Map(), colors: {}, exported: "",
+  checkpoints: [], benchmarks: [], classes: new Map(), reasons: {}, colors: {}, exported: "",
   rows: [], groups: new Map(), shown: [], selected: -1,
 };
 
@@ -170,6 +170,8 @@ async function startRollouts() {
   list.addEventListener("scroll", () => requestAnimationFrame(drawList), { passive: true });
   new ResizeObserver(drawList).observe(list);
   refresh();
+  followAddress();
+  addEventListener("hashchange", followAddress);
   document.getElementById("browser").setAttribute("aria-busy", "false");
 }
 

@@ -123,7 +123,7 @@ def test_everything_goes_in_one_commit_and_the_token_in_its_header_alone(run: Pa
     [
         (401, "Error: the Hub refuses to write to me/model (HTTP 401); expected HF_TOKEN to be"),
         (403, "Error: the Hub refuses to write to me/model (HTTP 403); expected HF_TOKEN to be"),
-        (400, "Error: the Hub answered HTTP 400"),
+        (400, "Error: the Hub answered HTTP 400 (no right to write with Bearer ***)"),
     ],
 )
 def test_a_refusal_is_one_line_without_the_token(status: int, said: str, run: Path) -> None:

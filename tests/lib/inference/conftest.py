@@ -9,6 +9,7 @@ import torch
 from lib.engines.policy import load_tokenizer, save_policy
 from lib.engines.tiny import write_base
 from lib.params import Params
+from lib.params.schema import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import PromptFormat, prompt_format, save_prompt
 
@@ -46,10 +47,12 @@ def learn(folder: Path, to: Path, *, question: str, completion: str, system: str
 def teach(smoke: Params, sets: GeneratedSets, tmp_path_factory: pytest.TempPathFactory) -> Teach:
     """Make a model in `models/export` that answers one question in a format of choice."""
 
-    def make(chosen: PromptFormat, completion: str, *, system: str = "") -> Path:
+    def make(
+        chosen: PromptFormat, completion: str, *, system: str = "", model: Model = smoke.model
+    ) -> Path:
         models = tmp_path_factory.mktemp("models")
         base, export = models / "base", models / "export"
-        write_base(base, sets.sft, prompt_format=chosen, model=smoke.model, seed=smoke.seed)
+        write_base(base, sets.sft, prompt_format=chosen, model=model, seed=smoke.seed)
         learn(base, export, question=QUESTION, completion=completion, system=system)
         rendering = {"name": chosen.name, "tags": chosen.marks, "layout": "plain"}
         save_prompt(export, system=system, rendering=rendering)

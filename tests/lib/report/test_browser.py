@@ -149,10 +149,47 @@ def test_the_same_problem_stands_side_by_side(page):
 
 def test_a_completion_says_why_it_was_graded_so(page):
     text = page.evaluate("document.querySelector('.answer-card .why').textContent")
-    assert text.startswith("Extracted answer ") and "decided by exact; format right." in text
+    assert text.startswith("Extracted answer ")
+    assert text.endswith(": the same text as the reference; format right.")
+    title = page.evaluate("document.querySelector('.answer-card .why .reason').title")
+    assert title == "decided by: exact"
     choose(page, "checkpoint", "base")
     text = page.evaluate("document.querySelector('.answer-card .why').textContent")
-    assert text == "No answer could be extracted; decided by no answer; format wrong."
+    assert text == (
+        "No answer could be extracted: no answer was found, and none equals nothing; format wrong."
+    )
+    legend = page.evaluate("document.querySelector('.legend').textContent")
+    assert "no answer was found" in legend and "computer algebra" not in legend
+
+
+def test_a_link_opens_its_completion_whatever_the_filters_say(page, addresses):
+    choose(page, "mode", "sampled")
+    choose(page, "checkpoint", "sft")
+    page.press("j")
+    page.press("l")
+    link = page.evaluate("location.hash")
+    row = "[detail.row.checkpoint, detail.row.problem.id, detail.row.mode, detail.row.sample]"
+    wanted = page.evaluate(row)
+    assert link == f"#sft/held_out/{wanted[1]}/sampled/{wanted[3] + 1}"
+
+    page.call("Page.navigate", url="about:blank")
+    page.open(addresses["plain"] + link)
+    assert page.evaluate(row) == wanted
+    assert page.evaluate("rollouts.shown[rollouts.selected] === detail.row")
+
+    problem = page.evaluate("rollouts.rows.at(-1).problem.id")
+    choose(page, "level", "3")
+    search(page, "nothing has this text")
+    page.evaluate(f"location.hash = '#base/harder/{problem}'")
+    page.wait_for("detail.row?.checkpoint === 'base'")
+    assert page.evaluate(row)[:2] == ["base", problem]
+    assert page.evaluate("document.getElementById('search').value") == ""
+
+
+def test_an_address_that_names_nothing_changes_nothing(page, addresses):
+    page.evaluate("location.hash = '#grpo/%E0/none'")
+    assert page.evaluate("detail.row.checkpoint") == "grpo"
+    assert page.complaints == []
 
 
 def test_keys_walk_through_problems_and_samples(page):

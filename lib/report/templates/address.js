@@ -1,0 +1,61 @@
+"use strict";
+// The completion that is read, in the page's address: #checkpoint/benchmark/problem/mode/sample.
+
+const address = { isLive: false };
+
+/** Writes the address of the completion that is read, once the reader has chosen one. */
+function showAddress() {
+  if (!address.isLive || !detail.row) return;
+  const { checkpoint, mode, sample, problem } = detail.row;
+  const parts = [checkpoint, problem.benchmark, problem.id, mode, String(sample + 1)];
+  history.replaceState(null, "", `#${parts.map(encodeURIComponent).join("/")}`);
+}
+
+/** The completion that an address names; mode and sample may be left out. */
+function rowAt(hash) {
+  const [checkpoint, benchmark, id, mode, sample] = hash.slice(1).split("/").map(decoded);
+  return rollouts.rows.find(
+    (row) =>
+      row.checkpoint === checkpoint &&
+      row.problem.benchmark === benchmark &&
+      row.problem.id === id &&
+      (!mode || row.mode === mode) &&
+      (!sample || row.sample + 1 === Number(sample)),
+  );
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+/** Opens what the address names: filters that hide it are lifted. */
+function followAddress() {
+  const row = location.hash.includes("/") ? rowAt(location.hash) : undefined;
+  if (row) {
+    liftFilters(row);
+    refresh();
+    select(rollouts.shown.indexOf(row));
+    const browser = document.getElementById("browser");
+    browser.classList.add("reading");
+    browser.scrollIntoView();
+  }
+  address.isLive = true;
+}
+
+function liftFilters(row) {
+  const kept = { checkpoint: row.checkpoint, benchmark: row.problem.benchmark };
+  for (const select of document.querySelectorAll("[data-filter]")) {
+    const { filter } = select.dataset;
+    select.value = kept[filter] ?? "";
+    filters.values[filter] = select.value;
+  }
+  document.getElementById("search").value = filters.needle = "";
+  for (const chip of document.querySelectorAll(".chip")) {
+    filters.classes.add(chip.dataset.class);
+    chip.setAttribute("aria-pressed", "true");
+  }
+}

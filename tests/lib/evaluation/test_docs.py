@@ -1,0 +1,57 @@
+"""What docs/evaluate.md shows is true."""
+
+import re
+
+import pytest
+from ruamel.yaml import YAML
+
+from lib.evaluation.outside import apply_settings
+from lib.params import Params, parse_params
+from lib.params.load import parse_evaluate
+from lib.problems.chosen import choose_set
+from lib.problems.known import KNOWN
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs/evaluate.md").read_text("utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+
+
+def test_the_section_shown_is_valid_where_its_benchmarks_are_there(smoke: Params) -> None:
+    shown = YAML(typ="safe").load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])["evaluate"]
+    section = {**smoke.evaluate.model_dump(mode="json"), **shown}
+    section["benchmarks"] = [*shown["benchmarks"], "aime24"]
+    evaluate = parse_evaluate(section, origin="docs")
+    assert evaluate.decoding("aime24").num_samples == 16
+
+
+def test_the_settings_of_the_command_are_taken(smoke: Params) -> None:
+    (text,) = re.findall(r'SET="([^"]+)"', PAGE)
+    section = smoke.evaluate.model_dump(mode="json")
+    evaluate, _ = apply_settings(section, text, benchmarks=["held_out", "gsm8k"])
+    assert (evaluate.temperature, evaluate.decoding("gsm8k").num_samples) == (0.6, 4)
+
+
+def test_the_formats_of_the_command_are_taken(smoke: Params) -> None:
+    (text,) = re.findall(r"sensitivity\.formats=\[([^\]]+)\]", PAGE)
+    content = smoke.model_dump(mode="json")
+    content["sensitivity"]["formats"] = text.split(",")
+    assert parse_params(content, origin="docs").sensitivity.formats == ("xml", "boxed")
+
+
+def test_every_variable_is_one_of_the_makefile() -> None:
+    recipe = MAKEFILE.split("\nevaluate:")[1].split("\n\n")[0]
+    for name in re.findall(r"^\| `([A-Z_]+)`", PAGE, re.MULTILINE):
+        assert f"({name})" in recipe
+
+
+def test_the_known_names_are_known() -> None:
+    listed = PAGE.split("Known names:")[1].split(". Without")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) <= set(KNOWN)
+
+
+def test_the_error_shown_is_the_one_that_comes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (line,) = re.findall(r"^Error: (.*)$", PAGE, re.MULTILINE)
+    with pytest.raises(Exception) as raised:
+        choose_set("aime24")
+    assert raised.value.message == line
