@@ -13,12 +13,13 @@ BASE ?= HEAD
 PORT ?= 8000
 CHECKPOINT ?= sft
 K ?= 8
+N ?= 5
 # A question may hold `$`, which stays as typed: `solve` hands it on unexpanded.
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
-.PHONY: help all setup repro report preset plan doctor memory-probe compare study difficulty \
-	benchmarks evaluate serve serve-model solve push smoke test test-all check bench dev lock clean
+.PHONY: help all setup repro report preset plan doctor memory-probe gpu-check compare study \
+	difficulty benchmarks evaluate serve serve-model solve push smoke test test-all check bench dev lock clean
 
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
@@ -51,6 +52,9 @@ doctor: setup ## whether the current params can run on this machine, and if not,
 memory-probe: setup ## the largest micro-batch that fits for the current params (after prepare)
 	@python -m stages.memory_probe
 
+gpu-check: setup ## on a GPU: its tests, and speed and memory beside TRL, Unsloth and vLLM
+	@python -m stages.gpu_check
+
 compare: setup ## params and metrics against another revision: BASE=HEAD
 	@python -m stages.compare --base "$(BASE)"
 
@@ -59,6 +63,10 @@ study: setup ## three seeds and the control of more SFT, into reports/study (hal
 
 difficulty: setup ## how often CHECKPOINT=sft solves each GRPO problem, of K=8 completions, into data/raw
 	@python -m stages.difficulty --checkpoint "data/models/$(CHECKPOINT)" --num-completions "$(K)"
+
+.PHONY: debug-rollouts
+debug-rollouts: setup ## what CHECKPOINT=sft (a name or a path) writes at GRPO's sampling settings, N=5 times
+	@python -m stages.debug_rollouts --checkpoint "$(CHECKPOINT)" --n "$(N)"
 
 benchmarks: setup ## fetch public sets from the Hub into data/raw: SETS="gsm8k math500"
 	@python -m stages.benchmarks $(SETS)

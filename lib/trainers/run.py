@@ -34,6 +34,7 @@ from lib.trainers.validation import (
     validation_points,
 )
 from lib.trainers.wandb_run import WandbRun, wandb_mode
+from lib.trainers.warning_signs import WarningSigns
 
 Facts = Callable[[], Mapping[str, Any]]
 
@@ -95,7 +96,7 @@ def run_phase(
         trainer = build(writing)
         order_by_epoch(trainer)
         for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, ProgressLines):
+            if isinstance(callback, ProgressLines | WarningSigns):
                 callback.say = say
         if validator and section.eval_steps:
             trainer.add_callback(
@@ -155,7 +156,13 @@ def _train(
         resume_counters(trainer, found)
         say(f"{say.stage} goes on from step {step_of(found)} ({found})")
     trainer.train(resume_from_checkpoint=str(found) if found else None)
-    return trainer, all_facts()
+    return trainer, {**all_facts(), **_warnings(trainer)}
+
+
+def _warnings(trainer: Trainer) -> Mapping[str, Any]:
+    """What the run was warned of, which the report repeats."""
+    watching = [c for c in trainer.callback_handler.callbacks if isinstance(c, WarningSigns)]
+    return {"warnings": [sign for callback in watching for sign in callback.found]}
 
 
 def add_counts(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -197,6 +197,9 @@ def checkout(
     revision = content["model"]["revision"]
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    # For the process in which the export is loaded again.
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     write_snapshot(
         tmp_path / "hub",
         name=content["model"]["name"],
@@ -208,7 +211,7 @@ def checkout(
     content["rollout"]["engine"] = content["evaluate"]["engine"] = "transformers"
     if content["grpo"]["max_steps"]:
         content["grpo"]["max_steps"] = 2
-    content["evaluate"] |= {"num_samples": 2, "batch_size": 64}
+    content["evaluate"] |= {"num_samples": 2, "batch_size": 64, "max_new_tokens": 32}
     content["validation"] |= {"num_problems": 2, "max_new_tokens": 16}
     content["export"]["num_verified"] = 2
     written = io.StringIO()
