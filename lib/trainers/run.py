@@ -24,6 +24,7 @@ from lib.trainers.checkpoints import (
     step_of,
 )
 from lib.trainers.launch import check_world_size, is_main_process
+from lib.trainers.order import order_by_epoch
 from lib.trainers.ranks import check_ranks_agree, gather_weights
 from lib.trainers.tracking import Announcer, ProgressLines, curve_points
 from lib.trainers.validation import (
@@ -32,6 +33,7 @@ from lib.trainers.validation import (
     validation_columns,
     validation_points,
 )
+from lib.trainers.wandb_run import WandbRun, wandb_mode
 from lib.trainers.warning_signs import WarningSigns
 
 Facts = Callable[[], Mapping[str, Any]]
@@ -92,6 +94,7 @@ def run_phase(
 
     def prepared(writing: Path) -> Trainer:
         trainer = build(writing)
+        order_by_epoch(trainer)
         for callback in trainer.callback_handler.callbacks:
             if isinstance(callback, ProgressLines | WarningSigns):
                 callback.say = say
@@ -99,9 +102,12 @@ def run_phase(
             trainer.add_callback(
                 ValidateByGeneration(validator, stage=stage, steps=section.eval_steps, say=say)
             )
+        if mode != "disabled":
+            name = f"{stage}-{writing.parent.name}"
+            trainer.add_callback(WandbRun(trainer, mode=mode, settings=settings, name=name))
         return trainer
 
-    folder = scratch / stage
+    mode, folder = wandb_mode(), scratch / stage
     say = Announcer(stage, folder / "training.log")
     with _first_rank_alone(folder / "lock", stage), sigterm_as_interrupt():
         checkpoints = Checkpoints(folder / fingerprint(stage, settings=settings, inputs=inputs))
