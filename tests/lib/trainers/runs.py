@@ -45,6 +45,19 @@ def run(stage: str, folder: Path) -> None:
             from lib.trainers.sft import sft_setup
 
             return sft_setup(params, problems=problems, base=base, scratch=scratch).trainer
+        if stage == "dpo":
+            from lib.artifacts import read_jsonl
+            from lib.trainers.dpo import build_dpo
+
+            return build_dpo(
+                list(read_jsonl(problems)),
+                init=base,
+                base=base,
+                dpo=params.dpo,
+                model=params.model,
+                seed=params.seed,
+                scratch=scratch,
+            )
         from lib.trainers.grpo import grpo_setup
 
         setup = grpo_setup(params, problems=problems, init=base, base=base, scratch=scratch)

@@ -9,8 +9,7 @@ import torch
 from transformers import set_seed
 from trl import DPOTrainer
 
-from lib.engines.base import encode
-from lib.engines.policy import is_adapter, load_policy, load_tokenizer, save_policy
+from lib.engines.policy import is_adapter, load_policy, save_policy
 from lib.errors import UserError
 from lib.objectives import dpo_loss
 from lib.params import Params
@@ -20,23 +19,12 @@ from lib.prompts import prompt_format
 from lib.trainers.checkpoints import Checkpoints, SealCheckpoints
 from lib.trainers.dpo import PairTrainer, build_dpo
 from lib.trainers.tracking import curve_points
+from tests.lib.trainers.preferences import pairs_of
 
 
 @pytest.fixture(scope="module")
 def pairs(sets: GeneratedSets, base: Path, smoke: Params) -> list[dict[str, Any]]:
-    """The reference against a wrong number, as an engine would have generated them."""
-    tokenizer, chosen = load_tokenizer(base), prompt_format(smoke.prompt.format)
-    asked = list(sets.grpo)[:8]
-    prompts = encode(tokenizer, [chosen.prompt(p.problem, system="") for p in asked])
-
-    def ids(answer: str) -> list[int]:
-        text = chosen.target(solution="", reference=answer) + tokenizer.eos_token
-        return tokenizer(text, add_special_tokens=False)["input_ids"]
-
-    return [
-        {"prompt_ids": prompt, "chosen_ids": ids(p.reference), "rejected_ids": ids("7 and 7")}
-        for prompt, p in zip(prompts, asked, strict=True)
-    ]
+    return pairs_of(sets.grpo[:8], base, prompt_format(smoke.prompt.format))
 
 
 def build(

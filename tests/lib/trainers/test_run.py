@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from transformers import Trainer, TrainerCallback
 
-from lib.artifacts import hash_path, read_json
+from lib.artifacts import hash_path, read_json, write_jsonl
 from lib.engines.policy import load_merged
 from lib.engines.runtime import configure
 from lib.errors import UserError
@@ -25,6 +25,7 @@ from lib.prompts import prompt_format
 from lib.trainers.run import run_phase
 from lib.trainers.sft import build_sft
 from lib.trainers.validation import Validator, read_validator
+from tests.lib.trainers.preferences import pairs_of
 from tests.lib.trainers.runs import changed, outputs_in
 
 STEPS = 8
@@ -242,6 +243,8 @@ KILLED = {
     "sft-by-length": ("sft", {"sft": {"group_by_length": True}}),
     "grpo-lora": ("grpo", {}),
     "grpo-full": ("grpo", {"model": {"lora": 0}}),
+    "dpo-lora": ("dpo", {}),
+    "dpo-full": ("dpo", {"model": {"lora": 0}}),
     "grpo-two-iterations": ("grpo", {"grpo": {"num_iterations": 2, "save_steps": 4}}),
 }
 
@@ -267,6 +270,7 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     # An untrained policy answers nothing: what moves it is a reward that varies all the same.
     content = {
         "sft": {},
+        "dpo": {"num_epochs": 3, "batch_size": 4, "micro_batch_size": 4, "save_steps": 2},
         "grpo": {"max_steps": 12, "save_steps": 2, "learning_rate": 0.01},
         "reward": {"extra": ["repetition"], "weights": [0.25, 1.0, 1.0], "repetition_ngram": 1},
     }
@@ -283,6 +287,8 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     (folder / "changes.json").write_text(json.dumps(content), encoding="utf-8")
     write_problems(folder / "sft.jsonl", sets.sft)
     write_problems(folder / "grpo.jsonl", sets.grpo)
+    pairs = pairs_of(sets.grpo, base, prompt_format(smoke.prompt.format))
+    write_jsonl(folder / "dpo.jsonl", pairs)
     for name, problems in sets.benchmarks.items():
         write_problems(folder / "validation" / f"{name}.jsonl", problems[:4])
     shutil.copytree(base, folder / "base")
