@@ -54,7 +54,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "dr_grpo": {"loss": "dr_grpo"},
     "dapo": {"loss": "dapo"},
     "clip higher": {"loss": "grpo", "epsilon": 0.01, "epsilon_high": 0.5},
-    # Wide, since a step this large moves whole sequences beyond the usual bounds: no gradient at all.
+    # Wide: a step this large moves whole sequences beyond the usual bounds, with no gradient left.
     "gspo": {"loss": "grpo", "importance_level": "sequence", "epsilon": 0.9, "epsilon_high": 9.0},
     "kl": {"loss": "grpo", "beta": 0.5},
     "kl of GRPO": {"loss": "grpo", "beta": 0.5, "kl_weighted": False},
