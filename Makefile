@@ -13,6 +13,7 @@ BASE ?= HEAD
 PORT ?= 8000
 CHECKPOINT ?= sft
 K ?= 8
+N ?= 5
 # A question may hold `$`, which stays as typed: `solve` hands it on unexpanded.
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
@@ -63,6 +64,10 @@ study: setup ## three seeds and the control of more SFT, into reports/study (hal
 difficulty: setup ## how often CHECKPOINT=sft solves each GRPO problem, of K=8 completions, into data/raw
 	@python -m stages.difficulty --checkpoint "data/models/$(CHECKPOINT)" --num-completions "$(K)"
 
+.PHONY: debug-rollouts
+debug-rollouts: setup ## what CHECKPOINT=sft (a name or a path) writes at GRPO's sampling settings, N=5 times
+	@python -m stages.debug_rollouts --checkpoint "$(CHECKPOINT)" --n "$(N)"
+
 benchmarks: setup ## fetch public sets from the Hub into data/raw: SETS="gsm8k math500"
 	@python -m stages.benchmarks $(SETS)
 
@@ -74,6 +79,9 @@ evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8
 
 serve: setup ## the report and its rollout browser on this machine: PORT=8000
 	@python -m lib.report.serve --port "$(PORT)"
+
+wandb-sync: setup ## send the W&B runs that WANDB_MODE=offline recorded
+	@python -m stages.wandb_sync
 
 .PHONY: vllm-server
 vllm-server: setup ## serve a checkpoint with vLLM: MODEL=data/models/base PORT=8000 OPTIONS="..."

@@ -36,24 +36,25 @@ def main(
     """Write the pass rates."""
     params = load_params(params_file)
     from lib.engines.base import Sampling
-    from lib.engines.policy import load_merged, load_tokenizer
+    from lib.engines.open import open_engine
     from lib.engines.runtime import configure
-    from lib.engines.transformers import TransformersEngine
     from lib.evaluation.difficulty import measure_pass_rates
     from lib.problems.difficulty import write_pass_rates
     from lib.problems.schema import read_problems
     from lib.prompts import prompt_format, saved_system
 
     configure(seed=params.seed, threads=params.torch_threads)
-    model, rollout = params.model, params.rollout
-    policy = load_merged(checkpoint, base=base, dtype=model.dtype, attention=model.attention)
+    rollout = params.rollout
+    engine = open_engine(
+        params.evaluate.engine,
+        checkpoint,
+        base=base,
+        model=params.model,
+        batch_size=params.evaluate.batch_size,
+        label=f"difficulty {checkpoint.name}",
+    )
     measured = measure_pass_rates(
-        TransformersEngine(
-            policy,
-            load_tokenizer(checkpoint),
-            batch_size=params.evaluate.batch_size,
-            label=f"difficulty {checkpoint.name}",
-        ),
+        engine,
         list(read_problems(problems)),
         prompt_format=prompt_format(**params.prompt.rendering()),
         system=saved_system(base),
@@ -67,6 +68,7 @@ def main(
             seed=params.seed,
         ),
     )
+    engine.close()
     write_pass_rates(rates, measured)
     mean = sum(rate.value for rate in measured.values()) / max(len(measured), 1)
     click.echo(f"difficulty problems={len(measured)} mean_pass_rate={mean:.3f} file={rates}")

@@ -38,7 +38,9 @@ def main(
         base=base,
         problems=problems,
         measured=measured,
-        recipe=Recipe(params.seed, params.prepare, params.sft, params.grpo, settings=used),
+        recipe=Recipe(
+            params.seed, params.prepare, params.sft, params.grpo, params.dpo, settings=used
+        ),
         model=params.model,
         prompt=params.prompt,
         evaluate=params.evaluate,

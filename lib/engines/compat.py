@@ -11,10 +11,11 @@ import os
 import random
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
+if TYPE_CHECKING:
+    # `lib.trainers` calls this module, and a plan is made without torch.
+    import torch
 
 VLLM_ENVIRONMENT = {
     # The engine in this process: sync and sampler can be reached, and start-up is 2 s, not 18 s.
@@ -66,6 +67,8 @@ def keep_linear_weights() -> None:
 
 
 def _stay_plain(layer: Any, remove_weight: bool) -> None:
+    import torch
+
     layer.cpu_linear = torch.nn.functional.linear
 
 
@@ -82,7 +85,7 @@ def temper_log_probs() -> None:
     if plain.__module__ == __name__:
         return
 
-    def forward(self: Any, logits: torch.Tensor, sampling_metadata: Any, **kwargs: Any) -> Any:
+    def forward(self: Any, logits: "torch.Tensor", sampling_metadata: Any, **kwargs: Any) -> Any:
         self.compute_logprobs = functools.partial(
             _tempered, temperature=sampling_metadata.temperature
         )
@@ -94,13 +97,15 @@ def temper_log_probs() -> None:
     Sampler.forward = forward
 
 
-def _tempered(logits: torch.Tensor, *, temperature: torch.Tensor | None) -> torch.Tensor:
+def _tempered(logits: "torch.Tensor", *, temperature: "torch.Tensor | None") -> "torch.Tensor":
     """[B, V] log-probs; a greedy row, whose temperature is 0, as it is.
 
     Args:
         logits: [B, V].
         temperature: [B], or None where all rows are greedy.
     """
+    import torch
+
     scores = logits.float()
     if temperature is not None:
         scores = scores / torch.where(temperature < 1e-5, 1.0, temperature)[:, None]
@@ -134,6 +139,9 @@ def undisturbed() -> Iterator[None]:
     `torch.set_num_threads` off for good (vllm/v1/worker/cpu_worker.py, `init_device`), 0.32.0. Can
     go when neither reaches beyond the engine.
     """
+    import numpy as np
+    import torch
+
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     set_num_threads, num_threads = torch.set_num_threads, torch.get_num_threads()
     try:

@@ -4,6 +4,7 @@ import contextlib
 import tempfile
 from pathlib import Path
 
+import torch
 from peft import PeftConfig, PeftModel
 from transformers import PreTrainedModel
 
@@ -42,9 +43,11 @@ def open_engine(
         UserError: the engine is not installed, or cannot run this checkpoint here.
     """
     if name == "transformers":
-        policy = policy or load_merged(
-            checkpoint, base=base, dtype=model.dtype, attention=model.attention
-        )
+        if policy is None:
+            loaded = load_merged(
+                checkpoint, base=base, dtype=model.dtype, attention=model.attention
+            )
+            policy = loaded.to(torch.accelerator.current_accelerator() or "cpu")
         return TransformersEngine(
             policy, load_tokenizer(checkpoint), batch_size=batch_size, label=label
         )

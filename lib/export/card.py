@@ -7,7 +7,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from lib.params.data import HubSource, Prepare
-from lib.params.schema import Evaluate, Export, Grpo, Sft
+from lib.params.schema import Dpo, Evaluate, Export, Grpo, Sft
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, Interval, wilson_interval
 
@@ -26,7 +26,8 @@ class Recipe:
         seed: of everything.
         prepare: where its problems come from.
         sft: the phases that it went through,
-        grpo: in this order.
+        grpo: in this order,
+        dpo: which may stand beside GRPO or follow it (`dpo.init`).
         settings: the whole of params, which the export keeps as `params.yaml`.
     """
 
@@ -34,6 +35,7 @@ class Recipe:
     prepare: Prepare
     sft: Sft
     grpo: Grpo
+    dpo: Dpo
     settings: Mapping[str, Any]
 
 
@@ -116,8 +118,7 @@ was graded by reckon's verifier. Intervals are over problems.
 
 ## How it was made
 
-Seed {recipe.seed}: SFT for {recipe.sft.num_epochs} epochs, then GRPO for {recipe.grpo.max_steps}
-steps of {recipe.grpo.prompts_per_step} problems × {recipe.grpo.group_size} completions.
+Seed {recipe.seed}: {", then ".join(phases(recipe, export.checkpoint)) or "not trained"}.
 
 {hashes}
 
@@ -125,6 +126,24 @@ To make it again, in a checkout of reckon: `make preset PRESET=path/to/params.ya
 `params.yaml` that lies beside this card, then `make all`. The same params, data and package
 versions on the same machine give the same model.
 """
+
+
+def phases(recipe: Recipe, checkpoint: str) -> Iterator[str]:
+    """What `checkpoint` went through, in order, each phase in words."""
+    sft, grpo, dpo = recipe.sft, recipe.grpo, recipe.dpo
+    before = {*dpo.init} if checkpoint == "dpo" else set()
+    if checkpoint != "base":
+        yield f"SFT for {sft.num_epochs} epochs"
+    if "grpo" in {checkpoint, *before}:
+        yield (
+            f"GRPO for {grpo.max_steps} steps of {grpo.prompts_per_step} problems × "
+            f"{grpo.group_size} completions"
+        )
+    if checkpoint == "dpo":
+        yield (
+            f"DPO for {dpo.num_epochs} epochs on pairs of a right and a wrong completion "
+            f"(loss `{dpo.loss}`, β {dpo.beta:g})"
+        )
 
 
 def headline(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator[Measured]:
@@ -174,7 +193,7 @@ def _header(
         license=export.license,
         model_name=name,
         pipeline_tag="text-generation",
-        tags=["math", "grpo", "reckon"],
+        tags=["math", *({export.checkpoint} - {"base"}), "reckon"],
     )
 
 

@@ -199,6 +199,8 @@ class Sft(Optimisation):
     """Examples per forward pass, a divisor of batch_size."""
     group_by_length: bool
     """Batch examples of like length: less padding, a less random order."""
+    packing: bool
+    """Put several examples in a row of max_seq_length; the batch sizes then count such rows."""
 
     @property
     def skipped(self) -> str:

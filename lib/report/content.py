@@ -60,7 +60,10 @@ def build_report(run: Run) -> Report:
     ]
     return Report(
         exported=run.exported,
-        alarms=tuple(alarms(comparisons, untrained=run.checkpoints[0])),
+        alarms=(
+            *alarms(comparisons, untrained=run.checkpoints[0]),
+            *training_warnings(run.provenance),
+        ),
         findings=tuple(findings(comparisons, run)),
         caveats=tuple(caveats(comparisons, run)),
         skipped=tuple(sorted(run.skipped)),
@@ -76,6 +79,13 @@ def build_report(run: Run) -> Report:
         provenance=(*provenance_tables(run.provenance), stage_table(run.stage_metrics)),
         comparisons=tuple(comparisons),
     )
+
+
+def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What a stage was warned of while it trained, and since which step."""
+    for stage, noted in provenance.items():
+        for warning in noted.get("warnings", []):
+            yield f"{stage.upper()}, FROM STEP {warning['step']}: {warning['text']}."
 
 
 def findings(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:

@@ -30,6 +30,7 @@ CURVES: dict[str, dict[str, str]] = {
         "learning_rate": "learning rate",
     },
     "grpo": {
+        "answer_accuracy": "share of right answers",
         "frac_reward_zero_std": "share of groups without signal (equal rewards)",
         "completions/mean_length": "response tokens",
         "completions/clipped_ratio": "share truncated",

@@ -19,6 +19,7 @@ def shared_arguments(
     Args:
         scratch: folder for whatever a trainer writes on its own; not an output of the stage.
     """
+    gpu = torch.accelerator.is_available()
     return {
         "output_dir": str(scratch),
         "learning_rate": section.learning_rate,
@@ -31,8 +32,9 @@ def shared_arguments(
         "max_grad_norm": section.max_grad_norm,
         "logging_steps": section.logging_steps,
         "bf16": model.mixed_precision == "bf16",
-        # Without it, transformers refuses to compute in bf16 where there is no GPU.
-        "use_cpu": not torch.accelerator.is_available(),
+        # Without it and without a GPU, transformers refuses to compute in bf16, and accelerate lets
+        # several ranks train apart.
+        "use_cpu": not gpu,
         "gradient_checkpointing": model.gradient_checkpointing,
         "seed": seed,
         "save_strategy": "steps" if section.save_steps else "no",
@@ -40,15 +42,8 @@ def shared_arguments(
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": torch.cuda.is_available(),
-        **_without_gpu(num_processes()),
+        "ddp_backend": None if gpu or num_processes() == 1 else "gloo",
     }
-
-
-def _without_gpu(ranks: int) -> dict[str, Any]:
-    """What transformers has to be told to let several processes share a step on CPUs."""
-    if ranks == 1 or torch.cuda.is_available():
-        return {}
-    return {"use_cpu": True, "ddp_backend": "gloo"}
 
 
 def choose_optimizer(trainer: Trainer, name: str) -> None:

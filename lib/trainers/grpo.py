@@ -14,7 +14,7 @@ from lib.engines.base import Sampling
 from lib.engines.open import open_engine
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.errors import UserError
-from lib.evaluation.rewarding import chosen_rewards
+from lib.evaluation.rewarding import chosen_rewards, logging_accuracy
 from lib.params.schema import Grpo, Model, Params, Reward, Rollout
 from lib.problems.schema import Problem, read_problems
 from lib.prompts import PromptFormat
@@ -24,6 +24,7 @@ from lib.trainers.launch import num_processes
 from lib.trainers.policy_gradient import Objective, PolicyGradientTrainer
 from lib.trainers.setup import Setup, asked_with
 from lib.trainers.tracking import ProgressLines
+from lib.trainers.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
 
 SHOWN = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
 SCALES = {"group": "group", "batch": "batch"}
@@ -58,17 +59,24 @@ def build_grpo(
             "problems; lower it, or let `prepare.grpo` keep more"
         )
     policy = trainable_policy(init, base=base, settings=model, seed=seed)
+    first, *rewards = chosen_rewards(
+        reward, prompt_format=prompt_format, max_completion_tokens=rollout.max_new_tokens
+    )
     trainer = PolicyGradientTrainer(
         model=policy,
         args=grpo_arguments(
             grpo, rollout=rollout, reward=reward, model=model, seed=seed, scratch=scratch
         ),
-        reward_funcs=chosen_rewards(
-            reward, prompt_format=prompt_format, max_completion_tokens=rollout.max_new_tokens
-        ),
+        reward_funcs=[
+            logging_accuracy(first, prompt_format=prompt_format, name=ANSWER_ACCURACY),
+            *rewards,
+        ],
         train_dataset=grpo_dataset(problems, prompt_format=prompt_format, system=system),
         processing_class=load_tokenizer(init),
-        callbacks=[ProgressLines("grpo", SHOWN)],
+        callbacks=[
+            ProgressLines("grpo", SHOWN),
+            WarningSigns("grpo", Limits.of(reward, max_new_tokens=rollout.max_new_tokens)),
+        ],
         objective=Objective(
             advantage=grpo.advantage,
             reinforce=grpo.loss == "reinforce",

@@ -24,6 +24,7 @@ from lib.trainers.checkpoints import (
     step_of,
 )
 from lib.trainers.launch import check_world_size, is_main_process
+from lib.trainers.order import order_by_epoch
 from lib.trainers.ranks import check_ranks_agree, gather_weights
 from lib.trainers.tracking import Announcer, ProgressLines, curve_points
 from lib.trainers.validation import (
@@ -32,6 +33,8 @@ from lib.trainers.validation import (
     validation_columns,
     validation_points,
 )
+from lib.trainers.wandb_run import WandbRun, wandb_mode
+from lib.trainers.warning_signs import WarningSigns
 
 Facts = Callable[[], Mapping[str, Any]]
 
@@ -91,16 +94,20 @@ def run_phase(
 
     def prepared(writing: Path) -> Trainer:
         trainer = build(writing)
+        order_by_epoch(trainer)
         for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, ProgressLines):
+            if isinstance(callback, ProgressLines | WarningSigns):
                 callback.say = say
         if validator and section.eval_steps:
             trainer.add_callback(
                 ValidateByGeneration(validator, stage=stage, steps=section.eval_steps, say=say)
             )
+        if mode != "disabled":
+            name = f"{stage}-{writing.parent.name}"
+            trainer.add_callback(WandbRun(trainer, mode=mode, settings=settings, name=name))
         return trainer
 
-    folder = scratch / stage
+    mode, folder = wandb_mode(), scratch / stage
     say = Announcer(stage, folder / "training.log")
     with _first_rank_alone(folder / "lock", stage), sigterm_as_interrupt():
         checkpoints = Checkpoints(folder / fingerprint(stage, settings=settings, inputs=inputs))
@@ -149,7 +156,13 @@ def _train(
         resume_counters(trainer, found)
         say(f"{say.stage} goes on from step {step_of(found)} ({found})")
     trainer.train(resume_from_checkpoint=str(found) if found else None)
-    return trainer, all_facts()
+    return trainer, {**all_facts(), **_warnings(trainer)}
+
+
+def _warnings(trainer: Trainer) -> Mapping[str, Any]:
+    """What the run was warned of, which the report repeats."""
+    watching = [c for c in trainer.callback_handler.callbacks if isinstance(c, WarningSigns)]
+    return {"warnings": [sign for callback in watching for sign in callback.found]}
 
 
 def add_counts(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

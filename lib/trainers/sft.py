@@ -45,20 +45,23 @@ def build_sft(
             sft.batch_size, micro_batch=sft.micro_batch_size, world_size=num_processes()
         ),
         num_train_epochs=sft.num_epochs,
-        max_length=None,
+        packing=sft.packing,
+        # Of packed rows; `check_lengths` has refused what TRL would cut.
+        max_length=model.max_seq_length if sft.packing else None,
         completion_only_loss=True,
         train_sampling_strategy="group_by_length" if sft.group_by_length else "random",
     )
+    examples = sft_dataset(problems, tokenizer, prompt_format=prompt_format, system=system)
+    check_lengths(examples, max_seq_length=model.max_seq_length)
     trainer = SFTTrainer(
         model=policy,
         args=arguments,
-        train_dataset=sft_dataset(problems, tokenizer, prompt_format=prompt_format, system=system),
+        train_dataset=examples,
         processing_class=tokenizer,
         callbacks=[ProgressLines("sft", SHOWN)],
     )
     trainer.remove_callback(PrinterCallback)
     choose_optimizer(trainer, sft.optimizer)
-    check_lengths(trainer.train_dataset, max_seq_length=model.max_seq_length)
     return trainer
 
 

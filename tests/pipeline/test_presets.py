@@ -55,6 +55,7 @@ GSM8K_GRPO = {
 }
 
 S4 = {
+    "engines": ("transformers", 0.3, "transformers"),
     "layout": "chatml",
     "gpu": {"attention": "flash_attention_2", "mixed_precision": "bf16", "dtype": "bfloat16"},
     "prompt": ("xml", "<|im_start|>assistant\n"),
@@ -71,6 +72,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "s0-qwen3-4b": {
         "architecture": "qwen3",
         "model": "unsloth/Qwen3-4B-Base",
+        "engines": ("vllm", 0.7, "vllm"),
         "gpu": {"backend": "unsloth", "dtype": "bfloat16", "mixed_precision": "bf16"},
         "prompt": ("working_out", "<start_working_out>"),
         "lora": (32, 64),
@@ -98,6 +100,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "s1-qwen2.5-0.5b": {
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-0.5B-Instruct",
+        "engines": ("vllm", 0.3, "vllm"),
         "gpu": {"dtype": "bfloat16", "mixed_precision": "bf16"},
         "prompt": ("xml", "<|im_start|>assistant\n"),
         "lora": None,
@@ -108,6 +111,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "s2-math-sft": {
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-Math-1.5B-Instruct",
+        "engines": ("transformers", 0.3, "vllm"),
         "gpu": {"attention": "flash_attention_2", "dtype": "bfloat16"},
         "prompt": ("r1_zero", "Assistant: <think>"),
         "lora": None,
@@ -125,6 +129,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "s3-cs336": {
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-Math-1.5B",
+        "engines": ("vllm", 0.3, "vllm"),
         "gpu": {"attention": "flash_attention_2", "gradient_checkpointing": True},
         "prompt": ("r1_zero", "Assistant: <think>"),
         "lora": None,
@@ -233,16 +238,23 @@ def resolved(trainer: Any, name: str) -> Any:
     return getattr(trainer.args, name)
 
 
+@pytest.mark.parametrize("preset", EXPECTED)
+def test_a_preset_has_its_systems_gpu_settings(preset: str) -> None:
+    expected, own = EXPECTED[preset], preset_params(preset)
+    assert own.model.name == expected["model"]
+    for key, value in expected["gpu"].items():
+        assert getattr(own.model, key) == value, key
+    rollout = own.rollout
+    engines = rollout.engine, rollout.gpu_memory_utilization, own.evaluate.engine
+    assert engines == expected["engines"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", EXPECTED)
 def test_a_system_runs_as_itself(
     preset: str, checkout: dict[str, Any], trainers: dict[str, Any]
 ) -> None:
     expected, own = EXPECTED[preset], preset_params(preset)
-    assert own.model.name == expected["model"]
-    for key, value in expected["gpu"].items():
-        assert getattr(own.model, key) == value, key
-
     run("prepare")
     assert not list(Path("data/models/base").glob("*.safetensors"))
     run("sft")

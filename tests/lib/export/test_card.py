@@ -33,7 +33,7 @@ def on_the_hub(smoke: Params) -> Params:
 def card(params: Params, **settings: object) -> ModelCard:
     text = model_card(
         METRICS,
-        recipe=Recipe(3, params.prepare, params.sft, params.grpo, settings={}),
+        recipe=Recipe(3, params.prepare, params.sft, params.grpo, params.dpo, settings={}),
         **{
             "base_model": ("Qwen/Qwen3-4B-Base", "f" * 40),
             "prompt_format": prompt_format("r1_zero"),
@@ -87,3 +87,26 @@ def test_a_rate_without_spread_keeps_an_honest_interval() -> None:
     assert never.interval.high == pytest.approx(0.2425, abs=1e-4)
     assert always.interval.high == 1.0
     assert 0.98 < always.interval.low < 1.0
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "init", "told"),
+    [
+        ("base", (), ["not trained"]),
+        ("sft", (), ["SFT"]),
+        ("grpo", (), ["SFT", "GRPO"]),
+        ("dpo", ("sft",), ["SFT", "DPO"]),
+        ("dpo", ("grpo",), ["SFT", "GRPO", "DPO"]),
+    ],
+)
+def test_the_card_tells_the_phases_that_the_checkpoint_went_through(
+    smoke: Params, checkpoint: str, init: tuple[str, ...], told: list[str]
+) -> None:
+    params = smoke.model_copy(
+        update={
+            "dpo": smoke.dpo.model_copy(update={"init": init}),
+            "export": smoke.export.model_copy(update={"checkpoint": checkpoint}),
+        }
+    )
+    (line,) = [line for line in card(params).text.splitlines() if line.startswith("Seed 3: ")]
+    assert [phase.split(" for ")[0] for phase in line[8:].rstrip(".").split(", then ")] == told

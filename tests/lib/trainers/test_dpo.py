@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import set_seed
 from trl import DPOTrainer
 
 from lib.engines.base import encode
@@ -158,15 +159,16 @@ def test_training_that_goes_on_from_a_checkpoint_ends_with_the_same_weights(
     lora: bool,
 ) -> None:
     def trained(folder: Path, start: str | None = None) -> dict[str, torch.Tensor]:
-        checkpoints = Checkpoints(folder)
-        model = smoke.model if lora else full
-        trainer = build(pairs, smoke, base, base, checkpoints.writing, model=model, save_steps=1)
+        set_seed(smoke.seed)
+        checkpoints, model = Checkpoints(folder), smoke.model if lora else full
+        changes = {"num_epochs": 2, "save_steps": 1}
+        trainer = build(pairs, smoke, base, base, checkpoints.writing, model=model, **changes)
         trainer.add_callback(SealCheckpoints(checkpoints, keep=9, facts=dict))
         trainer.train(resume_from_checkpoint=start)
         return {name: weight.detach() for name, weight in trainer.model.named_parameters()}
 
     whole = trained(tmp_path / "whole")
-    resumed = trained(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-1"))
+    resumed = trained(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-3"))
     assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())
 
 

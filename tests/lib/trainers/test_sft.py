@@ -127,3 +127,23 @@ def test_the_same_seed_gives_the_same_bytes(
         save_policy(trained.model, trained.processing_class, tmp_path / run)
         hashes.append(hash_path(tmp_path / run))
     assert hashes[0] == hashes[1]
+
+
+def test_packed_rows_hold_every_example_and_each_learns_as_if_it_were_alone(
+    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
+) -> None:
+    """TRL packs; no token sees the example before it, so that the loss is that of padded rows."""
+    losses, sizes = [], []
+    for packing in (True, False):
+        params = smoke.model_copy(update={"sft": smoke.sft.model_copy(update={"packing": packing})})
+        built = build(sets, base, params, tmp_path, model=full)
+        rows = built.train_dataset
+        batch = built.data_collator([rows[index] for index in range(len(rows))])
+        learned = int((batch["labels"] != -100).sum())
+        sizes.append((len(rows), learned, sum(map(len, rows["input_ids"]))))
+        with torch.no_grad():
+            losses.append(float(built.compute_loss(built.model.eval(), batch)))
+    (packed_rows, *packed), (padded_rows, *padded) = sizes
+    assert packed_rows < padded_rows / 2
+    assert packed == padded
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -1,0 +1,120 @@
+"""A training run on Weights & Biases, where the environment asks for it.
+
+    WANDB_MODE      disabled (the default), offline, online
+    WANDB_PROJECT   reckon, unless set
+    WANDB_NAME      the stage and its fingerprint, unless set
+    WANDB_ENTITY, WANDB_DIR, WANDB_API_KEY as in W&B's own manual
+
+Tracking is environment and no param: it changes no result.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from transformers import (
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from lib.errors import UserError
+
+Mode = Literal["disabled", "offline", "online"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+def wandb_mode() -> Mode:
+    """What WANDB_MODE says.
+
+    Raises:
+        UserError: none of `MODES`.
+    """
+    mode = os.environ.get("WANDB_MODE") or "disabled"
+    for known in MODES:
+        if mode == known:
+            return known
+    raise UserError(f"WANDB_MODE={mode}: expected one of {', '.join(MODES)}")
+
+
+class WandbRun(TrainerCallback):
+    """Logs hyper-parameters, every curve, and the distribution of each reward per logged step.
+
+    Args:
+        trainer: asked for the rewards of its last rollouts.
+        settings: the params that the phase depends on.
+        name: of the run, unless WANDB_NAME is set.
+    """
+
+    def __init__(
+        self, trainer: Trainer, *, mode: Mode, settings: Mapping[str, Any], name: str
+    ) -> None:
+        self.trainer = trainer
+        self.mode = mode
+        self.settings = settings
+        self.name = name
+        self.run: Any = None
+        self.num_sent = 0
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Open the run; points that a run before an interruption has sent are not sent again."""
+        if not state.is_world_process_zero:
+            return
+        import wandb
+
+        self.num_sent = len(state.log_history) if state.global_step else 0
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or "reckon",
+            name=os.environ.get("WANDB_NAME") or self.name,
+            config=dict(self.settings),
+            mode=self.mode,
+            settings=wandb.Settings(silent=True, console="off"),
+        )
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Send what the trainer has logged since, validation included."""
+        if self.run is None:
+            return
+        new = state.log_history[self.num_sent :]
+        self.num_sent = len(state.log_history)
+        for entry in new:
+            self.run.log(
+                {name: value for name, value in entry.items() if name != "step"},
+                step=entry["step"],
+            )
+        if new and "reward" in new[-1]:
+            self.run.log(self._distributions(), step=new[-1]["step"])
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Close the run."""
+        if self.run is not None:
+            self.run.finish()
+
+    def _distributions(self) -> dict[str, Any]:
+        import wandb
+
+        rewards: Mapping[str, Any] = self.trainer._logs["rewards"]
+        return {
+            f"distribution/{name}": wandb.Histogram(list(values))
+            for name, values in rewards.items()
+        }

@@ -1,0 +1,239 @@
+"""Signs that reinforcement goes wrong, read off its curve and said in words, each once.
+
+They are a function of what was logged, so that a run that was interrupted ends with the same ones.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tqdm import tqdm
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from lib.params.schema import Reward
+from lib.verifier.rewards import STACKS, stack_range
+
+Point = Mapping[str, float]
+
+ANSWER_ACCURACY = "answer_accuracy"
+"""Column with the share of completions whose answer is right, whatever is rewarded."""
+
+STEADY = 3
+"""Logged points in a row that make a sign: one step of few completions says little."""
+WINDOW = 10
+"""Logged points of the means that are compared over time."""
+NEAR = 0.01
+"""Part of the range of rewards within which a mean is at its end."""
+COLLAPSED = 0.1
+"""Part of its first value below which entropy has collapsed."""
+MANY_CUT = 0.5
+"""Share of completions at the length limit that is too much."""
+RISEN, FALLEN = 0.05, 0.05
+"""Part of the range of rewards, and points of accuracy, that are more than a swing."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the numbers of a run are held against.
+
+    Attributes:
+        lowest, highest: mean rewards of completions that earn nothing, or everything.
+        max_new_tokens: longest completion.
+    """
+
+    lowest: float
+    highest: float
+    max_new_tokens: int
+
+    @classmethod
+    def of(cls, reward: Reward, *, max_new_tokens: int) -> "Limits":
+        """Those of the rewards that params choose."""
+        lowest, highest = stack_range(
+            (*STACKS[reward.stack], *reward.extra),
+            reward.weights,
+            **reward.settings(max_completion_tokens=max_new_tokens),
+        )
+        return cls(lowest=lowest, highest=highest, max_new_tokens=max_new_tokens)
+
+    @property
+    def near(self) -> float:
+        """Distance within which a mean reward is at an end of the range."""
+        return NEAR * (self.highest - self.lowest)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sign:
+    """Something that is wrong, since when, and which knob to turn."""
+
+    step: int
+    kind: str
+    text: str
+
+
+class Watch:
+    """Reads a curve point by point."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.points: list[Point] = []
+        self.signs: list[Sign] = []
+
+    def observe(self, point: Point) -> list[Sign]:
+        """The signs that this point completes and that were not seen before."""
+        self.points.append(point)
+        seen = {sign.kind for sign in self.signs}
+        new = [
+            Sign(int(point["step"]), kind, text)
+            for kind, look in LOOKS.items()
+            if kind not in seen and (text := look(self.points, self.limits))
+        ]
+        self.signs += new
+        return new
+
+
+class WarningSigns(TrainerCallback):
+    """Says each sign when it shows, and keeps them for provenance."""
+
+    def __init__(self, stage: str, limits: Limits) -> None:
+        self.stage = stage
+        self.limits = limits
+        self.watch = Watch(limits)
+        self.say: Callable[[str], None] = tqdm.write
+        """Where lines go; `run_phase` puts the stage's `Announcer` here."""
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Take up what was logged before an interruption."""
+        self.watch = Watch(self.limits)
+        for entry in state.log_history:
+            if "loss" in entry:
+                self.watch.observe(entry)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Point | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Look at the point that was logged."""
+        if logs and "loss" in logs:
+            for sign in self.watch.observe({**logs, "step": state.global_step}):
+                self.say(f"{self.stage} WARNING step={sign.step} {sign.text}")
+
+    @property
+    def found(self) -> list[dict[str, Any]]:
+        """The signs as provenance holds them."""
+        return [dataclasses.asdict(sign) for sign in self.watch.signs]
+
+
+def reward_at_minimum(points: list[Point], limits: Limits) -> str:
+    """No completion earns anything, which some call normal for the first steps."""
+    rewards = _steady(points, "reward", lambda value: value <= limits.lowest + limits.near)
+    return rewards and (
+        f"the mean reward has been {rewards} over {STEADY} logged steps, and the stack's range is "
+        f"{limits.lowest:g} ... {limits.highest:g}: completions earn nothing, SFT has not taught "
+        "the format. See `make debug-rollouts CHECKPOINT=data/models/sft`; raise sft.num_epochs"
+    )
+
+
+def no_signal(points: list[Point], limits: Limits) -> str:
+    """Equal rewards in every group: no advantage, no gradient."""
+    if not _steady(points, "frac_reward_zero_std", lambda value: value >= 1):
+        return ""
+    reward = points[-1].get("reward", float("nan"))
+    best = reward >= limits.highest - limits.near
+    remedy = (
+        "Everything is earned already: take harder problems (prepare.grpo)"
+        if best
+        else "Raise grpo.group_size or rollout.temperature, or take problems that are solved "
+        "sometimes (`make difficulty`)"
+    )
+    return (
+        f"every group has had equal rewards over {STEADY} logged steps (mean reward {reward:.3g}): "
+        f"no advantage, no gradient. {remedy}"
+    )
+
+
+def entropy_collapse(points: list[Point], limits: Limits) -> str:
+    """The policy says one thing only, and has nothing left to choose from."""
+    values = _column(points, "entropy")
+    if len(values) < 2 * STEADY:
+        return ""
+    first = sum(values[:STEADY]) / STEADY
+    if max(values[-STEADY:]) >= COLLAPSED * first:
+        return ""
+    return (
+        f"entropy has collapsed to {values[-1]:.3g} nats per token, from {first:.3g} at the start: "
+        "the policy no longer explores. Raise grpo.epsilon_high or grpo.beta, or lower "
+        "grpo.learning_rate"
+    )
+
+
+def at_the_limit(points: list[Point], limits: Limits) -> str:
+    """Completions that never come to their end."""
+    shares = _steady(points, "completions/clipped_ratio", lambda value: value >= MANY_CUT)
+    return shares and (
+        f"completions run into rollout.max_new_tokens={limits.max_new_tokens}: a share of {shares} "
+        f"over {STEADY} logged steps is cut off before its answer. Raise it, add `overlong` to "
+        "reward.extra, or set grpo.mask_truncated"
+    )
+
+
+def reward_hacking(points: list[Point], limits: Limits) -> str:
+    """Reward rises while answer accuracy falls."""
+    rewards, rights = _column(points, "reward"), _column(points, ANSWER_ACCURACY)
+    if min(len(rewards), len(rights)) < 2 * WINDOW:
+        return ""
+    (before, after), (right, still) = _ends(rewards), _ends(rights)
+    risen = after - before >= RISEN * (limits.highest - limits.lowest)
+    if not risen or right - still < FALLEN:
+        return ""
+    return (
+        f"reward has risen from {before:.3g} to {after:.3g} while answer accuracy has fallen from "
+        f"{right:.3g} to {still:.3g} (means of {WINDOW} logged steps): it is earned without right "
+        "answers. Give the answer more weight (reward.weights), and read completions with "
+        "`make debug-rollouts`"
+    )
+
+
+LOOKS: dict[str, Callable[[list[Point], Limits], str]] = {
+    "reward_at_minimum": reward_at_minimum,
+    "no_signal": no_signal,
+    "entropy_collapse": entropy_collapse,
+    "at_the_limit": at_the_limit,
+    "reward_hacking": reward_hacking,
+}
+"""By kind: says what is wrong after these points, '' where nothing is."""
+
+
+def signs_of(points: Iterable[Point], limits: Limits) -> list[Sign]:
+    """All signs that a curve shows."""
+    watch = Watch(limits)
+    for point in points:
+        watch.observe(point)
+    return watch.signs
+
+
+def _column(points: list[Point], name: str) -> list[float]:
+    return [point[name] for point in points if name in point]
+
+
+def _steady(points: list[Point], name: str, holds: Callable[[float], bool]) -> str:
+    """The last values in words if `holds` is true of all, '' if not or if there are too few."""
+    values = _column(points, name)[-STEADY:]
+    if len(values) < STEADY or not all(map(holds, values)):
+        return ""
+    low, high = f"{min(values):.3g}", f"{max(values):.3g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _ends(values: list[float]) -> tuple[float, float]:
+    """Mean of the first window and of the last."""
+    return sum(values[:WINDOW]) / WINDOW, sum(values[-WINDOW:]) / WINDOW

@@ -1,0 +1,89 @@
+"""Look at what a checkpoint writes at GRPO's sampling settings, and what that means for GRPO.
+
+Any checkpoint: a name below data/models, or a path, those under data/scratch included. Not a stage
+of the DAG; it writes nothing. Params: seed, torch_threads, model, prompt, rollout, reward.
+"""
+
+import contextlib
+from pathlib import Path
+
+import click
+
+from lib.cli import reads, reads_params
+from lib.errors import UserError
+from lib.params import load_params
+
+MODELS = Path("data/models")
+
+
+@click.command(help=__doc__)
+@reads_params
+@reads("--problems", "data/problems/grpo.jsonl", "the problems to ask")
+@reads("--base", "data/models/base", "the weights below an adapter")
+@click.option("--checkpoint", default="sft", show_default=True, help="Which checkpoint.")
+@click.option("--n", default=5, type=click.IntRange(min=2), show_default=True, help="Completions.")
+@click.option("--num-problems", default=4, type=click.IntRange(min=1), show_default=True)
+def main(
+    params_file: Path, problems: Path, base: Path, checkpoint: str, n: int, num_problems: int
+) -> None:
+    """Print completions, sums and a verdict."""
+    params, folder = load_params(params_file), find_checkpoint(checkpoint)
+    import itertools
+
+    from lib.engines.open import open_engine
+    from lib.engines.runtime import configure
+    from lib.evaluation.pairs import rollout_sampling
+    from lib.evaluation.rewarding import chosen_rewards
+    from lib.problems.schema import read_problems
+    from lib.prompts import prompt_format, saved_system
+    from lib.trainers.diagnostics import draw_groups, report_lines, tag_tokens, verdicts
+    from lib.trainers.warning_signs import Limits
+
+    configure(seed=params.seed, threads=params.torch_threads)
+    rollout, reward = params.rollout, params.reward
+    chosen, longest = prompt_format(**params.prompt.rendering()), rollout.max_new_tokens
+    engine = open_engine(
+        rollout.engine, folder, base=base, model=params.model, batch_size=n * num_problems
+    )
+    with contextlib.closing(engine):
+        groups = draw_groups(
+            engine,
+            list(itertools.islice(read_problems(problems), num_problems)),
+            prompt_format=chosen,
+            system=saved_system(base),
+            sampling=rollout_sampling(
+                rollout, num_completions=n, stop_strings=chosen.stop_strings, seed=params.seed
+            ),
+            rewards=chosen_rewards(reward, prompt_format=chosen, max_completion_tokens=longest),
+            weights=reward.weights,
+        )
+        tokens = tag_tokens(engine.tokenizer, chosen)
+    written = [tag for tag in chosen.marks if tag in chosen.target(solution="", reference="1")]
+    judged = verdicts(
+        groups,
+        written=written,
+        limits=Limits.of(reward, max_new_tokens=longest),
+        temperature=rollout.temperature,
+    )
+    click.echo(f"{folder} at temperature {rollout.temperature:g}, top-p {rollout.top_p:g}\n")
+    click.echo("\n".join(report_lines(groups, tokens=tokens, judged=list(judged))))
+
+
+def find_checkpoint(named: str) -> Path:
+    """A folder of that path, or of that name below data/models.
+
+    Raises:
+        UserError: neither is there; lists what is.
+    """
+    for folder in (Path(named), MODELS / named):
+        if (folder / "tokenizer_config.json").is_file():
+            return folder
+    there = sorted(path.parent.name for path in MODELS.glob("*/tokenizer_config.json"))
+    raise UserError(
+        f"no checkpoint {named}, nor {MODELS / named}; below {MODELS} there are "
+        f"{', '.join(there) or 'none: run `dvc repro`'}"
+    )
+
+
+if __name__ == "__main__":
+    main()
