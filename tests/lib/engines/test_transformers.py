@@ -7,9 +7,9 @@ import pytest
 import torch
 from peft import PeftModel
 from transformers import (
+    GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
-    GenerationConfig,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
