@@ -91,8 +91,8 @@ serve-model: setup ## the export (or MODEL=...) behind an OpenAI-compatible serv
 	@python -m stages.vllm_server --model "$(or $(MODEL),data/models/export)" --port "$(PORT)" -- --served-model-name reckon --generation-config auto --middleware lib.inference.stop_strings.StopStrings $(OPTIONS)
 
 solve: export QUESTION = $(value Q)
-solve: setup ## ask the exported model: Q="What is 15 * 23?" (or MODEL=...); without Q, question by question
-	@python -m stages.solve $(if $(MODEL),--model="$(MODEL)") \
+solve: setup ## ask the exported model: Q="What is 15 * 23?" (or MODEL=..., ENGINE=vllm); without Q, question by question
+	@python -m stages.solve $(if $(MODEL),--model="$(MODEL)") $(if $(ENGINE),--engine="$(ENGINE)") \
 	    $(if $(filter command environment,$(origin Q)),--question="$$QUESTION")
 
 push: setup ## put the export on the Hub: HUB_REPO=me/model (PUBLIC=1, DRY_RUN=1 to look first), token in HF_TOKEN

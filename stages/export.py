@@ -46,11 +46,14 @@ def main(
         evaluate=params.evaluate,
         export=params.export,
     )
+    vllm = {"vllm": verified.on_vllm} if verified.found.vllm else {}
     facts = {"logit_errors": verified.logit_errors, "export": hash_path(written["export"])}
     write_metrics(written["metrics"], verified.numbers)
     inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
-    write_provenance(written["provenance"], settings=used, inputs=inputs, **facts)
+    write_provenance(written["provenance"], settings=used, inputs=inputs, **facts, **vllm)
     click.echo(f"export verified={verified.num_prompts} model={written['export']}")
+    if verified.on_vllm:
+        click.echo(f"export on vLLM: {verified.on_vllm}")
 
 
 if __name__ == "__main__":

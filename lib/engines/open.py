@@ -54,10 +54,12 @@ def open_engine(
     below = base if is_adapter(checkpoint) else checkpoint
     if name == "vllm-server":
         return _open_server(checkpoint, below, batch_size=batch_size)
-    return _open_vllm(
+    return open_vllm(
         checkpoint,
-        below,
-        model=model,
+        base=base,
+        dtype=model.dtype,
+        attention=model.attention,
+        max_seq_length=model.max_seq_length,
         batch_size=batch_size,
         label=label,
         policy=policy,
@@ -65,30 +67,39 @@ def open_engine(
     )
 
 
-def _open_vllm(
+def open_vllm(
     checkpoint: Path,
-    below: Path,
     *,
-    model: Model,
+    base: Path,
+    dtype: str,
+    attention: str,
+    max_seq_length: int,
     batch_size: int,
-    label: str,
-    policy: PreTrainedModel | None,
-    memory_share: float,
+    label: str = "",
+    policy: PreTrainedModel | None = None,
+    memory_share: float = 0.9,
 ) -> Engine:
+    """`open_engine` with vLLM in this process, told by values.
+
+    Args:
+        attention: of transformers, where rows of added tokens have to be made first.
+        max_seq_length: tokens of prompt and completion together.
+    """
     from lib.engines.vllm import VllmEngine
 
+    below = base if is_adapter(checkpoint) else checkpoint
     with contextlib.ExitStack() as stack:
         weights = weights_of(below)
         if has_added_rows(below):
             weights = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reckon-")))
-            loaded = load_merged(below, base=below, dtype=model.dtype, attention=model.attention)
+            loaded = load_merged(below, base=below, dtype=dtype, attention=attention)
             loaded.save_pretrained(weights)
         engine = VllmEngine(
             weights,
             # The same as an adapter's, in a folder where vLLM finds the model's config too.
             load_tokenizer(below),
-            dtype=model.dtype,
-            max_seq_length=model.max_seq_length,
+            dtype=dtype,
+            max_seq_length=max_seq_length,
             batch_size=batch_size,
             lora_rank=_lora_rank(checkpoint, policy),
             receives_weights=policy is not None,

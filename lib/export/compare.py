@@ -98,8 +98,6 @@ def listen(
     along: Sequence[list[int]] = (),
 ) -> Said:
     """Greedy completions of `model`, and its logits at the ends of each, or of `along`."""
-    # The engine ends completions by itself; `generate` would ask for a tokenizer to do so.
-    model.eval().generation_config.stop_strings = None
     prompts = encode(tokenizer, conversations)
     engine = TransformersEngine(model, tokenizer, batch_size=BATCH)
     sampling = Sampling(
@@ -110,6 +108,7 @@ def listen(
     )
     completions = [list(found[0].token_ids) for found in engine.generate(prompts, sampling)]
     read = list(along) or completions
+    model.eval()
     rows = [ends_of(model, *pair) for pair in zip(prompts, read, strict=True)]
     return Said(prompts=prompts, completions=completions, read=read, logits=torch.stack(rows))
 

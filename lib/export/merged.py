@@ -25,7 +25,7 @@ from lib.export.compare import SAME, TOLERANCE, Said, difference, listen
 from lib.export.forms import GGUF_FOLDER, device_here, write_adapter
 from lib.export.gguf_file import write_gguf
 from lib.export.llama_cpp import find_quantizer, quantize
-from lib.export.verify import Form, Request, verify_afresh
+from lib.export.verify import Form, Found, Request, verify_afresh
 from lib.params.schema import Evaluate, Export, Model
 from lib.prompts import Message
 
@@ -44,11 +44,21 @@ class Verified:
         num_prompts: held-out prompts.
         num_parameters: of the exported model.
         logit_errors: relative error of the logits, by what was compared.
+        found: by the fresh process.
     """
 
     num_prompts: int
     num_parameters: int
     logit_errors: dict[str, float]
+    found: Found
+
+    @property
+    def on_vllm(self) -> str:
+        """What vLLM said, in words; '' where it is not installed."""
+        if self.found.vllm:
+            return f"log-probs off by {self.found.vllm.log_prob_error:.2g} at most"
+        refusal = self.found.vllm_refusal
+        return f"not verified: {refusal}" if refusal else ""
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -137,8 +147,8 @@ def export_model(
                 attention=exact.attention,
             )
         )
-    errors |= {kind: difference.logit_error for kind, difference in found.items()}
-    return Verified(len(prompts), merged.num_parameters(), errors)
+    errors |= {kind: difference.logit_error for kind, difference in found.forms.items()}
+    return Verified(len(prompts), merged.num_parameters(), errors, found)
 
 
 def _whole(folder: Path, *, base: Path, dtype: str) -> PreTrainedModel:

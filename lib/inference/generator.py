@@ -1,6 +1,5 @@
 """Questions to solutions with transformers' `generate`, on the CPU or a GPU."""
 
-import dataclasses
 import threading
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
@@ -17,38 +16,13 @@ from transformers import (
     TextIteratorStreamer,
 )
 
-from lib.errors import UserError
-from lib.inference.solution import Decoding, Finish, Solution, read_solution, up_to_stop
-from lib.prompts import Message, PromptFormat
-from lib.prompts.base import conversation
+from lib.inference.answerer import Answerer, Asked
+from lib.inference.solution import Decoding, Finish, Solution, up_to_stop
+from lib.prompts import PromptFormat
 
 
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """A question as the model reads it.
-
-    Attributes:
-        question: as asked.
-        prompt: as the chat template renders it.
-        token_ids: of the prompt.
-        room: tokens that its completion may have.
-    """
-
-    question: str
-    prompt: str
-    token_ids: list[int]
-    room: int
-
-
-class TextGenerator:
-    """A model in memory that answers mathematics questions; see `build_text_generator`.
-
-    Args:
-        prompt_format: how completions are read; None where unknown.
-        stop_strings: generation ends after any of these.
-        system: system prompt, '' for none.
-        batch_size: questions answered at a time.
-    """
+class TextGenerator(Answerer):
+    """A model in memory that answers mathematics questions; see `Answerer` for the arguments."""
 
     def __init__(
         self,
@@ -60,19 +34,18 @@ class TextGenerator:
         system: str = "",
         batch_size: int = 16,
     ) -> None:
+        super().__init__(
+            tokenizer,
+            prompt_format=prompt_format,
+            stop_strings=stop_strings,
+            system=system,
+            batch_size=batch_size,
+            positions=_positions(model),
+        )
         self.model = model.eval()
-        self.tokenizer = tokenizer
-        self.prompt_format = prompt_format
-        self.stop_strings = tuple(stop_strings)
-        self.system = system
-        self.batch_size = batch_size
 
     def generate(self, questions: Sequence[str], decoding: Decoding) -> list[Solution]:
-        """Answer the questions, in their order; none is cut short because of its neighbours.
-
-        Raises:
-            UserError: an empty question, or one too long for the model's positions.
-        """
+        """See `Answerer`."""
         asked = [self.ask(question, decoding) for question in questions]
         _seed(decoding)
         solutions: dict[int, Solution] = {}
@@ -83,10 +56,7 @@ class TextGenerator:
         return [solutions[index] for index in range(len(asked))]
 
     def stream(self, question: str, decoding: Decoding) -> Generator[str, None, Solution]:
-        """The completion as it comes, in pieces; the generator's return value is the solution.
-
-        Generation runs in a thread, which ends when the caller stops listening.
-        """
+        """See `Answerer`. Generation runs in a thread, which ends when nobody listens any more."""
         asked = self.ask(question, decoding)
         _seed(decoding)
         streamer = TextIteratorStreamer(self.tokenizer, skip_prompt=True, skip_special_tokens=True)
@@ -99,26 +69,8 @@ class TextGenerator:
                 unheard.set()
             return self._solution(asked, running.result())
 
-    def ask(self, question: str, decoding: Decoding) -> Asked:
-        """The question as the model will read it; cheap, so that many can be checked beforehand.
-
-        Raises:
-            UserError: an empty question, or one too long for the model's positions.
-        """
-        if not question.strip():
-            raise UserError("the question is empty; expected for example: What is 15 * 23?")
-        messages = conversation(question, system=self.system)
-        token_ids = self._token_ids(messages)
-        positions = _positions(self.model)
-        room = decoding.max_new_tokens
-        if positions is not None:
-            room = min(room, positions - len(token_ids))
-        if room < 1:
-            raise UserError(
-                f"the question is too long: {len(token_ids)} tokens with its prompt, and the model "
-                f"has {positions} positions for prompt and answer together; shorten it"
-            )
-        return Asked(question, self._prompt(messages), token_ids, room)
+    def close(self) -> None:
+        """See `Answerer`. The model goes with this object."""
 
     def _batches(self, asked: Sequence[Asked]) -> Iterator[list[int]]:
         """Which questions are answered together, as indices.
@@ -133,16 +85,6 @@ class TextGenerator:
         for indices in groups.values():
             for start in range(0, len(indices), self.batch_size):
                 yield indices[start : start + self.batch_size]
-
-    def _token_ids(self, messages: list[Message]) -> list[int]:
-        encoded = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True)
-        return list(encoded["input_ids"])
-
-    def _prompt(self, messages: list[Message]) -> str:
-        prompt: str = self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False
-        )
-        return prompt
 
     def _feed(
         self,
@@ -206,11 +148,9 @@ class TextGenerator:
         text = self.tokenizer.decode(kept, skip_special_tokens=True)
         completion, stopped = up_to_stop(text, self.stop_strings)
         finish: Finish = "stop" if stopped else "eos" if ended else "length"
-        return read_solution(
+        return self.read(
+            asked,
             completion,
-            question=asked.question,
-            prompt=asked.prompt,
-            prompt_format=self.prompt_format,
             finish=finish,
             # Where padding is EOS, the one after a stop string was not generated.
             num_tokens=len(kept) - (stopped and ended),

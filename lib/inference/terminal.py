@@ -16,7 +16,7 @@ from lib.inference.records import save_prompt_and_response
 from lib.inference.solution import Decoding, Solution
 
 if TYPE_CHECKING:
-    from lib.inference.generator import TextGenerator
+    from lib.inference.answerer import Answerer
 
 GREETING = "Ask a question and press Enter; Ctrl-D ends."
 
@@ -33,7 +33,7 @@ class Desk:
         out: JSONL that each solution is appended to, None for none.
     """
 
-    generator: "TextGenerator"
+    generator: "Answerer"
     decoding: Decoding
     model: str
     as_json: bool = False

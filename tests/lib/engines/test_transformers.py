@@ -7,6 +7,7 @@ import pytest
 import torch
 from peft import PeftModel
 from transformers import (
+    GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -96,6 +97,28 @@ def test_greedy_tokens_are_those_of_generate(base: Path, prompts, build, own_loo
     assert [list(c.token_ids) for (c,) in completions] == [
         by_generate(model, engine, prompt) for prompt in prompts
     ]
+
+
+def test_what_a_model_was_saved_with_changes_neither_ends_nor_draws(
+    base: Path, prompts, tmp_path: Path
+) -> None:
+    """An export's generation config holds stop strings, which `generate` would want to read."""
+    torch.manual_seed(0)
+    sliding().save_pretrained(tmp_path)
+    plain = MistralForCausalLM.from_pretrained(tmp_path)
+    GenerationConfig(
+        stop_strings=["</answer>"],
+        repetition_penalty=5.0,
+        eos_token_id=plain.generation_config.eos_token_id,
+    ).save_pretrained(tmp_path)
+    saved = MistralForCausalLM.from_pretrained(tmp_path)
+    assert saved.generation_config.stop_strings == ["</answer>"]
+    said = [
+        TransformersEngine(model, load_tokenizer(base), batch_size=4).generate(prompts, greedy())
+        for model in (plain, saved)
+    ]
+    assert said[0] == said[1]
+    assert saved.generation_config.stop_strings == ["</answer>"]
 
 
 def test_an_adapter_is_generated_with_and_can_be_synced_in(

@@ -9,9 +9,8 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.export import merged
-from lib.export.compare import Difference
 from lib.export.merged import Verified, export_model
-from lib.export.verify import Request, require, verify
+from lib.export.verify import Found, Request, require, verify
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
@@ -75,7 +74,7 @@ def export_to(smoke: Params, sets: GeneratedSets) -> ExportTo:
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verify in this process; that it works in a new one, `test_export` shows."""
 
-    def verify_here(request: Request) -> dict[str, Difference]:
+    def verify_here(request: Request) -> Found:
         found = verify(request)
         require(request.forms, found)
         return found
