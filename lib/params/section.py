@@ -1,6 +1,6 @@
 """What every section of params.yaml is made of."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -8,6 +8,9 @@ NAME = r"^[a-z0-9][a-z0-9_-]*$"
 
 HELD_BACK = "validation"
 """Name of the problems that `prepare.validation_share` holds back."""
+
+EngineName = Literal["transformers", "vllm", "vllm-server"]
+"""What generates completions (lib/engines)."""
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]

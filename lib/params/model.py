@@ -1,0 +1,131 @@
+"""Sections of params.yaml on what is trained, and how it is asked."""
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from lib.params.data import under_raw
+from lib.params.section import Count, Name, Positive, PositiveFloat, Section, Share
+from lib.prompts.layouts import PLAIN
+from lib.prompts.registry import PROMPT_FORMATS
+from lib.prompts.system import FROM_FILE
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+"""`owner/model`."""
+
+
+class Tiny(Section):
+    """Shape of the random-weight Qwen3 model and its tokenizer."""
+
+    vocab_size: Annotated[int, Field(ge=300)]
+    """Upper bound on tokens, the format's tags included."""
+    hidden_size: Positive
+    """Width of the residual stream."""
+    intermediate_size: Positive
+    """Width of the MLP."""
+    num_layers: Positive
+    """Transformer blocks."""
+    num_heads: Positive
+    """Query heads."""
+    num_kv_heads: Positive
+    """Key-value heads, a divisor of num_heads."""
+    head_dim: Annotated[int, Field(ge=2, multiple_of=2)]
+    """Width of one head; rotary positions need an even number."""
+    initializer_range: PositiveFloat
+    """Standard deviation of the initial weights."""
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.num_kv_heads}"
+            )
+        return self
+
+
+class Lora(Section):
+    """Low-rank adapters (arXiv:2106.09685)."""
+
+    rank: Count
+    """Rank of the adapters; 0 trains all weights instead."""
+    alpha: Positive
+    """Scale: an adapter's output is multiplied by alpha / rank."""
+    dropout: Share
+    """Dropout before the adapters, in SFT; GRPO trains the policy that it samples, without."""
+    target_modules: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Names of the linear layers that get an adapter."""
+
+
+class Model(Section):
+    """The base model and how it is held in memory."""
+
+    name: str
+    """Id on the Hub, or a folder in the Hub's layout; '' makes the model that `tiny` describes."""
+    revision: str
+    """Commit of a model on the Hub; '' where `name` is a folder or ''."""
+    backend: Literal["transformers", "unsloth"]
+    """What loads and trains the policy; `unsloth` needs a GPU."""
+    tag_tokens: bool
+    """Give a Hub model's tokenizer each tag of the prompt format as one new token."""
+    dtype: Literal["float32", "bfloat16"]
+    """Type of the weights while training."""
+    mixed_precision: Literal["fp32", "bf16"]
+    """`bf16` computes in bfloat16 over weights of `dtype`."""
+    attention: Literal["eager", "sdpa", "flash_attention_2"]
+    """Attention implementation."""
+    gradient_checkpointing: bool
+    """Recompute activations in the backward pass: less memory, a third more time."""
+    max_seq_length: Positive
+    """Tokens of prompt and completion together."""
+    tiny: Tiny
+    lora: Lora
+
+    @model_validator(mode="after")
+    def _unsloth_can(self) -> Self:
+        if self.backend == "unsloth" and self.tag_tokens:
+            raise ValueError("tag_tokens: backend unsloth cannot; set it to false")
+        if self.backend == "unsloth" and self.attention != "sdpa":
+            raise ValueError(
+                f"attention={self.attention}: backend unsloth chooses its own; leave it at sdpa"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _revision_of_something(self) -> Self:
+        if self.revision and not self.name:
+            raise ValueError(f"revision={self.revision}: there is no name that it would be of")
+        if self.revision and not HUB_ID.fullmatch(self.name):
+            raise ValueError(
+                f"name={self.name}: with a revision it is an id on the Hub, like `owner/model`; "
+                "for a folder set revision to ''"
+            )
+        return self
+
+
+def _file_under_raw(value: str) -> str:
+    if value.startswith(FROM_FILE):
+        under_raw(value.removeprefix(FROM_FILE))
+    return value
+
+
+class Prompt(Section):
+    """How a problem is put to the model and its answer read."""
+
+    format: Name
+    """Name of a prompt format (lib/prompts)."""
+    tags: Annotated[tuple[str, ...], Field(max_length=4)]
+    """Four tags in place of the format's own; [] for those."""
+    layout: Literal["plain", "chatml", "llama3"]
+    """How turns become text: as they are, or as a family of instruct models has them."""
+    system: Annotated[str, AfterValidator(_file_under_raw)]
+    """System prompt; `format` for the format's own, `file:` and a path below data/raw."""
+
+    def with_format(self, name: str) -> Self:
+        """The same under another format, with that one's own tags and, if it has one, layout."""
+        layout = "plain" if PROMPT_FORMATS[name].layout is not PLAIN else self.layout
+        return self.model_copy(update={"format": name, "tags": (), "layout": layout})
+
+    def rendering(self) -> dict[str, Any]:
+        """What `lib.prompts.prompt_format` takes."""
+        return {"name": self.format, "tags": self.tags, "layout": self.layout}

@@ -1,0 +1,320 @@
+"""Sections of params.yaml on the training phases: SFT, GRPO, DPO, and what they share."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from lib.params.data import first_repeated
+from lib.params.section import (
+    Count,
+    EngineName,
+    Name,
+    NonNegative,
+    Positive,
+    PositiveFloat,
+    Section,
+    Share,
+)
+
+
+class Optimisation(Section):
+    """What SFT, GRPO and DPO have in common."""
+
+    optimizer: Literal["adamw", "memory_efficient_adamw"]
+    """`memory_efficient_adamw` is the same AdamW with its state in CPU memory."""
+    learning_rate: PositiveFloat
+    """Peak learning rate of AdamW."""
+    lr_schedule: Literal["constant", "linear", "cosine"]
+    """Shape of the decay after warm-up."""
+    warmup_ratio: Share
+    """Share of the steps that the learning rate rises over."""
+    adam_beta1: Share
+    """Decay of the gradient's running mean."""
+    adam_beta2: Share
+    """Decay of the squared gradient's running mean."""
+    weight_decay: NonNegative
+    """Decoupled weight decay."""
+    max_grad_norm: PositiveFloat
+    """Gradients are scaled down to this norm."""
+    logging_steps: Positive
+    """Optimiser steps between two points of the curves."""
+    save_steps: Count
+    """Optimiser steps between two checkpoints to resume from; 0 for none."""
+    keep_checkpoints: Count
+    """Of those, how many of the last stay in data/scratch after the run."""
+    eval_steps: Count
+    """Optimiser steps between two validations by generation (`validation`); 0 for none."""
+
+    @property
+    def skipped(self) -> str:
+        """Why the phase is skipped, in words; '' where it is not."""
+        return ""
+
+    @model_validator(mode="after")
+    def _kept_are_saved(self) -> Self:
+        if self.keep_checkpoints and not self.save_steps:
+            raise ValueError(
+                f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
+            )
+        return self
+
+
+class Sft(Optimisation):
+    """Supervised fine-tuning on worked solutions, loss on completions alone."""
+
+    num_epochs: Count
+    """Passes over the data; 0 skips the phase."""
+    batch_size: Positive
+    """Examples per optimiser step."""
+    micro_batch_size: Positive
+    """Examples per forward pass, a divisor of batch_size."""
+    group_by_length: bool
+    """Batch examples of like length: less padding, a less random order."""
+    packing: bool
+    """Put several examples in a row of max_seq_length; the batch sizes then count such rows."""
+
+    @property
+    def skipped(self) -> str:
+        return "" if self.num_epochs else "sft.num_epochs is 0"
+
+    @model_validator(mode="after")
+    def _micro_batches(self) -> Self:
+        check_divides(
+            f"batch_size={self.batch_size}",
+            self.batch_size,
+            self.micro_batch_size,
+            unit="examples",
+        )
+        return self
+
+
+class Validation(Section):
+    """Greedy completions graded during training; a section of its own, so that another reward or
+    benchmark leaves SFT as it is."""
+
+    sets: Annotated[tuple[Name, ...], Field(min_length=1)]
+    """Benchmarks of `prepare`, or `validation` for what it held back; the first is the headline."""
+    num_problems: Positive
+    """Most problems of each set, drawn by content hash."""
+    max_new_tokens: Positive
+    """Longest completion."""
+    batch_size: Positive
+    """Sequences generated at a time."""
+    stack: Name
+    """Rewards that make up the average total reward."""
+    weights: Annotated[tuple[float, ...], Field(min_length=1)]
+    """One for each of the stack's functions."""
+
+    @field_validator("sets")
+    @classmethod
+    def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := first_repeated(names):
+            raise ValueError(f"`{twice}` stands there twice")
+        return names
+
+
+class Rollout(Section):
+    """Sampling during reinforcement."""
+
+    engine: EngineName
+    """What generates the completions."""
+    temperature: PositiveFloat
+    """Softmax temperature."""
+    top_p: Annotated[float, Field(gt=0, le=1)]
+    """Nucleus of the distribution that is sampled from; 1 for all of it."""
+    top_k: Count
+    """Most probable tokens that are sampled from; 0 for all."""
+    min_p: Share
+    """Least probability, relative to the most probable token; 0 for none."""
+    max_new_tokens: Positive
+    """Longest completion."""
+    max_logp_difference: PositiveFloat
+    """Nats per token between the sampler's and the trainer's log-probs, on average over a batch;
+    beyond it the sampler is on other weights than the policy, and the run ends."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
+    """Share of a GPU that vLLM takes beside the policy; not read on a CPU and by other engines."""
+
+
+class Reward(Section):
+    """What a completion is rewarded for."""
+
+    stack: Name
+    """Named stack of reward functions (lib/verifier/rewards)."""
+    weights: Annotated[tuple[float, ...], Field(min_length=1)]
+    """One weight for each function, those of the stack first, then `extra`."""
+    extra: tuple[Name, ...]
+    """Further reward functions by name."""
+    overlong_cache_tokens: Count
+    """`overlong`: tokens before the longest completion over which the punishment rises."""
+    repetition_ngram: Positive
+    """`repetition`: words per n-gram."""
+    repetition_max_penalty: Annotated[float, Field(le=0)]
+    """`repetition`: value of a completion that repeats one n-gram only."""
+    cosine_correct: tuple[float, float]
+    """`cosine_length`: value of the shortest and of the longest right answer."""
+    cosine_wrong: tuple[float, float]
+    """`cosine_length`: value of the shortest and of the longest wrong answer."""
+
+    def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
+        """What `lib.verifier.rewards.build_rewards` takes beside names and format."""
+        shaping = self.model_dump(exclude={"stack", "weights", "extra"})
+        return {**shaping, "max_completion_tokens": max_completion_tokens}
+
+
+class Grpo(Optimisation):
+    """Group Relative Policy Optimization (arXiv:2402.03300)."""
+
+    max_steps: Count
+    """Optimiser steps; 0 skips the phase."""
+    prompts_per_step: Positive
+    """Problems per step (P)."""
+    group_size: int
+    """Completions per problem (G)."""
+    micro_batch_size: Positive
+    """Completions per forward pass, a divisor of P * G."""
+    num_iterations: Positive
+    """Optimiser steps on one batch of rollouts."""
+    shuffle: bool
+    """Draw problems in random order; false keeps the order that `prepare` wrote."""
+    loss: Literal["grpo", "bnpo", "dr_grpo", "dapo", "reinforce"]
+    """How token losses are averaged (TRL's names), or −A·log π without ratio or clipping."""
+    advantage: Literal["none", "mean", "group", "batch", "rloo"]
+    """Rewards as they are, minus their group's mean (divided by the deviation of the group or the
+    batch, or not), or minus the mean of the group's others (docs/objectives.md)."""
+    importance_level: Literal["token", "sequence"]
+    """One probability ratio per token, or per completion (GSPO, arXiv:2507.18071)."""
+    epsilon: PositiveFloat
+    """Clipping of the probability ratio, below and, unless epsilon_high is set, above."""
+    epsilon_high: NonNegative
+    """Upper clipping (DAPO's clip-higher, arXiv:2503.14476); 0 for the same as epsilon."""
+    beta: NonNegative
+    """Coefficient of the KL penalty towards the SFT checkpoint; 0 for none."""
+    kl_weighted: bool
+    """Multiply the KL estimate by the probability ratio, which makes its gradient unbiased
+    (DeepSeek-V3.2, arXiv:2512.02556); false is GRPO's own."""
+    mask_truncated: bool
+    """Leave completions that ran into the longest length out of the loss (DAPO)."""
+    dynamic_sampling: Count
+    """Most rounds in which groups with equal rewards are replaced by other problems' (DAPO); a step
+    that still has one then ends the run. 0 keeps all groups."""
+
+    @property
+    def skipped(self) -> str:
+        return "" if self.max_steps else "grpo.max_steps is 0"
+
+    @model_validator(mode="after")
+    def _groups(self) -> Self:
+        if self.group_size < 2:
+            raise ValueError(
+                f"group_size={self.group_size}; group-relative advantages need at least 2"
+            )
+        if self.save_steps % self.num_iterations:
+            below = self.save_steps - self.save_steps % self.num_iterations
+            raise ValueError(
+                f"save_steps={self.save_steps} falls between two generations of rollouts, where "
+                f"nothing can be resumed exactly (num_iterations={self.num_iterations}); "
+                f"use {below or 'none (0)'} or {below + self.num_iterations}"
+            )
+        completions = self.prompts_per_step * self.group_size
+        check_divides(
+            f"prompts_per_step={self.prompts_per_step} x group_size={self.group_size}",
+            completions,
+            self.micro_batch_size,
+            unit="completions",
+        )
+        return self
+
+    @model_validator(mode="after")
+    def _reinforce_is_on_policy(self) -> Self:
+        if self.loss == "reinforce" and self.num_iterations > 1:
+            raise ValueError(
+                f"num_iterations={self.num_iterations}; loss `reinforce` has no ratio to correct "
+                "for rollouts of an older policy: use 1, or another loss"
+            )
+        if self.loss == "reinforce" and self.importance_level == "sequence":
+            raise ValueError("importance_level=sequence; loss `reinforce` has no ratio: use token")
+        return self
+
+    @model_validator(mode="after")
+    def _dropped_groups_teach_nothing(self) -> Self:
+        if self.dynamic_sampling and self.advantage == "none":
+            raise ValueError(
+                f"dynamic_sampling={self.dynamic_sampling}; with advantage `none` a group of equal "
+                "rewards moves the policy too: use 0, or another advantage"
+            )
+        return self
+
+
+class Pairs(Section):
+    """Mining of preference pairs: a right against a wrong completion of one problem."""
+
+    num_problems: Count
+    """GRPO problems that are sampled, the first so many of the file; 0 for all."""
+    num_completions: Annotated[int, Field(ge=2)]
+    """Completions per problem, sampled as `rollout` says."""
+    max_per_problem: Positive
+    """Pairs that one problem may give."""
+    batch_size: Positive
+    """Sequences generated at a time; changes speed and memory, and rounding."""
+
+
+class Dpo(Optimisation):
+    """Direct preference optimisation (arXiv:2305.18290), an optional phase."""
+
+    init: Annotated[tuple[Literal["sft", "grpo"], ...], Field(max_length=1)]
+    """The checkpoint that is sampled for pairs and trained from; [] for no such phase."""
+    pairs: Pairs
+    num_epochs: Count
+    """Passes over the pairs; 0 skips the phase."""
+    batch_size: Positive
+    """Pairs per optimiser step."""
+    micro_batch_size: Positive
+    """Pairs per forward pass, a divisor of batch_size."""
+    beta: PositiveFloat
+    """Strength of the tie to the starting checkpoint."""
+    loss: Literal[
+        "sigmoid",
+        "sigmoid_norm",
+        "hinge",
+        "ipo",
+        "robust",
+        "exo_pair",
+        "nca_pair",
+        "sppo_hard",
+        "apo_zero",
+        "apo_down",
+    ]
+    """What is made of the margin between the two completions (TRL's names)."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=0.5)]
+    """`robust` and `exo_pair`: share of pairs that are taken to be the wrong way round."""
+
+    @property
+    def skipped(self) -> str:
+        return "" if self.num_epochs else "dpo.num_epochs is 0"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        check_divides(
+            f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size, unit="pairs"
+        )
+        if self.loss == "exo_pair" and not self.label_smoothing:
+            raise ValueError("loss=exo_pair needs label_smoothing above 0; 0.001 is usual")
+        if self.label_smoothing and self.loss not in {"robust", "exo_pair"}:
+            raise ValueError(
+                f"label_smoothing={self.label_smoothing:g} has no effect with loss={self.loss}; "
+                "set it to 0.0, or choose robust or exo_pair"
+            )
+        return self
+
+
+def check_divides(what: str, total: int, part: int, *, unit: str) -> None:
+    """Refuse micro-batches that do not tile a batch, naming the nearest that do."""
+    if total % part == 0:
+        return
+    divisors = [number for number in range(1, total + 1) if total % number == 0]
+    below = max(number for number in divisors if number < part or number == 1)
+    above = min(number for number in divisors if number > part or number == total)
+    raise ValueError(
+        f"{what} = {total} {unit} a step cannot be cut into micro_batch_size={part}; "
+        f"use {below} or {above}"
+    )
