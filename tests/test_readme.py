@@ -82,3 +82,16 @@ def test_every_console_block_shows_a_command_or_an_error() -> None:
     blocks = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
     assert blocks
     assert all(block.startswith(("$ ", "Error: ")) for block in blocks)
+
+
+def test_every_page_of_the_docs_is_linked() -> None:
+    pages = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    assert pages <= set(re.findall(r"\]\(([^)#]+)\)", README))
+
+
+def test_the_step_time_is_that_of_its_benchmark() -> None:
+    results = json.loads((ROOT / "tests/bench/grpo/results.json").read_text("utf-8"))
+    step_s = results["rows"][0]["step_s"]
+    assert f"takes {step_s['reckon']:.2f} CPU seconds, stock TRL's {step_s['trl']:.2f}" in " ".join(
+        README.split()
+    )
