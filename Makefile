@@ -24,7 +24,7 @@ PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 all: setup ## set up, run the whole pipeline, print the result
 	@dvc repro
