@@ -2,7 +2,7 @@
 
 A fenced block marked `sh` is commands; one marked `console` has them after `$ `, and what they
 print. A comment right above a block says how it differs: `<!-- not run: why -->` for what a test
-machine cannot do, `<!-- exits 1 -->` for a command that shows a failure.
+machine cannot do, `<!-- exits 2 -->` for a command that shows a failure (make makes 1 a 2).
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _BLOCK = re.compile(
-    r"(?:^ *<!-- (?P<note>not run: .+?|exits 1) -->\n+)?"
+    r"(?:^ *<!-- (?P<note>not run: .+?|exits \d+) -->\n+)?"
     r"^ *```(?P<kind>sh|console)\n(?P<text>.*?)^ *```",
     re.DOTALL | re.MULTILINE,
 )
@@ -40,7 +40,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
         yield Block(
             script=text if found["kind"] == "sh" else _typed(text),
             not_run=note.removeprefix("not run: ") if note.startswith("not run: ") else "",
-            exit_code=1 if note == "exits 1" else 0,
+            exit_code=int(note.removeprefix("exits ")) if note.startswith("exits ") else 0,
         )
 
 

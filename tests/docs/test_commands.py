@@ -14,6 +14,9 @@ from tests.conftest import ROOT
 from tests.docs.blocks import Block, blocks_of
 from tests.pipeline.test_end_to_end import Clone, clone_with_smoke
 
+HANG_S = 1800
+"""A block that serves or asks for input would never end."""
+
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 SHOWN = [
     pytest.param(block, id=f"{page.stem}-{number}")
@@ -67,6 +70,7 @@ def test_the_commands_of_a_page_run(ran: Clone, page: Path) -> None:
                     cwd=ran.folder,
                     env=environment,
                     stdin=subprocess.DEVNULL,
+                    timeout=HANG_S,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,
