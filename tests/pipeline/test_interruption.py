@@ -1,5 +1,6 @@
 """`dvc repro` is ended in the middle of training: nothing runs on, and the next one goes on."""
 
+import functools
 import os
 import shutil
 import signal
@@ -55,6 +56,8 @@ def start(clone: Clone) -> "subprocess.Popen[str]":
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        # Where the tests run in the background of a shell, Ctrl-C is ignored, and so by children.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
 

@@ -112,6 +112,9 @@ def test_the_stages_train_on_two_ranks_and_fail_with_one_where_two_were_asked_fo
     params.write_text(compose_preset("smoke"), encoding="utf-8")
     stage = ["-m", "stages.grpo", "--params", str(params), "--base", str(tmp_path / "base")]
     stage += ["--init", str(tmp_path / "base"), "--problems", str(tmp_path / "grpo.jsonl")]
+    for name, problems in sets.benchmarks.items():
+        write_problems(tmp_path / "validation" / f"{name}.jsonl", problems[:4])
+    stage += ["--validation", str(tmp_path / "validation")]
     for option in ("model", "metrics", "curve", "provenance"):
         stage += [f"--{option}", str(tmp_path / option)]
     programs = Path(sys.executable).parent
