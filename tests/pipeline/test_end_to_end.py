@@ -189,6 +189,7 @@ def test_dpo_beside_the_phases_that_there_are_runs_what_is_new_and_nothing_else(
     assert "`dpo` checkpoint" in clone.read("data/models/export/README.md")
     clone.run("git", "checkout", ".")
     clone.run("git", "clean", "--force", "--quiet", "reports")
+    clone.dvc("checkout", "--force")
 
 
 @pytest.mark.slow
