@@ -91,7 +91,11 @@ def test_every_page_of_the_docs_is_linked() -> None:
 
 def test_the_step_time_is_that_of_its_benchmark() -> None:
     results = json.loads((ROOT / "tests/bench/grpo/results.json").read_text("utf-8"))
-    step_s = results["rows"][0]["step_s"]
-    assert f"takes {step_s['reckon']:.2f} CPU seconds, stock TRL's {step_s['trl']:.2f}" in " ".join(
-        README.split()
+    row = results["rows"][0]
+    step_s, (middle, first, third) = row["step_s"], row["ratio"]
+    said = f"takes {step_s['reckon']:.2f} CPU seconds, stock TRL's {step_s['trl']:.2f}"
+    page = (ROOT / "docs/engines.md").read_text(encoding="utf-8")
+    assert said in " ".join(README.split())
+    assert f"{said} (ratio {middle:.2f}, quartiles {first:.2f} to {third:.2f})" in " ".join(
+        page.split()
     )
