@@ -168,7 +168,7 @@ def test_the_other_backend_imports_nothing() -> None:
 
 
 def test_stages_import_it_before_anything_heavy() -> None:
-    for stage in ("sft", "grpo"):
+    for stage in ("sft", "grpo", "memory_probe"):
         source = (ROOT / f"stages/{stage}.py").read_text("utf-8")
         heavy = min(source.find(f"from lib.{room}") for room in ("engines.runtime", "trainers"))
         assert 0 < source.find("import_first(params.model.backend") < heavy
