@@ -49,12 +49,6 @@ def test_the_map_names_every_room_of_the_library() -> None:
     assert not rooms - words
 
 
-def test_the_map_names_every_stage() -> None:
-    stages = {path.stem for path in (ROOT / "stages").glob("[a-z]*.py")}
-    words = set(re.findall(r"[a-z_]+", README.split("stages/ ")[1].split("lib/ ")[0]))
-    assert not stages - words
-
-
 def test_every_link_into_the_repository_leads_somewhere() -> None:
     links = re.findall(r"\]\(([^)#]+)\)", README)
     assert links
@@ -97,11 +91,7 @@ def test_every_page_of_the_docs_is_linked() -> None:
 
 def test_the_step_time_is_that_of_its_benchmark() -> None:
     results = json.loads((ROOT / "tests/bench/grpo/results.json").read_text("utf-8"))
-    row = results["rows"][0]
-    step_s, (middle, first, third) = row["step_s"], row["ratio"]
-    said = f"takes {step_s['reckon']:.2f} CPU seconds, stock TRL's {step_s['trl']:.2f}"
-    page = (ROOT / "docs/engines.md").read_text(encoding="utf-8")
-    assert said in " ".join(README.split())
-    assert f"{said} (ratio {middle:.2f}, quartiles {first:.2f} to {third:.2f})" in " ".join(
-        page.split()
+    step_s = results["rows"][0]["step_s"]
+    assert f"takes {step_s['reckon']:.2f} CPU seconds, stock TRL's {step_s['trl']:.2f}" in " ".join(
+        README.split()
     )
