@@ -48,7 +48,13 @@ def main(params_file: Path, validation: Path, **paths: Path) -> None:
         settings=params.model_dump(include=SECTIONS),
         inputs={**read, "validation": validation},
         facts=lambda: {"verifier": counters()},
-        validator=read_validator(params.validation, validation, **asked_with(params, read["base"])),
+        validator=read_validator(
+            params,
+            validation,
+            init=read["init"],
+            base=read["base"],
+            **asked_with(params, read["base"]),
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from lib.engines.draws import keys
 from lib.engines.policy import save_adapter
 from lib.engines.vllm import completion
 from lib.errors import UserError
+from lib.params.schema import EngineName
 
 URL = "RECKON_VLLM_URL"
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -43,6 +44,8 @@ class ServerEngine:
     Raises:
         UserError: no server answers there, or it serves another model.
     """
+
+    name: EngineName = "vllm-server"
 
     def __init__(
         self,

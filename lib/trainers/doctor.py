@@ -27,7 +27,7 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
         yield from _needs("model.backend=unsloth", "unsloth", machine, gpu=True)
     if model.attention == "flash_attention_2":
         yield from _needs("model.attention=flash_attention_2", "flash_attn", machine, gpu=True)
-    for section in ("rollout", "evaluate"):
+    for section in ("validation", "rollout", "evaluate"):
         engine = getattr(params, section).engine
         if engine == "vllm":
             yield from _needs(f"{section}.engine=vllm", "vllm", machine, gpu=False)

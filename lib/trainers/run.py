@@ -30,6 +30,7 @@ from lib.trainers.tracking import Announcer, ProgressLines, curve_points
 from lib.trainers.validation import (
     ValidateByGeneration,
     Validator,
+    opener,
     validation_columns,
     validation_points,
 )
@@ -92,6 +93,9 @@ def run_phase(
         _describe([], outputs, settings=settings, inputs=inputs, skipped=True, **facts())
         return
 
+    if validator and section.eval_steps:
+        validator.check_engine()
+
     def prepared(writing: Path) -> Trainer:
         trainer = build(writing)
         order_by_epoch(trainer)
@@ -100,7 +104,13 @@ def run_phase(
                 callback.say = say
         if validator and section.eval_steps:
             trainer.add_callback(
-                ValidateByGeneration(validator, stage=stage, steps=section.eval_steps, say=say)
+                ValidateByGeneration(
+                    validator,
+                    stage=stage,
+                    steps=section.eval_steps,
+                    say=say,
+                    open_engine=opener(validator, trainer),
+                )
             )
         if mode != "disabled":
             name = f"{stage}-{writing.parent.name}"
@@ -155,7 +165,12 @@ def _train(
         before = read_json(found / FACTS)
         resume_counters(trainer, found)
         say(f"{say.stage} goes on from step {step_of(found)} ({found})")
-    trainer.train(resume_from_checkpoint=str(found) if found else None)
+    try:
+        trainer.train(resume_from_checkpoint=str(found) if found else None)
+    finally:
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, ValidateByGeneration):
+                callback.close()
     return trainer, {**all_facts(), **_warnings(trainer)}
 
 

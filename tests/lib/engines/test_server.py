@@ -3,15 +3,11 @@
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import httpx
-import psutil
 import pytest
 
 from lib.engines.open import open_engine
@@ -22,68 +18,28 @@ from lib.params import Params
 from lib.params.schema import Model
 from tests.lib.engines.contract import EngineContract, drawn
 from tests.lib.engines.log_prob_gap import gap, moved
-
-ROOT = Path(__file__).parents[3]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-@pytest.fixture(scope="module")
-def url(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server on the base model, as `make vllm-server` starts one."""
-    port, log = free_port(), tmp_path_factory.mktemp("server") / "log"
-    preset = ROOT / "lib/presets/tiny-cpu.yaml"
-    options = [f"--params={preset}", f"--model={base}", f"--port={port}"]
-    with log.open("w") as written:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "stages.vllm_server", *options],
-            cwd=ROOT,
-            stdout=written,
-            stderr=subprocess.STDOUT,
-        )
-    address = f"http://127.0.0.1:{port}"
-    pause = threading.Event()
-    while not answers(address):
-        assert server.poll() is None, log.read_text()
-        pause.wait(0.2)
-    started = [server, *psutil.Process(server.pid).children(recursive=True)]
-    yield address
-    server.terminate()
-    server.wait()
-    _, left = psutil.wait_procs(started[1:], timeout=300)
-    assert not left
-
-
-def answers(address: str) -> bool:
-    try:
-        return httpx.get(f"{address}/health").is_success
-    except httpx.TransportError:
-        return False
+from tests.vllm_server import free_port, served
 
 
 @pytest.mark.vllm
 class TestContract(EngineContract):
     @pytest.fixture
-    def engine(self, url: str, base: Path) -> Iterator[ServerEngine]:
-        opened = ServerEngine(base, load_tokenizer(base), batch_size=16, url=url)
+    def engine(self, vllm_url: str, base: Path) -> Iterator[ServerEngine]:
+        opened = ServerEngine(base, load_tokenizer(base), batch_size=16, url=vllm_url)
         yield opened
         opened.close()
 
 
 @pytest.mark.vllm
 def test_an_adapter_goes_to_the_server_and_leaves_with_the_engine(
-    url: str,
+    vllm_url: str,
     base: Path,
     smoke: Params,
     prompts: list[list[int]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("RECKON_VLLM_URL", url)
+    monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
     policy = moved(
         add_adapter(load_policy(base, base=base, settings=smoke.model), smoke.model.lora)
     )
@@ -97,10 +53,9 @@ def test_an_adapter_goes_to_the_server_and_leaves_with_the_engine(
         assert gap(opened, policy, prompts) > 0.1
         opened.sync(policy)
         assert gap(opened, policy, prompts) < 1e-4
-    assert len(httpx.get(f"{url}/v1/models").json()["data"]) == 2
+    assert len(served(vllm_url)) == 2
     opened.close()
-    (served,) = httpx.get(f"{url}/v1/models").json()["data"]
-    assert served["root"] == str(base)
+    assert served(vllm_url) == [str(base)]
 
 
 Answer = Callable[[str], tuple[int, object]]
