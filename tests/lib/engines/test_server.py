@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from lib.engines.open import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
+from lib.engines.serve import server_command
 from lib.engines.server import ServerEngine
 from lib.errors import UserError
 from lib.params import Params
@@ -55,7 +57,7 @@ def test_an_adapter_goes_to_the_server_and_leaves_with_the_engine(
         assert gap(opened, policy, prompts) < 1e-4
     assert len(served(vllm_url)) == 2
     opened.close()
-    assert served(vllm_url) == [str(base)]
+    assert len(served(vllm_url)) == 1
 
 
 Answer = Callable[[str], tuple[int, object]]
@@ -91,8 +93,8 @@ def stand_in(base: Path) -> Iterator[Callable[[Answer], str]]:
         server.server_close()
 
 
-def serving(root: Path, **others: tuple[int, object]) -> Answer:
-    models = {"data": [{"id": "served", "root": str(root), "max_model_len": 256, "parent": None}]}
+def serving(root: Path, *, name: str = "served", **others: tuple[int, object]) -> Answer:
+    models = {"data": [{"id": name, "root": str(root), "max_model_len": 256, "parent": None}]}
     return lambda path: others.get(path.rpartition("/")[2], (200, models))
 
 
@@ -125,6 +127,21 @@ def test_a_server_that_dies_between_two_requests_is_one_line_too(
 def test_a_server_of_another_model_is_refused(base: Path, stand_in, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"serves {tmp_path}, expected {base}; .* MODEL={base}"):
         connect(base, stand_in(serving(tmp_path)))
+
+
+def test_a_server_of_weights_that_were_written_anew_is_refused(
+    base: Path, smoke: Params, stand_in, tmp_path: Path
+) -> None:
+    """Under the same path: it would go on generating from the old ones."""
+    weights = tmp_path / "base"
+    shutil.copytree(base, weights)
+    command = server_command(weights, host="", port=0, model=smoke.model, options=[])
+    name = command[command.index("--served-model-name") + 1]
+    url = stand_in(serving(weights, name=name))
+    assert connect(weights, url).model == name
+    (weights / "model.safetensors").write_bytes(b"others")
+    with pytest.raises(UserError, match=r"as it was before .*; start it again: make vllm-server"):
+        connect(weights, url)
 
 
 def test_what_the_server_objects_to_is_passed_on(base: Path, stand_in, prompts) -> None:
