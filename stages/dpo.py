@@ -27,31 +27,25 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 def main(params_file: Path, validation: Path, base: Path, init: Path, **paths: Path) -> None:
     """Run the stage."""
     params = load_params(params_file)
-    from lib.artifacts import read_jsonl
+    from lib.engines.unsloth import import_first
+
+    import_first("transformers", generates=False)  # whatever trains the other phases
     from lib.engines.runtime import configure
-    from lib.trainers.dpo import build_dpo
+    from lib.trainers.dpo import dpo_setup
     from lib.trainers.run import Outputs, run_phase
     from lib.trainers.setup import asked_with
     from lib.trainers.validation import read_validator
 
     configure(seed=params.seed, threads=params.torch_threads)
-    pairs = paths.pop("pairs")
+    read = {"pairs": paths.pop("pairs"), "base": base, "init": init}
     run_phase(
-        lambda scratch: build_dpo(
-            read_jsonl(pairs),
-            init=init,
-            base=base,
-            dpo=params.dpo,
-            model=params.model,
-            seed=params.seed,
-            scratch=scratch,
-        ),
+        lambda scratch: dpo_setup(params, **read, scratch=scratch).trainer,
         stage="dpo",
         section=params.dpo,
         init=init,
         outputs=Outputs(**paths),
         settings=params.model_dump(include=SECTIONS),
-        inputs={"pairs": pairs, "base": base, "init": init, "validation": validation},
+        inputs={**read, "validation": validation},
         validator=read_validator(
             params, validation, init=init, base=base, **asked_with(params, base)
         ),

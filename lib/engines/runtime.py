@@ -1,5 +1,9 @@
 """Process-wide settings that the same numbers depend on, and a quiet terminal."""
 
+import contextlib
+import gc
+from collections.abc import Iterator
+
 import datasets
 import torch
 import transformers
@@ -16,3 +20,18 @@ def configure(*, seed: int, threads: int) -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
+
+
+@contextlib.contextmanager
+def memory_given_back() -> Iterator[None]:
+    """Free all that a block has used; decorate a function with it, so that its locals are gone.
+
+    Trainers and their models are held by reference cycles. Python collects those when it has made
+    many objects, and knows nothing of a GPU whose memory the next phase needs.
+    """
+    try:
+        yield
+    finally:
+        gc.collect()
+        if torch.accelerator.is_available():
+            torch.accelerator.empty_cache()

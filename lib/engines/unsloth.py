@@ -26,16 +26,22 @@ STANDBY = ("UNSLOTH_VLLM_STANDBY", "1")
 """The colocated vLLM's weights and cache share memory with training. It rules the next one out."""
 
 EXPANDABLE = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-"""Long completions do not fragment the memory. CUDA's allocator reads it when it starts."""
+"""Completions of many lengths do not fragment the memory. CUDA's allocator reads it when it starts.
+
+torch 2.13 reads `PYTORCH_ALLOC_CONF`, its new name, where this one is not set.
+"""
+
+ALLOCATOR = (EXPANDABLE[0], "PYTORCH_ALLOC_CONF")
+"""Either of them in the environment is the user's word."""
 
 PATCHED = ("transformers", "trl", "peft")
 """What must not have been imported before Unsloth."""
 
 
 def import_first(backend: str, *, generates: bool) -> None:
-    """Set what Unsloth and CUDA's allocator read when they start, then import Unsloth.
+    """Set what CUDA's allocator and Unsloth read when they start, then import Unsloth.
 
-    Does nothing for the backend `transformers`. What the environment has already is kept.
+    For the backend `transformers` nothing is imported. What the environment has already is kept.
 
     Args:
         generates: the phase samples completions, with Unsloth's colocated vLLM.
@@ -44,12 +50,15 @@ def import_first(backend: str, *, generates: bool) -> None:
         UserError: unsloth is not installed, or does not find an accelerator.
         RuntimeError: transformers, trl or peft were imported already (a bug of the caller).
     """
+    if backend == "unsloth" and generates:
+        os.environ.setdefault(*STANDBY)
+    elif not any(name in os.environ for name in ALLOCATOR):
+        os.environ.update([EXPANDABLE])
     if backend != "unsloth":
         return
     early = [name for name in PATCHED if name in sys.modules]
     if early and "unsloth" not in sys.modules:
         raise RuntimeError(f"unsloth must be imported before {', '.join(early)}")
-    os.environ.setdefault(*(STANDBY if generates else EXPANDABLE))
     _fast_language_model()
 
 

@@ -13,12 +13,14 @@ from datasets import Dataset
 from transformers import PrinterCallback
 from trl import DPOConfig, DPOTrainer
 
+from lib.artifacts import read_jsonl
 from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
 from lib.errors import UserError
-from lib.params.schema import Dpo, Model
+from lib.params.schema import Dpo, Model, Params
 from lib.trainers.arguments import choose_optimizer, shared_arguments
 from lib.trainers.batches import micro_batches
 from lib.trainers.launch import num_processes
+from lib.trainers.setup import Setup
 from lib.trainers.tracking import ProgressLines
 
 SHOWN = ("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected")
@@ -75,6 +77,25 @@ def build_dpo(
     trainer.remove_callback(PrinterCallback)
     choose_optimizer(trainer, dpo.optimizer)
     return trainer
+
+
+def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: Path) -> Setup:
+    """The DPO of `params` on a file of pairs, ready to start from the checkpoint `init`.
+
+    Args:
+        base: the weights below an adapter.
+        scratch: folder for what the trainer writes on its own.
+    """
+    trainer = build_dpo(
+        read_jsonl(pairs),
+        init=init,
+        base=base,
+        dpo=params.dpo,
+        model=params.model,
+        seed=params.seed,
+        scratch=scratch,
+    )
+    return Setup(trainer=trainer)
 
 
 def dpo_arguments(dpo: Dpo, *, model: Model, seed: int, scratch: Path) -> DPOConfig:

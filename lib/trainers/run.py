@@ -11,6 +11,7 @@ from transformers import Trainer
 
 from lib.artifacts import read_json, replacing, write_curve, write_metrics, write_provenance
 from lib.engines.policy import pass_on, save_policy
+from lib.engines.runtime import memory_given_back
 from lib.errors import UserError
 from lib.lifetime import alone, sigterm_as_interrupt
 from lib.params.schema import Optimisation
@@ -51,6 +52,7 @@ class Outputs:
     validation_curve: Path | None = None
 
 
+@memory_given_back()
 def run_phase(
     build: Callable[[Path], Trainer],
     *,

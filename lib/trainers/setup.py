@@ -20,11 +20,12 @@ class Setup:
     """A trainer, what it learns from, and what it is rewarded for.
 
     Attributes:
-        rewards: with TRL's signature, in the order of `reward.weights`; none in SFT.
+        problems: none in DPO, which learns from pairs.
+        rewards: with TRL's signature, in the order of `reward.weights`; in GRPO alone.
     """
 
     trainer: Trainer
-    problems: Sequence[Problem]
+    problems: Sequence[Problem] = ()
     rewards: Sequence[RewardFn] = ()
 
 

@@ -118,7 +118,7 @@ def test_without_unsloth_the_error_is_one_line_that_names_the_param() -> None:
 
 def python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
     environment = {
-        **{k: v for k, v in os.environ.items() if k not in {unsloth.EXPANDABLE[0]}},
+        **{k: v for k, v in os.environ.items() if k not in unsloth.ALLOCATOR},
         "PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT))),
     }
     return subprocess.run(
@@ -167,8 +167,37 @@ def test_the_other_backend_imports_nothing() -> None:
     assert python(code).stdout == "[]\n"
 
 
+SETTINGS = (
+    "import os, sys; {first}\n"
+    "from lib.engines.unsloth import import_first\n"
+    "import_first('transformers', generates=True)\n"
+    "names = ('PYTORCH_CUDA_ALLOC_CONF', 'PYTORCH_ALLOC_CONF', 'UNSLOTH_VLLM_STANDBY')\n"
+    "print(*(os.environ.get(name) for name in names), 'torch' in sys.modules)\n"
+)
+
+
+def test_the_other_backend_gets_expandable_segments_before_torch_is_there() -> None:
+    assert python(SETTINGS.format(first="")).stdout == "expandable_segments:True None None False\n"
+
+
+def test_what_the_user_told_the_allocator_by_either_name_stays() -> None:
+    new = "os.environ['PYTORCH_ALLOC_CONF'] = 'max_split_size_mb:64'"
+    assert python(SETTINGS.format(first=new)).stdout == "None max_split_size_mb:64 None False\n"
+    old = "os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'backend:native'"
+    assert python(SETTINGS.format(first=old)).stdout == "backend:native None None False\n"
+
+
+def test_torch_reads_the_names_in_the_order_that_is_relied_on() -> None:
+    import torch
+
+    header = Path(torch.__file__).with_name("include") / "c10/cuda/CUDAAllocatorConfig.h"
+    source = header.read_text("utf-8")
+    old, new = (source.find(f'get_env("{name}")') for name in unsloth.ALLOCATOR)
+    assert 0 < old < new
+
+
 def test_stages_import_it_before_anything_heavy() -> None:
-    for stage in ("sft", "grpo"):
+    for stage in ("sft", "grpo", "dpo"):
         source = (ROOT / f"stages/{stage}.py").read_text("utf-8")
         heavy = min(source.find(f"from lib.{room}") for room in ("engines.runtime", "trainers"))
-        assert 0 < source.find("import_first(params.model.backend") < heavy
+        assert 0 < source.find("import_first(") < heavy

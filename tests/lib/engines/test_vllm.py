@@ -1,5 +1,6 @@
 """vLLM in this process: the contract, the policy's weights after a sync, and what is given back."""
 
+import gc
 import random
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from lib.params import Params
 from lib.params.schema import Model
 from tests.lib.engines.contract import EngineContract, drawn
 from tests.lib.engines.log_prob_gap import gap, moved
+from tests.live import held
 
 pytestmark = pytest.mark.vllm
 
@@ -91,6 +93,24 @@ def test_the_process_is_left_as_it_was(base: Path, smoke: Params) -> None:
     assert state() == before
     opened.close()
     opened.close()
+
+
+def test_closing_gives_weights_cache_and_processes_back(
+    base: Path, full: Model, prompts: list[list[int]]
+) -> None:
+    cache = 2**26  # the least that an engine here sets aside
+    few = 1024  # scalars that vLLM keeps; the smallest matrix of the model has 4096 bytes
+    policy = load_policy(base, base=base, settings=full)
+    gc.collect()
+    before = held()
+    for _ in range(2):
+        opened = open_engine("vllm", base, base=base, model=full, batch_size=8, policy=policy)
+        opened.generate(prompts, drawn(num_completions=2, max_new_tokens=4))
+        opened.sync(policy)
+        assert held().num_bytes > before.num_bytes + cache
+        opened.close()
+        assert held().num_bytes <= before.num_bytes + few
+        assert held().processes == before.processes
 
 
 def test_heads_without_a_kernel_are_refused_in_one_line(

@@ -46,18 +46,10 @@ def run(stage: str, folder: Path) -> None:
 
             return sft_setup(params, problems=problems, base=base, scratch=scratch).trainer
         if stage == "dpo":
-            from lib.artifacts import read_jsonl
-            from lib.trainers.dpo import build_dpo
+            from lib.trainers.dpo import dpo_setup
 
-            return build_dpo(
-                list(read_jsonl(problems)),
-                init=base,
-                base=base,
-                dpo=params.dpo,
-                model=params.model,
-                seed=params.seed,
-                scratch=scratch,
-            )
+            given = {"pairs": problems, "init": base, "base": base}
+            return dpo_setup(params, **given, scratch=scratch).trainer
         from lib.trainers.grpo import grpo_setup
 
         setup = grpo_setup(params, problems=problems, init=base, base=base, scratch=scratch)
