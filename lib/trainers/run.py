@@ -10,6 +10,7 @@ import click
 from transformers import Trainer
 
 from lib.artifacts import read_json, replacing, write_curve, write_metrics, write_provenance
+from lib.engines import compat
 from lib.engines.policy import pass_on, save_policy
 from lib.engines.runtime import memory_given_back
 from lib.errors import UserError
@@ -164,6 +165,7 @@ def _train(
     trainer = build(checkpoints.writing)
     trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, facts=all_facts))
     if found:
+        compat.load_onto_numbered_cpu()
         before = read_json(found / FACTS)
         resume_counters(trainer, found)
         say(f"{say.stage} goes on from step {step_of(found)} ({found})")
