@@ -13,7 +13,7 @@ from lib.prompts import prompt_format
 from lib.trainers.sft import build_sft
 
 SIZES = {
-    "0.45 M": {},
+    "0.48 M": {},
     "3.2 M": {
         "hidden_size": 256,
         "intermediate_size": 768,
