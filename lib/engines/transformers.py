@@ -13,7 +13,7 @@ from lib.engines.draws import keys, uniforms
 from lib.engines.endings import Endings, end_tokens
 from lib.engines.generating import generate
 from lib.engines.rows import Batch
-from lib.params.schema import EngineName
+from lib.params.section import EngineName
 
 
 class TransformersEngine:

@@ -23,7 +23,8 @@ from typing import Any
 from lib.engines.sizes import BYTES, Shape, shape_of
 from lib.params import Params
 from lib.params.data import GeneratorSource, HubSource, PathSource
-from lib.params.schema import Grpo, Model, Optimisation, Sft
+from lib.params.model import Model
+from lib.params.training import Grpo, Optimisation, Sft
 from lib.trainers.batches import micro_batches
 
 ROWS = {

@@ -12,7 +12,7 @@ from lib.engines import unsloth
 from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.sft import build_sft
