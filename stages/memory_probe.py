@@ -23,6 +23,9 @@ from lib.params import load_params
 def main(params_file: Path, problems: Path, base: Path, limit_gib: float | None) -> None:
     """Probe."""
     params = load_params(params_file)
+    from lib.engines.unsloth import import_first
+
+    import_first(params.model.backend, generates=False)
     import psutil
 
     from lib.engines.runtime import configure

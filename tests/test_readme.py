@@ -49,6 +49,12 @@ def test_the_map_names_every_room_of_the_library() -> None:
     assert not rooms - words
 
 
+def test_the_map_names_every_stage() -> None:
+    stages = {path.stem for path in (ROOT / "stages").glob("[a-z]*.py")}
+    words = set(re.findall(r"[a-z_]+", README.split("stages/ ")[1].split("lib/ ")[0]))
+    assert not stages - words
+
+
 def test_every_link_into_the_repository_leads_somewhere() -> None:
     links = re.findall(r"\]\(([^)#]+)\)", README)
     assert links

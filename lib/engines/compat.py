@@ -152,3 +152,41 @@ def undisturbed() -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
+
+
+@contextlib.contextmanager
+def process_group_kept() -> Iterator[None]:
+    """Let an engine go without torch's process group, through which the ranks of training talk.
+
+    vllm/distributed/parallel_state.py, `destroy_distributed_environment`, 0.32.0 ends the default
+    group, whoever made it: training on several ranks would fail at its end, with nothing written.
+    Can go when vLLM ends its own groups alone.
+    """
+    import torch
+
+    destroy = torch.distributed.destroy_process_group
+
+    def destroy_named(group: Any = None) -> None:
+        if group is not None:
+            destroy(group)
+
+    torch.distributed.destroy_process_group = destroy_named
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group = destroy
+
+
+def load_onto_numbered_cpu() -> None:
+    """Let torch load onto `cpu:0`, which accelerate calls the device of a rank on a CPU.
+
+    transformers/trainer.py, `_load_optimizer_and_scheduler`, 5.17.0 maps an optimiser's state onto
+    the rank's device when a run of several ranks is resumed; torch/serialization.py, 2.13.0, knows
+    no CPU with a number. Can go when either does.
+    """
+    import torch
+
+    def as_it_is(storage: Any, location: str) -> Any:
+        return storage if location.startswith("cpu:") else None
+
+    torch.serialization.register_package(5, lambda storage: None, as_it_is)

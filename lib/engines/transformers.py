@@ -13,6 +13,7 @@ from lib.engines.draws import keys, uniforms
 from lib.engines.endings import Endings, end_tokens
 from lib.engines.generating import generate
 from lib.engines.rows import Batch
+from lib.params.section import EngineName
 
 
 class TransformersEngine:
@@ -26,6 +27,8 @@ class TransformersEngine:
         batch_size: completions generated at a time.
         label: name of the progress bar; '' shows none.
     """
+
+    name: EngineName = "transformers"
 
     def __init__(
         self,

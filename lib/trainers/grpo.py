@@ -11,11 +11,13 @@ from transformers import PrinterCallback
 from trl import GRPOConfig
 
 from lib.engines.base import Sampling
-from lib.engines.open import open_engine
+from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.errors import UserError
 from lib.evaluation.rewarding import chosen_rewards, logging_accuracy
-from lib.params.schema import Grpo, Model, Params, Reward, Rollout
+from lib.params.model import Model
+from lib.params.schema import Params
+from lib.params.training import Grpo, Reward, Rollout
 from lib.problems.schema import Problem, read_problems
 from lib.prompts import PromptFormat
 from lib.trainers.arguments import choose_optimizer, shared_arguments
@@ -51,9 +53,10 @@ def build_grpo(
     """A trainer that is ready to start from the checkpoint `init`.
 
     Raises:
-        UserError: fewer problems than one step takes (TRL would train on none and say nothing), or
-            processes that cannot share a step.
+        UserError: fewer problems than one step takes (TRL would train on none and say nothing),
+            processes that cannot share a step, or an engine that is not there.
     """
+    check_engine(rollout.engine, init, base=base)
     if len(problems) < grpo.prompts_per_step:
         raise UserError(
             f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(problems)} GRPO "

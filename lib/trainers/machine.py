@@ -4,6 +4,7 @@ import dataclasses
 import importlib.metadata
 import importlib.util
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -37,6 +38,7 @@ class Machine:
         differing: packages of the lock that are missing or of another version.
         num_locked: packages of the lock.
         torch: version with its build tag.
+        cuda: version that torch was built for; '' for a build that can use no GPU.
         gpus: empty without a driver.
         cores: CPU cores.
         memory: bytes of main memory that are free.
@@ -48,16 +50,12 @@ class Machine:
     differing: tuple[str, ...]
     num_locked: int
     torch: str
+    cuda: str
     gpus: tuple[Gpu, ...]
     cores: int
     memory: int
     disk: int
     packages: frozenset[str]
-
-    @property
-    def cuda_build(self) -> bool:
-        """Whether the installed torch can use a GPU at all."""
-        return bool(self.torch) and not self.torch.endswith("+cpu")
 
 
 def this_machine(root: Path = Path(), *, lock: Path = LOCK) -> Machine:
@@ -72,6 +70,7 @@ def this_machine(root: Path = Path(), *, lock: Path = LOCK) -> Machine:
         ),
         num_locked=len(locked),
         torch=_version("torch"),
+        cuda=_cuda(),
         gpus=find_gpus(),
         cores=psutil.cpu_count() or 1,
         memory=psutil.virtual_memory().available,
@@ -114,3 +113,12 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return ""
+
+
+def _cuda() -> str:
+    """What torch/version.py says; importing torch for it would take seconds."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return ""
+    said = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
+    return "".join(re.findall(r"^cuda\b.*= '([\d.]+)'$", said, re.MULTILINE))

@@ -8,7 +8,8 @@ Estimates, in bytes; N weights, M of them trained, L layers, T tokens of a micro
     activations  T · (8 · hidden + 4 · intermediate) · bytes(compute) for each layer, or with
                  gradient checkpointing T · hidden for each layer and the rest for one
     logits       2 · T · vocab · 4: float32, and their gradient
-    cache        sequences · length · L · 2 · kv_heads · head_dim · bytes(dtype), while generating
+    cache        sequences · length · L · 2 · kv_heads · head_dim · bytes(dtype), of transformers
+    reference    N · bytes(dtype): the policy that the KL penalty ties to, where all is trained
 
 A table of attention scores is left out (sdpa and flash attention hold none), and so is what CUDA,
 the allocator and vLLM take for themselves; `make memory-probe` measures.
@@ -22,7 +23,8 @@ from typing import Any
 from lib.engines.sizes import BYTES, Shape, shape_of
 from lib.params import Params
 from lib.params.data import GeneratorSource, HubSource, PathSource
-from lib.params.schema import Grpo, Model, Optimisation, Sft
+from lib.params.model import Model
+from lib.params.training import Grpo, Optimisation, Sft
 from lib.trainers.batches import micro_batches
 
 ROWS = {
@@ -83,7 +85,10 @@ def plan_grpo(params: Params, shape: Shape | None) -> Phase:
     completions = grpo.prompts_per_step * grpo.group_size
     memory = _training_memory(grpo, grpo.micro_batch_size, model=model, shape=shape)
     if shape is not None:
-        memory["cache"] = cache_bytes(shape, model, sequences=completions)
+        if params.rollout.engine == "transformers":
+            memory["cache"] = cache_bytes(shape, model, sequences=completions)
+        if grpo.beta and not model.lora.rank:
+            memory["reference"] = memory["weights"]
     return Phase(
         name="grpo",
         skipped="" if grpo.max_steps else "grpo.max_steps is 0",
@@ -194,7 +199,10 @@ def plan_lines(params: Params) -> Iterator[str]:
         yield "memory and disk: unknown without the model's config.json"
     else:
         sizes = disk_bytes(params, shape)
-        yield f"disk ≈ {in_bytes(sum(sizes.values()))} in data/models: {_parts(sizes)}"
+        yield (
+            f"disk ≈ {in_bytes(sum(sizes.values()))} in data/models: {_parts(sizes)}; again in "
+            "DVC's cache; beside it the Hub's files of the model, and checkpoints to resume from"
+        )
     yield "estimates; the formulae stand in lib/trainers/plan.py, `make memory-probe` measures"
 
 
@@ -206,7 +214,7 @@ def _phase_lines(phase: Phase, section: Sft | Grpo) -> Iterator[str]:
     yield (
         f"{phase.name}: steps {steps}, warm-up {_or_unknown(phase.warmup_steps)}; "
         f"learning rate {section.learning_rate:g}, {section.lr_schedule}; "
-        f"AdamW β ({section.adam_beta1:g}, {section.adam_beta2:g}), "
+        f"{section.optimizer} β ({section.adam_beta1:g}, {section.adam_beta2:g}), "
         f"weight decay {section.weight_decay:g}, clip {section.max_grad_norm:g}"
     )
     yield f"  data: {_or_unknown(phase.examples)} rows before filters"
@@ -228,8 +236,10 @@ def _grpo_words(params: Params) -> Iterator[str]:
     sampling |= {"top_k": rollout.top_k, "min_p": rollout.min_p}
     drawn = ", ".join(f"{name} {value:g}" for name, value in sampling.items())
     rewards = " ".join(f"{weight:g}" for weight in params.reward.weights)
+    share = f" (vLLM takes {rollout.gpu_memory_utilization:.0%} of the GPU beside the policy)"
     yield (
-        f"  rollouts: {grpo.prompts_per_step} problems × {grpo.group_size} completions a step, "
+        f"  engine {rollout.engine}{share if rollout.engine == 'vllm' else ''}; "
+        f"rollouts: {grpo.prompts_per_step} problems × {grpo.group_size} completions a step, "
         f"{grpo.max_steps * grpo.prompts_per_step * grpo.group_size:,} in all; {drawn}, "
         f"at most {rollout.max_new_tokens} tokens"
     )
@@ -242,7 +252,8 @@ def _grpo_words(params: Params) -> Iterator[str]:
 def _evaluation_words(params: Params) -> str:
     evaluate = params.evaluate
     return (
-        f"evaluate: {', '.join(evaluate.checkpoints)} on {', '.join(evaluate.benchmarks)}; "
+        f"evaluate with {evaluate.engine}: {', '.join(evaluate.checkpoints)} on "
+        f"{', '.join(evaluate.benchmarks)}; "
         f"{evaluate.num_samples} samples at T {evaluate.temperature:g}, "
         f"top_p {evaluate.top_p:g}, at most {evaluate.max_new_tokens} tokens"
     )

@@ -10,11 +10,12 @@ import click
 from transformers import Trainer
 
 from lib.artifacts import read_json, replacing, write_curve, write_metrics, write_provenance
+from lib.engines import compat
 from lib.engines.policy import pass_on, save_policy
 from lib.engines.runtime import memory_given_back
 from lib.errors import UserError
 from lib.lifetime import alone, sigterm_as_interrupt
-from lib.params.schema import Optimisation
+from lib.params.training import Optimisation
 from lib.problems.places import SCRATCH
 from lib.trainers.checkpoints import (
     FACTS,
@@ -31,6 +32,7 @@ from lib.trainers.tracking import Announcer, ProgressLines, curve_points
 from lib.trainers.validation import (
     ValidateByGeneration,
     Validator,
+    opener,
     validation_columns,
     validation_points,
 )
@@ -94,6 +96,9 @@ def run_phase(
         _describe([], outputs, settings=settings, inputs=inputs, skipped=True, **facts())
         return
 
+    if validator and section.eval_steps:
+        validator.check_engine()
+
     def prepared(writing: Path) -> Trainer:
         trainer = build(writing)
         order_by_epoch(trainer)
@@ -102,7 +107,13 @@ def run_phase(
                 callback.say = say
         if validator and section.eval_steps:
             trainer.add_callback(
-                ValidateByGeneration(validator, stage=stage, steps=section.eval_steps, say=say)
+                ValidateByGeneration(
+                    validator,
+                    stage=stage,
+                    steps=section.eval_steps,
+                    say=say,
+                    open_engine=opener(validator, trainer),
+                )
             )
         if mode != "disabled":
             name = f"{stage}-{writing.parent.name}"
@@ -154,10 +165,16 @@ def _train(
     trainer = build(checkpoints.writing)
     trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, facts=all_facts))
     if found:
+        compat.load_onto_numbered_cpu()
         before = read_json(found / FACTS)
         resume_counters(trainer, found)
         say(f"{say.stage} goes on from step {step_of(found)} ({found})")
-    trainer.train(resume_from_checkpoint=str(found) if found else None)
+    try:
+        trainer.train(resume_from_checkpoint=str(found) if found else None)
+    finally:
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, ValidateByGeneration):
+                callback.close()
     return trainer, {**all_facts(), **_warnings(trainer)}
 
 

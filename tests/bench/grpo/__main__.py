@@ -26,15 +26,18 @@ from tests.bench.grpo.start import sized, write_start
 
 FOLDER = Path(__file__).parent
 KINDS = ("trl", "reckon")
-LEARNING_RATE = {"0.45 M": 0.002, "3.2 M": 0.001}
+LEARNING_RATE = {"0.48 M": 0.002, "3.2 M": 0.001}
+LEARNING_STEPS = 40
+"""Of the runs that are long enough to compare what was learned."""
+
 PLAN = (
     # size, precision, pairs of runs, steps of each
-    ("0.45 M", "fp32", 3, 4),
-    ("0.45 M", "bf16", 2, 3),
+    ("0.48 M", "fp32", 3, LEARNING_STEPS),
+    ("0.48 M", "bf16", 2, 3),
     ("3.2 M", "fp32", 2, 2),
     ("3.2 M", "bf16", 2, 2),
 )
-SFT_PROBLEMS = 960
+SFT_PROBLEMS = 2880
 
 
 def tiny(size: str, precision: str, *, seed: int, steps: int) -> Params:
@@ -60,8 +63,6 @@ def compare(
         for stock, reckon in zip(runs["trl"], runs["reckon"], strict=True)
         for theirs, ours in zip(stock.steps, reckon.steps, strict=True)
     ]
-    late = {k: [statistics.fmean(run.rewards[steps // 2 :]) for run in runs[k]] for k in KINDS}
-    gaps = [ours - theirs for theirs, ours in zip(late["trl"], late["reckon"], strict=True)]
     return {
         "size": size,
         "precision": precision,
@@ -73,10 +74,26 @@ def compare(
             kind: {p: sum(r.parts[p] for r in runs[kind]) / (pairs * steps) for p in PARTS}
             for kind in KINDS
         },
-        "first_reward": {k: statistics.fmean(r.rewards[0] for r in runs[k]) for k in KINDS},
-        "late_reward": {kind: statistics.fmean(late[kind]) for kind in KINDS},
-        "late_reward_gap": [statistics.fmean(gaps), statistics.stdev(gaps) / len(gaps) ** 0.5],
+        **(learned(runs) if steps >= LEARNING_STEPS else {}),
     }
+
+
+def learned(runs: dict[str, list[Measured]]) -> dict[str, Any]:
+    """Mean reward of each quarter of the runs, and the difference in the last, paired by seed."""
+    quarters = {k: [_quarters(run.rewards) for run in runs[k]] for k in KINDS}
+    gaps = [ours[-1] - theirs[-1] for theirs, ours in zip(*quarters.values(), strict=True)]
+    return {
+        "rewards": {
+            kind: [statistics.fmean(quarter) for quarter in zip(*quarters[kind], strict=True)]
+            for kind in KINDS
+        },
+        "reward_gap": [statistics.fmean(gaps), statistics.stdev(gaps) / len(gaps) ** 0.5],
+    }
+
+
+def _quarters(rewards: list[float]) -> list[float]:
+    length = len(rewards) // 4
+    return [statistics.fmean(rewards[i * length : (i + 1) * length]) for i in range(4)]
 
 
 def gradient_gap(size: str, *, start: Path, problems: list[Problem]) -> dict[str, float]:
@@ -121,13 +138,12 @@ def render(results: dict[str, Any]) -> str:
         for row in results["rows"]
         for kind in KINDS
     ]
-    learned = [
-        f"| {row['size']} | {row['precision']} | {row['first_reward']['trl']:.3f} → "
-        f"{row['late_reward']['trl']:.3f} | {row['first_reward']['reckon']:.3f} → "
-        f"{row['late_reward']['reckon']:.3f} | "
-        "{:+.3f} ± {:.3f} |".format(*row["late_reward_gap"])
-        for row in results["rows"]
+    (long,) = (row for row in results["rows"] if "rewards" in row)
+    rewards = [
+        f"| {kind} | " + " | ".join(f"{mean:.3f}" for mean in long["rewards"][kind]) + " |"
+        for kind in KINDS
     ]
+    difference = "{:+.3f} ± {:.3f}".format(*long["reward_gap"])
     gaps = "; ".join(
         f"{size} {gap['largest']:.1e} ({gap['relative_norm']:.1e})"
         for size, gap in results["gradient_gap"].items()
@@ -169,12 +185,14 @@ Median of all steps, and the ratio of stock to reckon over steps of the same num
 Largest difference between entries of the first step's gradients on the same rollouts (norm of the
 difference over the gradient's): {gaps}.
 
-Rewards of the first step → mean of the second half of a run; the difference is paired by seed,
-± standard error. The two draw different completions, so that equal is equal within noise.
+Mean reward in each quarter of {long["steps"]} steps from the same start, over {long["pairs"]} seeds
+({long["size"]}, {long["precision"]}). The two draw different completions, so that equal is equal
+within noise. The last quarter, reckon − TRL, paired by seed, ± standard error:
+{difference}.
 
-| parameters | precision | TRL | reckon | reckon − TRL |
-| --- | --- | ---: | ---: | ---: |
-{chr(10).join(learned)}
+| | first | second | third | last |
+| --- | ---: | ---: | ---: | ---: |
+{chr(10).join(rewards)}
 """
 
 

@@ -12,7 +12,7 @@ from lib.engines import unsloth
 from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.sft import build_sft
@@ -197,7 +197,7 @@ def test_torch_reads_the_names_in_the_order_that_is_relied_on() -> None:
 
 
 def test_stages_import_it_before_anything_heavy() -> None:
-    for stage in ("sft", "grpo", "dpo"):
+    for stage in ("sft", "grpo", "dpo", "memory_probe"):
         source = (ROOT / f"stages/{stage}.py").read_text("utf-8")
         heavy = min(source.find(f"from lib.{room}") for room in ("engines.runtime", "trainers"))
         assert 0 < source.find("import_first(") < heavy

@@ -82,7 +82,7 @@ def run(stage: str, folder: Path, *, callbacks: Sequence[TrainerCallback] = ()) 
         inputs={"problems": problems, "base": base},
         facts=lambda: {"verifier": counters()},
         validator=read_validator(
-            params.validation, folder / "validation", **asked_with(params, base)
+            params, folder / "validation", init=base, base=base, **asked_with(params, base)
         ),
         scratch=folder / "scratch",
     )

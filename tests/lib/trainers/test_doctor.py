@@ -17,6 +17,7 @@ LAPTOP = Machine(
     differing=(),
     num_locked=100,
     torch="2.13.0+cpu",
+    cuda="",
     gpus=(),
     cores=4,
     memory=8 * GIB,
@@ -27,6 +28,7 @@ LAPTOP = Machine(
 SERVER = dataclasses.replace(
     LAPTOP,
     torch="2.13.0",
+    cuda="13.0",
     gpus=(Gpu("NVIDIA H100", "570.1", 80 * GIB, 79 * GIB),),
     disk=500 * GIB,
     packages=frozenset({"vllm", "unsloth", "flash_attn"}),
@@ -73,6 +75,13 @@ def test_a_package_that_params_need_is_named(tiny: Params) -> None:
     assert hindrances(params, bare) == ["model.backend=unsloth: unsloth is not installed"]
 
 
+def test_what_no_lock_has_comes_with_its_remedy(tiny: Params) -> None:
+    bare = dataclasses.replace(SERVER, packages=frozenset())
+    (reason,) = hindrances(with_model(tiny, attention="flash_attention_2"), bare)
+    assert "flash_attn is not installed; no lock has it: `pip install flash-attn" in reason
+    assert reason.endswith("or set model.attention: sdpa")
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -94,6 +103,21 @@ def test_a_model_that_is_too_large_for_the_gpu_is_refused() -> None:
     small = dataclasses.replace(SERVER, gpus=(Gpu("T4", "550.1", 16 * GIB, 15 * GIB),))
     (first, *_) = hindrances(preset_params("s3-cs336"), small)
     assert first.startswith("sft needs about 16.4 GiB of GPU memory, 15 GiB are free; lower sft.")
+
+
+def test_a_colocated_vllm_counts_with_the_policy() -> None:
+    """S0's GRPO trains in 11 GiB; of 24 GiB vLLM takes 0.7."""
+    middling = dataclasses.replace(SERVER, gpus=(Gpu("RTX 4090", "570.1", 24 * GIB, 23 * GIB),))
+    params = preset_params("s0-qwen3-4b")
+    (reason,) = hindrances(params, middling)
+    assert reason.startswith("grpo needs about 27.6 GiB of GPU memory, 23 GiB are free")
+    by_transformers = params.rollout.model_copy(update={"engine": "transformers"})
+    assert hindrances(params.model_copy(update={"rollout": by_transformers}), middling) == []
+
+
+def test_the_first_line_says_what_torch_was_built_for(tiny: Params) -> None:
+    assert next(doctor_lines(tiny, SERVER)) == "python 3.11.9; torch 2.13.0, for CUDA 13.0"
+    assert next(doctor_lines(tiny, LAPTOP)).endswith("torch 2.13.0+cpu, without CUDA")
 
 
 def test_the_drivers_tool_is_read(tmp_path: Path) -> None:

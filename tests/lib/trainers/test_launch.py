@@ -1,5 +1,6 @@
 """A launcher is held to what it was told, and the launch files say what exists."""
 
+import math
 import re
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.utils import DistributedType
 from ruamel.yaml import YAML
 
+from lib.trainers.batches import micro_batches
 from lib.trainers.launch import told_processes
-from tests.conftest import ROOT
+from tests.conftest import ROOT, preset_params
 
 CONFIGS = ROOT / "lib/presets/accelerate"
 LAUNCH_FILES = ROOT / "lib/presets/launch"
@@ -103,3 +105,25 @@ def test_a_launch_file_uses_verbs_that_exist(file: str) -> None:
     verbs = set(re.findall(r"(?:^|\s)make (\w+)", text))
     assert verbs
     assert all(re.search(rf"^{verb}:", makefile, re.MULTILINE) for verb in verbs)
+
+
+@pytest.mark.parametrize(
+    ("file", "gpus"),
+    [("slurm.sh", r"--nodes=(\d+) lib|--gpus-per-node=(\d+)"), ("skypilot.yaml", r"H100:(\d+)")],
+)
+def test_the_gpus_of_a_launch_file_can_share_the_batches_of_its_preset(
+    file: str, gpus: str
+) -> None:
+    text = (LAUNCH_FILES / file).read_text(encoding="utf-8")
+    processes = math.prod(
+        int(number) for found in re.findall(gpus, text) for number in found if number
+    )
+    (preset,) = re.findall(r"make preset PRESET=(\S+)", text)
+    params = preset_params(preset)
+    for section, batch in (
+        (params.sft, params.sft.batch_size),
+        (params.grpo, params.grpo.prompts_per_step * params.grpo.group_size),
+    ):
+        assert processes > 1
+        assert micro_batches(batch, micro_batch=section.micro_batch_size, world_size=processes)
+    assert params.grpo.prompts_per_step % processes == 0

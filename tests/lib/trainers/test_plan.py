@@ -104,6 +104,21 @@ def test_a_known_model_takes_known_room() -> None:
     assert disk_bytes(params, shape)["base"] == 0
 
 
+def test_the_reference_policy_counts_where_no_adapter_can_be_switched_off() -> None:
+    full, lora = (preset_params(name) for name in ("s1-qwen2.5-0.5b", "s4-gsm8k-lora"))
+    planned = plan_grpo(full, shape_of(full.model)).memory
+    assert planned["reference"] == planned["weights"]
+    assert "reference" not in plan_grpo(lora, shape_of(lora.model)).memory
+
+
+def test_vllms_cache_is_in_its_share_and_the_engine_is_named() -> None:
+    params = preset_params("s1-qwen2.5-0.5b")
+    assert "cache" not in plan_grpo(params, shape_of(params.model)).memory
+    lines = list(plan_lines(params))
+    assert any("engine vllm (vLLM takes 30% of the GPU beside" in line for line in lines)
+    assert any(line.startswith("evaluate with vllm: ") for line in lines)
+
+
 def test_a_model_of_unknown_shape_is_planned_without_sizes() -> None:
     params = preset_params("s1-qwen2.5-0.5b")
     model = params.model.model_copy(update={"name": "owner/elsewhere"})

@@ -5,23 +5,23 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from lib.artifacts import read_json
-from lib.params import compose_preset
 from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
-from lib.prompts import save_system
 from tests.conftest import ROOT, preset_params
+from tests.lib.trainers.grpo_stage import grpo_stage, learned
 
 pytestmark = pytest.mark.slow
 
 LORA = pytest.mark.parametrize("rank", [0, 8], ids=["full", "LoRA"])
 NO_CLIPPING = 1e9
+TWO = ["torchrun", "--nproc_per_node", "2"]
 
 
 def trained(
@@ -102,34 +102,56 @@ def agree(one: dict[str, Any], other: dict[str, Any], *, within: float) -> None:
         torch.testing.assert_close(tensor, other[name], rtol=0, atol=within)
 
 
-def test_the_stages_train_on_two_ranks_and_fail_with_one_where_two_were_asked_for(
+def launched(launcher: Sequence[str], stage: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    program, *options = launcher
+    command = [str(Path(sys.executable).with_name(program)), *options, *stage]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_stage_trains_on_two_ranks_and_fails_with_one_where_two_were_asked_for(
     base: Path, sets: GeneratedSets, tmp_path: Path
 ) -> None:
-    shutil.copytree(base, tmp_path / "base")
-    save_system(tmp_path / "base", "")
-    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    params = tmp_path / "params.yaml"
-    params.write_text(compose_preset("smoke"), encoding="utf-8")
-    stage = ["-m", "stages.grpo", "--params", str(params), "--base", str(tmp_path / "base")]
-    stage += ["--init", str(tmp_path / "base"), "--problems", str(tmp_path / "grpo.jsonl")]
-    for name, problems in sets.benchmarks.items():
-        write_problems(tmp_path / "validation" / f"{name}.jsonl", problems[:4])
-    stage += ["--validation", str(tmp_path / "validation")]
-    for option in ("model", "metrics", "curve", "provenance"):
-        stage += [f"--{option}", str(tmp_path / option)]
-    programs = Path(sys.executable).parent
-    quiet = [programs / "accelerate", "launch", "--num_processes", "2", "--cpu"]
-    refused = subprocess.run(
-        [*quiet, *stage], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    stage = grpo_stage(tmp_path, base=base, sets=sets)
+    refused = launched(["accelerate", "launch", "--num_processes", "2", "--cpu"], stage)
     assert refused.returncode != 0
     assert "told to start 2 processes and started 1" in refused.stderr
     assert not (tmp_path / "model").exists()
-    two = [programs / "torchrun", "--nproc_per_node", "2"]
-    ran = subprocess.run([*two, *stage], cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = launched(TWO, stage)
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "model/tokenizer.json").is_file()
-    assert read_json(tmp_path / "metrics")["step"] == 3
+    assert learned(tmp_path)
+
+
+def test_two_ranks_that_were_killed_go_on_and_end_with_the_weights_of_an_undisturbed_run(
+    base: Path, sets: GeneratedSets, tmp_path: Path
+) -> None:
+    weights = {}
+    for name in ("undisturbed", "killed"):
+        (tmp_path / name).mkdir()
+        stage = grpo_stage(tmp_path / name, base=base, sets=sets)
+        if name == "killed":
+            died = launched(TWO, ["-m", "tests.lib.trainers.dies", *stage[2:]])
+            assert "SIGKILL" in died.stderr
+        ran = launched(TWO, stage)
+        assert ran.returncode == 0, ran.stderr
+        assert ("goes on from step 2" in ran.stdout + ran.stderr) == (name == "killed")
+        assert learned(tmp_path / name)
+        weights[name] = (tmp_path / name / "model/adapter_model.safetensors").read_bytes()
+    assert weights["killed"] == weights["undisturbed"]
+
+
+@pytest.mark.vllm
+@LORA
+def test_two_ranks_each_with_a_vllm_of_its_own_train_to_the_end_and_write_the_model(
+    rank: int, base: Path, sets: GeneratedSets, tmp_path: Path
+) -> None:
+    """An engine that is closed at the end of training leaves the ranks' process group alone."""
+    engine = {"engine": "vllm"}
+    stage = grpo_stage(tmp_path, base=base, sets=sets, rollout=engine, model=lora(rank))
+    ran = launched(TWO, stage)
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "model/tokenizer.json").is_file()
+    assert learned(tmp_path)
 
 
 def test_ranks_that_trained_apart_are_found_out(base: Path, tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""The command of the GRPO stage on an untrained checkpoint, all of its files in one folder."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from lib.params import compose_preset
+from lib.problems.generated import GeneratedSets
+from lib.problems.schema import write_problems
+from lib.prompts import save_system
+
+
+def grpo_stage(
+    folder: Path, *, base: Path, sets: GeneratedSets, **changes: dict[str, Any]
+) -> list[str]:
+    """What follows `python`, or a launcher.
+
+    Args:
+        folder: gets what the stage reads; the stage writes `model`, `metrics`, … into it.
+        changes: of the smoke preset, by section.
+    """
+    content = YAML(typ="safe").load(compose_preset("smoke"))
+    # An untrained policy earns nothing with answers; how long it goes on varies.
+    content["rollout"] |= {"temperature": 2.0, "max_new_tokens": 48}
+    content["reward"]["extra"] = ["cosine_length"]
+    content["reward"]["weights"].append(1.0)
+    for section, values in changes.items():
+        content[section] |= values
+    (folder / "params.yaml").write_text(json.dumps(content), encoding="utf-8")
+    shutil.copytree(base, folder / "base")
+    save_system(folder / "base", "")
+    write_problems(folder / "grpo.jsonl", sets.grpo)
+    for name, problems in sets.benchmarks.items():
+        write_problems(folder / "validation" / f"{name}.jsonl", problems[:4])
+    places = {
+        "params": "params.yaml",
+        "base": "base",
+        "init": "base",
+        "problems": "grpo.jsonl",
+        "validation": "validation",
+        **{written: written for written in ("model", "metrics", "curve", "provenance")},
+    }
+    options = [f"--{option}={folder / place}" for option, place in places.items()]
+    return ["-m", "stages.grpo", *options]
+
+
+def learned(folder: Path) -> bool:
+    """Whether the stage took its three steps, one of them along a gradient."""
+    with (folder / "curve").open(encoding="utf-8", newline="") as file:
+        points = list(csv.DictReader(file))
+    return len(points) == 3 and any(float(point["grad_norm"]) > 0 for point in points)
