@@ -177,6 +177,8 @@ def process_group_kept() -> Iterator[None]:
         torch.distributed.destroy_process_group = destroy
 
 
+# Once: torch sorts what is registered, and cannot sort a second one of the same rank.
+@functools.cache
 def load_onto_numbered_cpu() -> None:
     """Let torch load onto `cpu:0`, which accelerate calls the device of a rank on a CPU.
 
