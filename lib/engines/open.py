@@ -54,6 +54,12 @@ def open_engine(
     below = base if is_adapter(checkpoint) else checkpoint
     if name == "vllm-server":
         return _open_server(checkpoint, below, batch_size=batch_size)
+    if policy is not None and hasattr(policy, "vllm_engine"):
+        from lib.engines.shared import SharedVllmEngine
+
+        return SharedVllmEngine(
+            policy, load_tokenizer(checkpoint), max_seq_length=model.max_seq_length, label=label
+        )
     return open_vllm(
         checkpoint,
         base=base,
