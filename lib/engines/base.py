@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.errors import UserError
+from lib.params.schema import EngineName
 from lib.prompts import Message
 
 Finish = Literal["eos", "stop", "length"]
@@ -71,6 +72,8 @@ class Completion:
 class Engine(Protocol):
     """Generates; implementations differ in speed and rounding alone."""
 
+    name: EngineName
+    """What params call it."""
     tokenizer: PreTrainedTokenizerBase
     """Of the model that generates."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from lib.artifacts import hash_path
 from lib.engines import compat
 from lib.engines.pretrained import weights_of
 from lib.engines.vllm import LORA_RANKS, on_cpu
@@ -31,6 +32,8 @@ def server_command(
         "host": host,
         "port": port,
         "tokenizer": checkpoint,
+        # The path would go on naming weights that another run of `prepare` has replaced.
+        "served_model_name": f"{checkpoint}@{hash_path(weights)}",
         "dtype": model.dtype,
         "max_model_len": model.max_seq_length,
         # The model's own sampling defaults would fill in what a request leaves open.

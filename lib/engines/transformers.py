@@ -14,6 +14,7 @@ from lib.engines.endings import Endings, end_tokens
 from lib.engines.generating import generate
 from lib.engines.rows import Batch
 from lib.engines.unsloth import is_unsloth
+from lib.params.schema import EngineName
 
 
 class TransformersEngine:
@@ -27,6 +28,8 @@ class TransformersEngine:
         batch_size: completions generated at a time.
         label: name of the progress bar; '' shows none.
     """
+
+    name: EngineName = "transformers"
 
     def __init__(
         self,

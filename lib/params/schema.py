@@ -122,6 +122,23 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
+    def _full_weights_need_an_engine_in_process(self) -> Self:
+        for section, used in (("rollout", not self.grpo.skipped), ("validation", self.validates)):
+            if used and not self.model.lora.rank and getattr(self, section).engine == "vllm-server":
+                raise ValueError(
+                    f"{section}.engine: vllm-server takes an adapter alone (vLLM sends full "
+                    "weights by NCCL, which needs CUDA), and model.lora.rank is 0; set that, or "
+                    f"{section}.engine: vllm"
+                )
+        return self
+
+    @property
+    def validates(self) -> bool:
+        """Whether any phase of this run is validated while it trains."""
+        phases: list[Optimisation] = [self.sft, self.grpo, *([self.dpo] if self.dpo.init else [])]
+        return any(phase.eval_steps and not phase.skipped for phase in phases)
+
+    @model_validator(mode="after")
     def _order_is_kept(self) -> Self:
         if self.prepare.grpo.difficulty.easy_first and self.grpo.shuffle:
             raise ValueError(

@@ -34,7 +34,7 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
             remedy="; no lock has it: `pip install flash-attn --no-build-isolation` in .venv, or "
             "set model.attention: sdpa",
         )
-    for section in ("rollout", "evaluate"):
+    for section in ("validation", "rollout", "evaluate"):
         engine = getattr(params, section).engine
         if engine == "vllm":
             yield from _needs(f"{section}.engine=vllm", "vllm", machine, gpu=False)

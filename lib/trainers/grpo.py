@@ -11,7 +11,7 @@ from transformers import PrinterCallback
 from trl import GRPOConfig
 
 from lib.engines.base import Sampling
-from lib.engines.open import open_engine
+from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
@@ -51,9 +51,10 @@ def build_grpo(
     """A trainer that is ready to start from the checkpoint `init`.
 
     Raises:
-        UserError: fewer problems than one step takes (TRL would train on none and say nothing), or
-            processes that cannot share a step.
+        UserError: fewer problems than one step takes (TRL would train on none and say nothing),
+            processes that cannot share a step, or an engine that is not there.
     """
+    check_engine(rollout.engine, init, base=base)
     if len(problems) < grpo.prompts_per_step:
         raise UserError(
             f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(problems)} GRPO "

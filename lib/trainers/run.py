@@ -32,6 +32,7 @@ from lib.trainers.tracking import Announcer, ProgressLines, curve_points
 from lib.trainers.validation import (
     ValidateByGeneration,
     Validator,
+    opener,
     validation_columns,
     validation_points,
 )
@@ -95,6 +96,9 @@ def run_phase(
         _describe([], outputs, settings=settings, inputs=inputs, skipped=True, **facts())
         return
 
+    if validator and section.eval_steps:
+        validator.check_engine()
+
     def prepared(writing: Path) -> Trainer:
         trainer = build(writing)
         order_by_epoch(trainer)
@@ -103,7 +107,13 @@ def run_phase(
                 callback.say = say
         if validator and section.eval_steps:
             trainer.add_callback(
-                ValidateByGeneration(validator, stage=stage, steps=section.eval_steps, say=say)
+                ValidateByGeneration(
+                    validator,
+                    stage=stage,
+                    steps=section.eval_steps,
+                    say=say,
+                    open_engine=opener(validator, trainer),
+                )
             )
         if mode != "disabled":
             name = f"{stage}-{writing.parent.name}"
@@ -159,7 +169,12 @@ def _train(
         before = read_json(found / FACTS)
         resume_counters(trainer, found)
         say(f"{say.stage} goes on from step {step_of(found)} ({found})")
-    trainer.train(resume_from_checkpoint=str(found) if found else None)
+    try:
+        trainer.train(resume_from_checkpoint=str(found) if found else None)
+    finally:
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, ValidateByGeneration):
+                callback.close()
     return trainer, {**all_facts(), **_warnings(trainer)}
 
 

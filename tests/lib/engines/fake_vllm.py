@@ -4,6 +4,7 @@ An adapter's file is read anew with each request for it, so that the completions
 weights that were handed over, and of no others.
 """
 
+import importlib.machinery
 import sys
 import types
 from pathlib import Path
@@ -21,6 +22,7 @@ from lib.engines.transformers import TransformersEngine
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put what `lib.engines.vllm` imports to generate in vllm's place."""
     module = types.ModuleType("vllm")
+    module.__spec__ = importlib.machinery.ModuleSpec("vllm", None)
     module.SamplingParams = SimpleNamespace  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm", module)
 

@@ -66,7 +66,7 @@ def run(stage: str, folder: Path) -> None:
         inputs={"problems": problems, "base": base},
         facts=lambda: {"verifier": counters()},
         validator=read_validator(
-            params.validation, folder / "validation", **asked_with(params, base)
+            params, folder / "validation", init=base, base=base, **asked_with(params, base)
         ),
         scratch=folder / "scratch",
     )

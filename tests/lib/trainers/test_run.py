@@ -54,12 +54,14 @@ Phase = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def validator(sets: GeneratedSets, smoke: Params, tmp_path_factory: pytest.TempPathFactory):
+def validator(
+    sets: GeneratedSets, base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory
+) -> Validator:
     folder = tmp_path_factory.mktemp("validation")
     for name, problems in sets.benchmarks.items():
         write_problems(folder / f"{name}.jsonl", problems[:4])
     chosen = prompt_format(smoke.prompt.format)
-    return read_validator(smoke.validation, folder, prompt_format=chosen, system="")
+    return read_validator(smoke, folder, init=base, base=base, prompt_format=chosen, system="")
 
 
 @pytest.fixture
