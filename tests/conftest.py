@@ -8,7 +8,7 @@ from hypothesis import settings
 from ruamel.yaml import YAML
 
 from lib.params import Params, compose_preset, parse_params
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.problems.generated import GeneratedSets, synthetic_sets
 from lib.prompts import prompt_format
 from tests.vllm_server import vllm_server

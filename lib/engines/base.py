@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.errors import UserError
-from lib.params.schema import EngineName
+from lib.params.section import EngineName
 from lib.prompts import Message
 
 Finish = Literal["eos", "stop", "length"]

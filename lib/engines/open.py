@@ -15,7 +15,8 @@ from lib.engines.pretrained import has_added_rows, weights_of
 from lib.engines.transformers import TransformersEngine
 from lib.environment import require
 from lib.errors import UserError
-from lib.params.schema import EngineName, Model
+from lib.params.model import Model
+from lib.params.section import EngineName
 
 if TYPE_CHECKING:
     from lib.engines.server import ServerEngine

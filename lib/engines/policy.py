@@ -16,7 +16,7 @@ from transformers import (
 from lib.artifacts import read_json, write_json
 from lib.engines.pretrained import fit_embeddings, read_pointer, weights_of
 from lib.engines.unsloth import adapt_unsloth, load_unsloth
-from lib.params.schema import Lora, Model
+from lib.params.model import Lora, Model
 
 ADAPTER = "adapter_config.json"
 

@@ -12,7 +12,7 @@ from lib.engines import compat
 from lib.engines.pretrained import weights_of
 from lib.engines.vllm import LORA_RANKS, on_cpu
 from lib.environment import require
-from lib.params.schema import Model
+from lib.params.model import Model
 
 LEAST_LORA_RANK = 64
 """The server makes room for adapters of other params than its own."""

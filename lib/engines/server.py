@@ -22,7 +22,7 @@ from lib.engines.draws import keys
 from lib.engines.policy import save_adapter
 from lib.engines.vllm import completion
 from lib.errors import UserError
-from lib.params.schema import EngineName
+from lib.params.section import EngineName
 
 URL = "RECKON_VLLM_URL"
 DEFAULT_URL = "http://127.0.0.1:8000"

@@ -14,7 +14,7 @@ from lib.engines.endings import Endings, end_tokens
 from lib.engines.generating import generate
 from lib.engines.rows import Batch
 from lib.engines.unsloth import is_unsloth
-from lib.params.schema import EngineName
+from lib.params.section import EngineName
 
 
 class TransformersEngine:

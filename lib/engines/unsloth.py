@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from lib.engines import compat
 from lib.errors import UserError
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.problems.places import SCRATCH
 
 if TYPE_CHECKING:

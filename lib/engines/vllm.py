@@ -19,7 +19,7 @@ from lib.engines.endings import text_until
 from lib.engines.policy import save_adapter
 from lib.environment import require
 from lib.errors import UserError
-from lib.params.schema import EngineName
+from lib.params.section import EngineName
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Largest ranks that vLLM can be told."""

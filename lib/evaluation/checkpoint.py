@@ -19,7 +19,9 @@ from lib.evaluation.measure import CHUNK, Task, answer_tasks, ordered_rows, task
 from lib.evaluation.metrics import summarise
 from lib.evaluation.rewarding import chosen_rewards
 from lib.evaluation.stream import fingerprint, scratch_of
-from lib.params.schema import Evaluate, Model, Prompt, Reward
+from lib.params.measuring import Evaluate
+from lib.params.model import Model, Prompt
+from lib.params.training import Reward
 from lib.problems.benchmarks import read_benchmarks
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat, prompt_format, saved_system, system_prompt

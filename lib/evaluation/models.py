@@ -16,7 +16,9 @@ from lib.evaluation.alpaca import alpaca_outputs, write_outputs
 from lib.evaluation.checkpoint import Measured, grading_by, measure, positions_of
 from lib.evaluation.outside import AskedModel
 from lib.evaluation.stream import fingerprint, scratch_of
-from lib.params.schema import Evaluate, Model, Reward
+from lib.params.measuring import Evaluate
+from lib.params.model import Model
+from lib.params.training import Reward
 from lib.problems.adapters import INSTRUCTION
 from lib.problems.chosen import ChosenSet
 

@@ -26,7 +26,8 @@ from lib.export.forms import GGUF_FOLDER, device_here, write_adapter
 from lib.export.gguf_file import write_gguf
 from lib.export.llama_cpp import find_quantizer, quantize
 from lib.export.verify import Form, Found, Request, verify_afresh
-from lib.params.schema import Evaluate, Export, Model
+from lib.params.measuring import Evaluate, Export
+from lib.params.model import Model
 from lib.prompts import Message
 
 EXACT = {"dtype": "float32", "attention": "sdpa"}

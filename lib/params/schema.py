@@ -11,51 +11,22 @@ from pydantic import Field, model_validator
 
 from lib.params.data import Prepare, first_repeated
 from lib.params.measuring import (
-    Checkpoint,
     Decoding,
     Evaluate,
     Export,
-    Override,
     Sensitivity,
 )
-from lib.params.model import HUB_ID, Lora, Model, Prompt, Tiny
-from lib.params.section import HELD_BACK, EngineName, Positive, Section
+from lib.params.model import Model, Prompt
+from lib.params.section import HELD_BACK, Positive, Section
 from lib.params.training import (
     Dpo,
     Grpo,
     Optimisation,
-    Pairs,
     Reward,
     Rollout,
     Sft,
     Validation,
-    check_divides,
 )
-
-__all__ = [
-    "HUB_ID",
-    "Checkpoint",
-    "Decoding",
-    "Dpo",
-    "EngineName",
-    "Evaluate",
-    "Export",
-    "Grpo",
-    "Lora",
-    "Model",
-    "Optimisation",
-    "Override",
-    "Pairs",
-    "Params",
-    "Prompt",
-    "Reward",
-    "Rollout",
-    "Sensitivity",
-    "Sft",
-    "Tiny",
-    "Validation",
-    "check_divides",
-]
 
 
 class Params(Section):

@@ -7,7 +7,8 @@ import torch
 from transformers import Trainer
 
 from lib.objectives import MemoryEfficientAdamW
-from lib.params.schema import Model, Optimisation
+from lib.params.model import Model
+from lib.params.training import Optimisation
 from lib.trainers.launch import num_processes
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from lib.engines.sizes import shape_of
 from lib.params import Params
 from lib.trainers.machine import Machine
-from lib.trainers.plan import disk_bytes, in_bytes, plan_grpo, plan_sft
+from lib.trainers.plan import disk_bytes, plan_grpo, plan_sft
+from lib.trainers.plan_words import in_bytes
 
 PYTHONS = ("3.11.", "3.12.")
 

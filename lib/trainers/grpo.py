@@ -16,7 +16,9 @@ from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
 from lib.evaluation.rewarding import chosen_rewards, logging_accuracy
-from lib.params.schema import Grpo, Model, Params, Reward, Rollout
+from lib.params.model import Model
+from lib.params.schema import Params
+from lib.params.training import Grpo, Reward, Rollout
 from lib.problems.schema import Problem, read_problems
 from lib.prompts import PromptFormat
 from lib.trainers.arguments import choose_optimizer, shared_arguments

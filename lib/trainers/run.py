@@ -15,7 +15,7 @@ from lib.engines.policy import pass_on, save_policy
 from lib.engines.runtime import memory_given_back
 from lib.errors import UserError
 from lib.lifetime import alone, sigterm_as_interrupt
-from lib.params.schema import Optimisation
+from lib.params.training import Optimisation
 from lib.problems.places import SCRATCH
 from lib.trainers.checkpoints import (
     FACTS,

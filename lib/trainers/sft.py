@@ -9,7 +9,9 @@ from trl import SFTConfig, SFTTrainer
 
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.errors import UserError
-from lib.params.schema import Model, Params, Sft
+from lib.params.model import Model
+from lib.params.schema import Params
+from lib.params.training import Sft
 from lib.problems.schema import Problem, read_problems
 from lib.prompts import Message, PromptFormat
 from lib.trainers.arguments import choose_optimizer, shared_arguments

@@ -27,7 +27,9 @@ from lib.engines.base import Engine, Sampling, encode
 from lib.engines.open import check_engine, open_engine
 from lib.evaluation.grading import Grading, graded_rows
 from lib.evaluation.metrics import RATES
-from lib.params.schema import Model, Params, Validation
+from lib.params.model import Model
+from lib.params.schema import Params
+from lib.params.training import Validation
 from lib.problems.schema import Problem, read_problems
 from lib.prompts import PromptFormat
 from lib.stats import clustered_mean

@@ -10,7 +10,7 @@ from typing import Any
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from lib.params.schema import Reward
+from lib.params.training import Reward
 from lib.verifier.rewards import STACKS, stack_range
 
 Point = Mapping[str, float]

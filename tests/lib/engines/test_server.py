@@ -17,7 +17,7 @@ from lib.engines.serve import server_command
 from lib.engines.server import ServerEngine
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.model import Model
 from tests.lib.engines.contract import EngineContract, drawn
 from tests.lib.engines.log_prob_gap import gap, moved
 from tests.vllm_server import free_port, served

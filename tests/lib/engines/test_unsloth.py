@@ -18,7 +18,7 @@ from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.params import compose_preset, parse_params
-from lib.params.schema import Model
+from lib.params.model import Model
 from tests.lib.engines import fake_unsloth, fake_vllm, unsloth_contract
 
 ROOT = Path(__file__).parents[3]

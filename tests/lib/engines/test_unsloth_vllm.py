@@ -16,7 +16,7 @@ from lib.engines.policy import trainable_policy
 from lib.engines.shared import SharedVllmEngine
 from lib.engines.vllm import on_cpu
 from lib.errors import UserError
-from lib.params.schema import Model
+from lib.params.model import Model
 from tests.lib.engines import fake_unsloth, unsloth_contract
 from tests.lib.engines.contract import EngineContract, drawn
 from tests.lib.engines.log_prob_gap import gap, moved

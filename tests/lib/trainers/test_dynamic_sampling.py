@@ -13,7 +13,8 @@ import torch
 
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.schema import Grpo, Model
+from lib.params.model import Model
+from lib.params.training import Grpo
 from lib.problems.generated import GeneratedSets
 from lib.trainers.dynamic_sampling import draw_places, refill
 from lib.trainers.policy_gradient import PolicyGradientTrainer

@@ -6,7 +6,7 @@ import pytest
 
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.grpo import build_grpo

@@ -11,7 +11,8 @@ from lib.params import Params, preset_names
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.grpo import grpo_arguments
-from lib.trainers.plan import cache_bytes, disk_bytes, plan_grpo, plan_lines, plan_sft
+from lib.trainers.plan import cache_bytes, disk_bytes, plan_grpo, plan_sft
+from lib.trainers.plan_words import plan_lines
 from lib.trainers.sft import build_sft
 from tests.conftest import ROOT, preset_params
 

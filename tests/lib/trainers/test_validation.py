@@ -17,7 +17,8 @@ from lib.engines.policy import add_adapter, load_policy, load_tokenizer
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.schema import EngineName, Model
+from lib.params.model import Model
+from lib.params.section import EngineName
 from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
 from lib.prompts import prompt_format
