@@ -33,6 +33,7 @@ LEAST = 2
 
 NOT_THE_MODEL = (
     *("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth"),
+    *("optimizer.bin", "pytorch_model_fsdp.bin"),
     *("trainer_state.json", "training_args.bin", "README.md", FACTS, MANIFEST),
 )
 """Files of a checkpoint that only resuming needs."""

@@ -13,6 +13,7 @@ from trl import GRPOConfig
 from lib.engines.base import Sampling
 from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, trainable_policy
+from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
 from lib.evaluation.rewarding import chosen_rewards, logging_accuracy
 from lib.params.model import Model
@@ -24,6 +25,7 @@ from lib.trainers.arguments import choose_optimizer, shared_arguments
 from lib.trainers.batches import micro_batches
 from lib.trainers.launch import num_processes
 from lib.trainers.policy_gradient import Objective, PolicyGradientTrainer
+from lib.trainers.ranks import check_sampler_gets_weights
 from lib.trainers.setup import Setup, asked_with
 from lib.trainers.tracking import ProgressLines
 from lib.trainers.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
@@ -61,7 +63,14 @@ def build_grpo(
             f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(problems)} GRPO "
             "problems; lower it, or let `prepare.grpo` keep more"
         )
-    policy = trainable_policy(init, base=base, settings=model, seed=seed)
+    shared = shares_weights(model, engine=rollout.engine)
+    policy = trainable_policy(
+        init,
+        base=base,
+        settings=model,
+        seed=seed,
+        memory_share=rollout.gpu_memory_utilization if shared else 0.0,
+    )
     first, *rewards = chosen_rewards(
         reward, prompt_format=prompt_format, max_completion_tokens=rollout.max_new_tokens
     )
@@ -90,6 +99,8 @@ def build_grpo(
     )
     trainer.remove_callback(PrinterCallback)
     choose_optimizer(trainer, grpo.optimizer)
+    live = rollout.engine in LIVE
+    check_sampler_gets_weights(trainer, rollout.engine, live=live)
     engine = open_engine(
         rollout.engine,
         init,
@@ -102,7 +113,7 @@ def build_grpo(
     trainer.roll_out_with(
         engine,
         rollout_sampling(rollout, grpo=grpo, prompt_format=prompt_format),
-        live=rollout.engine in LIVE,
+        live=live,
     )
     return trainer
 

@@ -33,10 +33,12 @@ from trl import GRPOConfig
 from trl.models import prepare_deepspeed, prepare_fsdp, unwrap_model_for_generation
 
 from lib.engines.base import Engine, Sampling
+from lib.engines.unsloth import is_unsloth
 from lib.errors import UserError
 from lib.objectives import Baseline, group_advantages, has_signal
 from lib.trainers.batching import PackingTrainer
 from lib.trainers.dynamic_sampling import draw_places, refill
+from lib.trainers.ranks import whole_on_every_rank
 from lib.trainers.rollouts import Rollout, Rollouts, keyed_seed, length_metrics
 
 OURS: tuple[Baseline, ...] = ("none", "rloo")
@@ -106,13 +108,17 @@ class PolicyGradientTrainer(PackingTrainer):
 
     @contextlib.contextmanager
     def _whole_policy(self) -> Iterator[PreTrainedModel]:
+        if is_unsloth(self.model):
+            # In one piece; TRL's way out would turn transformers' checkpointing on.
+            yield self.accelerator.unwrap_model(self.model_wrapped)
+            return
         with (
             unwrap_model_for_generation(
                 self.model_wrapped,
                 self.accelerator,
                 gather_deepspeed3_params=self.args.ds3_gather_for_generation,
             ) as policy,
-            self._dist.summon_full_params(self.model_wrapped, recurse=False),
+            whole_on_every_rank(self),
         ):
             yield policy
 
