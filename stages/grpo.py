@@ -29,7 +29,7 @@ def main(params_file: Path, validation: Path, **paths: Path) -> None:
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
-    import_first(params.model.backend, generates=True)
+    import_first(params.model.backend, generates=params.rollout.engine == "vllm")
     from lib.engines.runtime import configure
     from lib.trainers.grpo import grpo_setup
     from lib.trainers.run import Outputs, run_phase

@@ -108,7 +108,11 @@ def encode(
 ) -> list[list[int]]:
     """Each conversation as the token ids that a model is asked with."""
     return [
-        list(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True)["input_ids"])
+        list(
+            tokenizer.apply_chat_template(
+                list(messages), add_generation_prompt=True, return_dict=True
+            )["input_ids"]
+        )
         for messages in conversations
     ]
 

@@ -74,6 +74,12 @@ def open_engine(
         if is_adapter(checkpoint):
             engine.use_adapter(checkpoint)
         return engine
+    if policy is not None and hasattr(policy, "vllm_engine"):
+        from lib.engines.shared import SharedVllmEngine
+
+        return SharedVllmEngine(
+            policy, load_tokenizer(checkpoint), max_seq_length=model.max_seq_length, label=label
+        )
     return open_vllm(
         checkpoint,
         base=base,

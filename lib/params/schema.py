@@ -76,6 +76,23 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
+    def _unsloth_can_share(self) -> Self:
+        """What Unsloth's `fast_inference` refuses (unsloth 2026.10.7)."""
+        if self.model.backend != "unsloth" or self.rollout.engine != "vllm":
+            return self
+        if not self.model.lora.rank:
+            raise ValueError(
+                "rollout.engine=vllm: backend unsloth shares its weights with vLLM under LoRA "
+                "alone; set model.lora.rank, or rollout.engine to transformers"
+            )
+        if self.model.dtype != "bfloat16":
+            raise ValueError(
+                f"model.dtype={self.model.dtype}: backend unsloth shares weights of 16 bits alone "
+                "with vLLM; set it to bfloat16, or rollout.engine to transformers"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _full_weights_need_an_engine_in_process(self) -> Self:
         for section, used in (("rollout", not self.grpo.skipped), ("validation", self.validates)):
             if used and not self.model.lora.rank and getattr(self, section).engine == "vllm-server":

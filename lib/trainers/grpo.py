@@ -13,6 +13,7 @@ from trl import GRPOConfig
 from lib.engines.base import Sampling
 from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, trainable_policy
+from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
 from lib.evaluation.rewarding import chosen_rewards, logging_accuracy
 from lib.params.model import Model
@@ -62,7 +63,14 @@ def build_grpo(
             f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(problems)} GRPO "
             "problems; lower it, or let `prepare.grpo` keep more"
         )
-    policy = trainable_policy(init, base=base, settings=model, seed=seed)
+    shared = shares_weights(model, engine=rollout.engine)
+    policy = trainable_policy(
+        init,
+        base=base,
+        settings=model,
+        seed=seed,
+        memory_share=rollout.gpu_memory_utilization if shared else 0.0,
+    )
     first, *rewards = chosen_rewards(
         reward, prompt_format=prompt_format, max_completion_tokens=rollout.max_new_tokens
     )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lib.engines.sizes import Shape, shape_of
+from lib.engines.unsloth import shares_weights
 from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Optimisation
@@ -74,7 +75,10 @@ def _grpo_words(params: Params) -> Iterator[str]:
     sampling |= {"top_k": rollout.top_k, "min_p": rollout.min_p}
     drawn = ", ".join(f"{name} {value:g}" for name, value in sampling.items())
     rewards = " ".join(f"{weight:g}" for weight in params.reward.weights)
-    share = f" (vLLM takes {rollout.gpu_memory_utilization:.0%} of the GPU beside the policy)"
+    beside = "beside the policy"
+    if shares_weights(params.model, engine=rollout.engine):
+        beside = "with the weights, which are the policy's own: Unsloth's fast_inference"
+    share = f" (vLLM takes {rollout.gpu_memory_utilization:.0%} of the GPU {beside})"
     yield (
         f"  engine {rollout.engine}{share if rollout.engine == 'vllm' else ''}; "
         f"rollouts: {grpo.prompts_per_step} problems × {grpo.group_size} completions a step, "

@@ -33,6 +33,7 @@ from trl import GRPOConfig
 from trl.models import prepare_deepspeed, prepare_fsdp, unwrap_model_for_generation
 
 from lib.engines.base import Engine, Sampling
+from lib.engines.unsloth import is_unsloth
 from lib.errors import UserError
 from lib.objectives import Baseline, group_advantages, has_signal
 from lib.trainers.batching import PackingTrainer
@@ -107,6 +108,10 @@ class PolicyGradientTrainer(PackingTrainer):
 
     @contextlib.contextmanager
     def _whole_policy(self) -> Iterator[PreTrainedModel]:
+        if is_unsloth(self.model):
+            # In one piece; TRL's way out would turn transformers' checkpointing on.
+            yield self.accelerator.unwrap_model(self.model_wrapped)
+            return
         with (
             unwrap_model_for_generation(
                 self.model_wrapped,

@@ -115,7 +115,10 @@ def sft_dataset(
 def _tokens(
     prompt: list[Message], target: str, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, list[int]]:
-    asked = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
+    # Unsloth's patched tokenizers return token ids alone where nothing is said.
+    asked = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)[
+        "input_ids"
+    ]
     answered = tokenizer(target + tokenizer.eos_token, add_special_tokens=False)["input_ids"]
     return {
         "input_ids": [*asked, *answered],

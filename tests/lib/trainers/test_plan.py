@@ -151,6 +151,12 @@ def test_vllms_cache_is_in_its_share_and_the_engine_is_named() -> None:
     assert any(line.startswith("evaluate with vllm: ") for line in lines)
 
 
+def test_the_plan_of_s0_says_that_its_vllm_shares_the_policys_weights() -> None:
+    (line,) = [line for line in plan_lines(preset_params("s0-qwen3-4b")) if "  engine " in line]
+    assert "engine vllm (vLLM takes 70% of the GPU with the weights, which are the" in line
+    assert "Unsloth's fast_inference" in line
+
+
 def test_a_model_of_unknown_shape_is_planned_without_sizes() -> None:
     params = preset_params("s1-qwen2.5-0.5b")
     model = params.model.model_copy(update={"name": "owner/elsewhere"})
