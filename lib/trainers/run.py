@@ -22,8 +22,8 @@ from lib.trainers.checkpoints import (
     FACTS,
     Checkpoints,
     SealCheckpoints,
-    fingerprint,
     resume_counters,
+    run_fingerprint,
     step_of,
 )
 from lib.trainers.launch import check_world_size, is_main_process
@@ -115,7 +115,7 @@ def run_phase(
         return trainer
 
     with _first_rank_alone(folder / "lock", stage), sigterm_as_interrupt():
-        checkpoints = Checkpoints(folder / fingerprint(stage, settings=settings, inputs=inputs))
+        checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
         try:
             say.start()
             trainer, known = _train(
