@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from lib.engines.sizes import shape_of
 from lib.params import Params
 from lib.trainers.machine import Machine
-from lib.trainers.plan import disk_bytes, plan_grpo, plan_sft
+from lib.trainers.plan import disk_bytes, plan_dpo, plan_grpo, plan_sft
 from lib.trainers.plan_words import in_bytes
 
 PYTHONS = ("3.11.", "3.12.")
@@ -60,6 +60,7 @@ def _room(params: Params, machine: Machine) -> Iterator[str]:
     for phase, engines_share in (
         (plan_sft(params, shape), 0),
         (plan_grpo(params, shape), _colocated(params, machine)),
+        *((plan_dpo(params, shape), 0) for _ in params.dpo.init),
     ):
         needed = sum(phase.memory.values()) + engines_share
         if not phase.skipped and needed > free:
