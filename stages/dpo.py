@@ -46,7 +46,9 @@ def main(params_file: Path, validation: Path, base: Path, init: Path, **paths: P
         outputs=Outputs(**paths),
         settings=params.model_dump(include=SECTIONS),
         inputs={**read, "validation": validation},
-        validator=read_validator(params.validation, validation, **asked_with(params, base)),
+        validator=read_validator(
+            params, validation, init=init, base=base, **asked_with(params, base)
+        ),
     )
 
 

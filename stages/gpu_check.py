@@ -38,11 +38,14 @@ def main(out: Path) -> None:
     failed = subprocess.run(tests, check=False).returncode not in {0, 5}
     from lib.artifacts import write_json
     from lib.engines import sizes
-    from lib.trainers.comparison import WAYS, Work, compare
+    from lib.trainers.comparison import WAYS, compare
+    from lib.trainers.contenders import Work
 
     for name, model in SHAPES.items():
         shape = sizes.SHAPES[model]
-        work = Work(shape=shape, prompts=4, group=8, tokens=256, steps=4, dtype="bfloat16")
+        work = Work(
+            shape=shape, prompts=4, group=8, tokens=256, steps=4, dtype="bfloat16", lora_rank=32
+        )
         with tempfile.TemporaryDirectory() as scratch:
             found = compare(work, WAYS, scratch=Path(scratch))
         write_json(out / f"{name}.json", {**found, "gpu": gpus[0].name, "driver": gpus[0].driver})

@@ -29,7 +29,7 @@ def main(params_file: Path, validation: Path, **paths: Path) -> None:
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
-    import_first(params.model.backend, generates=True)
+    import_first(params.model.backend, generates=params.rollout.engine == "vllm")
     from lib.engines.runtime import configure
     from lib.trainers.grpo import grpo_setup
     from lib.trainers.run import Outputs, run_phase
@@ -38,17 +38,20 @@ def main(params_file: Path, validation: Path, **paths: Path) -> None:
     from lib.verifier import counters
 
     configure(seed=params.seed, threads=params.torch_threads)
-    read = {name: paths.pop(name) for name in ("problems", "base", "init")}
+    init, base = paths.pop("init"), paths.pop("base")
+    read = {"problems": paths.pop("problems"), "init": init, "base": base}
     run_phase(
         lambda scratch: grpo_setup(params, **read, scratch=scratch).trainer,
         stage="grpo",
         section=params.grpo,
-        init=read["init"],
+        init=init,
         outputs=Outputs(**paths),
         settings=params.model_dump(include=SECTIONS),
         inputs={**read, "validation": validation},
         facts=lambda: {"verifier": counters()},
-        validator=read_validator(params.validation, validation, **asked_with(params, read["base"])),
+        validator=read_validator(
+            params, validation, init=init, base=base, **asked_with(params, base)
+        ),
     )
 
 

@@ -21,7 +21,7 @@ def main(params_file: Path, preset: str) -> None:
         params = parse_params(YAML(typ="safe").load(compose_preset(preset)), origin=preset)
     else:
         params = load_params(params_file)
-    from lib.trainers.plan import plan_lines
+    from lib.trainers.plan_words import plan_lines
 
     for line in plan_lines(params):
         click.echo(line)

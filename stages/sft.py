@@ -44,7 +44,9 @@ def main(params_file: Path, problems: Path, validation: Path, base: Path, **outp
         outputs=Outputs(**outputs),
         settings=params.model_dump(include=SECTIONS),
         inputs={"problems": problems, "base": base, "validation": validation},
-        validator=read_validator(params.validation, validation, **asked_with(params, base)),
+        validator=read_validator(
+            params, validation, init=base, base=base, **asked_with(params, base)
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""Serve a checkpoint with vLLM, for `evaluate.engine` or `rollout.engine: vllm-server`.
+"""Serve a checkpoint with vLLM, for `rollout`, `validation` or `evaluate.engine: vllm-server`.
 
 Not a stage of the DAG. Options after `--` go to `vllm serve`.
 """

@@ -8,9 +8,10 @@ from hypothesis import settings
 from ruamel.yaml import YAML
 
 from lib.params import Params, compose_preset, parse_params
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.problems.generated import GeneratedSets, synthetic_sets
 from lib.prompts import prompt_format
+from tests.vllm_server import vllm_server
 
 ROOT = Path(__file__).parents[1]
 
@@ -57,6 +58,26 @@ def base(smoke: Params, sets: GeneratedSets, tmp_path_factory: pytest.TempPathFa
         seed=smoke.seed,
     )
     return folder
+
+
+@pytest.fixture(scope="session")
+def prompts(base: Path, sets: GeneratedSets) -> list[list[int]]:
+    """Six prompts of several lengths, not in their order."""
+    from lib.engines.base import encode
+    from lib.engines.policy import load_tokenizer
+
+    chosen = prompt_format("working_out")
+    asked = [chosen.prompt(problem.problem, system="") for problem in sets.grpo[:6]]
+    return encode(load_tokenizer(base), asked)
+
+
+@pytest.fixture(scope="session")
+def vllm_url(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A vLLM server of the smoke preset's base model."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    preset = ROOT / "lib/presets/tiny-cpu.yaml"
+    with vllm_server(ROOT, params=preset, model=base, log=log) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.errors import UserError
+from lib.params.section import EngineName
 from lib.prompts import Message
 
 Finish = Literal["eos", "stop", "length"]
@@ -71,6 +72,8 @@ class Completion:
 class Engine(Protocol):
     """Generates; implementations differ in speed and rounding alone."""
 
+    name: EngineName
+    """What params call it."""
     tokenizer: PreTrainedTokenizerBase
     """Of the model that generates."""
 
@@ -105,7 +108,11 @@ def encode(
 ) -> list[list[int]]:
     """Each conversation as the token ids that a model is asked with."""
     return [
-        list(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True)["input_ids"])
+        list(
+            tokenizer.apply_chat_template(
+                list(messages), add_generation_prompt=True, return_dict=True
+            )["input_ids"]
+        )
         for messages in conversations
     ]
 

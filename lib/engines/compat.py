@@ -1,6 +1,6 @@
 """Repairs of other people's code: for each, the place upstream, the versions, and when it can go.
 
-Seen with vLLM 0.32.0 and TRL 1.14.0. Nothing here is applied by being imported.
+Seen with vLLM 0.32.0, TRL 1.14.0 and Unsloth 2026.10.7. Nothing here is applied by being imported.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import importlib.metadata
 import logging
 import os
 import random
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,26 @@ def silence_supported_range() -> None:
     )
 
 
+def keep_trl() -> None:
+    """Give TRL its own trainers back after `import unsloth`.
+
+    unsloth/models/rl.py, `PatchFastRL`, 2026.10.7, puts classes that it generates in their place:
+    a `GRPOTrainer` whose `compute_loss` never calls `_compute_loss`, whose log-probs may be None
+    and which logs no `sampling_logp_difference`, and an `SFTTrainer` that prepares the data in
+    another way and logs neither entropy nor token accuracy. What ours override (`lib.trainers`)
+    would be dead code there. What Unsloth does to models, and to transformers' `Trainer`, stays.
+
+    One of its repairs is needed on TRL's own too: `disable_gradient_checkpointing` turns, when it
+    ends, transformers' checkpointing on in place of Unsloth's. Can go when Unsloth can be told to
+    leave TRL alone.
+    """
+    for name in [name for name in sys.modules if name.partition(".")[0] == "trl"]:
+        del sys.modules[name]
+    from trl.models import utils
+
+    utils.disable_gradient_checkpointing = lambda *_: contextlib.nullcontext()
+
+
 def keep_linear_weights() -> None:
     """Let weights be loaded into a running vLLM on a CPU.
 
@@ -76,14 +97,19 @@ def temper_log_probs() -> None:
     """Let vLLM return log-probs after the temperature and before top-k, top-p and min-p.
 
     vllm/v1/sample/sampler.py, `Sampler.forward`, 0.32.0: `raw_logprobs` are before the temperature,
-    `processed_logprobs` after the cuts, and a trainer recomputes neither. Can go when there is a
-    mode between the two.
+    `processed_logprobs` after the cuts, and a trainer recomputes neither. An engine that is told
+    the latter (unsloth_zoo/vllm_utils.py, `load_vllm`, 2026.10.7, leaves no choice) is built with
+    the former, which passes through here. For engines that are built after the call. Can go when
+    there is a mode between the two.
     """
     from vllm.v1.sample.sampler import Sampler
 
-    plain = Sampler.forward
-    if plain.__module__ == __name__:
+    plain, build = Sampler.forward, Sampler.__init__
+    if build.__module__ == __name__:
         return
+
+    def init(self: Any, logprobs_mode: str = "raw_logprobs", *args: Any, **kwargs: Any) -> None:
+        build(self, "raw_logprobs", *args, **kwargs)
 
     def forward(self: Any, logits: "torch.Tensor", sampling_metadata: Any, **kwargs: Any) -> Any:
         self.compute_logprobs = functools.partial(
@@ -94,7 +120,7 @@ def temper_log_probs() -> None:
         finally:
             del self.compute_logprobs
 
-    Sampler.forward = forward
+    Sampler.__init__, Sampler.forward = init, forward
 
 
 def _tempered(logits: "torch.Tensor", *, temperature: "torch.Tensor | None") -> "torch.Tensor":
@@ -177,6 +203,8 @@ def process_group_kept() -> Iterator[None]:
         torch.distributed.destroy_process_group = destroy
 
 
+# Once: torch sorts what is registered, and cannot sort a second one of the same rank.
+@functools.cache
 def load_onto_numbered_cpu() -> None:
     """Let torch load onto `cpu:0`, which accelerate calls the device of a rank on a CPU.
 

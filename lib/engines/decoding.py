@@ -15,12 +15,18 @@ from transformers.cache_utils import DynamicLayer
 from lib.engines.base import Completion, Sampling
 from lib.engines.endings import Endings
 from lib.engines.rows import Batch, Rows
+from lib.engines.unsloth import is_unsloth
 
 _ARGUMENTS = {"input_ids", "attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
 
 
 def can_decode(model: PreTrainedModel) -> bool:
-    """Whether `decode` does what `generate` does with this model: plain attention in all layers."""
+    """Whether `decode` does what `generate` does with this model: plain attention in all layers.
+
+    Not where Unsloth runs it: it takes an empty cache for none, and fills none while training.
+    """
+    if is_unsloth(model):
+        return False
     if isinstance(model, PeftModel):
         if model.active_peft_config.is_prompt_learning:
             return False

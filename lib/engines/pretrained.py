@@ -25,7 +25,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from lib.artifacts import read_json, write_json
 from lib.engines import tiny
 from lib.errors import UserError
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
 

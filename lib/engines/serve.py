@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 
+from lib.artifacts import hash_path
 from lib.engines import compat
 from lib.engines.pretrained import weights_of
 from lib.engines.vllm import LORA_RANKS, on_cpu
 from lib.environment import require
-from lib.params.schema import Model
+from lib.params.model import Model
 
 LEAST_LORA_RANK = 64
 """The server makes room for adapters of other params than its own."""
@@ -31,6 +32,8 @@ def server_command(
         "host": host,
         "port": port,
         "tokenizer": checkpoint,
+        # The path would go on naming weights that another run of `prepare` has replaced.
+        "served_model_name": f"{checkpoint}@{hash_path(weights)}",
         "dtype": model.dtype,
         "max_model_len": model.max_seq_length,
         # The model's own sampling defaults would fill in what a request leaves open.

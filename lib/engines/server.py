@@ -5,6 +5,7 @@ computed changes none of them.
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +16,13 @@ import httpx
 from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from lib.artifacts import hash_path
 from lib.engines.base import Completion, Sampling, longest_completions
 from lib.engines.draws import keys
 from lib.engines.policy import save_adapter
 from lib.engines.vllm import completion
 from lib.errors import UserError
+from lib.params.section import EngineName
 
 URL = "RECKON_VLLM_URL"
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -41,8 +44,10 @@ class ServerEngine:
         timeout_s: longest wait for one prompt's completions; from the environment where it is 0.
 
     Raises:
-        UserError: no server answers there, or it serves another model.
+        UserError: no server answers there, or it serves another model, or this one as it was.
     """
+
+    name: EngineName = "vllm-server"
 
     def __init__(
         self,
@@ -56,6 +61,7 @@ class ServerEngine:
         self.url = (url or os.environ.get(URL) or DEFAULT_URL).rstrip("/")
         longest = timeout_s or float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
         self.tokenizer = tokenizer
+        self.weights = weights
         self._client = httpx.Client(
             base_url=self.url,
             timeout=httpx.Timeout(longest, connect=min(longest, CONNECT_TIMEOUT_S)),
@@ -65,7 +71,7 @@ class ServerEngine:
         self._scratch = tempfile.TemporaryDirectory(prefix="reckon-vllm-")
         self._num_syncs = 0
         self._adapter = ""
-        served = self._check_serves(weights)
+        served = self._check_serves()
         self.model: str = served["id"]
         self.max_seq_length: int = served["max_model_len"]
 
@@ -161,13 +167,20 @@ class ServerEngine:
             log_probs=choice["logprobs"]["token_logprobs"] if sampling.log_probs else None,
         )
 
-    def _check_serves(self, weights: Path) -> dict[str, Any]:
+    def _check_serves(self) -> dict[str, Any]:
         models = self._request("GET", "/v1/models")["data"]
         served: dict[str, Any] = next(model for model in models if not model.get("parent"))
-        if Path(served["root"]).resolve() != weights.resolve():
+        # `make vllm-server` puts a hash of the weights there.
+        named = re.search(r"@([0-9a-f]{16})$", served["id"])
+        wrong = ""
+        if Path(served["root"]).resolve() != self.weights.resolve():
+            wrong = f"serves {served['root']}, expected {self.weights}"
+        elif named and named[1] != hash_path(self.weights):
+            wrong = f"has {self.weights} as it was before it was written anew"
+        if wrong:
             raise UserError(
-                f"the vLLM server at {self.url} serves {served['root']}, expected {weights}; "
-                f"start it again: make vllm-server MODEL={weights}"
+                f"the vLLM server at {self.url} {wrong}; start it again: "
+                f"make vllm-server MODEL={self.weights}"
             )
         return served
 
@@ -180,7 +193,7 @@ class ServerEngine:
         except httpx.TransportError as error:
             raise UserError(
                 f"no answer from a vLLM server at {self.url} ({type(error).__name__}); start one "
-                f"with `make vllm-server MODEL=...`, or set {URL} to where it is"
+                f"with `make vllm-server MODEL={self.weights}`, or set {URL} to where it is"
             ) from error
         if answer.is_error:
             raise UserError(

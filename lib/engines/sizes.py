@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lib.params.schema import HUB_ID, Model
+from lib.params.model import HUB_ID, Model
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 

@@ -14,7 +14,7 @@ from tokenizers.trainers import BpeTrainer
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from lib.errors import UserError
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
 

@@ -13,6 +13,8 @@ from lib.engines.draws import keys, uniforms
 from lib.engines.endings import Endings, end_tokens
 from lib.engines.generating import generate
 from lib.engines.rows import Batch
+from lib.engines.unsloth import is_unsloth
+from lib.params.section import EngineName
 
 
 class TransformersEngine:
@@ -26,6 +28,8 @@ class TransformersEngine:
         batch_size: completions generated at a time.
         label: name of the progress bar; '' shows none.
     """
+
+    name: EngineName = "transformers"
 
     def __init__(
         self,
@@ -114,6 +118,9 @@ def _generating(model: PreTrainedModel) -> Iterator[None]:
             yield
     finally:
         model.train(training)
+        if training and is_unsloth(model):
+            # Its `generate` turns checkpointing off, and on again only where it finds train mode.
+            model.for_training()
 
 
 def _positions(model: PreTrainedModel) -> int | None:

@@ -3,10 +3,12 @@
 Unsloth replaces classes of transformers and TRL when it is imported, so it has to come before them
 (`import_first`), and only where params ask for it: importing it needs a GPU. Its functions take
 `**kwargs` and drop what they do not know; every argument here is checked against the signature.
-Nothing in this module was run with the real package: the tests hold it to the signatures of
-unsloth 2026.10.7 on a fake, and `make gpu-check` runs it on a GPU.
+With `fast_inference` it loads the weights into a vLLM in this process and trains on the very
+tensors that vLLM generates from (`lib.engines.shared`). What was run of it, and where, stands in
+docs/engines.md; no part of it was run on a GPU.
 """
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -15,24 +17,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lib.engines import compat
 from lib.errors import UserError
-from lib.params.schema import Model
+from lib.params.model import Model
+from lib.problems.places import SCRATCH
 
 if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel
 
-STANDBY = ("UNSLOTH_VLLM_STANDBY", "1")
-"""The colocated vLLM's weights and cache share memory with training. It rules the next one out."""
+STANDBY = {
+    # vLLM's cache is given back while the policy trains. It rules `expandable_segments` out.
+    "UNSLOTH_VLLM_STANDBY": "1",
+    # Without it, standby takes about 0.88 of the GPU, whatever it is asked for.
+    "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE": "1",
+}
+"""For a policy that shares its weights with vLLM; read when Unsloth is imported."""
 
-EXPANDABLE = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 """Completions of many lengths do not fragment the memory. CUDA's allocator reads it when it starts.
 
 torch 2.13 reads `PYTORCH_ALLOC_CONF`, its new name, where this one is not set.
 """
 
-ALLOCATOR = (EXPANDABLE[0], "PYTORCH_ALLOC_CONF")
+ALLOCATOR = (*EXPANDABLE, "PYTORCH_ALLOC_CONF")
 """Either of them in the environment is the user's word."""
+
+COMPILED = {"UNSLOTH_COMPILE_LOCATION": str(SCRATCH / "unsloth")}
+"""Where Unsloth writes the code that it generates; by default, into the working directory."""
 
 PATCHED = ("transformers", "trl", "peft")
 """What must not have been imported before Unsloth."""
@@ -41,52 +53,90 @@ PATCHED = ("transformers", "trl", "peft")
 def import_first(backend: str, *, generates: bool) -> None:
     """Set what CUDA's allocator and Unsloth read when they start, then import Unsloth.
 
-    For the backend `transformers` nothing is imported. What the environment has already is kept.
+    For the backend `transformers` nothing is imported. What the environment has already is kept,
+    and TRL's trainers stay TRL's (`compat.keep_trl`).
 
     Args:
-        generates: the phase samples completions, with Unsloth's colocated vLLM.
+        generates: the phase samples completions, with a vLLM that shares the policy's weights.
 
     Raises:
         UserError: unsloth is not installed, or does not find an accelerator.
         RuntimeError: transformers, trl or peft were imported already (a bug of the caller).
     """
-    if backend == "unsloth" and generates:
-        os.environ.setdefault(*STANDBY)
+    shares = backend == "unsloth" and generates
+    if shares:
+        compat.prepare_vllm()
+        _set_unless_set(STANDBY)
     elif not any(name in os.environ for name in ALLOCATOR):
-        os.environ.update([EXPANDABLE])
-    if backend != "unsloth":
+        _set_unless_set(EXPANDABLE)
+    if backend != "unsloth" or "unsloth" in sys.modules:
         return
     early = [name for name in PATCHED if name in sys.modules]
-    if early and "unsloth" not in sys.modules:
+    if early:
         raise RuntimeError(f"unsloth must be imported before {', '.join(early)}")
+    _set_unless_set(COMPILED)
+    compat.silence_supported_range()
     _fast_language_model()
+    compat.keep_trl()
+
+
+def _set_unless_set(settings: dict[str, str]) -> None:
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+
+
+def shares_weights(model: Model, *, engine: str) -> bool:
+    """Whether rollouts come from a vLLM below the policy itself, with no copy of its weights."""
+    return model.backend == "unsloth" and engine == "vllm"
+
+
+def is_unsloth(model: Any) -> bool:
+    """Whether `model` came from Unsloth, which replaces its forward pass and `generate`."""
+    return hasattr(model, "for_training")
 
 
 def load_unsloth(
-    weights: Path, *, settings: Model, seed: int, fast_inference: bool, memory_share: float
+    weights: Path, *, settings: Model, seed: int, memory_share: float = 0.0
 ) -> "PreTrainedModel":
     """The model in the folder `weights`, ready to be adapted or, without LoRA, to be trained.
 
     Args:
         seed: of what Unsloth draws while loading.
-        fast_inference: generate with a colocated vLLM, which shares the model's weights.
-        memory_share: part of the GPU that vLLM may take.
+        memory_share: part of the GPU for a vLLM that shares the model's weights; 0 loads none.
+
+    Raises:
+        UserError: Unsloth has no vLLM for this GPU, of which it only prints a line.
     """
     import torch
 
-    model, _ = _exactly(
-        _fast_language_model().from_pretrained,
-        model_name=str(weights),
-        max_seq_length=settings.max_seq_length,
-        dtype=getattr(torch, settings.dtype),
-        load_in_4bit=False,
-        full_finetuning=settings.lora.rank == 0,
-        fast_inference=fast_inference,
-        gpu_memory_utilization=memory_share,
-        random_state=seed,
-        max_lora_rank=max(settings.lora.rank, 1),
-    )
+    shares = memory_share > 0
+    if shares:
+        compat.temper_log_probs()
+    with compat.undisturbed() if shares else contextlib.nullcontext():
+        model, _ = _exactly(
+            _fast_language_model().from_pretrained,
+            model_name=str(weights),
+            max_seq_length=settings.max_seq_length,
+            dtype=getattr(torch, settings.dtype),
+            load_in_4bit=False,
+            full_finetuning=settings.lora.rank == 0,
+            use_gradient_checkpointing=_checkpointing(settings),
+            use_exact_model_name=True,
+            fast_inference=shares,
+            gpu_memory_utilization=memory_share or 0.5,
+            random_state=seed,
+            max_lora_rank=max(settings.lora.rank, 1),
+        )
+    if shares and getattr(model, "vllm_engine", None) is None:
+        raise UserError(
+            "rollout.engine=vllm: Unsloth can share no weights with vLLM on this GPU; "
+            "set rollout.engine to transformers, or model.backend to transformers"
+        )
     return model
+
+
+def _checkpointing(settings: Model) -> str | bool:
+    return "unsloth" if settings.gradient_checkpointing else False
 
 
 def adapt_unsloth(
@@ -106,7 +156,7 @@ def adapt_unsloth(
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         bias="none",
-        use_gradient_checkpointing="unsloth" if settings.gradient_checkpointing else False,
+        use_gradient_checkpointing=_checkpointing(settings),
         random_state=seed,
         use_rslora=False,
     )

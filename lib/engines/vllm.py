@@ -19,6 +19,7 @@ from lib.engines.endings import text_until
 from lib.engines.policy import save_adapter
 from lib.environment import require
 from lib.errors import UserError
+from lib.params.section import EngineName
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Largest ranks that vLLM can be told."""
@@ -45,6 +46,8 @@ class VllmEngine:
     Raises:
         UserError: vLLM is not installed, or cannot run this model here.
     """
+
+    name: EngineName = "vllm"
 
     def __init__(
         self,
@@ -79,9 +82,15 @@ class VllmEngine:
                     **_lora(lora_rank),
                 },
             )
+        self._start(tokenizer, max_seq_length=max_seq_length, label=label)
+
+    def _start(
+        self, tokenizer: PreTrainedTokenizerBase, *, max_seq_length: int, label: str
+    ) -> None:
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.label = label
+        self._ends: tuple[int, ...] = ()
         self._adapter: Any = None
         self._num_syncs = 0
         self._scratch = tempfile.TemporaryDirectory(prefix="reckon-vllm-")
@@ -99,7 +108,7 @@ class VllmEngine:
         answers = self._llm.generate(
             [{"prompt_token_ids": list(prompt)} for prompt in prompts],
             [
-                _sampling_params(sampling, max_tokens=limit, seed=seed)
+                _sampling_params(sampling, max_tokens=limit, seed=seed, ends=self._ends)
                 for limit, seed in zip(limits, seeds, strict=True)
             ],
             use_tqdm=self._bar if self.label else False,
@@ -123,13 +132,16 @@ class VllmEngine:
 
     def use_adapter(self, folder: Path) -> None:
         """Generate with the LoRA adapter in `folder`, in place of another one."""
-        from vllm.lora.request import LoRARequest
-
         if self._adapter is not None:
             self._llm.llm_engine.remove_lora(self._adapter.lora_int_id)
         # vLLM caches adapters and their prompts by this number: a used one would stay as it was.
         self._num_syncs += 1
-        self._adapter = LoRARequest(f"policy-{self._num_syncs}", self._num_syncs, str(folder))
+        self._adapter = self._request(folder)
+
+    def _request(self, folder: Path) -> Any:
+        from vllm.lora.request import LoRARequest
+
+        return LoRARequest(f"policy-{self._num_syncs}", self._num_syncs, str(folder))
 
     def close(self) -> None:
         """See `Engine`."""
@@ -190,7 +202,9 @@ def completion(
     )
 
 
-def _sampling_params(sampling: Sampling, *, max_tokens: int, seed: int) -> Any:
+def _sampling_params(
+    sampling: Sampling, *, max_tokens: int, seed: int, ends: Sequence[int] = ()
+) -> Any:
     from vllm import SamplingParams
 
     greedy = sampling.temperature == 0
@@ -203,6 +217,7 @@ def _sampling_params(sampling: Sampling, *, max_tokens: int, seed: int) -> Any:
         min_p=sampling.min_p,
         seed=None if greedy else seed,
         stop=list(sampling.stop_strings) or None,
+        stop_token_ids=list(ends) or None,
         include_stop_str_in_output=True,
         logprobs=0 if sampling.log_probs else None,
     )

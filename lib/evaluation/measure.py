@@ -15,7 +15,7 @@ from lib.engines.base import Engine, Sampling, encode
 from lib.evaluation.grading import Grading, graded_rows
 from lib.evaluation.progress import Progress
 from lib.evaluation.stream import Stream
-from lib.params.schema import Decoding, Evaluate
+from lib.params.measuring import Decoding, Evaluate
 from lib.problems.schema import Problem
 from lib.prompts import Message, PromptFormat
 from lib.verifier import counters

@@ -14,7 +14,7 @@ from lib.engines.policy import ADAPTER, is_adapter
 from lib.errors import UserError
 from lib.inference.exported import base_of, find_format, find_model, find_system
 from lib.params.load import parse_evaluate
-from lib.params.schema import Evaluate
+from lib.params.measuring import Evaluate
 from lib.prompts import PromptFormat, prompt_format, system_prompt
 
 PIPELINE_BASE = Path("data/models/base")

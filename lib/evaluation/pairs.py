@@ -12,7 +12,8 @@ from typing import Any
 from lib.engines.base import Completion, Engine, Sampling, encode
 from lib.engines.open import open_engine
 from lib.errors import UserError
-from lib.params.schema import Model, Pairs, Prompt, Rollout
+from lib.params.model import Model, Prompt
+from lib.params.training import Pairs, Rollout
 from lib.problems.schema import Problem, read_problems
 from lib.prompts import PromptFormat, prompt_format, saved_system
 from lib.verifier import grade

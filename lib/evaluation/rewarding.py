@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lib.params.schema import Reward
+from lib.params.training import Reward
 from lib.prompts import PromptFormat
 from lib.verifier import grade
 from lib.verifier.rewards import STACKS, RewardFn, build_rewards

@@ -7,7 +7,8 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from lib.params.data import HubSource, Prepare
-from lib.params.schema import Dpo, Evaluate, Export, Grpo, Sft
+from lib.params.measuring import Evaluate, Export
+from lib.params.training import Dpo, Grpo, Sft
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, Interval, wilson_interval
 

@@ -8,7 +8,8 @@ from lib.artifacts import hash_path, read_json, replacing
 from lib.engines.policy import load_tokenizer
 from lib.export.card import Recipe, model_card
 from lib.export.merged import Verified, export_model
-from lib.params.schema import Evaluate, Export, Model, Prompt
+from lib.params.measuring import Evaluate, Export
+from lib.params.model import Model, Prompt
 from lib.problems.benchmarks import read_benchmarks
 from lib.prompts import prompt_format, save_prompt, saved_system
 

@@ -12,8 +12,9 @@ from ruamel.yaml.error import YAMLError
 
 from lib.errors import UserError
 from lib.params.data import SOURCES
+from lib.params.measuring import Evaluate
 from lib.params.names import suggest, unknown_names
-from lib.params.schema import Evaluate, Params
+from lib.params.schema import Params
 from lib.prompts import prompt_format
 from lib.verifier.rewards import STACKS, build_rewards
 

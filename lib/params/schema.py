@@ -11,51 +11,22 @@ from pydantic import Field, model_validator
 
 from lib.params.data import Prepare, first_repeated
 from lib.params.measuring import (
-    Checkpoint,
     Decoding,
     Evaluate,
     Export,
-    Override,
     Sensitivity,
 )
-from lib.params.model import HUB_ID, Lora, Model, Prompt, Tiny
-from lib.params.section import HELD_BACK, EngineName, Positive, Section
+from lib.params.model import Model, Prompt
+from lib.params.section import HELD_BACK, Positive, Section
 from lib.params.training import (
     Dpo,
     Grpo,
     Optimisation,
-    Pairs,
     Reward,
     Rollout,
     Sft,
     Validation,
-    check_divides,
 )
-
-__all__ = [
-    "HUB_ID",
-    "Checkpoint",
-    "Decoding",
-    "Dpo",
-    "EngineName",
-    "Evaluate",
-    "Export",
-    "Grpo",
-    "Lora",
-    "Model",
-    "Optimisation",
-    "Override",
-    "Pairs",
-    "Params",
-    "Prompt",
-    "Reward",
-    "Rollout",
-    "Sensitivity",
-    "Sft",
-    "Tiny",
-    "Validation",
-    "check_divides",
-]
 
 
 class Params(Section):
@@ -103,6 +74,40 @@ class Params(Section):
                 "raise it, or name a benchmark"
             )
         return self
+
+    @model_validator(mode="after")
+    def _unsloth_can_share(self) -> Self:
+        """What Unsloth's `fast_inference` refuses (unsloth 2026.10.7)."""
+        if self.model.backend != "unsloth" or self.rollout.engine != "vllm":
+            return self
+        if not self.model.lora.rank:
+            raise ValueError(
+                "rollout.engine=vllm: backend unsloth shares its weights with vLLM under LoRA "
+                "alone; set model.lora.rank, or rollout.engine to transformers"
+            )
+        if self.model.dtype != "bfloat16":
+            raise ValueError(
+                f"model.dtype={self.model.dtype}: backend unsloth shares weights of 16 bits alone "
+                "with vLLM; set it to bfloat16, or rollout.engine to transformers"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _full_weights_need_an_engine_in_process(self) -> Self:
+        for section, used in (("rollout", not self.grpo.skipped), ("validation", self.validates)):
+            if used and not self.model.lora.rank and getattr(self, section).engine == "vllm-server":
+                raise ValueError(
+                    f"{section}.engine: vllm-server takes an adapter alone (vLLM sends full "
+                    "weights by NCCL, which needs CUDA), and model.lora.rank is 0; set that, or "
+                    f"{section}.engine: vllm"
+                )
+        return self
+
+    @property
+    def validates(self) -> bool:
+        """Whether any phase of this run is validated while it trains."""
+        phases: list[Optimisation] = [self.sft, self.grpo, *([self.dpo] if self.dpo.init else [])]
+        return any(phase.eval_steps and not phase.skipped for phase in phases)
 
     @model_validator(mode="after")
     def _order_is_kept(self) -> Self:

@@ -85,6 +85,11 @@ class Sft(Optimisation):
             self.micro_batch_size,
             unit="examples",
         )
+        if self.packing and self.group_by_length:
+            raise ValueError(
+                "packing=true fills every row, which leaves group_by_length nothing to sort; "
+                "set one of them to false"
+            )
         return self
 
 
@@ -96,10 +101,15 @@ class Validation(Section):
     """Benchmarks of `prepare`, or `validation` for what it held back; the first is the headline."""
     num_problems: Positive
     """Most problems of each set, drawn by content hash."""
+    engine: EngineName
+    """What generates the completions; the policy's weights are brought to it before each point."""
     max_new_tokens: Positive
     """Longest completion."""
     batch_size: Positive
     """Sequences generated at a time."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
+    """Share of a GPU that vLLM takes beside the policy; not read on a CPU, by other engines, and
+    where GRPO rolls out with vLLM too, whose engine then serves both."""
     stack: Name
     """Rewards that make up the average total reward."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]

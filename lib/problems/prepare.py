@@ -16,8 +16,8 @@ from lib.params.data import (
     PathSource,
     Prepare,
 )
-from lib.params.schema import Validation
 from lib.params.section import HELD_BACK
+from lib.params.training import Validation
 from lib.problems.assemble import (
     Difficulty,
     FinishRules,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.errors import UserError
-from lib.params.schema import Sensitivity
+from lib.params.measuring import Sensitivity
 
 Metrics = Mapping[str, Any]
 """Of one checkpoint: benchmark → mode ("greedy", "sampled") → measure → number."""

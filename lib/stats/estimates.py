@@ -21,9 +21,6 @@ class Interval:
     high: float
     level: float = 0.95
 
-    def excludes(self, value: float) -> bool:
-        return not self.low <= value <= self.high
-
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:

@@ -7,7 +7,8 @@ import torch
 from transformers import Trainer
 
 from lib.objectives import MemoryEfficientAdamW
-from lib.params.schema import Model, Optimisation
+from lib.params.model import Model
+from lib.params.training import Optimisation
 from lib.trainers.launch import num_processes
 
 
@@ -35,7 +36,8 @@ def shared_arguments(
         # Without it and without a GPU, transformers refuses to compute in bf16, and accelerate lets
         # several ranks train apart.
         "use_cpu": not gpu,
-        "gradient_checkpointing": model.gradient_checkpointing,
+        # Unsloth's policy brings its own (`lib.engines.unsloth`); this would put it out of action.
+        "gradient_checkpointing": model.gradient_checkpointing and model.backend != "unsloth",
         "seed": seed,
         "save_strategy": "steps" if section.save_steps else "no",
         "save_steps": section.save_steps or 1,

@@ -1,9 +1,11 @@
 """Speed and memory of GRPO beside the alternatives: same shape, prompts, lengths, one process each.
 
 Ways are `reckon` (our trainer on transformers), `trl` (stock `GRPOTrainer`), `unsloth` (our trainer
-on Unsloth) and `vllm` (generation alone). A random model hardly ever ends by itself, so that every
-completion has about the longest length, whatever the way. Unsloth patches the others and memory
-counters belong to a process, so `compare` starts one for each way; this module is what they run.
+on Unsloth; with rollouts from a vLLM that shares its weights, where that is possible) and `vllm`
+(generation alone). The ways that train have the same LoRA, types and batches, and each says what
+its were. A random model hardly ever ends by itself, so that every completion has about the longest
+length, whatever the way. Unsloth patches the others and memory counters belong to a process, so
+`compare` starts one for each way; this module is what they run.
 """
 
 import dataclasses
@@ -18,32 +20,14 @@ from typing import Any
 from lib.artifacts import versions
 from lib.engines.sizes import Shape
 from lib.errors import UserError
+from lib.trainers.contenders import Work, backend_of, generation, ours, rollouts_of, stock
 
 WAYS = ("reckon", "trl", "unsloth", "vllm")
 
+GAP = "sampling/sampling_logp_difference/mean"
+
 NEEDS = {"reckon": "trl", "trl": "trl", "unsloth": "unsloth", "vllm": "vllm"}
 """The package that a way cannot do without."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Work:
-    """What every way has to do.
-
-    Attributes:
-        shape: of the random Qwen3.
-        prompts: problems a step.
-        group: completions per problem.
-        tokens: longest completion.
-        steps: timed steps; one more before them is not.
-        dtype: of the weights.
-    """
-
-    shape: Shape
-    prompts: int
-    group: int
-    tokens: int
-    steps: int
-    dtype: str
 
 
 def compare(work: Work, ways: tuple[str, ...], *, scratch: Path) -> dict[str, Any]:
@@ -95,20 +79,23 @@ def write_random(folder: Path, work: Work) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def measure(way: str, work: Work, folder: Path) -> dict[str, float]:
+def measure(way: str, work: Work, folder: Path) -> dict[str, Any]:
     """One way's figures, in this process: seconds a step, tokens a second, bytes at the peak."""
     from lib.engines.unsloth import import_first
 
-    import_first("unsloth" if way == "unsloth" else "transformers", generates=False)
-    seconds, tokens = _generation(work, folder) if way == "vllm" else _training(way, work, folder)
+    rollouts = rollouts_of(way, work)
+    import_first(backend_of(way), generates=rollouts == "vllm")
+    run = generation if way == "vllm" else _training
+    seconds, tokens, settings = run(way, work, folder)
     return {
         "seconds_per_step": seconds,
         "tokens_per_second": tokens / seconds,
-        "peak_memory_bytes": _peak_bytes(),
+        **_memory(),
+        "settings": {"weights": work.dtype, "rollouts": rollouts, **settings},
     }
 
 
-def _training(way: str, work: Work, folder: Path) -> tuple[float, float]:
+def _training(way: str, work: Work, folder: Path) -> tuple[float, float, dict[str, Any]]:
     from transformers import TrainerCallback
 
     ends: list[float] = []
@@ -119,7 +106,7 @@ def _training(way: str, work: Work, folder: Path) -> tuple[float, float]:
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             ends.append(time.perf_counter())
 
-    trainer = _stock(work, folder) if way == "trl" else _ours(way, work, folder)
+    trainer = stock(work, folder) if way == "trl" else ours(way, work, folder)
     trainer.add_callback(Clock())
     trainer.train()
     lengths = [
@@ -128,121 +115,37 @@ def _training(way: str, work: Work, folder: Path) -> tuple[float, float]:
         if "completions/mean_length" in entry
     ]
     per_step = work.prompts * work.group * sum(lengths[1:]) / len(lengths[1:])
-    return (ends[-1] - ends[0]) / (len(ends) - 1), per_step
+    return (ends[-1] - ends[0]) / (len(ends) - 1), per_step, _settings(trainer)
 
 
-def _parity(completions: list[Any], **columns: Any) -> list[float]:
-    """A reward that varies within every group."""
-    return [float(number % 2) for number in range(len(completions))]
-
-
-def _ours(way: str, work: Work, folder: Path) -> Any:
-    import tempfile
-
-    from ruamel.yaml import YAML
-
-    from lib.params import compose_preset, parse_params
-    from lib.problems.schema import Problem
-    from lib.prompts import prompt_format
-    from lib.trainers.grpo import build_grpo
-
-    content = YAML(typ="safe").load(compose_preset("tiny-cpu"))
-    content["model"] |= {
-        "name": str(folder),
-        "dtype": work.dtype,
-        "max_seq_length": work.tokens + 64,
-        "backend": "unsloth" if way == "unsloth" else "transformers",
+def _settings(trainer: Any) -> dict[str, Any]:
+    """What was trained and how, as the trainer has it."""
+    trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
+    gaps = [entry[GAP] for entry in trainer.state.log_history if GAP in entry]
+    lora = getattr(trainer.model, "peft_config", {}).get("default")
+    return {
+        "trained_parameters": sum(weight.numel() for weight in trained),
+        "trained": sorted({str(weight.dtype).removeprefix("torch.") for weight in trained}),
+        "lora": {"rank": lora.r, "targets": sorted(lora.target_modules)} if lora else None,
+        "autocast": "bfloat16" if trainer.args.bf16 else None,
+        "gradient_checkpointing": bool(trainer.model.is_gradient_checkpointing),
+        "micro_batch": trainer.args.per_device_train_batch_size,
+        "sampler_gap": max(gaps) if gaps else None,
+        "shares_weights_with_vllm": hasattr(trainer.model, "vllm_engine"),
     }
-    content["rollout"] |= {"max_new_tokens": work.tokens}
-    content["evaluate"] |= {"max_new_tokens": 16}
-    content["validation"] |= {"max_new_tokens": 16}
-    content["grpo"] |= {
-        "max_steps": work.steps + 1,
-        "prompts_per_step": work.prompts,
-        "group_size": work.group,
-        "micro_batch_size": work.group,
-        "save_steps": 0,
-        "eval_steps": 0,
-    }
-    params = parse_params(content, origin="comparison")
-    trainer = build_grpo(
-        [Problem.create(problem=text, reference="0") for text in _texts(work)],
-        init=folder,
-        base=folder,
-        prompt_format=prompt_format("working_out"),
-        system="",
-        grpo=params.grpo,
-        rollout=params.rollout,
-        reward=params.reward,
-        model=params.model,
-        seed=0,
-        scratch=Path(tempfile.mkdtemp()),
-    )
-    trainer.reward_funcs = [_parity, _parity]
-    return trainer
 
 
-def _stock(work: Work, folder: Path) -> Any:
-    import tempfile
-
-    import torch
-    from datasets import Dataset
-    from transformers import AutoModelForCausalLM
-    from trl import GRPOConfig, GRPOTrainer
-
-    from lib.engines.policy import load_tokenizer
-
-    return GRPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, work.dtype)),
-        args=GRPOConfig(
-            output_dir=tempfile.mkdtemp(),
-            max_steps=work.steps + 1,
-            per_device_train_batch_size=work.group,
-            gradient_accumulation_steps=work.prompts,
-            num_generations=work.group,
-            max_completion_length=work.tokens,
-            gradient_checkpointing=False,
-            bf16=False,
-            use_cpu=not torch.accelerator.is_available(),
-            logging_steps=1,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-        ),
-        reward_funcs=[_parity],
-        train_dataset=Dataset.from_list(
-            [{"prompt": [{"role": "user", "content": text}]} for text in _texts(work)]
-        ),
-        processing_class=load_tokenizer(folder),
-    )
-
-
-def _generation(work: Work, folder: Path) -> tuple[float, float]:
-    from vllm import LLM, SamplingParams
-
-    engine = LLM(str(folder), dtype=work.dtype, max_model_len=work.tokens + 64)
-    sampling = SamplingParams(n=work.group, max_tokens=work.tokens, ignore_eos=True)
-    texts = _texts(work)[: work.prompts]
-    engine.generate(texts, sampling)
-    start = time.perf_counter()
-    for _ in range(work.steps):
-        engine.generate(texts, sampling)
-    seconds = (time.perf_counter() - start) / work.steps
-    return seconds, float(work.prompts * work.group * work.tokens)
-
-
-def _texts(work: Work) -> list[str]:
-    return [f"What is {number} + 3?" for number in range(work.prompts * (work.steps + 1))]
-
-
-def _peak_bytes() -> int:
+def _memory() -> dict[str, int]:
+    """At the peak, as torch counts it; on a GPU also what is in use on the whole device now."""
     import resource
 
     import torch
 
     if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        free, total = torch.cuda.mem_get_info()
+        peak = torch.cuda.max_memory_allocated()
+        return {"peak_memory_bytes": peak, "device_memory_bytes": total - free}
+    return {"peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
 def main() -> None:

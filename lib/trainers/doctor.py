@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from lib.engines.sizes import shape_of
 from lib.params import Params
 from lib.trainers.machine import Machine
-from lib.trainers.plan import disk_bytes, in_bytes, plan_grpo, plan_sft
+from lib.trainers.plan import disk_bytes, plan_dpo, plan_grpo, plan_sft
+from lib.trainers.plan_words import in_bytes
 
 PYTHONS = ("3.11.", "3.12.")
 
@@ -33,7 +34,7 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
             gpu=True,
             remedy=" (`make setup EXTRA=gpu`); or set model.attention: sdpa",
         )
-    for section in ("rollout", "evaluate"):
+    for section in ("validation", "rollout", "evaluate"):
         engine = getattr(params, section).engine
         if engine == "vllm":
             yield from _needs(f"{section}.engine=vllm", "vllm", machine, gpu=False)
@@ -58,6 +59,7 @@ def _room(params: Params, machine: Machine) -> Iterator[str]:
     for phase, engines_share in (
         (plan_sft(params, shape), 0),
         (plan_grpo(params, shape), _colocated(params, machine)),
+        *((plan_dpo(params, shape), 0) for _ in params.dpo.init),
     ):
         needed = sum(phase.memory.values()) + engines_share
         if not phase.skipped and needed > free:

@@ -16,7 +16,9 @@ from trl import DPOConfig, DPOTrainer
 from lib.artifacts import read_jsonl
 from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
 from lib.errors import UserError
-from lib.params.schema import Dpo, Model, Params
+from lib.params.model import Model
+from lib.params.schema import Params
+from lib.params.training import Dpo
 from lib.trainers.arguments import choose_optimizer, shared_arguments
 from lib.trainers.batches import micro_batches
 from lib.trainers.launch import num_processes

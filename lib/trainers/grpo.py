@@ -11,17 +11,21 @@ from transformers import PrinterCallback
 from trl import GRPOConfig
 
 from lib.engines.base import Sampling
-from lib.engines.open import open_engine
+from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, trainable_policy
+from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
 from lib.evaluation.rewarding import chosen_rewards, logging_accuracy
-from lib.params.schema import Grpo, Model, Params, Reward, Rollout
+from lib.params.model import Model
+from lib.params.schema import Params
+from lib.params.training import Grpo, Reward, Rollout
 from lib.problems.schema import Problem, read_problems
 from lib.prompts import PromptFormat
 from lib.trainers.arguments import choose_optimizer, shared_arguments
 from lib.trainers.batches import micro_batches
 from lib.trainers.launch import num_processes
 from lib.trainers.policy_gradient import Objective, PolicyGradientTrainer
+from lib.trainers.ranks import check_sampler_gets_weights
 from lib.trainers.setup import Setup, asked_with
 from lib.trainers.tracking import ProgressLines
 from lib.trainers.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
@@ -50,15 +54,23 @@ def build_grpo(
     """A trainer that is ready to start from the checkpoint `init`.
 
     Raises:
-        UserError: fewer problems than one step takes (TRL would train on none and say nothing), or
-            processes that cannot share a step.
+        UserError: fewer problems than one step takes (TRL would train on none and say nothing),
+            processes that cannot share a step, or an engine that is not there.
     """
+    check_engine(rollout.engine, init, base=base)
     if len(problems) < grpo.prompts_per_step:
         raise UserError(
             f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(problems)} GRPO "
             "problems; lower it, or let `prepare.grpo` keep more"
         )
-    policy = trainable_policy(init, base=base, settings=model, seed=seed)
+    shared = shares_weights(model, engine=rollout.engine)
+    policy = trainable_policy(
+        init,
+        base=base,
+        settings=model,
+        seed=seed,
+        memory_share=rollout.gpu_memory_utilization if shared else 0.0,
+    )
     first, *rewards = chosen_rewards(
         reward, prompt_format=prompt_format, max_completion_tokens=rollout.max_new_tokens
     )
@@ -87,6 +99,8 @@ def build_grpo(
     )
     trainer.remove_callback(PrinterCallback)
     choose_optimizer(trainer, grpo.optimizer)
+    live = rollout.engine in LIVE
+    check_sampler_gets_weights(trainer, rollout.engine, live=live)
     engine = open_engine(
         rollout.engine,
         init,
@@ -99,7 +113,7 @@ def build_grpo(
     trainer.roll_out_with(
         engine,
         rollout_sampling(rollout, grpo=grpo, prompt_format=prompt_format),
-        live=rollout.engine in LIVE,
+        live=live,
     )
     return trainer
 

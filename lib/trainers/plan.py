@@ -9,7 +9,7 @@ Estimates, in bytes; N weights, M of them trained, L layers, T tokens of a micro
                  gradient checkpointing T · hidden for each layer and the rest for one
     logits       2 · T · vocab · 4: float32, and their gradient
     cache        sequences · length · L · 2 · kv_heads · head_dim · bytes(dtype), of transformers
-    reference    N · bytes(dtype): the policy that the KL penalty ties to, where all is trained
+    reference    N · bytes(dtype): the policy that training is tied to, where all is trained
 
 A table of attention scores is left out (sdpa and flash attention hold none), and so is what CUDA,
 the allocator and vLLM take for themselves; `make memory-probe` measures.
@@ -17,13 +17,12 @@ the allocator and vLLM take for themselves; `make memory-probe` measures.
 
 import dataclasses
 import math
-from collections.abc import Iterator
-from typing import Any
 
-from lib.engines.sizes import BYTES, Shape, shape_of
+from lib.engines.sizes import BYTES, Shape
 from lib.params import Params
 from lib.params.data import GeneratorSource, HubSource, PathSource
-from lib.params.schema import Grpo, Model, Optimisation, Sft
+from lib.params.model import Model
+from lib.params.training import Optimisation
 from lib.trainers.batches import micro_batches
 
 ROWS = {
@@ -104,6 +103,26 @@ def plan_grpo(params: Params, shape: Shape | None) -> Phase:
     )
 
 
+def plan_dpo(params: Params, shape: Shape | None) -> Phase:
+    """Preferences; how many pairs there are is known once they are mined."""
+    dpo, model = params.dpo, params.model
+    # A forward pass reads both completions of each pair, after its prompt.
+    memory = _training_memory(dpo, 2 * dpo.micro_batch_size, model=model, shape=shape)
+    if shape is not None and not model.lora.rank:
+        memory["reference"] = memory["weights"]
+    return Phase(
+        name="dpo",
+        skipped=dpo.skipped,
+        examples=None,
+        steps=None,
+        warmup_steps=None,
+        completions=2 * dpo.batch_size,
+        tokens=2 * dpo.batch_size * model.max_seq_length,
+        memory=memory,
+        trainer=micro_batches(dpo.batch_size, micro_batch=dpo.micro_batch_size, world_size=1),
+    )
+
+
 def sft_examples(params: Params) -> int | None:
     """Examples that SFT sees before filters; None where only `prepare` can count them."""
     data = params.prepare.sft
@@ -139,7 +158,7 @@ def trained_parameters(model: Model, shape: Shape) -> int:
 
 
 def _training_memory(
-    section: Sft | Grpo, micro_batch: int, *, model: Model, shape: Shape | None
+    section: Optimisation, micro_batch: int, *, model: Model, shape: Shape | None
 ) -> dict[str, int]:
     if shape is None:
         return {}
@@ -172,130 +191,10 @@ def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
     pointer = 0 if model.name else shape.parameters * BYTES["float32"]
     saved = trained_parameters(model, shape) * BYTES[model.dtype] if model.lora.rank else weights
     sft = saved if params.sft.num_epochs else pointer
+    sizes = {"base": pointer, "sft": sft, "grpo": saved if params.grpo.max_steps else sft}
+    for init in params.dpo.init:
+        sizes["dpo"] = saved if params.dpo.num_epochs else sizes[init]
     return {
-        "base": pointer,
-        "sft": sft,
-        "grpo": saved if params.grpo.max_steps else sft,
+        **sizes,
         "export": shape.parameters * BYTES[params.export.dtype],
     }
-
-
-def plan_lines(params: Params) -> Iterator[str]:
-    """The plan as text, a line each."""
-    model, shape = params.model, shape_of(params.model)
-    yield f"plan: base model {_model_words(model, shape)}"
-    yield f"  {_lora_words(params, shape)}"
-    yield f"  prompt {params.prompt.format}, layout {params.prompt.layout}"
-    yield "  stages: " + " → ".join(_stages(params))
-    for phase, section in (
-        (plan_sft(params, shape), params.sft),
-        (plan_grpo(params, shape), params.grpo),
-    ):
-        yield from _phase_lines(phase, section)
-    yield from _grpo_words(params)
-    yield _evaluation_words(params)
-    if shape is None:
-        yield "memory and disk: unknown without the model's config.json"
-    else:
-        sizes = disk_bytes(params, shape)
-        yield (
-            f"disk ≈ {in_bytes(sum(sizes.values()))} in data/models: {_parts(sizes)}; again in "
-            "DVC's cache; beside it the Hub's files of the model, and checkpoints to resume from"
-        )
-    yield "estimates; the formulae stand in lib/trainers/plan.py, `make memory-probe` measures"
-
-
-def _phase_lines(phase: Phase, section: Sft | Grpo) -> Iterator[str]:
-    if phase.skipped:
-        yield f"{phase.name}: skipped, {phase.skipped}"
-        return
-    steps = phase.steps if phase.steps is not None else "unknown until prepare has run"
-    yield (
-        f"{phase.name}: steps {steps}, warm-up {_or_unknown(phase.warmup_steps)}; "
-        f"learning rate {section.learning_rate:g}, {section.lr_schedule}; "
-        f"{section.optimizer} β ({section.adam_beta1:g}, {section.adam_beta2:g}), "
-        f"weight decay {section.weight_decay:g}, clip {section.max_grad_norm:g}"
-    )
-    yield f"  data: {_or_unknown(phase.examples)} rows before filters"
-    yield "  trainer: " + ", ".join(f"{name}={value}" for name, value in phase.trainer.items())
-    yield (
-        f"  per step: {phase.completions} sequences, at most {phase.tokens:,} "
-        f"{'completion ' if phase.name == 'grpo' else ''}tokens"
-    )
-    if phase.memory:
-        total = sum(phase.memory.values())
-        yield f"  memory ≈ {in_bytes(total)}: {_parts(phase.memory)}"
-
-
-def _grpo_words(params: Params) -> Iterator[str]:
-    grpo, rollout = params.grpo, params.rollout
-    if not grpo.max_steps:
-        return
-    sampling = {"T": rollout.temperature, "top_p": rollout.top_p}
-    sampling |= {"top_k": rollout.top_k, "min_p": rollout.min_p}
-    drawn = ", ".join(f"{name} {value:g}" for name, value in sampling.items())
-    rewards = " ".join(f"{weight:g}" for weight in params.reward.weights)
-    share = f" (vLLM takes {rollout.gpu_memory_utilization:.0%} of the GPU beside the policy)"
-    yield (
-        f"  engine {rollout.engine}{share if rollout.engine == 'vllm' else ''}; "
-        f"rollouts: {grpo.prompts_per_step} problems × {grpo.group_size} completions a step, "
-        f"{grpo.max_steps * grpo.prompts_per_step * grpo.group_size:,} in all; {drawn}, "
-        f"at most {rollout.max_new_tokens} tokens"
-    )
-    yield (
-        f"  objective: loss {grpo.loss}, advantage {grpo.advantage}, β {grpo.beta:g}; "
-        f"reward stack {params.reward.stack} × {rewards}"
-    )
-
-
-def _evaluation_words(params: Params) -> str:
-    evaluate = params.evaluate
-    return (
-        f"evaluate with {evaluate.engine}: {', '.join(evaluate.checkpoints)} on "
-        f"{', '.join(evaluate.benchmarks)}; "
-        f"{evaluate.num_samples} samples at T {evaluate.temperature:g}, "
-        f"top_p {evaluate.top_p:g}, at most {evaluate.max_new_tokens} tokens"
-    )
-
-
-def _stages(params: Params) -> list[str]:
-    skipped = {"sft": not params.sft.num_epochs, "grpo": not params.grpo.max_steps}
-    phases = [f"({name} passed on)" if skipped[name] else name for name in ("sft", "grpo")]
-    evaluated = ",".join(params.evaluate.checkpoints)
-    return ["prepare", *phases, f"evaluate@{{{evaluated}}}", f"export {params.export.checkpoint}"]
-
-
-def _model_words(model: Model, shape: Shape | None) -> str:
-    count = f"{shape.parameters / 1e6:,.1f} M parameters" if shape else "size unknown"
-    name = f"{model.name}@{model.revision[:12]}" if model.revision else model.name
-    return (
-        f"{name or 'tiny Qwen3 from random weights'}: {count}, {model.dtype}, "
-        f"computes in {model.mixed_precision}, attention {model.attention}, "
-        f"backend {model.backend}, max_seq_length {model.max_seq_length}"
-    )
-
-
-def _lora_words(params: Params, shape: Shape | None) -> str:
-    lora = params.model.lora
-    if not lora.rank:
-        return "all weights are trained"
-    count = f" ({trained_parameters(params.model, shape) / 1e6:,.1f} M trained)" if shape else ""
-    return f"LoRA r {lora.rank} α {lora.alpha} on {', '.join(lora.target_modules)}{count}"
-
-
-def _or_unknown(value: Any) -> str:
-    return "unknown" if value is None else f"{value:,}"
-
-
-def _parts(parts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {in_bytes(size)}" for name, size in parts.items())
-
-
-def in_bytes(size: int) -> str:
-    """Size in the unit that leaves at most three digits before the point."""
-    amount = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1000:
-            return f"{amount:.3g} {unit}"
-        amount /= 1024
-    return f"{amount:.3g} TiB"

@@ -27,15 +27,18 @@ from typing import Any
 import torch
 from peft import PeftModel
 from torch import Tensor
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel
+from transformers.trainer_utils import TrainOutput
 from trl import GRPOConfig
 from trl.models import prepare_deepspeed, prepare_fsdp, unwrap_model_for_generation
 
 from lib.engines.base import Engine, Sampling
+from lib.engines.unsloth import is_unsloth
 from lib.errors import UserError
 from lib.objectives import Baseline, group_advantages, has_signal
 from lib.trainers.batching import PackingTrainer
 from lib.trainers.dynamic_sampling import draw_places, refill
+from lib.trainers.ranks import whole_on_every_rank
 from lib.trainers.rollouts import Rollout, Rollouts, keyed_seed, length_metrics
 
 OURS: tuple[Baseline, ...] = ("none", "rloo")
@@ -88,7 +91,7 @@ class PolicyGradientTrainer(PackingTrainer):
         return self.accelerator.prepare_model(reference, evaluation_mode=True)
 
     def roll_out_with(self, engine: Engine, sampling: Sampling, *, live: bool) -> None:
-        """Generate with `engine` from now on; it is closed when training ends.
+        """Generate with `engine` from now on; it is closed when training ends, however it ends.
 
         Args:
             live: see `Rollouts`. TRL then needs no correction for what a copy of the policy, in
@@ -97,17 +100,25 @@ class PolicyGradientTrainer(PackingTrainer):
         self.rollouts = Rollouts(engine, sampling, policy=self._whole_policy, live=live)
         self.use_vllm, self.vllm_generation, self._last_loaded_step = True, self.rollouts, -1
         self.vllm_importance_sampling_correction = not live
-        self.add_callback(_Closing(engine))
+
+    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        """See `Trainer`."""
+        with contextlib.closing(self.rollouts.engine):
+            return super().train(*args, **kwargs)
 
     @contextlib.contextmanager
     def _whole_policy(self) -> Iterator[PreTrainedModel]:
+        if is_unsloth(self.model):
+            # In one piece; TRL's way out would turn transformers' checkpointing on.
+            yield self.accelerator.unwrap_model(self.model_wrapped)
+            return
         with (
             unwrap_model_for_generation(
                 self.model_wrapped,
                 self.accelerator,
                 gather_deepspeed3_params=self.args.ds3_gather_for_generation,
             ) as policy,
-            self._dist.summon_full_params(self.model_wrapped, recurse=False),
+            whole_on_every_rank(self),
         ):
             yield policy
 
@@ -332,14 +343,3 @@ class PolicyGradientTrainer(PackingTrainer):
     def _group_size(self) -> int:
         size: int = self.num_generations if self.model.training else self.num_generations_eval
         return size
-
-
-class _Closing(TrainerCallback):
-    """Closes the engine when training ends, after whatever was added before it has used it."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """See the class."""
-        self.engine.close()

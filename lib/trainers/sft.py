@@ -9,7 +9,9 @@ from trl import SFTConfig, SFTTrainer
 
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.errors import UserError
-from lib.params.schema import Model, Params, Sft
+from lib.params.model import Model
+from lib.params.schema import Params
+from lib.params.training import Sft
 from lib.problems.schema import Problem, read_problems
 from lib.prompts import Message, PromptFormat
 from lib.trainers.arguments import choose_optimizer, shared_arguments
@@ -113,7 +115,10 @@ def sft_dataset(
 def _tokens(
     prompt: list[Message], target: str, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, list[int]]:
-    asked = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
+    # Unsloth's patched tokenizers return token ids alone where nothing is said.
+    asked = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)[
+        "input_ids"
+    ]
     answered = tokenizer(target + tokenizer.eos_token, add_special_tokens=False)["input_ids"]
     return {
         "input_ids": [*asked, *answered],

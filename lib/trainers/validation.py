@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from transformers import (
     PreTrainedModel,
-    PreTrainedTokenizerBase,
+    Trainer,
     TrainerCallback,
     TrainerControl,
     TrainerState,
@@ -24,10 +24,12 @@ from transformers import (
 )
 
 from lib.engines.base import Engine, Sampling, encode
-from lib.engines.transformers import TransformersEngine
+from lib.engines.open import check_engine, open_engine
 from lib.evaluation.grading import Grading, graded_rows
 from lib.evaluation.metrics import RATES
-from lib.params.schema import Validation
+from lib.params.model import Model
+from lib.params.schema import Params
+from lib.params.training import Validation
 from lib.problems.schema import Problem, read_problems
 from lib.prompts import PromptFormat
 from lib.stats import clustered_mean
@@ -45,7 +47,8 @@ MEASURED = (
 PREFIX = "validation/"
 """Of the columns in the trainer's log."""
 
-OpenEngine = Callable[[PreTrainedModel, PreTrainedTokenizerBase], Engine]
+OpenEngine = Callable[[PreTrainedModel], Engine]
+"""Around a policy, or with room for a copy of its weights, which `sync` brings."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,14 +58,39 @@ class Validator:
     Attributes:
         sets: problems by name; the first set is the headline.
         sampling: greedy, as long as params allow.
-        batch_size: completions generated at a time.
+        settings: which engine, and its size.
+        init: the checkpoint that training starts from.
+        base: the weights that an adapter is trained on.
     """
 
     sets: Mapping[str, Sequence[Problem]]
     system: str
     sampling: Sampling
-    batch_size: int
     grading: Grading
+    settings: Validation
+    model: Model
+    init: Path
+    base: Path
+
+    def check_engine(self) -> None:
+        """Whether the engine can be opened, before anything is loaded.
+
+        Raises:
+            UserError: it is not installed, or its server is down or serves another model.
+        """
+        check_engine(self.settings.engine, self.init, base=self.base)
+
+    def open_engine(self, policy: PreTrainedModel) -> Engine:
+        """See `OpenEngine`; the caller closes it."""
+        return open_engine(
+            self.settings.engine,
+            self.init,
+            base=self.base,
+            model=self.model,
+            batch_size=self.settings.batch_size,
+            policy=policy,
+            memory_share=self.settings.gpu_memory_utilization,
+        )
 
     def measure(self, engine: Engine) -> dict[str, dict[str, float]]:
         """`MEASURED` and the standard error of the answer accuracy, by set."""
@@ -87,13 +115,22 @@ class Validator:
 
 
 def read_validator(
-    validation: Validation, problems: Path, *, prompt_format: PromptFormat, system: str
+    params: Params,
+    problems: Path,
+    *,
+    init: Path,
+    base: Path,
+    prompt_format: PromptFormat,
+    system: str,
 ) -> Validator:
     """What params ask for.
 
     Args:
         problems: folder that `prepare` filled with a set for each of `validation.sets`.
+        init: the checkpoint that training starts from.
+        base: the weights below an adapter.
     """
+    validation = params.validation
     rewards = build_rewards(
         STACKS[validation.stack],
         prompt_format=prompt_format,
@@ -108,20 +145,23 @@ def read_validator(
             temperature=0.0,
             stop_strings=prompt_format.stop_strings,
         ),
-        batch_size=validation.batch_size,
         grading=Grading(prompt_format=prompt_format, rewards=rewards, weights=validation.weights),
+        settings=validation,
+        model=params.model,
+        init=init,
+        base=base,
     )
 
 
 class ValidateByGeneration(TrainerCallback):
-    """Measures the policy at step 0, every `steps` and at the end.
+    """Measures the policy at step 0, every `steps` and at the end; whoever adds it closes it.
 
     Every rank generates all of it: a rank that went on alone would wait in the next collective, and
     a sharded model generates on all ranks or on none.
 
     Args:
         say: told one line per set.
-        open_engine: what generates; around the live policy unless something else is given.
+        open_engine: asked at the first measurement; what the validator names, if not given.
     """
 
     def __init__(
@@ -137,7 +177,13 @@ class ValidateByGeneration(TrainerCallback):
         self.stage = stage
         self.steps = steps
         self.say = say
-        self.open_engine = open_engine or self._around_policy
+        self.open_engine = open_engine or validator.open_engine
+        self.engine: Engine | None = None
+
+    def close(self) -> None:
+        """Let go of the engine."""
+        if self.engine:
+            self.engine.close()
 
     def on_train_begin(
         self,
@@ -148,7 +194,7 @@ class ValidateByGeneration(TrainerCallback):
     ) -> None:
         """Step 0, unless this run goes on with another."""
         if state.global_step == 0:
-            self._measure(state, kwargs)
+            self._measure(state, kwargs["model"])
 
     def on_step_end(
         self,
@@ -159,21 +205,20 @@ class ValidateByGeneration(TrainerCallback):
     ) -> None:
         """Before the step's checkpoint is written, which therefore holds the point."""
         if state.global_step % self.steps == 0 or state.global_step == state.max_steps:
-            self._measure(state, kwargs)
+            self._measure(state, kwargs["model"])
 
-    def _measure(self, state: TrainerState, given: Mapping[str, Any]) -> None:
-        model, tokenizer = given["model"], given["processing_class"]
+    def _measure(self, state: TrainerState, model: PreTrainedModel) -> None:
         with undisturbed(model):
-            measured = self.validator.measure(self.open_engine(model, tokenizer))
+            if self.engine is None:
+                self.engine = self.open_engine(model)
+            self.engine.sync(model)
+            measured = self.validator.measure(self.engine)
         point: dict[str, float] = {"step": state.global_step}
         for number, (name, values) in enumerate(measured.items()):
             self.say(self._line(state, name, values))
             prefix = PREFIX if number == 0 else f"{PREFIX}{name}/"
             point |= {prefix + measure: value for measure, value in values.items()}
         state.log_history.append(point)
-
-    def _around_policy(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Engine:
-        return TransformersEngine(model, tokenizer, batch_size=self.validator.batch_size)
 
     def _line(self, state: TrainerState, name: str, values: Mapping[str, float]) -> str:
         error = f" ± {100 * values['answer_accuracy_se']:.1f}"
@@ -185,6 +230,18 @@ class ValidateByGeneration(TrainerCallback):
             f"reasoning_chars={values['mean_reasoning_chars']:.1f} "
             f"reward={values['mean_reward']:.4g}"
         )
+
+
+def opener(validator: Validator, trainer: Trainer) -> OpenEngine:
+    """What the validator opens, or GRPO's own engine where that bears the same name.
+
+    A process has room for one vLLM. `transformers` is nothing but the policy: validation keeps a
+    batch size of its own there.
+    """
+    rollouts, name = getattr(trainer, "rollouts", None), validator.settings.engine
+    if rollouts and name != "transformers" and rollouts.engine.name == name:
+        return lambda policy: rollouts.engine
+    return validator.open_engine
 
 
 @contextlib.contextmanager

@@ -4,13 +4,13 @@ They are a function of what was logged, so that a run that was interrupted ends 
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from lib.params.schema import Reward
+from lib.params.training import Reward
 from lib.verifier.rewards import STACKS, stack_range
 
 Point = Mapping[str, float]
@@ -211,14 +211,6 @@ LOOKS: dict[str, Callable[[list[Point], Limits], str]] = {
     "reward_hacking": reward_hacking,
 }
 """By kind: says what is wrong after these points, '' where nothing is."""
-
-
-def signs_of(points: Iterable[Point], limits: Limits) -> list[Sign]:
-    """All signs that a curve shows."""
-    watch = Watch(limits)
-    for point in points:
-        watch.observe(point)
-    return watch.signs
 
 
 def _column(points: list[Point], name: str) -> list[float]:

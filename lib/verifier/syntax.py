@@ -96,5 +96,3 @@ def with_common_logarithm(node: Node) -> Node:
 
 
 MINUS_ONE = number(-1)
-INFINITY = symbol("infinity")
-IMAGINARY = symbol("i")

@@ -11,7 +11,7 @@ import pytest
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 
-from lib.params.schema import Evaluate
+from lib.params.measuring import Evaluate
 from tests.pipeline.imports import PLUMBING, ROOT, dependencies, reachable
 
 DAG: dict[str, Any] = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))

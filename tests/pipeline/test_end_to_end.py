@@ -13,6 +13,7 @@ from dvc.utils.serialize import modify_yaml
 
 from lib.artifacts import hash_path
 from tests.conftest import ROOT
+from tests.vllm_server import free_port
 
 ALL = ["prepare", "sft", "grpo", "evaluate@base", "evaluate@sft", "evaluate@grpo"]
 ALL += ["export", "report"]
@@ -140,6 +141,27 @@ def test_a_wrong_param_stops_the_run_before_anything_is_lost(
     clone.run("git", "checkout", "params.yaml")
     assert clone.repro() == []
     assert (clone.folder / "data/models/sft").is_dir()
+
+
+def test_a_server_that_is_down_is_one_line_and_leaves_nothing_half_written(
+    ran_once: tuple[Clone, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone, _ = ran_once
+    address = f"http://127.0.0.1:{free_port()}"
+    monkeypatch.setenv("RECKON_VLLM_URL", address)
+    before = clone.read("dvc.lock")
+    with modify_yaml(clone.folder / "params.yaml") as params:
+        params["rollout"]["engine"] = "vllm-server"
+    said = clone.run(sys.executable, "-m", "dvc", "repro", expected=255)
+    (error,) = re.findall(r"^Error: .*", said, re.MULTILINE)
+    assert error.startswith(f"Error: no answer from a vLLM server at {address} (ConnectError);")
+    assert "Traceback" not in said
+    assert not list((clone.folder / "data/models").glob("*grpo*"))
+    assert clone.read("dvc.lock") == before
+    clone.run(sys.executable, "-m", "stages.grpo", expected=1)
+    clone.run("git", "checkout", "params.yaml")
+    clone.dvc("checkout")
+    assert clone.repro() == []
 
 
 def test_a_preset_does_not_overwrite_edits_that_nothing_holds(

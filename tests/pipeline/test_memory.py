@@ -82,7 +82,7 @@ def phases(folder: Path, params: Params) -> dict[str, Callable[[], object]]:
             outputs=outputs_in(folder, stage),
             settings=params.model_dump(),
             inputs={"base": base},
-            validator=read_validator(params.validation, problems, **asked),
+            validator=read_validator(params, problems, init=models[stage], base=base, **asked),
             scratch=folder / "scratch",
         )
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from lib.engines.policy import save_policy
 from lib.engines.tiny import write_base
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.problems.generated import synthetic_sets
 from lib.problems.schema import Problem
 from lib.prompts import prompt_format
 from lib.trainers.sft import build_sft
 
 SIZES = {
-    "0.45 M": {},
+    "0.48 M": {},
     "3.2 M": {
         "hidden_size": 256,
         "intermediate_size": 768,

@@ -1,16 +1,25 @@
 """A stand-in for `unsloth` that has the signatures of 2026.10.7 and the bodies of transformers.
 
 Every argument has to be one that a signature names: what the real functions would swallow as
-`**kwargs` is recorded, and the tests want it empty.
+`**kwargs` is recorded, and the tests want it empty. `tests.lib.engines.signatures` compares the
+signatures with those of an installed package.
 """
 
+import functools
 import sys
 import types
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+OpenVllm = Callable[[Path, int, int], Any]
+"""Given weights, longest sequence and rank: what stands at `model.vllm_engine`."""
 
 
 class Calls(list[tuple[str, dict[str, Any]]]):
@@ -21,9 +30,21 @@ class Calls(list[tuple[str, dict[str, Any]]]):
         return found
 
 
-def install(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """Put the fake in unsloth's place."""
+def install(monkeypatch: pytest.MonkeyPatch, open_vllm: OpenVllm | None = None) -> Calls:
+    """Put the fake in unsloth's place.
+
+    Args:
+        open_vllm: what `fast_inference` opens; without it there is none, as on an old GPU.
+    """
+    module = types.ModuleType("unsloth")
     calls = Calls()
+    module.FastLanguageModel = made(calls, open_vllm)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "unsloth", module)
+    return calls
+
+
+def made(calls: Calls, open_vllm: OpenVllm | None) -> type:
+    """`FastLanguageModel`, whose calls go into `calls`."""
 
     class FastLanguageModel:
         @staticmethod
@@ -37,6 +58,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Calls:
             full_finetuning=False,
             token=None,
             device_map="sequential",
+            device_map_planner_kwargs=None,
             rope_scaling=None,
             fix_tokenizer=True,
             trust_remote_code=False,
@@ -44,28 +66,41 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Calls:
             resize_model_vocab=None,
             revision=None,
             use_exact_model_name=False,
+            offload_embedding="auto",
+            float32_mixed_precision=None,
             fast_inference=False,
             gpu_memory_utilization=0.5,
             float8_kv_cache=False,
             random_state=3407,
             max_lora_rank=64,
             disable_log_stats=True,
+            qat_scheme=None,
+            load_in_fp8=False,
+            unsloth_tiled_mlp=False,
+            text_only=False,
+            *args,
+            on_model_resolved=None,
             **kwargs,
         ):
             calls.append(("from_pretrained", locals()))
             model = AutoModelForCausalLM.from_pretrained(model_name, dtype=dtype)
-            return model, AutoTokenizer.from_pretrained(model_name)
+            if fast_inference and full_finetuning:
+                raise NotImplementedError("`fast_inference=True` cannot be used together")
+            if fast_inference and open_vllm:
+                model.vllm_engine = open_vllm(Path(model_name), max_seq_length, max_lora_rank)
+            return _with_modes(model), AutoTokenizer.from_pretrained(model_name)
 
         @staticmethod
         def get_peft_model(
             model,
             r=16,
-            target_modules=("q_proj", "k_proj", "v_proj", "o_proj"),
+            target_modules=TARGETS,
             lora_alpha=16,
             lora_dropout=0.0,
             bias="none",
             layers_to_transform=None,
             layers_pattern=None,
+            finetune_last_n_layers=None,
             use_gradient_checkpointing="unsloth",
             random_state=3407,
             max_seq_length=2048,
@@ -73,6 +108,12 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Calls:
             modules_to_save=None,
             init_lora_weights=True,
             loftq_config=None,
+            temporary_location="_unsloth_temporary_saved_buffers",
+            qat_scheme=None,
+            target_parameters=None,
+            ensure_weight_tying=None,
+            offload_layers=None,
+            checkpoint_skip_layers=0,
             **kwargs,
         ):
             calls.append(("get_peft_model", locals()))
@@ -83,14 +124,31 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Calls:
                 target_modules=list(target_modules),
                 task_type="CAUSAL_LM",
             )
-            return get_peft_model(model, config)
+            adapted = _with_modes(get_peft_model(model, config))
+            if hasattr(model, "vllm_engine"):
+                adapted.vllm_engine = model.vllm_engine
+                adapted.load_lora = functools.partial(load_lora, adapted)
+            return adapted
 
         @staticmethod
-        def for_training(model, use_gradient_checkpointing=True):
+        def for_training(model, use_gradient_checkpointing=None):
             calls.append(("for_training", locals()))
             return model.train()
 
-    module = types.ModuleType("unsloth")
-    module.FastLanguageModel = FastLanguageModel  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "unsloth", module)
-    return calls
+        @staticmethod
+        def for_inference(model):
+            calls.append(("for_inference", locals()))
+            return model.eval()
+
+    def load_lora(model, save_directory, load_tensors=False, lora_request_id=None):
+        calls.append(("load_lora", locals()))
+        assert Path(save_directory).exists()
+        number = sum(name == "load_lora" for name, _ in calls)
+        return model.vllm_engine.lora_request(str(number), number, save_directory)
+
+    def _with_modes(model):
+        model.for_training = functools.partial(FastLanguageModel.for_training, model)
+        model.for_inference = functools.partial(FastLanguageModel.for_inference, model)
+        return model
+
+    return FastLanguageModel

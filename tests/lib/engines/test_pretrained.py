@@ -13,7 +13,7 @@ from lib.engines.policy import add_adapter, load_merged, load_policy, load_token
 from lib.engines.pretrained import find_weights, read_pointer, weights_of, write_base
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.prompts import prompt_format
 from lib.prompts.render import prompt_text
 from tests.lib.engines.hub_models import COMMIT, write_model, write_snapshot

@@ -2,88 +2,46 @@
 
 import json
 import os
+import shutil
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import httpx
-import psutil
 import pytest
 
 from lib.engines.open import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
+from lib.engines.serve import server_command
 from lib.engines.server import ServerEngine
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.model import Model
 from tests.lib.engines.contract import EngineContract, drawn
 from tests.lib.engines.log_prob_gap import gap, moved
-
-ROOT = Path(__file__).parents[3]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-@pytest.fixture(scope="module")
-def url(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server on the base model, as `make vllm-server` starts one."""
-    port, log = free_port(), tmp_path_factory.mktemp("server") / "log"
-    preset = ROOT / "lib/presets/tiny-cpu.yaml"
-    options = [f"--params={preset}", f"--model={base}", f"--port={port}"]
-    with log.open("w") as written:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "stages.vllm_server", *options],
-            cwd=ROOT,
-            stdout=written,
-            stderr=subprocess.STDOUT,
-        )
-    address = f"http://127.0.0.1:{port}"
-    pause = threading.Event()
-    while not answers(address):
-        assert server.poll() is None, log.read_text()
-        pause.wait(0.2)
-    started = [server, *psutil.Process(server.pid).children(recursive=True)]
-    yield address
-    server.terminate()
-    server.wait()
-    _, left = psutil.wait_procs(started[1:], timeout=300)
-    assert not left
-
-
-def answers(address: str) -> bool:
-    try:
-        return httpx.get(f"{address}/health").is_success
-    except httpx.TransportError:
-        return False
+from tests.vllm_server import free_port, served
 
 
 @pytest.mark.vllm
 class TestContract(EngineContract):
     @pytest.fixture
-    def engine(self, url: str, base: Path) -> Iterator[ServerEngine]:
-        opened = ServerEngine(base, load_tokenizer(base), batch_size=16, url=url)
+    def engine(self, vllm_url: str, base: Path) -> Iterator[ServerEngine]:
+        opened = ServerEngine(base, load_tokenizer(base), batch_size=16, url=vllm_url)
         yield opened
         opened.close()
 
 
 @pytest.mark.vllm
 def test_an_adapter_goes_to_the_server_and_leaves_with_the_engine(
-    url: str,
+    vllm_url: str,
     base: Path,
     smoke: Params,
     prompts: list[list[int]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("RECKON_VLLM_URL", url)
+    monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
     policy = moved(
         add_adapter(load_policy(base, base=base, settings=smoke.model), smoke.model.lora)
     )
@@ -97,10 +55,9 @@ def test_an_adapter_goes_to_the_server_and_leaves_with_the_engine(
         assert gap(opened, policy, prompts) > 0.1
         opened.sync(policy)
         assert gap(opened, policy, prompts) < 1e-4
-    assert len(httpx.get(f"{url}/v1/models").json()["data"]) == 2
+    assert len(served(vllm_url)) == 2
     opened.close()
-    (served,) = httpx.get(f"{url}/v1/models").json()["data"]
-    assert served["root"] == str(base)
+    assert len(served(vllm_url)) == 1
 
 
 Answer = Callable[[str], tuple[int, object]]
@@ -136,8 +93,8 @@ def stand_in(base: Path) -> Iterator[Callable[[Answer], str]]:
         server.server_close()
 
 
-def serving(root: Path, **others: tuple[int, object]) -> Answer:
-    models = {"data": [{"id": "served", "root": str(root), "max_model_len": 256, "parent": None}]}
+def serving(root: Path, *, name: str = "served", **others: tuple[int, object]) -> Answer:
+    models = {"data": [{"id": name, "root": str(root), "max_model_len": 256, "parent": None}]}
     return lambda path: others.get(path.rpartition("/")[2], (200, models))
 
 
@@ -170,6 +127,21 @@ def test_a_server_that_dies_between_two_requests_is_one_line_too(
 def test_a_server_of_another_model_is_refused(base: Path, stand_in, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"serves {tmp_path}, expected {base}; .* MODEL={base}"):
         connect(base, stand_in(serving(tmp_path)))
+
+
+def test_a_server_of_weights_that_were_written_anew_is_refused(
+    base: Path, smoke: Params, stand_in, tmp_path: Path
+) -> None:
+    """Under the same path: it would go on generating from the old ones."""
+    weights = tmp_path / "base"
+    shutil.copytree(base, weights)
+    command = server_command(weights, host="", port=0, model=smoke.model, options=[])
+    name = command[command.index("--served-model-name") + 1]
+    url = stand_in(serving(weights, name=name))
+    assert connect(weights, url).model == name
+    (weights / "model.safetensors").write_bytes(b"others")
+    with pytest.raises(UserError, match=r"as it was before .*; start it again: make vllm-server"):
+        connect(weights, url)
 
 
 def test_what_the_server_objects_to_is_passed_on(base: Path, stand_in, prompts) -> None:

@@ -1,22 +1,25 @@
 """The Unsloth backend calls what there is, with arguments that its signatures name, and first."""
 
+import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from ruamel.yaml import YAML
 
-from lib.engines import unsloth
+from lib.engines import compat, unsloth
+from lib.engines.base import Sampling
+from lib.engines.open import open_engine
 from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
+from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
-from lib.params import Params
-from lib.params.schema import Model
-from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format
-from lib.trainers.sft import build_sft
-from tests.lib.engines import fake_unsloth
+from lib.params import compose_preset, parse_params
+from lib.params.model import Model
+from tests.lib.engines import fake_unsloth, fake_vllm, unsloth_contract
 
 ROOT = Path(__file__).parents[3]
 
@@ -27,24 +30,41 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> fake_unsloth.Calls:
 
 
 @pytest.fixture
-def settings(smoke: Params) -> Model:
-    return smoke.model.model_copy(update={"backend": "unsloth"})
+def shared(monkeypatch: pytest.MonkeyPatch) -> list[fake_vllm.FakeLlm]:
+    """With an Unsloth whose `fast_inference` opens a fake vLLM: those that it opened."""
+    opened: list[fake_vllm.FakeLlm] = []
+
+    def open_fake(weights: Path, longest: int, rank: int) -> fake_vllm.FakeLlm:
+        opened.append(fake_vllm.FakeLlm(weights, longest))
+        return opened[-1]
+
+    fake_vllm.install(monkeypatch)
+    monkeypatch.setattr(compat, "temper_log_probs", lambda: None)
+    fake_unsloth.install(monkeypatch, open_fake)
+    return opened
+
+
+@pytest.fixture
+def settings() -> Model:
+    return unsloth_contract.settings("float32")
 
 
 def test_a_model_is_loaded_and_adapted_as_params_say(
     calls: fake_unsloth.Calls, settings: Model, base: Path
 ) -> None:
-    policy = trainable_policy(base, base=base, settings=settings, seed=7, memory_share=0.7)
+    policy = trainable_policy(base, base=base, settings=settings, seed=7)
     loaded, adapted = calls.of("from_pretrained"), calls.of("get_peft_model")
     assert loaded["model_name"] == str(base)
     assert loaded["load_in_4bit"] is False
-    assert loaded["full_finetuning"] is False
+    assert loaded["full_finetuning"] is loaded["fast_inference"] is False
     assert loaded["dtype"] == torch.float32
-    assert (loaded["fast_inference"], loaded["gpu_memory_utilization"]) == (True, 0.7)
     assert (loaded["max_seq_length"], loaded["max_lora_rank"]) == (256, 8)
     assert (adapted["r"], adapted["lora_alpha"], adapted["random_state"]) == (8, 16, 7)
     assert adapted["target_modules"] == list(settings.lora.target_modules)
+    assert loaded["use_gradient_checkpointing"] == "unsloth"
+    assert adapted["use_gradient_checkpointing"] == "unsloth"
     assert loaded["kwargs"] == adapted["kwargs"] == {}
+    assert loaded["args"] == ()
     assert policy.training
     assert [name for name, _ in calls] == ["from_pretrained", "get_peft_model", "for_training"]
 
@@ -59,33 +79,115 @@ def test_without_lora_all_weights_are_trained_and_nothing_is_adapted(
     assert [name for name, _ in calls] == ["from_pretrained"]
 
 
-def test_sft_trains_saves_and_the_next_phase_goes_on_from_its_adapter(
-    calls: fake_unsloth.Calls,
+@pytest.mark.parametrize("name", [n for n in unsloth_contract.CHECKS if "vllm" not in n])
+def test_the_contract_on_the_fake(
+    calls: fake_unsloth.Calls, settings: Model, base: Path, tmp_path: Path, name: str
+) -> None:
+    unsloth_contract.CHECKS[name](base, tmp_path, settings)
+
+
+def test_grpo_trains_on_what_the_vllm_below_its_policy_generates(
+    shared: list[fake_vllm.FakeLlm], settings: Model, base: Path, tmp_path: Path
+) -> None:
+    check = unsloth_contract.CHECKS["grpo_trains_on_what_the_shared_vllm_generates"]
+    check(base, tmp_path, settings)
+    (vllm,) = shared
+    assert vllm.did == ["sleep 1", "generate", "sleep 1", "remove", "generate", "sleep 1"]
+    assert len(set(vllm.read)) == 2
+    (params,) = {str(vars(one) | {"seed": 0, "max_tokens": 0}) for one in vllm.params}
+    tokenizer = load_tokenizer(base)
+    assert f"'stop_token_ids': [{tokenizer.eos_token_id}]" in params
+
+
+def test_the_shared_vllm_gets_the_share_of_the_gpu_that_params_say(
+    shared: list[fake_vllm.FakeLlm],
     settings: Model,
     base: Path,
-    sets: GeneratedSets,
-    smoke: Params,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trainer = build_sft(
-        list(sets.sft)[:32],
-        base=base,
-        prompt_format=prompt_format(smoke.prompt.format),
-        system="",
-        sft=smoke.sft,
-        model=settings,
-        seed=0,
-        scratch=tmp_path / "scratch",
+    calls = fake_unsloth.install(
+        monkeypatch, lambda weights, longest, rank: fake_vllm.FakeLlm(weights, longest)
     )
-    trainer.args.max_steps = 2  # the first is at a learning rate of 0
-    trainer.train()
-    save_policy(trainer.model, load_tokenizer(base), tmp_path / "sft")
-    again = trainable_policy(tmp_path / "sft", base=base, settings=settings, seed=1)
-    trained = {n: w for n, w in trainer.model.named_parameters() if "lora_" in n}
-    assert any(weight.any() for name, weight in trained.items() if "lora_B" in name)
-    for name, weight in again.named_parameters():
-        if "lora_" in name:
-            assert torch.equal(weight, trained[name]), name
+    trainer = unsloth_contract.grpo(base, tmp_path, settings)
+    loaded = calls.of("from_pretrained")
+    assert (loaded["fast_inference"], loaded["gpu_memory_utilization"]) == (True, 0.3)
+    assert trainer.model.vllm_engine is not None
+
+
+def test_a_shared_vllm_with_less_room_takes_no_longer_prompts(
+    shared: list[fake_vllm.FakeLlm], settings: Model, base: Path
+) -> None:
+    policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
+    shared[0].model_config.max_model_len = 8
+    engine = open_engine("vllm", base, base=base, model=settings, batch_size=4, policy=policy)
+    engine.sync(policy)
+    with pytest.raises(UserError, match="a prompt has 8 tokens, and the model 8 positions"):
+        engine.generate([[5] * 8], Sampling(num_completions=1, max_new_tokens=4, temperature=1.0))
+
+
+def test_a_closed_engine_lets_go_of_vllm_and_the_policy_keeps_its_weights(
+    shared: list[fake_vllm.FakeLlm], settings: Model, base: Path
+) -> None:
+    policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
+    engine = open_engine("vllm", base, base=base, model=settings, batch_size=4, policy=policy)
+    engine.sync(policy)
+    engine.close()
+    engine.close()
+    assert not Path(shared[0].read[0]).exists()
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.generate([[5]], Sampling(num_completions=1, max_new_tokens=4, temperature=1.0))
+    assert policy(input_ids=torch.tensor([[5, 6]])).logits.isfinite().all()
+
+
+def test_an_unsloth_that_quietly_opened_no_vllm_is_refused(
+    calls: fake_unsloth.Calls, settings: Model, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat, "temper_log_probs", lambda: None)
+    with pytest.raises(UserError, match=r"rollout\.engine=vllm: Unsloth can share no weights"):
+        trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"lora": {"rank": 0}}, r"shares its weights with vLLM under LoRA alone; set model\.lora"),
+        ({"dtype": "float32"}, r"model\.dtype=float32: backend unsloth shares weights of 16 bits"),
+    ],
+)
+def test_what_cannot_share_weights_is_refused_by_params(
+    model: dict[str, Any], message: str
+) -> None:
+    content = YAML(typ="safe").load(compose_preset("s0-qwen3-4b"))
+    for name, value in model.items():
+        content["model"][name] = content["model"][name] | value if name == "lora" else value
+    with pytest.raises(UserError, match=message):
+        parse_params(content, origin="test")
+    content["rollout"]["engine"] = "transformers"
+    parse_params(content, origin="test")
+
+
+def test_generating_with_the_policy_gives_unsloths_training_mode_back(
+    calls: fake_unsloth.Calls, settings: Model, base: Path
+) -> None:
+    """Its `generate` has turned checkpointing off meanwhile."""
+    policy = trainable_policy(base, base=base, settings=settings, seed=0)
+    engine = TransformersEngine(policy, load_tokenizer(base), batch_size=4)
+    del calls[:]
+    sampling = Sampling(num_completions=1, max_new_tokens=2, temperature=0.0)
+    engine.generate([[5, 6]], sampling)
+    assert [name for name, _ in calls] == ["for_training"]
+    policy.eval()
+    engine.generate([[5, 6]], sampling)
+    assert [name for name, _ in calls] == ["for_training"]
+
+
+def test_trl_hands_no_checkpointing_to_a_policy_that_brings_its_own(
+    calls: fake_unsloth.Calls, settings: Model, base: Path, tmp_path: Path
+) -> None:
+    trainer = unsloth_contract.grpo(base, tmp_path, settings, engine="transformers")
+    assert settings.gradient_checkpointing
+    assert trainer.args.gradient_checkpointing is False
 
 
 def test_an_adapter_of_another_shape_is_refused(
@@ -117,8 +219,9 @@ def test_without_unsloth_the_error_is_one_line_that_names_the_param() -> None:
 
 
 def python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
+    unset = {*READ[True], *READ[False], *unsloth.ALLOCATOR}
     environment = {
-        **{k: v for k, v in os.environ.items() if k not in unsloth.ALLOCATOR},
+        **{k: v for k, v in os.environ.items() if k not in unset},
         "PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT))),
     }
     return subprocess.run(
@@ -126,26 +229,75 @@ def python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("generates", "setting"),
-    [(True, "UNSLOTH_VLLM_STANDBY=1"), (False, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")],
-)
+READ = {
+    True: {
+        "UNSLOTH_VLLM_STANDBY": "1",
+        "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE": "1",
+        "UNSLOTH_COMPILE_LOCATION": "data/scratch/unsloth",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_USE_V2_MODEL_RUNNER": "0",
+    },
+    False: {
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "UNSLOTH_COMPILE_LOCATION": "data/scratch/unsloth",
+    },
+}
+
+
+@pytest.mark.parametrize("generates", [True, False])
 def test_it_is_imported_before_what_it_patches_and_finds_its_settings(
-    tmp_path: Path, generates: bool, setting: str
+    tmp_path: Path, generates: bool
 ) -> None:
     (tmp_path / "unsloth.py").write_text(
         "import os, sys\n"
         "early = [n for n in ('torch', 'transformers', 'trl', 'peft') if n in sys.modules]\n"
-        "name, value = os.environ['WANTED'].split('=', 1)\n"
-        "print('early', early, os.environ.get(name) == value)\n"
-        "class FastLanguageModel: pass\n"
+        "found = {name: os.environ.get(name) for name in eval(os.environ['WANTED'])}\n"
+        "print(early, found, flush=True)\n"
+        "os._exit(0)\n"
     )
+    wanted = READ[generates]
     code = (
-        f"import os; os.environ['WANTED'] = '{setting}'\n"
+        f"import os; os.environ['WANTED'] = {str(list(wanted))!r}\n"
         "from lib.engines.unsloth import import_first\n"
         f"import_first('unsloth', generates={generates})\n"
     )
-    assert python(code, tmp_path).stdout == "early [] True\n"
+    assert python(code, tmp_path).stdout == f"[] {wanted}\n"
+
+
+def test_trl_keeps_its_own_trainers_where_unsloth_has_put_others(tmp_path: Path) -> None:
+    (tmp_path / "unsloth.py").write_text(
+        "import trl, trl.trainer.grpo_trainer as module\n"
+        "class FastLanguageModel: pass\n"
+        "class Generated(trl.GRPOTrainer): pass\n"
+        "trl.GRPOTrainer = trl.trainer.GRPOTrainer = module.GRPOTrainer = Generated\n"
+    )
+    code = (
+        "from lib.engines.unsloth import import_first\n"
+        "import_first('unsloth', generates=False)\n"
+        "from lib.trainers.policy_gradient import PolicyGradientTrainer\n"
+        "from trl.trainer import grpo_trainer\n"
+        "print(any(base.__name__ == 'Generated' for base in PolicyGradientTrainer.__mro__))\n"
+        "class Model:\n"
+        "    is_gradient_checkpointing = True\n"
+        "    def __getattr__(self, name): print('called', name); return lambda *a: None\n"
+        "with grpo_trainer.disable_gradient_checkpointing(Model(), None): pass\n"
+        "import_first('unsloth', generates=False)\n"
+        "import trl; print(trl.GRPOTrainer is grpo_trainer.GRPOTrainer)\n"
+    )
+    assert python(code, tmp_path).stdout == "False\nTrue\n"
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("name", unsloth_contract.CHECKS)
+def test_the_contract_for_real(tmp_path: Path, name: str) -> None:
+    """In a process of its own: Unsloth has to come before transformers, and it patches them."""
+    for package in ("unsloth", "vllm")[: 1 + ("vllm" in name)]:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    command = [sys.executable, "-m", "tests.lib.engines.unsloth_contract", name, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 def test_importing_it_too_late_is_a_bug_that_crashes(tmp_path: Path) -> None:

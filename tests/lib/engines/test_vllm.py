@@ -14,7 +14,7 @@ from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_po
 from lib.engines.vllm import VllmEngine
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.model import Model
 from tests.lib.engines.contract import EngineContract, drawn
 from tests.lib.engines.log_prob_gap import gap, moved
 from tests.live import held

@@ -12,7 +12,7 @@ from lib.evaluation.grading import Grading
 from lib.evaluation.measure import answer_tasks, ordered_rows, samplings, tasks_of
 from lib.evaluation.metrics import headline, summarise
 from lib.params import Params
-from lib.params.schema import Evaluate, Override
+from lib.params.measuring import Evaluate, Override
 from lib.problems.adapters import INSTRUCTION, MULTIPLE_CHOICE
 from lib.problems.schema import Problem
 from lib.prompts import prompt_format

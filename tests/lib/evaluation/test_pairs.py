@@ -7,7 +7,7 @@ import pytest
 from lib.engines.base import Completion, Finish, Sampling, encode
 from lib.errors import UserError
 from lib.evaluation.pairs import Mined, matched, mine_pairs
-from lib.params.schema import Pairs
+from lib.params.training import Pairs
 from lib.problems.schema import Problem
 from lib.prompts import prompt_format
 

@@ -9,7 +9,7 @@ import torch
 from lib.engines.policy import load_tokenizer, save_policy
 from lib.engines.tiny import write_base
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import PromptFormat, prompt_format, save_prompt
 

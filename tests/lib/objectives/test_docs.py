@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from lib.objectives import Baseline, CourseLossType, LossType
-from lib.params.schema import Grpo
+from lib.params.training import Grpo
 
 DOCS = Path(__file__).parents[3] / "docs" / "objectives.md"
 

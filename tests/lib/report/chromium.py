@@ -1,6 +1,5 @@
 """Headless Chromium, driven over a pipe with the DevTools protocol; no driver, no open port."""
 
-import base64
 import json
 import os
 import select
@@ -137,6 +136,3 @@ class Chromium:
         """Pretend that the system prefers "light" or "dark"."""
         feature = {"name": "prefers-color-scheme", "value": name}
         self.call("Emulation.setEmulatedMedia", features=[feature])
-
-    def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))

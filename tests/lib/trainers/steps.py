@@ -9,7 +9,8 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from lib.params import Params
-from lib.params.schema import Grpo, Model, Reward, Rollout
+from lib.params.model import Model
+from lib.params.training import Grpo, Reward, Rollout
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat, prompt_format
 from lib.trainers.grpo import build_grpo

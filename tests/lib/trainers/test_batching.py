@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.batching import PackingTrainer, repack, trim

@@ -13,7 +13,8 @@ from lib.engines.policy import is_adapter, load_policy, save_policy
 from lib.errors import UserError
 from lib.objectives import dpo_loss
 from lib.params import Params
-from lib.params.schema import Dpo, Model
+from lib.params.model import Model
+from lib.params.training import Dpo
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.checkpoints import Checkpoints, SealCheckpoints

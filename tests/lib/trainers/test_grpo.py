@@ -7,7 +7,8 @@ import torch
 
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.schema import Grpo, Model
+from lib.params.model import Model
+from lib.params.training import Grpo
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.batches import micro_batches

@@ -1,17 +1,17 @@
-"""GRPO that rolls out with vLLM in process: the sampler is the policy at every step, or it ends."""
+"""GRPO that rolls out with vLLM: the sampler is the policy at every step, or the run ends."""
 
 from pathlib import Path
 
 import pytest
 
-from lib.engines.vllm import VllmEngine
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.grpo import build_grpo
 from lib.trainers.tracking import curve_points
+from tests.vllm_server import served
 
 pytestmark = pytest.mark.vllm
 
@@ -23,13 +23,24 @@ def varying(completions: list[object], **columns: object) -> list[float]:
     return [float(number % 4) for number in range(len(completions))]
 
 
-@pytest.fixture(params=[True, False], ids=["lora", "full"])
-def model(request: pytest.FixtureRequest, smoke: Params, full: Model) -> Model:
-    return smoke.model if request.param else full
-
-
 @pytest.fixture
-def trainer(sets: GeneratedSets, base: Path, smoke: Params, model: Model, tmp_path: Path):
+def server(vllm_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
+    return vllm_url
+
+
+@pytest.fixture(params=["vllm-lora", "vllm-full", "vllm-server-lora"])
+def trainer(
+    request: pytest.FixtureRequest,
+    sets: GeneratedSets,
+    base: Path,
+    smoke: Params,
+    full: Model,
+    tmp_path: Path,
+):
+    engine, _, weights = request.param.rpartition("-")
+    if engine == "vllm-server":
+        request.getfixturevalue("server")
     built = build_grpo(
         sets.grpo,
         init=base,
@@ -37,15 +48,28 @@ def trainer(sets: GeneratedSets, base: Path, smoke: Params, model: Model, tmp_pa
         prompt_format=prompt_format(smoke.prompt.format),
         system=smoke.prompt.system,
         grpo=smoke.grpo.model_copy(update={"learning_rate": 0.1}),
-        rollout=smoke.rollout.model_copy(update={"engine": "vllm", "top_p": 0.9}),
+        rollout=smoke.rollout.model_copy(update={"engine": engine, "top_p": 0.9}),
         reward=smoke.reward,
-        model=model,
+        model=smoke.model if weights == "lora" else full,
         seed=smoke.seed,
         scratch=tmp_path,
     )
+    assert built.rollouts.engine.name == engine
     built.reward_funcs = [varying, varying]
     yield built
     built.rollouts.engine.close()
+
+
+def break_the_second_sync(trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = type(trainer.rollouts.engine)
+    sync, synced = engine.sync, []
+
+    def only_once(self: object, policy: object) -> None:
+        if not synced:
+            synced.append(True)
+            sync(self, policy)
+
+    monkeypatch.setattr(engine, "sync", only_once)
 
 
 def test_the_gap_between_sampler_and_trainer_is_rounding_at_every_step(
@@ -60,13 +84,20 @@ def test_the_gap_between_sampler_and_trainer_is_rounding_at_every_step(
 def test_a_sampler_left_on_old_weights_ends_the_run(
     trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sync, synced = VllmEngine.sync, []
-
-    def only_once(engine: VllmEngine, policy: object) -> None:
-        if not synced:
-            synced.append(True)
-            sync(engine, policy)
-
-    monkeypatch.setattr(VllmEngine, "sync", only_once)
+    break_the_second_sync(trainer, monkeypatch)
     with pytest.raises(UserError, match=r"step [23]: the sampler's log-probs differ"):
         trainer.train()
+
+
+@pytest.mark.parametrize("trainer", ["vllm-server-lora"], indirect=True)
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_server_keeps_no_adapter_however_training_ends(
+    trainer, server: str, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    if broken:
+        break_the_second_sync(trainer, monkeypatch)
+        with pytest.raises(UserError):
+            trainer.train()
+    else:
+        trainer.train()
+    assert len(served(server)) == 1

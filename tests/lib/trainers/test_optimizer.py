@@ -9,7 +9,8 @@ from torch import Tensor
 
 from lib.objectives import MemoryEfficientAdamW
 from lib.params import Params
-from lib.params.schema import Model, Sft
+from lib.params.model import Model
+from lib.params.training import Sft
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.sft import build_sft

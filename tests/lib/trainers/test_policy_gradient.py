@@ -18,7 +18,8 @@ from lib.objectives import (
     policy_loss,
 )
 from lib.params import Params
-from lib.params.schema import Grpo, Model
+from lib.params.model import Model
+from lib.params.training import Grpo
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.prompts.tagged import TaggedFormat

@@ -9,7 +9,7 @@ import torch
 from lib.engines.policy import load_policy, load_tokenizer, save_policy
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.sft import build_sft, sft_dataset

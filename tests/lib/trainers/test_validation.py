@@ -1,38 +1,70 @@
 """Validation measures the policy as evaluation would, and leaves training as it was."""
 
+import contextlib
+import itertools
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from transformers import TrainerState
 
-from lib.engines.base import Completion
-from lib.engines.policy import load_policy, load_tokenizer
+from lib.engines.base import Completion, Engine
+from lib.engines.policy import add_adapter, load_policy, load_tokenizer
 from lib.engines.transformers import TransformersEngine
+from lib.errors import UserError
 from lib.params import Params
-from lib.params.schema import Model
+from lib.params.model import Model
+from lib.params.section import EngineName
 from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
 from lib.prompts import prompt_format
 from lib.trainers.grpo import build_grpo
+from lib.trainers.run import run_phase
 from lib.trainers.validation import (
     ValidateByGeneration,
     Validator,
+    opener,
     read_validator,
     undisturbed,
     validation_columns,
     validation_points,
 )
+from tests.lib.engines.log_prob_gap import gap, moved
+from tests.lib.trainers.runs import changed, outputs_in
+from tests.vllm_server import free_port
+
+Read = Callable[..., Validator]
 
 
 @pytest.fixture
-def validator(sets: GeneratedSets, smoke: Params, tmp_path: Path) -> Validator:
+def read(sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path) -> Read:
+    """Validators of the smoke preset, on an engine."""
     for name, problems in sets.benchmarks.items():
         write_problems(tmp_path / f"{name}.jsonl", problems[:4])
-    chosen = prompt_format(smoke.prompt.format)
-    return read_validator(smoke.validation, tmp_path, prompt_format=chosen, system="")
+
+    def made(engine: str = "transformers", *, lora: bool = True) -> Validator:
+        changes: dict[str, dict[str, Any]] = {"validation": {"engine": engine}}
+        if not lora:
+            changes["model"] = {"lora": smoke.model.lora.model_dump() | {"rank": 0}}
+        return read_validator(
+            changed(smoke, changes),
+            tmp_path,
+            init=base,
+            base=base,
+            prompt_format=prompt_format(smoke.prompt.format),
+            system="",
+        )
+
+    return made
+
+
+@pytest.fixture
+def validator(read: Read) -> Validator:
+    return read()
 
 
 class Scripted:
@@ -40,11 +72,14 @@ class Scripted:
 
     def __init__(self, tokenizer, sets: GeneratedSets) -> None:
         self.tokenizer = tokenizer
-        self.sets = [sets.benchmarks["held_out"], sets.benchmarks["harder"]]
+        self.sets = itertools.cycle([sets.benchmarks["held_out"], sets.benchmarks["harder"]])
+
+    def sync(self, policy) -> None:
+        pass
 
     def generate(self, prompts, sampling) -> list[list[Completion]]:
         assert sampling.temperature == 0
-        problems = self.sets.pop(0)
+        problems = next(self.sets)
         texts = [
             f"ten chars.<end_working_out><SOLUTION>{problems[0].reference}</SOLUTION>",
             f"<end_working_out><SOLUTION>{problems[1].reference}</SOLUTION>",
@@ -78,7 +113,7 @@ def test_what_is_said_and_what_is_plotted_bear_the_same_numbers(
         stage="sft",
         steps=2,
         say=said.append,
-        open_engine=lambda model, tokenizer: Scripted(tokenizer, sets),  # type: ignore[arg-type, return-value]
+        open_engine=lambda policy: Scripted(tokenizer, sets),  # type: ignore[arg-type, return-value]
     )
     state = TrainerState(max_steps=5)
     policy = load_policy(base, base=base, settings=full)
@@ -113,21 +148,45 @@ def test_the_modules_modes_and_every_random_state_are_put_back() -> None:
     assert np.random.get_state()[1].tolist() == states[2]
 
 
-@pytest.mark.parametrize("lora", [True, False])
+ENGINES = [
+    ("transformers", "transformers", True),
+    ("transformers", "transformers", False),
+    *(
+        pytest.param(*engines, lora, marks=pytest.mark.vllm)
+        for *engines, lora in [
+            ("transformers", "vllm", True),
+            ("transformers", "vllm", False),
+            ("vllm", "vllm", True),
+            ("vllm", "vllm", False),
+            ("vllm", "transformers", False),
+            ("transformers", "vllm-server", True),
+            ("vllm-server", "vllm-server", True),
+        ]
+    ),
+]
+"""Of rollouts, of validation, and whether an adapter is trained."""
+
+
+@pytest.mark.parametrize(("rolls_out", "validates", "lora"), ENGINES)
 def test_grpo_ends_with_the_same_weights_with_and_without_validation(
+    request: pytest.FixtureRequest,
     sets: GeneratedSets,
     base: Path,
     smoke: Params,
     full: Model,
-    validator: Validator,
+    read: Read,
     tmp_path: Path,
+    rolls_out: EngineName,
+    validates: EngineName,
     lora: bool,
 ) -> None:
     def longer(completion_ids: list[list[int]], **columns: object) -> list[float]:
         return [float(sum(ids) % 4) for ids in completion_ids]
 
+    if "vllm-server" in (rolls_out, validates):
+        request.getfixturevalue("served")
     weights, said = [], []
-    for watched in (True, False):
+    for watched in (False, True):
         torch.manual_seed(0)
         trainer = build_grpo(
             sets.grpo,
@@ -136,22 +195,98 @@ def test_grpo_ends_with_the_same_weights_with_and_without_validation(
             prompt_format=prompt_format(smoke.prompt.format),
             system="",
             grpo=smoke.grpo.model_copy(update={"save_steps": 0}),
-            rollout=smoke.rollout,
+            rollout=smoke.rollout.model_copy(update={"engine": rolls_out}),
             reward=smoke.reward,
             model=smoke.model if lora else full,
             seed=smoke.seed,
             scratch=tmp_path,
         )
         trainer.reward_funcs = [longer, longer]
-        if watched:
-            trainer.add_callback(
-                ValidateByGeneration(validator, stage="grpo", steps=2, say=said.append)
-            )
-        trainer.train()
+        with contextlib.ExitStack() as stack:
+            if watched:
+                validator = read(validates, lora=lora)
+                callback = ValidateByGeneration(
+                    validator,
+                    stage="grpo",
+                    steps=2,
+                    say=said.append,
+                    open_engine=opener(validator, trainer),
+                )
+                stack.enter_context(contextlib.closing(callback))
+                trainer.add_callback(callback)
+            trainer.train()
         weights.append({name: w.detach().clone() for name, w in trainer.model.named_parameters()})
     assert len(said) == 6  # steps 0, 2 and 3 on two sets
     for name, weight in weights[0].items():
         assert torch.equal(weight, weights[1][name]), name
+
+
+@pytest.fixture
+def served(vllm_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
+
+
+@pytest.mark.vllm
+@pytest.mark.usefixtures("served")
+@pytest.mark.parametrize(
+    ("engine", "lora"), [("vllm", True), ("vllm", False), ("vllm-server", True)]
+)
+def test_each_point_is_of_the_policy_as_it_is_then(
+    read: Read,
+    base: Path,
+    smoke: Params,
+    full: Model,
+    prompts: list[list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    engine: EngineName,
+    lora: bool,
+) -> None:
+    policy = load_policy(base, base=base, settings=full)
+    if lora:
+        policy = add_adapter(policy, smoke.model.lora)
+    gaps, opened = [], []
+
+    def measure(self: Validator, engine: Engine) -> dict[str, dict[str, float]]:
+        gaps.append(gap(engine, policy, prompts))
+        opened.append(engine)
+        return {}
+
+    monkeypatch.setattr(Validator, "measure", measure)
+    callback = ValidateByGeneration(
+        read(engine, lora=lora), stage="sft", steps=1, say=lambda line: None
+    )
+    with contextlib.closing(callback):
+        for step in (1, 2, 3):
+            state = TrainerState(max_steps=3, global_step=step)
+            callback.on_step_end(None, state, None, model=moved(policy))  # type: ignore[arg-type]
+    assert len(gaps) == 3
+    assert max(gaps) < 1e-4
+    assert len(set(map(id, opened))) == 1
+    with pytest.raises(RuntimeError, match="closed"):
+        opened[0].generate(prompts, callback.validator.sampling)
+
+
+def test_a_server_that_is_down_is_said_before_anything_is_loaded(
+    read: Read, smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECKON_VLLM_URL", f"http://127.0.0.1:{free_port()}")
+
+    def build(scratch: Path) -> Any:
+        raise AssertionError("the trainer was built")
+
+    with pytest.raises(UserError, match="no answer from a vLLM server"):
+        run_phase(
+            build,
+            stage="sft",
+            section=smoke.sft,
+            init=tmp_path,
+            outputs=outputs_in(tmp_path / "made", "sft"),
+            settings={},
+            inputs={},
+            validator=read("vllm-server"),
+            scratch=tmp_path / "scratch",
+        )
+    assert not list(tmp_path.glob("made*")) + list(tmp_path.glob("scratch/sft/*/*"))
 
 
 def test_the_last_point_is_what_the_trained_policy_answers(

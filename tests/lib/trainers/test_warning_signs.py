@@ -13,7 +13,7 @@ from lib.prompts import prompt_format
 from lib.report.content import training_warnings
 from lib.trainers.grpo import build_grpo
 from lib.trainers.run import Outputs, run_phase
-from lib.trainers.warning_signs import ANSWER_ACCURACY, Limits, Sign, signs_of
+from lib.trainers.warning_signs import ANSWER_ACCURACY, Limits, Sign, Watch
 from lib.verifier.rewards import build_rewards
 
 LIMITS = Limits(lowest=-6.5, highest=12.5, max_new_tokens=48)
@@ -36,6 +36,14 @@ def curve(length: int = 30, **columns: Sequence[float]) -> list[Mapping[str, flo
         }
         for step in range(length)
     ]
+
+
+def signs_of(points: Sequence[Mapping[str, float]], limits: Limits) -> list[Sign]:
+    """All signs that a curve shows."""
+    watch = Watch(limits)
+    for point in points:
+        watch.observe(point)
+    return watch.signs
 
 
 def one(points: Sequence[Mapping[str, float]], limits: Limits = LIMITS) -> Sign:

@@ -1,0 +1,80 @@
+"""What `SharedVllmEngine` needs of vLLM's `LLM`, on transformers: for machines without vLLM.
+
+An adapter's file is read anew with each request for it, so that the completions are those of the
+weights that were handed over, and of no others.
+"""
+
+import importlib.machinery
+import sys
+import types
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from peft import PeftModel
+
+from lib.engines.base import Completion, Sampling
+from lib.engines.policy import load_merged, load_tokenizer
+from lib.engines.transformers import TransformersEngine
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put what `lib.engines.vllm` imports to generate in vllm's place."""
+    module = types.ModuleType("vllm")
+    module.__spec__ = importlib.machinery.ModuleSpec("vllm", None)
+    module.SamplingParams = SimpleNamespace  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm", module)
+
+
+class FakeLlm:
+    """Answers as vLLM does; `did` holds what it was told besides.
+
+    Args:
+        room: longest sequence that its memory holds.
+    """
+
+    def __init__(self, weights: Path, room: int) -> None:
+        self.weights, self.did, self.read = weights, [], []
+        self.model_config = SimpleNamespace(max_model_len=room, enable_sleep_mode=True)
+        self.llm_engine = SimpleNamespace(remove_lora=lambda number: self.did.append("remove"))
+
+    def lora_request(self, name: str, number: int, folder: str) -> Any:
+        self.read.append(folder)
+        return SimpleNamespace(lora_int_id=number, path=folder)
+
+    def sleep(self, level: int) -> None:
+        self.did.append(f"sleep {level}")
+
+    def generate(
+        self, prompts: list[Any], params: list[Any], *, use_tqdm: Any, lora_request: Any
+    ) -> list[Any]:
+        self.did.append("generate")
+        self.params = params
+        model = load_merged(self.weights, base=self.weights, dtype="float32", attention="sdpa")
+        model = PeftModel.from_pretrained(model, lora_request.path)
+        engine = TransformersEngine(model, load_tokenizer(self.weights), batch_size=64)
+        asked = [prompt["prompt_token_ids"] for prompt in prompts]
+        groups = engine.generate(asked, _sampling(params[0]))
+        return [SimpleNamespace(outputs=[_answer(one) for one in group]) for group in groups]
+
+
+def _sampling(params: Any) -> Sampling:
+    return Sampling(
+        num_completions=params.n,
+        max_new_tokens=params.max_tokens,
+        temperature=params.temperature,
+        stop_strings=tuple(params.stop or ()),
+        seed=params.seed,
+        log_probs=params.logprobs is not None,
+    )
+
+
+def _answer(completion: Completion) -> Any:
+    drawn = zip(completion.token_ids, completion.log_probs or (), strict=False)
+    return SimpleNamespace(
+        token_ids=completion.token_ids,
+        logprobs=[{token: SimpleNamespace(logprob=value)} for token, value in drawn],
+        finish_reason="length" if completion.finish == "length" else "stop",
+        stop_reason=completion.text[-1] if completion.finish == "stop" else None,
+    )

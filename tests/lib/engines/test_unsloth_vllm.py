@@ -1,0 +1,140 @@
+"""GRPO on the Unsloth backend with a real vLLM below the policy, told what Unsloth tells it.
+
+Unsloth itself is the fake: the policy is transformers', and the two share no memory here.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lib.engines import compat
+from lib.engines.base import Engine
+from lib.engines.open import open_engine
+from lib.engines.policy import trainable_policy
+from lib.engines.shared import SharedVllmEngine
+from lib.engines.vllm import on_cpu
+from lib.errors import UserError
+from lib.params.model import Model
+from tests.lib.engines import fake_unsloth, unsloth_contract
+from tests.lib.engines.contract import EngineContract, drawn
+from tests.lib.engines.log_prob_gap import gap, moved
+
+pytestmark = pytest.mark.vllm
+
+
+def open_vllm(weights: Path, longest: int, rank: int) -> Any:
+    """As unsloth_zoo 2026.10.7's `load_vllm` does, with what a CPU needs."""
+    compat.prepare_vllm()
+    from vllm import LLM
+    from vllm.lora.request import LoRARequest
+
+    llm = LLM(
+        model=str(weights),
+        dtype="float32",
+        max_model_len=longest,
+        max_num_seqs=64,
+        max_logprobs=0,
+        logprobs_mode="processed_logprobs",
+        enable_lora=True,
+        max_lora_rank=rank,
+        max_loras=1,
+        enable_prefix_caching=True,
+        seed=0,
+        disable_log_stats=True,
+        **on_cpu(weights, max_seq_length=longest, batch_size=64),
+    )
+    llm.lora_request = LoRARequest
+    return llm
+
+
+@pytest.fixture(scope="class")
+def patched() -> Iterator[list[Any]]:
+    """The engines that the fake has opened; they end with the class."""
+    opened: list[Any] = []
+
+    def remembered(*args: Any) -> Any:
+        opened.append(open_vllm(*args))
+        return opened[-1]
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        fake_unsloth.install(monkeypatch, remembered)
+        yield opened
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    for llm in opened:
+        llm.llm_engine.engine_core.shutdown()
+    cleanup_dist_env_and_memory()
+
+
+@pytest.fixture(scope="class")
+def settings() -> Model:
+    return unsloth_contract.settings("float32")
+
+
+@pytest.fixture(scope="class")
+def engine(patched: list[Any], base: Path, settings: Model) -> Iterator[Engine]:
+    """With an adapter that changes nothing yet."""
+    policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
+    opened = open_engine("vllm", base, base=base, model=settings, batch_size=8, policy=policy)
+    opened.sync(policy)
+    yield opened
+    opened.close()
+
+
+class TestSharedEngine(EngineContract):
+    def test_it_is_the_policys_own(self, engine: Engine, patched: list[Any]) -> None:
+        assert isinstance(engine, SharedVllmEngine)
+        assert len(patched) == 1
+
+    def test_log_probs_are_before_the_cuts_though_the_engine_was_told_otherwise(
+        self, engine: Engine, prompts: list[list[int]]
+    ) -> None:
+        whole = engine.generate(prompts, drawn(temperature=0.9, log_probs=True))
+        cut = engine.generate(prompts, drawn(temperature=0.9, log_probs=True, min_p=0.9))
+        likeliest = [group[0] for group in cut]
+        # The only token that is left would have log-prob 0 after the cut.
+        assert all(max(completion.log_probs) < -1e-3 for completion in likeliest)
+        assert whole != cut
+
+    def test_an_adapter_is_the_policys_after_each_sync_and_the_old_one_before(
+        self, engine: SharedVllmEngine, prompts: list[list[int]]
+    ) -> None:
+        policy = engine._policy
+        for _ in range(2):
+            moved(policy)
+            assert gap(engine, policy, prompts) > 0.1
+            engine.sync(policy)
+            assert gap(engine, policy, prompts) < 1e-4
+
+
+class TestGrpo:
+    def test_it_trains_on_what_the_shared_vllm_generates(
+        self, patched: list[Any], base: Path, tmp_path: Path, settings: Model
+    ) -> None:
+        check = unsloth_contract.CHECKS["grpo_trains_on_what_the_shared_vllm_generates"]
+        check(base, tmp_path, settings)
+        assert len(patched) == 1
+
+
+class TestStaleSampler:
+    def test_it_ends_the_run(
+        self,
+        patched: list[Any],
+        base: Path,
+        tmp_path: Path,
+        settings: Model,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        trainer = unsloth_contract.grpo(base, tmp_path, settings)
+        sync, synced = SharedVllmEngine.sync, []
+
+        def only_once(engine: SharedVllmEngine, policy: Any) -> None:
+            if not synced:
+                synced.append(True)
+                sync(engine, policy)
+
+        monkeypatch.setattr(SharedVllmEngine, "sync", only_once)
+        with pytest.raises(UserError, match="step 2: the sampler's log-probs differ"):
+            trainer.train()

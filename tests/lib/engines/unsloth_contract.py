@@ -1,0 +1,179 @@
+"""What the Unsloth backend must do, with the fake on a CPU and with the real package on a GPU.
+
+`python -m tests.lib.engines.unsloth_contract NAME FOLDER` runs one of `CHECKS` with the package
+that is installed, which has to be imported before whatever imports transformers: hence no such
+import up here.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+GAP = "sampling/sampling_logp_difference/mean"
+
+
+def settings(dtype: str = "bfloat16") -> Any:
+    from tests.conftest import preset_params
+
+    changes = {
+        "backend": "unsloth",
+        "dtype": dtype,
+        "mixed_precision": "bf16" if dtype == "bfloat16" else "fp32",
+        "gradient_checkpointing": True,
+    }
+    return preset_params("smoke").model.model_copy(update=changes)
+
+
+def write_base(folder: Path) -> Path:
+    """The smoke preset's base model."""
+    from lib.engines import tiny
+    from lib.problems.generated import synthetic_sets
+    from lib.prompts import prompt_format
+    from tests.conftest import preset_params
+
+    smoke = preset_params("smoke")
+    tiny.write_base(
+        folder / "base",
+        synthetic_sets(smoke.prepare.synthetic, seed=smoke.seed).sft,
+        prompt_format=prompt_format(smoke.prompt.format),
+        model=smoke.model,
+        seed=smoke.seed,
+    )
+    return folder / "base"
+
+
+def adapters(policy: Any) -> dict[str, Any]:
+    return {n: w.detach().cpu().clone() for n, w in policy.named_parameters() if "lora_" in n}
+
+
+def check_adapters_alone_are_trained(base: Path, scratch: Path, model: Any) -> None:
+    from lib.engines.policy import trainable_policy
+
+    policy = trainable_policy(base, base=base, settings=model, seed=7)
+    trained = [name for name, weight in policy.named_parameters() if weight.requires_grad]
+    assert trained
+    assert all("lora_" in name for name in trained)
+    layers = policy.config.num_hidden_layers
+    assert len(trained) == 2 * layers * len(model.lora.target_modules)
+    assert policy.training
+
+
+def check_sft_trains_and_the_next_phase_goes_on_from_its_adapter(
+    base: Path, scratch: Path, model: Any
+) -> None:
+    import torch
+
+    from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
+    from lib.problems.generated import synthetic_sets
+    from lib.prompts import prompt_format
+    from lib.trainers.sft import build_sft
+    from tests.conftest import preset_params
+
+    smoke = preset_params("smoke")
+    trainer = build_sft(
+        list(synthetic_sets(smoke.prepare.synthetic, seed=smoke.seed).sft)[:32],
+        base=base,
+        prompt_format=prompt_format(smoke.prompt.format),
+        system="",
+        sft=smoke.sft,
+        model=model,
+        seed=0,
+        scratch=scratch / "scratch",
+    )
+    trainer.args.max_steps = 2  # the first is at a learning rate of 0
+    trainer.train()
+    assert any("mean_token_accuracy" in entry for entry in trainer.state.log_history)
+    trained = adapters(trainer.model)
+    assert any(weight.any() for name, weight in trained.items() if "lora_B" in name)
+    save_policy(trainer.model, load_tokenizer(base), scratch / "sft")
+    again = adapters(trainable_policy(scratch / "sft", base=base, settings=model, seed=1))
+    assert all(torch.equal(weight, trained[name]) for name, weight in again.items())
+
+
+def grpo(base: Path, scratch: Path, model: Any, *, engine: str = "vllm") -> Any:
+    """A trainer for two steps, whose rewards vary, with a learning rate that shows."""
+    from lib.problems.generated import synthetic_sets
+    from lib.prompts import prompt_format
+    from lib.trainers.grpo import build_grpo
+    from tests.conftest import preset_params
+
+    smoke = preset_params("smoke")
+    changes = {"learning_rate": 0.05, "max_steps": 2, "warmup_ratio": 0.0}
+    # Engines in 16 bits round apart: a sampler on old weights is further away than this.
+    limit = {"max_logp_difference": 0.05} if model.dtype == "bfloat16" else {}
+    trainer = build_grpo(
+        synthetic_sets(smoke.prepare.synthetic, seed=smoke.seed).grpo,
+        init=base,
+        base=base,
+        prompt_format=prompt_format(smoke.prompt.format),
+        system="",
+        grpo=smoke.grpo.model_copy(update=changes),
+        rollout=smoke.rollout.model_copy(
+            update={"engine": engine, "gpu_memory_utilization": 0.3, **limit}
+        ),
+        reward=smoke.reward,
+        model=model,
+        seed=smoke.seed,
+        scratch=scratch / "scratch",
+    )
+    trainer.reward_funcs = [varying, varying]
+    return trainer
+
+
+def varying(completions: list[object], **columns: object) -> list[float]:
+    return [float(number % 4) for number in range(len(completions))]
+
+
+def check_grpo_trains_on_what_the_shared_vllm_generates(
+    base: Path, scratch: Path, model: Any
+) -> None:
+    import torch
+
+    from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
+    from lib.engines.shared import SharedVllmEngine
+
+    trainer = grpo(base, scratch, model)
+    assert isinstance(trainer.rollouts.engine, SharedVllmEngine)
+    start = adapters(trainer.model)
+    trainer.train()
+    gaps = [entry[GAP] for entry in trainer.state.log_history if GAP in entry]
+    assert len(gaps) == 2
+    assert max(gaps) < (0.05 if model.dtype == "bfloat16" else 1e-5)
+    trained = adapters(trainer.model)
+    assert any(not torch.equal(weight, start[name]) for name, weight in trained.items())
+    save_policy(trainer.model, load_tokenizer(base), scratch / "grpo")
+    again = adapters(trainable_policy(scratch / "grpo", base=base, settings=model, seed=1))
+    assert all(torch.equal(weight, trained[name]) for name, weight in again.items())
+
+
+def check_grpo_trains_on_what_the_policy_generates_itself(
+    base: Path, scratch: Path, model: Any
+) -> None:
+    trainer = grpo(base, scratch, model, engine="transformers")
+    trainer.train()
+    gaps = [entry[GAP] for entry in trainer.state.log_history if GAP in entry]
+    assert len(gaps) == 2
+    assert max(gaps) < (0.05 if model.dtype == "bfloat16" else 1e-4)
+
+
+Check = Callable[[Path, Path, Any], None]
+
+CHECKS: dict[str, Check] = {
+    name.removeprefix("check_"): check
+    for name, check in list(globals().items())
+    if name.startswith("check_")
+}
+
+
+def main() -> None:
+    """Run the check that the command line names."""
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    from lib.engines.unsloth import import_first
+
+    import_first("unsloth", generates="vllm" in name)
+    CHECKS[name](write_base(folder), folder, settings())
+
+
+if __name__ == "__main__":
+    main()

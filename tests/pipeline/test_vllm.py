@@ -1,0 +1,38 @@
+"""The smoke preset with every engine a vLLM server: what a user sees from `make vllm-server` on."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from dvc.utils.serialize import modify_yaml
+
+from tests.pipeline.test_end_to_end import ALL, clone_with_smoke
+from tests.vllm_server import served, vllm_server
+
+pytestmark = pytest.mark.vllm
+
+GAP = "sampling/sampling_logp_difference/mean"
+
+
+def test_the_pipeline_runs_with_one_server_for_rollouts_validation_and_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = clone_with_smoke(tmp_path / "reckon")
+    with modify_yaml(clone.folder / "params.yaml") as params:
+        for section in ("validation", "rollout", "evaluate"):
+            params[section]["engine"] = "vllm-server"
+    clone.dvc("repro", "prepare")
+    model, log = clone.folder / "data/models/base", tmp_path / "log"
+    with vllm_server(clone.folder, params=Path("params.yaml"), model=model, log=log) as address:
+        monkeypatch.setenv("RECKON_VLLM_URL", address)
+        assert clone.repro() == ALL[1:]
+        assert len(served(address)) == 1
+    curve = list(csv.DictReader(clone.read("reports/curves/grpo.csv").splitlines()))
+    assert len(curve) == 3
+    assert all(0 < float(point[GAP]) < 1e-5 for point in curve)
+    validated = clone.read("reports/curves/grpo_validation.csv").splitlines()
+    assert len(validated) == 1 + 3  # steps 0, 2 and 3
+    for checkpoint in ("base", "sft", "grpo"):
+        metrics = json.loads(clone.read(f"reports/metrics/evaluate/{checkpoint}.json"))
+        assert metrics["held_out"]["greedy"]["n"] == 12

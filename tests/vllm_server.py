@@ -1,0 +1,59 @@
+"""A vLLM server for tests, started as `make vllm-server` starts one."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def vllm_server(checkout: Path, *, params: Path, model: Path, log: Path) -> Iterator[str]:
+    """The address of a server of `model` by the code in `checkout`; gone after the block."""
+    port = free_port()
+    options = [f"--params={params}", f"--model={model}", f"--port={port}"]
+    with log.open("w") as written:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "stages.vllm_server", *options],
+            cwd=checkout,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=written,
+            stderr=subprocess.STDOUT,
+        )
+    address = f"http://127.0.0.1:{port}"
+    pause = threading.Event()
+    try:
+        while not _answers(address):
+            assert server.poll() is None, log.read_text()
+            pause.wait(0.2)
+        others = psutil.Process(server.pid).children(recursive=True)
+        yield address
+    finally:
+        server.terminate()
+        server.wait()
+    _, left = psutil.wait_procs(others, timeout=300)
+    assert not left
+
+
+def served(address: str) -> list[str]:
+    """Names of the models that a server has: its own, then adapters."""
+    return [model["id"] for model in httpx.get(f"{address}/v1/models").json()["data"]]
+
+
+def _answers(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/health").is_success
+    except httpx.TransportError:
+        return False
