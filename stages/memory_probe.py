@@ -1,6 +1,7 @@
 """Find the largest micro-batch that fits into memory for the current params, and print what to set.
 
-It takes one step on the longest rows that `prepare` wrote, with ever smaller micro-batches.
+It takes two steps of the phase's own trainer on the longest rows that `prepare` wrote, with ever
+smaller micro-batches; GRPO generates with its engine, and all completions have the longest length.
 """
 
 from pathlib import Path
@@ -18,7 +19,7 @@ from lib.params import load_params
 @click.option(
     "--limit-gib",
     type=click.FloatRange(min=0, min_open=True),
-    help="On a CPU: memory that a step may take; otherwise four fifths of what is free.",
+    help="On a CPU: memory that the steps may take; otherwise four fifths of what is free.",
 )
 def main(params_file: Path, problems: Path, base: Path, limit_gib: float | None) -> None:
     """Probe."""
@@ -31,7 +32,7 @@ def main(params_file: Path, problems: Path, base: Path, limit_gib: float | None)
     from lib.engines.runtime import configure
     from lib.problems.tokens import rendering_of, token_counter
     from lib.prompts import prompt_format, saved_system
-    from lib.trainers.probe import PHASES, longest, probe
+    from lib.trainers.probe import PHASES, longest_first, probe
 
     configure(seed=params.seed, threads=params.torch_threads)
     chosen = prompt_format(**params.prompt.rendering())
@@ -44,8 +45,10 @@ def main(params_file: Path, problems: Path, base: Path, limit_gib: float | None)
         if skipped[phase]:
             click.echo(f"memory-probe {phase} skipped: {skipped[phase]}")
             continue
-        tokens = longest(params, phase, problems, rendering=rendering, count_tokens=count_tokens)
-        size = probe(params, phase, base=base, tokens=tokens, limit=limit)
+        rows, tokens = longest_first(
+            params, phase, problems, rendering=rendering, count_tokens=count_tokens
+        )
+        size = probe(params, phase, base=base, problems=rows, tokens=tokens, limit=limit)
         click.echo(
             f"memory-probe {phase} longest={tokens} tokens; set {phase}.micro_batch_size: {size}"
         )

@@ -1,79 +1,179 @@
-"""The largest micro-batch that fits: one step of forward, backward and AdamW on the longest rows.
+"""The largest micro-batch that fits: two steps of the phase's own trainer on the longest rows.
+
+The trainer is the one that the stage builds, reference policy and engine included. The second step
+is the one that counts: the optimiser holds its state by then. GRPO's engine generates the rows,
+which are filled up to the longest length; their rewards differ, so that no micro-batch is left out.
 
 On a GPU too large a batch runs out of memory by itself. On a CPU the process is held to a limit of
 its data, so that torch's allocator fails in place of the machine.
 """
 
 import contextlib
+import dataclasses
 import resource
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
-from accelerate.utils import find_executable_batch_size
+from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
-from lib.engines.policy import trainable_policy
+from lib.engines.base import Completion, Engine, Sampling
 from lib.errors import UserError
-from lib.objectives import MemoryEfficientAdamW
 from lib.params import Params
 from lib.problems.lengths import Rendering
-from lib.problems.schema import read_problems
+from lib.problems.schema import Problem, read_problems
+from lib.trainers.grpo import build_grpo
+from lib.trainers.setup import asked_with
+from lib.trainers.sft import build_sft
+from lib.trainers.tracking import ProgressLines
+from lib.trainers.warning_signs import WarningSigns
 
 PHASES = ("sft", "grpo")
 
+STEPS = 2
+"""Optimiser steps that have to fit."""
 
-def probe(params: Params, phase: str, *, base: Path, tokens: int, limit: int) -> int:
+
+def probe(
+    params: Params,
+    phase: str,
+    *,
+    base: Path,
+    problems: Sequence[Problem],
+    tokens: int,
+    limit: int,
+) -> int:
     """The largest divisor of the phase's batch that fits as its micro_batch_size.
 
     Args:
-        tokens: length of every row, the longest that the phase will see.
-        limit: bytes that the step may take on a CPU.
+        problems: of the phase, the longest first.
+        tokens: of the first of them, as `longest_first` counts them.
+        limit: bytes that the steps may take on a CPU.
 
     Raises:
         UserError: not even one row fits.
     """
-    sizes = iter(divisors(batch_of(params, phase)))
-    fits = find_executable_batch_size(
-        _step(params, phase, base=base, tokens=tokens),
-        starting_batch_size=next(sizes),
-        reduce_batch_size_fn=lambda: next(sizes, 0),
-    )
+    rows = _fullest(params, phase, problems, tokens=tokens)
     with _limited(limit):
+        for size in divisors(batch_of(params, phase)):
+            try:
+                _take_steps(params, phase, base=base, rows=rows, size=size)
+            except (RuntimeError, MemoryError) as error:
+                if not (isinstance(error, MemoryError) or should_reduce_batch_size(error)):
+                    raise
+            else:
+                return size
+            # Only here, behind the error, does nothing hold the trainer any more.
+            clear_device_cache(garbage_collection=True)
+    raise UserError(
+        f"{phase}: not even one row of {tokens} tokens fits; shorten model.max_seq_length or "
+        "rollout.max_new_tokens, or set model.gradient_checkpointing to true"
+    )
+
+
+def _fullest(
+    params: Params, phase: str, problems: Sequence[Problem], *, tokens: int
+) -> Sequence[Problem]:
+    """One step's problems: in SFT the longest one alone, in GRPO the longest that differ."""
+    if phase == "grpo":
+        return problems[: params.grpo.prompts_per_step]
+    in_a_row = params.model.max_seq_length // tokens if params.sft.packing else 1
+    return [problems[0]] * (params.sft.batch_size * in_a_row)
+
+
+def _take_steps(
+    params: Params, phase: str, *, base: Path, rows: Sequence[Problem], size: int
+) -> None:
+    quick = {"micro_batch_size": size, "save_steps": 0, "keep_checkpoints": 0, "eval_steps": 0}
+    build = {"sft": _sft, "grpo": _grpo}[phase]
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer = build(params, rows, quick, base=base, scratch=Path(scratch))
+        for spoken in (ProgressLines, WarningSigns):
+            trainer.remove_callback(spoken)
         try:
-            return int(fits())
-        except RuntimeError as error:
-            if "No executable batch size found" not in str(error):
-                raise
-            raise UserError(
-                f"{phase}: not even one row of {tokens} tokens fits; shorten "
-                "model.max_seq_length, or set model.gradient_checkpointing to true"
-            ) from error
+            trainer.train()
+        finally:
+            if phase == "grpo":
+                trainer.rollouts.engine.close()
 
 
-def _step(params: Params, phase: str, *, base: Path, tokens: int) -> Callable[[int], int]:
-    model, section = params.model, getattr(params, phase)
-    optimizer_class: Any = torch.optim.AdamW
-    if section.optimizer == "memory_efficient_adamw":
-        optimizer_class = MemoryEfficientAdamW
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+def _sft(
+    params: Params, rows: Sequence[Problem], quick: dict[str, Any], *, base: Path, scratch: Path
+) -> Any:
+    return build_sft(
+        rows,
+        base=base,
+        sft=params.sft.model_copy(update={**quick, "num_epochs": STEPS}),
+        model=params.model,
+        seed=params.seed,
+        scratch=scratch,
+        **asked_with(params, base),
+    )
 
-    def step(batch_size: int) -> int:
-        policy = trainable_policy(base, base=base, settings=model, seed=params.seed).to(device)
-        if model.gradient_checkpointing:
-            policy.gradient_checkpointing_enable()
-            policy.enable_input_require_grads()
-        policy.train()
-        rows = torch.ones((batch_size, tokens), dtype=torch.long, device=device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=model.mixed_precision == "bf16"):
-            loss = policy(input_ids=rows, labels=rows).loss
-        loss.backward()
-        trained = [weight for weight in policy.parameters() if weight.requires_grad]
-        optimizer_class(trained, lr=0.0).step()
-        return batch_size
 
-    return step
+def _grpo(
+    params: Params, rows: Sequence[Problem], quick: dict[str, Any], *, base: Path, scratch: Path
+) -> Any:
+    # Rows filled up are no draws of the policy, and all of one length.
+    unchecked = {"max_logp_difference": float("inf")}
+    plain = {"max_steps": STEPS, "dynamic_sampling": 0, "mask_truncated": False}
+    trainer = build_grpo(
+        rows,
+        init=base,
+        base=base,
+        grpo=params.grpo.model_copy(update={**quick, **plain}),
+        rollout=params.rollout.model_copy(update=unchecked),
+        reward=params.reward,
+        model=params.model,
+        seed=params.seed,
+        scratch=scratch,
+        **asked_with(params, base),
+    )
+    trainer.rollouts.engine = FullLength(trainer.rollouts.engine)
+    trainer.reward_funcs = [_alternating for _ in trainer.reward_funcs]
+    return trainer
+
+
+def _alternating(completions: Sequence[Any], **columns: Any) -> list[float]:
+    return [float(number % 2) for number in range(len(completions))]
+
+
+class FullLength:
+    """An engine that generates, and fills every completion up to the longest length."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.name = engine.name
+        self.tokenizer = engine.tokenizer
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[Completion]]:
+        """See `Engine`; nothing but the end token stops early, which leaves the cache its size."""
+        drawn = self.engine.generate(prompts, dataclasses.replace(sampling, stop_strings=()))
+        return [[_filled(one, sampling.max_new_tokens) for one in group] for group in drawn]
+
+    def sync(self, policy: Any) -> None:
+        """See `Engine`."""
+        self.engine.sync(policy)
+
+    def close(self) -> None:
+        """See `Engine`."""
+        self.engine.close()
+
+
+def _filled(completion: Completion, tokens: int) -> Completion:
+    """`completion` with its last token, and that token's log-prob, up to the longest length."""
+    missing = tokens - len(completion.token_ids)
+    log_probs = completion.log_probs or ()
+    return dataclasses.replace(
+        completion,
+        token_ids=completion.token_ids + completion.token_ids[-1:] * missing,
+        log_probs=log_probs + log_probs[-1:] * missing,
+    )
 
 
 def divisors(batch: int) -> list[int]:
@@ -88,21 +188,25 @@ def batch_of(params: Params, phase: str) -> int:
     return params.grpo.prompts_per_step * params.grpo.group_size
 
 
-def longest(
+def longest_first(
     params: Params,
     phase: str,
     problems: Path,
     *,
     rendering: Rendering,
     count_tokens: Callable[[Sequence[str]], list[int]],
-) -> int:
-    """Tokens of the longest row: an SFT example, or a prompt and all that may be generated."""
+) -> tuple[list[Problem], int]:
+    """The phase's problems, and the tokens of the first: of an SFT example, or of a prompt and all
+    that may be generated."""
     rows = list(read_problems(problems / f"{phase}.jsonl"))
-    prompts = count_tokens([rendering.prompt(row) for row in rows])
-    if phase == "grpo":
-        return max(prompts) + params.rollout.max_new_tokens
-    answers = count_tokens([rendering.completion(row) for row in rows])
-    return max(prompt + answer for prompt, answer in zip(prompts, answers, strict=True))
+    tokens = count_tokens([rendering.prompt(row) for row in rows])
+    if phase == "sft":
+        answers = count_tokens([rendering.completion(row) for row in rows])
+        tokens = [prompt + answer for prompt, answer in zip(tokens, answers, strict=True)]
+    else:
+        tokens = [prompt + params.rollout.max_new_tokens for prompt in tokens]
+    order = sorted(range(len(rows)), key=lambda row: -tokens[row])
+    return [rows[row] for row in order], tokens[order[0]]
 
 
 @contextlib.contextmanager

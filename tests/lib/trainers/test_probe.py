@@ -1,40 +1,158 @@
 """The probe finds the largest micro-batch that memory holds, and says so when none does."""
 
-import resource
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from ruamel.yaml import YAML
+from transformers import Trainer
 
+from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
-from lib.params import Params
+from lib.params import Params, compose_preset
 from lib.problems.generated import GeneratedSets
-from lib.problems.schema import write_problems
+from lib.problems.schema import Problem, write_problems
 from lib.problems.tokens import rendering_of, token_counter
-from lib.prompts import prompt_format
-from lib.trainers.probe import batch_of, divisors, longest, probe
+from lib.prompts import prompt_format, save_system
+from lib.trainers import probe as probing
+from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.trainers.probe import batch_of, divisors, longest_first, probe
+from tests.conftest import ROOT
+from tests.lib.trainers.runs import changed
 
-MIB = 1024**2
+PLENTY = 64 * 1024**3
+
+
+@pytest.fixture(scope="module")
+def own_base(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The base with a system prompt beside it, as `prepare` leaves it."""
+    folder = tmp_path_factory.mktemp("own") / "base"
+    shutil.copytree(base, folder)
+    save_system(folder, "")
+    return folder
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, ...]]]:
+    """Shapes of the rows that the trainers' losses were taken of; [rows, prompt + completion]."""
+    seen: list[tuple[int, ...]] = []
+    inner = PolicyGradientTrainer._compute_loss
+
+    def watched(self: Any, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        rows, prompt = inputs["prompt_ids"].shape
+        seen.append((rows, prompt + inputs["completion_ids"].shape[1]))
+        return inner(self, model, inputs)
+
+    monkeypatch.setattr(PolicyGradientTrainer, "_compute_loss", watched)
+    yield seen
+
+
+def full(rank: int) -> list[Problem]:
+    working = "one and two are three. " * rank
+    return [Problem.create(problem="What is 1 + 2?", reference="3", solution=working)]
+
+
+def counted(base: Path, params: Params) -> dict[str, Any]:
+    chosen = prompt_format(params.prompt.format)
+    rendering = rendering_of(base, prompt_format=chosen, system="")
+    return {"rendering": rendering, "count_tokens": token_counter(base)}
 
 
 def test_sizes_tile_the_batch_from_the_largest() -> None:
     assert divisors(12) == [12, 6, 4, 3, 2, 1]
 
 
-def test_less_memory_holds_a_smaller_batch_and_the_limit_is_lifted_again(
-    smoke: Params, base: Path
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+    """The largest micro-batch whose second step does not run out of a GPU's memory."""
+    largest = {"rows": 1_000_000}
+    inner = Trainer.training_step
+
+    def short_of_memory(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        loss: torch.Tensor = inner(self, *args, **kwargs)
+        if self.state.global_step == 1 and self.args.train_batch_size > largest["rows"]:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return loss
+
+    monkeypatch.setattr(Trainer, "training_step", short_of_memory)
+    yield largest
+
+
+def test_sft_falls_back_until_a_micro_batch_fits(
+    smoke: Params, own_base: Path, fits: dict[str, int]
 ) -> None:
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    plenty = probe(smoke, "sft", base=base, tokens=2048, limit=20_000 * MIB)
-    scarce = probe(smoke, "sft", base=base, tokens=2048, limit=150 * MIB)
-    assert plenty == batch_of(smoke, "sft") == 16
-    assert scarce < plenty
-    assert plenty % scarce == 0
-    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    long = {"base": own_base, "problems": full(1), "tokens": 50}
+    assert probe(smoke, "sft", **long, limit=PLENTY) == batch_of(smoke, "sft") == 16
+    fits["rows"] = 5
+    assert probe(smoke, "sft", **long, limit=PLENTY) == 4
 
 
-def test_nothing_fits_is_an_error_that_says_what_to_shorten(smoke: Params, base: Path) -> None:
-    with pytest.raises(UserError, match="not even one row of 100000 tokens fits; shorten"):
-        probe(smoke, "grpo", base=base, tokens=100_000, limit=20 * MIB)
+def test_nothing_fits_is_an_error_that_says_what_to_shorten(
+    smoke: Params, own_base: Path, fits: dict[str, int]
+) -> None:
+    fits["rows"] = 0
+    with pytest.raises(UserError, match="not even one row of 50 tokens fits; shorten"):
+        probe(smoke, "sft", base=own_base, problems=full(1), tokens=50, limit=PLENTY)
+
+
+def test_grpo_takes_two_whole_steps_of_rows_of_the_longest_length(
+    smoke: Params,
+    own_base: Path,
+    sets: GeneratedSets,
+    tmp_path: Path,
+    passes: list[tuple[int, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the KL reference that params ask for, and generation by the engine that they name."""
+    params = changed(smoke, {"grpo": {"beta": 0.04, "micro_batch_size": 4}})
+    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
+    problems, tokens = longest_first(params, "grpo", tmp_path, **counted(own_base, params))
+    generated: list[int] = []
+    inner = TransformersEngine.generate
+
+    def watched(self: Any, prompts: Sequence[Any], sampling: Any) -> Any:
+        generated.append(len(prompts) * sampling.num_completions)
+        return inner(self, prompts, sampling)
+
+    monkeypatch.setattr(TransformersEngine, "generate", watched)
+    long = {"base": own_base, "problems": problems, "tokens": tokens}
+    assert probe(params, "grpo", **long, limit=PLENTY) == 16
+    assert generated == [16, 16]
+    assert passes == [(16, tokens), (16, tokens)]
+
+
+def test_grpo_falls_back_until_a_micro_batch_fits_and_leaves_none_out(
+    smoke: Params,
+    own_base: Path,
+    sets: GeneratedSets,
+    tmp_path: Path,
+    passes: list[tuple[int, ...]],
+    fits: dict[str, int],
+) -> None:
+    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
+    problems, tokens = longest_first(smoke, "grpo", tmp_path, **counted(own_base, smoke))
+    long = {"base": own_base, "problems": problems, "tokens": tokens}
+    fits["rows"] = 4
+    assert probe(smoke, "grpo", **long, limit=PLENTY) == 4
+    assert [rows for rows, _ in passes] == [16, 16, 8, 8, 8, *[4] * 8]
+
+
+def test_another_error_than_memorys_is_not_taken_for_it(
+    smoke: Params, own_base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(probing, "build_sft", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        probe(smoke, "sft", base=own_base, problems=full(1), tokens=20, limit=PLENTY)
 
 
 def test_the_longest_row_is_measured_with_all_that_may_be_generated(
@@ -42,13 +160,44 @@ def test_the_longest_row_is_measured_with_all_that_may_be_generated(
 ) -> None:
     write_problems(tmp_path / "sft.jsonl", sets.sft)
     write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    rendering = rendering_of(base, prompt_format=prompt_format(smoke.prompt.format), system="")
-    count = token_counter(base)
-    counted = {"rendering": rendering, "count_tokens": count}
+    way = counted(base, smoke)
+    rendering, count = way["rendering"], way["count_tokens"]
     prompts = count([rendering.prompt(problem) for problem in sets.grpo])
-    assert longest(smoke, "grpo", tmp_path, **counted) == max(prompts) + 16
+    problems, tokens = longest_first(smoke, "grpo", tmp_path, **way)
+    assert tokens == max(prompts) + 16
+    assert count([rendering.prompt(problem) for problem in problems]) == sorted(prompts)[::-1]
     both = [
         sum(count([rendering.prompt(problem), rendering.completion(problem)]))
         for problem in sets.sft
     ]
-    assert longest(smoke, "sft", tmp_path, **counted) == max(both)
+    assert longest_first(smoke, "sft", tmp_path, **way)[1] == max(both)
+
+
+def test_the_command_holds_a_cpu_to_the_limit_and_prints_what_to_set(
+    own_base: Path, sets: GeneratedSets, tmp_path: Path
+) -> None:
+    """In a process of its own: what one has freed, it may take again beyond a limit."""
+    content = YAML(typ="safe").load(compose_preset("smoke"))
+    content["model"]["max_seq_length"] = 100_000
+    content["grpo"]["max_steps"] = 0
+    (tmp_path / "params.yaml").write_text(json.dumps(content), encoding="utf-8")
+    write_problems(tmp_path / "sft.jsonl", full(600))
+    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
+    places = {"params": tmp_path / "params.yaml", "problems": tmp_path, "base": own_base}
+    options = [f"--{name}={place}" for name, place in places.items()]
+    ran = subprocess.run(
+        [sys.executable, "-m", "stages.memory_probe", *options, "--limit-gib=0.4"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    found, skipped = [line for line in ran.stdout.splitlines() if line.startswith("memory-probe")]
+    matched = re.fullmatch(
+        r"memory-probe sft longest=(\d+) tokens; set sft.micro_batch_size: (\d+)", found
+    )
+    assert matched, found
+    assert int(matched[1]) > 5000
+    assert int(matched[2]) in (2, 4, 8)
+    assert skipped == "memory-probe grpo skipped: grpo.max_steps is 0"
