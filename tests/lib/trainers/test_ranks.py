@@ -122,6 +122,22 @@ def test_the_stage_trains_on_two_ranks_and_fails_with_one_where_two_were_asked_f
     assert learned(tmp_path)
 
 
+def test_the_sft_stage_trains_on_two_ranks_and_fails_with_one_where_two_were_asked_for(
+    base: Path, sets: GeneratedSets, tmp_path: Path
+) -> None:
+    write_problems(tmp_path / "sft.jsonl", sets.sft[:48])
+    shared = grpo_stage(tmp_path, base=base, sets=sets)[2:]
+    stage = ["-m", "stages.sft", *(one for one in shared if not one.startswith("--init"))]
+    stage += [f"--problems={tmp_path / 'sft.jsonl'}", f"--validation-curve={tmp_path / 'steps'}"]
+    refused = launched(["accelerate", "launch", "--num_processes", "2", "--cpu"], stage)
+    assert refused.returncode != 0
+    assert "told to start 2 processes and started 1" in refused.stderr
+    assert not (tmp_path / "model").exists()
+    ran = launched(TWO, stage)
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "model/tokenizer.json").is_file()
+
+
 def test_two_ranks_that_were_killed_go_on_and_end_with_the_weights_of_an_undisturbed_run(
     base: Path, sets: GeneratedSets, tmp_path: Path
 ) -> None:
