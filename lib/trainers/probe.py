@@ -9,6 +9,7 @@ its data, so that torch's allocator fails in place of the machine.
 """
 
 import contextlib
+import ctypes
 import dataclasses
 import resource
 import tempfile
@@ -62,16 +63,30 @@ def probe(
             try:
                 _take_steps(params, phase, base=base, rows=rows, size=size)
             except (RuntimeError, MemoryError) as error:
-                if not (isinstance(error, MemoryError) or should_reduce_batch_size(error)):
+                if not _short_of_memory(error):
                     raise
             else:
                 return size
             # Only here, behind the error, does nothing hold the trainer any more.
             clear_device_cache(garbage_collection=True)
+            _give_back()
     raise UserError(
         f"{phase}: not even one row of {tokens} tokens fits; shorten model.max_seq_length or "
         "rollout.max_new_tokens, or set model.gradient_checkpointing to true"
     )
+
+
+def _short_of_memory(error: Exception) -> bool:
+    # Under a limit, a thread may be what there is no room for: its stack counts as data.
+    threads = "can't start new thread" in str(error)
+    return threads or isinstance(error, MemoryError) or should_reduce_batch_size(error)
+
+
+def _give_back() -> None:
+    """Return freed memory to the system: glibc keeps it, and it would count against the limit."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 def _fullest(
