@@ -119,6 +119,16 @@ def hash_path(path: Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def fingerprint(decisive: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
+    """16 hex digits of all that decides a result: `decisive`, the inputs' content, the packages."""
+    content = {
+        **decisive,
+        "inputs": {name: hash_path(path) for name, path in inputs.items()},
+        "versions": versions(),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def versions() -> dict[str, str]:
     """Installed versions of the packages that decide the numbers."""
     return {name: importlib.metadata.version(name) for name in VERSIONED}

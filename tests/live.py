@@ -22,6 +22,8 @@ def held() -> Held:
     sizes = {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
         for tensor in _tensors()
+        # torch.compile's stand-ins, which vLLM leaves behind, have shapes and no memory.
+        if tensor.untyped_storage().device.type != "meta"
     }
     children = psutil.Process().children(recursive=True)
     return Held(sum(sizes.values()), frozenset(child.pid for child in children))

@@ -8,7 +8,6 @@ import functools
 import importlib.metadata
 import logging
 import os
-import random
 import sys
 import warnings
 from collections.abc import Iterator
@@ -165,19 +164,17 @@ def undisturbed() -> Iterator[None]:
     `torch.set_num_threads` off for good (vllm/v1/worker/cpu_worker.py, `init_device`), 0.32.0. Can
     go when neither reaches beyond the engine.
     """
-    import numpy as np
     import torch
 
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    from lib.engines.runtime import random_states_kept
+
     set_num_threads, num_threads = torch.set_num_threads, torch.get_num_threads()
     try:
-        yield
+        with random_states_kept():
+            yield
     finally:
         torch.set_num_threads = set_num_threads
         torch.set_num_threads(num_threads)
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
 
 
 @contextlib.contextmanager
@@ -203,6 +200,8 @@ def process_group_kept() -> Iterator[None]:
         torch.distributed.destroy_process_group = destroy
 
 
+# Once: torch sorts what is registered, and cannot sort a second one of the same rank.
+@functools.cache
 def load_onto_numbered_cpu() -> None:
     """Let torch load onto `cpu:0`, which accelerate calls the device of a rank on a CPU.
 

@@ -2,9 +2,11 @@
 
 import contextlib
 import gc
-from collections.abc import Iterator
+import random
+from collections.abc import Iterable, Iterator
 
 import datasets
+import numpy as np
 import torch
 import transformers
 
@@ -20,6 +22,22 @@ def configure(*, seed: int, threads: int) -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
+
+
+@contextlib.contextmanager
+def random_states_kept(gpus: Iterable[int] = ()) -> Iterator[None]:
+    """Put back, after the block, the states of Python's, NumPy's and torch's generators.
+
+    Args:
+        gpus: those whose generators are put back too; to read one starts CUDA.
+    """
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=gpus):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
 @contextlib.contextmanager

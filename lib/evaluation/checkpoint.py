@@ -18,7 +18,7 @@ from lib.evaluation.grading import Grading
 from lib.evaluation.measure import CHUNK, Task, answer_tasks, ordered_rows, tasks_of
 from lib.evaluation.metrics import summarise
 from lib.evaluation.rewarding import chosen_rewards
-from lib.evaluation.stream import fingerprint, scratch_of
+from lib.evaluation.stream import rows_fingerprint, scratch_of
 from lib.params.measuring import Evaluate
 from lib.params.model import Model, Prompt
 from lib.params.training import Reward
@@ -62,7 +62,7 @@ def measure_checkpoint(
     sections = {"model": model, "prompt": prompt, "reward": reward, "evaluate": evaluate}
     settings = {name: section.model_dump(mode="json") for name, section in sections.items()}
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
-    name = fingerprint({**settings, "seed": seed, "name": checkpoint.name}, inputs=inputs)
+    name = rows_fingerprint({**settings, "seed": seed, "name": checkpoint.name}, inputs=inputs)
     chosen = prompt_format(**prompt.rendering())
     engine = open_engine(
         evaluate.engine,

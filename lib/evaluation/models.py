@@ -15,7 +15,7 @@ from lib.errors import UserError
 from lib.evaluation.alpaca import alpaca_outputs, write_outputs
 from lib.evaluation.checkpoint import Measured, grading_by, measure, positions_of
 from lib.evaluation.outside import AskedModel
-from lib.evaluation.stream import fingerprint, scratch_of
+from lib.evaluation.stream import rows_fingerprint, scratch_of
 from lib.params.measuring import Evaluate
 from lib.params.model import Model
 from lib.params.training import Reward
@@ -64,7 +64,7 @@ def examine(asked: AskedModel, examination: Examination, *, out: Path) -> Measur
     settings, label = examination.settings(asked), asked.label
     inputs = {"model": asked.folder, "base": asked.base}
     inputs |= {chosen.name: chosen.path for chosen in examination.sets}
-    name = fingerprint({**settings, "label": label}, inputs=inputs)
+    name = rows_fingerprint({**settings, "label": label}, inputs=inputs)
     completions = out / "completions" / f"{label}.jsonl"
     with contextlib.closing(_open(asked, examination)) as engine, scratch_of(name) as scratch:
         measured = measure(

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import hash_path, versions
+from lib.artifacts import fingerprint
 from lib.errors import UserError
 from lib.problems.places import SCRATCH
 
@@ -25,15 +25,10 @@ CODE = ("engines", "evaluation", "problems", "prompts", "verifier")
 """Packages of `lib` that decide what a row says."""
 
 
-def fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
+def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
     """16 hex digits of everything that the rows depend on."""
-    content = {
-        "settings": settings,
-        "inputs": {name: hash_path(path) for name, path in inputs.items()},
-        "versions": versions(),
-        "code": {name: code_hash(name) for name in CODE},
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    code = {name: code_hash(name) for name in CODE}
+    return fingerprint({"settings": settings, "code": code}, inputs=inputs)
 
 
 def code_hash(package: str) -> str:

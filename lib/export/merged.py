@@ -11,12 +11,12 @@ What is compared with what, on the same held-out prompts (`lib.export.compare`):
 
 import dataclasses
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.engines.endings import end_tokens
 from lib.engines.policy import is_adapter, load_merged, load_policy, load_tokenizer
@@ -35,6 +35,9 @@ EXACT = {"dtype": "float32", "attention": "sdpa"}
 
 QUANTISED = {"q8_0": 5e-2, "q6_k": 1e-1, "q5_k_m": 2e-1, "q4_k_m": 3e-1}
 """Largest relative error of logits that a GGUF type may cost, against float32."""
+
+Hear = Callable[..., Said]
+"""`listen`, given all but the model and `along`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,45 +100,26 @@ def export_model(
         max_new_tokens=evaluate.max_new_tokens,
         stop_strings=stop_strings,
     )
-    merged, errors = _whole(checkpoint, base=base, dtype=exact.dtype), {}
+    merged, errors = _whole(checkpoint, base=base), {}
     if is_adapter(checkpoint):
         trained = hear(load_policy(checkpoint, base=base, settings=exact).to(device_here()))
-        rounded = hear(merged, along=trained.completions)
-        errors["fold"] = checked(rounded, trained, tolerance=TOLERANCE["float32"], what="fold")
+        said, errors["fold"] = _fold(merged, trained, hear)
     else:
-        rounded = trained = hear(merged)
+        said = trained = hear(merged)
     if export.dtype != "float32":
-        round_weights(merged, getattr(torch, export.dtype))
-        rounded = hear(merged, along=trained.completions)
-        allowed = TOLERANCE[export.dtype]
-        errors["rounding"] = checked(
-            rounded, trained, tolerance=allowed, what="rounding", same_tokens=False
-        )
-    merged.generation_config = generation_config(
-        evaluate, ends=end_tokens(merged, tokenizer), pad=tokenizer.pad_token_id, stops=stop_strings
-    )
-    merged.save_pretrained(to, max_shard_size=export.max_shard_size)
-    tokenizer.save_pretrained(to)
-
+        said, errors["rounding"] = _round(merged, trained, hear, dtype=export.dtype)
+    _save(merged, tokenizer, to, evaluate=evaluate, export=export, stops=stop_strings)
     with tempfile.TemporaryDirectory() as scratch:
         expecting = partial(_form, scratch=Path(scratch))
-        forms = [expecting("merged", rounded, dtype=export.dtype, tolerance=SAME)]
+        forms = [expecting("merged", said, dtype=export.dtype, tolerance=SAME)]
         if export.adapter and is_adapter(checkpoint):
             write_adapter(checkpoint, to)
             forms.append(expecting("adapter", trained, tolerance=TOLERANCE["float32"]))
-        if export.gguf in QUANTISED:
+        if export.gguf != "none":
             write_gguf_form(to, export, quantizer=quantizer)
-            allowed = QUANTISED[export.gguf]
-            forms.append(expecting("gguf", trained, tolerance=allowed, same_tokens=False))
-        elif export.gguf != "none":
-            write_gguf_form(to, export, quantizer=quantizer)
-            halved = _whole(to, base=base, dtype="float32")
-            halve_matrices(halved)
-            heard = hear(halved, along=trained.completions)
-            errors["f16"] = checked(
-                heard, trained, tolerance=TOLERANCE["float16"], what="f16", same_tokens=False
-            )
-            forms.append(expecting("gguf", heard, tolerance=SAME))
+            form, cost = _gguf(to, trained, hear, kind=export.gguf, base=base, expecting=expecting)
+            forms.append(form)
+            errors |= cost
         found = verify_afresh(
             Request(
                 folder=str(to.resolve()),
@@ -152,9 +136,59 @@ def export_model(
     return Verified(len(prompts), merged.num_parameters(), errors, found)
 
 
-def _whole(folder: Path, *, base: Path, dtype: str) -> PreTrainedModel:
-    whole = load_merged(folder, base=base, dtype=dtype, attention=EXACT["attention"])
-    return whole.to(device_here())
+def _whole(folder: Path, *, base: Path) -> PreTrainedModel:
+    return load_merged(folder, base=base, **EXACT).to(device_here())
+
+
+def _fold(merged: PreTrainedModel, trained: Said, hear: Hear) -> tuple[Said, float]:
+    """What the folded model says, and its error."""
+    said = hear(merged, along=trained.completions)
+    return said, checked(said, trained, tolerance=TOLERANCE["float32"], what="fold")
+
+
+def _round(merged: PreTrainedModel, trained: Said, hear: Hear, *, dtype: str) -> tuple[Said, float]:
+    """Round `merged` itself to the export's type; what it says then, and the rounding's error."""
+    round_weights(merged, getattr(torch, dtype))
+    said = hear(merged, along=trained.completions)
+    return said, checked(
+        said, trained, tolerance=TOLERANCE[dtype], what="rounding", same_tokens=False
+    )
+
+
+def _gguf(
+    folder: Path,
+    trained: Said,
+    hear: Hear,
+    *,
+    kind: str,
+    base: Path,
+    expecting: Callable[..., Form],
+) -> tuple[Form, dict[str, float]]:
+    """What the GGUF of the model in `folder` has to say, and what halving its matrices costs."""
+    if kind in QUANTISED:
+        return expecting("gguf", trained, tolerance=QUANTISED[kind], same_tokens=False), {}
+    halved = _whole(folder, base=base)
+    halve_matrices(halved)
+    said = hear(halved, along=trained.completions)
+    allowed = TOLERANCE["float16"]
+    error = checked(said, trained, tolerance=allowed, what="f16", same_tokens=False)
+    return expecting("gguf", said, tolerance=SAME), {"f16": error}
+
+
+def _save(
+    merged: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    to: Path,
+    *,
+    evaluate: Evaluate,
+    export: Export,
+    stops: Sequence[str],
+) -> None:
+    merged.generation_config = generation_config(
+        evaluate, ends=end_tokens(merged, tokenizer), pad=tokenizer.pad_token_id, stops=stops
+    )
+    merged.save_pretrained(to, max_shard_size=export.max_shard_size)
+    tokenizer.save_pretrained(to)
 
 
 def _form(

@@ -85,6 +85,11 @@ class Sft(Optimisation):
             self.micro_batch_size,
             unit="examples",
         )
+        if self.packing and self.group_by_length:
+            raise ValueError(
+                "packing=true fills every row, which leaves group_by_length nothing to sort; "
+                "set one of them to false"
+            )
         return self
 
 

@@ -86,7 +86,9 @@ def _find(wanted: str, *, raw: Path, prepared: Path) -> tuple[str, Path]:
             f"from the Hub, and BENCHMARKS={name}=PATH reads a copy that is here already"
         )
     there = sorted(path.stem for path in prepared.glob("*.jsonl"))
-    raise UserError(f"no benchmark `{name}`; there are {', '.join([*there, *KNOWN])}, and any path")
+    way = "" if there else "; `dvc repro prepare` makes those of params.yaml"
+    names = ", ".join([*there, *KNOWN])
+    raise UserError(f"no benchmark `{name}`; there are {names}, and any path{way}")
 
 
 def _slug(text: str) -> str:

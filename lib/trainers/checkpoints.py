@@ -10,7 +10,6 @@ outside the stage's outs, which DVC deletes before a run.
 
 import dataclasses
 import hashlib
-import json
 import os
 import shutil
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 from accelerate import PartialState
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from lib.artifacts import hash_path, read_json, versions, write_json
+from lib.artifacts import fingerprint, hash_path, read_json, write_json
 
 MANIFEST = "manifest.json"
 FACTS = "facts.json"
@@ -33,22 +32,21 @@ LEAST = 2
 
 NOT_THE_MODEL = (
     *("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth"),
+    *("optimizer.bin", "pytorch_model_fsdp.bin"),
     *("trainer_state.json", "training_args.bin", "README.md", FACTS, MANIFEST),
 )
 """Files of a checkpoint that only resuming needs."""
 
 
-def fingerprint(stage: str, *, settings: Mapping[str, Any], inputs: Mapping[str, Path]) -> str:
+def run_fingerprint(stage: str, *, settings: Mapping[str, Any], inputs: Mapping[str, Path]) -> str:
     """16 hex digits of all that decides a run: params, inputs, code, packages, number of ranks."""
     decisive = {
         "stage": stage,
         "settings": settings,
-        "inputs": {name: hash_path(path) for name, path in inputs.items()},
         "code": code_hash(),
-        "versions": versions(),
         "ranks": os.environ.get("WORLD_SIZE", "1"),
     }
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+    return fingerprint(decisive, inputs=inputs)
 
 
 def code_hash() -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from lib.engines.sizes import shape_of
 from lib.params import Params
 from lib.trainers.machine import Machine
-from lib.trainers.plan import disk_bytes, plan_grpo, plan_sft
+from lib.trainers.plan import disk_bytes, plan_dpo, plan_grpo, plan_sft
 from lib.trainers.plan_words import in_bytes
 
 PYTHONS = ("3.11.", "3.12.")
@@ -29,11 +29,10 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
     if model.attention == "flash_attention_2":
         yield from _needs(
             "model.attention=flash_attention_2",
-            "flash_attn",
+            "flash_attn" if "flash_attn" in machine.packages else "kernels",
             machine,
             gpu=True,
-            remedy="; no lock has it: `pip install flash-attn --no-build-isolation` in .venv, or "
-            "set model.attention: sdpa",
+            remedy=" (`make setup EXTRA=gpu`); or set model.attention: sdpa",
         )
     for section in ("validation", "rollout", "evaluate"):
         engine = getattr(params, section).engine
@@ -60,6 +59,7 @@ def _room(params: Params, machine: Machine) -> Iterator[str]:
     for phase, engines_share in (
         (plan_sft(params, shape), 0),
         (plan_grpo(params, shape), _colocated(params, machine)),
+        *((plan_dpo(params, shape), 0) for _ in params.dpo.init),
     ):
         needed = sum(phase.memory.values()) + engines_share
         if not phase.skipped and needed > free:
@@ -91,6 +91,17 @@ def engine_words(machine: Machine) -> Iterator[str]:
     yield f"unsloth: {'yes' if unsloth and cuda else f'no, {reason}'}"
 
 
+def attention_words(machine: Machine) -> str:
+    """Where flash_attention_2 would come from."""
+    if not (machine.gpus and machine.cuda):
+        return "flash_attention_2: no, needs a GPU"
+    if "flash_attn" in machine.packages:
+        return "flash_attention_2: yes, compiled for this machine (flash_attn)"
+    if "kernels" in machine.packages:
+        return "flash_attention_2: kernels-community/flash-attn2, from the Hub at first use"
+    return "flash_attention_2: no, not installed (`make setup EXTRA=gpu`)"
+
+
 def doctor_lines(params: Params, machine: Machine) -> Iterator[str]:
     """The whole examination, the verdict last."""
     cuda = f"for CUDA {machine.cuda}" if machine.cuda else "without CUDA"
@@ -106,6 +117,7 @@ def doctor_lines(params: Params, machine: Machine) -> Iterator[str]:
     )
     for engine in engine_words(machine):
         yield f"engine {engine}"
+    yield f"attention {attention_words(machine)}"
     against = hindrances(params, machine)
     for reason in against:
         yield f"against: {reason}"

@@ -25,6 +25,7 @@ from lib.trainers.arguments import choose_optimizer, shared_arguments
 from lib.trainers.batches import micro_batches
 from lib.trainers.launch import num_processes
 from lib.trainers.policy_gradient import Objective, PolicyGradientTrainer
+from lib.trainers.ranks import check_sampler_gets_weights
 from lib.trainers.setup import Setup, asked_with
 from lib.trainers.tracking import ProgressLines
 from lib.trainers.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
@@ -98,6 +99,8 @@ def build_grpo(
     )
     trainer.remove_callback(PrinterCallback)
     choose_optimizer(trainer, grpo.optimizer)
+    live = rollout.engine in LIVE
+    check_sampler_gets_weights(trainer, rollout.engine, live=live)
     engine = open_engine(
         rollout.engine,
         init,
@@ -110,7 +113,7 @@ def build_grpo(
     trainer.roll_out_with(
         engine,
         rollout_sampling(rollout, grpo=grpo, prompt_format=prompt_format),
-        live=rollout.engine in LIVE,
+        live=live,
     )
     return trainer
 

@@ -9,7 +9,7 @@ Estimates, in bytes; N weights, M of them trained, L layers, T tokens of a micro
                  gradient checkpointing T · hidden for each layer and the rest for one
     logits       2 · T · vocab · 4: float32, and their gradient
     cache        sequences · length · L · 2 · kv_heads · head_dim · bytes(dtype), of transformers
-    reference    N · bytes(dtype): the policy that the KL penalty ties to, where all is trained
+    reference    N · bytes(dtype): the policy that training is tied to, where all is trained
 
 A table of attention scores is left out (sdpa and flash attention hold none), and so is what CUDA,
 the allocator and vLLM take for themselves; `make memory-probe` measures.
@@ -22,7 +22,7 @@ from lib.engines.sizes import BYTES, Shape
 from lib.params import Params
 from lib.params.data import GeneratorSource, HubSource, PathSource
 from lib.params.model import Model
-from lib.params.training import Grpo, Optimisation, Sft
+from lib.params.training import Optimisation
 from lib.trainers.batches import micro_batches
 
 ROWS = {
@@ -103,6 +103,26 @@ def plan_grpo(params: Params, shape: Shape | None) -> Phase:
     )
 
 
+def plan_dpo(params: Params, shape: Shape | None) -> Phase:
+    """Preferences; how many pairs there are is known once they are mined."""
+    dpo, model = params.dpo, params.model
+    # A forward pass reads both completions of each pair, after its prompt.
+    memory = _training_memory(dpo, 2 * dpo.micro_batch_size, model=model, shape=shape)
+    if shape is not None and not model.lora.rank:
+        memory["reference"] = memory["weights"]
+    return Phase(
+        name="dpo",
+        skipped=dpo.skipped,
+        examples=None,
+        steps=None,
+        warmup_steps=None,
+        completions=2 * dpo.batch_size,
+        tokens=2 * dpo.batch_size * model.max_seq_length,
+        memory=memory,
+        trainer=micro_batches(dpo.batch_size, micro_batch=dpo.micro_batch_size, world_size=1),
+    )
+
+
 def sft_examples(params: Params) -> int | None:
     """Examples that SFT sees before filters; None where only `prepare` can count them."""
     data = params.prepare.sft
@@ -138,7 +158,7 @@ def trained_parameters(model: Model, shape: Shape) -> int:
 
 
 def _training_memory(
-    section: Sft | Grpo, micro_batch: int, *, model: Model, shape: Shape | None
+    section: Optimisation, micro_batch: int, *, model: Model, shape: Shape | None
 ) -> dict[str, int]:
     if shape is None:
         return {}
@@ -171,9 +191,10 @@ def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
     pointer = 0 if model.name else shape.parameters * BYTES["float32"]
     saved = trained_parameters(model, shape) * BYTES[model.dtype] if model.lora.rank else weights
     sft = saved if params.sft.num_epochs else pointer
+    sizes = {"base": pointer, "sft": sft, "grpo": saved if params.grpo.max_steps else sft}
+    for init in params.dpo.init:
+        sizes["dpo"] = saved if params.dpo.num_epochs else sizes[init]
     return {
-        "base": pointer,
-        "sft": sft,
-        "grpo": saved if params.grpo.max_steps else sft,
+        **sizes,
         "export": shape.parameters * BYTES[params.export.dtype],
     }

@@ -7,8 +7,15 @@ from lib.engines.sizes import Shape, shape_of
 from lib.engines.unsloth import shares_weights
 from lib.params import Params
 from lib.params.model import Model
-from lib.params.training import Grpo, Sft
-from lib.trainers.plan import Phase, disk_bytes, plan_grpo, plan_sft, trained_parameters
+from lib.params.training import Optimisation
+from lib.trainers.plan import (
+    Phase,
+    disk_bytes,
+    plan_dpo,
+    plan_grpo,
+    plan_sft,
+    trained_parameters,
+)
 
 
 def plan_lines(params: Params) -> Iterator[str]:
@@ -18,12 +25,12 @@ def plan_lines(params: Params) -> Iterator[str]:
     yield f"  {_lora_words(params, shape)}"
     yield f"  prompt {params.prompt.format}, layout {params.prompt.layout}"
     yield "  stages: " + " → ".join(_stages(params))
-    for phase, section in (
-        (plan_sft(params, shape), params.sft),
-        (plan_grpo(params, shape), params.grpo),
-    ):
-        yield from _phase_lines(phase, section)
+    yield from _phase_lines(plan_sft(params, shape), params.sft)
+    yield from _phase_lines(plan_grpo(params, shape), params.grpo)
     yield from _grpo_words(params)
+    if params.dpo.init:
+        yield from _phase_lines(plan_dpo(params, shape), params.dpo)
+        yield from _dpo_words(params)
     yield _evaluation_words(params)
     if shape is None:
         yield "memory and disk: unknown without the model's config.json"
@@ -36,18 +43,20 @@ def plan_lines(params: Params) -> Iterator[str]:
     yield "estimates; the formulae stand in lib/trainers/plan.py, `make memory-probe` measures"
 
 
-def _phase_lines(phase: Phase, section: Sft | Grpo) -> Iterator[str]:
+def _phase_lines(phase: Phase, section: Optimisation) -> Iterator[str]:
     if phase.skipped:
         yield f"{phase.name}: skipped, {phase.skipped}"
         return
-    steps = phase.steps if phase.steps is not None else "unknown until prepare has run"
+    counted_by = "pairs" if phase.name == "dpo" else "prepare"
+    steps = phase.steps if phase.steps is not None else f"unknown until {counted_by} has run"
     yield (
         f"{phase.name}: steps {steps}, warm-up {_or_unknown(phase.warmup_steps)}; "
         f"learning rate {section.learning_rate:g}, {section.lr_schedule}; "
         f"{section.optimizer} β ({section.adam_beta1:g}, {section.adam_beta2:g}), "
         f"weight decay {section.weight_decay:g}, clip {section.max_grad_norm:g}"
     )
-    yield f"  data: {_or_unknown(phase.examples)} rows before filters"
+    if phase.name != "dpo":
+        yield f"  data: {_or_unknown(phase.examples)} rows before filters"
     yield "  trainer: " + ", ".join(f"{name}={value}" for name, value in phase.trainer.items())
     yield (
         f"  per step: {phase.completions} sequences, at most {phase.tokens:,} "
@@ -82,6 +91,18 @@ def _grpo_words(params: Params) -> Iterator[str]:
     )
 
 
+def _dpo_words(params: Params) -> Iterator[str]:
+    dpo, pairs = params.dpo, params.dpo.pairs
+    if dpo.skipped:
+        return
+    asked = f"{pairs.num_problems:,}" if pairs.num_problems else "all"
+    yield (
+        f"  pairs: {asked} GRPO problems × {pairs.num_completions} completions of {dpo.init[0]}, "
+        f"at most {pairs.max_per_problem} of each problem"
+    )
+    yield f"  objective: loss {dpo.loss}, β {dpo.beta:g}"
+
+
 def _evaluation_words(params: Params) -> str:
     evaluate = params.evaluate
     return (
@@ -95,6 +116,8 @@ def _evaluation_words(params: Params) -> str:
 def _stages(params: Params) -> list[str]:
     skipped = {"sft": not params.sft.num_epochs, "grpo": not params.grpo.max_steps}
     phases = [f"({name} passed on)" if skipped[name] else name for name in ("sft", "grpo")]
+    for init in params.dpo.init:
+        phases += [f"pairs@{init}", "(dpo passed on)" if params.dpo.skipped else f"dpo@{init}"]
     evaluated = ",".join(params.evaluate.checkpoints)
     return ["prepare", *phases, f"evaluate@{{{evaluated}}}", f"export {params.export.checkpoint}"]
 

@@ -38,6 +38,7 @@ from lib.errors import UserError
 from lib.objectives import Baseline, group_advantages, has_signal
 from lib.trainers.batching import PackingTrainer
 from lib.trainers.dynamic_sampling import draw_places, refill
+from lib.trainers.ranks import whole_on_every_rank
 from lib.trainers.rollouts import Rollout, Rollouts, keyed_seed, length_metrics
 
 OURS: tuple[Baseline, ...] = ("none", "rloo")
@@ -117,7 +118,7 @@ class PolicyGradientTrainer(PackingTrainer):
                 self.accelerator,
                 gather_deepspeed3_params=self.args.ds3_gather_for_generation,
             ) as policy,
-            self._dist.summon_full_params(self.model_wrapped, recurse=False),
+            whole_on_every_rank(self),
         ):
             yield policy
 

@@ -1,10 +1,16 @@
 """What several processes of one training run owe each other: equal weights, and one whole copy."""
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 from transformers import Trainer
+
+from lib.errors import UserError
 
 
 def gather_weights(trainer: Trainer) -> dict[str, Tensor] | None:
@@ -14,8 +20,55 @@ def gather_weights(trainer: Trainer) -> dict[str, Tensor] | None:
     """
     if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
         return None
-    weights: dict[str, Tensor] = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-    return weights
+    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    # Gathered one by one, tied weights are copies; the others are made from the one that is saved.
+    tied = getattr(trainer.model, "all_tied_weights_keys", {})
+    return {name: weight for name, weight in weights.items() if name not in tied}
+
+
+@contextlib.contextmanager
+def whole_on_every_rank(trainer: Trainer) -> Iterator[None]:
+    """Let each rank compute with all weights of the policy, as often as it likes.
+
+    FSDP2 gathers a block's weights in every forward pass. Ranks would wait for each other at every
+    token, and for ever once the completions of one have ended.
+    """
+    if not isinstance(trainer.model, FSDPModule):
+        yield
+        return
+    policy: Any = trainer.model
+    policy.set_reshard_after_forward(False)
+    try:
+        # Gathers all weights, and they stay; one pass on each rank, however many follow.
+        with torch.no_grad():
+            policy(input_ids=torch.zeros(1, 1, dtype=torch.long, device=policy.device))
+        yield
+    finally:
+        plugin = trainer.accelerator.state.fsdp_plugin
+        policy.set_reshard_after_forward(bool(plugin.reshard_after_forward))
+        # Cuts the weights up again, and forgets the forward passes, which ranks made unequally many
+        # of: FSDP2 plans its backward pass by them.
+        policy.reset_iter_state()
+
+
+def check_sampler_gets_weights(trainer: Trainer, engine: str, *, live: bool) -> None:
+    """Whether what generates can see the policy's weights where FSDP cuts them across ranks.
+
+    Raises:
+        UserError: says what to use instead.
+    """
+    if not trainer.is_fsdp_enabled:
+        return
+    if not live:
+        raise UserError(
+            f"rollout.engine={engine} cannot be given weights that FSDP cuts across ranks; use "
+            "rollout.engine=transformers, or lib/presets/accelerate/ddp.yaml or zero2.yaml"
+        )
+    if trainer.accelerator.state.fsdp_plugin.fsdp_version != 2:
+        raise UserError(
+            "grpo cannot generate with weights cut by FSDP's first version; set fsdp_version: 2, "
+            "as lib/presets/accelerate/fsdp2.yaml does"
+        )
 
 
 def check_ranks_agree(trainer: Trainer) -> None:

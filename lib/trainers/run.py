@@ -3,11 +3,12 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-from transformers import Trainer
+from transformers import Trainer, TrainerState
 
 from lib.artifacts import read_json, replacing, write_curve, write_metrics, write_provenance
 from lib.engines import compat
@@ -21,8 +22,8 @@ from lib.trainers.checkpoints import (
     FACTS,
     Checkpoints,
     SealCheckpoints,
-    fingerprint,
     resume_counters,
+    run_fingerprint,
     step_of,
 )
 from lib.trainers.launch import check_world_size, is_main_process
@@ -87,43 +88,34 @@ def run_phase(
             not start what it was told to.
     """
     check_world_size()
+    describe = partial(
+        _describe, outputs=outputs, validator=validator, settings=settings, inputs=inputs
+    )
     if section.skipped and not is_main_process():
         return
     if section.skipped:
         click.echo(f"skipped: {section.skipped}; {init} is passed on as {outputs.model}")
         pass_on(init, outputs.model)
-        _write_validation([], validator, outputs)
-        _describe([], outputs, settings=settings, inputs=inputs, skipped=True, **facts())
+        describe(TrainerState(), facts={"skipped": True, **facts()})
         return
 
     if validator and section.eval_steps:
         validator.check_engine()
 
+    mode, folder = wandb_mode(), scratch / stage
+    say = Announcer(stage, folder / "training.log")
+
     def prepared(writing: Path) -> Trainer:
         trainer = build(writing)
         order_by_epoch(trainer)
-        for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, ProgressLines | WarningSigns):
-                callback.say = say
-        if validator and section.eval_steps:
-            trainer.add_callback(
-                ValidateByGeneration(
-                    validator,
-                    stage=stage,
-                    steps=section.eval_steps,
-                    say=say,
-                    open_engine=opener(validator, trainer),
-                )
-            )
+        _add_callbacks(trainer, section=section, validator=validator, say=say)
         if mode != "disabled":
             name = f"{stage}-{writing.parent.name}"
             trainer.add_callback(WandbRun(trainer, mode=mode, settings=settings, name=name))
         return trainer
 
-    mode, folder = wandb_mode(), scratch / stage
-    say = Announcer(stage, folder / "training.log")
     with _first_rank_alone(folder / "lock", stage), sigterm_as_interrupt():
-        checkpoints = Checkpoints(folder / fingerprint(stage, settings=settings, inputs=inputs))
+        checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
         try:
             say.start()
             trainer, known = _train(
@@ -132,14 +124,33 @@ def run_phase(
             check_ranks_agree(trainer)
             weights = gather_weights(trainer)
             if trainer.is_world_process_zero():
-                with replacing(outputs.model) as partial:
-                    save_policy(trainer.model, trainer.processing_class, partial, weights=weights)
-                points = curve_points(trainer.state)
-                _write_validation(validation_points(trainer.state), validator, outputs)
-                _describe(points, outputs, settings=settings, inputs=inputs, skipped=False, **known)
+                with replacing(outputs.model) as unfinished:
+                    save_policy(
+                        trainer.model, trainer.processing_class, unfinished, weights=weights
+                    )
+                describe(trainer.state, facts={"skipped": False, **known})
                 checkpoints.finish(keep=section.keep_checkpoints)
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {_way_on(checkpoints, stage)}") from None
+
+
+def _add_callbacks(
+    trainer: Trainer, *, section: Optimisation, validator: Validator | None, say: Announcer
+) -> None:
+    """Let the trainer's lines reach the stage's log, and measure the policy while it trains."""
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, ProgressLines | WarningSigns):
+            callback.say = say
+    if validator and section.eval_steps:
+        trainer.add_callback(
+            ValidateByGeneration(
+                validator,
+                stage=say.stage,
+                steps=section.eval_steps,
+                say=say,
+                open_engine=opener(validator, trainer),
+            )
+        )
 
 
 def _train(
@@ -209,26 +220,19 @@ def _way_on(checkpoints: Checkpoints, stage: str) -> str:
 
 
 def _describe(
-    points: list[dict[str, float]],
-    outputs: Outputs,
+    state: TrainerState,
     *,
+    outputs: Outputs,
+    validator: Validator | None,
     settings: Mapping[str, Any],
     inputs: Mapping[str, Path],
-    **facts: Any,
+    facts: Mapping[str, Any],
 ) -> None:
-    write_curve(outputs.curve, points)
-    write_metrics(outputs.metrics, _last_point(points))
-    write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
-
-
-def _write_validation(
-    points: list[dict[str, float]], validator: Validator | None, outputs: Outputs
-) -> None:
+    """Write the files beside the checkpoint; nothing is logged in the state of a skipped phase."""
+    points = curve_points(state)
     if validator and outputs.validation_curve:
         columns = validation_columns(list(validator.sets))
-        write_curve(outputs.validation_curve, points, columns=columns)
-
-
-def _last_point(points: list[dict[str, float]]) -> dict[str, float]:
-    """Where the curve ended; 0 steps where the phase was skipped."""
-    return {"step": 0, **(points[-1] if points else {})}
+        write_curve(outputs.validation_curve, validation_points(state), columns=columns)
+    write_curve(outputs.curve, points)
+    write_metrics(outputs.metrics, {"step": 0, **(points[-1] if points else {})})
+    write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)

@@ -66,7 +66,6 @@ ATTRIBUTES = (
     "beta",
     "_metrics",
     "_logs",
-    "_dist",
     "num_generations_eval",
     "_buffered_inputs",
     "_step",

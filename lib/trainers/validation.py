@@ -7,12 +7,10 @@ interruption with it.
 
 import contextlib
 import dataclasses
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import (
     PreTrainedModel,
@@ -25,6 +23,7 @@ from transformers import (
 
 from lib.engines.base import Engine, Sampling, encode
 from lib.engines.open import check_engine, open_engine
+from lib.engines.runtime import random_states_kept
 from lib.evaluation.grading import Grading, graded_rows
 from lib.evaluation.metrics import RATES
 from lib.params.model import Model
@@ -248,13 +247,10 @@ def opener(validator: Validator, trainer: Trainer) -> OpenEngine:
 def undisturbed(model: torch.nn.Module) -> Iterator[None]:
     """Put back, after the block, the modules' train mode and every random state."""
     modes = {module: module.training for module in model.modules()}
-    python, numpy = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        with random_states_kept(gpus=range(torch.cuda.device_count())):
             yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
         for module, training in modes.items():
             module.training = training
 

@@ -1,10 +1,12 @@
 """What the repairs do by themselves, without vLLM."""
 
+import random
 import warnings
 
+import numpy as np
 import torch
 
-from lib.engines.compat import _tempered, silence_supported_range
+from lib.engines.compat import _tempered, silence_supported_range, undisturbed
 
 RANGE = "TRL currently supports vLLM versions from 0.20.0 to 0.30.0. You have version {} installed."
 
@@ -24,3 +26,19 @@ def test_log_probs_are_after_the_temperature_and_greedy_rows_without_one() -> No
     assert torch.allclose(tempered[0], (logits[0] / 0.5).log_softmax(-1))
     assert torch.allclose(tempered[1], logits[1].log_softmax(-1))
     assert torch.allclose(_tempered(logits, temperature=None), logits.log_softmax(-1))
+
+
+def test_building_an_engine_takes_neither_random_states_nor_the_setting_of_threads() -> None:
+    setter, threads = torch.set_num_threads, torch.get_num_threads()
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    with undisturbed():
+        torch.set_num_threads(threads + 1)
+        torch.set_num_threads = lambda number: None
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)
+    assert torch.set_num_threads is setter
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    assert np.random.get_state()[1].tolist() == states[2]

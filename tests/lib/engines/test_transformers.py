@@ -168,7 +168,7 @@ def test_rows_that_have_ended_are_not_computed(base: Path, prompts) -> None:
     assert sum(rows[1:]) < 1.34 * sum(len(c.token_ids) for c in completions) + 48
 
 
-def test_a_model_in_training_stays_in_training_and_gets_no_gradient(base: Path, prompts) -> None:
+def test_a_model_in_training_stays_in_training_and_can_still_learn(base: Path, prompts) -> None:
     engine = engine_on(base)
     engine.model.train()
     engine.generate(prompts[:1], greedy())

@@ -40,13 +40,16 @@ def test_the_formats_of_the_command_are_taken(smoke: Params) -> None:
 
 def test_every_variable_is_one_of_the_makefile() -> None:
     recipe = MAKEFILE.split("\nevaluate:")[1].split("\n\n")[0]
-    for name in re.findall(r"^\| `([A-Z_]+)`", PAGE, re.MULTILINE):
-        assert f"({name})" in recipe
+    names = re.findall(r"^\| `([A-Z_]+)`", PAGE, re.MULTILINE)
+    assert names
+    assert [name for name in names if f"({name})" not in recipe] == []
 
 
 def test_the_known_names_are_known() -> None:
     listed = PAGE.split("Known names:")[1].split(". Without")[0]
-    assert set(re.findall(r"`(\w+)`", listed)) <= set(KNOWN)
+    names = set(re.findall(r"`(\w+)`", listed))
+    assert names
+    assert names <= set(KNOWN)
 
 
 def test_the_error_shown_is_the_one_that_comes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

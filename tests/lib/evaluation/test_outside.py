@@ -256,6 +256,18 @@ def test_a_benchmark_of_the_pipeline_comes_before_a_fetched_one(tmp_path: Path) 
         choose_set("gsm8k", **places)
 
 
+def test_before_any_run_a_missing_benchmark_is_answered_with_what_makes_the_pipelines(
+    tmp_path: Path,
+) -> None:
+    places = {"raw": tmp_path / "raw", "prepared": tmp_path / "prepared"}
+    with pytest.raises(UserError, match=r"no benchmark `held_out`; .*; `dvc repro prepare` makes"):
+        choose_set("held_out", **places)
+    (tmp_path / "prepared").mkdir()
+    (tmp_path / "prepared/held_out.jsonl").touch()
+    with pytest.raises(UserError, match=r"there are held_out, .*, and any path$"):
+        choose_set("held_in", **places)
+
+
 @pytest.mark.skipif("RECKON_SHARED" not in os.environ, reason="RECKON_SHARED names no public sets")
 @pytest.mark.parametrize(
     ("wanted", "n"),

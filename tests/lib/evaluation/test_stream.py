@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lib.errors import UserError
-from lib.evaluation.stream import Stream, fingerprint, scratch_of
+from lib.evaluation.stream import Stream, rows_fingerprint, scratch_of
 
 
 def chunk(*places: int) -> list[dict[str, int]]:
@@ -53,11 +53,11 @@ def test_a_chunk_of_another_size_is_a_bug(path: Path) -> None:
 def test_settings_and_inputs_each_name_another_folder(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.write_text("weights")
-    first = fingerprint({"temperature": 1.0}, inputs={"model": model})
-    assert fingerprint({"temperature": 1.0}, inputs={"model": model}) == first
-    assert fingerprint({"temperature": 0.6}, inputs={"model": model}) != first
+    first = rows_fingerprint({"temperature": 1.0}, inputs={"model": model})
+    assert rows_fingerprint({"temperature": 1.0}, inputs={"model": model}) == first
+    assert rows_fingerprint({"temperature": 0.6}, inputs={"model": model}) != first
     model.write_text("other weights")
-    assert fingerprint({"temperature": 1.0}, inputs={"model": model}) != first
+    assert rows_fingerprint({"temperature": 1.0}, inputs={"model": model}) != first
 
 
 def test_a_finished_run_leaves_nothing_and_a_failed_one_stays(tmp_path: Path) -> None:

@@ -192,6 +192,16 @@ def test_checkpoints_that_are_never_written_cannot_be_kept(content: dict[str, An
     assert problems_of(content) == ["sft: keep_checkpoints=2 keeps nothing while save_steps is 0"]
 
 
+def test_packed_rows_are_not_sorted_by_length_too(content: dict[str, Any]) -> None:
+    content["sft"] |= {"packing": True, "group_by_length": True}
+    assert problems_of(content) == [
+        "sft: packing=true fills every row, which leaves group_by_length nothing to sort; "
+        "set one of them to false"
+    ]
+    content["sft"]["packing"] = False
+    parse_params(content, origin="params.yaml")
+
+
 def test_a_micro_batch_that_does_not_tile_the_step_names_two_that_do(
     content: dict[str, Any],
 ) -> None:

@@ -30,9 +30,12 @@ def test_the_report_is_served_on_loopback_alone(server):
         assert answer.read() == b"<title>hello</title>"
 
 
-def test_nothing_above_the_folder_is_served(server):
+@pytest.mark.parametrize("up", ["..", "%2e%2e", "x/../.."])
+def test_nothing_above_the_folder_is_served(server, tmp_path, up):
+    beside = tmp_path.with_name(f"{tmp_path.name}-private.txt")
+    beside.write_text("private")
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(address(server, "../../etc/passwd"))
+        urllib.request.urlopen(address(server, f"{up}/{beside.name}"))
 
 
 def test_a_port_that_is_taken_is_one_clear_line(server, tmp_path):

@@ -6,13 +6,19 @@ preset, with the changes of FOLDER/changes.json, from FOLDER/base.
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transformers import Trainer, TrainerCallback
+
 from lib.engines.runtime import configure
 from lib.params import Params
+from lib.trainers.dpo import dpo_setup
+from lib.trainers.grpo import grpo_setup
 from lib.trainers.run import Outputs, run_phase
-from lib.trainers.setup import asked_with
+from lib.trainers.setup import Setup, asked_with
+from lib.trainers.sft import sft_setup
 from lib.trainers.validation import read_validator
 from lib.verifier import counters
 from tests.conftest import preset_params
@@ -35,25 +41,35 @@ def outputs_in(folder: Path, stage: str) -> Outputs:
     )
 
 
-def run(stage: str, folder: Path) -> None:
+class StopAt(TrainerCallback):
+    """Ctrl-C after a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+def run(stage: str, folder: Path, *, callbacks: Sequence[TrainerCallback] = ()) -> None:
     params = changed(preset_params("smoke"), json.loads((folder / "changes.json").read_text()))
     configure(seed=params.seed, threads=params.torch_threads)
     base, problems = folder / "base", folder / f"{stage}.jsonl"
 
-    def build(scratch: Path) -> Any:
+    def setup(scratch: Path) -> Setup:
+        read = {"base": base, "scratch": scratch}
         if stage == "sft":
-            from lib.trainers.sft import sft_setup
-
-            return sft_setup(params, problems=problems, base=base, scratch=scratch).trainer
+            return sft_setup(params, problems=problems, **read)
         if stage == "dpo":
-            from lib.trainers.dpo import dpo_setup
+            return dpo_setup(params, pairs=problems, init=base, **read)
+        return grpo_setup(params, problems=problems, init=base, **read)
 
-            given = {"pairs": problems, "init": base, "base": base}
-            return dpo_setup(params, **given, scratch=scratch).trainer
-        from lib.trainers.grpo import grpo_setup
-
-        setup = grpo_setup(params, problems=problems, init=base, base=base, scratch=scratch)
-        return setup.trainer
+    def build(scratch: Path) -> Trainer:
+        trainer = setup(scratch).trainer
+        for callback in callbacks:
+            trainer.add_callback(callback)
+        return trainer
 
     (folder / "models").mkdir(exist_ok=True)
     run_phase(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from lib import artifacts
 from lib.artifacts import read_json
 from lib.trainers import checkpoints as module
-from lib.trainers.checkpoints import Checkpoints, code_hash, find_damage, fingerprint, step_of
+from lib.trainers.checkpoints import Checkpoints, code_hash, find_damage, run_fingerprint, step_of
 from lib.trainers.run import add_counts
 
 
@@ -108,7 +109,7 @@ def test_a_changed_param_input_or_rank_number_is_another_run(
     problems.write_text("a", encoding="utf-8")
 
     def of(stage: str = "sft", lr: float = 0.1) -> str:
-        return fingerprint(stage, settings={"sft": {"lr": lr}}, inputs={"problems": problems})
+        return run_fingerprint(stage, settings={"sft": {"lr": lr}}, inputs={"problems": problems})
 
     first = of()
     assert of() == first
@@ -119,7 +120,7 @@ def test_a_changed_param_input_or_rank_number_is_another_run(
     monkeypatch.setenv("WORLD_SIZE", "2")
     others.add(of())
     monkeypatch.delenv("WORLD_SIZE")
-    monkeypatch.setattr(module, "versions", lambda: {"torch": "0"})
+    monkeypatch.setattr(artifacts, "versions", lambda: {"torch": "0"})
     others.add(of())
     assert len({first, *others}) == 6
 

@@ -221,6 +221,8 @@ def test_two_ranks_that_miss_different_numbers_of_groups_do_not_wait_for_each_ot
         env=environment,
         capture_output=True,
         text=True,
+        # Ranks that wait for each other do so for ever; it takes about 10 s of CPU time.
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -10,8 +10,9 @@ from lib.engines.sizes import shape_of
 from lib.params import Params, preset_names
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
+from lib.trainers.dpo import dpo_arguments
 from lib.trainers.grpo import grpo_arguments
-from lib.trainers.plan import cache_bytes, disk_bytes, plan_grpo, plan_sft
+from lib.trainers.plan import cache_bytes, disk_bytes, plan_dpo, plan_grpo, plan_sft
 from lib.trainers.plan_words import plan_lines
 from lib.trainers.sft import build_sft
 from tests.conftest import ROOT, preset_params
@@ -61,6 +62,36 @@ def test_planned_grpo_is_what_trl_resolves(name: str, tmp_path: Path) -> None:
         assert getattr(args, key) == value
     assert (planned.steps, planned.completions) == (args.max_steps, args.generation_batch_size)
     assert planned.warmup_steps == args.get_warmup_steps(args.max_steps)
+
+
+def preferring(params: Params, **changes: int) -> Params:
+    dpo = params.dpo.model_copy(update={"init": ("sft",), **changes})
+    return params.model_copy(update={"dpo": dpo})
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_planned_dpo_is_what_trl_resolves(name: str, tmp_path: Path) -> None:
+    params = preset_params(name)
+    planned = plan_dpo(params, shape_of(params.model))
+    args = dpo_arguments(params.dpo, model=params.model, seed=0, scratch=tmp_path)
+    for key, value in planned.trainer.items():
+        assert getattr(args, key) == value
+    assert (planned.memory["reference"] > 0) if not params.model.lora.rank else planned.memory
+
+
+def test_dpo_stands_in_the_plan_where_params_ask_for_it() -> None:
+    params = preset_params("tiny-cpu")
+    assert not any("dpo" in line for line in plan_lines(params))
+    lines = "\n".join(plan_lines(preferring(params)))
+    assert "sft → grpo → pairs@sft → dpo@sft → evaluate@" in lines
+    assert "dpo: steps unknown until pairs has run, warm-up unknown; learning rate 0.0002" in lines
+    assert "trainer: per_device_train_batch_size=32, gradient_accumulation_steps=1" in lines
+    assert "pairs: all GRPO problems × 8 completions of sft, at most 1 of each problem" in lines
+    assert "objective: loss sigmoid, β 0.1" in lines
+    skipped = "\n".join(plan_lines(preferring(params, num_epochs=0)))
+    assert "dpo: skipped, dpo.num_epochs is 0" in skipped and "(dpo passed on)" in skipped
+    sizes = [disk_bytes(each, shape_of(each.model)) for each in (params, preferring(params))]
+    assert sizes[1] == {**sizes[0], "dpo": sizes[0]["sft"]}
 
 
 @pytest.mark.parametrize("name", preset_names())

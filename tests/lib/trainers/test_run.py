@@ -9,10 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from transformers import Trainer, TrainerCallback
+from transformers import Trainer
 
 from lib.artifacts import hash_path, read_json, write_jsonl
 from lib.engines.policy import load_merged
@@ -26,20 +25,9 @@ from lib.trainers.run import run_phase
 from lib.trainers.sft import build_sft
 from lib.trainers.validation import Validator, read_validator
 from tests.lib.trainers.preferences import pairs_of
-from tests.lib.trainers.runs import changed, outputs_in
+from tests.lib.trainers.runs import StopAt, changed, outputs_in
 
 STEPS = 8
-
-
-class StopAt(TrainerCallback):
-    """Ctrl-C after a step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == self.step:
-            raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,8 @@ def test_an_overridden_method_has_the_parameters_that_it_had(name: str) -> None:
 def test_every_override_is_listed() -> None:
     ours = {name for name in vars(PolicyGradientTrainer) if hasattr(GRPOTrainer, name)}
     ours |= {name for name in vars(PackingTrainer) if hasattr(GRPOTrainer, name)}
-    assert {name for name in ours if not name.startswith("__")} == set(OVERRIDDEN)
+    private = {name for name in ours if name.startswith("_") and not name.startswith("__")}
+    assert private == set(OVERRIDDEN)
 
 
 @pytest.mark.parametrize("name", ATTRIBUTES)

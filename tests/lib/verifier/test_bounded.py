@@ -75,12 +75,11 @@ def test_a_hostile_answer_is_wrong_not_deadly(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
-def test_a_hostile_completion_yields_an_answer_or_none(name: str) -> None:
+def test_a_hostile_text_hides_no_boxed_answer_that_follows_it(name: str) -> None:
     extract_answer(f"Let me think. {HOSTILE[name]}")
-    assert (
-        extract_answer(f"{HOSTILE[name]} so " + r"\boxed{42}") in ("42", None)
-        or "{" in HOSTILE[name]
-    )
+    found = extract_answer(f"{HOSTILE[name]} so " + r"\boxed{42}")
+    # Boxes that are never closed hold what follows them.
+    assert found == "42" or name == "boxes"
 
 
 def test_memory_stays_small_on_all_hostile_answers() -> None:
