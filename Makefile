@@ -3,9 +3,6 @@ SHELL := /usr/bin/env bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-export HF_HUB_DISABLE_TELEMETRY := 1
-export TRANSFORMERS_NO_TF := 1
-export USE_TF := 0
 # A log that is followed shows each line as it is written.
 export PYTHONUNBUFFERED := 1
 

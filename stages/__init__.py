@@ -2,11 +2,20 @@
 
 Importing a stage first checks that the interpreter is the project's: a bare `dvc` that was started
 by its path would quietly run the stages with the system's Python and other package versions. Then
-it sees to it that a stage does not outlive the `dvc` that runs it.
+it sees to it that a stage does not outlive the `dvc` that runs it, and that what it imports leaves
+an installed TensorFlow alone and sends no telemetry, unless the environment says otherwise.
 """
+
+import os
 
 from lib.environment import check_environment
 from lib.lifetime import end_with_dvc
 
 check_environment()
 end_with_dvc()
+for _name, _value in {
+    "TRANSFORMERS_NO_TF": "1",
+    "USE_TF": "0",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}.items():
+    os.environ.setdefault(_name, _value)

@@ -16,6 +16,7 @@ from transformers import (
 from lib.artifacts import read_json, write_json
 from lib.engines.pretrained import fit_embeddings, read_pointer, weights_of
 from lib.engines.unsloth import adapt_unsloth, load_unsloth
+from lib.errors import UserError
 from lib.params.model import Lora, Model
 
 ADAPTER = "adapter_config.json"
@@ -149,9 +150,19 @@ def save_adapter(model: PeftModel, folder: Path) -> None:
 
 def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
     weights = weights_of(path)
-    model = AutoModelForCausalLM.from_pretrained(
-        weights, dtype=getattr(torch, dtype), attn_implementation=attention
-    )
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            weights, dtype=getattr(torch, dtype), attn_implementation=attention
+        )
+    except ImportError as error:
+        if attention != "flash_attention_2":
+            raise
+        # transformers says that a package is missing, also where the Hub gave no kernel.
+        raise UserError(
+            "model.attention=flash_attention_2 cannot be had: it needs a GPU, and the package "
+            "`kernels` (`make setup EXTRA=gpu`), which fetches kernels-community/flash-attn2 from "
+            "the Hub at first use; or set model.attention: sdpa"
+        ) from error
     model.pointer = read_pointer(path)
     if model.pointer.get("name"):
         fit_embeddings(model, load_tokenizer(path), weights=weights)

@@ -29,11 +29,10 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
     if model.attention == "flash_attention_2":
         yield from _needs(
             "model.attention=flash_attention_2",
-            "flash_attn",
+            "flash_attn" if "flash_attn" in machine.packages else "kernels",
             machine,
             gpu=True,
-            remedy="; no lock has it: `pip install flash-attn --no-build-isolation` in .venv, or "
-            "set model.attention: sdpa",
+            remedy=" (`make setup EXTRA=gpu`); or set model.attention: sdpa",
         )
     for section in ("validation", "rollout", "evaluate"):
         engine = getattr(params, section).engine
@@ -92,6 +91,17 @@ def engine_words(machine: Machine) -> Iterator[str]:
     yield f"unsloth: {'yes' if unsloth and cuda else f'no, {reason}'}"
 
 
+def attention_words(machine: Machine) -> str:
+    """Where flash_attention_2 would come from."""
+    if not (machine.gpus and machine.cuda):
+        return "flash_attention_2: no, needs a GPU"
+    if "flash_attn" in machine.packages:
+        return "flash_attention_2: yes, compiled for this machine (flash_attn)"
+    if "kernels" in machine.packages:
+        return "flash_attention_2: kernels-community/flash-attn2, from the Hub at first use"
+    return "flash_attention_2: no, not installed (`make setup EXTRA=gpu`)"
+
+
 def doctor_lines(params: Params, machine: Machine) -> Iterator[str]:
     """The whole examination, the verdict last."""
     cuda = f"for CUDA {machine.cuda}" if machine.cuda else "without CUDA"
@@ -107,6 +117,7 @@ def doctor_lines(params: Params, machine: Machine) -> Iterator[str]:
     )
     for engine in engine_words(machine):
         yield f"engine {engine}"
+    yield f"attention {attention_words(machine)}"
     against = hindrances(params, machine)
     for reason in against:
         yield f"against: {reason}"

@@ -77,7 +77,7 @@ def this_machine(root: Path = Path(), *, lock: Path = LOCK) -> Machine:
         disk=shutil.disk_usage(root).free,
         packages=frozenset(
             name
-            for name in ("vllm", "unsloth", "flash_attn")
+            for name in ("vllm", "unsloth", "flash_attn", "kernels")
             if importlib.util.find_spec(name) is not None
         ),
     )

@@ -1,10 +1,13 @@
 """Each of the five systems runs through its stages on a CPU, as itself but small.
 
-Changed are the weights' size, the number of steps and of problems, and what needs a GPU: the
-preset's own value of that is asserted first. What is then asserted of a trainer is what it resolved
-its arguments to.
+Changed are the weights' size, the number of steps (in SFT, of problems), and what cannot be had
+here: what needs a GPU (Unsloth, flash attention), other packages (vLLM) or the Hub. Completions
+that are graded are short, since random weights never end one; those of GRPO have the preset's own
+length. A preset's own values of all of that are asserted apart. What is asserted of a trainer is
+what it resolved its arguments to.
 """
 
+import dataclasses
 import importlib
 import io
 import json
@@ -17,154 +20,17 @@ import pytest
 from peft import PeftModel
 from ruamel.yaml import YAML
 
-from lib.objectives import MemoryEfficientAdamW
 from lib.params import compose_preset
 from lib.problems.generated import synthetic_sets
-from lib.prompts import prompt_format
+from lib.trainers.validation import ValidateByGeneration
 from tests.conftest import preset_params
 from tests.lib.engines.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import lay_out
+from tests.pipeline.systems import ATTENTION_AND_MLP, SYSTEMS
 
 STAGES = {
     name: importlib.import_module(f"stages.{name}").main
-    for name in ("prepare", "sft", "grpo", "evaluate", "export")
-}
-
-ATTENTION_AND_MLP = {
-    "q_proj",
-    "k_proj",
-    "v_proj",
-    "o_proj",
-    "gate_proj",
-    "up_proj",
-    "down_proj",
-}
-
-GSM8K_GRPO = {
-    "num_generations": 16,
-    "per_device_train_batch_size": 16,
-    "gradient_accumulation_steps": 4,
-    "learning_rate": 5e-6,
-    "lr_scheduler_type": "cosine",
-    "warmup_steps": 0.1,
-    "loss_type": "grpo",
-    "scale_rewards": "group",
-    "beta": 0.04,
-    "save_steps": 100,
-    "temperature": 1.0,
-}
-
-S4 = {
-    "engines": ("transformers", 0.3, "transformers"),
-    "layout": "chatml",
-    "gpu": {"attention": "flash_attention_2", "mixed_precision": "bf16", "dtype": "bfloat16"},
-    "prompt": ("xml", "<|im_start|>assistant\n"),
-    "lora": (16, 64),
-    "rewards": (
-        ("s4_correctness", "s4_integer", "s4_strict_format", "s4_soft_format", "s4_tag_count"),
-        [1.0] * 5,
-    ),
-    "sft": None,
-    "grpo": GSM8K_GRPO,
-}
-
-EXPECTED: dict[str, dict[str, Any]] = {
-    "s0-qwen3-4b": {
-        "architecture": "qwen3",
-        "model": "unsloth/Qwen3-4B-Base",
-        "engines": ("vllm", 0.7, "vllm"),
-        "gpu": {"backend": "unsloth", "dtype": "bfloat16", "mixed_precision": "bf16"},
-        "prompt": ("working_out", "<start_working_out>"),
-        "lora": (32, 64),
-        "rewards": (
-            ("match_format_exactly", "match_format_approximately", "check_answer", "check_numbers"),
-            [1.0] * 4,
-        ),
-        "sft": {
-            "num_train_epochs": 2,
-            "per_device_train_batch_size": 1,
-            "learning_rate": 2e-4,
-            "lr_scheduler_type": "linear",
-        },
-        "grpo": {
-            "num_generations": 2,
-            "per_device_train_batch_size": 1,
-            "gradient_accumulation_steps": 2,
-            "learning_rate": 5e-6,
-            "lr_scheduler_type": "linear",
-            "temperature": 1.0,
-            "loss_type": "dapo",
-            "beta": 0.0,
-        },
-    },
-    "s1-qwen2.5-0.5b": {
-        "architecture": "qwen2",
-        "model": "Qwen/Qwen2.5-0.5B-Instruct",
-        "engines": ("vllm", 0.3, "vllm"),
-        "gpu": {"dtype": "bfloat16", "mixed_precision": "bf16"},
-        "prompt": ("xml", "<|im_start|>assistant\n"),
-        "lora": None,
-        "rewards": (("s1_correctness", "s1_numeric", "s1_xml_format"), [1.0] * 3),
-        "sft": None,
-        "grpo": GSM8K_GRPO,
-    },
-    "s2-math-sft": {
-        "architecture": "qwen2",
-        "model": "Qwen/Qwen2.5-Math-1.5B-Instruct",
-        "engines": ("transformers", 0.3, "vllm"),
-        "gpu": {"attention": "flash_attention_2", "dtype": "bfloat16"},
-        "prompt": ("r1_zero", "Assistant: <think>"),
-        "lora": None,
-        "rewards": (("r1_zero",), [1.0]),
-        "sft": {
-            "num_train_epochs": 1,
-            "per_device_train_batch_size": 2,
-            "gradient_accumulation_steps": 8,
-            "learning_rate": 1e-5,
-            "lr_scheduler_type": "cosine",
-            "gradient_checkpointing": True,
-        },
-        "grpo": None,
-    },
-    "s3-cs336": {
-        "architecture": "qwen2",
-        "model": "Qwen/Qwen2.5-Math-1.5B",
-        "engines": ("vllm", 0.3, "vllm"),
-        "gpu": {"attention": "flash_attention_2", "gradient_checkpointing": True},
-        "prompt": ("r1_zero", "Assistant: <think>"),
-        "lora": None,
-        "rewards": (("r1_zero",), [1.0]),
-        "sft": {
-            "gradient_accumulation_steps": 16,
-            "lr_scheduler_type": "cosine",
-            "gradient_checkpointing": True,
-            "optimizer": MemoryEfficientAdamW,
-        },
-        "grpo": {
-            "num_generations": 8,
-            "generation_batch_size": 256,
-            "learning_rate": 1e-5,
-            "lr_scheduler_type": "constant",
-            "temperature": 1.0,
-            "adam_beta1": 0.9,
-            "adam_beta2": 0.95,
-            "weight_decay": 0.0,
-            "max_grad_norm": 1.0,
-            "max_completion_length": 1024,
-            "objective": ("group", True),
-        },
-    },
-    "s4-gsm8k-lora": {
-        "architecture": "qwen2",
-        "model": "Qwen/Qwen2.5-1.5B-Instruct",
-        **S4,
-    },
-    "s4-gsm8k-lora-llama": {
-        "architecture": "llama",
-        "model": "meta-llama/Llama-3.2-1B-Instruct",
-        **S4,
-        "prompt": ("xml", "<|start_header_id|>assistant<|end_header_id|>\n\n"),
-    },
+    for name in ("prepare", "sft", "grpo", "evaluate", "export", "report")
 }
 
 CPU = {"backend": "transformers", "attention": "sdpa"}
@@ -195,7 +61,7 @@ def checkout(
     name = request.getfixturevalue("preset")
     small = preset_params("smoke").prepare.synthetic
     sets = synthetic_sets(small.model_copy(update={"num_sft": 60, "bare_answer_rate": 0.0}), seed=0)
-    expected = EXPECTED[name]
+    expected = SYSTEMS[name]
     content = YAML(typ="safe").load(compose_preset(name))
     worked = [problem for problem in sets.sft if problem.solution]
     lay_out(content, tmp_path, worked=worked)
@@ -216,9 +82,7 @@ def checkout(
     content["rollout"]["engine"] = content["evaluate"]["engine"] = "transformers"
     if content["grpo"]["max_steps"]:
         content["grpo"]["max_steps"] = 2
-    content["evaluate"] |= {"num_samples": 2, "batch_size": 64, "max_new_tokens": 32}
-    content["validation"] |= {"num_problems": 2, "max_new_tokens": 16}
-    content["export"]["num_verified"] = 2
+    content["evaluate"]["max_new_tokens"] = content["validation"]["max_new_tokens"] = 32
     written = io.StringIO()
     YAML().dump(content, written)
     (tmp_path / "params.yaml").write_text(written.getvalue(), encoding="utf-8")
@@ -231,45 +95,58 @@ def run(stage: str, *options: str) -> None:
 
 
 def resolved(trainer: Any, name: str) -> Any:
+    """What a trainer made of a setting, in the words of `tests.pipeline.systems`."""
     if name == "optimizer":
         return type(getattr(trainer.optimizer, "optimizer", trainer.optimizer))
     if name == "objective":
         return trainer.objective.advantage, trainer.objective.reinforce
+    if name == "sampling":
+        drawn = dataclasses.asdict(trainer.rollouts.sampling)
+        return {key: drawn[key] for key in ("temperature", "top_p", "top_k", "min_p")} | {
+            "stop_strings": drawn["stop_strings"]
+        }
+    if name == "validated":
+        (callback,) = (
+            one
+            for one in trainer.callback_handler.callbacks
+            if isinstance(one, ValidateByGeneration)
+        )
+        return "+".join(callback.validator.sets), callback.steps
     return getattr(trainer.args, name)
 
 
-@pytest.mark.parametrize("preset", EXPECTED)
-def test_a_preset_has_its_systems_gpu_settings(preset: str) -> None:
-    expected, own = EXPECTED[preset], preset_params(preset)
+@pytest.mark.parametrize("preset", SYSTEMS)
+def test_a_preset_has_of_its_system_what_the_run_on_a_cpu_changes(preset: str) -> None:
+    expected, own = SYSTEMS[preset], preset_params(preset)
     assert own.model.name == expected["model"]
-    for key, value in expected["gpu"].items():
-        assert getattr(own.model, key) == value, key
-    rollout = own.rollout
-    engines = rollout.engine, rollout.gpu_memory_utilization, own.evaluate.engine
+    assert {key: getattr(own.model, key) for key in expected["gpu"]} == expected["gpu"]
+    rollout, evaluate = own.rollout, own.evaluate
+    engines = rollout.engine, rollout.gpu_memory_utilization, evaluate.engine
     assert engines == expected["engines"]
+    assert (own.sft.num_epochs, own.grpo.max_steps) == expected["phases"]
+    assert (own.model.max_seq_length, rollout.max_new_tokens) == expected["lengths"]
+    assert (evaluate.temperature, evaluate.top_p) == expected["sampled"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", EXPECTED)
+@pytest.mark.parametrize("preset", SYSTEMS)
 def test_a_system_runs_as_itself(
     preset: str, checkout: dict[str, Any], trainers: dict[str, Any]
 ) -> None:
-    expected, own = EXPECTED[preset], preset_params(preset)
+    expected, own = SYSTEMS[preset], preset_params(preset)
     run("prepare")
     assert not list(Path("data/models/base").glob("*.safetensors"))
     run("sft")
     run("grpo")
     assert set(trainers) == {phase for phase in ("sft", "grpo") if expected[phase]}
     for phase, trainer in trainers.items():
-        for name, value in expected[phase].items():
-            assert resolved(trainer, name) == value, (phase, name)
-        _check_policy(trainer, expected, own)
+        settings = {name: resolved(trainer, name) for name in expected[phase]}
+        assert settings == expected[phase], phase
+        _check_policy(trainer, expected)
+    if expected["sft"]:
+        _check_trained_text(trainers["sft"], expected)
     if expected["grpo"]:
-        names, weights = expected["rewards"]
-        trainer = trainers["grpo"]
-        assert tuple(function.__name__ for function in trainer.reward_funcs) == names
-        assert trainer.reward_weights.tolist() == weights
-        assert trainer.state.global_step == 2
+        _check_rollouts(trainers["grpo"], expected)
 
     exported = own.export.checkpoint
     for checkpoint in own.evaluate.checkpoints:
@@ -279,26 +156,52 @@ def test_a_system_runs_as_itself(
         f"--checkpoint=data/models/{exported}",
         f"--measured=reports/metrics/evaluate/{exported}.json",
     )
+    run("report")
     measured = json.loads(Path(f"reports/metrics/evaluate/{exported}.json").read_text("utf-8"))
     assert set(own.evaluate.benchmarks) <= set(measured)
     config = json.loads(Path("data/models/export/config.json").read_text("utf-8"))
     assert config["model_type"] == expected["architecture"]
+    report = Path("reports/report.md").read_text("utf-8")
+    assert all(f"| {checkpoint}" in report for checkpoint in own.evaluate.checkpoints)
+    assert Path("reports/report.html").is_file()
 
 
-def _check_policy(trainer: Any, expected: dict[str, Any], own: Any) -> None:
+def _check_policy(trainer: Any, expected: dict[str, Any]) -> None:
     adapted = isinstance(trainer.model, PeftModel)
     assert adapted == bool(expected["lora"])
     if adapted:
         config = trainer.model.peft_config["default"]
-        assert (config.r, config.lora_alpha) == expected["lora"]
+        assert (config.r, config.lora_alpha, config.lora_dropout) == expected["lora"]
         assert set(config.target_modules) == ATTENTION_AND_MLP
-    name, ending = expected["prompt"]
+
+
+def _check_trained_text(trainer: Any, expected: dict[str, Any]) -> None:
+    """Loss on the completion alone, its end included, after the system's own prompt."""
+    assert trainer.args.completion_only_loss
+    batch = trainer.data_collator([trainer.train_dataset[0]])
+    tokens, trained = batch["input_ids"][0], batch["labels"][0] != -100
+    _check_prompt(trainer.processing_class.decode(tokens[~trained]), expected)
+    assert tokens[trained][-1] == trainer.processing_class.eos_token_id
+
+
+def _check_rollouts(trainer: Any, expected: dict[str, Any]) -> None:
+    names, weights = expected["rewards"]
+    assert tuple(function.__name__ for function in trainer.reward_funcs) == names
+    assert trainer.reward_weights.tolist() == weights
+    assert trainer.state.global_step == 2
+    asked = trainer.train_dataset[0]["prompt"]
+    system = [message["content"] for message in asked if message["role"] == "system"]
+    assert system == ([expected["system"]] if expected["system"] else [])
     tokenizer = trainer.processing_class
-    chosen = prompt_format(name, layout=own.prompt.layout)
-    assert tokenizer.chat_template == chosen.chat_template
-    asked = chosen.prompt("What is 1 + 1?", system="")
     text = tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
-    assert text.endswith(ending)
+    _check_prompt(text, expected)
+
+
+def _check_prompt(text: str, expected: dict[str, Any]) -> None:
+    begins, ends = expected["prompt"]
+    assert text.startswith(begins), text
+    assert text.endswith(ends), text
+    assert expected["system"] in text
 
 
 def _evaluated(checkpoint: str) -> list[str]:

@@ -187,3 +187,11 @@ def test_a_revision_belongs_to_an_id_on_the_hub(smoke: Params) -> None:
         settings(smoke, "", COMMIT)
     with pytest.raises(ValueError, match="an id on the Hub"):
         settings(smoke, "/models/mine", COMMIT)
+
+
+def test_flash_attention_that_cannot_be_had_is_one_line_with_the_remedy(
+    smoke: Params, base: Path
+) -> None:
+    chosen = smoke.model.model_copy(update={"attention": "flash_attention_2"})
+    with pytest.raises(UserError, match=r"cannot be had.*make setup EXTRA=gpu.*attention: sdpa"):
+        load_policy(base, base=base, settings=chosen)

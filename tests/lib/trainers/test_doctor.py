@@ -1,6 +1,7 @@
 """The doctor says why params cannot run on a machine, and finds nothing where they can."""
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ SERVER = dataclasses.replace(
     cuda="13.0",
     gpus=(Gpu("NVIDIA H100", "570.1", 80 * GIB, 79 * GIB),),
     disk=500 * GIB,
-    packages=frozenset({"vllm", "unsloth", "flash_attn"}),
+    packages=frozenset({"vllm", "unsloth", "kernels"}),
 )
 
 
@@ -75,11 +76,28 @@ def test_a_package_that_params_need_is_named(tiny: Params) -> None:
     assert hindrances(params, bare) == ["model.backend=unsloth: unsloth is not installed"]
 
 
-def test_what_no_lock_has_comes_with_its_remedy(tiny: Params) -> None:
-    bare = dataclasses.replace(SERVER, packages=frozenset())
-    (reason,) = hindrances(with_model(tiny, attention="flash_attention_2"), bare)
-    assert "flash_attn is not installed; no lock has it: `pip install flash-attn" in reason
-    assert reason.endswith("or set model.attention: sdpa")
+@pytest.mark.parametrize(
+    ("packages", "said"),
+    [
+        ({"flash_attn", "kernels"}, "yes, compiled for this machine (flash_attn)"),
+        ({"kernels"}, "kernels-community/flash-attn2, from the Hub at first use"),
+        ((), "no, not installed (`make setup EXTRA=gpu`)"),
+    ],
+)
+def test_flash_attention_is_compiled_or_from_the_hub_or_comes_with_its_remedy(
+    tiny: Params, packages: Collection[str], said: str
+) -> None:
+    machine = dataclasses.replace(SERVER, packages=frozenset(packages))
+    params = with_model(tiny, attention="flash_attention_2")
+    assert f"attention flash_attention_2: {said}" in list(doctor_lines(params, machine))
+    assert hindrances(params, machine) == (
+        []
+        if packages
+        else [
+            "model.attention=flash_attention_2: kernels is not installed "
+            "(`make setup EXTRA=gpu`); or set model.attention: sdpa"
+        ]
+    )
 
 
 @pytest.mark.parametrize(

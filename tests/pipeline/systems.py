@@ -1,0 +1,267 @@
+"""The five systems as their sources have them, and what was filled in (docs/presets.md).
+
+Literals alone: nothing here is read from a preset, so that a changed preset differs from it.
+"""
+
+from typing import Any
+
+from lib.objectives import MemoryEfficientAdamW
+
+ATTENTION_AND_MLP = {
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "gate_proj",
+    "up_proj",
+    "down_proj",
+}
+
+IN_16_BIT = {"bf16": True, "gradient_checkpointing": True}
+"""Arguments of all trainers here."""
+
+XML_SYSTEM = (
+    "Work through the problem between <reasoning> and </reasoning>. "
+    "Then give the answer alone between <answer> and </answer>."
+)
+
+GSM8K_GRPO = {
+    **IN_16_BIT,
+    "num_generations": 16,
+    "per_device_train_batch_size": 16,
+    "gradient_accumulation_steps": 4,
+    "max_completion_length": 786,
+    "learning_rate": 5e-6,
+    "lr_scheduler_type": "cosine",
+    "warmup_steps": 0.1,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.99,
+    "weight_decay": 0.1,
+    "max_grad_norm": 0.1,
+    "loss_type": "grpo",
+    "scale_rewards": "group",
+    "importance_sampling_level": "token",
+    "beta": 0.04,
+    "use_bias_correction_kl": False,
+    "num_iterations": 1,
+    "save_steps": 100,
+    "validated": ("gsm8k", 100),
+    "sampling": {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "stop_strings": ()},
+}
+
+GSM8K = {
+    "system": XML_SYSTEM,
+    "prompt": ("<|im_start|>system\nWork through", "<|im_end|>\n<|im_start|>assistant\n"),
+    "phases": (0, 1868),
+    "lengths": (1280, 786),
+    "sampled": (1.0, 1.0),
+    "sft": None,
+    "grpo": GSM8K_GRPO,
+}
+
+S4: dict[str, Any] = {
+    **GSM8K,
+    "engines": ("transformers", 0.3, "transformers"),
+    "gpu": {
+        "backend": "transformers",
+        "attention": "flash_attention_2",
+        "mixed_precision": "bf16",
+        "dtype": "bfloat16",
+    },
+    "lora": (16, 64, 0.05),
+    "rewards": (
+        ("s4_correctness", "s4_integer", "s4_strict_format", "s4_soft_format", "s4_tag_count"),
+        [1.0] * 5,
+    ),
+}
+
+R1_ZERO_PROMPT = (
+    "A conversation between User and Assistant. The user asks",
+    "\nAssistant: <think>",
+)
+
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "s0-qwen3-4b": {
+        "architecture": "qwen3",
+        "model": "unsloth/Qwen3-4B-Base",
+        "engines": ("vllm", 0.7, "vllm"),
+        "gpu": {
+            "backend": "unsloth",
+            "attention": "sdpa",
+            "dtype": "bfloat16",
+            "mixed_precision": "bf16",
+        },
+        "phases": (2, 100),
+        "lengths": (2048, 1846),
+        "sampled": (1.0, 1.0),
+        "system": (
+            "Work through the problem between <start_working_out> and <end_working_out>. "
+            "Then give the answer alone between <SOLUTION> and </SOLUTION>."
+        ),
+        "prompt": ("Work through the problem", "\n<start_working_out>"),
+        "lora": (32, 64, 0.0),
+        "rewards": (
+            ("match_format_exactly", "match_format_approximately", "check_answer", "check_numbers"),
+            [1.0] * 4,
+        ),
+        "sft": {
+            **IN_16_BIT,
+            "num_train_epochs": 2,
+            "per_device_train_batch_size": 1,
+            "gradient_accumulation_steps": 1,
+            "learning_rate": 2e-4,
+            "lr_scheduler_type": "linear",
+            "warmup_steps": 0.01,
+            "adam_beta1": 0.9,
+            "adam_beta2": 0.999,
+            "weight_decay": 0.01,
+            "max_grad_norm": 1.0,
+            "validated": ("validation", 500),
+        },
+        "grpo": {
+            **IN_16_BIT,
+            "num_generations": 2,
+            "per_device_train_batch_size": 1,
+            "gradient_accumulation_steps": 2,
+            "max_completion_length": 1846,
+            "learning_rate": 5e-6,
+            "lr_scheduler_type": "linear",
+            "warmup_steps": 0.1,
+            "adam_beta1": 0.9,
+            "adam_beta2": 0.999,
+            "weight_decay": 0.01,
+            "max_grad_norm": 1.0,
+            "loss_type": "dapo",
+            "scale_rewards": "group",
+            "beta": 0.0,
+            "num_iterations": 1,
+            "save_steps": 100,
+            "validated": ("validation", 20),
+            "sampling": {
+                "temperature": 1.0,
+                "top_p": 1.0,
+                "top_k": 0,
+                "min_p": 0.1,
+                "stop_strings": (),
+            },
+        },
+    },
+    "s1-qwen2.5-0.5b": {
+        **GSM8K,
+        "architecture": "qwen2",
+        "model": "Qwen/Qwen2.5-0.5B-Instruct",
+        "engines": ("vllm", 0.3, "vllm"),
+        "gpu": {
+            "backend": "transformers",
+            "attention": "sdpa",
+            "dtype": "bfloat16",
+            "mixed_precision": "bf16",
+        },
+        "lora": None,
+        "rewards": (("s1_correctness", "s1_numeric", "s1_xml_format"), [1.0] * 3),
+    },
+    "s2-math-sft": {
+        "architecture": "qwen2",
+        "model": "Qwen/Qwen2.5-Math-1.5B-Instruct",
+        "engines": ("transformers", 0.3, "vllm"),
+        "gpu": {
+            "backend": "transformers",
+            "attention": "flash_attention_2",
+            "dtype": "bfloat16",
+            "mixed_precision": "bf16",
+        },
+        "phases": (1, 0),
+        "lengths": (2048, 1024),
+        "sampled": (1.0, 1.0),
+        "system": "",
+        "prompt": R1_ZERO_PROMPT,
+        "lora": None,
+        "rewards": (("r1_zero",), [1.0]),
+        "sft": {
+            **IN_16_BIT,
+            "num_train_epochs": 1,
+            "per_device_train_batch_size": 2,
+            "gradient_accumulation_steps": 8,
+            "learning_rate": 1e-5,
+            "lr_scheduler_type": "cosine",
+            "warmup_steps": 0.03,
+            "adam_beta1": 0.9,
+            "adam_beta2": 0.95,
+            "weight_decay": 0.0,
+            "max_grad_norm": 1.0,
+            "validated": ("math", 100),
+        },
+        "grpo": None,
+    },
+    "s3-cs336": {
+        "architecture": "qwen2",
+        "model": "Qwen/Qwen2.5-Math-1.5B",
+        "engines": ("vllm", 0.3, "vllm"),
+        "gpu": {
+            "backend": "transformers",
+            "attention": "flash_attention_2",
+            "dtype": "bfloat16",
+            "mixed_precision": "bf16",
+        },
+        "phases": (1, 200),
+        "lengths": (4096, 1024),
+        "sampled": (0.6, 0.95),
+        "system": "",
+        "prompt": R1_ZERO_PROMPT,
+        "lora": None,
+        "rewards": (("r1_zero",), [1.0]),
+        "sft": {
+            **IN_16_BIT,
+            "num_train_epochs": 1,
+            "per_device_train_batch_size": 2,
+            "gradient_accumulation_steps": 16,
+            "learning_rate": 2e-5,
+            "lr_scheduler_type": "cosine",
+            "warmup_steps": 0.03,
+            "adam_beta1": 0.9,
+            "adam_beta2": 0.95,
+            "weight_decay": 0.0,
+            "max_grad_norm": 1.0,
+            "optimizer": MemoryEfficientAdamW,
+            "validated": ("math500+gsm8k", 50),
+        },
+        "grpo": {
+            **IN_16_BIT,
+            "num_generations": 8,
+            "generation_batch_size": 256,
+            "max_completion_length": 1024,
+            "learning_rate": 1e-5,
+            "lr_scheduler_type": "constant",
+            "warmup_steps": 0.0,
+            "adam_beta1": 0.9,
+            "adam_beta2": 0.95,
+            "weight_decay": 0.0,
+            "max_grad_norm": 1.0,
+            "beta": 0.0,
+            "num_iterations": 1,
+            "objective": ("group", True),
+            "validated": ("math500+gsm8k", 50),
+            "sampling": {
+                "temperature": 1.0,
+                "top_p": 1.0,
+                "top_k": 0,
+                "min_p": 0.0,
+                "stop_strings": ("</answer>",),
+            },
+        },
+    },
+    "s4-gsm8k-lora": {
+        **S4,
+        "architecture": "qwen2",
+        "model": "Qwen/Qwen2.5-1.5B-Instruct",
+    },
+    "s4-gsm8k-lora-llama": {
+        **S4,
+        "architecture": "llama",
+        "model": "meta-llama/Llama-3.2-1B-Instruct",
+        "prompt": (
+            "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nWork through",
+            "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+        ),
+    },
+}

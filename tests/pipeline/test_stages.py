@@ -1,0 +1,41 @@
+"""What importing any stage sees to, with `make` and without."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+OURS = ("TRANSFORMERS_NO_TF", "USE_TF", "HF_HUB_DISABLE_TELEMETRY")
+
+
+def said(code: str, **environment: str) -> str:
+    bare = {name: value for name, value in os.environ.items() if name not in OURS}
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**bare, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return ran.stdout.strip()
+
+
+def test_a_stage_leaves_an_installed_tensorflow_alone_without_make(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow/__init__.py").touch()
+    (tmp_path / "tensorflow-2.20.0.dist-info").mkdir()
+    about = "Metadata-Version: 2.1\nName: tensorflow\nVersion: 2.20.0\n"
+    (tmp_path / "tensorflow-2.20.0.dist-info/METADATA").write_text(about, encoding="utf-8")
+    sees = "from datasets import config; print(config.TF_AVAILABLE)"
+    paths = {"PYTHONPATH": str(tmp_path)}
+    assert said(sees, **paths) == "True"
+    assert said(f"import stages; {sees}", **paths) == "False"
+
+
+def test_what_the_environment_sets_itself_stays() -> None:
+    shown = f"import os, stages; print(*[os.environ[name] for name in {OURS}])"
+    assert said(shown) == "1 0 1"
+    assert said(shown, USE_TF="1", HF_HUB_DISABLE_TELEMETRY="0") == "1 1 0"
