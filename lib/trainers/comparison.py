@@ -45,8 +45,13 @@ def _in_a_process(way: str, work: Work, folder: Path) -> dict[str, Any]:
     asked = json.dumps(dataclasses.asdict(work))
     done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
     if done.returncode:
-        return {"failed": done.stderr.strip().splitlines()[-1:]}
+        return {"failed": "".join(done.stderr.strip().splitlines()[-1:])}
     return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def failures(found: dict[str, Any]) -> list[str]:
+    """The ways of `compare` that were tried and gave no figures, each with its last words."""
+    return [f"{way}: {one['failed']}" for way, one in found["ways"].items() if "failed" in one]
 
 
 def write_random(folder: Path, work: Work) -> None:

@@ -2,9 +2,10 @@
 
 Safe under threads (one question at a time), in pools (a forked child forgets its parent's worker
 and starts its own; `subprocess` is allowed where `multiprocessing` forbids children) and inside an
-event loop (it blocks for less than `TIMEOUT_S`). No signal, no alarm. The clock is a backstop:
+event loop (it blocks for `TIMEOUT_S` on a free core). No signal, no alarm. The clock is a backstop:
 limits on the question refuse first (`lib.verifier.calculus`), and `counters` tells whether they
-did. Starting is not on the question's clock, so that a busy machine does not grade differently.
+did. It counts the worker's own CPU time, and not its start, so that a busy machine does not grade
+differently.
 """
 
 import atexit
@@ -19,8 +20,13 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
+
 TIMEOUT_S = 0.6
-"""Wall time of one question; a worker that is later is killed and replaced."""
+"""CPU time of one question; a worker that needs more is killed and replaced."""
+
+PATIENCE_S = 10.0
+"""Wall time of one question to a worker that the machine gives no core."""
 
 START_TIMEOUT_S = 20.0
 """Wall time that a worker may take to start: about 0.3 s on an idle core."""
@@ -102,12 +108,18 @@ class _State:
 
     def _answer(self, process: subprocess.Popen[bytes], question: str) -> bytes:
         assert process.stdin is not None
+        begun, before = time.monotonic(), _cpu_s(process)
         try:
             process.stdin.write(question.encode())
             process.stdin.flush()
         except BrokenPipeError:
             return b""
-        return _line(process, TIMEOUT_S)
+        line = _line(process, TIMEOUT_S)
+        while not line.endswith(b"\n") and process.poll() is None:
+            if _cpu_s(process) - before >= TIMEOUT_S or time.monotonic() - begun >= PATIENCE_S:
+                break
+            line += _line(process, TIMEOUT_S)
+        return line
 
     def start(self) -> subprocess.Popen[bytes]:
         """The worker, started if there is none."""
@@ -132,6 +144,15 @@ class _State:
         process.wait()
         for pipe in (process.stdin, process.stdout):
             _close(pipe)
+
+
+def _cpu_s(process: subprocess.Popen[bytes]) -> float:
+    """CPU seconds of a process so far; none where it has just ended."""
+    try:
+        times = psutil.Process(process.pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)
 
 
 def _close(pipe: object) -> None:

@@ -10,15 +10,19 @@ from typing import Any
 import pytest
 import torch
 from ruamel.yaml import YAML
+from transformers import PreTrainedTokenizerBase
 
 from lib.engines import compat, unsloth
-from lib.engines.base import Sampling
+from lib.engines.base import Sampling, encode
 from lib.engines.open import open_engine
 from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.params import compose_preset, parse_params
 from lib.params.model import Model
+from lib.problems.schema import Problem
+from lib.prompts import prompt_format
+from lib.trainers.sft import sft_dataset
 from tests.lib.engines import fake_unsloth, fake_vllm, unsloth_contract
 
 ROOT = Path(__file__).parents[3]
@@ -180,6 +184,25 @@ def test_generating_with_the_policy_gives_unsloths_training_mode_back(
     policy.eval()
     engine.generate([[5, 6]], sampling)
     assert [name for name, _ in calls] == ["for_training"]
+
+
+def test_prompts_are_token_ids_with_tokenizers_that_unsloth_has_patched(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """unsloth_zoo/temporary_patches/misc.py, 2026.10.7: no dict where none is asked for."""
+    plain = PreTrainedTokenizerBase.apply_chat_template
+
+    def patched(self: Any, *args: Any, return_dict: bool = False, **kwargs: Any) -> Any:
+        return plain(self, *args, return_dict=return_dict, **kwargs)
+
+    monkeypatch.setattr(PreTrainedTokenizerBase, "apply_chat_template", patched)
+    tokenizer, asked = load_tokenizer(base), [{"role": "user", "content": "1 + 1"}]
+    (prompt,) = encode(tokenizer, [asked])
+    assert tokenizer.decode(prompt).count("1 + 1") == 1
+    problem = Problem.create(problem="1 + 1", reference="2", solution="It is 2.")
+    (row,) = sft_dataset([problem], tokenizer, prompt_format=prompt_format("boxed"), system="")
+    assert row["input_ids"][: len(prompt)] != row["input_ids"]
+    assert "It is 2." in tokenizer.decode(row["input_ids"])
 
 
 def test_trl_hands_no_checkpointing_to_a_policy_that_brings_its_own(

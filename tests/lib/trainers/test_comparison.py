@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lib.engines.sizes import Shape
-from lib.trainers.comparison import NEEDS, WAYS, compare
+from lib.trainers.comparison import NEEDS, WAYS, compare, failures
 from lib.trainers.contenders import Work, params_of
 from lib.trainers.machine import find_gpus
 from tests.conftest import ROOT
@@ -54,6 +54,14 @@ def test_both_trainers_are_measured_and_what_is_not_installed_says_so(tmp_path: 
     assert ours["lora"]["rank"] == 4
     assert found["ways"]["unsloth"] == {"skipped": "unsloth is not installed"}
     assert found["versions"]["trl"]
+    assert failures(found) == []
+
+
+@pytest.mark.slow
+def test_a_way_that_fails_is_named_with_its_error(tmp_path: Path) -> None:
+    found = compare(dataclasses.replace(TINY, group=1), ("trl",), scratch=tmp_path)
+    (failure,) = failures(found)
+    assert failure.startswith("trl: ValueError: ")
 
 
 @pytest.mark.skipif(bool(find_gpus()), reason="has a GPU")

@@ -278,7 +278,9 @@ def test_dropout_of_adapters_is_off_so_that_the_policy_is_the_sampler(
         model=smoke.model.model_copy(update={"lora": lora}), learning_rate=0.02, warmup_ratio=0.0
     )
     trainer.train()
-    assert all(point[f"{GAP}/mean"] < 1e-5 for point in curve_points(trainer.state))
+    gaps = [point[f"{GAP}/mean"] for point in curve_points(trainer.state)]
+    assert len(gaps) == trainer.state.global_step > 0
+    assert max(gaps) < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,34 @@ def test_a_late_worker_is_killed_counted_and_replaced(monkeypatch: pytest.Monkey
     assert asks_the_worker(50) == (True, "symbolic")
 
 
+def test_a_worker_without_a_core_is_waited_for() -> None:
+    asks_the_worker(59)
+    reset_counters()
+    process = worker_client._state.process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    resume = threading.Timer(2 * worker_client.TIMEOUT_S, process.send_signal, [signal.SIGCONT])
+    resume.start()
+    assert asks_the_worker(60) == (True, "symbolic")
+    assert counters()["timeouts"] == 0
+    resume.join()
+
+
+def test_a_worker_that_has_computed_for_too_long_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asks_the_worker(61)
+    reset_counters()
+    process = worker_client._state.process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    spent = iter([0.0, worker_client.TIMEOUT_S])
+    monkeypatch.setattr(worker_client, "_cpu_s", lambda process: next(spent))
+    monkeypatch.setattr(worker_client, "PATIENCE_S", 1e6)
+    assert asks_the_worker(62) == (False, "timeout")
+    assert counters()["timeouts"] == 1
+
+
 def test_a_dead_worker_is_replaced() -> None:
     reset_counters()
     assert worker_client.ask("2", r"\int_0^1 4x dx")[0]
