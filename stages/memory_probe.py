@@ -26,7 +26,8 @@ def main(params_file: Path, problems: Path, base: Path, limit_gib: float | None)
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
-    import_first(params.model.backend, generates=False)
+    shares = params.rollout.engine == "vllm" and not params.grpo.skipped
+    import_first(params.model.backend, generates=shares)
     import psutil
 
     from lib.engines.runtime import configure

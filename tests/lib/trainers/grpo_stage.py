@@ -14,6 +14,9 @@ from lib.problems.schema import write_problems
 from lib.prompts import save_system
 
 
+WRITTEN = ("model", "metrics", "curve", "validation-curve", "provenance")
+
+
 def grpo_stage(
     folder: Path, *, base: Path, sets: GeneratedSets, **changes: dict[str, Any]
 ) -> list[str]:
@@ -42,7 +45,7 @@ def grpo_stage(
         "init": "base",
         "problems": "grpo.jsonl",
         "validation": "validation",
-        **{written: written for written in ("model", "metrics", "curve", "provenance")},
+        **{written: written for written in WRITTEN},
     }
     options = [f"--{option}={folder / place}" for option, place in places.items()]
     return ["-m", "stages.grpo", *options]
