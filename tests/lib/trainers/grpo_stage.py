@@ -13,7 +13,6 @@ from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
 from lib.prompts import save_system
 
-
 WRITTEN = ("model", "metrics", "curve", "validation-curve", "provenance")
 
 
