@@ -1,4 +1,4 @@
-"""Print what a run would do: steps, batches, schedule, rollouts, memory and disk; nothing runs.
+"""Print what a run would do, which does not run: steps, batches, rollouts, memory, disk, params.
 
 With the name of a preset (or the path of an overlay), for that; otherwise for params.yaml.
 """
@@ -6,10 +6,9 @@ With the name of a preset (or the path of an overlay), for that; otherwise for p
 from pathlib import Path
 
 import click
-from ruamel.yaml import YAML
 
 from lib.cli import reads_params
-from lib.params import compose_preset, load_params, parse_params
+from lib.params import load_params, preset_params
 
 
 @click.command(help=__doc__)
@@ -17,10 +16,7 @@ from lib.params import compose_preset, load_params, parse_params
 @click.argument("preset", default="")
 def main(params_file: Path, preset: str) -> None:
     """Plan."""
-    if preset:
-        params = parse_params(YAML(typ="safe").load(compose_preset(preset)), origin=preset)
-    else:
-        params = load_params(params_file)
+    params = preset_params(preset) if preset else load_params(params_file)
     from lib.trainers.plan_words import plan_lines
 
     for line in plan_lines(params):

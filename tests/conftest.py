@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from ruamel.yaml import YAML
 
-from lib.params import Params, compose_preset, parse_params
+from lib.params import Params, preset_params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets, synthetic_sets
 from lib.prompts import prompt_format
@@ -18,10 +17,6 @@ ROOT = Path(__file__).parents[1]
 # A machine under load is slow, not wrong.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
-
-
-def preset_params(name: str) -> Params:
-    return parse_params(YAML(typ="safe").load(compose_preset(name)), origin=name)
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from lib.errors import UserError
 from lib.params.load import parse_params, read_yaml
+from lib.params.schema import Params
 
 PRESETS = Path(__file__).parent.parent / "presets"
 BASE = "tiny-cpu"
@@ -34,6 +35,15 @@ def compose_preset(preset: str) -> str:
     text = _dump(complete)
     parse_params(YAML(typ="safe").load(text), origin=str(path))
     return text
+
+
+def preset_params(preset: str) -> Params:
+    """The params of a preset's name or a path to an overlay.
+
+    Raises:
+        UserError: as `compose_preset`.
+    """
+    return parse_params(YAML(typ="safe").load(compose_preset(preset)), origin=preset)
 
 
 def _find(preset: str) -> Path:

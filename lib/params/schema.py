@@ -5,7 +5,8 @@ The sections stand in `model`, `data`, `training` and `measuring`; here they bec
 what they owe each other.
 """
 
-from typing import Annotated, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -103,6 +104,10 @@ class Params(Section):
                 )
         return self
 
+    def flat(self) -> dict[str, Any]:
+        """Values by dotted key, as params.yaml has them; a list is one value."""
+        return dict(_leaves(self.model_dump(mode="json"), ""))
+
     @property
     def validates(self) -> bool:
         """Whether any phase of this run is validated while it trains."""
@@ -169,3 +174,11 @@ class Params(Section):
                 f"({', '.join(self.evaluate.checkpoints)}); the model card needs its numbers"
             )
         return self
+
+
+def _leaves(section: dict[str, Any], above: str) -> Iterator[tuple[str, Any]]:
+    for name, value in section.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{above}{name}.")
+        else:
+            yield above + name, value

@@ -1,12 +1,14 @@
 """The plan of a run in words; its numbers stand in `lib.trainers.plan`."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 from lib.engines.sizes import Shape, shape_of
 from lib.engines.unsloth import shares_weights
-from lib.params import Params
+from lib.params import Params, preset_params
 from lib.params.model import Model
+from lib.params.presets import BASE
 from lib.params.training import Optimisation
 from lib.trainers.plan import (
     Phase,
@@ -41,6 +43,19 @@ def plan_lines(params: Params) -> Iterator[str]:
             "DVC's cache; beside it the Hub's files of the model, and checkpoints to resume from"
         )
     yield "estimates; the formulae stand in lib/trainers/plan.py, `make memory-probe` measures"
+    yield from _params_lines(params)
+
+
+def _params_lines(params: Params) -> Iterator[str]:
+    base = preset_params(BASE).flat()
+    changed = {key: value for key, value in params.flat().items() if value != base[key]}
+    yield f"params: {len(changed)} of {len(base)} differ from {BASE}, which has the others"
+    for key, value in changed.items():
+        yield f"  {key}: {_in_words(value)} ({BASE}: {_in_words(base[key])})"
+
+
+def _in_words(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _phase_lines(phase: Phase, section: Optimisation) -> Iterator[str]:

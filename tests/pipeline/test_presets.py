@@ -20,10 +20,9 @@ import pytest
 from peft import PeftModel
 from ruamel.yaml import YAML
 
-from lib.params import compose_preset
+from lib.params import compose_preset, preset_params
 from lib.problems.generated import synthetic_sets
 from lib.trainers.validation import ValidateByGeneration
-from tests.conftest import preset_params
 from tests.lib.engines.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import lay_out
 from tests.pipeline.systems import ATTENTION_AND_MLP, SYSTEMS

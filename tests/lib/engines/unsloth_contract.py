@@ -14,7 +14,7 @@ GAP = "sampling/sampling_logp_difference/mean"
 
 
 def settings(dtype: str = "bfloat16") -> Any:
-    from tests.conftest import preset_params
+    from lib.params import preset_params
 
     changes = {
         "backend": "unsloth",
@@ -28,9 +28,9 @@ def settings(dtype: str = "bfloat16") -> Any:
 def write_base(folder: Path) -> Path:
     """The smoke preset's base model."""
     from lib.engines import tiny
+    from lib.params import preset_params
     from lib.problems.generated import synthetic_sets
     from lib.prompts import prompt_format
-    from tests.conftest import preset_params
 
     smoke = preset_params("smoke")
     tiny.write_base(
@@ -65,10 +65,10 @@ def check_sft_trains_and_the_next_phase_goes_on_from_its_adapter(
     import torch
 
     from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
+    from lib.params import preset_params
     from lib.problems.generated import synthetic_sets
     from lib.prompts import prompt_format
     from lib.trainers.sft import build_sft
-    from tests.conftest import preset_params
 
     smoke = preset_params("smoke")
     trainer = build_sft(
@@ -93,10 +93,10 @@ def check_sft_trains_and_the_next_phase_goes_on_from_its_adapter(
 
 def grpo(base: Path, scratch: Path, model: Any, *, engine: str = "vllm") -> Any:
     """A trainer for two steps, whose rewards vary, with a learning rate that shows."""
+    from lib.params import preset_params
     from lib.problems.generated import synthetic_sets
     from lib.prompts import prompt_format
     from lib.trainers.grpo import build_grpo
-    from tests.conftest import preset_params
 
     smoke = preset_params("smoke")
     changes = {"learning_rate": 0.05, "max_steps": 2, "warmup_ratio": 0.0}

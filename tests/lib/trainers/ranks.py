@@ -18,13 +18,12 @@ from transformers import Trainer, TrainerCallback
 from lib.engines.base import Completion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.engines.runtime import configure
-from lib.params import Params
+from lib.params import Params, preset_params
 from lib.problems.schema import read_problems
 from lib.prompts import prompt_format
 from lib.trainers.grpo import build_grpo, rollout_sampling
 from lib.trainers.launch import check_world_size, num_processes
 from lib.trainers.sft import build_sft
-from tests.conftest import preset_params
 from tests.lib.trainers.runs import changed
 from tests.lib.trainers.steps import letters, reward_with
 

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import Trainer, TrainerCallback
 
 from lib.engines.runtime import configure
-from lib.params import Params
+from lib.params import Params, preset_params
 from lib.trainers.dpo import dpo_setup
 from lib.trainers.grpo import grpo_setup
 from lib.trainers.run import Outputs, run_phase
@@ -21,7 +21,6 @@ from lib.trainers.setup import Setup, asked_with
 from lib.trainers.sft import sft_setup
 from lib.trainers.validation import read_validator
 from lib.verifier import counters
-from tests.conftest import preset_params
 
 
 def changed(params: Params, changes: dict[str, dict[str, Any]]) -> Params:

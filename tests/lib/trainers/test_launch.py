@@ -11,9 +11,10 @@ from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.utils import DistributedType
 from ruamel.yaml import YAML
 
+from lib.params import preset_params
 from lib.trainers.batches import micro_batches
 from lib.trainers.launch import told_processes
-from tests.conftest import ROOT, preset_params
+from tests.conftest import ROOT
 
 CONFIGS = ROOT / "lib/presets/accelerate"
 LAUNCH_FILES = ROOT / "lib/presets/launch"

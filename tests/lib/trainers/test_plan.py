@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lib.engines.sizes import shape_of
-from lib.params import Params, preset_names
+from lib.params import Params, preset_names, preset_params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.dpo import dpo_arguments
@@ -15,7 +15,7 @@ from lib.trainers.grpo import grpo_arguments
 from lib.trainers.plan import cache_bytes, disk_bytes, plan_dpo, plan_grpo, plan_sft
 from lib.trainers.plan_words import plan_lines
 from lib.trainers.sft import build_sft
-from tests.conftest import ROOT, preset_params
+from tests.conftest import ROOT
 
 
 def test_planned_sft_is_what_the_trainer_resolves(
@@ -162,3 +162,12 @@ def test_a_model_of_unknown_shape_is_planned_without_sizes() -> None:
     model = params.model.model_copy(update={"name": "owner/elsewhere"})
     lines = list(plan_lines(params.model_copy(update={"model": model})))
     assert "memory and disk: unknown without the model's config.json" in lines
+
+
+def test_the_plan_lists_every_param_that_is_not_the_defaults() -> None:
+    lines = list(plan_lines(preset_params("s1-qwen2.5-0.5b")))
+    listed = lines[lines.index(next(line for line in lines if line.startswith("params: "))) + 1 :]
+    assert "  grpo.group_size: 16 (tiny-cpu: 8)" in listed
+    assert not any(line.startswith("  seed: ") for line in listed)
+    smallest = list(plan_lines(preset_params("tiny-cpu")))[-1]
+    assert smallest.startswith("params: 0 of ")

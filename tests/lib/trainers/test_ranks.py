@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
+from lib.params import preset_params
 from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
-from tests.conftest import ROOT, preset_params
+from tests.conftest import ROOT
 from tests.lib.trainers.grpo_stage import grpo_stage, learned
 
 pytestmark = pytest.mark.slow
