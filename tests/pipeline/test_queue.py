@@ -17,7 +17,7 @@ MARKED = ("_numbers(metrics))", '_numbers({**metrics, "marked": MARK}))')
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Clone, str]]:
-    """A clone in which four experiments were queued and run, and what DVC printed."""
+    """A clone in which whole smoke runs were queued and run, and what DVC printed."""
     clone = clone_with_smoke(tmp_path_factory.mktemp("queue") / "reckon")
     clone.commit("Choose smoke")
     queue(clone, "plain", seed=1)
@@ -34,7 +34,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Clone, str
 
 
 def queue(clone: Clone, name: str, *, seed: int) -> None:
-    clone.dvc("exp", "run", "--queue", "--name", name, "--set-param", f"seed={seed}", "prepare")
+    clone.dvc("exp", "run", "--queue", "--name", name, "--set-param", f"seed={seed}")
 
 
 def mark(clone: Clone, code: str) -> None:
@@ -45,16 +45,25 @@ def mark(clone: Clone, code: str) -> None:
     file.write_text(text, encoding="utf-8")
 
 
-def metrics_of(clone: Clone, name: str) -> dict[str, float]:
+def metrics_of(clone: Clone, name: str, stage: str) -> dict[str, float]:
     refs = clone.run("git", "for-each-ref", "--format=%(refname)", "refs/exps").split()
     (ref,) = (ref for ref in refs if ref.endswith(f"/{name}"))
-    return json.loads(clone.run("git", "show", f"{ref}:reports/metrics/prepare.json"))
+    return json.loads(clone.run("git", "show", f"{ref}:reports/metrics/{stage}.json"))
 
 
 def test_each_experiment_runs_the_code_that_it_was_queued_with(swept: tuple[Clone, str]) -> None:
     clone, _ = swept
-    assert "marked" not in metrics_of(clone, "plain")
-    assert metrics_of(clone, "added")["marked"] == 7
+    for stage in ("prepare", "sft", "grpo"):
+        assert "marked" not in metrics_of(clone, "plain", stage)
+        assert metrics_of(clone, "added", stage)["marked"] == 7
+
+
+def test_each_experiment_runs_its_own_params_to_the_end(swept: tuple[Clone, str]) -> None:
+    clone, _ = swept
+    plain, added = (metrics_of(clone, name, "export") for name in ("plain", "added"))
+    assert plain["num_prompts"] == added["num_prompts"] > 0
+    losses = [metrics_of(clone, name, "sft")["loss"] for name in ("plain", "added")]
+    assert losses[0] != losses[1]
 
 
 def test_a_new_file_that_git_does_not_know_is_missed_in_words(swept: tuple[Clone, str]) -> None:
