@@ -144,6 +144,16 @@ def test_grpo_falls_back_until_a_micro_batch_fits_and_leaves_none_out(
     assert [rows for rows, _ in passes] == [16, 16, 8, 8, 8, *[4] * 8]
 
 
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="the limit is for CPUs")
+def test_torchs_allocator_meets_the_limit_and_is_free_of_it_afterwards() -> None:
+    with probing._limited(2**28):
+        torch.zeros(2**20)
+        with pytest.raises(RuntimeError) as error:
+            torch.zeros(2**30)
+    assert probing._short_of_memory(error.value)
+    assert torch.empty(2**30).numel() == 2**30
+
+
 def test_another_error_than_memorys_is_not_taken_for_it(
     smoke: Params, own_base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
