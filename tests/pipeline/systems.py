@@ -164,6 +164,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-Math-1.5B-Instruct",
         "engines": ("transformers", 0.3, "vllm"),
+        "validation_engine": "vllm",
         "gpu": {
             "backend": "transformers",
             "attention": "flash_attention_2",
