@@ -88,6 +88,7 @@ def check_sft_trains_and_the_next_phase_goes_on_from_its_adapter(
     assert any(weight.any() for name, weight in trained.items() if "lora_B" in name)
     save_policy(trainer.model, load_tokenizer(base), scratch / "sft")
     again = adapters(trainable_policy(scratch / "sft", base=base, settings=model, seed=1))
+    assert again.keys() == trained.keys()
     assert all(torch.equal(weight, trained[name]) for name, weight in again.items())
 
 
