@@ -42,15 +42,16 @@ class PackingTrainer(GRPOTrainer):
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
-        if self._buffered_inputs is None or self._buffered_inputs is before or not self._packs:
+        if self._buffered_inputs is None or self._buffered_inputs is before:
             return inputs
-        self._buffered_inputs = repack(self._buffered_inputs)
+        self._buffered_inputs = arranged(self._buffered_inputs, packed=self._packs)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        first = self._step % self.args.steps_per_generation == 0
-        # The first one is never left out: with no gradients at all, AdamW would not take its step.
-        if self._skips and not first and not inputs["advantages"].any():
+        last = (self._step + 1) % self.args.steps_per_generation == 0
+        # The last one is never left out: with no gradients at all, AdamW would not take its step,
+        # and several ranks average their gradients in its backward pass.
+        if self._skips and not last and not inputs["advantages"].any():
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         loss: Tensor = super()._compute_loss(model, inputs)
         return loss
@@ -136,9 +137,15 @@ class SharedPrompts:
         )
 
 
-def repack(batches: Sequence[Batch]) -> list[Batch]:
-    """The same rows in as many micro-batches of the same size, those without signal last."""
+def arranged(batches: Sequence[Batch], *, packed: bool) -> list[Batch]:
+    """The same rows in as many micro-batches of the same size, in an order that is a function of
+    the rollouts: as they were generated, or packed, with the rows without signal first."""
     rows = {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
+    generated = torch.argsort(rows["row"])
+    size = len(generated) // len(batches)
+    if not packed:
+        parts = torch.split(generated, size)
+        return [{name: _rows(value, part) for name, value in rows.items()} for part in parts]
     prompts = [
         tuple(ids[mask.bool()].tolist())
         for ids, mask in zip(rows["prompt_ids"], rows["prompt_mask"], strict=True)
@@ -150,10 +157,9 @@ def repack(batches: Sequence[Batch]) -> list[Batch]:
 
     def key(row: int) -> tuple[Any, ...]:
         prompt = prompts[row]
-        return (not signal[prompt], len(prompt), prompt, lengths[row])
+        return (signal[prompt], len(prompt), prompt, lengths[row])
 
-    order = torch.tensor(sorted(range(len(prompts)), key=key), device=rows["advantages"].device)
-    size = len(prompts) // len(batches)
+    order = torch.tensor(sorted(generated.tolist(), key=key), device=rows["advantages"].device)
     return [
         trim({name: _rows(value, part) for name, value in rows.items()})
         for part in torch.split(order, size)

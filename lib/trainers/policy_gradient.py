@@ -3,7 +3,7 @@
 What TRL has is TRL's: losses, clipping, KL, GSPO, the baselines mean, group and batch. Added here:
 
     rollouts            an `Engine` generates (`lib.trainers.rollouts`), with stop strings
-    advantage           none and rloo, by `lib.objectives.group_advantages`
+    advantage           by `lib.objectives.group_advantages`, none and rloo among them
     reinforce           −A·log π: TRL's loss with the log-probs of the old policy left out, so that
                         the ratio is 1 with the gradient of log π, and never clipped
     truncation masking  by the engine's finish reason; TRL goes by the last token, and takes every
@@ -40,9 +40,6 @@ from lib.trainers.batching import PackingTrainer
 from lib.trainers.dynamic_sampling import draw_places, refill
 from lib.trainers.ranks import whole_on_every_rank
 from lib.trainers.rollouts import Rollout, Rollouts, keyed_seed, length_metrics
-
-OURS: tuple[Baseline, ...] = ("none", "rloo")
-"""Advantages that TRL lacks."""
 
 GAP = "sampling/sampling_logp_difference"
 
@@ -127,11 +124,11 @@ class PolicyGradientTrainer(PackingTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self._problems, self._scored = inputs, None
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        if self.objective.advantage in OURS:
-            credit = self._our_advantages()
-            self._logs["advantages"].extend(credit.tolist())
-            start = self.accelerator.process_index * len(inputs)
-            batch["advantages"] = credit[start : start + len(inputs)]
+        credit = self._our_advantages()
+        start = self.accelerator.process_index * len(inputs)
+        batch["advantages"] = credit[start : start + len(inputs)]
+        # TRL shuffles the rows among the micro-batches; this is where each stood.
+        batch["row"] = torch.arange(len(inputs), device=credit.device)
         if not self.rollouts.live:
             self._check_sampler(self._recorded[f"{GAP}/mean"][-1])
         return batch

@@ -13,7 +13,7 @@ from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.trainers.batching import PackingTrainer, repack, trim
+from lib.trainers.batching import PackingTrainer, arranged, trim
 from lib.trainers.policy_gradient import PolicyGradientTrainer
 from tests.lib.trainers.steps import Steps, build, letters, reward_with
 
@@ -146,31 +146,27 @@ def batch(prompts: list[list[int]], completions: list[list[int]], advantages: li
     }
 
 
-def test_repacking_keeps_rows_whole_and_puts_those_without_advantage_last() -> None:
+def test_packing_keeps_rows_whole_and_puts_those_without_advantage_first() -> None:
     prompts = [[1, 2, 3], [4], [5, 6], [1, 2, 3], [4], [5, 6]]
     completions = [[11], [12, 12], [13], [14, 14, 14], [15], [16]]
     whole = batch(prompts, completions, [0.0, 2.0, 3.0, 0.0, 0.0, 6.0])
+    whole["row"] = torch.arange(6)
+    shuffled = torch.tensor([5, 2, 0, 1, 4, 3])
+    whole = {n: v[shuffled] if getattr(v, "ndim", 0) else v for n, v in whole.items()}
     halves = [
         {n: v[part] if getattr(v, "ndim", 0) else v for n, v in whole.items()}
         for part in (slice(0, 2), slice(2, 4), slice(4, 6))
     ]
-    packed = repack(halves)
+    packed = arranged(halves, packed=True)
     assert [b["completion_ids"].tolist() for b in packed] == [
+        [[11, 0, 0], [14, 14, 14]],
         [[15, 0], [12, 12]],
         [[13], [16]],
-        [[11, 0, 0], [14, 14, 14]],
     ]
-    assert [b["prompt_ids"].tolist() for b in packed] == [
-        [[4], [4]],
-        [[5, 6], [5, 6]],
-        [[1, 2, 3], [1, 2, 3]],
-    ]
-    assert [b["advantages"].tolist() for b in packed] == [[0.0, 2.0], [3.0, 6.0], [0.0, 0.0]]
-    assert [b["importance_sampling_ratio"].tolist() for b in packed] == [
-        [[0.0], [2.0]],
-        [[3.0], [6.0]],
-        [[0.0], [0.0]],
-    ]
+    assert [b["advantages"].tolist() for b in packed] == [[0.0, 0.0], [0.0, 2.0], [3.0, 6.0]]
+    assert [b["row"].tolist() for b in packed] == [[0, 3], [4, 1], [2, 5]]
+    unpacked = arranged(halves, packed=False)
+    assert [b["row"].tolist() for b in unpacked] == [[0, 1], [2, 3], [4, 5]]
     assert {int(b["num_items_in_batch"]) for b in packed} == {7}
 
 

@@ -168,9 +168,7 @@ def test_advantages_are_those_that_params_name(built: Builder, advantage: str) -
     trainer.train()
     ours = group_advantages(0.25 * torch.tensor(earned).view(4, 4), baseline=advantage).flatten()
     used = steps.batches[0]["advantages"]
-    # TRL shuffles a batch once it is scored.
     torch.testing.assert_close(used.sort().values, ours.sort().values)
-    assert list(trainer._logs["advantages"]) == pytest.approx(ours.tolist())
 
 
 @pytest.fixture(scope="module")
