@@ -49,8 +49,8 @@ doctor: setup ## whether the current params can run on this machine, and if not,
 memory-probe: setup ## the largest micro-batch that fits for the current params (after prepare)
 	@python -m stages.memory_probe
 
-gpu-check: setup ## on a GPU: its tests, and speed and memory beside TRL, Unsloth and vLLM
-	@python -m stages.gpu_check
+gpu-check: dev ## on a GPU: its tests, and speed and memory beside TRL, Unsloth and vLLM
+	@python -m tests.bench.gpu
 
 compare: setup ## params and metrics against another revision: BASE=HEAD
 	@python -m stages.compare --base "$(BASE)"
@@ -116,7 +116,7 @@ check: dev ## style, types, and which floor may import which
 	@lint-imports --config pyproject.toml
 
 bench: dev ## speed, memory and accuracy beside the alternatives (minutes; tests/bench)
-	@for suite in $(dir $(wildcard tests/bench/*/__main__.py)); do \
+	@for suite in $(filter-out tests/bench/gpu/,$(dir $(wildcard tests/bench/*/__main__.py))); do \
 	    python -m $$(echo $${suite%/} | tr / .) || exit 1; \
 	done
 

@@ -14,7 +14,6 @@ rewards are all equal gets exact zeros, where rounding could leave ±1e-8/ε.
 Shapes: P problems, G completions of each (a group), B = P·G.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 import torch
@@ -67,57 +66,3 @@ def has_signal(rewards: Tensor) -> Tensor:
         [P] bool.
     """
     return rewards.amax(-1) > rewards.amin(-1)
-
-
-def compute_group_normalized_rewards(
-    reward_fn: Callable[[str, str], Mapping[str, float]],
-    rollout_responses: list[str],
-    repeated_ground_truths: list[str],
-    group_size: int,
-    advantage_eps: float,
-    normalize_by_std: bool,
-) -> tuple[Tensor, Tensor, dict[str, float]]:
-    """Score completions and turn their rewards into group-relative advantages.
-
-    Args:
-        reward_fn: (completion, reference) → "reward", "format_reward", "answer_reward".
-        rollout_responses: B completions, those of one problem next to each other.
-        repeated_ground_truths: B references, each repeated G times.
-        group_size: G.
-        advantage_eps: added to the standard deviation.
-        normalize_by_std: True is GRPO (`group`), False is Dr. GRPO (`mean`).
-
-    Returns:
-        advantages [B]; raw rewards [B]; metadata: mean, std, min and max of the reward, the mean
-        of every component that `reward_fn` returns, the share of groups without signal.
-
-    Raises:
-        ValueError: the lists differ in length, or B is not a multiple of G, or G < 2.
-    """
-    if len(rollout_responses) != len(repeated_ground_truths):
-        raise ValueError(
-            f"{len(rollout_responses)} completions but {len(repeated_ground_truths)} references"
-        )
-    if not rollout_responses or group_size < 1 or len(rollout_responses) % group_size:
-        raise ValueError(
-            f"{len(rollout_responses)} completions are not whole groups of {group_size}"
-        )
-    pairs = zip(rollout_responses, repeated_ground_truths, strict=True)
-    scores = [reward_fn(completion, reference) for completion, reference in pairs]
-    raw_rewards = torch.tensor([score["reward"] for score in scores], dtype=torch.float32)
-    groups = raw_rewards.view(-1, group_size)
-    baseline: Baseline = "group" if normalize_by_std else "mean"
-    advantages = group_advantages(groups, baseline=baseline, eps=advantage_eps)
-    return advantages.flatten(), raw_rewards, _reward_statistics(scores, groups)
-
-
-def _reward_statistics(scores: list[Mapping[str, float]], groups: Tensor) -> dict[str, float]:
-    components = {
-        f"{name}_mean": sum(score[name] for score in scores) / len(scores) for name in scores[0]
-    }
-    return components | {
-        "reward_std": groups.std().item(),
-        "reward_min": groups.min().item(),
-        "reward_max": groups.max().item(),
-        "zero_signal_groups": 1 - has_signal(groups).float().mean().item(),
-    }

@@ -1,34 +1,33 @@
-"""Log-probabilities and entropies of tokens, plain and in chunks.
+"""Log-probabilities and entropies of tokens: from whole logits, or fused with the output layer.
 
-    log π(y) = z_y − logsumexp(z),   H = −Σ_v p_v · log p_v,   p = softmax(z)
+    log π(y) = z_y − logsumexp(z),   H = −Σ_v p_v · log p_v,   p = softmax(z),   z = W h
 
-The plain forms hold several tensors of the logits' size. With `chunk_size`, rows are taken that
-many at a time and everything of size V is computed again in the backward pass:
-- from logits: beyond the logits and their gradient, which the caller's graph holds anyway, a few
-  tensors of chunk_size·V are alive at a time;
-- from hidden states and the output layer (`score_hidden`): the logits of the batch never exist
-  either, so that the peak does not grow with B·T·V. The backward pass costs one more product with
-  the output layer.
+From whole logits, logits [N, V], their softmax and their gradient exist at one time. `fused_scores`
+takes the hidden states instead and makes the logits of a chunk of rows at a time, once in the
+forward pass and once more in the backward pass: the peak does not grow with N, for one more product
+with the output layer. Both compute in float32 whatever the logits' type: a bfloat16 logsumexp over
+150,000 entries is off in the second digit.
 
-Values and gradients equal the plain forms' up to rounding. Half-precision logits are scored in
-float32: a bfloat16 logsumexp over 150,000 entries is off in the second digit.
-
-Shapes: B sequences, T tokens, V vocabulary, D hidden size, N rows (all leading axes flattened).
+Shapes: N rows (positions to score), V vocabulary, D hidden size.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
+from torch.nn.functional import linear
+
+CHUNK_NUMEL = 2**25
+"""Logits that `fused_scores` holds at a time: 128 MiB in float32, 220 rows at V = 151,936. Half as
+many cost a tenth more CPU time, twice as many save none (tests/bench/objectives)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenScores:
-    """What a policy says about the tokens of a text.
+    """Scores of tokens under a policy.
 
     Attributes:
         log_probs: [...] log-probability of each label, in nats.
@@ -42,22 +41,21 @@ class TokenScores:
 def selective_log_softmax(
     logits: Tensor, index: Tensor, *, chunk_size: int | None = None
 ) -> Tensor:
-    """Log-probability of one chosen token per row.
+    """Log-probability of one token per row.
 
     Args:
         logits: [..., V].
-        index: [...] chosen tokens.
+        index: [...] tokens.
         chunk_size: rows at a time; None does all at once.
 
     Returns:
         [...], float32 or wider.
     """
-    if chunk_size is None:
-        log_p = _at_least_float32(logits).log_softmax(-1)
-        return log_p.gather(-1, index.unsqueeze(-1)).squeeze(-1)
-    rows = logits.reshape(-1, logits.shape[-1])
-    scores: Tensor = _ChunkedLogProb.apply(rows, index.reshape(-1), chunk_size)  # type: ignore[no-untyped-call]
-    return scores.view(index.shape)
+    if chunk_size is not None:
+        return _chunked(logits, index, chunk_size).log_probs
+    # Not log_softmax, whose result is as large as the logits and kept for the backward pass too.
+    wide = at_least_float32(logits)
+    return wide.gather(-1, index.unsqueeze(-1)).squeeze(-1) - wide.logsumexp(-1)
 
 
 def compute_entropy(logits: Tensor, chunk_size: int | None = None) -> Tensor:
@@ -70,174 +68,210 @@ def compute_entropy(logits: Tensor, chunk_size: int | None = None) -> Tensor:
     Returns:
         [...], float32 or wider, between 0 and log V.
     """
-    if chunk_size is None:
-        log_p = _at_least_float32(logits).log_softmax(-1)
-        return -(log_p.exp() * _finite(log_p)).sum(-1)
-    rows = logits.reshape(-1, logits.shape[-1])
-    entropy: Tensor = _ChunkedEntropy.apply(rows, chunk_size)  # type: ignore[no-untyped-call]
-    return entropy.view(logits.shape[:-1])
+    if chunk_size is not None:
+        labels = torch.zeros(logits.shape[:-1], dtype=torch.long, device=logits.device)
+        return _chunked(logits, labels, chunk_size).entropy
+    log_p = at_least_float32(logits).log_softmax(-1)
+    return -(log_p.exp() * _finite(log_p)).sum(-1)
 
 
-def score_hidden(
-    hidden: Tensor, head: Callable[[Tensor], Tensor], labels: Tensor, *, chunk_size: int
-) -> TokenScores:
-    """Score labels from the last hidden states, without ever holding the batch's logits.
-
-    Args:
-        hidden: [..., D] input of the output layer.
-        head: the output layer, [n, D] → [n, V]; a module's parameters get their gradients.
-        labels: [...] tokens to score.
-        chunk_size: rows whose logits exist at one time.
-    """
-
-    def score(rows: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        logits = head(rows)
-        return selective_log_softmax(logits, chosen), compute_entropy(logits)
-
-    chunks = zip(
-        torch.split(hidden.reshape(-1, hidden.shape[-1]), chunk_size),
-        torch.split(labels.reshape(-1), chunk_size),
-        strict=True,
-    )
-    scored = [checkpoint(score, rows, chosen, use_reentrant=False) for rows, chosen in chunks]
-    log_probs, entropy = (
-        torch.cat(parts).view(labels.shape) for parts in zip(*scored, strict=True)
-    )
-    return TokenScores(log_probs=log_probs, entropy=entropy)
-
-
-def get_response_log_probs(
-    model: torch.nn.Module,
-    input_ids: Tensor,
+def fused_scores(
+    hidden: Tensor,
+    weight: Tensor,
     labels: Tensor,
-    return_token_entropy: bool = False,
     *,
-    chunk_size: int | None = None,
-) -> dict[str, Tensor]:
-    """Score every label under a causal language model; nothing is masked here.
+    bias: Tensor | None = None,
+    temperature: float = 1.0,
+    chunk_numel: int = CHUNK_NUMEL,
+) -> TokenScores:
+    """Score labels from the output layer's input, without ever holding all logits.
 
-    Padding must be on the right: causal attention then keeps it from the tokens that count.
+    Gradients reach `hidden`, `weight` and `bias`, through log-probs and entropy alike.
 
     Args:
-        model: returns `.logits` [B, T, V] for input ids; for `chunk_size` also needs
-            `get_output_embeddings()`, as Hugging Face models have (unwrapped from DDP or FSDP).
-        input_ids: [B, T].
-        labels: [B, T], the ids shifted by one.
-        return_token_entropy: also score the distribution's entropy.
-        chunk_size: tokens whose logits exist at one time; None computes all logits.
-
-    Returns:
-        "log_probs": [B, T]; with `return_token_entropy` also "token_entropy": [B, T].
-
-    Raises:
-        ValueError: `chunk_size` with a model that changes its logits after the output layer
-            (soft-capping, scaling): chunks would score other logits than the model's.
+        hidden: [N, D].
+        weight: [V, D] of the output layer, tied to the embeddings or not.
+        labels: [N] tokens to score.
+        bias: [V].
+        temperature: divides the logits.
+        chunk_numel: logits held at a time; at least one row's.
     """
-    if chunk_size is None:
-        logits = model(input_ids).logits
-        scores = {"log_probs": selective_log_softmax(logits, labels)}
-        if return_token_entropy:
-            scores["token_entropy"] = compute_entropy(logits)
-        return scores
-    head = model.get_output_embeddings()  # type: ignore[operator]
-    scored = score_hidden(_last_hidden(model, head, input_ids), head, labels, chunk_size=chunk_size)
-    entropy = {"token_entropy": scored.entropy} if return_token_entropy else {}
-    return {"log_probs": scored.log_probs, **entropy}
+    rows = max(1, chunk_numel // len(weight))
+    return TokenScores(*_FusedScores.apply(hidden, weight, bias, labels, 1 / temperature, rows))  # type: ignore[no-untyped-call]
 
 
-def _last_hidden(model: torch.nn.Module, head: torch.nn.Module, input_ids: Tensor) -> Tensor:
-    """[B, T, D]: what the model feeds its output layer.
+def can_fuse(model: Any) -> bool:
+    """Whether `score_labels` computes what `model` does: a plain output layer, nothing after it.
 
-    Taken by a hook rather than from the backbone, whose name and final norm differ between
-    architectures and under PEFT. The hook lets one token through, so that the model's own
-    logits are [B, 1, V]: the last one, as a first token that is a pad has all-zero states in
-    some models, and zeros hide what is done to logits.
+    Not with an adapter on the output layer, nor where the model scales or soft-caps its logits,
+    which shows when one token is put through.
     """
-    fed: list[Tensor] = []
+    head = model.get_output_embeddings()
+    if type(head) is not torch.nn.Linear or "forward" in vars(head):
+        return False
     made: list[Tensor] = []
-
-    def keep_last_token(_: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        fed.append(inputs[0])
-        return (inputs[0][:, -1:], *inputs[1:])
-
-    def remember(_: torch.nn.Module, __: tuple[Any, ...], logits: Tensor) -> None:
-        made.append(logits)
-
-    hooks = (head.register_forward_pre_hook(keep_last_token), head.register_forward_hook(remember))
+    hook = head.register_forward_hook(lambda _, __, logits: made.append(logits))
     try:
-        logits = model(input_ids).logits
+        with torch.no_grad():
+            # Not the first token: some models give a pad zero states, and zeros hide a scale.
+            logits = model(input_ids=torch.tensor([[1, 2]], device=head.weight.device)).logits
     finally:
-        for hook in hooks:
-            hook.remove()
-    if len(made) != 1 or not torch.equal(made[0].float(), logits.float()):
-        raise ValueError(
-            f"{type(model).__name__} changes its logits after the output layer, so they cannot be "
-            "computed in chunks: use chunk_size=None"
+        hook.remove()
+    return len(made) == 1 and torch.equal(made[0].float(), logits.float())
+
+
+def score_labels(
+    model: Any,
+    inputs: Mapping[str, Any],
+    labels: Tensor,
+    mask: Tensor,
+    *,
+    temperature: float = 1.0,
+    chunk_numel: int = CHUNK_NUMEL,
+    entropy_grad: bool = False,
+    head: Any = None,
+) -> TokenScores:
+    """Scores [B, T] of the labels where the mask is True and 0 elsewhere, without whole logits.
+
+    For the call, the output layer scores in place of making logits: within its own forward pass,
+    since FSDP has gathered its weight there and nowhere else.
+
+    Args:
+        model: one that `can_fuse`, in whatever DDP or FSDP wraps it with.
+        inputs: its arguments; `T` logits a row are asked of it.
+        labels: [B, T].
+        mask: [B, T] bool.
+        entropy_grad: let gradients flow through the entropy too.
+        head: the output layer, where a wrapper hides it.
+    """
+    head = head or model.get_output_embeddings()
+
+    def scores_in_place_of_logits(hidden: Tensor) -> Tensor:
+        scores = fused_scores(
+            hidden[mask],
+            head.weight,
+            labels[mask],
+            bias=head.bias,
+            temperature=temperature,
+            chunk_numel=chunk_numel,
         )
-    return fed[0]
+        entropy = scores.entropy if entropy_grad else scores.entropy.detach()
+        pair = torch.stack([scores.log_probs, entropy], -1)
+        return pair.new_zeros((*mask.shape, 2)).index_put((mask,), pair)
+
+    head.forward = scores_in_place_of_logits
+    try:
+        log_probs, entropy = model(**inputs).logits.unbind(-1)
+    finally:
+        del head.forward
+    return TokenScores(log_probs, entropy)
 
 
-def _at_least_float32(tensor: Tensor) -> Tensor:
+def _chunked(logits: Tensor, labels: Tensor, rows: int) -> TokenScores:
+    flat = logits.reshape(-1, logits.shape[-1])
+    scores = _FusedScores.apply(flat, None, None, labels.reshape(-1), 1.0, rows)  # type: ignore[no-untyped-call]
+    return TokenScores(*(score.view(labels.shape) for score in scores))
+
+
+class _FusedScores(torch.autograd.Function):
+    """d log p_y / dz = onehot(y) − p,   dH / dz = −p · (log p + H), a chunk of rows at a time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        labels: Tensor,
+        scale: float,
+        rows: int,
+    ) -> tuple[Tensor, Tensor]:
+        layer = _Layer(weight, bias, scale, kind=_compute_dtype(hidden))
+        wide = at_least_float32(hidden[:0]).dtype
+        log_probs, entropy, norm = hidden.new_empty((3, len(hidden)), dtype=wide)
+        for at in _slices(len(hidden), rows):
+            z = layer.logits(hidden[at])
+            top = z.amax(-1, keepdim=True)
+            p = (z - top).exp_()  # times their sum; exp is taken once, for sum and entropy
+            total = p.sum(-1)
+            norm[at] = top.squeeze(-1) + total.log()
+            log_probs[at] = z.gather(-1, labels[at, None]).squeeze(-1) - norm[at]
+            entropy[at] = norm[at] - torch.linalg.vecdot(p, _finite(z)) / total
+        # The parameters themselves are saved, not what autocast made of them: FSDP2 frees the
+        # gathered weight after the forward pass, and gathers it again into the same tensor.
+        ctx.save_for_backward(hidden, weight, bias, labels, norm, entropy)
+        ctx.scale, ctx.rows, ctx.kind = scale, rows, layer.kind
+        ctx.set_materialize_grads(False)
+        return log_probs, entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, to_log_probs: Tensor | None, to_entropy: Tensor | None) -> Any:
+        hidden, weight, bias, labels, norm, entropy = ctx.saved_tensors
+        layer = _Layer(weight, bias, ctx.scale, kind=ctx.kind)
+        of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]
+        grad_hidden = torch.empty_like(hidden) if of_hidden else None
+        # Summed over the chunks in float32, whatever the weight's type.
+        grad_weight = torch.zeros_like(weight, dtype=norm.dtype) if of_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=norm.dtype) if of_bias else None
+        for at in _slices(len(hidden), ctx.rows):
+            log_p = layer.logits(hidden[at]).sub_(norm[at, None])
+            upstream = torch.zeros_like(norm[at]) if to_log_probs is None else to_log_probs[at]
+            slope = upstream[:, None]
+            if to_entropy is not None:
+                slope = slope + to_entropy[at, None] * (_finite(log_p) + entropy[at, None])
+            grad = log_p.exp_().mul_(-slope).scatter_add_(-1, labels[at, None], upstream[:, None])
+            if grad_bias is not None:
+                grad_bias += ctx.scale * grad.sum(0)
+            grad = grad.mul_(ctx.scale).to(ctx.kind)
+            if grad_hidden is not None:
+                grad_hidden[at] = grad if layer.weight is None else grad @ layer.weight
+            if grad_weight is not None and ctx.kind == norm.dtype:
+                grad_weight.addmm_(grad.T, hidden[at])
+            elif grad_weight is not None:
+                grad_weight += grad.T @ hidden[at].to(ctx.kind)
+        return (
+            grad_hidden,
+            None if grad_weight is None else grad_weight.to(weight.dtype),
+            None if grad_bias is None else grad_bias.to(bias.dtype),
+            *(None, None, None),
+        )
+
+
+class _Layer:
+    """The output layer in the type that it computes in; without a weight, rows are logits."""
+
+    def __init__(
+        self, weight: Tensor | None, bias: Tensor | None, scale: float, *, kind: torch.dtype
+    ) -> None:
+        self.weight = None if weight is None else weight.to(kind)
+        self.bias = None if bias is None else bias.to(kind)
+        self.scale, self.kind = scale, kind
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """[n, V] float32 or wider, in memory of its own."""
+        if self.weight is None:
+            return at_least_float32(rows) * self.scale
+        z = at_least_float32(linear(rows.to(self.kind), self.weight, self.bias))
+        return z.mul_(self.scale) if self.scale != 1 else z
+
+
+def _compute_dtype(hidden: Tensor) -> torch.dtype:
+    """Autocast's type where autocast is on, to be remembered: it ends before a backward pass."""
+    device = hidden.device.type
+    autocast = torch.is_autocast_enabled(device)
+    return torch.get_autocast_dtype(device) if autocast else hidden.dtype
+
+
+def _slices(total: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Half precision made wider; float32 and float64 as they are."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
 def _finite(log_p: Tensor) -> Tensor:
     """Replace −∞ in log p: 0·log 0 is 0, in value and gradient, where 0·(−∞) is NaN."""
     return log_p.clamp(min=torch.finfo(log_p.dtype).min)
-
-
-class _ChunkedLogProb(torch.autograd.Function):
-    """d log p_y / dz = onehot(y) − p, written into one buffer chunk by chunk.
-
-    Splitting the logits under ordinary autograd would hold every chunk's gradient and then their
-    concatenation, twice the buffer.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, index: Tensor, chunk_size: int) -> Tensor:
-        """[N, V], [N] → [N]."""
-        chunks = [_at_least_float32(rows).logsumexp(-1) for rows in torch.split(logits, chunk_size)]
-        normalizer = torch.cat(chunks)
-        ctx.save_for_backward(logits, index, normalizer)
-        ctx.chunk_size = chunk_size
-        return logits.gather(-1, index.unsqueeze(-1)).squeeze(-1) - normalizer
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        """[N] → [N, V]."""
-        logits, index, normalizer = ctx.saved_tensors
-        grad_logits = torch.empty_like(logits)
-        parts = [
-            torch.split(t, ctx.chunk_size) for t in (logits, index, normalizer, grad, grad_logits)
-        ]
-        for rows, chosen, norm, upstream, into in zip(*parts, strict=True):
-            p = (_at_least_float32(rows) - norm.unsqueeze(-1)).exp_()
-            p.mul_(-upstream.unsqueeze(-1))
-            into.copy_(p.scatter_add_(-1, chosen.unsqueeze(-1), upstream.unsqueeze(-1)))
-        return grad_logits, None, None
-
-
-class _ChunkedEntropy(torch.autograd.Function):
-    """dH / dz = −p·(log p + H), written into one buffer chunk by chunk."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, chunk_size: int) -> Tensor:
-        """[N, V] → [N]."""
-        entropy = torch.cat([compute_entropy(rows) for rows in torch.split(logits, chunk_size)])
-        ctx.save_for_backward(logits, entropy)
-        ctx.chunk_size = chunk_size
-        return entropy
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """[N] → [N, V]."""
-        logits, entropy = ctx.saved_tensors
-        grad_logits = torch.empty_like(logits)
-        parts = [torch.split(t, ctx.chunk_size) for t in (logits, entropy, grad, grad_logits)]
-        for rows, height, upstream, into in zip(*parts, strict=True):
-            log_p = _finite(_at_least_float32(rows).log_softmax(-1))
-            slope = -(log_p.exp() * (log_p + height.unsqueeze(-1)))
-            into.copy_(slope.mul_(upstream.unsqueeze(-1)))
-        return grad_logits, None

@@ -7,6 +7,7 @@ that count:
     clipped        ℓ_t = −min(ρ_t A, clip(ρ_t, 1−ε, 1+ε_high) A) PPO, arXiv:1707.06347
                    ε_high > ε: "clip higher"                     DAPO, arXiv:2503.14476
     sequence level ρ = exp(mean_t log ρ_t), one for all tokens   GSPO, arXiv:2507.18071
+    corrected      w_i · ℓ_t, see `sampler_correction`           as in TRL
     with KL        ℓ_t + β · ρ_t KL_t, or β · KL_t               see `lib.objectives.kl`
 
     grpo           mean_i (Σ_t m ℓ / L_i)                        GRPO, arXiv:2402.03300
@@ -16,27 +17,22 @@ that count:
 
 Differs from the papers in: GSPO's own clip ranges (3e-4, 4e-4) are the caller's to choose, the
 sequence's ratio multiplies every token's term (with `grpo` averaging that is the paper's
-objective), and a row without tokens counts as 0 rather than as 0/0.
-
-`reinforce` averages like `grpo`. `no_baseline`, `reinforce_with_baseline` and `grpo_clip` are the
-public course's names for reinforce with raw rewards, with advantages, and for clipped + grpo.
+objective), and a row without tokens counts as 0 rather than as 0/0. `reinforce` averages like
+`grpo`.
 
 Shapes: B completions, T tokens.
 """
 
 import dataclasses
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from lib.objectives.kl import KLEstimator, kl_per_token
-from lib.objectives.masking import masked_mean
 
 LossType = Literal["reinforce", "grpo", "bnpo", "dr_grpo", "dapo"]
 RatioLevel = Literal["token", "sequence"]
-CourseLossType = Literal["no_baseline", "reinforce_with_baseline", "grpo_clip"]
-Value = TypeVar("Value")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +41,13 @@ class PolicyLoss:
 
     Attributes:
         loss: scalar.
-        clip_fraction: scalar, share of the tokens that count whose gradient the clip removed.
-        kl: scalar, mean KL estimate per token that counts; 0 without a reference policy.
+        clipped: [B, T] bool, [B, 1] for a ratio per sequence: where the clip removed the gradient,
+            padding included.
+        kl: [B, T] KL estimate as it entered the loss; zeros without a reference policy.
     """
 
     loss: Tensor
-    clip_fraction: Tensor
+    clipped: Tensor
     kl: Tensor
 
 
@@ -64,12 +61,13 @@ def policy_loss(
     clip_low: float = 0.2,
     clip_high: float | None = None,
     ratio_level: RatioLevel = "token",
+    correction: Tensor | None = None,
     reference_log_probs: Tensor | None = None,
     kl_coef: float = 0.0,
     kl_estimator: KLEstimator = "k3",
     kl_weighted: bool = True,
     max_completion_length: int | None = None,
-    num_tokens: int | None = None,
+    num_tokens: float | None = None,
 ) -> PolicyLoss:
     """One objective from its parts: ratio, clip, KL and averaging.
 
@@ -78,11 +76,12 @@ def policy_loss(
         advantages: [B], one per completion.
         mask: [B, T], 1 on the tokens that count; elsewhere nothing is read.
         loss_type: see the module; `grpo.loss` in params has the same names.
-        old_log_probs: [B, T] of the policy that drew the tokens; None means this very policy
-            (ratio 1, but with its gradient). `reinforce` does not read it.
+        old_log_probs: [B, T] of the policy before the first update on these completions; None
+            means this very policy (ratio 1, but with its gradient). `reinforce` does not read it.
         clip_low: ε; the ratio is held above 1 − ε.
         clip_high: ε_high; the ratio is held below 1 + ε_high. None: ε.
         ratio_level: "sequence" is GSPO.
+        correction: [B, 1] or [B, T], multiplies the token losses but not the KL penalty.
         reference_log_probs: [B, T] of the reference policy, needed when `kl_coef` is not 0.
         kl_coef: β.
         kl_estimator: TRL and GRPO use k3.
@@ -94,7 +93,7 @@ def policy_loss(
     Raises:
         ValueError: unknown names, wrong shapes, or a missing argument.
     """
-    _check_choice("loss_type", loss_type, get_args(LossType))
+    check_choice("loss_type", loss_type, get_args(LossType))
     if advantages.shape != policy_log_probs.shape[:1]:
         raise ValueError(f"advantages: expected [{len(policy_log_probs)}], got {advantages.shape}")
     credit, ignored = advantages.unsqueeze(-1), ~mask.bool()
@@ -105,31 +104,44 @@ def policy_loss(
         old = old_log_probs.masked_fill(ignored, 0)
     log_ratio = log_importance_ratio(log_probs, old, mask, level=ratio_level)
     if loss_type == "reinforce":
-        losses = compute_naive_policy_gradient_loss(credit, log_probs)
-        clipped = torch.zeros_like(ignored)
+        losses, clipped = -credit * log_probs, torch.zeros_like(ignored)
     else:
-        losses, clipped = _clipped_surrogate(credit, log_ratio, low=clip_low, high=clip_high)
+        losses, clipped = clipped_surrogate(credit, log_ratio, low=clip_low, high=clip_high)
+    if correction is not None:
+        losses = losses * correction
     kl = torch.zeros_like(log_probs)
     if kl_coef:
-        reference = _needed("reference_log_probs", reference_log_probs, f"kl_coef={kl_coef}")
-        kl = kl_per_token(log_probs, reference.masked_fill(ignored, 0), estimator=kl_estimator)
+        if reference_log_probs is None:
+            raise ValueError(f"kl_coef={kl_coef} needs `reference_log_probs`")
+        reference = reference_log_probs.masked_fill(ignored, 0)
+        kl = kl_per_token(log_probs, reference, estimator=kl_estimator)
         if kl_weighted:
             kl = kl * log_ratio.exp()
+        losses = losses + kl_coef * kl
     loss = aggregate_token_losses(
-        losses + kl_coef * kl,
+        losses,
         mask,
         loss_type=loss_type,
         max_completion_length=max_completion_length,
         num_tokens=num_tokens,
     )
-    fraction = clipped.expand_as(ignored).to(loss.dtype)
-    return PolicyLoss(loss, _mean_or_zero(fraction, mask), _mean_or_zero(kl.detach(), mask))
+    return PolicyLoss(loss, clipped, kl.detach())
+
+
+def clipped_surrogate(
+    advantages: Tensor, log_ratio: Tensor, *, low: float, high: float | None
+) -> tuple[Tensor, Tensor]:
+    """Per-token loss, and where the clip removed the gradient."""
+    ratio = log_ratio.exp()
+    held = ratio.clamp(1 - low, 1 + (low if high is None else high))
+    unclipped, clipped = ratio * advantages, held * advantages
+    return -torch.minimum(unclipped, clipped), clipped < unclipped
 
 
 def log_importance_ratio(
     policy_log_probs: Tensor, old_log_probs: Tensor, mask: Tensor, *, level: RatioLevel
 ) -> Tensor:
-    """How much likelier the completion's tokens have become since they were drawn, log ρ.
+    """How much likelier the completion's tokens have become since they were sampled, log ρ.
 
     Returns:
         [B, T] for "token"; [B, 1] for "sequence", the mean over the tokens that count (the
@@ -138,12 +150,33 @@ def log_importance_ratio(
     Raises:
         ValueError: unknown level.
     """
-    _check_choice("ratio_level", level, get_args(RatioLevel))
+    check_choice("ratio_level", level, get_args(RatioLevel))
     log_ratio = policy_log_probs - old_log_probs
     if level == "token":
         return log_ratio
     total = torch.where(mask.bool(), log_ratio, 0).sum(-1, keepdim=True)
     return total / mask.sum(-1, keepdim=True).clamp(min=1)
+
+
+def sampler_correction(
+    trainer_log_probs: Tensor, sampler_log_probs: Tensor, mask: Tensor, *, most: float
+) -> Tensor:
+    """Weight of a completion whose sampler computes with other kernels than the trainer.
+
+    w = Π_t π_trainer(y_t) / π_sampler(y_t) over the whole completion, and 0 where that exceeds
+    `most`: such a completion is hardly one of the policy's (TRL's `sequence_mask`).
+
+    Args:
+        trainer_log_probs: [B, T] under the weights that the completion was sampled from.
+        sampler_log_probs: [B, T] that the sampler reported.
+        mask: [B, T], 1 on the tokens that count.
+
+    Returns:
+        [B, 1], without gradient.
+    """
+    gap = torch.where(mask.bool(), trainer_log_probs.detach() - sampler_log_probs, 0)
+    ratio = gap.sum(-1, keepdim=True).exp()
+    return torch.where(ratio > most, 0, ratio)
 
 
 def aggregate_token_losses(
@@ -152,7 +185,7 @@ def aggregate_token_losses(
     *,
     loss_type: LossType,
     max_completion_length: int | None = None,
-    num_tokens: int | None = None,
+    num_tokens: float | None = None,
 ) -> Tensor:
     """Average a loss over tokens and completions, as the objective named `loss_type` does.
 
@@ -171,7 +204,7 @@ def aggregate_token_losses(
     Raises:
         ValueError: unknown loss type, or `dr_grpo` without `max_completion_length`.
     """
-    _check_choice("loss_type", loss_type, get_args(LossType))
+    check_choice("loss_type", loss_type, get_args(LossType))
     kept = torch.where(mask.bool(), token_losses, 0)
     if loss_type in ("reinforce", "grpo"):
         return (kept.sum(-1) / mask.sum(-1).clamp(min=1)).mean()
@@ -184,117 +217,11 @@ def aggregate_token_losses(
     return kept.sum() / mask.sum().clamp(min=1)
 
 
-def compute_naive_policy_gradient_loss(
-    raw_rewards_or_advantages: Tensor, policy_log_probs: Tensor
-) -> Tensor:
-    """REINFORCE, per token: −A · log π.
-
-    Args:
-        raw_rewards_or_advantages: [B, 1], the same for each token of a completion.
-        policy_log_probs: [B, T].
-
-    Returns:
-        [B, T].
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a name that is not one of `choices`.
 
     Raises:
-        ValueError: a shape that would broadcast along the wrong axis.
+        ValueError: lists them.
     """
-    _check_column("raw_rewards_or_advantages", raw_rewards_or_advantages, policy_log_probs)
-    return -raw_rewards_or_advantages * policy_log_probs
-
-
-def compute_grpo_clip_loss(
-    advantages: Tensor,
-    policy_log_probs: Tensor,
-    old_log_probs: Tensor,
-    cliprange: float,
-    *,
-    cliprange_high: float | None = None,
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """The clipped surrogate, per token.
-
-    Args:
-        advantages: [B, 1].
-        policy_log_probs: [B, T].
-        old_log_probs: [B, T], of the policy that drew the tokens.
-        cliprange: ε.
-        cliprange_high: ε_high (DAPO); None: ε.
-
-    Returns:
-        [B, T], and metadata: "is_clipped" [B, T] bool, where the clipped term is the smaller and
-        no gradient flows; "clip_fraction", its share of all positions, padding included.
-
-    Raises:
-        ValueError: a shape that would broadcast along the wrong axis.
-    """
-    _check_column("advantages", advantages, policy_log_probs)
-    losses, clipped = _clipped_surrogate(
-        advantages, policy_log_probs - old_log_probs, low=cliprange, high=cliprange_high
-    )
-    return losses, {"is_clipped": clipped, "clip_fraction": clipped.to(losses.dtype).mean()}
-
-
-def compute_policy_gradient_loss(
-    policy_log_probs: Tensor,
-    loss_type: CourseLossType,
-    raw_rewards: Tensor | None = None,
-    advantages: Tensor | None = None,
-    old_log_probs: Tensor | None = None,
-    cliprange: float | None = None,
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Per-token loss by the public course's name.
-
-    Args:
-        policy_log_probs: [B, T].
-        loss_type: "no_baseline", "reinforce_with_baseline" or "grpo_clip".
-        raw_rewards: [B, 1], for "no_baseline".
-        advantages: [B, 1], for the other two.
-        old_log_probs: [B, T], for "grpo_clip".
-        cliprange: ε, for "grpo_clip".
-
-    Returns:
-        [B, T], and the metadata of `compute_grpo_clip_loss` ({} for the other two).
-
-    Raises:
-        ValueError: unknown name, or an argument that it needs is None.
-    """
-    _check_choice("loss_type", loss_type, get_args(CourseLossType))
-    if loss_type == "no_baseline":
-        rewards = _needed("raw_rewards", raw_rewards, loss_type)
-        return compute_naive_policy_gradient_loss(rewards, policy_log_probs), {}
-    advantages = _needed("advantages", advantages, loss_type)
-    if loss_type == "reinforce_with_baseline":
-        return compute_naive_policy_gradient_loss(advantages, policy_log_probs), {}
-    old_log_probs = _needed("old_log_probs", old_log_probs, loss_type)
-    epsilon = _needed("cliprange", cliprange, loss_type)
-    return compute_grpo_clip_loss(advantages, policy_log_probs, old_log_probs, epsilon)
-
-
-def _clipped_surrogate(
-    advantages: Tensor, log_ratio: Tensor, *, low: float, high: float | None
-) -> tuple[Tensor, Tensor]:
-    """Per-token loss, and where the clip removed the gradient."""
-    ratio = log_ratio.exp()
-    held = ratio.clamp(1 - low, 1 + (low if high is None else high))
-    unclipped, clipped = ratio * advantages, held * advantages
-    return -torch.minimum(unclipped, clipped), clipped < unclipped
-
-
-def _mean_or_zero(values: Tensor, mask: Tensor) -> Tensor:
-    return masked_mean(values, mask) if mask.any() else values.new_zeros(())
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name}: no `{value}`; there are {', '.join(choices)}")
-
-
-def _check_column(name: str, column: Tensor, log_probs: Tensor) -> None:
-    if column.dim() != 2 or len(column) != len(log_probs):
-        raise ValueError(f"{name}: expected [{len(log_probs)}, 1], got {list(column.shape)}")
-
-
-def _needed(name: str, value: Value | None, loss_type: str) -> Value:
-    if value is None:
-        raise ValueError(f"{loss_type} needs `{name}`")
-    return value

@@ -28,6 +28,7 @@ from lib.params.training import (
     Sft,
     Validation,
 )
+from lib.prompts import PROMPT_FORMATS
 
 
 class Params(Section):
@@ -102,6 +103,24 @@ class Params(Section):
                     "weights by NCCL, which needs CUDA), and model.lora.rank is 0; set that, or "
                     f"{section}.engine: vllm"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _trl_generates_by_itself(self) -> Self:
+        if self.grpo.trainer != "trl" or self.grpo.skipped:
+            return self
+        format_ = PROMPT_FORMATS.get(self.prompt.format)
+        lacking = {
+            "rollout.engine: vllm-server": self.rollout.engine == "vllm-server",
+            "model.backend: unsloth": self.model.backend == "unsloth",
+            f"prompt.format: {self.prompt.format}, whose stop strings end a completion": (
+                bool(format_ and format_.stop_strings) and self.rollout.engine == "transformers"
+            ),
+            "grpo.beta above 0 on full weights": self.grpo.beta > 0 and not self.model.lora.rank,
+        }
+        if any(lacking.values()):
+            names = "; ".join(name for name, lacks in lacking.items() if lacks)
+            raise ValueError(f"grpo.trainer=trl cannot do: {names}. Use grpo.trainer: reckon")
         return self
 
     def flat(self) -> dict[str, Any]:

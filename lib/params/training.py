@@ -174,6 +174,8 @@ class Reward(Section):
 class Grpo(Optimisation):
     """Group Relative Policy Optimization (arXiv:2402.03300)."""
 
+    trainer: Literal["reckon", "trl"]
+    """reckon's own trainer, or TRL's `GRPOTrainer` as it is."""
     max_steps: Count
     """Optimiser steps; 0 skips the phase."""
     prompts_per_step: Positive
@@ -243,6 +245,18 @@ class Grpo(Optimisation):
             )
         if self.loss == "reinforce" and self.importance_level == "sequence":
             raise ValueError("importance_level=sequence; loss `reinforce` has no ratio: use token")
+        return self
+
+    @model_validator(mode="after")
+    def _trl_can(self) -> Self:
+        lacking = {
+            "loss=reinforce": self.loss == "reinforce",
+            f"advantage={self.advantage}": self.advantage in ("none", "rloo"),
+            f"dynamic_sampling={self.dynamic_sampling}": self.dynamic_sampling > 0,
+        }
+        if self.trainer == "trl" and any(lacking.values()):
+            names = ", ".join(name for name, lacks in lacking.items() if lacks)
+            raise ValueError(f"trainer=trl; TRL has no {names}: use trainer: reckon")
         return self
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import Trainer
 
-from lib.objectives import MemoryEfficientAdamW
+from lib.objectives.optim import MemoryEfficientAdamW
 from lib.params.model import Model
 from lib.params.training import Optimisation
 from lib.trainers.launch import num_processes

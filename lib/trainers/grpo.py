@@ -1,20 +1,16 @@
-"""Group Relative Policy Optimization (arXiv:2402.03300) and its kin, from params to a trainer.
-
-P problems a step, G completions each; TRL's batch fields are derived from P, G and the micro-batch.
-"""
+"""Group Relative Policy Optimization (arXiv:2402.03300) and its kin, from params to a trainer."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from datasets import Dataset
-from transformers import PrinterCallback
-from trl import GRPOConfig
+from transformers import PrinterCallback, Trainer, TrainingArguments
 
-from lib.engines.base import Sampling
 from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
+from lib.evaluation.pairs import rollout_sampling
 from lib.evaluation.rewarding import chosen_rewards, logging_accuracy
 from lib.params.model import Model
 from lib.params.schema import Params
@@ -24,15 +20,13 @@ from lib.prompts import PromptFormat
 from lib.trainers.arguments import choose_optimizer, shared_arguments
 from lib.trainers.batches import micro_batches
 from lib.trainers.launch import num_processes
-from lib.trainers.policy_gradient import Objective, PolicyGradientTrainer
-from lib.trainers.ranks import check_sampler_gets_weights
+from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.trainers.ranks import check_grpo_can_shard
 from lib.trainers.setup import Setup, asked_with
 from lib.trainers.tracking import ProgressLines
 from lib.trainers.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
 
 SHOWN = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
-SCALES = {"group": "group", "batch": "batch"}
-"""reckon's `grpo.advantage` to TRL's `scale_rewards`; its "none" is our `mean`, or not used."""
 LIVE = ("transformers",)
 """Engines that generate with the policy's own weights."""
 
@@ -50,12 +44,13 @@ def build_grpo(
     model: Model,
     seed: int,
     scratch: Path,
-) -> PolicyGradientTrainer:
-    """A trainer that is ready to start from the checkpoint `init`.
+) -> Trainer:
+    """A trainer that is ready to start from the checkpoint `init`: `PolicyGradientTrainer`, or
+    TRL's `GRPOTrainer` where `grpo.trainer` says so.
 
     Raises:
-        UserError: fewer problems than one step takes (TRL would train on none and say nothing),
-            processes that cannot share a step, or an engine that is not there.
+        UserError: fewer problems than one step takes, processes that cannot share a step, or an
+            engine that is not there.
     """
     check_engine(rollout.engine, init, base=base)
     if len(problems) < grpo.prompts_per_step:
@@ -71,36 +66,58 @@ def build_grpo(
         seed=seed,
         memory_share=rollout.gpu_memory_utilization if shared else 0.0,
     )
+    if getattr(policy.config, "output_router_logits", False):
+        raise UserError(
+            "model.name: GRPO has no router loss for a mixture of experts; set "
+            "output_router_logits to false in the model's config"
+        )
     first, *rewards = chosen_rewards(
         reward, prompt_format=prompt_format, max_completion_tokens=rollout.max_new_tokens
     )
-    trainer = PolicyGradientTrainer(
-        model=policy,
-        args=grpo_arguments(
-            grpo, rollout=rollout, reward=reward, model=model, seed=seed, scratch=scratch
-        ),
-        reward_funcs=[
-            logging_accuracy(first, prompt_format=prompt_format, name=ANSWER_ACCURACY),
-            *rewards,
-        ],
-        train_dataset=grpo_dataset(problems, prompt_format=prompt_format, system=system),
-        processing_class=load_tokenizer(init),
-        callbacks=[
+    functions = [
+        logging_accuracy(first, prompt_format=prompt_format, name=ANSWER_ACCURACY),
+        *rewards,
+    ]
+    arguments = grpo_arguments(grpo, model=model, seed=seed, scratch=scratch)
+    common = {
+        "model": policy,
+        "processing_class": load_tokenizer(init),
+        "callbacks": [
             ProgressLines("grpo", SHOWN),
             WarningSigns("grpo", Limits.of(reward, max_new_tokens=rollout.max_new_tokens)),
         ],
-        objective=Objective(
-            advantage=grpo.advantage,
-            reinforce=grpo.loss == "reinforce",
-            mask_truncated=grpo.mask_truncated,
-            dynamic_sampling=grpo.dynamic_sampling,
+    }
+    rows = grpo_rows(problems, prompt_format=prompt_format, system=system)
+    trainer: Trainer
+    if grpo.trainer == "trl":
+        from lib.trainers.grpo_trl import build_trl
+
+        trainer = build_trl(
+            rows, functions, arguments=arguments, grpo=grpo, rollout=rollout, reward=reward,
+            **common,
+        )  # fmt: skip
+    else:
+        trainer = PolicyGradientTrainer(
+            args=TrainingArguments(**arguments),
+            problems=rows,
+            reward_funcs=functions,
+            reward_weights=reward.weights,
+            grpo=grpo,
+            sampling=rollout_sampling(
+                rollout,
+                num_completions=grpo.group_size,
+                stop_strings=prompt_format.stop_strings,
+                seed=seed,
+            ),
             max_logp_difference=rollout.max_logp_difference,
-        ),
-    )
+            **common,
+        )
     trainer.remove_callback(PrinterCallback)
     choose_optimizer(trainer, grpo.optimizer)
+    if not isinstance(trainer, PolicyGradientTrainer):
+        return trainer
     live = rollout.engine in LIVE
-    check_sampler_gets_weights(trainer, rollout.engine, live=live)
+    check_grpo_can_shard(trainer, rollout.engine, live=live)
     engine = open_engine(
         rollout.engine,
         init,
@@ -110,11 +127,7 @@ def build_grpo(
         policy=trainer.model,
         memory_share=rollout.gpu_memory_utilization,
     )
-    trainer.roll_out_with(
-        engine,
-        rollout_sampling(rollout, grpo=grpo, prompt_format=prompt_format),
-        live=live,
-    )
+    trainer.roll_out_with(engine, live=live)
     return trainer
 
 
@@ -141,23 +154,8 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
     return Setup(trainer=trainer, problems=rows, rewards=trainer.reward_funcs)
 
 
-def rollout_sampling(rollout: Rollout, *, grpo: Grpo, prompt_format: PromptFormat) -> Sampling:
-    """How completions are drawn in training."""
-    return Sampling(
-        num_completions=grpo.group_size,
-        max_new_tokens=rollout.max_new_tokens,
-        temperature=rollout.temperature,
-        top_p=rollout.top_p,
-        top_k=rollout.top_k,
-        min_p=rollout.min_p,
-        stop_strings=prompt_format.stop_strings,
-    )
-
-
-def grpo_arguments(
-    grpo: Grpo, *, rollout: Rollout, reward: Reward, model: Model, seed: int, scratch: Path
-) -> GRPOConfig:
-    """Params to TRL's arguments; 0 in params means TRL's None where TRL has one.
+def grpo_arguments(grpo: Grpo, *, model: Model, seed: int, scratch: Path) -> dict[str, Any]:
+    """Keyword arguments of `transformers.TrainingArguments`.
 
     Raises:
         UserError: the processes of this run cannot share a step in whole groups.
@@ -169,38 +167,24 @@ def grpo_arguments(
             f"whole groups; use a multiple of {ranks}"
         )
     completions = grpo.prompts_per_step * grpo.group_size
-    return GRPOConfig(
+    return {
         **shared_arguments(grpo, model=model, seed=seed, scratch=scratch),
         **micro_batches(completions, micro_batch=grpo.micro_batch_size, world_size=ranks),
-        max_steps=grpo.max_steps,
-        num_generations=grpo.group_size,
-        num_iterations=grpo.num_iterations,
-        shuffle_dataset=grpo.shuffle,
-        # What `reinforce` is once the old policy is left out (`lib.trainers.policy_gradient`).
-        loss_type="grpo" if grpo.loss == "reinforce" else grpo.loss,
-        scale_rewards=SCALES.get(grpo.advantage, "none"),
-        importance_sampling_level=grpo.importance_level,
-        beta=grpo.beta,
-        use_bias_correction_kl=grpo.kl_weighted,
-        epsilon=grpo.epsilon,
-        epsilon_high=grpo.epsilon_high or None,
-        reward_weights=list(reward.weights),
-        max_completion_length=rollout.max_new_tokens,
-        temperature=rollout.temperature,
-        disable_dropout=True,
-    )
+        "max_steps": grpo.max_steps,
+        # Problems are chosen by the step, so that a resumed run has none to skip.
+        "ignore_data_skip": True,
+    }
 
 
-def grpo_dataset(
+def grpo_rows(
     problems: Sequence[Problem], *, prompt_format: PromptFormat, system: str
-) -> Dataset:
-    """Prompts as chat messages, and the column that the rewards read."""
-    return Dataset.from_list(
-        [
-            {
-                "prompt": prompt_format.prompt(problem.problem, system=system),
-                "reference": problem.reference,
-            }
-            for problem in problems
-        ]
-    )
+) -> list[dict[str, Any]]:
+    """Prompts as chat messages, and the columns that reward functions read."""
+    return [
+        {
+            "prompt": prompt_format.prompt(problem.problem, system=system),
+            "problem": problem.problem,
+            "reference": problem.reference,
+        }
+        for problem in problems
+    ]

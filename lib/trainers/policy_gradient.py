@@ -1,318 +1,460 @@
-"""TRL's `GRPOTrainer` with rollouts from our engines, and with what its objectives lack.
+"""GRPO and its kin on `transformers.Trainer`, in the order of a step.
 
-What TRL has is TRL's: losses, clipping, KL, GSPO, the baselines mean, group and batch. Added here:
+    roll out    an `Engine` completes P problems G times, chosen and seeded by the step
+    reward      each reward function scores each completion once
+    refill      dynamic sampling replaces groups without signal (DAPO, arXiv:2503.14476)
+    advantage   `lib.objectives.advantages`
+    arrange     rows of like prompt and length share a micro-batch
+    score       log-probs under the policy (`lib.trainers.scoring`)
+    check       the sampler's log-probs against these, and the correction for what they differ by
+    loss        `lib.objectives.losses`; backward pass, clipping and optimiser are `Trainer`'s
 
-    rollouts            an `Engine` generates (`lib.trainers.rollouts`), with stop strings
-    advantage           by `lib.objectives.group_advantages`, none and rloo among them
-    reinforce           −A·log π: TRL's loss with the log-probs of the old policy left out, so that
-                        the ratio is 1 with the gradient of log π, and never clipped
-    truncation masking  by the engine's finish reason; TRL goes by the last token, and takes every
-                        completion that a stop string ended for a truncated one
-    dynamic sampling    `lib.trainers.dynamic_sampling`
-    sampler check       the sampler's log-probs against the trainer's, in every step
-    less arithmetic     `lib.trainers.batching`
+Differs from the papers in: dynamic sampling draws as many new problems as are missing, not a whole
+batch, for a bounded number of rounds. The old policy's log-probs are those of the first pass over
+the rollouts, which saves a forward pass; a micro-batch whose advantages are all 0 is left out where
+nothing else gives it a gradient (and so out of entropy and clip_ratio).
 
-Names of TRL that this relies on are listed in `lib.trainers.seams`.
-
-Shapes: P problems per rank and G completions of each (a group), B = P·G, T tokens, F reward
-functions.
+P problems of this process, G completions of each (a group), B = P·G; F reward functions; b rows of
+a micro-batch, T tokens of its longest completion.
 """
 
 import contextlib
-import copy
 import dataclasses
-from collections.abc import Iterator, Sequence
+import hashlib
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from peft import PeftModel
 from torch import Tensor
-from transformers import PreTrainedModel
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers import PreTrainedModel, Trainer
 from transformers.trainer_utils import TrainOutput
-from trl import GRPOConfig
-from trl.models import prepare_deepspeed, prepare_fsdp, unwrap_model_for_generation
 
-from lib.engines.base import Engine, Sampling
-from lib.engines.unsloth import is_unsloth
+from lib.engines.base import Completion, Engine, Sampling, encode
 from lib.errors import UserError
-from lib.objectives import Baseline, group_advantages, has_signal
-from lib.trainers.batching import PackingTrainer
-from lib.trainers.dynamic_sampling import draw_places, refill
+from lib.objectives.advantages import group_advantages, has_signal
+from lib.objectives.losses import PolicyLoss, policy_loss, sampler_correction
+from lib.params.training import Grpo
 from lib.trainers.ranks import whole_on_every_rank
-from lib.trainers.rollouts import Rollout, Rollouts, keyed_seed, length_metrics
+from lib.trainers.scoring import MicroBatch, Scorer, padded
 
 GAP = "sampling/sampling_logp_difference"
+RATIO = "sampling/importance_sampling_ratio"
+
+MOST_RATIO = 3.0
+"""Of the trainer's to the sampler's probability of a completion; above it, it is left out."""
+
+RewardFunction = Callable[..., Sequence[float | None]]
+"""TRL's signature; None says that a function does not apply to a completion."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Objective:
-    """What TRL's arguments have no field for; names and meanings are those of `Grpo` in params."""
+class Rollout:
+    """One completion of a problem.
 
-    advantage: Baseline
-    reinforce: bool
-    mask_truncated: bool
-    dynamic_sampling: int
-    max_logp_difference: float
+    Attributes:
+        problem: "prompt", chat messages, and the columns that reward functions read.
+        rewards: [F], NaN where a function returned None; empty before they were asked.
+    """
+
+    problem: Mapping[str, Any]
+    prompt_ids: list[int]
+    completion: Completion
+    rewards: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
 
 
-class PolicyGradientTrainer(PackingTrainer):
-    """See the module; ready to train after `roll_out_with`."""
+Group = list[Rollout]
+
+
+class PolicyGradientTrainer(Trainer):
+    """See the module.
+
+    Args:
+        problems: what `Rollout.problem` holds.
+        reward_funcs: called with `prompts`, `completions` (chat messages), `completion_ids`,
+            the problems' other columns, `trainer_state`, `log_metric` and `log_extra`.
+        reward_weights: one for each of them.
+        grpo: params' section.
+        sampling: of rollouts; the seed is the step's.
+        max_logp_difference: nats per token, see `_check_sampler`.
+    """
 
     def __init__(
         self,
-        model: PreTrainedModel | PeftModel,
         *,
-        args: GRPOConfig,
-        objective: Objective,
+        problems: Sequence[Mapping[str, Any]],
+        reward_funcs: Sequence[RewardFunction],
+        reward_weights: Sequence[float],
+        grpo: Grpo,
+        sampling: Sampling,
+        max_logp_difference: float,
         **kwargs: Any,
     ) -> None:
-        beta, copied = args.beta, None
-        if beta and not isinstance(model, PeftModel):
-            # TRL would load it by the name in the config: without revision, added tokens or dtype.
-            copied, args.beta = copy.deepcopy(model).eval().requires_grad_(False), 0.0
-        super().__init__(model=model, args=args, **kwargs)
-        args.beta = self.beta = beta
-        if copied is not None:
-            self.ref_model = self._prepare_reference(copied)
-        self.objective = objective
-        self._problems: list[dict[str, Any]] = []
-        self._scored: Tensor | None = None
-        self._all_rewards = torch.empty(0)
-        self._compared: dict[str, Tensor] | None = None
+        super().__init__(**kwargs)
+        self.problems = problems
+        self.reward_funcs = list(reward_funcs)
+        self.reward_weights = torch.tensor(reward_weights)
+        self.grpo = grpo
+        self.sampling = dataclasses.replace(sampling, log_probs=True)
+        self.max_logp_difference = max_logp_difference
+        self.engine: Engine | None = None
+        self.live = False
+        self.rollouts: list[Rollout] = []
+        """Of the last step, in its order."""
+        self.extra_columns: dict[str, list[Any]] = {}
+        """What reward functions said of them through `log_extra`."""
+        self._metrics: dict[str, list[float]] = defaultdict(list)
+        whole = self.accelerator.num_processes == 1
+        self.scorer = Scorer(
+            self.model,
+            temperature=sampling.temperature,
+            shares_prompts=whole and not self.args.gradient_checkpointing,
+        )
+        # Trainer then divides a micro-batch's loss by their number.
+        self.model_accepts_loss_kwargs = False
+        for module in self.model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0  # the policy that is scored is the one that sampled
+        self._first_weights = self._copied_weights() if grpo.beta else []
 
-    def _prepare_reference(self, reference: PreTrainedModel) -> PreTrainedModel:
-        if self.is_deepspeed_enabled:
-            return prepare_deepspeed(reference, self.accelerator)
-        if self.is_fsdp_enabled:
-            return prepare_fsdp(reference, self.accelerator)
-        return self.accelerator.prepare_model(reference, evaluation_mode=True)
-
-    def roll_out_with(self, engine: Engine, sampling: Sampling, *, live: bool) -> None:
+    def roll_out_with(self, engine: Engine, *, live: bool) -> None:
         """Generate with `engine` from now on; it is closed when training ends, however it ends.
 
         Args:
-            live: see `Rollouts`. TRL then needs no correction for what a copy of the policy, in
-                other kernels, would sample differently, nor the forward pass that measures it.
+            live: it computes with the policy's own weights, of which it holds no copy, so that its
+                log-probs need no correction.
         """
-        self.rollouts = Rollouts(engine, sampling, policy=self._whole_policy, live=live)
-        self.use_vllm, self.vllm_generation, self._last_loaded_step = True, self.rollouts, -1
-        self.vllm_importance_sampling_correction = not live
+        self.engine, self.live = engine, live
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         """See `Trainer`."""
-        with contextlib.closing(self.rollouts.engine):
+        assert self.engine is not None
+        with contextlib.closing(self.engine):
             return super().train(*args, **kwargs)
+
+    # Roll out
+
+    def get_train_dataloader(self) -> Iterator[dict[str, MicroBatch]]:
+        """Micro-batches, rolled out when `Trainer` asks for a step's first one.
+
+        A plain generator: a loader that accelerate prepares reads one batch ahead, and would roll
+        out with the policy before the update.
+        """
+        # A run that is resumed at its end takes no further step.
+        while self.state.global_step < self.state.max_steps:
+            batches = self.roll_out()
+            for _ in range(self.grpo.num_iterations):
+                for batch in batches:
+                    # Not bare: Trainer moves and counts what is in a mapping. The object goes
+                    # through as it is, and keeps its old log-probs over the iterations.
+                    yield {"batch": batch}
+
+    def roll_out(self) -> list[MicroBatch]:
+        """The micro-batches of this step's rollouts."""
+        assert self.engine is not None
+        with self._whole_policy() as policy:
+            self.engine.sync(policy)
+        groups = self._reward(self._complete(self._problems_of_step(), round_=0))
+        if self.grpo.dynamic_sampling:
+            groups = self._refill(groups)
+        self.rollouts = [rollout for group in groups for rollout in group]
+        self._record_lengths()
+        batches = self._arrange(self._advantages())
+        if self.grpo.beta:
+            with self._reference_policy(), torch.no_grad():
+                for batch in batches:
+                    batch.reference_log_probs = self.scorer.score(self.model, batch).log_probs
+        return batches
+
+    def _problems_of_step(self) -> list[Mapping[str, Any]]:
+        """P problems: this process's part of the step's, of an order that each epoch shuffles."""
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        total = self.grpo.prompts_per_step
+        generation = self.state.global_step // self.grpo.num_iterations
+        epoch, place = divmod(generation, len(self.problems) // total)
+        order = list(range(len(self.problems)))
+        if self.grpo.shuffle:
+            generator = torch.Generator().manual_seed(self.args.seed)
+            for _ in range(epoch + 1):
+                order = torch.randperm(len(self.problems), generator=generator).tolist()
+        mine = order[place * total : (place + 1) * total][rank * total // ranks :]
+        return [self.problems[index] for index in mine[: total // ranks]]
+
+    def _complete(self, problems: Sequence[Mapping[str, Any]], *, round_: int) -> list[Group]:
+        """G completions of each."""
+        assert self.engine is not None
+        rank = self.accelerator.process_index
+        seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_, rank)
+        prompts = encode(self.processing_class, [problem["prompt"] for problem in problems])
+        # An engine on the policy's own weights generates while they are all at hand.
+        with self._whole_policy() if self.live else contextlib.nullcontext():
+            completions = self.engine.generate(
+                prompts, dataclasses.replace(self.sampling, seed=seed)
+            )
+        groups = [
+            [Rollout(problem=problem, prompt_ids=ids, completion=one) for one in group]
+            for problem, ids, group in zip(problems, prompts, completions, strict=True)
+        ]
+        # As TRL counts: each completion with its prompt, replaced groups included.
+        lengths = [
+            float(len(row.prompt_ids) + len(row.completion.token_ids))
+            for group in groups
+            for row in group
+        ]
+        self.state.num_input_tokens_seen += int(self._gather([sum(lengths)]).sum())
+        self._metrics["num_tokens"] = [self.state.num_input_tokens_seen]
+        return groups
 
     @contextlib.contextmanager
     def _whole_policy(self) -> Iterator[PreTrainedModel]:
-        if is_unsloth(self.model):
-            # In one piece; TRL's way out would turn transformers' checkpointing on.
+        with whole_on_every_rank(self):
             yield self.accelerator.unwrap_model(self.model_wrapped)
-            return
-        with (
-            unwrap_model_for_generation(
-                self.model_wrapped,
-                self.accelerator,
-                gather_deepspeed3_params=self.args.ds3_gather_for_generation,
-            ) as policy,
-            whole_on_every_rank(self),
-        ):
-            yield policy
 
-    # From problems to a batch for the loss
+    # Reward
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        self._problems, self._scored = inputs, None
-        batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        credit = self._our_advantages()
-        start = self.accelerator.process_index * len(inputs)
-        batch["advantages"] = credit[start : start + len(inputs)]
-        # TRL shuffles the rows among the micro-batches; this is where each stood.
-        batch["row"] = torch.arange(len(inputs), device=credit.device)
-        if not self.rollouts.live:
-            self._check_sampler(self._recorded[f"{GAP}/mean"][-1])
-        return batch
-
-    def _our_advantages(self) -> Tensor:
-        """[ranks · B]."""
-        totals = self._totals(self._all_rewards)
-        return group_advantages(totals, baseline=self.objective.advantage).flatten()
+    def _reward(self, groups: Sequence[Group]) -> list[Group]:
+        rows = [rollout for group in groups for rollout in group]
+        metrics: dict[str, list[float]] = defaultdict(list)
+        self.extra_columns = {}
+        columns = {name: [row.problem[name] for row in rows] for name in rows[0].problem}
+        arguments = {
+            "prompts": columns.pop("prompt"),
+            "completions": [
+                [{"role": "assistant", "content": row.completion.text}] for row in rows
+            ],
+            "completion_ids": [list(row.completion.token_ids) for row in rows],
+            **columns,
+            "trainer_state": self.state,
+            "log_metric": lambda name, value: metrics[name].append(value),
+            "log_extra": lambda name, values: self.extra_columns.update({name: list(values)}),
+        }
+        earned = [_called(function, arguments, len(rows)) for function in self.reward_funcs]
+        rewards = torch.tensor(earned, device=self.accelerator.device).T  # [B, F]
+        # Every rank has the same functions, which log the same names.
+        for name, values in sorted(metrics.items()):
+            mean = torch.tensor(sum(values) / len(values), device=rewards.device)
+            self._metrics[name].append(self.accelerator.reduce(mean, "mean").item())
+        scored = iter(
+            dataclasses.replace(row, rewards=of_row)
+            for row, of_row in zip(rows, rewards, strict=True)
+        )
+        return [[next(scored) for _ in group] for group in groups]
 
     def _totals(self, rewards: Tensor) -> Tensor:
-        """[groups, G] weighted rewards of [groups · G, F]."""
-        weighted: Tensor = (rewards * self.reward_weights.to(rewards.device)).nansum(1)
-        return weighted.view(-1, self._group_size)
+        """[groups, G] weighted sums of [groups · G, F]; NaN where no function applied."""
+        totals = (rewards * self.reward_weights.to(rewards)).nansum(-1)
+        totals[rewards.isnan().all(-1)] = torch.nan
+        return totals.view(-1, self.grpo.group_size)
 
-    def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
-        recorded = {name: list(values) for name, values in self._recorded.items()}
-        rows = self._draw(self._problems, round_=0)
-        if self.objective.dynamic_sampling and self.model.training:
-            rows = self._refill(rows)
-            self._scored = torch.stack([row.rewards for row in rows])
-            # The caller goes on with these two lists.
-            self._problems[:] = [row.problem for row in rows]
-            prompts[:] = [row.problem["prompt"] for row in rows]
-        for name, value in self._length_metrics(rows).items():
-            self._recorded[name] = [*recorded.get(name, ()), value]
-        return (
-            [row.prompt_ids for row in rows],
-            [row.token_ids for row in rows],
-            self._loss_masks(rows),
-            [row.message for row in rows],
-            [row.log_probs for row in rows],
-            {},
-            None,
-            [],
-        )
+    # Dynamic sampling
 
-    def _draw(self, problems: Sequence[dict[str, Any]], *, round_: int) -> list[Rollout]:
-        """A completion for each of the problems, which stand there G times each."""
-        rank = self.accelerator.process_index
-        self.rollouts.seed = keyed_seed(
-            self.args.seed, "rollout", self.state.global_step, round_, rank
-        )
-        asked = [problem["prompt"] for problem in problems]
-        prompt_ids, token_ids, _, messages, log_probs, *_ = super()._generate(asked)
-        return [
-            Rollout(
-                problem=problem,
-                prompt_ids=prompt,
-                token_ids=tokens,
-                message=message,
-                log_probs=values,
-                finish=finish,
+    def _refill(self, groups: list[Group]) -> list[Group]:
+        """Groups that all carry a signal: those of `groups` in their places, others for the rest.
+
+        Every rank draws as many problems as the rank that misses most: generation on a policy cut
+        across ranks, and logging, are collective. What a rank has too many of is dropped.
+
+        Raises:
+            UserError: after all rounds there is a rank with a group without signal.
+        """
+        rounds, signals = self.grpo.dynamic_sampling, self._with_signal(groups)
+        missing = [place for place, signal in enumerate(signals) if not signal]
+        round_ = 0
+        while (wanted := self._most(missing)) and round_ < rounds:
+            round_ += 1
+            others = self._reward(self._complete(self._others(wanted, round_), round_=round_))
+            good = self._with_signal(others)
+            signals += good
+            spare = [group for group, signal in zip(others, good, strict=True) if signal]
+            for place, group in zip(missing, spare, strict=False):
+                groups[place] = group
+            missing = missing[len(spare) :]
+        if wanted:
+            raise UserError(
+                f"grpo.dynamic_sampling={rounds}: at step {self.state.global_step + 1}, up to "
+                f"{wanted} of {len(groups)} groups still have equal rewards when all rounds are "
+                "used up. The problems are too easy or too hard for this policy, or its "
+                "completions too alike: choose others (`make difficulty`) or a larger "
+                "grpo.group_size, raise the rounds, or set 0 to train on what there is"
             )
-            for problem, prompt, tokens, message, values, finish in zip(
-                problems,
-                prompt_ids,
-                token_ids,
-                messages,
-                log_probs,
-                self.rollouts.finishes,
-                strict=True,
-            )
-        ]
+        self._metrics["dynamic_sampling/rounds"].append(float(round_))
+        without = 1 - self._gather([sum(signals) / len(signals)]).mean().item()
+        self._metrics["dynamic_sampling/frac_without_signal"].append(without)
+        return groups
 
-    def _loss_masks(self, rows: Sequence[Rollout]) -> list[list[int]] | None:
-        """Per token, what the loss counts; TRL's name for it is the tool mask."""
-        if not self.objective.mask_truncated:
-            return None
-        return [[0 if row.truncated else 1] * len(row.token_ids) for row in rows]
+    def _most(self, missing: Sequence[int]) -> int:
+        return int(self._gather([float(len(missing))]).max())
 
-    def _length_metrics(self, rows: Sequence[Rollout]) -> dict[str, float]:
-        local = torch.tensor(
-            [[len(row.token_ids), row.truncated] for row in rows], device=self.accelerator.device
-        )
-        lengths, truncated = self.accelerator.gather(local).T
-        return length_metrics(lengths, truncated.bool())
-
-    # Rewards and dynamic sampling
-
-    def _calculate_rewards(
-        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
-    ) -> Tensor:
-        rewards: Tensor
-        if self._scored is None:
-            rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        else:
-            rewards = self.accelerator.gather(self._scored)
-        self._all_rewards = rewards
-        return rewards
-
-    def _refill(self, rows: Sequence[Rollout]) -> list[Rollout]:
-        drawn: list[bool] = []
-
-        def signals(groups: Sequence[list[Rollout]]) -> list[bool]:
-            found = self._with_signal(groups)
-            drawn.extend(found)
-            return found
-
-        groups, rounds = refill(
-            self._score(rows),
-            rounds=self.objective.dynamic_sampling,
-            step=self.state.global_step,
-            has_signal=signals,
-            draw=self._draw_others,
-            most=self._most,
-        )
-        self._recorded["dynamic_sampling/rounds"].append(float(rounds))
-        kept = self.accelerator.reduce(
-            torch.tensor([sum(drawn) / len(drawn)], device=self.accelerator.device), "mean"
-        )
-        self._recorded["dynamic_sampling/frac_without_signal"].append(1 - kept.item())
-        return [row for group in groups for row in group]
-
-    def _score(self, rows: Sequence[Rollout]) -> list[list[Rollout]]:
-        """The rows in groups, with their rewards."""
-        rewards = super()._calculate_rewards(
-            [row.problem for row in rows],
-            [row.problem["prompt"] for row in rows],
-            [row.message for row in rows],
-            [row.token_ids for row in rows],
-        )
-        local = rewards[self.accelerator.process_index * len(rows) :][: len(rows)]
-        scored = [
-            dataclasses.replace(row, rewards=earned)
-            for row, earned in zip(rows, local, strict=True)
-        ]
-        size = self._group_size
-        return [scored[start : start + size] for start in range(0, len(scored), size)]
-
-    def _with_signal(self, groups: Sequence[list[Rollout]]) -> list[bool]:
+    def _with_signal(self, groups: Sequence[Group]) -> list[bool]:
         """Which groups move the policy: rewards differ, and not all rows are masked."""
-        rewards = torch.stack([row.rewards for group in groups for row in group])
-        masked = self.objective.mask_truncated
+        totals = self._totals(torch.stack([row.rewards for group in groups for row in group]))
+        cut = self.grpo.mask_truncated
         return [
-            differ and not (masked and all(row.truncated for row in group))
-            for group, differ in zip(
-                groups, has_signal(self._totals(rewards)).tolist(), strict=True
-            )
+            differ and not (cut and all(row.completion.truncated for row in group))
+            for group, differ in zip(groups, has_signal(totals).tolist(), strict=True)
         ]
 
-    def _draw_others(self, count: int, round_: int) -> list[list[Rollout]]:
-        places = draw_places(
-            count,
-            num_problems=len(self.train_dataset),
-            seed=self.args.seed,
-            step=self.state.global_step,
-            round_=round_,
-            rank=self.accelerator.process_index,
-            world_size=self.accelerator.num_processes,
-        )
-        others = [self.train_dataset[place] for place in places for _ in range(self._group_size)]
-        return self._score(self._draw(others, round_=round_))
+    def _others(self, count: int, round_: int) -> list[Mapping[str, Any]]:
+        """`count` problems for this process: no two ranks draw the same one."""
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        key = keyed_seed(self.args.seed, "refill", self.state.global_step, round_)
+        places = random.Random(key).sample(range(len(self.problems)), count * ranks)
+        return [self.problems[place] for place in places[rank * count : (rank + 1) * count]]
 
-    def _most(self, count: int) -> int:
-        counts = self.accelerator.gather(torch.tensor([count], device=self.accelerator.device))
-        return int(counts.max())
+    # Advantages
+
+    def _advantages(self) -> Tensor:
+        """[B] of this process's rollouts; all processes' are needed for `batch` and the curve."""
+        rewards = self.accelerator.gather(torch.stack([row.rewards for row in self.rollouts]))
+        totals = self._totals(rewards)
+        # Where no function applied, a completion counts as its group's mean, and teaches nothing.
+        means = totals.nanmean(-1, keepdim=True).nan_to_num().expand_as(totals)
+        filled = torch.where(totals.isnan(), means, totals)
+        advantages = group_advantages(filled, baseline=self.grpo.advantage)
+        advantages = advantages.masked_fill(totals.isnan(), 0).flatten()
+
+        for index, function in enumerate(self.reward_funcs):
+            name = f"rewards/{function.__name__}"
+            self._metrics[f"{name}/mean"].append(rewards[:, index].nanmean().item())
+            self._metrics[f"{name}/std"].append(_std(rewards[:, index]))
+        self._metrics["reward"].append(totals.nanmean().item())
+        self._metrics["reward_std"].append(_std(totals.flatten()))
+        flat = 1 - has_signal(filled).float().mean()
+        self._metrics["frac_reward_zero_std"].append(flat.item())
+
+        size, rank = len(self.rollouts), self.accelerator.process_index
+        return advantages[rank * size : (rank + 1) * size]
+
+    def _record_lengths(self) -> None:
+        lengths, truncated = self._gather(
+            [[len(row.completion.token_ids), row.completion.truncated] for row in self.rollouts]
+        ).T
+        self._metrics["completions/clipped_ratio"].append(truncated.mean().item())
+        ended = torch.zeros(1) if truncated.all() else lengths[truncated == 0]
+        for name, values in (("length", lengths), ("terminated_length", ended)):
+            for statistic in ("mean", "min", "max"):
+                value = getattr(values, statistic)().item()
+                self._metrics[f"completions/{statistic}_{name}"].append(value)
+
+    # Micro-batches
+
+    def _arrange(self, advantages: Tensor) -> list[MicroBatch]:
+        """Rows of one prompt, and prompts of like length, together; those without signal first."""
+        rows, size = self.rollouts, self.args.per_device_train_batch_size
+        order = list(range(len(rows)))
+        if self._packs:
+            by_group = advantages.view(-1, self.grpo.group_size).any(-1).tolist()
+
+            def key(row: int) -> tuple[Any, ...]:
+                prompt = rows[row].prompt_ids
+                signal = by_group[row // self.grpo.group_size]
+                return signal, len(prompt), prompt, len(rows[row].completion.token_ids)
+
+            order.sort(key=key)
+        counted = [self._counted(row) for row in rows]
+        total = self._gather([float(sum(map(sum, counted)))]).sum().item()
+        parts = [order[start : start + size] for start in range(0, len(order), size)]
+        return [
+            self._collate(
+                [rows[row] for row in part],
+                counted=[counted[row] for row in part],
+                advantages=advantages[torch.tensor(part, device=advantages.device)],
+                num_tokens=total / (len(parts) * self.accelerator.num_processes),
+                last=part is parts[-1],
+            )
+            for part in parts
+        ]
+
+    @property
+    def _packs(self) -> bool:
+        # bnpo divides by a micro-batch's own tokens, so it matters to it which rows share one.
+        return self.grpo.loss != "bnpo"
+
+    def _collate(self, rows: Sequence[Rollout], *, counted: Any, **kwargs: Any) -> MicroBatch:
+        pad, device = self.processing_class.pad_token_id, self.accelerator.device
+        prompts = [row.prompt_ids for row in rows]
+        completions = [row.completion for row in rows]
+        ids = [completion.token_ids for completion in completions]
+        log_probs = [completion.log_probs or () for completion in completions]
+        return MicroBatch(
+            prompt_ids=padded(prompts, value=pad, left=True).to(device),
+            prompt_mask=padded([[1] * len(row) for row in prompts], value=0, left=True).to(device),
+            completion_ids=padded(ids, value=pad).to(device),
+            completion_mask=padded([[1] * len(row) for row in ids], value=0).to(device),
+            loss_mask=padded(counted, value=False).to(device),
+            sampler_log_probs=padded(log_probs, value=0.0).to(device),
+            **kwargs,
+        )
+
+    def _counted(self, row: Rollout) -> list[bool]:
+        """Per token, whether the loss counts it. By the engine's finish reason: the last token does
+        not tell a completion that a stop string ended from a truncated one."""
+        counts = not (self.grpo.mask_truncated and row.completion.truncated)
+        return [counts] * len(row.completion.token_ids)
 
     # The loss
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        if self.objective.reinforce:
-            inputs = {
-                name: value for name, value in inputs.items() if name != "old_per_token_logps"
-            }
-        fresh = self.state.global_step == self._last_loaded_step
-        self._compared = inputs if self.rollouts.live and fresh else None
-        loss: Tensor = super()._compute_loss(model, inputs)
-        self._compared = None
-        return loss
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: Mapping[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Tensor:
+        """Of one micro-batch; `Trainer` averages over those of a step."""
+        batch: MicroBatch = inputs["batch"]
+        if self._without_gradient(batch):
+            return torch.zeros((), device=self.accelerator.device, requires_grad=True)
+        scores = self.scorer.score(model, batch)
+        if batch.old_log_probs is None:
+            batch.old_log_probs = scores.log_probs.detach()
+            self._compare_with_sampler(batch)
+        loss = policy_loss(
+            scores.log_probs,
+            batch.advantages,
+            batch.loss_mask,
+            loss_type=self.grpo.loss,
+            old_log_probs=batch.old_log_probs,
+            clip_low=self.grpo.epsilon,
+            clip_high=self.grpo.epsilon_high or None,
+            ratio_level=self.grpo.importance_level,
+            correction=batch.correction,
+            reference_log_probs=batch.reference_log_probs,
+            kl_coef=self.grpo.beta,
+            kl_weighted=self.grpo.kl_weighted,
+            max_completion_length=self.sampling.max_new_tokens,
+            num_tokens=batch.num_tokens,
+        )
+        self._record_loss(loss, scores.entropy, batch)
+        return loss.loss
 
-    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> Any:
-        scores = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
-        if self._compared is not None:
-            self._compare_with_sampler(scores[0].detach(), self._compared)
-        return scores
+    def _without_gradient(self, batch: MicroBatch) -> bool:
+        # The last one of a step is real on every rank: AdamW takes no step without gradients, and
+        # DDP averages them in its backward pass. Sharded policies need equally many passes.
+        sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        needed = batch.last or sharded or not self._packs or self.grpo.beta > 0
+        return not (needed or batch.advantages.any())
 
-    def _compare_with_sampler(self, log_probs: Tensor, inputs: dict[str, Tensor]) -> None:
-        """Before the first update on a batch, the trainer's log-probs are the sampler's."""
-        mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
-        gaps = (log_probs - inputs["sampling_per_token_logps"]).abs() * mask
+    def _compare_with_sampler(self, batch: MicroBatch) -> None:
+        """Before the first update on a batch, the trainer's log-probs should be the sampler's."""
+        assert batch.old_log_probs is not None
+        mask = batch.loss_mask
+        if not self.live:
+            batch.correction = sampler_correction(
+                batch.old_log_probs, batch.sampler_log_probs, mask, most=MOST_RATIO
+            )
+            ratios = self.accelerator.gather(batch.correction)
+            for statistic in ("min", "mean", "max"):
+                value = getattr(ratios, statistic)().item()
+                self._metrics[f"{RATIO}/{statistic}"].append(value)
+        gaps = (batch.old_log_probs - batch.sampler_log_probs).abs() * mask
         sums = self.accelerator.reduce(torch.stack([gaps.sum(), mask.sum()]), "sum")
         mean = (sums[0] / sums[1].clamp(min=1)).item()
-        self._recorded[f"{GAP}/mean"].append(mean)
-        self._recorded[f"{GAP}/max"].append(self.accelerator.gather(gaps.max()).max().item())
+        self._metrics[f"{GAP}/mean"].append(mean)
+        self._metrics[f"{GAP}/max"].append(self.accelerator.gather(gaps.max()).max().item())
         self._check_sampler(mean)
 
     def _check_sampler(self, gap: float) -> None:
@@ -321,22 +463,126 @@ class PolicyGradientTrainer(PackingTrainer):
         Raises:
             UserError: the mean gap per token is beyond `rollout.max_logp_difference`, or no number.
         """
-        if not gap <= self.objective.max_logp_difference:
+        if not gap <= self.max_logp_difference:
             raise UserError(
                 f"step {self.state.global_step + 1}: the sampler's log-probs differ from the "
                 f"trainer's by {gap:.3g} nats per token on average, more than "
-                f"rollout.max_logp_difference={self.objective.max_logp_difference:g}; it samples "
+                f"rollout.max_logp_difference={self.max_logp_difference:g}; it samples "
                 "from other weights than those in training. Where the gap is the precision of "
                 "another engine, raise that limit or use rollout.engine=transformers"
             )
 
-    @property
-    def _recorded(self) -> dict[str, list[float]]:
-        """TRL's metrics, averaged at the next log."""
-        metrics: dict[str, list[float]] = self._metrics["train" if self.model.training else "eval"]
-        return metrics
+    # The KL penalty's reference: the policy's own first weights, so that there is no second model
 
-    @property
-    def _group_size(self) -> int:
-        size: int = self.num_generations if self.model.training else self.num_generations_eval
-        return size
+    def _copied_weights(self) -> list[Tensor]:
+        return [weight.detach().clone() for weight in self._trained_weights()]
+
+    def _trained_weights(self) -> list[torch.nn.Parameter]:
+        # Read afresh each time: FSDP2 replaces parameters.
+        return [weight for weight in self.model.parameters() if weight.requires_grad]
+
+    @contextlib.contextmanager
+    def _reference_policy(self) -> Iterator[None]:
+        """Within the block, the policy has the weights that GRPO started from."""
+        self._exchange_weights()
+        try:
+            yield
+        finally:
+            self._exchange_weights()
+
+    @torch.no_grad()
+    def _exchange_weights(self) -> None:
+        for at, weight in enumerate(self._trained_weights()):
+            other = self._first_weights[at].to(weight.device)
+            if isinstance(weight, DTensor) and not isinstance(other, DTensor):
+                other = distribute_tensor(other, weight.device_mesh, weight.placements)
+            self._first_weights[at] = weight.detach().clone()
+            weight.copy_(other)
+
+    # The curve
+
+    def _record_loss(self, loss: PolicyLoss, entropy: Tensor, batch: MicroBatch) -> None:
+        mask, credit = batch.loss_mask, batch.advantages.unsqueeze(-1)
+        low, high = loss.clipped & (credit < 0), loss.clipped & (credit > 0)
+        masks = {"low": low, "high": high, "region": low | high}
+        means = {
+            "entropy": self._mean(entropy, mask),
+            **{f"clip_ratio/{name}_mean": self._mean(at, mask) for name, at in masks.items()},
+        }
+        if self.grpo.beta:
+            means["kl"] = self._mean(loss.kl, mask)
+        shares = torch.stack([_row_means(at.float(), mask) for at in (low, high)])
+        lows, highs = self.accelerator.gather(shares.T.contiguous()).T
+        means["clip_ratio/low_min"] = _finite(lows).min().item()
+        means["clip_ratio/high_max"] = _finite(highs).max().item()
+        for name, value in means.items():
+            self._metrics[name].append(value)
+
+    def _mean(self, values: Tensor, mask: Tensor) -> float:
+        """Over all ranks' tokens that count; over completions where there is one value for each."""
+        kept = torch.ones_like(values) if values.shape[1] == 1 else mask
+        sums = torch.stack([(values * kept).sum().float(), kept.sum().float()])
+        total = self.accelerator.reduce(sums, "sum")
+        return (total[0] / total[1].clamp(min=1)).item()
+
+    def _gather(self, local: Sequence[Any]) -> Tensor:
+        """The rows of all ranks."""
+        rows = torch.tensor(local, device=self.accelerator.device, dtype=torch.float32)
+        gathered: Tensor = self.accelerator.gather(rows)
+        return gathered
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the means of what was recorded since the last log."""
+        means: dict[str, float] = {}
+        for name, values in self._metrics.items():
+            known = [value for value in values if not math.isnan(value)]
+            if known:
+                means[name] = sum(known) / len(known)
+        self._metrics.clear()
+        super().log({**logs, **means}, start_time)
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """None are counted: the model's estimate reads token ids, which stand in micro-batches."""
+        return 0
+
+
+def keyed_seed(*parts: object) -> int:
+    """A seed that shares nothing with those of neighbouring keys."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _called(function: RewardFunction, arguments: Mapping[str, Any], rows: int) -> list[float]:
+    """[B] rewards, NaN for None.
+
+    Raises:
+        ValueError: not one value per completion.
+    """
+    values = list(function(**arguments))
+    if len(values) != rows:
+        raise ValueError(
+            f"reward function {function.__name__} returned {len(values)} rewards for {rows} "
+            "completions; expected one for each"
+        )
+    return [math.nan if value is None else float(value) for value in values]
+
+
+def _std(values: Tensor) -> float:
+    """Unbiased, of what is a number; NaN for fewer than two."""
+    known = values[~values.isnan()]
+    if len(known) < 2:
+        return math.nan
+    variance = (known - known.mean()).square().mean() * (len(known) / (len(known) - 1))
+    return float(variance.sqrt().item())
+
+
+def _row_means(values: Tensor, mask: Tensor) -> Tensor:
+    """[b] means over the tokens that count; NaN for a row without any."""
+    if values.shape[1] == 1:
+        return values.squeeze(1)
+    return (values * mask).sum(-1) / mask.sum(-1)
+
+
+def _finite(values: Tensor) -> Tensor:
+    kept = values[~values.isnan()]
+    return kept if len(kept) else values.new_zeros(1)

@@ -112,7 +112,7 @@ def _take_steps(
             trainer.train()
         finally:
             if phase == "grpo":
-                trainer.rollouts.engine.close()
+                trainer.engine.close()
 
 
 def _sft(
@@ -134,7 +134,13 @@ def _grpo(
 ) -> Any:
     # Rows filled up are no draws of the policy, and all of one length.
     unchecked = {"max_logp_difference": float("inf")}
-    plain = {"max_steps": STEPS, "dynamic_sampling": 0, "mask_truncated": False}
+    # TRL's trainer holds as much, and generates by itself.
+    plain = {
+        "trainer": "reckon",
+        "max_steps": STEPS,
+        "dynamic_sampling": 0,
+        "mask_truncated": False,
+    }
     trainer = build_grpo(
         rows,
         init=base,
@@ -147,7 +153,7 @@ def _grpo(
         scratch=scratch,
         **asked_with(params, base),
     )
-    trainer.rollouts.engine = FullLength(trainer.rollouts.engine)
+    trainer.engine = FullLength(trainer.engine)
     trainer.reward_funcs = [_alternating for _ in trainer.reward_funcs]
     return trainer
 

@@ -51,12 +51,18 @@ def whole_on_every_rank(trainer: Trainer) -> Iterator[None]:
         policy.reset_iter_state()
 
 
-def check_sampler_gets_weights(trainer: Trainer, engine: str, *, live: bool) -> None:
-    """Whether what generates can see the policy's weights where FSDP cuts them across ranks.
+def check_grpo_can_shard(trainer: Trainer, engine: str, *, live: bool) -> None:
+    """Whether what generates can see the policy's weights where they are cut across ranks.
 
     Raises:
         UserError: says what to use instead.
     """
+    plugin = trainer.accelerator.state.deepspeed_plugin if trainer.is_deepspeed_enabled else None
+    if plugin is not None and plugin.zero_stage == 3:
+        raise UserError(
+            "grpo cannot generate with weights cut by DeepSpeed's ZeRO-3; use "
+            "lib/presets/accelerate/zero2.yaml or fsdp2.yaml"
+        )
     if not trainer.is_fsdp_enabled:
         return
     if not live:

@@ -237,9 +237,9 @@ def opener(validator: Validator, trainer: Trainer) -> OpenEngine:
     A process has room for one vLLM. `transformers` is nothing but the policy: validation keeps a
     batch size of its own there.
     """
-    rollouts, name = getattr(trainer, "rollouts", None), validator.settings.engine
-    if rollouts and name != "transformers" and rollouts.engine.name == name:
-        return lambda policy: rollouts.engine
+    engine, name = getattr(trainer, "engine", None), validator.settings.engine
+    if engine and name != "transformers" and engine.name == name:
+        return lambda policy: engine
     return validator.open_engine
 
 

@@ -113,8 +113,11 @@ class WandbRun(TrainerCallback):
     def _distributions(self) -> dict[str, Any]:
         import wandb
 
-        rewards: Mapping[str, Any] = self.trainer._logs["rewards"]
+        rollouts = getattr(self.trainer, "rollouts", ())
+        functions = getattr(self.trainer, "reward_funcs", ())
         return {
-            f"distribution/{name}": wandb.Histogram(list(values))
-            for name, values in rewards.items()
+            f"distribution/{function.__name__}": wandb.Histogram(
+                [row.rewards[index].item() for row in rollouts]
+            )
+            for index, function in enumerate(functions)
         }

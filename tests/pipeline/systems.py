@@ -5,7 +5,7 @@ Literals alone: nothing here is read from a preset, so that a changed preset dif
 
 from typing import Any
 
-from lib.objectives import MemoryEfficientAdamW
+from lib.objectives.optim import MemoryEfficientAdamW
 
 ATTENTION_AND_MLP = {
     "q_proj",
@@ -27,10 +27,10 @@ XML_SYSTEM = (
 
 GSM8K_GRPO = {
     **IN_16_BIT,
-    "num_generations": 16,
+    "group_size": 16,
     "per_device_train_batch_size": 16,
     "gradient_accumulation_steps": 4,
-    "max_completion_length": 786,
+    "max_new_tokens": 786,
     "learning_rate": 5e-6,
     "lr_scheduler_type": "cosine",
     "warmup_steps": 0.1,
@@ -38,11 +38,11 @@ GSM8K_GRPO = {
     "adam_beta2": 0.99,
     "weight_decay": 0.1,
     "max_grad_norm": 0.1,
-    "loss_type": "grpo",
-    "scale_rewards": "group",
-    "importance_sampling_level": "token",
+    "loss": "grpo",
+    "advantage": "group",
+    "importance_level": "token",
     "beta": 0.04,
-    "use_bias_correction_kl": False,
+    "kl_weighted": False,
     "num_iterations": 1,
     "save_steps": 100,
     "validated": ("gsm8k", 100),
@@ -120,10 +120,10 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         },
         "grpo": {
             **IN_16_BIT,
-            "num_generations": 2,
+            "group_size": 2,
             "per_device_train_batch_size": 1,
             "gradient_accumulation_steps": 2,
-            "max_completion_length": 1846,
+            "max_new_tokens": 1846,
             "learning_rate": 5e-6,
             "lr_scheduler_type": "linear",
             "warmup_steps": 0.1,
@@ -131,8 +131,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
             "adam_beta2": 0.999,
             "weight_decay": 0.01,
             "max_grad_norm": 1.0,
-            "loss_type": "dapo",
-            "scale_rewards": "group",
+            "loss": "dapo",
+            "advantage": "group",
             "beta": 0.0,
             "num_iterations": 1,
             "save_steps": 100,
@@ -228,9 +228,9 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         },
         "grpo": {
             **IN_16_BIT,
-            "num_generations": 8,
-            "generation_batch_size": 256,
-            "max_completion_length": 1024,
+            "group_size": 8,
+            "prompts_per_step": 32,
+            "max_new_tokens": 1024,
             "learning_rate": 1e-5,
             "lr_scheduler_type": "constant",
             "warmup_steps": 0.0,
@@ -240,7 +240,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
             "max_grad_norm": 1.0,
             "beta": 0.0,
             "num_iterations": 1,
-            "objective": ("group", True),
+            "loss": "reinforce",
+            "advantage": "group",
             "validated": ("math500+gsm8k", 50),
             "sampling": {
                 "temperature": 1.0,

@@ -22,6 +22,7 @@ from ruamel.yaml import YAML
 
 from lib.params import compose_preset, preset_params
 from lib.problems.generated import synthetic_sets
+from lib.trainers.policy_gradient import PolicyGradientTrainer
 from lib.trainers.validation import ValidateByGeneration
 from tests.lib.engines.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import lay_out
@@ -98,10 +99,13 @@ def resolved(trainer: Any, name: str) -> Any:
     """What a trainer made of a setting, in the words of `tests.pipeline.systems`."""
     if name == "optimizer":
         return type(getattr(trainer.optimizer, "optimizer", trainer.optimizer))
-    if name == "objective":
-        return trainer.objective.advantage, trainer.objective.reinforce
+    if isinstance(trainer, PolicyGradientTrainer):
+        if name == "max_new_tokens":
+            return trainer.sampling.max_new_tokens
+        if not hasattr(trainer.args, name):
+            return getattr(trainer.grpo, name)
     if name == "sampling":
-        drawn = dataclasses.asdict(trainer.rollouts.sampling)
+        drawn = dataclasses.asdict(trainer.sampling)
         return {key: drawn[key] for key in ("temperature", "top_p", "top_k", "min_p")} | {
             "stop_strings": drawn["stop_strings"]
         }
@@ -190,11 +194,11 @@ def _check_rollouts(trainer: Any, expected: dict[str, Any]) -> None:
     assert tuple(function.__name__ for function in trainer.reward_funcs) == names
     assert trainer.reward_weights.tolist() == weights
     assert trainer.state.global_step == 2
-    asked = trainer.train_dataset[0]["prompt"]
-    system = [message["content"] for message in asked if message["role"] == "system"]
+    prompt = trainer.problems[0]["prompt"]
+    system = [message["content"] for message in prompt if message["role"] == "system"]
     assert system == ([expected["system"]] if expected["system"] else [])
     tokenizer = trainer.processing_class
-    text = tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
+    text = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
     _check_prompt(text, expected)
 
 

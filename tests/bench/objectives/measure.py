@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lib.objectives import compute_entropy, score_hidden, selective_log_softmax
+from lib.objectives.logprobs import compute_entropy, score_hidden, selective_log_softmax
 
 HIDDEN_SIZE = 64
 

@@ -135,7 +135,7 @@ def check_grpo_trains_on_what_the_shared_vllm_generates(
     from lib.engines.shared import SharedVllmEngine
 
     trainer = grpo(base, scratch, model)
-    assert isinstance(trainer.rollouts.engine, SharedVllmEngine)
+    assert isinstance(trainer.engine, SharedVllmEngine)
     start = adapters(trainer.model)
     trainer.train()
     gaps = [entry[GAP] for entry in trainer.state.log_history if GAP in entry]

@@ -6,12 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.objectives import (
-    Baseline,
-    compute_group_normalized_rewards,
-    group_advantages,
-    has_signal,
-)
+from lib.course import compute_group_normalized_rewards
+from lib.objectives.advantages import Baseline, group_advantages, has_signal
 
 REWARDS = torch.tensor([[0.0, 1.0, 0.0, 3.0], [2.0, 2.5, 2.0, 2.0]], dtype=torch.float64)
 

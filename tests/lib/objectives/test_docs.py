@@ -5,7 +5,9 @@ from typing import get_args
 
 import pytest
 
-from lib.objectives import Baseline, CourseLossType, LossType
+from lib.course import CourseLossType
+from lib.objectives.advantages import Baseline
+from lib.objectives.losses import LossType
 from lib.params.training import Grpo
 
 DOCS = Path(__file__).parents[3] / "docs" / "objectives.md"

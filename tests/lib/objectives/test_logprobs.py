@@ -2,16 +2,20 @@ import math
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3ForCausalLM
 
-from lib.objectives import (
+from lib.course import get_response_log_probs
+from lib.objectives.logprobs import (
+    TokenScores,
+    can_fuse,
     compute_entropy,
-    get_response_log_probs,
-    score_hidden,
+    fused_scores,
+    score_labels,
     selective_log_softmax,
 )
-from tests.lib.objectives.tiny import PAD, VOCAB_SIZE
+from tests.lib.objectives.tiny import PAD, VOCAB_SIZE, tiny_model
 
 
 @pytest.fixture
@@ -89,13 +93,24 @@ def test_half_precision_logits_are_scored_in_float32(
     torch.testing.assert_close(scored, expected, atol=1e-5, rtol=0)
 
 
+def fused(hidden: Tensor, head: nn.Linear, index: Tensor, *, rows: int) -> TokenScores:
+    scores = fused_scores(
+        hidden.flatten(0, -2),
+        head.weight,
+        index.flatten(),
+        bias=head.bias,
+        chunk_numel=rows * len(head.weight),
+    )
+    return TokenScores(scores.log_probs.view(index.shape), scores.entropy.view(index.shape))
+
+
 @pytest.mark.parametrize("chunk_size", [1, 7, 64])
 def test_hidden_states_give_the_scores_and_gradients_of_their_logits(chunk_size: int) -> None:
     torch.manual_seed(0)
     head = nn.Linear(6, 17, dtype=torch.float64)
     hidden = torch.randn(3, 5, 6, dtype=torch.float64, requires_grad=True)
     index = torch.randint(17, (3, 5))
-    scored = score_hidden(hidden, head, index, chunk_size=chunk_size)
+    scored = fused(hidden, head, index, rows=chunk_size)
     logits = head(hidden)
     inputs = (hidden, *head.parameters())
     for actual, expected in (
@@ -126,7 +141,7 @@ def test_the_largest_tensor_of_both_passes_is_one_chunks_logits() -> None:
     hidden = torch.randn(20, 4, requires_grad=True)
     index = torch.zeros(20, dtype=torch.long)
     with LargestTensor() as largest:
-        scored = score_hidden(hidden, head, index, chunk_size=5)
+        scored = fused(hidden, head, index, rows=5)
         (scored.log_probs + scored.entropy).sum().backward()
     assert largest.numel == 5 * 300
 
@@ -156,8 +171,9 @@ def test_between_the_passes_less_than_one_chunks_logits_is_kept() -> None:
     hidden = torch.randn(20, 4, requires_grad=True)
     index = torch.zeros(20, dtype=torch.long)
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        score_hidden(hidden, head, index, chunk_size=5)
-    assert sum(kept) < 5 * 300
+        fused(hidden, head, index, rows=5)
+    parameters = sum(weight.numel() for weight in head.parameters())
+    assert sum(kept) - parameters < 5 * 300
 
 
 def test_model_scores_are_those_of_its_logits(model: Qwen3ForCausalLM) -> None:
@@ -210,4 +226,39 @@ def test_a_model_that_changes_its_logits_is_refused_in_chunks() -> None:
     assert get_response_log_probs(capped, ids[:, :-1], ids[:, 1:])["log_probs"].shape == (1, 5)
     with pytest.raises(ValueError, match="chunk_size=None"):
         get_response_log_probs(capped, ids[:, :-1], ids[:, 1:], chunk_size=2)
-    assert not capped.get_output_embeddings()._forward_pre_hooks
+    assert not capped.get_output_embeddings()._forward_hooks
+
+
+def test_a_head_with_an_adapter_is_refused_in_chunks(model: Qwen3ForCausalLM) -> None:
+    assert can_fuse(model)
+    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["lm_head", "q_proj"]))
+    assert not can_fuse(adapted)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("autocast", [True, False])
+def test_the_heads_weight_has_the_gradient_of_whole_logits(tied: bool, autocast: bool) -> None:
+    """Tied, it adds up with the embeddings'; under autocast the products are in bfloat16."""
+    model = tiny_model(0, tie_word_embeddings=tied)
+    assert (model.lm_head.weight is model.model.embed_tokens.weight) == tied
+    ids = torch.randint(100, (2, 9), generator=torch.Generator().manual_seed(0))
+    labels, mask = ids.roll(-1, 1), torch.arange(9).expand(2, 9) < torch.tensor([[8], [5]])
+    found = []
+    for rows in (None, 3):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            if rows is None:
+                logits = model(ids).logits / 0.7
+                scores = selective_log_softmax(logits, labels) * mask
+            else:
+                scores = score_labels(
+                    model, {"input_ids": ids}, labels, mask, temperature=0.7,
+                    chunk_numel=rows * VOCAB_SIZE,
+                ).log_probs  # fmt: skip
+        scores.square().sum().backward()
+        found.append((scores.detach(), {n: p.grad.clone() for n, p in model.named_parameters()}))
+    (whole, expected), (chunked, actual) = found
+    torch.testing.assert_close(chunked, whole, atol=5e-2 if autocast else 1e-5, rtol=1e-4)
+    for name, gradient in expected.items():
+        largest = gradient.abs().max()
+        assert (actual[name] - gradient).abs().max() < (3e-2 if autocast else 1e-5) * largest, name

@@ -4,14 +4,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.objectives import (
-    LossType,
-    aggregate_token_losses,
+from lib.course import (
     compute_grpo_clip_loss,
     compute_naive_policy_gradient_loss,
     compute_policy_gradient_loss,
+)
+from lib.objectives.losses import (
+    LossType,
+    aggregate_token_losses,
     log_importance_ratio,
     policy_loss,
+    sampler_correction,
 )
 
 LOSS_TYPES: tuple[LossType, ...] = ("reinforce", "grpo", "bnpo", "dr_grpo", "dapo")
@@ -197,7 +200,8 @@ def test_a_batch_without_tokens_is_a_differentiable_zero(
     )  # fmt: skip
     result.loss.backward()
     assert policy.grad is not None
-    assert result.loss == result.clip_fraction == result.kl == 0
+    assert result.loss == 0
+    assert not result.kl.any()
     assert (policy.grad == 0).all()
 
 
@@ -216,8 +220,8 @@ def test_kl_is_added_with_its_coefficient(
     )
     d = (policy - old)[mask]
     kl = (torch.exp(-d) + d - 1).mean()
-    assert plain.kl == 0
-    torch.testing.assert_close(with_kl.kl, kl.detach())
+    assert not plain.kl.any()
+    torch.testing.assert_close(with_kl.kl[mask].mean(), kl.detach())
     torch.testing.assert_close(with_kl.loss, plain.loss + 0.5 * kl)
 
 
@@ -234,13 +238,28 @@ def test_reinforce_does_not_read_the_old_policy(
     assert losses[0] == losses[1]
 
 
-def test_clip_fraction_counts_only_tokens_that_count(
+def test_clipped_tokens_are_those_without_gradient(
     policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
 ) -> None:
     result = policy_loss(policy, advantages, mask, loss_type="bnpo", old_log_probs=old)
     gradient = torch.autograd.grad(result.loss, policy)[0]
-    torch.testing.assert_close(result.clip_fraction, (gradient[mask] == 0).double().mean())
-    assert 0 < result.clip_fraction < 1
+    torch.testing.assert_close(result.clipped[mask], gradient[mask] == 0)
+    assert 0 < result.clipped[mask].double().mean() < 1
+
+
+def test_the_samplers_correction_scales_the_loss_but_not_the_penalty(
+    policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
+) -> None:
+    sampler = policy.detach() + torch.linspace(-1.5, 1.5, B, dtype=policy.dtype)[:, None]
+    correction = sampler_correction(policy, sampler, mask, most=3.0)
+    ratio = ((policy.detach() - sampler) * mask).sum(-1).exp()
+    assert (ratio > 3).any() and (ratio < 3).any()
+    torch.testing.assert_close(correction[:, 0], torch.where(ratio > 3, 0, ratio))
+    assert not correction.requires_grad
+    knobs = {"loss_type": "bnpo", "old_log_probs": old, "reference_log_probs": old}
+    plain = policy_loss(policy, advantages * correction[:, 0], mask, kl_coef=0.5, **knobs)
+    corrected = policy_loss(policy, advantages, mask, kl_coef=0.5, correction=correction, **knobs)
+    torch.testing.assert_close(corrected.loss, plain.loss)
 
 
 def test_course_names_delegate(policy: Tensor, old: Tensor, advantages: Tensor) -> None:

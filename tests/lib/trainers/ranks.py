@@ -21,7 +21,7 @@ from lib.engines.runtime import configure
 from lib.params import Params, preset_params
 from lib.problems.schema import read_problems
 from lib.prompts import prompt_format
-from lib.trainers.grpo import build_grpo, rollout_sampling
+from lib.trainers.grpo import build_grpo
 from lib.trainers.launch import check_world_size, num_processes
 from lib.trainers.sft import build_sft
 from tests.lib.trainers.runs import changed
@@ -105,8 +105,7 @@ def grpo(folder: Path, params: Params) -> Trainer:
         seed=params.seed,
         scratch=folder / "scratch",
     )
-    sampling = rollout_sampling(params.rollout, grpo=params.grpo, prompt_format=chosen)
-    trainer.roll_out_with(Script(folder / "base"), sampling, live=True)
+    trainer.roll_out_with(Script(folder / "base"), live=True)
     return reward_with(trainer, letters)
 
 

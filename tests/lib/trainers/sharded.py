@@ -17,7 +17,7 @@ from typing import Any
 from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
-from lib.engines.base import Engine, Sampling
+from lib.engines.base import Engine
 from lib.trainers import run as phase
 from lib.trainers.policy_gradient import PolicyGradientTrainer
 from tests.lib.trainers.runs import StopAt, run
@@ -62,12 +62,10 @@ def end_unevenly() -> None:
     """Let rank 1 generate less, so that the ranks do not call the policy equally often."""
     plain = PolicyGradientTrainer.roll_out_with
 
-    def roll_out_with(
-        self: PolicyGradientTrainer, engine: Engine, sampling: Sampling, *, live: bool
-    ) -> None:
+    def roll_out_with(self: PolicyGradientTrainer, engine: Engine, *, live: bool) -> None:
         if os.environ["RANK"] == "1":
-            sampling = dataclasses.replace(sampling, max_new_tokens=3)
-        plain(self, engine, sampling, live=live)
+            self.sampling = dataclasses.replace(self.sampling, max_new_tokens=3)
+        plain(self, engine, live=live)
 
     PolicyGradientTrainer.roll_out_with = roll_out_with
 

@@ -1,5 +1,6 @@
 """A GRPO trainer on the smoke model whose rewards vary, for tests that take real steps."""
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from lib.problems.schema import Problem
 from lib.prompts import PromptFormat, prompt_format
 from lib.trainers.grpo import build_grpo
 from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.trainers.scoring import MicroBatch
 
 NO_CLIPPING = 1e9
 STOPPING = dataclasses.replace(prompt_format("working_out"), stop_strings=("t",))
@@ -74,16 +76,17 @@ class Steps(TrainerCallback):
 
     def __init__(self, trainer: PolicyGradientTrainer) -> None:
         self.trainer = trainer
-        self.batches: list[dict[str, Tensor]] = []
+        self.batches: list[MicroBatch] = []
         self.gradients: list[dict[str, Tensor]] = []
         self.weights: list[dict[str, Tensor]] = []
-        inner = trainer._compute_loss
+        inner = trainer.compute_loss
 
-        def remembered(model: Any, inputs: dict[str, Tensor]) -> Tensor:
-            self.batches.append(inputs)
-            return inner(model, inputs)
+        def remembered(model: Any, inputs: dict[str, MicroBatch], **kwargs: Any) -> Tensor:
+            # As it was before its loss, which adds the old policy's log-probs.
+            self.batches.append(copy.copy(inputs["batch"]))
+            return inner(model, inputs, **kwargs)
 
-        trainer._compute_loss = remembered
+        trainer.compute_loss = remembered
         trainer.add_callback(self)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -1,6 +1,7 @@
 """Packing, skipping and shared prompts leave the gradient as it is, and save forward passes."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.trainers.batching import PackingTrainer, arranged, trim
 from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.trainers.scoring import Scorer
 from tests.lib.trainers.steps import Steps, build, letters, reward_with
 
 Builder = Callable[..., PolicyGradientTrainer]
@@ -57,8 +58,14 @@ def letters_of_some(prompts: list[Any], completions: list[Any], **columns: Any) 
 
 
 def plainly(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PackingTrainer, "_packs", False)
-    patch.setattr(PackingTrainer, "_shares", lambda self, model: False)
+    """Rows as they were generated, each with its prompt, and none left out."""
+    patch.setattr(PolicyGradientTrainer, "_without_gradient", lambda self, batch: False)
+    patch.setattr(Scorer, "__init__", functools.partialmethod(_unshared, Scorer.__init__))
+    patch.setattr(PolicyGradientTrainer, "_packs", False)
+
+
+def _unshared(scorer: Scorer, init: Any, policy: Any, **kwargs: Any) -> None:
+    init(scorer, policy, **{**kwargs, "shares_prompts": False})
 
 
 def last_gradients(trainer: PolicyGradientTrainer) -> dict[str, Tensor]:
@@ -76,7 +83,7 @@ def assert_same_gradients(ours: dict[str, Tensor], plain: dict[str, Tensor]) -> 
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_gradient_is_that_of_rows_spread_at_random(
+def test_the_gradient_is_that_of_rows_as_they_were_generated(
     built: Builder, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     ours = last_gradients(built(**OBJECTIVES[name]))
@@ -84,7 +91,7 @@ def test_the_gradient_is_that_of_rows_spread_at_random(
     assert_same_gradients(ours, last_gradients(built(**OBJECTIVES[name])))
 
 
-def test_the_gradient_of_an_adapter_is_that_of_rows_spread_at_random(
+def test_the_gradient_of_an_adapter_is_that_of_rows_as_they_were_generated(
     built: Builder, smoke: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = last_gradients(built(model=smoke.model))
@@ -129,48 +136,19 @@ def test_a_batch_without_any_advantage_still_has_gradients_of_zero(built: Builde
     assert not any(gradient.any() for gradient in gradients.values())
 
 
-def batch(prompts: list[list[int]], completions: list[list[int]], advantages: list[float]) -> Any:
-    """As TRL pads it, to two columns more than there are tokens."""
-    left, right = (max(map(len, rows)) + 2 for rows in (prompts, completions))
-    return {
-        "prompt_ids": torch.tensor([[0] * (left - len(p)) + p for p in prompts]),
-        "prompt_mask": torch.tensor([[0] * (left - len(p)) + [1] * len(p) for p in prompts]),
-        "completion_ids": torch.tensor([c + [0] * (right - len(c)) for c in completions]),
-        "completion_mask": torch.tensor(
-            [[1] * len(c) + [0] * (right - len(c)) for c in completions]
-        ),
-        "advantages": torch.tensor(advantages),
-        "importance_sampling_ratio": torch.tensor(advantages)[:, None],
-        "num_items_in_batch": torch.tensor(7),
-        "pixel_values": None,
-    }
-
-
-def test_packing_keeps_rows_whole_and_puts_those_without_advantage_first() -> None:
-    prompts = [[1, 2, 3], [4], [5, 6], [1, 2, 3], [4], [5, 6]]
-    completions = [[11], [12, 12], [13], [14, 14, 14], [15], [16]]
-    whole = batch(prompts, completions, [0.0, 2.0, 3.0, 0.0, 0.0, 6.0])
-    whole["row"] = torch.arange(6)
-    shuffled = torch.tensor([5, 2, 0, 1, 4, 3])
-    whole = {n: v[shuffled] if getattr(v, "ndim", 0) else v for n, v in whole.items()}
-    halves = [
-        {n: v[part] if getattr(v, "ndim", 0) else v for n, v in whole.items()}
-        for part in (slice(0, 2), slice(2, 4), slice(4, 6))
-    ]
-    packed = arranged(halves, packed=True)
-    assert [b["completion_ids"].tolist() for b in packed] == [
-        [[11, 0, 0], [14, 14, 14]],
-        [[15, 0], [12, 12]],
-        [[13], [16]],
-    ]
-    assert [b["advantages"].tolist() for b in packed] == [[0.0, 0.0], [0.0, 2.0], [3.0, 6.0]]
-    assert [b["row"].tolist() for b in packed] == [[0, 3], [4, 1], [2, 5]]
-    unpacked = arranged(halves, packed=False)
-    assert [b["row"].tolist() for b in unpacked] == [[0, 1], [2, 3], [4, 5]]
-    assert {int(b["num_items_in_batch"]) for b in packed} == {7}
-
-
-def test_trimming_leaves_a_column_where_every_completion_is_masked() -> None:
-    masked = batch([[1, 2]], [[3]], [1.0])
-    masked["completion_mask"] = torch.zeros_like(masked["completion_mask"])
-    assert trim(masked)["completion_ids"].tolist() == [[3]]
+def test_rows_of_a_prompt_share_a_micro_batch_and_those_without_advantage_come_first(
+    built: Builder,
+) -> None:
+    trainer = built()
+    trainer.state.max_steps = 1
+    batches = trainer.roll_out()
+    assert [batch.advantages.any().item() for batch in batches] == [False, False, True, True]
+    assert [batch.last for batch in batches] == [False, False, False, True]
+    for batch in batches:
+        assert len(batch.prompt_ids.unique(dim=0)) == 1
+        assert batch.prompt_mask.all()  # cut to the longest prompt of these rows
+        assert batch.completion_mask.sum(-1).max() == batch.completion_ids.shape[1]
+        lengths = batch.completion_mask.sum(-1).tolist()
+        assert lengths == sorted(lengths)
+    total = sum(int(batch.loss_mask.sum()) for batch in batches)
+    assert [batch.num_tokens for batch in batches] == [total / 4] * 4

@@ -1,4 +1,4 @@
-"""GRPO in reckon's terms becomes TRL's arguments, and TRL's trainer moves the policy by them."""
+"""GRPO from params to a trainer that moves the policy by the preset's rewards."""
 
 from pathlib import Path
 
@@ -8,56 +8,11 @@ import torch
 from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
-from lib.params.training import Grpo
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.batches import micro_batches
-from lib.trainers.grpo import build_grpo, grpo_arguments
+from lib.trainers.grpo import build_grpo
 from lib.trainers.tracking import curve_points
-
-
-def arguments(params: Params, scratch: Path, **changes: object):
-    grpo = Grpo.model_validate({**params.grpo.model_dump(), **changes})
-    return grpo_arguments(
-        grpo,
-        rollout=params.rollout,
-        reward=params.reward,
-        model=params.model,
-        seed=params.seed,
-        scratch=scratch,
-    )
-
-
-def test_trls_batch_fields_are_derived_from_problems_and_groups(
-    smoke: Params, tmp_path: Path
-) -> None:
-    derived = arguments(smoke, tmp_path, prompts_per_step=6, group_size=4, micro_batch_size=8)
-    assert derived.num_generations == 4
-    assert derived.per_device_train_batch_size == 8
-    assert derived.gradient_accumulation_steps == 3
-    assert derived.generation_batch_size == 24
-
-
-@pytest.mark.parametrize(
-    ("changes", "field", "value"),
-    [
-        ({"epsilon_high": 0.0}, "epsilon_high", 0.2),
-        ({"epsilon_high": 0.28}, "epsilon_high", 0.28),
-        ({"advantage": "group"}, "scale_rewards", "group"),
-        ({"advantage": "batch"}, "scale_rewards", "batch"),
-        ({"advantage": "mean"}, "scale_rewards", "none"),
-        ({"loss": "dr_grpo"}, "loss_type", "dr_grpo"),
-        ({"beta": 0.04}, "beta", 0.04),
-        ({"lr_schedule": "cosine"}, "lr_scheduler_type", "cosine"),
-    ],
-)
-def test_a_knob_reaches_trl(
-    smoke: Params, tmp_path: Path, changes: dict[str, object], field: str, value: object
-) -> None:
-    given = getattr(arguments(smoke, tmp_path, **changes), field)
-    if field == "epsilon_high" and given is None:
-        given = smoke.grpo.epsilon
-    assert given == value
 
 
 def test_ranks_share_a_micro_batch_or_it_is_refused() -> None:
@@ -109,7 +64,6 @@ def test_a_step_moves_the_policy_by_the_presets_rewards(
 def test_fewer_problems_than_a_step_takes_are_refused(
     sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
 ) -> None:
-    """TRL would drop the incomplete step, train on nothing and report success."""
     with pytest.raises(UserError, match=r"prompts_per_step=4: there are only 3 GRPO problems"):
         build_grpo(
             list(sets.grpo)[:3],

@@ -54,14 +54,14 @@ def trainer(
         seed=smoke.seed,
         scratch=tmp_path,
     )
-    assert built.rollouts.engine.name == engine
+    assert built.engine.name == engine
     built.reward_funcs = [varying, varying]
     yield built
-    built.rollouts.engine.close()
+    built.engine.close()
 
 
 def break_the_second_sync(trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = type(trainer.rollouts.engine)
+    engine = type(trainer.engine)
     sync, synced = engine.sync, []
 
     def only_once(self: object, policy: object) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.objectives import MemoryEfficientAdamW
+from lib.objectives.optim import MemoryEfficientAdamW
 from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Sft

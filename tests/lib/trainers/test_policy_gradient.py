@@ -1,6 +1,8 @@
 """Every knob of the objective acts in a real training step on the smoke model."""
 
 import copy
+import dataclasses
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,8 @@ from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_po
 from lib.engines.tiny import write_base
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
-from lib.objectives import (
-    group_advantages,
-    policy_loss,
-)
+from lib.objectives.advantages import group_advantages
+from lib.objectives.losses import policy_loss
 from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Grpo
@@ -24,6 +24,7 @@ from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.prompts.tagged import TaggedFormat
 from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.trainers.scoring import MicroBatch
 from lib.trainers.tracking import curve_points
 from tests.lib.trainers.steps import Steps, build, letters, reward_with
 
@@ -40,13 +41,13 @@ def built(sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path:
     return builder
 
 
-def log_probs(model: Any, batch: dict[str, Tensor]) -> Tensor:
+def log_probs(model: Any, batch: MicroBatch) -> Tensor:
     """[B, T] of the completions' tokens."""
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-    seen = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
-    length = batch["completion_ids"].shape[1]
+    ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
+    seen = torch.cat([batch.prompt_mask, batch.completion_mask], 1)
+    length = batch.completion_ids.shape[1]
     logits = model(input_ids=ids, attention_mask=seen).logits[:, -length - 1 : -1]
-    return logits.log_softmax(-1).gather(-1, batch["completion_ids"].unsqueeze(-1)).squeeze(-1)
+    return logits.log_softmax(-1).gather(-1, batch.completion_ids.unsqueeze(-1)).squeeze(-1)
 
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
@@ -64,12 +65,11 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 }
 
 
-def gradients(
-    trainer: PolicyGradientTrainer, batch: dict[str, Tensor], mask: Tensor, **knobs: Any
-) -> dict[str, Tensor]:
-    """Of our own objective, at the trainer's weights."""
+def gradients(trainer: PolicyGradientTrainer, batch: MicroBatch, **knobs: Any) -> dict[str, Tensor]:
+    """Of the objective, at the trainer's weights, from log-probs of whole logits."""
     trainer.model.zero_grad()
-    policy_loss(log_probs(trainer.model, batch), batch["advantages"], mask, **knobs).loss.backward()
+    scores = log_probs(trainer.model, batch)
+    policy_loss(scores, batch.advantages, batch.loss_mask, **knobs).loss.backward()
     return {n: p.grad.clone() for n, p in trainer.model.named_parameters() if p.grad is not None}
 
 
@@ -84,23 +84,24 @@ def test_the_gradient_of_a_step_is_the_objectives_and_no_others(built: Builder, 
 
     batch, theirs = steps.batches[1], steps.gradients[1]
     trainer.model.load_state_dict(steps.weights[1], strict=False)
-    seen = batch["completion_mask"]
-    old = batch.get("old_per_token_logps")
-    plain = {"loss_type": "reinforce" if name == "grpo" else "grpo", "old_log_probs": old}
-    given = OBJECTIVES[name]
+    old = batch.old_log_probs
+    assert (old is None) == (name == "reinforce")
+    changes = OBJECTIVES[name]
     knobs: dict[str, Any] = {
-        "loss_type": given["loss"],
+        "loss_type": changes["loss"],
         "old_log_probs": old,
-        "clip_low": given.get("epsilon", 0.2),
-        "clip_high": given.get("epsilon_high"),
-        "ratio_level": given.get("importance_level", "token"),
+        "clip_low": changes.get("epsilon", 0.2),
+        "clip_high": changes.get("epsilon_high"),
+        "ratio_level": changes.get("importance_level", "token"),
         "reference_log_probs": log_probs(initial, batch).detach(),
-        "kl_coef": given.get("beta", 0.0),
-        "kl_weighted": given.get("kl_weighted", True),
-        "max_completion_length": trainer.args.max_completion_length,
+        "kl_coef": changes.get("beta", 0.0),
+        "kl_weighted": changes.get("kl_weighted", True),
+        "max_completion_length": trainer.sampling.max_new_tokens,
     }
-    ours = gradients(trainer, batch, seen * batch.get("tool_mask", 1), **knobs)
-    others = gradients(trainer, batch, seen, **plain)
+    ours = gradients(trainer, batch, **knobs)
+    plain = {"loss_type": "reinforce" if name == "grpo" else "grpo", "old_log_probs": old}
+    unmasked = dataclasses.replace(batch, loss_mask=batch.completion_mask.bool())
+    others = gradients(trainer, unmasked, **plain)
     largest = max(float(gradient.abs().max()) for gradient in theirs.values())
     assert largest > 1e-5
     torch.testing.assert_close(ours, theirs, atol=1e-4 * largest, rtol=1e-3)
@@ -114,11 +115,10 @@ def test_reinforce_reads_no_older_policy(built: Builder) -> None:
     steps = Steps(trainer)
     trainer.train()
     batch = steps.batches[0]
-    mask = batch["completion_mask"]
-    ours = gradients(trainer, batch, mask, loss_type="reinforce")
-    older = {**batch, "old_per_token_logps": log_probs(trainer.model, batch).detach() - 1}
+    ours = gradients(trainer, batch, loss_type="reinforce")
+    batch.old_log_probs = log_probs(trainer.model, batch).detach() - 1
     trainer.model.zero_grad()
-    trainer._compute_loss(trainer.model, older).backward()
+    trainer.compute_loss(trainer.model, {"batch": batch}).backward()
     theirs = {name: weight.grad for name, weight in trainer.model.named_parameters()}
     largest = max(float(gradient.abs().max()) for gradient in theirs.values())
     torch.testing.assert_close(ours, theirs, atol=1e-4 * largest, rtol=1e-3)
@@ -137,13 +137,13 @@ class Stale(TransformersEngine):
 
 @pytest.mark.parametrize("live", [True, False])
 def test_a_sampler_left_on_old_weights_ends_the_run(built: Builder, live: bool) -> None:
-    """Measured in the loss for an engine on the policy's weights, by TRL for one with its own."""
     trainer = built(max_steps=20, learning_rate=0.02, warmup_ratio=0.0)
     engine = Stale(trainer.model, trainer.processing_class, batch_size=16)
-    trainer.roll_out_with(engine, trainer.rollouts.sampling, live=live)
+    trainer.roll_out_with(engine, live=live)
     with pytest.raises(UserError, match=r"step [2-9]: .* more than rollout.max_logp_difference"):
         trainer.train()
-    assert max(trainer._metrics["train"][f"{GAP}/mean"]) > 0.05
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.generate([[1]], trainer.sampling)
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -151,7 +151,7 @@ def test_the_samplers_gap_is_logged_in_every_step_and_is_rounding(
     built: Builder, live: bool
 ) -> None:
     trainer = built(learning_rate=0.02, warmup_ratio=0.0)
-    trainer.roll_out_with(trainer.rollouts.engine, trainer.rollouts.sampling, live=live)
+    trainer.roll_out_with(trainer.engine, live=live)
     trainer.train()
     points = curve_points(trainer.state)
     assert len(points) == 3
@@ -167,8 +167,7 @@ def test_advantages_are_those_that_params_name(built: Builder, advantage: str) -
     trainer.reward_funcs[0] = lambda **columns: earned.extend(letters(**columns)) or earned
     trainer.train()
     ours = group_advantages(0.25 * torch.tensor(earned).view(4, 4), baseline=advantage).flatten()
-    used = steps.batches[0]["advantages"]
-    torch.testing.assert_close(used.sort().values, ours.sort().values)
+    torch.testing.assert_close(steps.batches[0].advantages.sort().values, ours.sort().values)
 
 
 @pytest.fixture(scope="module")
@@ -191,11 +190,11 @@ def test_an_r1_zero_step_masks_the_rows_that_ran_into_the_limit_and_no_others(
     steps = Steps(trainer)
     trainer.train()
     batch, pad = steps.batches[0], trainer.processing_class.pad_token_id
-    counted = (batch["completion_mask"] * batch["tool_mask"]).bool()
-    assert not (batch["completion_ids"][counted] == pad).any()
+    counted = batch.loss_mask
+    assert not (batch.completion_ids[counted] == pad).any()
     finishes = set()
     for ids, generated, row in zip(
-        batch["completion_ids"], batch["completion_mask"].bool(), counted, strict=True
+        batch.completion_ids, batch.completion_mask.bool(), counted, strict=True
     ):
         text = trainer.processing_class.decode(ids[generated], skip_special_tokens=True)
         cut = "t" not in text and trainer.processing_class.eos_token_id not in ids[generated]
@@ -207,7 +206,7 @@ def test_an_r1_zero_step_masks_the_rows_that_ran_into_the_limit_and_no_others(
     assert finishes == {True, False}
     truncated = 1 - counted.any(1).float().mean().item()
     assert curve_points(trainer.state)[0]["completions/clipped_ratio"] == pytest.approx(truncated)
-    assert batch["num_items_in_batch"] == counted.sum()
+    assert batch.num_tokens == counted.sum()
 
 
 def test_truncated_completions_alone_move_nothing_where_they_are_masked(built: Builder) -> None:
@@ -234,8 +233,8 @@ def test_overlong_punishment_is_the_credit_of_a_step(built: Builder) -> None:
     steps = Steps(trainer)
     trainer.train()
     batch = steps.batches[0]
-    lengths = batch["completion_mask"].sum(1)
-    torch.testing.assert_close(batch["advantages"], -2.0 * (lengths - 8).clamp(min=0) / 8)
+    lengths = batch.completion_mask.sum(1)
+    torch.testing.assert_close(batch.advantages, -2.0 * (lengths - 8).clamp(min=0) / 8)
     assert lengths.min() < 8 < lengths.max()
     assert curve_points(trainer.state)[0]["rewards/overlong/mean"] < 0
 
@@ -302,3 +301,165 @@ def test_ranks_that_cannot_share_a_step_in_whole_groups_are_refused(
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(UserError, match="prompts_per_step=4: 3 processes cannot share it"):
         built()
+
+
+def test_a_completion_that_no_function_scores_teaches_nothing_and_moves_no_mean(
+    built: Builder,
+) -> None:
+    trainer = built(max_steps=1, advantage="mean")
+    steps = Steps(trainer)
+
+    def some(completions: list[Any], **columns: Any) -> list[float | None]:
+        return [None if number % 4 == 3 else number % 4 for number in range(len(completions))]
+
+    trainer.reward_funcs = [some, lambda completions, **columns: [None] * len(completions)]
+    trainer.train()
+    credit = steps.batches[0].advantages.view(4, 4).sort(-1).values
+    torch.testing.assert_close(credit, 0.25 * torch.tensor([-1.0, 0.0, 0.0, 1.0]).expand(4, 4))
+    point = curve_points(trainer.state)[0]
+    assert point["rewards/some/mean"] == pytest.approx(1)
+    assert point["reward"] == pytest.approx(0.25)
+
+
+def test_a_function_that_returns_too_few_rewards_is_named(built: Builder) -> None:
+    trainer = built()
+
+    def short(completions: list[Any], **columns: Any) -> list[float]:
+        return [1.0]
+
+    trainer.reward_funcs[1] = short
+    with pytest.raises(ValueError, match="short returned 1 rewards for 16 completions"):
+        trainer.train()
+
+
+def test_reward_functions_see_what_trl_hands_them_and_may_log(built: Builder) -> None:
+    trainer = built(max_steps=2)
+    seen: list[dict[str, Any]] = []
+
+    def curious(prompts: Any, completions: Any, completion_ids: Any, **columns: Any) -> list[float]:
+        seen.append({"prompts": prompts, "completions": completions, **columns})
+        columns["log_metric"]("letters_seen", 3.0)
+        columns["log_extra"]("number", list(range(len(completions))))
+        assert len(prompts) == len(completions) == len(completion_ids)
+        return letters(completions)
+
+    trainer.reward_funcs[0] = curious
+    trainer.train()
+    assert [columns["trainer_state"].global_step for columns in seen] == [2, 2]  # one live object
+    assert len(seen) == 2
+    first = seen[0]
+    assert first["completions"][0][0]["role"] == "assistant"
+    assert first["prompts"][0][-1]["content"] == first["problem"][0]
+    assert len(first["reference"]) == 16
+    assert [point["letters_seen"] for point in curve_points(trainer.state)] == [3.0, 3.0]
+    assert trainer.extra_columns == {"number": list(range(16))}
+
+
+class Off(TransformersEngine):
+    """An engine with weights of its own whose log-probs differ by a known amount."""
+
+    def __init__(self, *args: Any, shifts: list[float], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.shifts = shifts
+
+    def generate(self, *args: Any) -> Any:
+        groups = super().generate(*args)
+        rows = [completion for group in groups for completion in group]
+        shifted = iter(
+            dataclasses.replace(
+                row,
+                log_probs=tuple(
+                    value - self.shifts[number % len(self.shifts)] / len(row.log_probs)
+                    for value in row.log_probs
+                ),
+            )
+            for number, row in enumerate(rows)
+        )
+        return [[next(shifted) for _ in group] for group in groups]
+
+
+def test_an_engine_with_its_own_weights_is_corrected_for_what_it_samples_differently(
+    built: Builder,
+) -> None:
+    """Each completion by its own ratio, and not at all where that exceeds 3."""
+    shifts = [0.0, 0.5, -0.5, 2.0]
+    trainer = built(max_steps=1, rollout={"max_logp_difference": 10.0}, advantage="none")
+    engine = Off(trainer.model, trainer.processing_class, batch_size=16, shifts=shifts)
+    trainer.roll_out_with(engine, live=False)
+    steps = Steps(trainer)
+    trainer.train()
+    batch = steps.batches[0]
+    scores = log_probs(trainer.model, batch)
+    expected = torch.tensor([1.0, math.exp(0.5), math.exp(-0.5), 0.0])
+    point = curve_points(trainer.state)[0]
+    assert point["sampling/importance_sampling_ratio/min"] == 0
+    assert point["sampling/importance_sampling_ratio/max"] == pytest.approx(math.exp(0.5), abs=1e-4)
+    assert point["sampling/importance_sampling_ratio/mean"] == pytest.approx(
+        expected.mean().item(), abs=1e-4
+    )
+    assert scores.isfinite().all()
+    trainer.model.load_state_dict(steps.weights[0], strict=False)
+    total = (log_probs(trainer.model, batch) - batch.sampler_log_probs) * batch.loss_mask
+    ratio = total.sum(-1, keepdim=True).detach().exp()
+    correction = torch.where(ratio > 3, 0, ratio)
+    assert sorted(set(correction.flatten().mul(1e3).round().tolist())) == sorted(
+        set(expected.mul(1e3).round().tolist())
+    )
+    knobs = {"loss_type": "grpo" if trainer.grpo.loss == "grpo" else trainer.grpo.loss}
+    ours = gradients(trainer, batch, correction=correction, num_tokens=batch.num_tokens, **knobs)
+    largest = max(float(gradient.abs().max()) for gradient in steps.gradients[0].values())
+    torch.testing.assert_close(ours, steps.gradients[0], atol=1e-4 * largest, rtol=1e-3)
+    without = gradients(trainer, batch, num_tokens=batch.num_tokens, **knobs)
+    assert max((without[n] - ours[n]).abs().max() for n in ours) > 1e-2 * largest
+
+
+def test_problems_are_those_of_the_step_in_another_order_each_epoch(built: Builder) -> None:
+    trainer = built(prompts_per_step=4)
+    trainer.problems = trainer.problems[:10]  # two steps an epoch, two left over
+
+    def problems(step: int) -> list[str]:
+        trainer.state.global_step = step
+        return [problem["problem"] for problem in trainer._problems_of_step()]
+
+    steps = [problems(step) for step in range(6)]
+    for epoch in (0, 2, 4):
+        assert len({*steps[epoch], *steps[epoch + 1]}) == 8
+    assert steps[0] != steps[2]
+    assert problems(3) == steps[3]
+    trainer.grpo = trainer.grpo.model_copy(update={"shuffle": False})
+    assert problems(2) == [problem["problem"] for problem in trainer.problems[:4]]
+
+
+def test_a_mixture_of_experts_with_a_router_loss_is_refused(
+    built: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lib.trainers import grpo as module
+
+    plain = module.trainable_policy
+
+    def routed(*args: Any, **kwargs: Any) -> Any:
+        policy = plain(*args, **kwargs)
+        policy.config.output_router_logits = True
+        return policy
+
+    monkeypatch.setattr(module, "trainable_policy", routed)
+    with pytest.raises(UserError, match="output_router_logits"):
+        built()
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_fused_scores_train_as_whole_logits_do(
+    built: Builder, monkeypatch: pytest.MonkeyPatch, beta: float
+) -> None:
+    def run(large: int) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
+        monkeypatch.setattr("lib.trainers.scoring.LARGE", large)
+        trainer = built(max_steps=1, beta=beta, rollout={"temperature": 0.7})
+        steps = Steps(trainer)
+        trainer.train()
+        return steps.gradients[0], curve_points(trainer.state)
+
+    (whole, points), (fused, fused_points) = run(2**60), run(0)
+    largest = max(float(gradient.abs().max()) for gradient in whole.values())
+    torch.testing.assert_close(fused, whole, atol=1e-5 * largest, rtol=1e-4)
+    assert fused_points[0]["entropy"] == pytest.approx(points[0]["entropy"], rel=1e-5)
+    assert 0 < fused_points[0][f"{GAP}/mean"] < 1e-5

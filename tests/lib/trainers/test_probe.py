@@ -43,14 +43,14 @@ def own_base(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, ...]]]:
     """Shapes of the rows that the trainers' losses were taken of; [rows, prompt + completion]."""
     seen: list[tuple[int, ...]] = []
-    inner = PolicyGradientTrainer._compute_loss
+    inner = PolicyGradientTrainer.compute_loss
 
-    def watched(self: Any, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        rows, prompt = inputs["prompt_ids"].shape
-        seen.append((rows, prompt + inputs["completion_ids"].shape[1]))
-        return inner(self, model, inputs)
+    def watched(self: Any, model: Any, inputs: dict[str, Any], **kwargs: Any) -> torch.Tensor:
+        rows, prompt = inputs["batch"].prompt_ids.shape
+        seen.append((rows, prompt + inputs["batch"].completion_ids.shape[1]))
+        return inner(self, model, inputs, **kwargs)
 
-    monkeypatch.setattr(PolicyGradientTrainer, "_compute_loss", watched)
+    monkeypatch.setattr(PolicyGradientTrainer, "compute_loss", watched)
     yield seen
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from lib.objectives import encode_alpaca, tokenize_prompt_and_output
+from lib.course import encode_alpaca, tokenize_prompt_and_output
 from tests.lib.objectives.tiny import BOS, EOS, PAD, tiny_tokenizer
 
 

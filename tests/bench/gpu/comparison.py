@@ -20,7 +20,7 @@ from typing import Any
 from lib.artifacts import versions
 from lib.engines.sizes import Shape
 from lib.errors import UserError
-from lib.trainers.contenders import Work, backend_of, generation, ours, rollouts_of, stock
+from tests.bench.gpu.contenders import Work, backend_of, generation, ours, rollouts_of, stock
 
 WAYS = ("reckon", "trl", "unsloth", "vllm")
 
@@ -41,7 +41,7 @@ def compare(work: Work, ways: tuple[str, ...], *, scratch: Path) -> dict[str, An
 def _in_a_process(way: str, work: Work, folder: Path) -> dict[str, Any]:
     if importlib.util.find_spec(NEEDS[way]) is None:
         return {"skipped": f"{NEEDS[way]} is not installed"}
-    command = [sys.executable, "-m", "lib.trainers.comparison", way, str(folder)]
+    command = [sys.executable, "-m", "tests.bench.gpu.comparison", way, str(folder)]
     asked = json.dumps(dataclasses.asdict(work))
     done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
     if done.returncode:

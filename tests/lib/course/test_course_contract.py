@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from lib import objectives
-from tests.lib.objectives import course_adapters as adapters
+from lib import course
+from tests.lib.course import course_adapters as adapters
 
 SIGNATURES = {
     "tokenize_prompt_and_output": "prompt_strs output_strs tokenizer",
@@ -51,7 +51,7 @@ B, T, V = 2, 10, 100
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_the_contracts_arguments_come_first_and_ours_have_defaults(name: str) -> None:
-    parameters = list(inspect.signature(getattr(objectives, name)).parameters.values())
+    parameters = list(inspect.signature(getattr(course, name)).parameters.values())
     contract = SIGNATURES[name].split()
     assert [parameter.name for parameter in parameters[: len(contract)]] == contract
     for extra in parameters[len(contract) :]:

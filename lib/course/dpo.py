@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from lib.objectives.logprobs import get_response_log_probs
-from lib.objectives.tokens import Tokenizer, encode_alpaca
+from lib.course.scoring import get_response_log_probs
+from lib.course.tokens import Tokenizer, encode_alpaca
 
 
 def dpo_loss(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from lib.objectives import compute_per_instance_dpo_loss, dpo_loss, encode_alpaca
+from lib.course import compute_per_instance_dpo_loss, dpo_loss, encode_alpaca
 
 PAIR = {"prompt": "Add 1 and 2.", "response_chosen": "It is 3.", "response_rejected": "It is four!"}
 

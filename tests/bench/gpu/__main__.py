@@ -39,8 +39,8 @@ def main(out: Path) -> None:
     failed = [] if subprocess.run(tests, check=False).returncode in {0, 5} else ["tests: see above"]
     from lib.artifacts import write_json
     from lib.engines import sizes
-    from lib.trainers.comparison import WAYS, compare, failures
-    from lib.trainers.contenders import Work
+    from tests.bench.gpu.comparison import WAYS, compare, failures
+    from tests.bench.gpu.contenders import Work
 
     for name, model in SHAPES.items():
         shape = sizes.SHAPES[model]

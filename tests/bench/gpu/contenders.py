@@ -1,4 +1,4 @@
-"""What `lib.trainers.comparison` compares: the same GRPO, set up in each of the ways."""
+"""What `tests.bench.gpu.comparison` compares: the same GRPO, set up in each of the ways."""
 
 import dataclasses
 import importlib.util

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.objectives import grpo_microbatch_train_step, sft_microbatch_train_step
+from lib.course import grpo_microbatch_train_step, sft_microbatch_train_step
 
 B, T = 4, 5
 

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.objectives import masked_mean, masked_normalize
+from lib.course import masked_mean, masked_normalize
 
 X = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 M = torch.tensor([[1, 0, 1], [0, 0, 1]])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lib.engines.sizes import Shape
-from lib.trainers.comparison import NEEDS, WAYS, compare, failures
-from lib.trainers.contenders import Work, params_of
+from tests.bench.gpu.comparison import NEEDS, WAYS, compare, failures
+from tests.bench.gpu.contenders import Work, params_of
 from lib.trainers.machine import find_gpus
 from tests.conftest import ROOT
 
@@ -67,7 +67,7 @@ def test_a_way_that_fails_is_named_with_its_error(tmp_path: Path) -> None:
 @pytest.mark.skipif(bool(find_gpus()), reason="has a GPU")
 def test_without_a_gpu_it_is_one_line_and_exit_code_1() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "stages.gpu_check"],
+        [sys.executable, "-m", "tests.bench.gpu"],
         cwd=ROOT,
         capture_output=True,
         text=True,

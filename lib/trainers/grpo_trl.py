@@ -1,0 +1,66 @@
+"""GRPO by TRL's own `GRPOTrainer`, unmodified (`grpo.trainer: trl`).
+
+The oracle and the contender of `lib.trainers.policy_gradient`, and the way of a user who trusts it
+more. It generates by itself, with transformers or with vLLM in this process, and logs its own
+columns; params' validation refuses what it cannot do.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+
+from lib.params.training import Grpo, Reward, Rollout
+
+SCALES = {"group": "group", "batch": "batch", "mean": "none"}
+"""`grpo.advantage` in TRL's words."""
+
+
+def build_trl(
+    rows: Sequence[Mapping[str, Any]],
+    functions: Sequence[Any],
+    *,
+    arguments: Mapping[str, Any],
+    grpo: Grpo,
+    rollout: Rollout,
+    reward: Reward,
+    **kwargs: Any,
+) -> GRPOTrainer:
+    """A `GRPOTrainer` that is ready to start.
+
+    Args:
+        rows: "prompt" and the columns that reward functions read.
+        functions: rewards with TRL's signature.
+        arguments: of `transformers.TrainingArguments`, from `grpo_arguments`.
+        kwargs: model, tokenizer and callbacks.
+    """
+    vllm = {"vllm_mode": "colocate", "vllm_gpu_memory_utilization": rollout.gpu_memory_utilization}
+    return GRPOTrainer(
+        args=GRPOConfig(
+            **{**arguments, "ignore_data_skip": False},
+            num_generations=grpo.group_size,
+            num_iterations=grpo.num_iterations,
+            shuffle_dataset=grpo.shuffle,
+            loss_type=grpo.loss,
+            scale_rewards=SCALES[grpo.advantage],
+            importance_sampling_level=grpo.importance_level,
+            beta=grpo.beta,
+            use_bias_correction_kl=grpo.kl_weighted,
+            epsilon=grpo.epsilon,
+            epsilon_high=grpo.epsilon_high or None,
+            mask_truncated_completions=grpo.mask_truncated,
+            reward_weights=list(reward.weights),
+            max_completion_length=rollout.max_new_tokens,
+            temperature=rollout.temperature,
+            top_p=rollout.top_p,
+            top_k=rollout.top_k,
+            min_p=rollout.min_p or None,
+            disable_dropout=True,
+            use_vllm=rollout.engine == "vllm",
+            **(vllm if rollout.engine == "vllm" else {}),
+        ),
+        reward_funcs=list(functions),
+        train_dataset=Dataset.from_list(list(rows)),
+        **kwargs,
+    )

@@ -1,0 +1,162 @@
+"""Completions under the policy: rows that go through it together, and the scores of their tokens.
+
+Two ways to the same numbers with less arithmetic or memory:
+
+    shared prompts  a prompt is computed once for all of its completions in a micro-batch; they
+                    continue from its keys and values, through which the gradient returns
+    fused scores    where the logits would be large, the output layer scores tokens in chunks and
+                    never makes them all (`lib.objectives.logprobs`)
+
+b rows of a micro-batch, p distinct prompts among them, C tokens of the longest prompt, T of the
+longest completion.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from lib.engines.decoding import can_decode
+from lib.engines.unsloth import is_unsloth
+from lib.objectives.logprobs import (
+    TokenScores,
+    can_fuse,
+    compute_entropy,
+    score_labels,
+    selective_log_softmax,
+)
+
+LARGE = 2**26
+"""Logits of a micro-batch (256 MiB in float32) above which they are not made as a whole: memory no
+longer grows with them, for one more product with the output layer (tests/bench/objectives)."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class MicroBatch:
+    """Rows of one forward pass, with all that their loss needs.
+
+    Attributes:
+        prompt_ids, prompt_mask: [b, C], padded on the left.
+        completion_ids, completion_mask: [b, T], padded on the right.
+        loss_mask: [b, T] bool, tokens that the loss counts.
+        advantages: [b].
+        sampler_log_probs: [b, T] as the engine reported them.
+        num_tokens: of the optimiser step, that `dapo` divides by, in micro-batches of one process.
+        last: of the step.
+        reference_log_probs: [b, T], with a KL penalty.
+        old_log_probs: [b, T], from the first pass on.
+        correction: [b, 1], from the first pass on, for an engine with weights of its own.
+    """
+
+    prompt_ids: Tensor
+    prompt_mask: Tensor
+    completion_ids: Tensor
+    completion_mask: Tensor
+    loss_mask: Tensor
+    advantages: Tensor
+    sampler_log_probs: Tensor
+    num_tokens: float
+    last: bool
+    reference_log_probs: Tensor | None = None
+    old_log_probs: Tensor | None = None
+    correction: Tensor | None = None
+
+
+def padded(rows: Sequence[Sequence[Any]], *, value: Any, left: bool = False) -> Tensor:
+    """[b, longest]; `value` fills short rows on the right, or on the left."""
+    width = max(len(row) for row in rows)
+    fills = ([value] * (width - len(row)) for row in rows)
+    return torch.tensor(
+        [[*fill, *row] if left else [*row, *fill] for fill, row in zip(fills, rows, strict=True)]
+    )
+
+
+class Scorer:
+    """Scores completions under a policy in training.
+
+    Args:
+        policy: without wrappers.
+        temperature: of the sampler; log-probs and entropy are those of the softmax at it.
+        shares_prompts: allowed where one process holds the whole policy; two forward passes before
+            one backward pass are more than DDP and FSDP follow.
+    """
+
+    def __init__(self, policy: Any, *, temperature: float, shares_prompts: bool) -> None:
+        self.head = policy.get_output_embeddings()
+        self.temperature = temperature
+        self.shares_prompts = shares_prompts and can_decode(policy)
+        # Unsloth replaces the forward pass, and asks the output layer in its own ways.
+        self.fuses = not is_unsloth(policy) and can_fuse(policy)
+
+    def score(self, model: Any, batch: MicroBatch) -> TokenScores:
+        """[b, T] scores of the completions' tokens, 0 behind their ends.
+
+        Args:
+            model: the policy, in whatever wraps it.
+        """
+        ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
+        mask = torch.cat([batch.prompt_mask, batch.completion_mask], 1)
+        prefix = batch.prompt_ids.shape[1]
+        inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
+        if self.shares_prompts:
+            positions = (mask.cumsum(-1) - 1).clamp(min=0)
+            # A place that is masked tells no prompts apart, whatever stands there.
+            prompts, owner = torch.unique(
+                ids[:, :prefix].masked_fill(~batch.prompt_mask.bool(), -1),
+                dim=0,
+                return_inverse=True,
+            )
+            inputs["position_ids"] = positions
+            if prefix > 1 and len(prompts) < len(ids):
+                # The completions and, before them, the last token of their prompt, whose keys and
+                # values are computed with them: its logits score the first token.
+                cache = self._prompt_cache(model, prompts[:, :-1])
+                cache.batch_select_indices(owner)
+                inputs |= {
+                    "input_ids": ids[:, prefix - 1 :],
+                    "position_ids": positions[:, prefix - 1 :],
+                    "past_key_values": cache,
+                    "use_cache": True,
+                }
+        return self._scores(model, inputs, batch)
+
+    def _prompt_cache(self, model: Any, prompts: Tensor) -> DynamicCache:
+        """Keys and values of the distinct prompts [p, C]; -1 stands for padding."""
+        cache, mask = DynamicCache(), (prompts >= 0).long()
+        model(
+            input_ids=prompts.clamp(min=0),
+            attention_mask=mask,
+            position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return cache
+
+    def _scores(self, model: Any, inputs: dict[str, Any], batch: MicroBatch) -> TokenScores:
+        length = batch.completion_ids.shape[1]
+        # One more than the tokens: the last one's logits predict what comes after the completion.
+        # The labels are padded to match, since slicing logits copies them all.
+        inputs["logits_to_keep"] = length + 1
+        labels = torch.nn.functional.pad(batch.completion_ids, (0, 1))
+        kept = torch.nn.functional.pad(batch.completion_mask, (0, 1)).bool()
+        if self.fuses and kept.numel() * len(self.head.weight) > LARGE:
+            scores = score_labels(
+                model, inputs, labels, kept, temperature=self.temperature, head=self.head
+            )
+            return TokenScores(scores.log_probs[:, :-1], scores.entropy[:, :-1])
+        logits = model(**inputs).logits[:, -length - 1 :]
+        if self.temperature != 1.0:
+            logits = logits / self.temperature
+        with torch.no_grad():
+            # Some rows at a time: it is logged only, and makes two tensors of the logits' size.
+            rows = logits.flatten(0, 1).split(128)
+            entropy = torch.cat([compute_entropy(part) for part in rows]).view(labels.shape)
+        log_probs = selective_log_softmax(logits, labels)
+        ended = ~kept[:, :-1]
+        return TokenScores(
+            log_probs[:, :-1].masked_fill(ended, 0), entropy[:, :-1].masked_fill(ended, 0)
+        )

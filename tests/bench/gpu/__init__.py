@@ -1,0 +1,1 @@
+"""GRPO on a GPU beside TRL, Unsloth and vLLM: `make gpu-check`."""

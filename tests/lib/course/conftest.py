@@ -1,0 +1,3 @@
+from tests.lib.objectives.conftest import model, reference_model, tokenizer
+
+__all__ = ["model", "reference_model", "tokenizer"]
