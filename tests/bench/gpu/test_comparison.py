@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lib.engines.sizes import Shape
+from lib.trainers.machine import find_gpus
 from tests.bench.gpu.comparison import NEEDS, WAYS, compare, failures
 from tests.bench.gpu.contenders import Work, params_of
-from lib.trainers.machine import find_gpus
 from tests.conftest import ROOT
 
 TINY = Work(
