@@ -10,7 +10,7 @@ from lib.export.card import Recipe, model_card
 from lib.export.merged import Verified, export_model
 from lib.params.measuring import Evaluate, Export
 from lib.params.model import Model, Prompt
-from lib.problems.benchmarks import read_benchmarks
+from lib.problems.schema import read_benchmarks
 from lib.prompts import prompt_format, save_prompt, saved_system
 
 PARAMS = "params.yaml"

@@ -12,12 +12,9 @@ from pathlib import Path
 
 from lib.artifacts import write_jsonl
 from lib.errors import UserError
-from lib.problems.drops import Drops
+from lib.params.data import Difficulty
 from lib.problems.schema import Problem
-from lib.problems.store import ProblemTable, where
-
-UNRATED = "no_pass_rate"
-OUTSIDE = "pass_rate_outside_band"
+from lib.problems.store import Drops, ProblemTable, keep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,38 +60,25 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
 
 
 def keep_band(
-    table: ProblemTable,
-    rates: Mapping[str, PassRate],
-    *,
-    lowest: float,
-    highest: float,
-    drops: Drops,
+    table: ProblemTable, rates: Mapping[str, PassRate], band: Difficulty, *, drops: Drops
 ) -> ProblemTable:
-    """Keep problems whose pass rate is within [lowest, highest]; one without a rate goes too."""
+    """Keep problems whose pass rate is in the band, ends included; one without a rate goes too."""
 
-    def kept(problem: Problem) -> bool:
+    def outside(_: int, problem: Problem) -> tuple[str, str] | None:
         rate = rates.get(problem.id)
-        if rate is not None and lowest <= rate.value <= highest:
-            return True
-        reason, detail = (UNRATED, "not in the file") if rate is None else (OUTSIDE, _words(rate))
-        drops.add(reason, row=problem.id, detail=detail, text=problem.problem)
-        return False
+        if rate is None:
+            return "no_pass_rate", "not in the file"
+        if band.lowest <= rate.value <= band.highest:
+            return None
+        return "pass_rate_outside_band", f"{rate.num_correct} of {rate.num_completions} right"
 
-    return where(table, kept)
+    return keep(table, outside, drops=drops)
 
 
 def easy_to_hard(table: ProblemTable, rates: Mapping[str, PassRate]) -> ProblemTable:
     """Order by falling pass rate; problems alike, or without a rate, stay in the order they had."""
-    values = [_rank(rates.get(problem_id)) for problem_id in table.column("id")]
-    return table.select(sorted(range(len(values)), key=lambda index: -values[index]))
-
-
-def _rank(rate: PassRate | None) -> float:
-    return rate.value if rate else -1.0
-
-
-def _words(rate: PassRate) -> str:
-    return f"{rate.num_correct} of {rate.num_completions} right"
+    ranks = [-rates[key].value if key in rates else 1.0 for key in table.column("id")]
+    return table.select(sorted(range(len(ranks)), key=ranks.__getitem__))
 
 
 def count_passes(verdicts: Iterable[tuple[str, bool]]) -> dict[str, PassRate]:

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,12 @@ def content_id(text: str) -> str:
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
+def excerpt(text: str, length: int = 160) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
 def write_problems(path: Path, problems: Iterable[Problem]) -> int:
     """Write one JSON object a line; returns how many."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,3 +77,17 @@ def read_problems(path: Path) -> Iterator[Problem]:
                     f"{path}:{number}: not a problem record ({error}); "
                     "this file is written by `prepare`: run `dvc repro prepare`"
                 ) from error
+
+
+def read_benchmarks(folder: Path, names: Sequence[str]) -> dict[str, list[Problem]]:
+    """The benchmarks called `names` from the folder `benchmarks` that `prepare` wrote.
+
+    Raises:
+        UserError: no such benchmark; lists those that there are.
+    """
+    known = sorted(path.stem for path in folder.glob("*.jsonl"))
+    if missing := [name for name in names if name not in known]:
+        raise UserError(
+            f"evaluate.benchmarks: no `{missing[0]}` in {folder}; there are {', '.join(known)}"
+        )
+    return {name: list(read_problems(folder / f"{name}.jsonl")) for name in names}

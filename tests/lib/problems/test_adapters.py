@@ -11,15 +11,15 @@ def _convert(adapter, fields, columns=None, origin="rows.jsonl"):
 
 
 def test_gsm8k_rows_lose_calculator_marks_and_last_line():
-    found = _convert(
+    problem = _convert(
         "table",
         {"question": "2 boxes of 600?", "answer": "2*600=<<2*600=1200>>1200 in all.\n#### 1,200"},
     )
-    assert (found.reference, found.solution) == ("1200", "2*600=1200 in all.")
+    assert (problem.reference, problem.solution) == ("1200", "2*600=1200 in all.")
 
 
 def test_math_rows_keep_subject_and_level():
-    found = _convert(
+    problem = _convert(
         "table",
         {
             "problem": "What is $1+1$?",
@@ -28,17 +28,17 @@ def test_math_rows_keep_subject_and_level():
             "solution": "It is $\\boxed{2}$.",
         },
     )
-    assert (found.reference, found.subject, found.level) == ("2", "Prealgebra", 1)
+    assert (problem.reference, problem.subject, problem.level) == ("2", "Prealgebra", 1)
 
 
 def test_math_jsonl_takes_the_answer_from_the_box_of_the_response():
-    found = _convert("math_jsonl", {"prompt": "What is 1+1?", "response": "Add: \\boxed{2}."})
-    assert (found.problem, found.reference) == ("What is 1+1?", "2")
-    assert found.solution == "Add: \\boxed{2}."
+    problem = _convert("math_jsonl", {"prompt": "What is 1+1?", "response": "Add: \\boxed{2}."})
+    assert (problem.problem, problem.reference) == ("What is 1+1?", "2")
+    assert problem.solution == "Add: \\boxed{2}."
 
 
 def test_math_jsonl_undoes_the_r1_zero_format():
-    found = _convert(
+    problem = _convert(
         "math_jsonl",
         {
             "prompt": "A conversation between User and Assistant. They talk.\n"
@@ -46,11 +46,15 @@ def test_math_jsonl_undoes_the_r1_zero_format():
             "response": " One and one. </think> <answer> 2 </answer>",
         },
     )
-    assert (found.problem, found.solution, found.reference) == ("What is 1+1?", "One and one.", "2")
+    assert (problem.problem, problem.solution, problem.reference) == (
+        "What is 1+1?",
+        "One and one.",
+        "2",
+    )
 
 
 def test_open_math_reasoning_loses_the_models_think_marks():
-    found = _convert(
+    problem = _convert(
         "open_math_reasoning",
         {
             "problem": "What is 1+1?",
@@ -59,8 +63,8 @@ def test_open_math_reasoning_loses_the_models_think_marks():
             "problem_type": "has_answer_extracted",
         },
     )
-    assert (found.reference, found.subject) == ("2", "")
-    assert found.solution == "One and one.\n\nSo \\boxed{2}."
+    assert (problem.reference, problem.subject) == ("2", "")
+    assert problem.solution == "One and one.\n\nSo \\boxed{2}."
 
 
 INSTRUCTIONS = (
@@ -84,25 +88,25 @@ REMINDER = '\n\nRemember to put your answer on its own line after "Answer:".'
     ],
 )
 def test_dapo_prompts_are_stripped_to_the_question(fields):
-    found = _convert("dapo", fields)
-    assert (found.problem, found.reference) == ("What is 1+1?\n\nOr 2?", "34")
+    problem = _convert("dapo", fields)
+    assert (problem.problem, problem.reference) == ("What is 1+1?\n\nOr 2?", "34")
 
 
 def test_mmlu_csv_rows_become_questions_with_lettered_options():
     names = ADAPTERS["mmlu"].csv_names
     row = dict(zip(names, ["What is 1+1?", "1", "2", "3", "4", "B"], strict=True))
-    found = _convert("mmlu", row, origin="data/raw/mmlu/elementary_mathematics_test.csv")
-    assert found.problem == "What is 1+1?\nA. 1\nB. 2\nC. 3\nD. 4"
-    assert (found.reference, found.subject) == ("B", "elementary_mathematics")
-    assert found.tags == (MULTIPLE_CHOICE,)
+    problem = _convert("mmlu", row, origin="data/raw/mmlu/elementary_mathematics_test.csv")
+    assert problem.problem == "What is 1+1?\nA. 1\nB. 2\nC. 3\nD. 4"
+    assert (problem.reference, problem.subject) == ("B", "elementary_mathematics")
+    assert problem.tags == (MULTIPLE_CHOICE,)
 
 
 def test_mmlu_from_the_hub_counts_options_from_zero():
-    found = _convert(
+    problem = _convert(
         "mmlu",
         {"question": "1+1?", "subject": "algebra", "choices": ["1", "2", "3", "4"], "answer": 1},
     )
-    assert (found.reference, found.subject) == ("B", "algebra")
+    assert (problem.reference, problem.subject) == ("B", "algebra")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +126,7 @@ def test_mmlu_rows_without_four_options_or_a_letter_are_faults(fields, reason):
 
 
 def test_olympiadbench_answers_are_joined():
-    found = _convert(
+    problem = _convert(
         "olympiadbench",
         {
             "question": "Which?",
@@ -132,21 +136,24 @@ def test_olympiadbench_answers_are_joined():
             "unit": None,
         },
     )
-    assert (found.reference, found.solution, found.subject) == ("$2$, $3$", "Both work.", "Algebra")
+    assert (problem.reference, problem.solution, problem.subject) == (
+        "$2$, $3$",
+        "Both work.",
+        "Algebra",
+    )
 
 
 def test_alpaca_eval_instructions_have_no_right_answer():
-    found = _convert(
+    problem = _convert(
         "alpaca_eval",
         {"dataset": "helpful_base", "instruction": "Name a fruit.", "output": "A pear."},
     )
-    assert (found.problem, found.reference, found.subject) == ("Name a fruit.", "", "helpful_base")
-    assert found.tags == (INSTRUCTION,)
-
-
-@pytest.mark.parametrize("adapter", ADAPTERS)
-def test_every_adapter_shows_its_raw_fields(adapter):
-    assert '{"' in ADAPTERS[adapter].convert.__doc__
+    assert (problem.problem, problem.reference, problem.subject) == (
+        "Name a fruit.",
+        "",
+        "helpful_base",
+    )
+    assert problem.tags == (INSTRUCTION,)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)

@@ -10,10 +10,8 @@ from ruamel.yaml import YAML
 from lib.artifacts import hash_path
 from lib.errors import UserError
 from lib.params import compose_preset, parse_params
-from lib.problems.benchmarks import read_benchmarks
 from lib.problems.difficulty import PassRate, write_pass_rates
 from lib.problems.generated import synthetic_sets
-from lib.problems.lengths import Rendering
 from lib.problems.prepare import (
     dropped_examples,
     finish_sets,
@@ -21,8 +19,8 @@ from lib.problems.prepare import (
     set_metrics,
     write_sets,
 )
-from lib.problems.schema import Problem, read_problems
-from lib.prompts import prompt_format
+from lib.problems.schema import Problem, read_benchmarks, read_problems
+from tests.lib.problems.conftest import rendering, words
 
 GSM8K = [
     {
@@ -65,10 +63,8 @@ def _prepare(content, folder=Path("out")):
             params.prepare,
             max_seq_length=params.model.max_seq_length,
             seed=params.seed,
-            rendering=Rendering(
-                prompt_format=prompt_format("xml"), system="", bos_token="", eos_token=""
-            ),
-            count_tokens=lambda texts: [len(text.split()) for text in texts],
+            rendering=rendering(eos_token=""),
+            count_tokens=words,
         )
         write_sets(sets, folder, validation=params.validation)
         return set_metrics(sets), dropped_examples(sets)
@@ -243,5 +239,5 @@ def test_a_generator_that_runs_out_of_problems_says_so(content):
         "level_weights": [1.0],
         "num_grpo": 5000,
     }
-    with pytest.raises(UserError, match=r"5000 problems asked for `grpo`, but only \d+ different"):
+    with pytest.raises(UserError, match=r"5000 problems for `grpo`, but only \d+ different"):
         _prepare(content)
