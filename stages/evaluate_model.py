@@ -53,7 +53,7 @@ def main(
     from lib.evaluation.models import Examination, examine_all
     from lib.evaluation.outside import apply_settings, ask_models
     from lib.report.models import read_models, write_models
-    from lib.report.terminal import table_lines
+    from lib.report.text import table_lines
 
     evaluate, seed = apply_settings(
         read_yaml(params_file)["evaluate"], settings, benchmarks=[chosen.name for chosen in sets]

@@ -13,7 +13,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, Reposit
 
 from lib.artifacts import hash_path, read_json
 from lib.errors import UserError
-from lib.report.revision import resolve_revision
+from lib.report.compare import resolve_revision
 
 CARD = "README.md"
 

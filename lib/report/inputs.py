@@ -40,16 +40,8 @@ class Completion:
     truncated: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Curve:
-    """A training curve: `steps` [S] and, by logged name, [S] values (None where not logged)."""
-
-    steps: tuple[int, ...] = ()
-    columns: Mapping[str, tuple[float | None, ...]] = dataclasses.field(default_factory=dict)
-
-    def points(self, name: str) -> list[tuple[int, float]]:
-        values = self.columns.get(name, ())
-        return [(s, v) for s, v in zip(self.steps, values, strict=False) if v is not None]
+Curve = Mapping[str, Sequence[tuple[int, float]]]
+"""A training curve: by logged name, the steps at which it was logged and its values there."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,6 +96,16 @@ class Run:
     provenance: Mapping[str, Mapping[str, Any]]
     formats: Formats | None = None
 
+    def modes(self, checkpoint: str, benchmark: str) -> Mapping[str, Any]:
+        """What a checkpoint came to on a benchmark, by mode; empty where it was not measured."""
+        modes: Mapping[str, Any] = self.metrics[checkpoint].get(benchmark, {})
+        return modes
+
+
+def main_mode(modes: Mapping[str, Any]) -> str:
+    """The mode that a benchmark is broken down in: greedy where it was answered so."""
+    return "greedy" if "greedy" in modes else "sampled"
+
 
 STAGES = ("prepare", "sft", "grpo", "pairs", "dpo", "export")
 OPTIONAL = {"pairs": "dpo", "dpo": "dpo"}
@@ -138,10 +140,10 @@ def load_run(
             f"({', '.join(checkpoints)}), so nothing is known about it; add it there"
         )
     stages = [stage for stage in STAGES if OPTIONAL.get(stage, "base") in {"base", *checkpoints}]
-    provenance = {stage: _optional_json(sources.provenance / f"{stage}.json") for stage in stages}
-    for checkpoint in checkpoints:
-        path = sources.provenance / "evaluate" / f"{checkpoint}.json"
-        provenance[f"evaluate/{checkpoint}"] = _optional_json(path)
+    provenance = {
+        name: _optional_json(sources.provenance / f"{name}.json")
+        for name in (*stages, *(f"evaluate/{checkpoint}" for checkpoint in checkpoints))
+    }
     return Run(
         checkpoints=tuple(checkpoints),
         starts=dict(starts),
@@ -157,32 +159,32 @@ def load_run(
             for stage in ("sft", "grpo", "dpo")
             if stage in stages
         },
-        skipped=load_skipped(sources.provenance, stages),
+        skipped=frozenset(stage for stage in stages if provenance[stage].get("skipped")),
         stage_metrics={
             stage: _optional_json(sources.metrics / f"{stage}.json") for stage in stages
         },
-        provenance={name: noted for name, noted in provenance.items() if noted},
+        provenance={name: record for name, record in provenance.items() if record},
         formats=formats,
     )
 
 
-def load_formats(metrics: Path, *, own: str, chosen: Sensitivity) -> Formats | None:
+def load_formats(metrics: Path, *, own: str, sensitivity: Sensitivity) -> Formats | None:
     """What `sensitivity` wrote, beside what `evaluate` did for the same checkpoint.
 
     Args:
         metrics: folder of the stages' metrics.
         own: the format that is trained.
-        chosen: the section of params.
+        sensitivity: the section of params.
 
     Raises:
         UserError: a file is missing.
     """
-    if not chosen.formats:
+    if not sensitivity.formats:
         return None
-    folder = metrics / "evaluate"
-    found = {own: read_json(folder / f"{chosen.checkpoint}.json")}
-    found |= {name: read_json(folder / "formats" / f"{name}.json") for name in chosen.formats}
-    return Formats(chosen.checkpoint, found)
+    folder, checkpoint = metrics / "evaluate", sensitivity.checkpoint
+    others = {name: f"formats/{name}.json" for name in sensitivity.formats}
+    files = {own: f"{checkpoint}.json", **others}
+    return Formats(checkpoint, {name: read_json(folder / file) for name, file in files.items()})
 
 
 def load_skipped(provenance: Path, stages: Sequence[str]) -> frozenset[str]:
@@ -254,19 +256,22 @@ def read_curve(path: Path) -> Curve:
         UserError: another first column, or a cell that is no number; names file and row.
     """
     if not path.exists():
-        return Curve()
+        return {}
     with path.open(encoding="utf-8", newline="") as lines:
         reader = csv.DictReader(lines)
-        names = list(reader.fieldnames or [])
-        if names and names[0] != "step":
-            raise UserError(f"{path}: the first column is `{names[0]}`, expected `step`")
-        rows = [_numbers(path, number, row) for number, row in enumerate(reader, start=2)]
-    columns = {name: tuple(row[name] for row in rows) for name in names[1:]}
-    return Curve(tuple(int(row["step"] or 0) for row in rows), columns)
-
-
-def _numbers(path: Path, line: int, row: Mapping[str, str | None]) -> dict[str, float | None]:
-    try:
-        return {name: float(cell) if cell else None for name, cell in row.items()}
-    except ValueError as error:
-        raise UserError(f"{path}:{line}: {error}; run `dvc repro` to write it again") from error
+        first, *names = reader.fieldnames or ["step"]
+        if first != "step":
+            raise UserError(f"{path}: the first column is `{first}`, expected `step`")
+        curve: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
+        for number, row in enumerate(reader, start=2):
+            try:
+                values = {name: float(cell) for name, cell in row.items() if cell}
+            except ValueError as error:
+                raise UserError(
+                    f"{path}:{number}: {error}; run `dvc repro` to write it again"
+                ) from error
+            # A cell is empty where that number was not logged at that step.
+            for name in names:
+                if name in values:
+                    curve[name].append((int(values.get("step", 0)), values[name]))
+    return curve

@@ -116,6 +116,6 @@ def _p_value(difference: Estimate) -> float:
         return 1.0
     if difference.se == 0:
         return 0.0
-    # P(|T| ≥ |t|), the two tails: Student's t, since small benchmarks need it (AIME has 30 problems,
-    # where 1.96 standard errors are not 95 %).
+    # P(|T| ≥ |t|), both tails. Small benchmarks need Student's t: with AIME's 30 problems 1.96
+    # standard errors are not 95 %.
     return float(2 * stdtr(difference.n - 1, -abs(difference.value / difference.se)))

@@ -5,10 +5,8 @@ from pathlib import Path
 import pytest
 
 from lib.report.comparisons import compare_checkpoints
-from lib.report.content import build_report
-from lib.report.markdown import render_markdown
-from lib.report.terminal import summary_lines
-from lib.report.write import write_report
+from lib.report.report import build_report, render_markdown, write_report
+from lib.report.summary import summary_lines
 from tests.lib.report.runs import HOSTILE, load
 
 WORSE = {"base": 0.0, "sft": 0.9, "grpo": 0.2}
