@@ -32,12 +32,12 @@ def main(params_file: Path, raw: Path, problems: Path, base: Path, **about: Path
 
     seed, model, section, validation = params.seed, params.model, params.prepare, params.validation
     configure(seed=seed, threads=params.torch_threads)
-    chosen = prompt_format(**params.prompt.rendering())
-    system = system_prompt(params.prompt.system, prompt_format=chosen)
+    own_format = prompt_format(**params.prompt.rendering())
+    system = system_prompt(params.prompt.system, prompt_format=own_format)
     with sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
-        write_base(base, gathered.sft.train, prompt_format=chosen, model=model, seed=seed)
+        write_base(base, gathered.sft.train, prompt_format=own_format, model=model, seed=seed)
         save_prompt(base, system=system, rendering=params.prompt.rendering())
-        rendering = rendering_of(base, prompt_format=chosen, system=system)
+        rendering = rendering_of(base, prompt_format=own_format, system=system)
         rules = {"max_seq_length": model.max_seq_length, "seed": seed}
         finished = sets.finish_sets(
             gathered, section, rendering=rendering, count_tokens=token_counter(base), **rules

@@ -5,11 +5,19 @@ over seeds with its own interval (Student's t over seeds, since seeds are what i
 """
 
 import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import click
+
+from lib.errors import UserError
 from lib.report.comparisons import compare_pair
-from lib.report.inputs import Completion
+from lib.report.inputs import Completion, read_completions
 from lib.report.text import Table, markdown_table, percent, points
 from lib.stats import Difference, mean_estimate
 
@@ -30,6 +38,41 @@ class SeedRun:
     seed: int
     metrics: Mapping[str, Mapping[str, Any]]
     completions: Mapping[str, Sequence[Completion]]
+
+
+def run_experiment(name: str, target: str, *changes: str) -> None:
+    """Run one DVC experiment in a copy of the checkout, so that the workspace stays as it is.
+
+    An older one of that name goes first: `--force` would take its name too, and switch off the
+    run-cache with it.
+    """
+    dvc = [sys.executable, "-m", "dvc", "exp"]
+    subprocess.run([*dvc, "remove", name], capture_output=True, check=False)
+    sets = [argument for change in changes for argument in ("--set-param", change)]
+    click.echo(f"study experiment={name} {' '.join(changes)}")
+    command = [*dvc, "run", "--temp", "--name", name, *sets, target]
+    if subprocess.run(command, check=False).returncode:
+        raise UserError(f"study: experiment {name} failed; see above")
+
+
+def read_seed_run(seed: int) -> SeedRun:
+    """What the experiments of one seed wrote, read from their revisions."""
+    import dvc.api
+
+    revisions = {
+        SFT: (f"study-seed-{seed}", "sft"),
+        GRPO: (f"study-seed-{seed}", "grpo"),
+        CONTROL: (f"study-control-{seed}", "sft"),
+    }
+    metrics, completions = {}, {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, (revision, checkpoint) in revisions.items():
+            path = Path(scratch) / f"{name}.jsonl"
+            path.write_text(dvc.api.read(f"data/completions/{checkpoint}.jsonl", rev=revision))
+            completions[name] = list(read_completions(path))
+            text = dvc.api.read(f"reports/metrics/evaluate/{checkpoint}.json", rev=revision)
+            metrics[name] = json.loads(text)
+    return SeedRun(seed=seed, metrics=metrics, completions=completions)
 
 
 def study_metrics(runs: Sequence[SeedRun], *, benchmark: str) -> dict[str, Any]:
