@@ -6,9 +6,7 @@ import pytest
 
 from lib.errors import UserError
 from lib.params.data import Ingredient, PathSource
-from lib.problems.filters import index_benchmark
 from lib.problems.prepare import finish, gather
-from lib.problems.schema import write_problems
 from lib.problems.sources import read_source
 from tests.lib.problems.conftest import rendering, section, texts, words
 
@@ -20,7 +18,7 @@ QUESTIONS = [row["problem"] for row in GOOD]
 
 @pytest.fixture
 def assemble(tmp_path, monkeypatch):
-    """The SFT set of sources (rows, with their weight), as `prepare` with these changes makes it.
+    """The SFT set of sources, each a list of rows, as `prepare` with these changes makes it.
 
     Smoke's own settings except that bad rows are dropped and 100 words fit.
     """
@@ -28,20 +26,19 @@ def assemble(tmp_path, monkeypatch):
     raw = tmp_path / "data/raw"
     raw.mkdir(parents=True)
 
-    def run(*sources, benchmark=(), max_seq_length=100, sft=None, **changes):
+    def run(*sources, max_seq_length=100, sft=None, **changes):
         ingredients = []
         for number, rows in enumerate(sources):
-            rows, weight = rows if isinstance(rows, tuple) else (rows, "all")
             (raw / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
             path = PathSource(path=f"data/raw/{number}.jsonl", adapter="table", columns={})
-            ingredients.append(Ingredient(weight=weight, source=path))
+            ingredients.append(Ingredient(weight="all", source=path))
         sft = {"sources": tuple(ingredients), **(sft or {})}
-        prepare = section(sft=sft, **{"bad_rows": "drop", "contamination_ngram": 8, **changes})
+        prepare = section(sft=sft, **{"bad_rows": "drop", **changes})
         gathered = gather(
             "sft",
             prepare.sft,
             prepare,
-            benchmarks=[index_benchmark("gsm8k", benchmark, size=8)],
+            benchmarks=[],
             read=read_source,
             folder=tmp_path / "cache",
         )
@@ -56,13 +53,6 @@ def assemble(tmp_path, monkeypatch):
         )
 
     return run
-
-
-def test_a_clean_source_comes_through_as_it_is(assemble):
-    made = assemble(GOOD)
-    assert texts(made.train) == QUESTIONS
-    assert len(made.validation) == 0
-    assert made.metrics()["dropped"] == {}
 
 
 def test_a_bad_row_is_an_error_with_file_row_field_and_what_to_do(assemble):
@@ -118,14 +108,6 @@ def test_a_source_without_a_good_row_is_an_error_that_gives_the_reason(assemble,
         assemble(GOOD, rows)
 
 
-def test_duplicates_across_sources_and_leaks_go(assemble):
-    leak = "Janet's ducks lay 16 eggs per day and she eats three of them"
-    made = assemble(GOOD, [GOOD[0], {"problem": leak, "answer": "13"}], benchmark=[leak])
-    assert texts(made.train) == QUESTIONS
-    assert made.drops.counts == {"exact_duplicate": 1, "contaminated": 1}
-    assert made.metrics()["overlap"]["gsm8k"]["train_rows"] == 1
-
-
 def test_lengths_are_cut_and_their_limits_reported(assemble):
     long = [
         {"problem": "so " * 40 + "?", "answer": "4"},
@@ -136,24 +118,6 @@ def test_lengths_are_cut_and_their_limits_reported(assemble):
     assert made.metrics()["max_tokens"] == {"prompt": 5, "completion": 15, "total": 20}
 
 
-def test_train_and_validation_share_nothing_and_adding_rows_moves_none(assemble):
-    few, many = (assemble(rows, validation_share=0.3) for rows in (GOOD[:10], GOOD))
-    train, validation = set(texts(many.train)), set(texts(many.validation))
-    assert set(texts(few.train)) <= train
-    assert set(texts(few.validation)) <= validation
-    assert not train & validation
-    assert train | validation == set(QUESTIONS)
-    assert validation
-
-
-def test_weights_mix_sources_and_the_rest_is_counted(assemble):
-    other = [{"problem": f"How much is {n}?", "answer": str(n)} for n in range(10)]
-    made = assemble((GOOD, 1.0), (other, 1.0))
-    assert made.train.sources() == [0] * 10 + [1] * 10
-    assert made.drops.counts == {"not_drawn": 10}
-    assert made.metrics()["kept"] == 20
-
-
 def test_num_train_examples_draws_that_many(assemble):
     assert len(assemble(GOOD, sft={"num_train_examples": 7}).train) == 7
 
@@ -161,17 +125,3 @@ def test_num_train_examples_draws_that_many(assemble):
 def test_nothing_left_is_an_error_that_tells_where_it_went(assemble):
     with pytest.raises(UserError, match=r"no problem is left of 20 \(20 answer_not_numeric"):
         assemble([{**row, "answer": "x"} for row in GOOD], sft={"numeric_only": True})
-
-
-def test_the_same_input_gives_the_same_bytes(assemble, tmp_path):
-    written = []
-    for path in (tmp_path / "one.jsonl", tmp_path / "two.jsonl"):
-        made = assemble(
-            GOOD,
-            near_duplicate_similarity=0.7,
-            validation_share=0.2,
-            sft={"num_train_examples": 9},
-        )
-        write_problems(path, made.train)
-        written.append((path.read_bytes(), made.metrics()))
-    assert written[0] == written[1]

@@ -59,40 +59,30 @@ def test_a_folder_is_its_files_in_order_of_name(raw):
     assert [place.rsplit("/", 1)[1][:5] for place in places] == ["a.jso"] * 5 + ["b.csv"] * 5
 
 
-def test_a_path_elsewhere_is_refused_with_the_command_that_imports_it(raw, tmp_path):
-    _write(tmp_path / "mine.jsonl")
-    with pytest.raises(UserError, match=r"dvc import-url .*mine\.jsonl .*raw/mine\.jsonl"):
-        list(read_rows(tmp_path / "mine.jsonl", raw=raw))
-
-
-def test_a_link_that_leads_elsewhere_is_refused_too(raw, tmp_path):
+def test_a_path_elsewhere_or_a_link_there_is_refused_with_the_command_that_imports_it(
+    raw, tmp_path
+):
     _write(tmp_path / "mine.jsonl")
     (raw / "link.jsonl").symlink_to(tmp_path / "mine.jsonl")
-    with pytest.raises(UserError, match="dvc import-url"):
-        _read(raw, "link.jsonl")
+    for path in (tmp_path / "mine.jsonl", raw / "link.jsonl"):
+        with pytest.raises(UserError, match=rf"dvc import-url .*{path.name} .*raw/{path.name}"):
+            list(read_rows(path, raw=raw))
 
 
-def test_a_missing_file_is_named(raw):
-    with pytest.raises(UserError, match=r"none\.jsonl is missing"):
-        _read(raw, "none.jsonl")
-
-
-def test_what_is_no_table_of_rows_is_refused(raw):
+@pytest.mark.parametrize(
+    ("name", "adapter", "message"),
+    [
+        ("none.jsonl", "table", r"none\.jsonl is missing"),
+        ("notes.txt", "table", r"notes\.txt: expected \.jsonl"),
+        ("notes.txt", "gsm", "no adapter `gsm`; there are table"),
+        ("both", "table", "holds the splits train"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_what_is_expected(raw, name, adapter, message):
     (raw / "notes.txt").write_text("no rows")
-    with pytest.raises(UserError, match=r"expected \.jsonl, \.json, \.csv, \.parquet"):
-        _read(raw, "notes.txt")
-
-
-def test_an_unknown_adapter_is_answered_with_those_that_there_are(raw):
-    _write(raw / "a.jsonl")
-    with pytest.raises(UserError, match="no adapter `gsm`; there are table, math_jsonl"):
-        _read(raw, "a.jsonl", adapter="gsm")
-
-
-def test_a_folder_of_several_splits_asks_for_one(raw):
     DatasetDict({"train": Dataset.from_list(ROWS)}).save_to_disk(raw / "both")
-    with pytest.raises(UserError, match="holds the splits train"):
-        _read(raw, "both")
+    with pytest.raises(UserError, match=message):
+        _read(raw, name, adapter=adapter)
     assert len(_read(raw, "both/train")) == 5
 
 

@@ -144,20 +144,15 @@ def test_a_quarter_of_the_problems_has_a_distractor():
     assert not any(problem.tags for problem in problems(settings=without))
 
 
-def test_every_story_tells_every_operation_in_several_ways():
+def test_every_story_tells_every_operation_in_several_ways_and_never_of_one_things():
     for story in STORIES:
         assert len(story["openings"]) >= 2
         for operation in "+-*/":
-            assert len(set(story["moves"][operation])) >= 2
-            assert len(set(story["starts"][operation])) >= 2
-
-
-def test_no_text_speaks_of_one_things():
-    for story in STORIES:
-        for sentence in (*story["moves"]["+"], *story["moves"]["-"]):
-            assert "{n} {things}" not in sentence
-        for sentence in (*story["starts"]["+"], *story["starts"]["-"]):
-            assert "{b} {things}" not in sentence
+            moves, starts = story["moves"][operation], story["starts"][operation]
+            assert min(len(set(moves)), len(set(starts))) >= 2
+            if operation in "+-":
+                assert not any("{n} {things}" in sentence for sentence in moves)
+                assert not any("{b} {things}" in sentence for sentence in starts)
 
 
 @given(share=st.floats(0, 1))
