@@ -197,7 +197,7 @@ def _rope_factors(model: PreTrainedModel) -> np.ndarray[Any, Any] | None:
 
 
 def _rounded(tensor: np.ndarray[Any, Any], kind: str) -> tuple[np.ndarray[Any, Any], Any]:
-    """A tensor as it is stored, and the type that says so."""
+    """A tensor as it is stored, and the type of that."""
     from gguf import GGMLQuantizationType, quantize
 
     if tensor.ndim == 1:

@@ -174,7 +174,7 @@ def export_model(
         changed: PreTrainedModel, what: str, *, tolerance: float, same_tokens: bool
     ) -> Answers:
         """Its answers, once they are near enough to what was trained."""
-        answers = answers_of(changed, along=trained.completions)
+        answers = answers_of(changed, read=trained.completions)
         mismatch = compare(answers, trained)
         errors[what] = refuse(mismatch, what, tolerance=tolerance, same_tokens=same_tokens)
         return answers

@@ -67,7 +67,7 @@ def check_current(
     recorded = read_json(provenance)
     if not checkpoint.is_dir():
         raise UserError(
-            f"{checkpoint} is missing, so that nothing says whether the export is that of it; "
+            f"{checkpoint} is missing, so that the export cannot be compared with it; "
             "run `dvc checkout`, or `dvc repro export`"
         )
     if hash_path(checkpoint) != recorded["inputs"]["checkpoint"]:
@@ -84,7 +84,7 @@ def check_repo(repo: str) -> None:
     """Refuse what is no repository's id.
 
     Raises:
-        UserError: says what was expected.
+        UserError: names what was expected.
     """
     if not REPO.fullmatch(repo):
         raise UserError(

@@ -48,8 +48,8 @@ class Answers:
     Attributes:
         prompts: [P] each prompt as the tokenizer encodes it.
         completions: [P] each greedy completion as token ids, the end of sequence included.
-        read: [P] completions that the logits are along; another model's tell nothing of this one's
-            once a token differs.
+        read: [P] completions at whose ends the logits are; those of different completions could
+            not be compared.
         logits: [P, 2, V] float32, of the first and the last token of each completion in `read`.
     """
 
@@ -223,7 +223,7 @@ def verify(request: Request) -> Verification:
             continue
         model = _load(form, request).to(device_here())
         answers = answer(
-            model, tokenizer, request.conversations, request.sampling, along=form.expected.read
+            model, tokenizer, request.conversations, request.sampling, read=form.expected.read
         )
         mismatches[form.kind] = compare(answers, form.expected)
     return Verification(mismatches, refusal)
@@ -250,16 +250,16 @@ def answer(
     conversations: Sequence[list[Message]],
     sampling: Sampling,
     *,
-    along: Sequence[list[int]] = (),
+    read: Sequence[list[int]] = (),
 ) -> Answers:
-    """Greedy completions of `model`, and its logits at the ends of each, or of `along`."""
+    """Greedy completions of `model`, and its logits at the ends of each, or of `read`."""
     prompts = encode(tokenizer, conversations)
     engine = TransformersEngine(model, tokenizer, batch_size=BATCH)
     completions = [list(one.token_ids) for (one,) in engine.generate(prompts, sampling)]
-    read = list(along) or completions
+    ends_of = list(read) or completions
     model.eval()
-    rows = [_ends(model, *pair) for pair in zip(prompts, read, strict=True)]
-    return Answers(prompts, completions, read, torch.stack(rows))
+    rows = [_ends(model, *pair) for pair in zip(prompts, ends_of, strict=True)]
+    return Answers(prompts, completions, ends_of, torch.stack(rows))
 
 
 def _ends(model: PreTrainedModel, prompt: list[int], completion: list[int]) -> torch.Tensor:

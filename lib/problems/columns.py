@@ -116,7 +116,7 @@ def _reference_and_solution(
     if worked := read_worked(text):
         return worked.reference, worked.solution or _solution(fields, others)
     # A text of several words may be a solution whose answer is not marked: `solution` always, and
-    # another column where no solution stands beside it.
+    # another column where there is no solution beside it.
     beside = column != "solution" and _first(fields, [name for name in SOLUTION if name != column])
     if not (reference_is_named or is_bare(text) or beside):
         detail = f"cannot tell whether this is an answer or a solution: {excerpt(text, 60)!r}"

@@ -6,11 +6,11 @@ checkpoint can do decides its own data only through a file that somebody chose t
 """
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from lib.artifacts import write_jsonl
+from lib.artifacts import read_records, write_jsonl
 from lib.errors import UserError
 from lib.params.data import Difficulty
 from lib.problems.schema import Problem
@@ -44,19 +44,15 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
         raise UserError(
             f"prepare.grpo.difficulty.file: {path} is missing; `make difficulty` writes it"
         )
-    rates = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            row = json.loads(line)
-            rate = PassRate(int(row["num_correct"]), int(row["num_completions"]))
-            if not 0 <= rate.num_correct <= rate.num_completions or not rate.num_completions:
-                raise ValueError(f"{rate.num_correct} of {rate.num_completions}")
-            rates[str(row["id"])] = rate
-        except (ValueError, TypeError, KeyError) as error:
-            raise UserError(
-                f"{path}:{number}: not a pass rate ({error}); `make difficulty` writes this file"
-            ) from error
-    return rates
+
+    def parse(row: Any) -> tuple[str, PassRate]:
+        rate = PassRate(int(row["num_correct"]), int(row["num_completions"]))
+        if not 0 <= rate.num_correct <= rate.num_completions or not rate.num_completions:
+            raise ValueError(f"{rate.num_correct} of {rate.num_completions}")
+        return str(row["id"]), rate
+
+    remedy = "`make difficulty` writes this file"
+    return dict(read_records(path, parse, what="a pass rate", remedy=remedy))
 
 
 def keep_band(

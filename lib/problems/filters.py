@@ -99,7 +99,7 @@ def _shingles(text: str) -> set[str]:
 
 
 def jaccard(left: set[str], right: set[str]) -> float:
-    """Shared elements over all elements; 0 where there are none: signs alone are nobody's twin."""
+    """Shared elements over all elements; 0 where there are none: no words resemble nothing."""
     union = len(left | right)
     return len(left & right) / union if union else 0.0
 

@@ -117,7 +117,7 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         raw: the folder that path sources have to be in.
 
     Raises:
-        UserError: a source that cannot be read, or a bad row where params do not say `drop`.
+        UserError: a source that cannot be read, or a bad row where `bad_rows` is not `drop`.
     """
     generated = cache(lambda: synthetic_sets(prepare.synthetic, seed=seed))
     with scratch_folder() as folder:
@@ -228,7 +228,7 @@ def read_set(
         needs_solution: rows without a worked solution are bad.
 
     Raises:
-        UserError: a bad row where params say "error", or a source without a single good row.
+        UserError: a bad row where `bad_rows` is "error", or a source without a single good row.
     """
 
     def good_rows(source: AnySource) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Rows of a source, each with its place; a row that cannot be read says why.
+"""Rows of a source, each with its place; one that cannot be read holds the reason.
 
 Text files are read row by row here and not by `datasets`' own readers, which refuse a whole file
 for one bad row and cannot name it, and which turn an MMLU option "0.10" into the number 0.1.
@@ -163,7 +163,7 @@ def _cells(batch: Any, index: int) -> Fields | RowFault:
 
 
 def bad_row_error(row: RawRow, fault: RowFault) -> UserError:
-    """The error that a bad row is where params do not say to drop it."""
+    """The error that a bad row is where `bad_rows` is not `drop`."""
     mend = (
         "name the columns in `columns:` of this source in params.yaml"
         if fault.reason == "undecidable"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lib.artifacts import read_records
 from lib.errors import UserError
 
 
@@ -39,7 +40,7 @@ class Problem:
 
 
 def content_id(text: str) -> str:
-    """16 hex digits that depend on the words of `text` alone, not on case or spacing."""
+    """16 hex digits that depend on the words of `text` only, not on case or spacing."""
     words = " ".join(text.lower().split())
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
@@ -67,16 +68,12 @@ def read_problems(path: Path) -> Iterator[Problem]:
     Raises:
         UserError: a line that is no JSON object or has not a record's fields; names file and line.
     """
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                fields = json.loads(line)
-                yield Problem(**{**fields, "tags": tuple(fields["tags"])})
-            except (ValueError, TypeError, KeyError) as error:
-                raise UserError(
-                    f"{path}:{number}: not a problem record ({error}); "
-                    "this file is written by `prepare`: run `dvc repro prepare`"
-                ) from error
+    return read_records(
+        path,
+        lambda fields: Problem(**{**fields, "tags": tuple(fields["tags"])}),
+        what="a problem record",
+        remedy="this file is written by `prepare`: run `dvc repro prepare`",
+    )
 
 
 def read_benchmarks(folder: Path, names: Sequence[str]) -> dict[str, list[Problem]]:

@@ -126,7 +126,7 @@ def write_table(path: Path, problems: Iterable[Problem], *, source: int = 0) -> 
         source: the number of that source.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Renamed into place: a table that maps an older file of this name goes on reading that one.
+    # Renamed into place: a table that maps an older file of this name keeps reading that one.
     partial = path.with_name(f".{path.name}.partial")
     remaining = iter(problems)
     with (

@@ -11,7 +11,7 @@ _BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox|framebox)\s*\{)|\\.|[{}]", re.DOTA
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """Where a `\\boxed{…}` stands in a text: [start, end), and what is in it."""
+    """Where a `\\boxed{…}` is in a text: [start, end), and what is in it."""
 
     start: int
     end: int

@@ -1,7 +1,7 @@
 """The workspace against a git revision: which knobs moved, which numbers moved beyond noise.
 
 DVC finds the differences (`dvc params diff`, `dvc metrics diff`, `dvc plots diff`); here they meet
-the standard errors that stand beside the numbers.
+the standard errors beside the numbers.
 """
 
 import dataclasses
@@ -221,7 +221,7 @@ def metric_changes(diff: Diff) -> Iterator[MetricChange]:
     """Every number that differs, with the standard error of its difference.
 
     Args:
-        diff: of `dvc metrics diff --all --json`, which brings the unchanged errors along.
+        diff: of `dvc metrics diff --all --json`, which holds the unchanged errors too.
     """
     for file, entries in diff.items():
         for name, entry in entries.items():

@@ -65,8 +65,8 @@ def steps_of_training(
 
     Args:
         checkpoints: in the order of training, the untrained one first.
-        starts: by checkpoint, the one it was trained from; where that was not evaluated, or is not
-            said, the checkpoint before it in the order.
+        starts: by checkpoint, the one it was trained from; where that was not evaluated, or is
+            unknown, the checkpoint before it in the order.
     """
     for previous, after in pairwise(checkpoints):
         start = starts.get(after, previous)

@@ -77,7 +77,7 @@ def accuracy_figure(run: Run) -> Figure:
 
 
 def breakdown_figure(run: Run) -> Figure:
-    """Answer accuracy by level, tag and subject, where a breakdown says more than the whole."""
+    """Answer accuracy by level, tag and subject, where a breakdown shows more than the whole."""
     panels = []
     for benchmark in run.benchmarks:
         modes = {name: run.modes(name, benchmark) for name in run.checkpoints}

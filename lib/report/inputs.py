@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lib.artifacts import read_records
 from lib.errors import UserError
 from lib.params.measuring import Sensitivity
 
@@ -81,7 +82,7 @@ class Run:
         skipped: the training stages that passed their checkpoint on unchanged.
         stage_metrics: flat numbers by stage.
         provenance: by stage, what the stage noted about how it ran.
-        formats: what other prompt formats came to; None where none was asked.
+        formats: what other prompt formats came to; None where no other is set.
     """
 
     checkpoints: tuple[str, ...]
@@ -188,7 +189,7 @@ def load_formats(metrics: Path, *, own: str, sensitivity: Sensitivity) -> Format
 
 
 def load_skipped(provenance: Path, stages: Sequence[str]) -> frozenset[str]:
-    """Those of `stages` whose provenance says that they passed their checkpoint on unchanged."""
+    """Those of `stages` whose provenance records that they passed their checkpoint on unchanged."""
     return frozenset(
         stage for stage in stages if _optional_json(provenance / f"{stage}.json").get("skipped")
     )
@@ -235,18 +236,12 @@ def read_completions(path: Path) -> Iterator[Completion]:
     if not path.exists():
         raise UserError(f"{path}: no such file. `evaluate` writes it: run `dvc repro`")
     names = [field.name for field in dataclasses.fields(Completion)]
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = json.loads(line)
-                yield Completion(
-                    **{name: row[name] for name in names} | {"tags": tuple(row["tags"])}
-                )
-            except (ValueError, TypeError, KeyError) as error:
-                raise UserError(
-                    f"{path}:{number}: not a completion ({type(error).__name__}: {error}); "
-                    "this file is written by `evaluate`: run `dvc repro`"
-                ) from error
+
+    def parse(row: Any) -> Completion:
+        return Completion(**{name: row[name] for name in names} | {"tags": tuple(row["tags"])})
+
+    remedy = "this file is written by `evaluate`: run `dvc repro`"
+    yield from read_records(path, parse, what="a completion", remedy=remedy)
 
 
 def read_curve(path: Path) -> Curve:

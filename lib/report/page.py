@@ -10,7 +10,7 @@ import functools
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import vl_convert
@@ -81,8 +81,12 @@ def data_blocks(report: "Report", run: Run) -> Iterator[tuple[str, str]]:
     yield "charts", packed(charts)
     yield "look", packed({"config": LOOK, "ink": INK})
     yield "vega", _chart_library()
-    table = _ProblemTable()
-    rollouts = {name: table.columns(rows) for name, rows in run.completions.items()}
+    # The text of a problem travels once, and not with every completion.
+    first: dict[tuple[str, str], Completion] = {}
+    for rows in run.completions.values():
+        for row in rows:
+            first.setdefault(_key(row), row)
+    index = {key: number for number, key in enumerate(first)}
     content = {
         "checkpoints": list(run.checkpoints),
         "exported": run.exported,
@@ -90,10 +94,13 @@ def data_blocks(report: "Report", run: Run) -> Iterator[tuple[str, str]]:
         "classes": list(CLASSES.items()),
         "reasons": REASONS,
         "colors": colors_of(run.checkpoints),
-        "problems": table.problems,
+        "problems": [_problem(row) for row in first.values()],
     }
     yield "problems", packed(content)
-    for name, columns in rollouts.items():
+    for name, rows in run.completions.items():
+        columns: dict[str, Any] = {"problem": [index[_key(row)] for row in rows]}
+        for column, field in COLUMNS.items():
+            columns[column] = [getattr(row, field) for row in rows]
         yield f"rollouts-{name}", packed(columns)
 
 
@@ -118,36 +125,20 @@ COLUMNS = {
 """What a rollout carries to the page, by the page's name for it."""
 
 
-class _ProblemTable:
-    """The distinct problems, so that their text travels once and not with every completion."""
+def _key(row: Completion) -> tuple[str, str]:
+    return row.benchmark, row.problem_id
 
-    def __init__(self) -> None:
-        self.problems: list[dict[str, Any]] = []
-        self._indices: dict[tuple[str, str], int] = {}
 
-    def columns(self, rows: Sequence[Completion]) -> dict[str, list[Any]]:
-        """The rows of one checkpoint, column by column."""
-        columns = {"problem": [self._index(row) for row in rows]}
-        return columns | {
-            name: [getattr(row, field) for row in rows] for name, field in COLUMNS.items()
-        }
-
-    def _index(self, row: Completion) -> int:
-        key = (row.benchmark, row.problem_id)
-        if key not in self._indices:
-            self._indices[key] = len(self.problems)
-            self.problems.append(
-                {
-                    "id": row.problem_id,
-                    "benchmark": row.benchmark,
-                    "problem": row.problem,
-                    "reference": row.reference,
-                    "subject": row.subject,
-                    "level": str(row.level),
-                    "tags": row.tags,
-                }
-            )
-        return self._indices[key]
+def _problem(row: Completion) -> dict[str, Any]:
+    return {
+        "id": row.problem_id,
+        "benchmark": row.benchmark,
+        "problem": row.problem,
+        "reference": row.reference,
+        "subject": row.subject,
+        "level": str(row.level),
+        "tags": row.tags,
+    }
 
 
 def packed(content: Any) -> str:

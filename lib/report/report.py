@@ -144,7 +144,7 @@ def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[s
 
 
 def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
-    """What must stand beside a gain, so that it is not read as more than it is."""
+    """What qualifies a gain, so that it is not read as more than it is."""
     bare = run.stage_metrics["prepare"].get("bare_answer_share", 0.0)
     gained = any(
         comparison.after == "grpo" and comparison.change.is_better() for comparison in comparisons

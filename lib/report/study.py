@@ -1,7 +1,7 @@
 """The study: does reinforcement help on every seed, and more than as much further SFT?
 
 One line of evidence per seed, each a paired difference on the same held-out problems, and the mean
-over seeds with its own interval (Student's t over seeds, since seeds are what is drawn).
+over seeds with its own interval (Student's t over seeds, since seeds are the random units).
 """
 
 import dataclasses
@@ -137,7 +137,7 @@ def _numbers(change: Difference) -> dict[str, float]:
 
 
 def study_markdown(metrics: Mapping[str, Any], *, control: str) -> str:
-    """The study as a page; `control` says in words what the control checkpoint is."""
+    """The study as a page; `control` describes the control checkpoint."""
     seeds = {name.replace("_", " "): of for name, of in metrics.items() if name != "mean"}
     measures = list(next(iter(seeds.values()))[SFT])
     heads = [measure.replace("_", " ").replace("pass at ", "pass@") for measure in measures]

@@ -14,7 +14,7 @@ Formatter = Callable[[float | None, float | None], str]
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """A row of the headline table: where the number stands and how it is printed."""
+    """A row of the headline table: where its number is in the metrics, and how it is printed."""
 
     title: str
     mode: str

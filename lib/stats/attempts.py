@@ -1,7 +1,7 @@
-"""What several completions of one problem say: pass@k, maj@k, avg@k.
+"""What several completions of one problem show: pass@k, maj@k, avg@k.
 
 All three are expectations over a random set of k of the N completions that were sampled, computed
-exactly, so that a larger N lowers the variance and leaves the meaning alone.
+exactly, so that a larger N lowers the variance and leaves the meaning as it is.
 """
 
 import math

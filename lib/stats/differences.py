@@ -44,7 +44,7 @@ def paired_difference(
 
     The difference is taken problem by problem, which removes what makes problems hard or easy for
     both. The p-value is that of the t-test on the differences, but never below 2^(1-m) with m
-    problems that changed: no test by random signs can say more (two problems that both improved
+    problems that changed: no test by random signs can show more (two problems that both improved
     have no spread, and prove little).
 
     Args:
