@@ -64,9 +64,9 @@ def mixture_counts(
 ) -> list[int]:
     """Rows to take of each source.
 
-    Sources with a weight are taken in the ratio of their weights, none is used twice, and
-    together they are as many as that allows. A source of weight "all" gives every row. A limit scales all of them
-    down in proportion, to exactly that many rows: the largest remainders are rounded up.
+    Sources with a weight are taken in the ratio of their weights, none is used twice, and together
+    they are as many as that allows. A source of weight "all" gives every row. A limit scales all of
+    them down in proportion, to exactly that many rows: the largest remainders are rounded up.
 
     Args:
         available: rows of each source.

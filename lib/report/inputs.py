@@ -16,7 +16,7 @@ Metrics = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Completion:
+class GradedCompletion:
     """One graded completion; the fields of one line of `data/completions/<checkpoint>.jsonl`."""
 
     checkpoint: str
@@ -90,7 +90,7 @@ class Run:
     benchmarks: tuple[str, ...]
     exported: str
     metrics: Mapping[str, Metrics]
-    completions: Mapping[str, Sequence[Completion]]
+    completions: Mapping[str, Sequence[GradedCompletion]]
     curves: Mapping[str, Curve]
     skipped: frozenset[str]
     stage_metrics: Mapping[str, Mapping[str, float]]
@@ -227,7 +227,7 @@ def _optional_json(path: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 
-def read_completions(path: Path) -> Iterator[Completion]:
+def read_completions(path: Path) -> Iterator[GradedCompletion]:
     """One completion a line; fields that the report does not show are passed over.
 
     Raises:
@@ -235,10 +235,12 @@ def read_completions(path: Path) -> Iterator[Completion]:
     """
     if not path.exists():
         raise UserError(f"{path}: no such file. `evaluate` writes it: run `dvc repro`")
-    names = [field.name for field in dataclasses.fields(Completion)]
+    names = [field.name for field in dataclasses.fields(GradedCompletion)]
 
-    def parse(row: Any) -> Completion:
-        return Completion(**{name: row[name] for name in names} | {"tags": tuple(row["tags"])})
+    def parse(row: Any) -> GradedCompletion:
+        return GradedCompletion(
+            **{name: row[name] for name in names} | {"tags": tuple(row["tags"])}
+        )
 
     remedy = "this file is written by `evaluate`: run `dvc repro`"
     yield from read_records(path, parse, what="a completion", remedy=remedy)

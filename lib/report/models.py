@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lib.artifacts import replacing, write_json
 from lib.report.comparisons import Comparison, compare_pair, comparison_metrics
-from lib.report.inputs import Completion, Metrics, read_completions
+from lib.report.inputs import GradedCompletion, Metrics, read_completions
 from lib.report.tables import breakdown, comparison_table, headline
 from lib.report.text import Table, markdown_table
 
@@ -60,7 +60,7 @@ def write_models(models: Models, folder: Path) -> None:
     write_json(folder / "table.json", {"metrics": models.metrics, "differences": differences})
 
 
-def _graded(path: Path) -> Iterator[Completion]:
+def _graded(path: Path) -> Iterator[GradedCompletion]:
     """The completions that have a grade, without their texts."""
     for row in read_completions(path):
         if row.decided_by != NOT_GRADED:

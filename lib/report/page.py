@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import vl_convert
 
 from lib.report.charts import INK, LOOK, colors_of
-from lib.report.inputs import Completion, Run
+from lib.report.inputs import GradedCompletion, Run
 from lib.report.tables import CLASSES, REASONS, measures
 from lib.report.templates import render, source
 from lib.report.text import percent
@@ -82,7 +82,7 @@ def data_blocks(report: "Report", run: Run) -> Iterator[tuple[str, str]]:
     yield "look", packed({"config": LOOK, "ink": INK})
     yield "vega", _chart_library()
     # The text of a problem travels once, and not with every completion.
-    first: dict[tuple[str, str], Completion] = {}
+    first: dict[tuple[str, str], GradedCompletion] = {}
     for rows in run.completions.values():
         for row in rows:
             first.setdefault(_key(row), row)
@@ -125,11 +125,11 @@ COLUMNS = {
 """What a rollout carries to the page, by the page's name for it."""
 
 
-def _key(row: Completion) -> tuple[str, str]:
+def _key(row: GradedCompletion) -> tuple[str, str]:
     return row.benchmark, row.problem_id
 
 
-def _problem(row: Completion) -> dict[str, Any]:
+def _problem(row: GradedCompletion) -> dict[str, Any]:
     return {
         "id": row.problem_id,
         "benchmark": row.benchmark,

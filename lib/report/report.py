@@ -15,7 +15,7 @@ from lib.report.comparisons import (
     describe,
 )
 from lib.report.figures import report_figures
-from lib.report.inputs import Completion, Run
+from lib.report.inputs import GradedCompletion, Run
 from lib.report.page import render_page
 from lib.report.tables import (
     BREAKDOWNS,
@@ -54,7 +54,7 @@ class Report:
     breakdowns: Sequence[Table]
     classes: Sequence[Table]
     figures: Sequence[Figure]
-    transcripts: Sequence[Completion]
+    transcripts: Sequence[GradedCompletion]
     conditions: Sequence[Table]
     provenance: Sequence[Table]
     comparisons: Sequence[Comparison]
@@ -158,7 +158,7 @@ def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
         )
 
 
-def select_transcripts(run: Run) -> list[Completion]:
+def select_transcripts(run: Run) -> list[GradedCompletion]:
     """Five right and five wrong completions of the exported checkpoint, spread over the file.
 
     Greedy ones of the first benchmark; where one kind has fewer than five, more of the other.
@@ -172,7 +172,7 @@ def select_transcripts(run: Run) -> list[Completion]:
     return _spread(right, num_right) + _spread(wrong, NUM_TRANSCRIPTS - num_right)
 
 
-def _spread(rows: Sequence[Completion], count: int) -> list[Completion]:
+def _spread(rows: Sequence[GradedCompletion], count: int) -> list[GradedCompletion]:
     """`count` rows (or all, if fewer) at equal distances."""
     count = min(count, len(rows))
     return [rows[index * len(rows) // count] for index in range(count)]

@@ -17,7 +17,7 @@ import click
 
 from lib.errors import UserError
 from lib.report.comparisons import compare_pair
-from lib.report.inputs import Completion, read_completions
+from lib.report.inputs import GradedCompletion, read_completions
 from lib.report.text import Table, markdown_table, percent, points
 from lib.stats import Difference, mean_estimate
 
@@ -37,7 +37,7 @@ class SeedRun:
 
     seed: int
     metrics: Mapping[str, Mapping[str, Any]]
-    completions: Mapping[str, Sequence[Completion]]
+    completions: Mapping[str, Sequence[GradedCompletion]]
 
 
 def run_experiment(name: str, target: str, *changes: str) -> None:
@@ -116,7 +116,7 @@ def _levels(modes: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _differences(
-    completions: Mapping[str, Sequence[Completion]], before: str, after: str, benchmark: str
+    completions: Mapping[str, Sequence[GradedCompletion]], before: str, after: str, benchmark: str
 ) -> dict[str, dict[str, float]]:
     return {
         f"{comparison.mode}_{comparison.measure}": _numbers(comparison.change)
