@@ -7,10 +7,14 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from lib.errors import UserError
+
+Record = TypeVar("Record")
 
 METRIC_DIGITS = 6
 """Decimals that metrics keep: far below any standard error, above rounding noise."""
@@ -65,6 +69,29 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
+
+
+def read_records(
+    path: Path, parse: Callable[[Any], Record], *, what: str, remedy: str
+) -> Iterator[Record]:
+    """Parse one record a line.
+
+    Args:
+        parse: makes a record of a line's JSON.
+        what: what each line should be, for messages.
+        remedy: what writes the file anew.
+
+    Raises:
+        UserError: a line that is none; names file and line.
+    """
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = parse(json.loads(line))
+            except (ValueError, TypeError, KeyError) as error:
+                problem = f"{type(error).__name__}: {error}"
+                raise UserError(f"{path}:{number}: not {what} ({problem}); {remedy}") from error
+            yield record
 
 
 def write_curve(

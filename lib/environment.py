@@ -14,10 +14,10 @@ DECISIVE = ("torch", "transformers", "trl", "peft", "datasets", "dvc")
 
 
 def check_environment(lock: Path = LOCK) -> None:
-    """Compare what is installed with what is locked, from metadata alone: no heavy import.
+    """Compare what is installed with what is locked, from metadata only: no heavy import.
 
     Raises:
-        UserError: a package is missing or of another version; says which, and what to run.
+        UserError: a package is missing or of another version; names it, and what to run.
     """
     expected = _locked(lock)
     expected = {name: expected[name] for name in DECISIVE}
@@ -25,9 +25,9 @@ def check_environment(lock: Path = LOCK) -> None:
         if _installed(name):
             expected[name] = _locked(extra)[name]
     wrong = [
-        f"{name} {found or 'missing'} (locked: {version})"
+        f"{name} {installed or 'missing'} (locked: {version})"
         for name, version in expected.items()
-        if (found := _installed(name)) != version
+        if (installed := _installed(name)) != version
     ]
     if wrong:
         raise UserError(
@@ -41,10 +41,10 @@ def require(package: str, *, extra: str, why: str) -> None:
 
     Args:
         extra: what `make setup EXTRA=` takes to install it.
-        why: the setting that asks for it.
+        why: the setting that needs it.
 
     Raises:
-        UserError: it is not installed; says the command that installs it.
+        UserError: it is not installed; names the command that installs it.
     """
     if importlib.util.find_spec(package) is None:
         raise UserError(f"{why} needs {package}, which is not installed: make setup EXTRA={extra}")

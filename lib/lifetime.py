@@ -1,4 +1,4 @@
-"""How long a stage lives: no longer than the `dvc` that started it, and alone at its work.
+"""How long a stage lives: no longer than the `dvc` that started it, and one at a time.
 
 DVC runs a stage as a child and, ended by SIGTERM, leaves it running; a second `dvc repro` would
 then train beside the first.
@@ -91,10 +91,11 @@ def alone(lock: Path, *, what: str) -> Iterator[None]:
     """Hold `lock` while the block runs; the kernel frees it however this process ends.
 
     Raises:
-        UserError: another process holds it; says which.
+        UserError: another process holds it; names it.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    # A record lock, unlike flock's, is not inherited by forked workers, which may live on.
+    # A record lock, unlike the flock that filelock takes, is not inherited by forked workers, which
+    # may live on; and the file names its holder, which filelock would truncate.
     with lock.open("a+", encoding="utf-8") as held:
         try:
             fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

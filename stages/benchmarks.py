@@ -19,11 +19,11 @@ import click
 )
 def main(names: tuple[str, ...], raw: Path) -> None:
     """Fetch each of `names`."""
-    from lib.problems.known import KNOWN, fetch_known
+    from lib.problems.hub import KNOWN, fetch_known
 
     for name in names:
         path, count = fetch_known(name, raw)
-        adapter = KNOWN[name].adapter
+        adapter = KNOWN[name][0].adapter
         click.echo(f"benchmarks set={name} rows={count} path={path} adapter={adapter}")
 
 

@@ -1,7 +1,6 @@
 """Measure how often a checkpoint solves each GRPO problem, for `prepare.grpo.difficulty`.
 
-Not a stage of the DAG: what it writes under data/raw is an input that somebody chose. Sampling
-is that of `rollout` in params.
+Outside the DAG: what it writes under data/raw is an input. Sampling is that of `rollout`.
 """
 
 from pathlib import Path
@@ -18,21 +17,8 @@ from lib.params import load_params
 @reads("--base", "data/models/base", "the weights below an adapter")
 @reads("--checkpoint", "data/models/sft", "the checkpoint that answers")
 @writes("--rates", "data/raw/difficulty.jsonl", "pass rates by content hash")
-@click.option(
-    "--num-completions",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    help="Completions for each problem.",
-)
-def main(
-    params_file: Path,
-    problems: Path,
-    base: Path,
-    checkpoint: Path,
-    rates: Path,
-    num_completions: int,
-) -> None:
+@click.option("--num-completions", type=click.IntRange(1), default=8, help="Per problem; 8.")
+def main(params_file: Path, num_completions: int, **paths: Path) -> None:
     """Write the pass rates."""
     params = load_params(params_file)
     from lib.engines.base import Sampling
@@ -44,34 +30,30 @@ def main(
     from lib.prompts import prompt_format, saved_system
 
     configure(seed=params.seed, threads=params.torch_threads)
-    rollout = params.rollout
+    knobs = {"max_new_tokens", "temperature", "top_p", "top_k", "min_p"}
     engine = open_engine(
         params.evaluate.engine,
-        checkpoint,
-        base=base,
+        paths["checkpoint"],
+        base=paths["base"],
         model=params.model,
         batch_size=params.evaluate.batch_size,
-        label=f"difficulty {checkpoint.name}",
+        label=f"difficulty {paths['checkpoint'].name}",
     )
-    measured = measure_pass_rates(
+    rates = measure_pass_rates(
         engine,
-        list(read_problems(problems)),
+        list(read_problems(paths["problems"])),
         prompt_format=prompt_format(**params.prompt.rendering()),
-        system=saved_system(base),
+        system=saved_system(paths["base"]),
         sampling=Sampling(
             num_completions=num_completions,
-            max_new_tokens=rollout.max_new_tokens,
-            temperature=rollout.temperature,
-            top_p=rollout.top_p,
-            top_k=rollout.top_k,
-            min_p=rollout.min_p,
             seed=params.seed,
+            **params.rollout.model_dump(include=knobs),
         ),
     )
     engine.close()
-    write_pass_rates(rates, measured)
-    mean = sum(rate.value for rate in measured.values()) / max(len(measured), 1)
-    click.echo(f"difficulty problems={len(measured)} mean_pass_rate={mean:.3f} file={rates}")
+    write_pass_rates(paths["rates"], rates)
+    mean = sum(rate.value for rate in rates.values()) / max(len(rates), 1)
+    click.echo(f"difficulty problems={len(rates)} mean_pass_rate={mean:.3f} file={paths['rates']}")
 
 
 if __name__ == "__main__":

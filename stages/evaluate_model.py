@@ -44,16 +44,16 @@ def main(
 ) -> None:
     """Measure."""
     params = load_params(params_file)
-    from lib.problems.chosen import choose_set
+    from lib.problems.sources import find_benchmark
 
     wanted = _words(benchmarks) or list(params.evaluate.benchmarks)
-    sets = [choose_set(word, limit=limit) for word in wanted]
+    sets = [find_benchmark(word, limit=limit) for word in wanted]
     from lib.engines.runtime import configure
     from lib.evaluation.metrics import headline
     from lib.evaluation.models import Examination, examine_all
     from lib.evaluation.outside import apply_settings, ask_models
     from lib.report.models import read_models, write_models
-    from lib.report.terminal import table_lines
+    from lib.report.text import table_lines
 
     evaluate, seed = apply_settings(
         read_yaml(params_file)["evaluate"], settings, benchmarks=[chosen.name for chosen in sets]

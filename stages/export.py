@@ -27,29 +27,22 @@ def main(
     params = load_params(params_file)
     from lib.artifacts import hash_path, write_metrics, write_provenance
     from lib.engines.runtime import configure
-    from lib.export.card import Recipe
-    from lib.export.publish import publish
+    from lib.export.model import publish
 
     configure(seed=params.seed, threads=params.torch_threads)
-    used = params.model_dump(mode="json")
     verified = publish(
         checkpoint,
         written["export"],
+        params=params,
         base=base,
         problems=problems,
         measured=measured,
-        recipe=Recipe(
-            params.seed, params.prepare, params.sft, params.grpo, params.dpo, settings=used
-        ),
-        model=params.model,
-        prompt=params.prompt,
-        evaluate=params.evaluate,
-        export=params.export,
     )
-    vllm = {"vllm": verified.on_vllm} if verified.found.vllm else {}
+    vllm = {"vllm": verified.on_vllm} if verified.vllm else {}
     facts = {"logit_errors": verified.logit_errors, "export": hash_path(written["export"])}
     write_metrics(written["metrics"], verified.numbers)
     inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
+    used = params.model_dump(mode="json")
     write_provenance(written["provenance"], settings=used, inputs=inputs, **facts, **vllm)
     click.echo(f"export verified={verified.num_prompts} model={written['export']}")
     if verified.on_vllm:

@@ -31,7 +31,7 @@ def main(params_file: Path, problems: Path, base: Path, limit_gib: float | None)
     import psutil
 
     from lib.engines.runtime import configure
-    from lib.problems.tokens import rendering_of, token_counter
+    from lib.problems.lengths import rendering_of, token_counter
     from lib.prompts import prompt_format, saved_system
     from lib.trainers.probe import PHASES, longest_first, probe
 

@@ -27,17 +27,17 @@ def main(params_file: Path, raw: Path, problems: Path, base: Path, **about: Path
     from lib.engines.pretrained import write_base
     from lib.engines.runtime import configure
     from lib.problems import prepare as sets
-    from lib.problems.tokens import rendering_of, token_counter
+    from lib.problems.lengths import rendering_of, token_counter
     from lib.prompts import prompt_format, save_prompt, system_prompt
 
     seed, model, section, validation = params.seed, params.model, params.prepare, params.validation
     configure(seed=seed, threads=params.torch_threads)
-    chosen = prompt_format(**params.prompt.rendering())
-    system = system_prompt(params.prompt.system, prompt_format=chosen)
+    own_format = prompt_format(**params.prompt.rendering())
+    system = system_prompt(params.prompt.system, prompt_format=own_format)
     with sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
-        write_base(base, gathered.sft.table, prompt_format=chosen, model=model, seed=seed)
+        write_base(base, gathered.sft.train, prompt_format=own_format, model=model, seed=seed)
         save_prompt(base, system=system, rendering=params.prompt.rendering())
-        rendering = rendering_of(base, prompt_format=chosen, system=system)
+        rendering = rendering_of(base, prompt_format=own_format, system=system)
         rules = {"max_seq_length": model.max_seq_length, "seed": seed}
         finished = sets.finish_sets(
             gathered, section, rendering=rendering, count_tokens=token_counter(base), **rules

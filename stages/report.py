@@ -35,8 +35,8 @@ def main(
     """Run the stage."""
     params = load_params(params_file)
     from lib.report.inputs import Sources, load_formats, load_run
-    from lib.report.terminal import loud
-    from lib.report.write import write_report
+    from lib.report.report import write_report
+    from lib.report.text import loud
 
     run = load_run(
         Sources(completions=completions, metrics=metrics, curves=curves, provenance=provenance),
@@ -44,7 +44,7 @@ def main(
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,
-        formats=load_formats(metrics, own=params.prompt.format, chosen=params.sensitivity),
+        formats=load_formats(metrics, own=params.prompt.format, sensitivity=params.sensitivity),
     )
     report = write_report(run, markdown=markdown, figures=figures, page=page, metrics=differences)
     for line in loud(report.alarms):

@@ -27,8 +27,7 @@ def main(
     params = load_params(params_file)
     from lib.report.comparisons import read_comparisons
     from lib.report.inputs import load_metrics, load_skipped, read_json
-    from lib.report.readme import results_block, with_results
-    from lib.report.terminal import summary_lines
+    from lib.report.summary import results_block, summary_lines, with_results
 
     checkpoints, benchmarks = params.evaluate.checkpoints, params.evaluate.benchmarks
     measured = load_metrics(metrics, checkpoints)

@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from lib.report.comparisons import read_comparisons
-from lib.report.readme import results_block, with_results
+from lib.report.summary import results_block, with_results
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

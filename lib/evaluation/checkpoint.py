@@ -22,8 +22,7 @@ from lib.evaluation.stream import rows_fingerprint, scratch_of
 from lib.params.measuring import Evaluate
 from lib.params.model import Model, Prompt
 from lib.params.training import Reward
-from lib.problems.benchmarks import read_benchmarks
-from lib.problems.schema import Problem
+from lib.problems.schema import Problem, read_benchmarks
 from lib.prompts import PromptFormat, prompt_format, saved_system, system_prompt
 
 

@@ -20,7 +20,7 @@ from lib.params.measuring import Evaluate
 from lib.params.model import Model
 from lib.params.training import Reward
 from lib.problems.adapters import INSTRUCTION
-from lib.problems.chosen import ChosenSet
+from lib.problems.sources import BenchmarkSet
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Examination:
         limit: problems per benchmark, 0 for all; `sets` hold no more already.
     """
 
-    sets: Sequence[ChosenSet]
+    sets: Sequence[BenchmarkSet]
     evaluate: Evaluate
     reward: Reward
     model: Model
@@ -132,7 +132,7 @@ def _open(asked: AskedModel, examination: Examination) -> Engine:
     return engine
 
 
-def _set_facts(chosen: ChosenSet) -> dict[str, Any]:
+def _set_facts(chosen: BenchmarkSet) -> dict[str, Any]:
     return {
         "adapter": chosen.adapter,
         "num_problems": len(chosen.problems),

@@ -6,9 +6,9 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from lib.params import Params
 from lib.params.data import HubSource, Prepare
-from lib.params.measuring import Evaluate, Export
-from lib.params.training import Dpo, Grpo, Sft
+from lib.params.measuring import Export
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, Interval, wilson_interval
 
@@ -19,29 +19,8 @@ HEADLINE = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """What a checkpoint was made from.
-
-    Attributes:
-        seed: of everything.
-        prepare: where its problems come from.
-        sft: the phases that it went through,
-        grpo: in this order,
-        dpo: which may stand beside GRPO or follow it (`dpo.init`).
-        settings: the whole of params, which the export keeps as `params.yaml`.
-    """
-
-    seed: int
-    prepare: Prepare
-    sft: Sft
-    grpo: Grpo
-    dpo: Dpo
-    settings: Mapping[str, Any]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Measured:
+class CardRow:
     """One number of the card.
 
     Attributes:
@@ -67,36 +46,37 @@ class Measured:
 def model_card(
     metrics: Mapping[str, Any],
     *,
-    recipe: Recipe,
-    base_model: tuple[str, str],
+    params: Params,
     prompt_format: PromptFormat,
     example: str,
-    evaluate: Evaluate,
-    export: Export,
     inputs: Mapping[str, str],
 ) -> str:
     """Markdown with the Hub's YAML header, whose `model-index` the Hub shows beside it.
 
     Args:
         metrics: of the exported checkpoint, as `evaluate` wrote them.
-        base_model: Hub id and commit, '' for random weights or a folder.
+        params: what the checkpoint was made with.
         example: one rendered prompt.
         inputs: hashes of what the model was made from, by name.
     """
-    measured = list(headline(metrics, evaluate.benchmarks))
+    evaluate, export = params.evaluate, params.export
+    # Only a model with a revision is one of the Hub: a folder's name means nothing there.
+    name, revision = params.model.name if params.model.revision else "", params.model.revision
+    base_model = f" of [{name}](https://huggingface.co/{name}) at `{revision}`" if name else ""
+    rates = list(headline(metrics, evaluate.benchmarks))
     stops = "".join(f", or after `{stop}`" for stop in prompt_format.stop_strings)
     hashes = "\n".join(f"- {name}: `{value}`" for name, value in sorted(inputs.items()))
     rows = "\n".join(
         f"| {each.benchmark} | {each.label} | {100 * each.value:.1f} | {each.range} | {each.n} |"
-        for each in measured
+        for each in rates
     )
     return f"""---
-{_header(measured, prepare=recipe.prepare, base_model=base_model[0], export=export).to_yaml()}
+{_header(rates, prepare=params.prepare, base_model=name, export=export).to_yaml()}
 ---
 
 # A maths reasoner trained with reckon
 
-The `{export.checkpoint}` checkpoint{_of(*base_model)}, weights in {export.dtype}. It answers in the
+The `{export.checkpoint}` checkpoint{base_model}, weights in {export.dtype}. It answers in the
 prompt format `{prompt_format.name}` (`prompt_format.json`), and ends with its end token{stops}.
 
 ## Measured
@@ -119,7 +99,7 @@ was graded by reckon's verifier. Intervals are over problems.
 
 ## How it was made
 
-Seed {recipe.seed}: {", then ".join(phases(recipe, export.checkpoint)) or "not trained"}.
+Seed {params.seed}: {", then ".join(phases(params)) or "not trained"}.
 
 {hashes}
 
@@ -129,9 +109,9 @@ versions on the same machine give the same model.
 """
 
 
-def phases(recipe: Recipe, checkpoint: str) -> Iterator[str]:
-    """What `checkpoint` went through, in order, each phase in words."""
-    sft, grpo, dpo = recipe.sft, recipe.grpo, recipe.dpo
+def phases(params: Params) -> Iterator[str]:
+    """What the exported checkpoint went through, in order, each phase in words."""
+    sft, grpo, dpo, checkpoint = params.sft, params.grpo, params.dpo, params.export.checkpoint
     before = {*dpo.init} if checkpoint == "dpo" else set()
     if checkpoint != "base":
         yield f"SFT for {sft.num_epochs} epochs"
@@ -147,7 +127,7 @@ def phases(recipe: Recipe, checkpoint: str) -> Iterator[str]:
         )
 
 
-def headline(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator[Measured]:
+def headline(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator[CardRow]:
     """The numbers that a card shows, of every benchmark in this order."""
     for benchmark in benchmarks:
         modes = metrics[benchmark]
@@ -160,13 +140,13 @@ def headline(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator[
             if mode == "greedy" or not error:  # a problem is right or wrong, or all are alike
                 interval = wilson_interval(successes=round(value * n), n=n)
             else:
-                found = Estimate(value, error, n).interval()
-                interval = Interval(max(0.0, found.low), min(1.0, found.high))
-            yield Measured(benchmark=benchmark, label=label, value=value, interval=interval, n=n)
+                reach = Estimate(value, error, n).interval()
+                interval = Interval(max(0.0, reach.low), min(1.0, reach.high))
+            yield CardRow(benchmark=benchmark, label=label, value=value, interval=interval, n=n)
 
 
 def _header(
-    measured: list[Measured], *, prepare: Prepare, base_model: str, export: Export
+    rates: list[CardRow], *, prepare: Prepare, base_model: str, export: Export
 ) -> ModelCardData:
     hub_ids = {
         each.name: each.source.hub
@@ -182,28 +162,18 @@ def _header(
             metric_name=f"{each.label} (%; 95 % interval {each.range}, n = {each.n})",
             metric_value=round(100 * each.value, 1),
         )
-        for each in measured
+        for each in rates
     ]
-    name = f"reckon-{export.checkpoint}"
+    sources = [each.source for phase in (prepare.sft, prepare.grpo) for each in phase.sources]
+    trained_on = [source.hub for source in sources if isinstance(source, HubSource)]
     return ModelCardData(
         base_model=base_model or None,
-        datasets=_datasets(prepare) or None,
+        datasets=[*dict.fromkeys(trained_on)] or None,
         eval_results=results or None,
         language=export.language,
         library_name="transformers",
         license=export.license,
-        model_name=name,
+        model_name=f"reckon-{export.checkpoint}",
         pipeline_tag="text-generation",
         tags=["math", *({export.checkpoint} - {"base"}), "reckon"],
     )
-
-
-def _datasets(prepare: Prepare) -> list[str]:
-    """Hub sets that were trained on, in order, each once."""
-    sources = [each.source for phase in (prepare.sft, prepare.grpo) for each in phase.sources]
-    return list(dict.fromkeys(each.hub for each in sources if isinstance(each, HubSource)))
-
-
-def _of(name: str, revision: str) -> str:
-    at = f" at `{revision}`" if revision else ""
-    return f" of [{name}](https://huggingface.co/{name}){at}" if name else ""

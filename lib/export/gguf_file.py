@@ -5,6 +5,9 @@ out, and that vectors stay in float32, follows llama.cpp's `convert_hf_to_gguf.p
 """
 
 import json
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +23,20 @@ from transformers import (
 
 from lib.engines.policy import load_merged, load_tokenizer
 from lib.errors import UserError
+from lib.params.measuring import Export
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
+
+OWN_TYPES = ("f16", "q8_0")
+"""Types that the `gguf` package makes by itself."""
+
+TOOL = "llama-quantize"
+
+PLACES = ("~/.unsloth/llama.cpp", "llama.cpp", "llama.cpp/build/bin")
+"""Where Unsloth puts llama.cpp when it first writes a GGUF, and where a clone builds it."""
+
+GGUF_FOLDER = "gguf"
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 """Model types whose layout is known here: those of the presets."""
@@ -37,6 +51,57 @@ PRE_TOKENIZERS = {
 
 UNKNOWN_PRE_TOKENIZER = "default"
 """llama.cpp warns about it, and may cut text otherwise than the tokenizer; token ids it takes."""
+
+
+def find_quantizer(kind: str) -> Path | None:
+    """The tool that makes `kind`, None where none is needed.
+
+    Raises:
+        UserError: it is needed and not there.
+    """
+    if kind in {*OWN_TYPES, "none"}:
+        return None
+    folders = (None, *(Path(place).expanduser() for place in PLACES))
+    tool = next(filter(None, (shutil.which(TOOL, path=folder) for folder in folders)), None)
+    if not tool:
+        raise UserError(
+            f"export.gguf: {kind} needs llama.cpp's `{TOOL}`, which is neither on the PATH nor in "
+            f"{', '.join(PLACES)}; build llama.cpp, or set export.gguf to one of "
+            f"{', '.join(OWN_TYPES)}"
+        )
+    return Path(tool)
+
+
+def write_gguf_form(folder: Path, export: Export, *, quantizer: Path | None) -> None:
+    """Write the model in `folder` as `gguf/reckon-<checkpoint>-<TYPE>.gguf` too.
+
+    Raises:
+        UserError: `quantizer` failed; quotes the last line of its output.
+    """
+    kind = export.gguf
+    (folder / GGUF_FOLDER).mkdir()
+    to = folder / GGUF_FOLDER / f"reckon-{export.checkpoint}-{kind.upper()}.gguf"
+    if quantizer is None:
+        write_gguf(folder, to, kind=kind)
+        return
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        plain = Path(scratch) / "f16.gguf"
+        write_gguf(folder, plain, kind="f16")
+        command = [str(quantizer), str(plain), str(to), kind.upper()]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode or not to.is_file():
+        output = (ran.stderr.strip() or ran.stdout.strip() or "nothing").splitlines()
+        raise UserError(f"export.gguf: {quantizer.name} failed on {kind}: {output[-1]}")
+
+
+def gguf_path(folder: Path) -> Path:
+    """The one GGUF file of an export.
+
+    Raises:
+        ValueError: there is none, or more than one.
+    """
+    (path,) = (folder / GGUF_FOLDER).glob("*.gguf")
+    return path
 
 
 def write_gguf(folder: Path, to: Path, *, kind: str) -> None:
@@ -93,7 +158,7 @@ def tensors_of(model: PreTrainedModel) -> dict[str, np.ndarray[Any, Any]]:
     config = model.config
     arch = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}[config.model_type]
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
-    found = {}
+    tensors = {}
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
@@ -103,10 +168,10 @@ def tensors_of(model: PreTrainedModel) -> dict[str, np.ndarray[Any, Any]]:
         data = tensor.float().numpy()
         if config.model_type == "llama" and ".self_attn." in name:
             data = _interleaved(name, data, config)
-        found[known] = data
+        tensors[known] = data
     if (factors := _rope_factors(model)) is not None:
-        found["rope_freqs.weight"] = factors
-    return found
+        tensors["rope_freqs.weight"] = factors
+    return tensors
 
 
 def _interleaved(
@@ -132,7 +197,7 @@ def _rope_factors(model: PreTrainedModel) -> np.ndarray[Any, Any] | None:
 
 
 def _rounded(tensor: np.ndarray[Any, Any], kind: str) -> tuple[np.ndarray[Any, Any], Any]:
-    """A tensor as it is stored, and the type that says so."""
+    """A tensor as it is stored, and the type of that."""
     from gguf import GGMLQuantizationType, quantize
 
     if tensor.ndim == 1:
@@ -223,7 +288,7 @@ def pre_tokenizer(folder: Path) -> str:
 def load_gguf(path: Path, folder: Path, *, dtype: str, attention: str) -> PreTrainedModel:
     """The model in a GGUF file, read by transformers, whose reader is not the writer above.
 
-    Metadata are compared with what the model in `folder` says of itself.
+    Metadata are compared with those of the model in `folder`.
 
     Raises:
         ValueError: something in the file is not what the folder holds.
@@ -269,6 +334,6 @@ def check_metadata(path: Path, folder: Path) -> None:
     }
     fields = GGUFReader(path).fields
     for key, value in expected.items():
-        found = fields[key].contents() if key in fields else None
-        if found != value:
+        stored = fields[key].contents() if key in fields else None
+        if stored != value:
             raise ValueError(f"{path.name}: {key} is not what the model has")

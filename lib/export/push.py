@@ -13,12 +13,12 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, Reposit
 
 from lib.artifacts import hash_path, read_json
 from lib.errors import UserError
-from lib.report.revision import resolve_revision
+from lib.report.compare import resolve_revision
 
 CARD = "README.md"
 
 TRAINING = ("metrics", "curves", "provenance")
-"""Folders of reports that say how training went; they go to `training/` beside the model."""
+"""Folders of reports on how training went; they go to `training/` beside the model."""
 
 REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -44,14 +44,14 @@ def collect(export: Path, *, reports: Path, commit: str) -> list[Upload]:
         reports: metrics, curves and provenance of the run.
         commit: that the export was made at.
     """
-    found = []
+    uploads = []
     for path in _files(export):
         name = path.relative_to(export).as_posix()
-        found.append(Upload(name, _with_commit(path, commit) if name == CARD else path))
+        uploads.append(Upload(name, _with_commit(path, commit) if name == CARD else path))
     for folder in TRAINING:
         for path in _files(reports / folder):
-            found.append(Upload(f"training/{path.relative_to(reports).as_posix()}", path))
-    return found
+            uploads.append(Upload(f"training/{path.relative_to(reports).as_posix()}", path))
+    return uploads
 
 
 def check_current(
@@ -67,7 +67,7 @@ def check_current(
     recorded = read_json(provenance)
     if not checkpoint.is_dir():
         raise UserError(
-            f"{checkpoint} is missing, so that nothing says whether the export is that of it; "
+            f"{checkpoint} is missing, so that the export cannot be compared with it; "
             "run `dvc checkout`, or `dvc repro export`"
         )
     if hash_path(checkpoint) != recorded["inputs"]["checkpoint"]:
@@ -84,7 +84,7 @@ def check_repo(repo: str) -> None:
     """Refuse what is no repository's id.
 
     Raises:
-        UserError: says what was expected.
+        UserError: names what was expected.
     """
     if not REPO.fullmatch(repo):
         raise UserError(
@@ -131,8 +131,8 @@ def _refused(repo: str, error: HfHubHTTPError, token: str) -> str:
             f"the Hub refuses to write to {repo} (HTTP {status}); expected HF_TOKEN to be a token "
             "with write access to it: https://huggingface.co/settings/tokens"
         )
-    said = (error.server_message or _line(error, token)).splitlines()[0].replace(token, "***")
-    return f"the Hub answered HTTP {status} ({said}); nothing was pushed"
+    answer = (error.server_message or _line(error, token)).splitlines()[0].replace(token, "***")
+    return f"the Hub answered HTTP {status} ({answer}); nothing was pushed"
 
 
 def _line(error: Exception, token: str) -> str:

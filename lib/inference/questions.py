@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lib.errors import UserError
-from lib.problems.columns import PROBLEM, first_present, question, text_of
+from lib.problems.columns import PROBLEM, problem_text
 from lib.problems.rows import RawRow, RowFault, read_csv, read_json, read_jsonl
 
 READERS: dict[str, Callable[[Path], Iterator[RawRow]]] = {
@@ -49,8 +49,7 @@ def _question(row: RawRow) -> str:
     try:
         if isinstance(row.fields, RowFault):
             raise row.fields
-        column, value = first_present(row.fields, PROBLEM, field="problem")
-        return question(value, field=column) if isinstance(value, list) else text_of(value, column)
+        return problem_text(row.fields)
     except RowFault as fault:
         raise UserError(
             f"{row.place}: {fault}; expected a question under {', '.join(PROBLEM)}"

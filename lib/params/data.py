@@ -75,6 +75,11 @@ class Synthetic(Section):
                 f"harder_level={self.harder_level} is also a training level "
                 f"(level_weights has {len(self.level_weights)}); expected more"
             )
+        if self.max_operand > self.max_value:
+            raise ValueError(
+                f"max_operand={self.max_operand} is above max_value={self.max_value}, "
+                "so that a problem could start from more than any step may come to"
+            )
         return self
 
 

@@ -1,4 +1,4 @@
-"""One short function per public set whose rows the column table alone does not read.
+"""One short function per public set whose rows the column table does not read by itself.
 
 Each docstring shows the raw fields as the set's public card has them. A source in params names its
 adapter; `table` is the column table (`lib.problems.columns`), which is enough for most sets.
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from lib.problems.columns import first_present, question, text_of, to_problem
+from lib.problems.columns import first_present, problem_text, text_of, to_problem
 from lib.problems.rows import Fields, RowFault
 from lib.problems.schema import Problem
 from lib.prompts import prompt_format
@@ -59,19 +59,14 @@ def math_jsonl(fields: Fields, columns: Mapping[str, str], origin: str) -> Probl
     """
     column, value = first_present(fields, ("response",), field="solution")
     parsed = prompt_format("r1_zero").parse(text_of(value, column))
-    problem = _inside_r1_zero(
-        text_of(*reversed(first_present(fields, ("prompt",), field="prompt")))
-    )
+    prompt = problem_text(fields, ("prompt",))
+    # The question of a prompt that the `r1_zero` template has been put around.
+    inside = re.fullmatch(r"A conversation between .*?\bUser: (.*?)\s*Assistant:.*", prompt, re.S)
+    own = {**fields, "prompt": inside[1] if inside else prompt}
     if parsed.answer:
         worked = {"solution": parsed.reasoning or "", "answer": parsed.answer}
-        return to_problem({**fields, "prompt": problem, "response": None, **worked})
-    return to_problem({**fields, "prompt": problem}, columns=columns)
-
-
-def _inside_r1_zero(prompt: str) -> str:
-    """The question of a prompt that the `r1_zero` template has been put around."""
-    inside = re.fullmatch(r"A conversation between .*?\bUser: (.*?)\s*Assistant:.*", prompt, re.S)
-    return inside[1] if inside else prompt
+        return to_problem({**own, "response": None, **worked})
+    return to_problem(own, columns=columns)
 
 
 def open_math_reasoning(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
@@ -84,12 +79,12 @@ def open_math_reasoning(fields: Fields, columns: Mapping[str, str], origin: str)
          "problem_source": "aops_c6_high_school_olympiads", "generation_model": "DeepSeek-R1",
          "pass_rate_72b_tir": "0.5", "inference_mode": "cot"}
 
-    The model's `<think>` marks go: what is between and after them is the working, and a prompt
+    The model's `<think>` marks go: what is between and after them is the solution, and a prompt
     format puts its own tags around it.
     """
     column, value = first_present(fields, ("generated_solution",), field="solution")
-    working = re.sub(r"</?think>", "", text_of(value, column)).strip()
-    return to_problem({**fields, "generated_solution": working}, columns=columns)
+    solution = re.sub(r"</?think>", "", text_of(value, column)).strip()
+    return to_problem({**fields, "generated_solution": solution}, columns=columns)
 
 
 _DAPO_PREFIX = re.compile(r"\s*Solve the following math problem step by step\..*?\n\s*\n", re.S)
@@ -113,9 +108,8 @@ def dapo(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
          \\n\\nIn triangle …\\n\\nRemember to put your answer on its own line after …"}],
          "reward_model": {"ground_truth": "34", …}}
     """
-    column, value = first_present(fields, ("prompt",), field="problem")
-    asked = question(value, field=column) if isinstance(value, list) else text_of(value, column)
-    stripped = _DAPO_SUFFIX.sub("", _DAPO_PREFIX.sub("", asked, count=1)).strip()
+    prompt = problem_text(fields, ("prompt",))
+    stripped = _DAPO_SUFFIX.sub("", _DAPO_PREFIX.sub("", prompt, count=1)).strip()
     verdict = fields.get("reward_model")
     truth = verdict.get("ground_truth") if isinstance(verdict, dict) else None
     answer = {"solution": fields.get("solution") or truth}
@@ -134,7 +128,7 @@ def mmlu(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
         {"question": "Find …", "subject": "abstract_algebra", "choices": ["0", "4", "2", "6"],
          "answer": 1}
     """
-    asked = text_of(*reversed(first_present(fields, ("question",), field="problem")))
+    question = problem_text(fields, ("question",))
     options = fields.get("choices") or [fields.get(letter) for letter in LETTERS]
     if not isinstance(options, list) or len(options) != len(LETTERS):
         raise RowFault("wrong_type", field="choices", detail="expected four options")
@@ -144,7 +138,7 @@ def mmlu(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
     ]
     subject = fields.get("subject") or re.sub(r"_(test|dev|val)$", "", Path(origin).stem)
     return Problem.create(
-        problem="\n".join([asked, *lines]),
+        problem="\n".join([question, *lines]),
         reference=_letter(fields.get("answer")),
         subject=text_of(subject, "subject"),
         tags=(MULTIPLE_CHOICE,),
@@ -181,8 +175,8 @@ def olympiadbench(fields: Fields, columns: Mapping[str, str], origin: str) -> Pr
         raise RowFault("missing_field", field="final_answer", detail=detail)
     reference = ", ".join(text_of(answer, "final_answer") for answer in answers)
     solutions = fields.get("solution")
-    working = solutions[0] if isinstance(solutions, list) and solutions else ""
-    named = {"answer": reference, "solution": working}
+    first = solutions[0] if isinstance(solutions, list) and solutions else ""
+    named = {"answer": reference, "solution": first}
     return to_problem({**fields, **named}, columns={"reference": "answer", **columns})
 
 

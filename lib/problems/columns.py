@@ -8,33 +8,40 @@
 | subject   | subject, type, subfield                                    |
 | level     | level, difficulty                                          |
 
-A text that ends in `#### N` or holds `\\boxed{}` is both working and reference. Where the table
-leaves open whether a text is an answer or a working, the row is an error that asks for `columns:`.
+A text that ends in `#### N` or holds `\\boxed{}` is both solution and reference. Where the table
+leaves open whether a text is an answer or a solution, the row is an error that asks for `columns:`.
 """
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lib.problems.answers import Worked, is_bare, read_worked
 from lib.problems.rows import Fields, RowFault
-from lib.problems.schema import Problem
+from lib.problems.schema import Problem, excerpt
+from lib.prompts.boxed import last_box
 
 PROBLEM = ("problem", "question", "prompt")
-REFERENCE = ("answer", "expected_answer", "reference_answer", "solution")
 SOLUTION = ("generated_solution", "response", "solution", "answer")
-SUBJECT = ("subject", "type", "subfield")
-LEVEL = ("level", "difficulty")
 
-FIELDS = {
+COLUMNS = {
     "problem": PROBLEM,
-    "reference": REFERENCE,
+    "reference": ("answer", "expected_answer", "reference_answer", "solution"),
     "solution": SOLUTION,
-    "subject": SUBJECT,
-    "level": LEVEL,
+    "subject": ("subject", "type", "subfield"),
+    "level": ("level", "difficulty"),
 }
 
+BARE_LENGTH = 200
+"""Characters of the longest text that can pass for a bare answer."""
+
+_FINAL = re.compile(r"####[ \t]*(?P<answer>[^\n#]*)\Z")
+_CALCULATOR = re.compile(r"<<[^<>\n]*>>")
+_NUMBER = re.compile(r"\$?(?P<sign>[-+−]?)\$?(?P<digits>(?:\d[\d,]*)?(?:\.\d+)?)\.?")
+_DELIMITERS = re.compile(r"\\[\[\]()]|[$.\s]")
+_LATEX = re.compile(r"\\[a-zA-Z]+(?:\{[^{}]*\})?")
+_PROSE = re.compile(r"(?:\b[^\W\d_]{2,}[,;:]?\s+){3}[^\W\d_]{2,}")
 _LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
 
 
@@ -49,86 +56,79 @@ def to_problem(fields: Fields, *, columns: Mapping[str, str] | None = None) -> P
         RowFault: a missing or empty field, a wrong type, text that is no Unicode, or a row that
             leaves open which text is the answer.
     """
-    named = dict(columns or {})
-    for field, column in named.items():
+    candidates: dict[str, Sequence[str]] = dict(COLUMNS)
+    for field, column in (columns or {}).items():
         if column not in fields:
             raise _absent(fields, (column,), field=field)
-    problem = _problem_text(fields, _columns("problem", named))
-    reference, solution = _reference_and_solution(fields, named)
+        candidates[field] = (column,)
+    problem = problem_text(fields, candidates["problem"])
+    reference, solution = _reference_and_solution(
+        fields, candidates, reference_is_named="reference" in (columns or {})
+    )
+    level = _optional(fields, candidates["level"])
+    # MATH's "Level 5" and MATH-500's 5.0 are 5; a level that is no number stays text.
+    number = _LEVEL.fullmatch(level)
     return Problem.create(
         problem=problem,
         reference=reference,
         solution=solution,
-        subject=_optional(fields, _columns("subject", named)),
-        level=_level(fields, _columns("level", named)),
+        subject=_optional(fields, candidates["subject"]),
+        level=int(number[1]) if number else level,
     )
 
 
-def _columns(field: str, named: Mapping[str, str]) -> Sequence[str]:
-    return (named[field],) if field in named else FIELDS[field]
+def problem_text(fields: Fields, candidates: Sequence[str] = PROBLEM) -> str:
+    """The question of a row, from text or from the one user turn of chat messages.
 
+    A system turn is dropped: params have their own, `prompt.system`.
 
-def _problem_text(fields: Fields, candidates: Sequence[str]) -> str:
+    Raises:
+        RowFault: no such column, or one that holds neither.
+    """
     column, value = first_present(fields, candidates, field="problem")
-    return question(value, field=column) if isinstance(value, list) else text_of(value, column)
+    if not isinstance(value, list):
+        return text_of(value, column)
+    if not all(isinstance(turn, dict) and {"role", "content"} <= turn.keys() for turn in value):
+        raise RowFault("wrong_type", field=column, detail="expected text or chat messages")
+    questions = [turn["content"] for turn in value if turn["role"] == "user"]
+    if len(questions) != 1:
+        detail = f"expected one user message, found {len(questions)}"
+        raise RowFault("wrong_type", field=column, detail=detail)
+    return text_of(questions[0], column)
 
 
-def question(messages: Sequence[Any], *, field: str) -> str:
-    """The one user turn of a conversation; a system turn is dropped, as `prompt.system` has it."""
-    if not all(isinstance(turn, dict) and {"role", "content"} <= turn.keys() for turn in messages):
-        raise RowFault("wrong_type", field=field, detail="expected text or chat messages")
-    asked = [turn["content"] for turn in messages if turn["role"] == "user"]
-    if len(asked) != 1:
-        detail = f"expected one user message, found {len(asked)}"
-        raise RowFault("wrong_type", field=field, detail=detail)
-    return text_of(asked[0], field)
-
-
-def _reference_and_solution(fields: Fields, named: Mapping[str, str]) -> tuple[str, str]:
-    found = _find(fields, _columns("reference", named))
-    if found is None:
-        worked = None if "reference" in named else _worked_column(fields, named)
+def _reference_and_solution(
+    fields: Fields, candidates: Mapping[str, Sequence[str]], *, reference_is_named: bool
+) -> tuple[str, str]:
+    present = _first(fields, candidates["reference"])
+    if present is None:
+        in_solution = None if reference_is_named else _first(fields, candidates["solution"])
+        if in_solution is None:
+            raise _absent(fields, candidates["reference"], field="reference")
+        column, value = in_solution
+        worked = read_worked(text_of(value, column))
         if worked is None:
-            raise _absent(fields, _columns("reference", named), field="reference")
+            detail = "no answer column, and no `#### N` or \\boxed{} in the solution"
+            raise RowFault("undecidable", field=column, detail=detail)
         return worked.reference, worked.solution
-    column, text = found[0], text_of(found[1], found[0])
-    worked = read_worked(text)
-    if worked:
-        return worked.reference, worked.solution or _solution(fields, named, but=column)
-    if "reference" not in named:
-        _decide(fields, column, text)
-    return text, _solution(fields, named, but=column)
-
-
-def _worked_column(fields: Fields, named: Mapping[str, str]) -> Worked | None:
-    """Answer and working of the first text that has both, where no column holds the reference."""
-    found = _find(fields, _columns("solution", named))
-    if found is None:
-        return None
-    worked = read_worked(text_of(found[1], found[0]))
-    if worked is None:
-        detail = "no answer column, and no `#### N` or \\boxed{} in the working"
-        raise RowFault("undecidable", field=found[0], detail=detail)
-    return worked
-
-
-def _decide(fields: Fields, column: str, text: str) -> None:
-    """Refuse a text that may as well be a working whose answer is not marked."""
-    working_beside = any(_find(fields, (name,)) for name in SOLUTION if name != column)
-    if not is_bare(text) and not (column != "solution" and working_beside):
-        detail = f"cannot tell whether this is an answer or a working: {_excerpt(text)!r}"
+    column, text = present[0], text_of(present[1], present[0])
+    others = [name for name in candidates["solution"] if name != column]
+    if worked := read_worked(text):
+        return worked.reference, worked.solution or _solution(fields, others)
+    # A text of several words may be a solution whose answer is not marked: `solution` always, and
+    # another column where there is no solution beside it.
+    beside = column != "solution" and _first(fields, [name for name in SOLUTION if name != column])
+    if not (reference_is_named or is_bare(text) or beside):
+        detail = f"cannot tell whether this is an answer or a solution: {excerpt(text, 60)!r}"
         raise RowFault("undecidable", field=column, detail=detail)
+    return text, _solution(fields, others)
 
 
-def _solution(fields: Fields, named: Mapping[str, str], *, but: str) -> str:
-    """The working; a column that serves as the bare reference is none."""
-    for column in _columns("solution", named):
-        found = _find(fields, (column,)) if column != but else None
-        if found:
-            text = text_of(found[1], column)
-            worked = read_worked(text)
-            return worked.solution if worked else text
-    return ""
+def _solution(fields: Fields, candidates: Sequence[str]) -> str:
+    """The worked solution, '' for none; the bare reference's column is not among `candidates`."""
+    text = _optional(fields, candidates)
+    worked = read_worked(text)
+    return worked.solution if worked else text
 
 
 def first_present(fields: Fields, candidates: Sequence[str], *, field: str) -> tuple[str, Any]:
@@ -137,10 +137,17 @@ def first_present(fields: Fields, candidates: Sequence[str], *, field: str) -> t
     Raises:
         RowFault: none does.
     """
-    found = _find(fields, candidates)
-    if found is None:
-        raise _absent(fields, candidates, field=field)
-    return found
+    if present := _first(fields, candidates):
+        return present
+    raise _absent(fields, candidates, field=field)
+
+
+def _first(fields: Fields, candidates: Sequence[str]) -> tuple[str, Any] | None:
+    for name in candidates:
+        value = fields.get(name)
+        if value is not None and not (isinstance(value, str) and not value.strip()):
+            return name, value
+    return None
 
 
 def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFault:
@@ -152,12 +159,9 @@ def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFaul
     return RowFault("missing_field", field=field, detail=detail)
 
 
-def _find(fields: Fields, candidates: Sequence[str]) -> tuple[str, Any] | None:
-    for name in candidates:
-        value = fields.get(name)
-        if value is not None and not (isinstance(value, str) and not value.strip()):
-            return name, value
-    return None
+def _optional(fields: Fields, candidates: Sequence[str]) -> str:
+    present = _first(fields, candidates)
+    return text_of(present[1], present[0]) if present else ""
 
 
 def text_of(value: Any, field: str) -> str:
@@ -167,8 +171,11 @@ def text_of(value: Any, field: str) -> str:
         RowFault: another type, a number that is none, or half a surrogate pair.
     """
     if isinstance(value, str):
-        if not value.isascii():
-            _check_unicode(value, field)
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            detail = f"not Unicode text at character {error.start + 1}"
+            raise RowFault("bad_utf8", field=field, detail=detail) from error
         return value.strip()
     if isinstance(value, bool) or not isinstance(value, int | float):
         detail = f"expected text or a number, found {type(value).__name__}"
@@ -178,26 +185,48 @@ def text_of(value: Any, field: str) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-def _check_unicode(text: str, field: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        detail = f"not Unicode text at character {error.start + 1}"
-        raise RowFault("bad_utf8", field=field, detail=detail) from error
+@dataclasses.dataclass(frozen=True)
+class Worked:
+    """A text split into answer and solution; `solution` is '' where it is the answer only."""
+
+    reference: str
+    solution: str
 
 
-def _optional(fields: Fields, candidates: Sequence[str]) -> str:
-    found = _find(fields, candidates)
-    return text_of(found[1], found[0]) if found else ""
+def read_worked(text: str) -> Worked | None:
+    """Split a text that ends in `#### N` or holds a `\\boxed{}`; None where it does neither.
+
+    GSM8K's calculator marks (`<<48/2=24>>`) go, and so does its last line; MATH's solution keeps
+    its box.
+    """
+    # Stripped first: a pattern that began with white space was quadratic in it.
+    if final := _FINAL.search(text.rstrip()):
+        solution = _CALCULATOR.sub("", text[: final.start()]).strip()
+        answer = final["answer"].strip()
+        return Worked(plain_number(answer), solution) if answer else None
+    box = last_box(text)
+    if box is None or not box.content:
+        return None
+    around = text[: box.start] + text[box.end :]
+    only_box = not _DELIMITERS.sub("", around)
+    return Worked(box.content, "" if only_box else text.strip())
 
 
-def _level(fields: Fields, candidates: Sequence[str]) -> int | str:
-    """MATH's "Level 5" and MATH-500's 5.0 are 5; a level that is no number stays text."""
-    text = _optional(fields, candidates)
-    number = _LEVEL.fullmatch(text)
-    return int(number[1]) if number else text
+def plain_number(text: str) -> str:
+    """A number without currency sign and thousands separators; any other text as it is.
+
+    `$1,234.50` becomes `1234.50`, `-7` stays.
+    """
+    number = _NUMBER.fullmatch(text.strip())
+    if not number or not number["digits"]:
+        return text.strip()
+    sign = "-" if number["sign"] in ("-", "−") else ""
+    return sign + number["digits"].replace(",", "")
 
 
-def _excerpt(text: str, length: int = 60) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= length else line[: length - 1] + "…"
+def is_bare(text: str) -> bool:
+    """Whether a text can only be an answer: one short line without four words in a row."""
+    line = text.strip()
+    if "\n" in line or len(line) > BARE_LENGTH:
+        return False
+    return not _PROSE.search(_LATEX.sub(" ", line))

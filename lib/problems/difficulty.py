@@ -6,18 +6,15 @@ checkpoint can do decides its own data only through a file that somebody chose t
 """
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from lib.artifacts import write_jsonl
+from lib.artifacts import read_records, write_jsonl
 from lib.errors import UserError
-from lib.problems.drops import Drops
+from lib.params.data import Difficulty
 from lib.problems.schema import Problem
-from lib.problems.store import ProblemTable, where
-
-UNRATED = "no_pass_rate"
-OUTSIDE = "pass_rate_outside_band"
+from lib.problems.store import Drops, ProblemTable, keep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,54 +44,37 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
         raise UserError(
             f"prepare.grpo.difficulty.file: {path} is missing; `make difficulty` writes it"
         )
-    rates = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            row = json.loads(line)
-            rate = PassRate(int(row["num_correct"]), int(row["num_completions"]))
-            if not 0 <= rate.num_correct <= rate.num_completions or not rate.num_completions:
-                raise ValueError(f"{rate.num_correct} of {rate.num_completions}")
-            rates[str(row["id"])] = rate
-        except (ValueError, TypeError, KeyError) as error:
-            raise UserError(
-                f"{path}:{number}: not a pass rate ({error}); `make difficulty` writes this file"
-            ) from error
-    return rates
+
+    def parse(row: Any) -> tuple[str, PassRate]:
+        rate = PassRate(int(row["num_correct"]), int(row["num_completions"]))
+        if not 0 <= rate.num_correct <= rate.num_completions or not rate.num_completions:
+            raise ValueError(f"{rate.num_correct} of {rate.num_completions}")
+        return str(row["id"]), rate
+
+    remedy = "`make difficulty` writes this file"
+    return dict(read_records(path, parse, what="a pass rate", remedy=remedy))
 
 
 def keep_band(
-    table: ProblemTable,
-    rates: Mapping[str, PassRate],
-    *,
-    lowest: float,
-    highest: float,
-    drops: Drops,
+    table: ProblemTable, rates: Mapping[str, PassRate], band: Difficulty, *, drops: Drops
 ) -> ProblemTable:
-    """Keep problems whose pass rate is within [lowest, highest]; one without a rate goes too."""
+    """Keep problems whose pass rate is in the band, ends included; one without a rate goes too."""
 
-    def kept(problem: Problem) -> bool:
+    def outside(_: int, problem: Problem) -> tuple[str, str] | None:
         rate = rates.get(problem.id)
-        if rate is not None and lowest <= rate.value <= highest:
-            return True
-        reason, detail = (UNRATED, "not in the file") if rate is None else (OUTSIDE, _words(rate))
-        drops.add(reason, row=problem.id, detail=detail, text=problem.problem)
-        return False
+        if rate is None:
+            return "no_pass_rate", "not in the file"
+        if band.lowest <= rate.value <= band.highest:
+            return None
+        return "pass_rate_outside_band", f"{rate.num_correct} of {rate.num_completions} right"
 
-    return where(table, kept)
+    return keep(table, outside, drops=drops)
 
 
 def easy_to_hard(table: ProblemTable, rates: Mapping[str, PassRate]) -> ProblemTable:
     """Order by falling pass rate; problems alike, or without a rate, stay in the order they had."""
-    values = [_rank(rates.get(problem_id)) for problem_id in table.column("id")]
-    return table.select(sorted(range(len(values)), key=lambda index: -values[index]))
-
-
-def _rank(rate: PassRate | None) -> float:
-    return rate.value if rate else -1.0
-
-
-def _words(rate: PassRate) -> str:
-    return f"{rate.num_correct} of {rate.num_completions} right"
+    ranks = [-rates[key].value if key in rates else 1.0 for key in table.column("id")]
+    return table.select(sorted(range(len(ranks)), key=ranks.__getitem__))
 
 
 def count_passes(verdicts: Iterable[tuple[str, bool]]) -> dict[str, PassRate]:

@@ -1,26 +1,39 @@
 """Lengths in tokens: what fits, and how long a completion may get.
 
-A prompt may be as long as the given percentile of all prompts. What `max_seq_length` leaves beyond
-that is the longest completion allowed. Both are counted with the tokenizer that trains, the prompt
-as the prompt format renders it, the completion with its EOS.
+A prompt may be as long as the percentile `prepare.lengths.prompt_percentile` of all prompts. What
+`model.max_seq_length` leaves beyond that is the longest completion allowed. Both are counted with
+the tokenizer that trains, the prompt as the prompt format renders it, the completion with its EOS.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from tokenizers import Tokenizer
+
+from lib.artifacts import read_json
 from lib.errors import UserError
-from lib.problems.drops import Drops
+from lib.params.data import LengthSettings
 from lib.problems.schema import Problem
-from lib.problems.store import ProblemTable
+from lib.problems.store import Drops, ProblemTable, keep
 from lib.prompts import PromptFormat, prompt_text
 
 CountTokens = Callable[[Sequence[str]], list[int]]
 """Tokens of each text, no special tokens added."""
 
-PROMPT_TOO_LONG = "prompt_too_long"
-COMPLETION_TOO_LONG = "completion_too_long"
-TOO_LONG = "too_long"
+
+def token_counter(checkpoint: Path) -> CountTokens:
+    """Counts with the `tokenizer.json` of a checkpoint, without torch or transformers."""
+    tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+
+    def count(texts: Sequence[str]) -> list[int]:
+        encoded = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [len(encoding) for encoding in encoded]
+
+    return count
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,20 +62,20 @@ class Rendering:
         return target + self.eos_token
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LengthRules:
-    """What is too long.
+def rendering_of(checkpoint: Path, *, prompt_format: PromptFormat, system: str) -> Rendering:
+    """How problems are rendered for a checkpoint's tokenizer."""
+    config = read_json(checkpoint / "tokenizer_config.json")
 
-    Attributes:
-        max_seq_length: tokens of prompt and completion together that training holds.
-        prompt_percentile: prompts longer than this percentile of all prompts go; 100 keeps all.
-        max_tokens: hard cut on prompt and completion together (2048, 4096); 0 for none beside
-            max_seq_length.
-    """
+    def special(name: str) -> str:
+        token = config.get(name) or ""
+        return str(token["content"]) if isinstance(token, dict) else str(token)
 
-    max_seq_length: int
-    prompt_percentile: float
-    max_tokens: int
+    return Rendering(
+        prompt_format=prompt_format,
+        system=system,
+        bos_token=special("bos_token"),
+        eos_token=special("eos_token"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +87,8 @@ class Lengths:
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
-    """The limits that rules come to for one set of prompts, in tokens."""
+class TokenLimits:
+    """The most tokens that one set's prompts, completions and wholes may have."""
 
     prompt: int
     completion: int
@@ -89,36 +102,33 @@ def measure(
     lengths = Lengths([], [])
     for batch in table.batches():
         lengths.prompts.extend(count_tokens([rendering.prompt(problem) for problem in batch]))
-        lengths.completions.extend(_completion_counts(batch, rendering, count_tokens, completions))
+        lengths.completions.extend(
+            count_tokens([rendering.completion(problem) for problem in batch])
+            if completions
+            else [0] * len(batch)
+        )
     return lengths
 
 
-def _completion_counts(
-    batch: Sequence[Problem], rendering: Rendering, count_tokens: CountTokens, completions: bool
-) -> list[int]:
-    if not completions:
-        return [0] * len(batch)
-    return count_tokens([rendering.completion(problem) for problem in batch])
-
-
-def limits(prompts: Sequence[int], rules: LengthRules) -> Limits:
-    """The longest prompt, completion and whole that `rules` allow these prompts.
+def token_limits(
+    prompts: Sequence[int], lengths: LengthSettings, *, max_seq_length: int
+) -> TokenLimits:
+    """The longest prompt, completion and whole that params allow these prompts.
 
     Raises:
         UserError: that percentile of the prompts leaves no room for a completion.
     """
-    longest = percentile(prompts, rules.prompt_percentile)
-    if longest >= rules.max_seq_length:
+    longest = percentile(prompts, lengths.prompt_percentile)
+    if longest >= max_seq_length:
         raise UserError(
-            f"model.max_seq_length={rules.max_seq_length}: {rules.prompt_percentile:g} % of the "
+            f"model.max_seq_length={max_seq_length}: {lengths.prompt_percentile:g} % of the "
             f"prompts need up to {longest} tokens, which leaves none for a completion; raise it, "
             "or lower prepare.lengths.prompt_percentile"
         )
-    total = rules.max_seq_length
-    return Limits(
+    return TokenLimits(
         prompt=longest,
-        completion=total - longest,
-        total=min(total, rules.max_tokens) if rules.max_tokens else total,
+        completion=max_seq_length - longest,
+        total=min(max_seq_length, lengths.max_tokens or max_seq_length),
     )
 
 
@@ -131,30 +141,19 @@ def percentile(values: Sequence[int], percent: float) -> int:
 
 
 def drop_too_long(
-    table: ProblemTable, lengths: Lengths, allowed: Limits, *, drops: Drops
+    table: ProblemTable, lengths: Lengths, limits: TokenLimits, *, drops: Drops
 ) -> ProblemTable:
     """Keep the rows within all limits; each other row is counted under the first it exceeds."""
-    kept = []
-    for index, over in enumerate(_excesses(lengths, allowed)):
-        if over is None:
-            kept.append(index)
-        else:
-            reason, detail = over
-            row = table.rows[index]
-            drops.add(reason, row=row["id"], detail=detail, text=row["problem"])
-    return table if len(kept) == len(table) else table.select(kept)
 
+    def too_long(index: int, _: Problem) -> tuple[str, str] | None:
+        prompt, completion = lengths.prompts[index], lengths.completions[index]
+        if prompt > limits.prompt:
+            return "prompt_too_long", f"{prompt} prompt tokens; at most {limits.prompt}"
+        if completion > limits.completion:
+            detail = f"{completion} completion tokens; at most {limits.completion}"
+            return "completion_too_long", detail
+        if prompt + completion > limits.total:
+            return "too_long", f"{prompt + completion} tokens; at most {limits.total}"
+        return None
 
-def _excesses(lengths: Lengths, allowed: Limits) -> Iterator[tuple[str, str] | None]:
-    for prompt, completion in zip(lengths.prompts, lengths.completions, strict=True):
-        if prompt > allowed.prompt:
-            yield PROMPT_TOO_LONG, f"{prompt} prompt tokens; at most {allowed.prompt}"
-        elif completion > allowed.completion:
-            yield (
-                COMPLETION_TOO_LONG,
-                f"{completion} completion tokens; at most {allowed.completion}",
-            )
-        elif prompt + completion > allowed.total:
-            yield TOO_LONG, f"{prompt + completion} tokens; at most {allowed.total}"
-        else:
-            yield None
+    return keep(table, too_long, drops=drops)

@@ -1,4 +1,4 @@
-"""Where sources' files have to be, what to say of a file elsewhere, and where work is laid down."""
+"""Where sources' files have to be, the message about one elsewhere, and the folder for scratch."""
 
 import tempfile
 from collections.abc import Iterator

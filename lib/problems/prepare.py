@@ -1,8 +1,14 @@
-"""Turn the `prepare` section of params into the sets of problems that the stages read."""
+"""From the `prepare` section of params to the sets of problems that the stages read.
+
+The road of a set, top to bottom, with the tokenizer in its middle: `gather_sets` reads a set's
+sources and drops what is bad, double, a leak or not wanted; where the tokenizer is trained here, it
+is trained on what that leaves. `finish_sets` cuts by length and difficulty, splits, mixes and
+draws; `write_sets` writes. What each step drops is counted in the set's `Drops`.
+"""
 
 import dataclasses
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -12,54 +18,80 @@ from lib.artifacts import replacing
 from lib.errors import UserError
 from lib.params.data import (
     GeneratorSource,
+    GrpoData,
     HubSource,
     PathSource,
     Prepare,
+    SftData,
 )
 from lib.params.section import HELD_BACK
 from lib.params.training import Validation
-from lib.problems.assemble import (
-    Difficulty,
-    FinishRules,
-    Gathered,
-    GatherRules,
-    Ingredient,
-    Rows,
-    TrainingSet,
-    finish,
-    gather,
-    read_set,
+from lib.problems.adapters import INSTRUCTION
+from lib.problems.difficulty import easy_to_hard, keep_band, read_pass_rates
+from lib.problems.filters import (
+    BenchmarkIndex,
+    Overlap,
+    decontaminate,
+    drop_exact_duplicates,
+    drop_near_duplicates,
+    index_benchmark,
+    keep_correct,
+    keep_numeric,
 )
-from lib.problems.decontaminate import BenchmarkIndex, index_benchmark
-from lib.problems.difficulty import read_pass_rates
-from lib.problems.drops import Drops
-from lib.problems.duplicates import drop_exact_duplicates
 from lib.problems.generated import GeneratedSets, synthetic_sets
-from lib.problems.hub import HubSet
-from lib.problems.lengths import CountTokens, LengthRules, Rendering
-from lib.problems.mixture import Weight
+from lib.problems.hub import hub_label
+from lib.problems.lengths import (
+    CountTokens,
+    Rendering,
+    TokenLimits,
+    drop_too_long,
+    measure,
+    token_limits,
+)
 from lib.problems.places import scratch_folder
-from lib.problems.rows import RawRow
+from lib.problems.rows import RawRow, RowFault, bad_row_error
 from lib.problems.schema import Problem, write_problems
-from lib.problems.sources import Source, read_problems_of
-from lib.problems.store import ProblemTable
+from lib.problems.sources import Rows, read_source
+from lib.problems.splits import mix, split
+from lib.problems.store import Drops, ProblemTable, join, write_table
+from lib.verifier import reference_problem
 
 AnySource = GeneratorSource | PathSource | HubSource
+Reader = Callable[[AnySource], Rows]
 
 
-@dataclasses.dataclass(frozen=True)
-class GatheredSets:
-    """All sets before their lengths are known."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSet:
+    """One set on its road.
 
-    sft: Gathered
-    grpo: Gathered
-    benchmarks: dict[str, ProblemTable]
-    benchmark_drops: dict[str, Drops]
+    Attributes:
+        train: its problems; all of them until `finish` splits and draws.
+        validation: what is held back.
+        limits: what its lengths came to; None before they are known.
+        overlaps: with each benchmark, by name.
+    """
+
+    name: str
+    train: ProblemTable
+    validation: ProblemTable
+    drops: Drops
+    overlaps: dict[str, Overlap]
+    limits: TokenLimits | None = None
+
+    def metrics(self) -> dict[str, Any]:
+        """Numbers for the metrics file."""
+        return {
+            **self.drops.metrics(),
+            "train": len(self.train),
+            "validation": len(self.validation),
+            "max_tokens": dataclasses.asdict(self.limits) if self.limits else {},
+            "overlap": {name: vars(overlap) for name, overlap in self.overlaps.items()},
+        }
 
 
 @dataclasses.dataclass(frozen=True)
 class ProblemSets:
-    """All sets as the stages read them, with what was dropped on the way."""
+    """All sets, with what was dropped on the way."""
 
     sft: TrainingSet
     grpo: TrainingSet
@@ -76,176 +108,219 @@ class ProblemSets:
 
 
 @contextmanager
-def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[GatheredSets]:
-    """All sets, read and cleaned, as long as the block lasts; see `gather_sets`."""
-    with scratch_folder() as cache_dir:
-        yield gather_sets(prepare, seed=seed, raw=raw, cache_dir=cache_dir)
-
-
-def gather_sets(prepare: Prepare, *, seed: int, raw: Path, cache_dir: Path) -> GatheredSets:
-    """Read all sources, benchmarks first, since training sets are cleaned of those.
+def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[ProblemSets]:
+    """All sets, read and cleaned, in Arrow files that last as long as the block.
 
     Args:
         prepare: the section of params.
         seed: the generator's.
         raw: the folder that path sources have to be in.
-        cache_dir: where the sets' Arrow files go; it has to outlive them.
 
     Raises:
-        UserError: a source that cannot be read, or a bad row where params do not say `drop`.
+        UserError: a source that cannot be read, or a bad row where `bad_rows` is not `drop`.
     """
-    read = _Reader(raw, cache(lambda: synthetic_sets(prepare.synthetic, seed=seed)))
-    drops = {benchmark.name: Drops() for benchmark in prepare.benchmarks}
-    benchmarks = {
-        benchmark.name: drop_exact_duplicates(
-            read_set(
-                f"benchmark-{benchmark.name}",
-                [read.ingredient(benchmark.source)],
-                _gather_rules(prepare),
-                cache=cache_dir,
-                drops=drops[benchmark.name],
-            ),
-            drops=drops[benchmark.name],
+    generated = cache(lambda: synthetic_sets(prepare.synthetic, seed=seed))
+    with scratch_folder() as folder:
+        yield gather_sets(prepare, read=source_reader(generated, raw=raw), folder=folder)
+
+
+def source_reader(generated: Callable[[], GeneratedSets], *, raw: Path) -> Reader:
+    """Reads any source of params: files under `raw`, the Hub, and the generator's sets."""
+
+    def read(source: AnySource) -> Rows:
+        if not isinstance(source, GeneratorSource):
+            yield from read_source(source, raw=raw)
+            return
+        for number, problem in enumerate(generated().named(source.generator), start=1):
+            yield RawRow(_label(source), number, {}), problem
+
+    return read
+
+
+def _label(source: AnySource) -> str:
+    match source:
+        case GeneratorSource():
+            return f"generator {source.generator}"
+        case PathSource():
+            return source.path
+        case HubSource():
+            return hub_label(source)
+
+
+def gather_sets(prepare: Prepare, *, read: Reader, folder: Path) -> ProblemSets:
+    """Read all sources, benchmarks first, since training sets are cleaned of those."""
+    benchmarks, drops = {}, {}
+    for benchmark in prepare.benchmarks:
+        name, counts = benchmark.name, Drops()
+        rows = read_set(
+            f"benchmark-{name}", [benchmark.source], prepare, read=read, folder=folder, drops=counts
         )
-        for benchmark in prepare.benchmarks
-    }
-    leaks = _index(benchmarks, size=prepare.contamination_ngram)
-    sft, grpo = (
-        gather(
-            name,
-            [read.ingredient(entry.source, weight=entry.weight) for entry in data.sources],
-            rules,
-            benchmarks=leaks,
-            cache=cache_dir,
-        )
-        for name, data, rules in (
-            ("sft", prepare.sft, _sft_rules(prepare)),
-            ("grpo", prepare.grpo, _grpo_rules(prepare)),
-        )
-    )
-    return GatheredSets(sft, grpo, benchmarks, drops)
-
-
-def _gather_rules(prepare: Prepare) -> GatherRules:
-    return GatherRules(
-        bad_rows=prepare.bad_rows,
-        needs_solution=False,
-        needs_reference=True,
-        near_duplicate_similarity=1.0,
-        numeric_only=False,
-        correct_only=False,
-    )
-
-
-def _grpo_rules(prepare: Prepare) -> GatherRules:
-    return dataclasses.replace(
-        _gather_rules(prepare),
-        numeric_only=prepare.grpo.numeric_only,
-        near_duplicate_similarity=prepare.near_duplicate_similarity,
-    )
-
-
-def _sft_rules(prepare: Prepare) -> GatherRules:
-    return dataclasses.replace(
-        _grpo_rules(prepare),
-        needs_solution=not prepare.sft.bare_answers,
-        numeric_only=prepare.sft.numeric_only,
-        correct_only=prepare.sft.correct_only,
-    )
-
-
-def _index(benchmarks: Mapping[str, ProblemTable], *, size: int) -> list[BenchmarkIndex]:
-    if not size:
-        return []
-    return [
+        benchmarks[name] = drop_exact_duplicates(rows, drops=counts)
+        drops[name] = counts
+    size = prepare.contamination_ngram
+    indices = [
         index_benchmark(name, table.column("problem"), size=size)
         for name, table in benchmarks.items()
+        if size
     ]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Reader:
-    """Opens sources: files under `raw`, the Hub, and the generator, which runs at most once."""
-
-    raw: Path
-    generated: Callable[[], GeneratedSets]
-
-    def ingredient(self, source: AnySource, *, weight: Weight = "all") -> Ingredient:
-        if isinstance(source, GeneratorSource):
-            name = source.generator
-            return Ingredient(
-                label=f"generator {name}", rows=lambda: self._generate(name), weight=weight
-            )
-        found = _located(source)
-        return Ingredient(
-            label=found.label, rows=lambda: read_problems_of(found, raw=self.raw), weight=weight
-        )
-
-    def _generate(self, name: str) -> Rows:
-        for number, problem in enumerate(self.generated().named(name), start=1):
-            yield RawRow(f"generator {name}", number, {}), problem
-
-
-def _located(source: PathSource | HubSource) -> Source:
-    columns = {str(field): column for field, column in source.columns.items()}
-    if isinstance(source, PathSource):
-        return Source(at=Path(source.path), adapter=source.adapter, columns=columns)
-    at = HubSet(
-        repo=source.hub,
-        revision=source.revision,
-        subset=source.subset,
-        split=source.split,
-        files=source.files,
+    how: dict[str, Any] = {"benchmarks": indices, "read": read, "folder": folder}
+    return ProblemSets(
+        sft=gather("sft", prepare.sft, prepare, **how),
+        grpo=gather("grpo", prepare.grpo, prepare, **how),
+        benchmarks=benchmarks,
+        benchmark_drops=drops,
     )
-    return Source(at=at, adapter=source.adapter, columns=columns)
 
 
-def finish_sets(
-    gathered: GatheredSets,
+def gather(
+    name: str,
+    data: SftData | GrpoData,
+    prepare: Prepare,
+    *,
+    benchmarks: Sequence[BenchmarkIndex],
+    read: Reader,
+    folder: Path,
+) -> TrainingSet:
+    """Read a training set and drop duplicates, leaks, and what params exclude.
+
+    Raises:
+        UserError: see `read_set`, and where nothing is left.
+    """
+    drops = Drops()
+    table = read_set(
+        name,
+        [ingredient.source for ingredient in data.sources],
+        prepare,
+        needs_solution=isinstance(data, SftData) and not data.bare_answers,
+        read=read,
+        folder=folder,
+        drops=drops,
+    )
+    table = drop_exact_duplicates(table, drops=drops)
+    similarity = prepare.near_duplicate_similarity
+    if similarity < 1:
+        table = drop_near_duplicates(table, similarity=similarity, drops=drops)
+    table, overlaps = decontaminate(
+        table, benchmarks, size=prepare.contamination_ngram, drops=drops
+    )
+    if data.numeric_only:
+        table = keep_numeric(table, drops=drops)
+    if isinstance(data, SftData) and data.correct_only:
+        table = keep_correct(table, drops=drops)
+    _refuse_empty(name, table, drops)
+    nothing = table.select([])
+    return TrainingSet(name=name, train=table, validation=nothing, drops=drops, overlaps=overlaps)
+
+
+def read_set(
+    name: str,
+    sources: Sequence[AnySource],
+    prepare: Prepare,
+    *,
+    needs_solution: bool = False,
+    read: Reader,
+    folder: Path,
+    drops: Drops,
+) -> ProblemTable:
+    """Read every source of a set into Arrow files under `folder`, which have to outlive the table.
+
+    Args:
+        needs_solution: rows without a worked solution are bad.
+
+    Raises:
+        UserError: a bad row where `bad_rows` is "error", or a source without a single good row.
+    """
+
+    def good_rows(source: AnySource) -> Iterator[Problem]:
+        for row, problem in read(source):
+            drops.num_read += 1
+            fault = problem if isinstance(problem, RowFault) else _lack(problem, needs_solution)
+            if fault is None and isinstance(problem, Problem):
+                yield problem
+            elif fault:
+                # Columns that leave the answer open are a matter of params, not of one row.
+                if prepare.bad_rows == "error" or fault.reason == "undecidable":
+                    raise bad_row_error(row, fault)
+                text = problem.problem if isinstance(problem, Problem) else ""
+                drops.add(fault.reason, row=row.place, detail=str(fault), text=text)
+
+    tables = []
+    for number, source in enumerate(sources):
+        file = folder / f"{name}-{number}.arrow"
+        tables.append(write_table(file, good_rows(source), source=number))
+        if not len(tables[-1]):
+            raise UserError(f"{name}: {_label(source)} has no usable row ({str(drops) or 'empty'})")
+    return join(tables)
+
+
+def _lack(problem: Problem, needs_solution: bool) -> RowFault | None:
+    """What a set needs and this problem lacks."""
+    if needs_solution and not problem.solution:
+        detail = "no worked solution; set `bare_answers: true` if bare answers are meant"
+        return RowFault("missing_field", field="solution", detail=detail)
+    if INSTRUCTION in problem.tags:
+        return None
+    if unreadable := reference_problem(problem.reference):
+        detail = f"{problem.reference!r} cannot be graded by: {unreadable}"
+        return RowFault("unparseable_answer", field="reference", detail=detail)
+    return None
+
+
+def _refuse_empty(name: str, table: ProblemTable, drops: Drops) -> None:
+    if not len(table):
+        raise UserError(f"{name}: no problem is left of {drops.num_read} ({drops})")
+
+
+def finish_sets(sets: ProblemSets, prepare: Prepare, **how: Any) -> ProblemSets:
+    """Cut by length and difficulty, hold validation back, mix and draw; see `finish`."""
+    return dataclasses.replace(
+        sets,
+        sft=finish(sets.sft, prepare.sft, prepare, **how),
+        grpo=finish(sets.grpo, prepare.grpo, prepare, **how),
+    )
+
+
+def finish(
+    gathered: TrainingSet,
+    data: SftData | GrpoData,
     prepare: Prepare,
     *,
     max_seq_length: int,
     seed: int,
     rendering: Rendering,
     count_tokens: CountTokens,
-) -> ProblemSets:
-    """Cut by length and difficulty, hold validation back, mix and draw.
+) -> TrainingSet:
+    """One set, cut, split, mixed and drawn.
+
+    Args:
+        data: SFT's worked solutions have to fit beside the prompts.
+        max_seq_length: tokens of prompt and completion together that training holds.
+        seed: of the draw.
+        rendering: what the tokenizer counts.
+        count_tokens: the tokenizer.
 
     Raises:
         UserError: the prompts leave no room for a completion, or nothing is left for training.
     """
-    rules = FinishRules(
-        lengths=LengthRules(max_seq_length=max_seq_length, **prepare.lengths.model_dump()),
-        count_completions=True,
-        difficulty=None,
-        validation_share=prepare.validation_share,
-        num_train_examples=prepare.sft.num_train_examples,
-        seed=seed,
+    table, drops = gathered.train, gathered.drops
+    lengths = measure(
+        table,
+        rendering=rendering,
+        count_tokens=count_tokens,
+        completions=isinstance(data, SftData),
     )
-    grpo_rules = dataclasses.replace(
-        rules,
-        count_completions=False,
-        difficulty=_difficulty(prepare),
-        num_train_examples=prepare.grpo.num_train_examples,
-    )
-    return ProblemSets(
-        finish(gathered.sft, rules, rendering=rendering, count_tokens=count_tokens),
-        finish(gathered.grpo, grpo_rules, rendering=rendering, count_tokens=count_tokens),
-        gathered.benchmarks,
-        gathered.benchmark_drops,
-    )
-
-
-def _difficulty(prepare: Prepare) -> Difficulty | None:
-    wanted = prepare.grpo.difficulty
-    if not wanted.file:
-        return None
-    return Difficulty(
-        rates=read_pass_rates(Path(wanted.file)),
-        lowest=wanted.lowest,
-        highest=wanted.highest,
-        easy_first=wanted.easy_first,
-    )
+    limits = token_limits(lengths.prompts, prepare.lengths, max_seq_length=max_seq_length)
+    table = drop_too_long(table, lengths, limits, drops=drops)
+    band = data.difficulty if isinstance(data, GrpoData) and data.difficulty.file else None
+    rates = read_pass_rates(Path(band.file)) if band else {}
+    if band:
+        table = keep_band(table, rates, band, drops=drops)
+    train, validation = split(table, share=prepare.validation_share)
+    train = mix(train, data.sources, limit=data.num_train_examples, seed=seed, drops=drops)
+    if band and band.easy_first:
+        train = easy_to_hard(train, rates)
+    _refuse_empty(gathered.name, train, drops)
+    return dataclasses.replace(gathered, train=train, validation=validation, limits=limits)
 
 
 def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> None:
@@ -258,10 +333,10 @@ def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> No
     with replacing(folder) as partial:
         for name in validation.sets:
             problems = sets.validation() if name == HELD_BACK else sets.benchmarks[name]
-            drawn = heapq.nsmallest(validation.num_problems, problems, key=lambda each: each.id)
-            if not drawn:
+            few = heapq.nsmallest(validation.num_problems, problems, key=lambda each: each.id)
+            if not few:
                 raise UserError(f"validation.sets: `{name}` has no problem; name another set")
-            write_problems(partial / "validation" / f"{name}.jsonl", drawn)
+            write_problems(partial / "validation" / f"{name}.jsonl", few)
         write_problems(partial / "sft.jsonl", sets.sft.train)
         write_problems(partial / "grpo.jsonl", sets.grpo.train)
         write_problems(partial / "validation.jsonl", sets.validation())
@@ -286,9 +361,5 @@ def set_metrics(sets: ProblemSets) -> dict[str, Any]:
 
 def dropped_examples(sets: ProblemSets) -> dict[str, dict[str, list[dict[str, str]]]]:
     """A few of the rows that each set lost, by reason: for provenance."""
-    drops = {
-        "sft": sets.sft.gathered.drops,
-        "grpo": sets.grpo.gathered.drops,
-        **sets.benchmark_drops,
-    }
-    return {name: dropped.examples for name, dropped in drops.items() if dropped.examples}
+    drops = {"sft": sets.sft.drops, "grpo": sets.grpo.drops, **sets.benchmark_drops}
+    return {name: each.examples for name, each in drops.items() if each.examples}

@@ -1,4 +1,4 @@
-"""Rows of a file as they are found, each with its place; a row that cannot be read says why.
+"""Rows of a source, each with its place; one that cannot be read holds the reason.
 
 Text files are read row by row here and not by `datasets`' own readers, which refuse a whole file
 for one bad row and cannot name it, and which turn an MMLU option "0.10" into the number 0.1.
@@ -6,7 +6,6 @@ for one bad row and cannot name it, and which turn an MMLU option "0.10" into th
 
 import csv
 import dataclasses
-import io
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +41,7 @@ class RowFault(Exception):
         detail: what was found and what was expected.
     """
 
-    def __init__(self, reason: Reason, *, field: str, detail: str) -> None:
+    def __init__(self, reason: Reason, *, detail: str, field: str = "") -> None:
         super().__init__(f"field `{field}`: {detail}" if field else detail)
         self.reason: Reason = reason
         self.field = field
@@ -73,24 +72,7 @@ def read_jsonl(path: Path) -> Iterator[RawRow]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                yield RawRow(str(path), number, _parse_line(line))
-
-
-def _parse_line(line: bytes) -> Fields | RowFault:
-    try:
-        row = json.loads(line.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        return RowFault("bad_utf8", field="", detail=f"not UTF-8 at byte {error.start + 1}")
-    except (ValueError, RecursionError) as error:
-        return RowFault("unreadable", field="", detail=f"not JSON ({error})")
-    return _object(row)
-
-
-def _object(row: Any) -> Fields | RowFault:
-    if isinstance(row, dict):
-        return row
-    found = type(row).__name__
-    return RowFault("wrong_type", field="", detail=f"expected a JSON object, found {found}")
+                yield RawRow(str(path), number, _object(_parse(line, "JSON")))
 
 
 def read_json(path: Path) -> Iterator[RawRow]:
@@ -100,17 +82,29 @@ def read_json(path: Path) -> Iterator[RawRow]:
     if not start.startswith(b"["):
         yield from read_jsonl(path)
         return
+    rows = _parse(path.read_bytes(), "a JSON array")
+    if isinstance(rows, RowFault):
+        yield RawRow(str(path), 0, rows)
+        return
+    for number, row in enumerate(rows, start=1):
+        yield RawRow(str(path), number, _object(row))
+
+
+def _parse(content: bytes, form: str) -> Any:
+    """The JSON of `content`, or the fault that it is none."""
     try:
-        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+        return json.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        fault = RowFault("bad_utf8", field="", detail=f"not UTF-8 at byte {error.start + 1}")
-        yield RawRow(str(path), 0, fault)
+        return RowFault("bad_utf8", detail=f"not UTF-8 at byte {error.start + 1}")
     except (ValueError, RecursionError) as error:
-        fault = RowFault("unreadable", field="", detail=f"not a JSON array ({error})")
-        yield RawRow(str(path), 0, fault)
-    else:
-        for number, row in enumerate(rows, start=1):
-            yield RawRow(str(path), number, _object(row))
+        return RowFault("unreadable", detail=f"not {form} ({error})")
+
+
+def _object(row: Any) -> Fields | RowFault:
+    if isinstance(row, dict | RowFault):
+        return row
+    detail = f"expected a JSON object, found {type(row).__name__}"
+    return RowFault("wrong_type", detail=detail)
 
 
 def read_csv(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
@@ -123,30 +117,27 @@ def read_csv(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
     csv.field_size_limit(sys.maxsize)
     # Undecodable bytes become lone surrogates, which only the row they are in contains.
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-        yield from _csv_rows(lines, str(path), names)
-
-
-def _csv_rows(lines: io.TextIOBase, origin: str, names: Sequence[str]) -> Iterator[RawRow]:
-    reader = csv.reader(lines, strict=True)
-    while True:
-        try:
-            values = next(reader, None)
-        except csv.Error as error:
-            fault = RowFault("unreadable", field="", detail=f"not CSV ({error})")
-            yield RawRow(origin, reader.line_num, fault)
-            continue
-        if values is None:
-            return
-        if not names:
-            names = values
-        elif values:
-            yield RawRow(origin, reader.line_num, _named(values, names))
+        reader = csv.reader(lines, strict=True)
+        while True:
+            fields: Fields | RowFault
+            try:
+                values = next(reader, None)
+            except csv.Error as error:
+                fields = RowFault("unreadable", detail=f"not CSV ({error})")
+            else:
+                if values is None:
+                    return
+                if not values or not names:
+                    names = names or values
+                    continue
+                fields = _named(values, names)
+            yield RawRow(str(path), reader.line_num, fields)
 
 
 def _named(values: Sequence[str], names: Sequence[str]) -> Fields | RowFault:
     if len(values) != len(names):
         detail = f"expected {len(names)} values ({', '.join(names)}), found {len(values)}"
-        return RowFault("unreadable", field="", detail=detail)
+        return RowFault("unreadable", detail=detail)
     return dict(zip(names, values, strict=True))
 
 
@@ -162,6 +153,7 @@ def read_table(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:
 def _cells(batch: Any, index: int) -> Fields | RowFault:
     fields = {}
     for name in batch.column_names:
+        # Cell by cell: one bad cell would make a whole batch's conversion fail.
         try:
             fields[name] = batch.column(name)[index].as_py()
         except UnicodeDecodeError as error:
@@ -170,8 +162,8 @@ def _cells(batch: Any, index: int) -> Fields | RowFault:
     return fields
 
 
-def fail(row: RawRow, fault: RowFault) -> UserError:
-    """The error that a bad row is where params do not say to drop it."""
+def bad_row_error(row: RawRow, fault: RowFault) -> UserError:
+    """The error that a bad row is where `bad_rows` is not `drop`."""
     mend = (
         "name the columns in `columns:` of this source in params.yaml"
         if fault.reason == "undecidable"

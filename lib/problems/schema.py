@@ -3,10 +3,11 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lib.artifacts import read_records
 from lib.errors import UserError
 
 
@@ -39,9 +40,15 @@ class Problem:
 
 
 def content_id(text: str) -> str:
-    """16 hex digits that depend on the words of `text` alone, not on case or spacing."""
+    """16 hex digits that depend on the words of `text` only, not on case or spacing."""
     words = " ".join(text.lower().split())
     return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+def excerpt(text: str, length: int = 160) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 1] + "…"
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> int:
@@ -61,13 +68,23 @@ def read_problems(path: Path) -> Iterator[Problem]:
     Raises:
         UserError: a line that is no JSON object or has not a record's fields; names file and line.
     """
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                fields = json.loads(line)
-                yield Problem(**{**fields, "tags": tuple(fields["tags"])})
-            except (ValueError, TypeError, KeyError) as error:
-                raise UserError(
-                    f"{path}:{number}: not a problem record ({error}); "
-                    "this file is written by `prepare`: run `dvc repro prepare`"
-                ) from error
+    return read_records(
+        path,
+        lambda fields: Problem(**{**fields, "tags": tuple(fields["tags"])}),
+        what="a problem record",
+        remedy="this file is written by `prepare`: run `dvc repro prepare`",
+    )
+
+
+def read_benchmarks(folder: Path, names: Sequence[str]) -> dict[str, list[Problem]]:
+    """The benchmarks called `names` from the folder `benchmarks` that `prepare` wrote.
+
+    Raises:
+        UserError: no such benchmark; lists those that there are.
+    """
+    known = sorted(path.stem for path in folder.glob("*.jsonl"))
+    if missing := [name for name in names if name not in known]:
+        raise UserError(
+            f"evaluate.benchmarks: no `{missing[0]}` in {folder}; there are {', '.join(known)}"
+        )
+    return {name: list(read_problems(folder / f"{name}.jsonl")) for name in names}

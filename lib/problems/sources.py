@@ -1,10 +1,12 @@
 """Where problems come from: files under data/raw and sets on the Hugging Face Hub.
 
 A path elsewhere is refused: `data/raw` is what the `prepare` stage depends on, so a file there that
-is edited re-runs the stage, and one elsewhere would not.
+is edited re-runs the stage, and one elsewhere would not. Only models that are measured outside the
+pipeline, where nothing tracks files, may be measured on any path: provenance holds its hash.
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,78 +15,79 @@ from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
 from lib.errors import UserError
+from lib.params.data import HubSource, PathSource
 from lib.problems.adapters import ADAPTERS, Adapter
-from lib.problems.hub import HubSet, fetch
+from lib.problems.hub import KNOWN, fetch, hub_label
 from lib.problems.places import RAW, how_to_import, scratch_folder
-from lib.problems.rows import (
-    RawRow,
-    RowFault,
-    read_csv,
-    read_json,
-    read_jsonl,
-    read_table,
-)
-from lib.problems.schema import Problem
+from lib.problems.rows import RawRow, RowFault, read_csv, read_json, read_jsonl, read_table
+from lib.problems.schema import Problem, read_problems
 
 READABLE = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
 
+PREPARED = Path("data/problems/benchmarks")
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """One set of rows.
+Rows = Iterator[tuple[RawRow, Problem | RowFault]]
+"""Every row of a source with the problem it holds, or what is wrong with it."""
 
-    Attributes:
-        at: a file or folder under data/raw, or a set on the Hub.
-        adapter: which of `ADAPTERS` reads its rows.
+
+def read_source(source: PathSource | HubSource, *, raw: Path = RAW) -> Rows:
+    """The rows of a source of params; see `read_rows`."""
+    at = Path(source.path) if isinstance(source, PathSource) else source
+    columns = {str(field): column for field, column in source.columns.items()}
+    return read_rows(at, adapter=source.adapter, columns=columns, raw=raw)
+
+
+def read_rows(
+    at: Path | HubSource,
+    *,
+    adapter: str = "table",
+    columns: Mapping[str, str] | None = None,
+    raw: Path = RAW,
+) -> Rows:
+    """The rows of a file or folder under `raw`, or of a split on the Hub.
+
+    Args:
+        at: where they are.
+        adapter: which of `ADAPTERS` reads them.
         columns: record field to column, where the column table is not to decide.
-    """
-
-    at: Path | HubSet
-    adapter: str = "table"
-    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        return str(self.at)
-
-
-def read_problems_of(
-    source: Source, *, raw: Path = RAW
-) -> Iterator[tuple[RawRow, Problem | RowFault]]:
-    """Every row of a source with the problem it holds, or what is wrong with it.
+        raw: the folder that a path has to be in.
 
     Raises:
-        UserError: a path that is missing or outside data/raw, an unknown adapter, or a Hub set that
+        UserError: a path that is missing or outside `raw`, an unknown adapter, or a Hub set that
             cannot be fetched.
     """
-    if source.adapter not in ADAPTERS:
-        raise UserError(
-            f"{source.label}: no adapter `{source.adapter}`; there are {', '.join(ADAPTERS)}"
-        )
-    adapter = ADAPTERS[source.adapter]
-    for row in _rows(source.at, adapter, raw):
-        yield row, _convert(row, adapter, source.columns)
+    if adapter not in ADAPTERS:
+        raise UserError(f"{at}: no adapter `{adapter}`; there are {', '.join(ADAPTERS)}")
+    convert = ADAPTERS[adapter].convert
+    for row in _raw_rows(at, ADAPTERS[adapter], raw):
+        if isinstance(row.fields, RowFault):
+            yield row, row.fields
+            continue
+        try:
+            yield row, convert(row.fields, columns or {}, row.origin)
+        except RowFault as fault:
+            yield row, fault
 
 
-def _convert(row: RawRow, adapter: Adapter, columns: Mapping[str, str]) -> Problem | RowFault:
-    if isinstance(row.fields, RowFault):
-        return row.fields
-    try:
-        return adapter.convert(row.fields, columns, row.origin)
-    except RowFault as fault:
-        return fault
-
-
-def _rows(at: Path | HubSet, adapter: Adapter, raw: Path) -> Iterator[RawRow]:
-    if isinstance(at, HubSet):
+def _raw_rows(at: Path | HubSource, adapter: Adapter, raw: Path) -> Iterator[RawRow]:
+    if isinstance(at, HubSource):
         with scratch_folder() as cache:
-            yield from read_table(fetch(at, cache=cache), origin=str(at))
-    else:
-        for path in find_files(at, raw=raw):
-            yield from _rows_of_file(path, adapter)
+            yield from read_table(fetch(at, cache=cache), origin=hub_label(at))
+        return
+    for path in _files(at, raw=raw):
+        match path.suffix:
+            case ".jsonl":
+                yield from read_jsonl(path)
+            case ".json":
+                yield from read_json(path)
+            case ".csv":
+                yield from read_csv(path, names=adapter.csv_names)
+            case _:
+                with scratch_folder() as cache:
+                    yield from _arrow_rows(path, cache)
 
 
-def find_files(path: Path, *, raw: Path = RAW) -> list[Path]:
+def _files(path: Path, *, raw: Path) -> list[Path]:
     """The files of a path source, in order of name: one file, a folder's, or one Arrow folder.
 
     Raises:
@@ -94,40 +97,23 @@ def find_files(path: Path, *, raw: Path = RAW) -> list[Path]:
         raise UserError(f"prepare: {how_to_import(path, raw=raw)}")
     if not path.exists():
         raise UserError(f"prepare: {path} is missing; put it there or change params.yaml")
-    if path.is_file() or _is_arrow_folder(path):
-        files = [path]
-    else:
-        files = sorted(file for file in path.iterdir() if file.suffix in READABLE)
-    if not files or (files == [path] and path.is_file() and path.suffix not in READABLE):
+    # What `save_to_disk` writes is one set, and no folder of files.
+    if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
+        return [path]
+    candidates = [path] if path.is_file() else sorted(path.iterdir())
+    files = [file for file in candidates if file.suffix in READABLE]
+    if not files:
         raise UserError(f"prepare: {path}: expected {', '.join(READABLE)}, or a folder of such")
     return files
-
-
-def _is_arrow_folder(path: Path) -> bool:
-    return (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
-
-
-def _rows_of_file(path: Path, adapter: Adapter) -> Iterator[RawRow]:
-    match path.suffix:
-        case ".jsonl":
-            yield from read_jsonl(path)
-        case ".json":
-            yield from read_json(path)
-        case ".csv":
-            yield from read_csv(path, names=adapter.csv_names)
-        case _:
-            with scratch_folder() as cache:
-                yield from _arrow_rows(path, cache)
 
 
 def _arrow_rows(path: Path, cache: Path) -> Iterator[RawRow]:
     try:
         dataset = _load_arrow(path, cache)
     except (DatasetGenerationError, DatasetNotFoundError, OSError, ValueError) as error:
-        cause = error.__cause__ or error
-        said = " ".join(str(cause).split())
-        detail = f"not a whole {path.suffix.lstrip('.') or 'Arrow'} file ({said})"
-        yield RawRow(str(path), 0, RowFault("unreadable", field="", detail=detail))
+        cause = " ".join(str(error.__cause__ or error).split())
+        detail = f"not a whole {path.suffix.lstrip('.') or 'Arrow'} file ({cause})"
+        yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
         return
     yield from read_table(dataset, origin=str(path))
 
@@ -145,3 +131,82 @@ def _load_arrow(path: Path, cache: Path) -> Dataset:
             f"prepare: {path} holds the splits {', '.join(loaded)}; name the folder of one"
         )
     return loaded
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BenchmarkSet:
+    """A benchmark for models that are measured outside the pipeline.
+
+    Attributes:
+        path: what it was read from.
+        adapter: what read its rows; '' for the pipeline's own records.
+        num_repeated: problems left out because they are there twice.
+    """
+
+    name: str
+    path: Path
+    adapter: str
+    problems: tuple[Problem, ...]
+    num_repeated: int
+
+
+def find_benchmark(
+    query: str, *, raw: Path = RAW, prepared: Path = PREPARED, limit: int = 0
+) -> BenchmarkSet:
+    """The benchmark that a reader calls `query`.
+
+    Args:
+        query: a benchmark that `prepare` wrote, a known set that `make benchmarks` fetched, a
+            path, or `name=path` for a copy of a known set elsewhere.
+        raw: where `make benchmarks` writes.
+        prepared: where `prepare` writes.
+        limit: so many problems, the same ones each time; 0 for all.
+
+    Raises:
+        UserError: no such set (tells how to get it), or a row that holds no problem.
+    """
+    name, path = _locate(query, raw=raw, prepared=prepared)
+    adapter = KNOWN[name][0].adapter if name in KNOWN else "table"
+    own = path.parent == prepared
+    problems = list(read_problems(path) if own else _whole_rows(path, adapter))
+    unique: dict[str, Problem] = {}
+    for problem in problems:
+        unique.setdefault(problem.id, problem)
+    kept = set(sorted(unique)[: limit or None])
+    return BenchmarkSet(
+        name=name,
+        path=path,
+        adapter="" if own else adapter,
+        problems=tuple(problem for problem in unique.values() if problem.id in kept),
+        num_repeated=len(problems) - len(unique),
+    )
+
+
+def _locate(query: str, *, raw: Path, prepared: Path) -> tuple[str, Path]:
+    name, is_named, text = query.partition("=")
+    path = Path(text if is_named else query)
+    if is_named or path.suffix or len(path.parts) > 1:
+        if not path.exists():
+            raise UserError(f"benchmark `{query}`: {path} is missing")
+        # A name that can be part of a file's.
+        slug = re.sub(r"[^a-z0-9_-]+", "_", (name if is_named else path.stem).lower())
+        return slug.strip("_-") or "benchmark", path
+    for folder in (prepared, raw):
+        if (file := folder / f"{name}.jsonl").is_file():
+            return name, file
+    if name in KNOWN:
+        raise UserError(
+            f"benchmark `{name}`: {file} is missing; `make benchmarks SETS={name}` fetches it "
+            f"from the Hub, and BENCHMARKS={name}=PATH reads a copy that is here already"
+        )
+    own = sorted(path.stem for path in prepared.glob("*.jsonl"))
+    remedy = "" if own else "; `dvc repro prepare` makes those of params.yaml"
+    names = ", ".join([*own, *KNOWN])
+    raise UserError(f"no benchmark `{name}`; there are {names}, and any path{remedy}")
+
+
+def _whole_rows(path: Path, adapter: str) -> Iterator[Problem]:
+    for row, problem in read_rows(path, adapter=adapter, raw=Path("/")):
+        if isinstance(problem, RowFault):
+            raise UserError(f"{row.place}: {problem}; mend or remove the row")
+        yield problem

@@ -1,7 +1,7 @@
 """Problems held as an Arrow file on disk, memory-mapped: their text takes no memory of its own.
 
 What the filters keep in memory is one number or hash per row. A `ProblemTable` never changes; a
-filter gives a smaller one, which shares the file.
+filter gives a smaller one, which shares the file, and counts in `Drops` what it left out and why.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow
 from datasets import Dataset, concatenate_datasets
 
-from lib.problems.schema import Problem
+from lib.problems.schema import Problem, excerpt
 
 BATCH = 200
 """Rows in memory at a time."""
@@ -29,6 +29,46 @@ _SCHEMA = pyarrow.schema(
 """A record's fields (`level`, a number or a text, as JSON), and which source it is from."""
 
 _FIELDS = _SCHEMA.names[:-1]
+
+NUM_EXAMPLES = 3
+"""Rows of each reason that provenance shows."""
+
+
+@dataclasses.dataclass
+class Drops:
+    """Counts and examples by reason, for one set of problems.
+
+    Attributes:
+        num_read: rows that there were at the start.
+        counts: rows dropped, by reason.
+        examples: the first few of each reason: where it is from or its id, and what was found.
+    """
+
+    num_read: int = 0
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    examples: dict[str, list[dict[str, str]]] = dataclasses.field(default_factory=dict)
+
+    def add(self, reason: str, *, row: str, detail: str, text: str = "") -> None:
+        """Count one row: `row` is its id or place, `detail` what is wrong with it."""
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        examples = self.examples.setdefault(reason, [])
+        if len(examples) < NUM_EXAMPLES:
+            examples.append({"row": row, "found": detail, "problem": excerpt(text)})
+
+    def metrics(self) -> dict[str, Any]:
+        """Numbers for the metrics file; shares are of the rows read."""
+        return {
+            "read": self.num_read,
+            "kept": self.num_read - sum(self.counts.values()),
+            "dropped": {
+                reason: {"count": count, "share": count / self.num_read if self.num_read else 0.0}
+                for reason, count in self.counts.items()
+            },
+        }
+
+    def __str__(self) -> str:
+        """The counts as a message lists them."""
+        return ", ".join(f"{count} {reason}" for reason, count in self.counts.items())
 
 
 class ProblemTable:
@@ -47,7 +87,8 @@ class ProblemTable:
     def __iter__(self) -> Iterator[Problem]:
         for batch in self.rows.iter(batch_size=BATCH):
             for values in zip(*(batch[name] for name in _FIELDS), strict=True):
-                yield _problem(dict(zip(_FIELDS, values, strict=True)))
+                row = dict(zip(_FIELDS, values, strict=True))
+                yield Problem(**row | {"level": json.loads(row["level"]), "tags": (*row["tags"],)})
 
     def column(self, name: str) -> Iterator[Any]:
         """The values of one column, in order."""
@@ -64,7 +105,9 @@ class ProblemTable:
         return text
 
     def select(self, indices: Sequence[int]) -> "ProblemTable":
-        """The rows at these positions, in the order given."""
+        """The rows at these positions, in the order of `indices`; the table itself for all."""
+        if list(indices) == list(range(len(self))):
+            return self
         return ProblemTable(self.rows.select(indices))
 
     def batches(self) -> Iterator[list[Problem]]:
@@ -83,7 +126,7 @@ def write_table(path: Path, problems: Iterable[Problem], *, source: int = 0) -> 
         source: the number of that source.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Renamed into place: a table that maps an older file of this name goes on reading that one.
+    # Renamed into place: a table that maps an older file of this name keeps reading that one.
     partial = path.with_name(f".{path.name}.partial")
     remaining = iter(problems)
     with (
@@ -91,7 +134,11 @@ def write_table(path: Path, problems: Iterable[Problem], *, source: int = 0) -> 
         pyarrow.ipc.new_stream(file, _SCHEMA) as stream,
     ):
         while batch := list(itertools.islice(remaining, BATCH)):
-            rows = [{**_row(problem), "source": source} for problem in batch]
+            # `level` is a number or a text, which one Arrow column holds as JSON.
+            rows = [
+                {**vars(problem), "level": json.dumps(problem.level), "source": source}
+                for problem in batch
+            ]
             stream.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema=_SCHEMA))
     partial.replace(path)
     return ProblemTable(Dataset.from_file(str(path)))
@@ -102,14 +149,17 @@ def join(tables: Sequence[ProblemTable]) -> ProblemTable:
     return ProblemTable(concatenate_datasets([table.rows for table in tables]))
 
 
-def where(table: ProblemTable, kept: Callable[[Problem], bool]) -> ProblemTable:
-    """The rows for which `kept` holds."""
-    return table.select([index for index, problem in enumerate(table) if kept(problem)])
+Check = Callable[[int, Problem], tuple[str, str] | None]
+"""Of a row (its index, the problem): why it goes, as a reason and a detail; None keeps it."""
 
 
-def _row(problem: Problem) -> dict[str, Any]:
-    return {**dataclasses.asdict(problem), "level": json.dumps(problem.level)}
-
-
-def _problem(row: dict[str, Any]) -> Problem:
-    return Problem(**{**row, "level": json.loads(row["level"]), "tags": tuple(row["tags"])})
+def keep(table: ProblemTable, check: Check, *, drops: Drops) -> ProblemTable:
+    """The rows that pass `check`, called once for each row in order; the others are counted."""
+    kept = []
+    for index, problem in enumerate(table):
+        if fault := check(index, problem):
+            reason, detail = fault
+            drops.add(reason, row=problem.id, detail=detail, text=problem.problem)
+        else:
+            kept.append(index)
+    return table.select(kept)

@@ -3,7 +3,7 @@
 Prompts are chat messages, and a format brings the Jinja template that turns them into text. The
 template is saved with the tokenizer, so that training, evaluation, serving and a user's own code
 render one and the same prompt. In every template the rendered prompt is a prefix of the rendered
-prompt plus answer, which is what training on completions alone needs.
+prompt plus answer, which is what training on completions only needs.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class PromptFormat(Protocol):
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
-        """Generation ends after any of these and keeps it; empty: EOS alone ends it."""
+        """Generation ends after any of these and keeps it; empty: only EOS ends it."""
         ...
 
     @property

@@ -11,7 +11,7 @@ _BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox|framebox)\s*\{)|\\.|[{}]", re.DOTA
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """Where a `\\boxed{…}` stands in a text: [start, end), and what is in it."""
+    """Where a `\\boxed{…}` is in a text: [start, end), and what is in it."""
 
     start: int
     end: int
@@ -24,7 +24,7 @@ def last_box(text: str) -> Box | None:
     Nested braces belong to the content, escaped ones count as text; of a box in a box the outer one
     counts. One pass: no text, however hostile, takes more than time linear in its length.
     """
-    found = None
+    last = None
     open_braces: list[re.Match[str]] = []
     for brace in _BRACE.finditer(text):
         if brace["box"] or brace.group() == "{":
@@ -33,8 +33,8 @@ def last_box(text: str) -> Box | None:
             opened = open_braces.pop()
             if opened["box"]:
                 content = text[opened.end() : brace.start()].strip()
-                found = Box(opened.start(), brace.end(), content)
-    return found
+                last = Box(opened.start(), brace.end(), content)
+    return last
 
 
 @dataclasses.dataclass(frozen=True)

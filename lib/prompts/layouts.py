@@ -1,10 +1,10 @@
 """How the turns of a conversation are laid out as text: the source of every chat template.
 
-One Jinja template serves all formats; a `Layout` fills in what stands around each turn. The
+One Jinja template serves all formats; a `Layout` fills in what is around each turn. The
 template is what `tokenizer.apply_chat_template` and vLLM's server read, so it names BOS and EOS by
 the tokenizer's own variables and marks what the model says with `{% generation %}`, which is what
 `assistant_only_loss` learns from. BOS comes first where the tokenizer has one: text rendered here
-is tokenised *without* adding special tokens, or BOS would stand there twice.
+is tokenised *without* adding special tokens, or BOS would be there twice.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ Around = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What stands around each turn.
+    """What is around each turn.
 
     Attributes:
         preamble: opens a conversation that has no system message.

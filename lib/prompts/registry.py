@@ -10,8 +10,8 @@ from lib.prompts.layouts import ALPACA, LAYOUTS, PLAIN, R1_ZERO
 from lib.prompts.tagged import TaggedFormat
 
 PROMPT_FORMATS: dict[str, TaggedFormat | BoxedFormat] = {
-    chosen.name: chosen
-    for chosen in (
+    each.name: each
+    for each in (
         TaggedFormat(
             name="working_out",
             working=("<start_working_out>", "<end_working_out>"),
@@ -61,32 +61,33 @@ def prompt_format(
     """
     if name not in PROMPT_FORMATS:
         raise UserError(f"prompt.format: no format `{name}`; there are {', '.join(PROMPT_FORMATS)}")
-    chosen = PROMPT_FORMATS[name]
+    own_format = PROMPT_FORMATS[name]
     if tags:
-        chosen = _with_tags(chosen, tags)
-    return chosen if layout == "plain" else _with_layout(chosen, layout)
+        own_format = _with_tags(own_format, tags)
+    return own_format if layout == "plain" else _with_layout(own_format, layout)
 
 
-def _with_tags(chosen: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
-    if not isinstance(chosen, TaggedFormat):
-        raise UserError(f"prompt.tags: `{chosen.name}` has no tags; leave the list empty")
+def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
+    if not isinstance(own_format, TaggedFormat):
+        raise UserError(f"prompt.tags: `{own_format.name}` has no tags; leave the list empty")
     if len(tags) != 4 or len(set(tags)) != 4 or not all(tag.strip() for tag in tags):
         raise UserError(
             f"prompt.tags: {list(tags)}; expected four different tags: "
             "working open, working close, answer open, answer close"
         )
     # Generation stops at the end of the answer, whatever that tag is now called.
-    stops = (tags[3],) if chosen.stop_strings else ()
+    stops = (tags[3],) if own_format.stop_strings else ()
     return dataclasses.replace(
-        chosen, working=(tags[0], tags[1]), answer=(tags[2], tags[3]), stop_strings=stops
+        own_format, working=(tags[0], tags[1]), answer=(tags[2], tags[3]), stop_strings=stops
     )
 
 
-def _with_layout(chosen: TaggedFormat | BoxedFormat, layout: str) -> TaggedFormat | BoxedFormat:
+def _with_layout(own_format: TaggedFormat | BoxedFormat, layout: str) -> TaggedFormat | BoxedFormat:
     if layout not in LAYOUTS:
         raise UserError(f"prompt.layout: no layout `{layout}`; there are {', '.join(LAYOUTS)}")
-    if chosen.layout is not PLAIN:
+    if own_format.layout is not PLAIN:
         raise UserError(
-            f"prompt.layout: `{chosen.name}` brings its own text around the question; use `plain`"
+            f"prompt.layout: `{own_format.name}` brings its own text around the question; "
+            "use `plain`"
         )
-    return dataclasses.replace(chosen, layout=LAYOUTS[layout])
+    return dataclasses.replace(own_format, layout=LAYOUTS[layout])

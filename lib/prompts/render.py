@@ -18,7 +18,7 @@ from lib.prompts.base import Message, PromptFormat
 
 
 class _Generation(Extension):
-    """`{% generation %}`: prints its body; the marks matter to a tokenizer alone."""
+    """`{% generation %}`: prints its body; the marks matter to a tokenizer only."""
 
     tags = {"generation"}  # noqa: RUF012 (Jinja declares it so)
 

@@ -1,4 +1,4 @@
-"""The prompt format as a file beside a tokenizer, so that a model's folder says how to ask it."""
+"""The prompt format as a file beside a tokenizer: a model's folder tells how to prompt it."""
 
 import json
 from collections.abc import Mapping

@@ -16,7 +16,7 @@ FROM_FILE = "file:"
 
 
 def system_prompt(value: str, *, prompt_format: PromptFormat) -> str:
-    """The system message that `prompt.system` stands for, '' for none.
+    """The system message that `prompt.system` means, '' for none.
 
     `format` is the format's own instructions, `file:data/raw/system.txt` is that file's text
     without the blank lines around it, anything else is the text itself.

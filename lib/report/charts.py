@@ -70,6 +70,10 @@ class Figure:
     columns: int = 2
 
 
+SHARE: Spec = {"title": None, "axis": {"format": "%"}, "scale": {"domain": [0, 1]}}
+"""An axis of shares of 1."""
+
+
 def figure_svg(figure: Figure) -> str:
     """The panels side by side as one SVG that reads on a light and on a dark page."""
     sized = [
@@ -82,6 +86,11 @@ def figure_svg(figure: Figure) -> str:
         "resolve": {"scale": {"color": "independent"}, "legend": {"color": "independent"}},
     }
     return str(vl_convert.vegalite_to_svg(spec, config=LOOK)) + "\n"
+
+
+def _panel(title: str, rows: Rows, height: int, encoding: Spec, **drawing: Any) -> Panel:
+    spec = {"height": height, "data": {"values": list(rows)}, "encoding": encoding, **drawing}
+    return Panel(title, spec)
 
 
 def field(name: str, kind: str, **settings: Any) -> Spec:
@@ -131,8 +140,7 @@ def lines(rows: Rows, *, title: str, series: Sequence[str], color: str | None = 
     }
     raw = {"mark": {"type": "line", "strokeWidth": 1, "opacity": 0.35, "tooltip": True}}
     layers = [raw, smooth] if reach else [{"mark": {"type": "line", "point": len(rows) < 3}}]
-    data = {"values": list(rows)}
-    return Panel(title, {"height": 180, "data": data, "encoding": encoding, "layer": layers})
+    return _panel(title, rows, 180, encoding, layer=layers)
 
 
 def whiskers(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequence[str]) -> Panel:
@@ -152,7 +160,7 @@ def whiskers(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequ
         + [field(name, "quantitative", format=".3f") for name in ("value", "low", "high")]
         + [field("n", "quantitative")],
     }
-    across = {"title": None, "axis": {"format": "%", "grid": True}, "scale": {"domain": [0, 1]}}
+    across = SHARE | {"axis": {"format": "%", "grid": True}}
     layers = [
         {
             "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.55},
@@ -164,8 +172,7 @@ def whiskers(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequ
         },
     ]
     height = len(labels) * (12 + 12 * len(checkpoints))
-    data = {"values": list(rows)}
-    return Panel(title, {"height": height, "data": data, "encoding": encoding, "layer": layers})
+    return _panel(title, rows, height, encoding, layer=layers)
 
 
 def curve_with_band(rows: Rows, *, title: str, x_title: str, checkpoints: Sequence[str]) -> Panel:
@@ -178,7 +185,6 @@ def curve_with_band(rows: Rows, *, title: str, x_title: str, checkpoints: Sequen
         checkpoints: in the order of their colours.
     """
     ticks = sorted({int(str(row["k"])) for row in rows})
-    shared = {"title": None, "axis": {"format": "%"}, "scale": {"domain": [0, 1]}}
     encoding = {
         "x": field(
             "k",
@@ -192,15 +198,14 @@ def curve_with_band(rows: Rows, *, title: str, x_title: str, checkpoints: Sequen
     layers = [
         {
             "mark": {"type": "area", "opacity": 0.18},
-            "encoding": {"y": field("low", "quantitative", **shared), "y2": {"field": "high"}},
+            "encoding": {"y": field("low", "quantitative", **SHARE), "y2": {"field": "high"}},
         },
         {
             "mark": {"type": "line", "point": True, "tooltip": True},
-            "encoding": {"y": field("value", "quantitative", **shared)},
+            "encoding": {"y": field("value", "quantitative", **SHARE)},
         },
     ]
-    data = {"values": list(rows)}
-    return Panel(title, {"height": 200, "data": data, "encoding": encoding, "layer": layers})
+    return _panel(title, rows, 200, encoding, layer=layers)
 
 
 def bars(rows: Rows, *, title: str, x_title: str, color: str, order: Sequence[str]) -> Panel:
@@ -222,13 +227,10 @@ def bars(rows: Rows, *, title: str, x_title: str, color: str, order: Sequence[st
             scale={"domain": list(order)},
             axis={"labelAngle": 0, "labelOverlap": True},
         ),
-        "y": field(
-            "share", "quantitative", title=None, axis={"format": "%"}, scale={"domain": [0, 1]}
-        ),
+        "y": field("share", "quantitative", **SHARE),
     }
     mark = {"type": "bar", "color": color, "tooltip": True}
-    data = {"values": list(rows)}
-    return Panel(title, {"height": 140, "data": data, "encoding": encoding, "mark": mark})
+    return _panel(title, rows, 140, encoding, mark=mark)
 
 
 def stacked(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequence[str]) -> Panel:
@@ -243,14 +245,10 @@ def stacked(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Seque
     colors = [CLASS_COLORS[label[:2]] for label in labels]
     encoding = {
         "y": field("checkpoint", "nominal", sort=list(checkpoints), title=None),
-        "x": field(
-            "share", "quantitative", title=None, axis={"format": "%"}, scale={"domain": [0, 1]}
-        ),
+        "x": field("share", "quantitative", **SHARE),
         "color": colored_by("label", labels, colors)
         | {"legend": {"columns": 2, "labelLimit": 260}},
         "order": field("rank", "quantitative"),
     }
     mark = {"type": "bar", "tooltip": True}
-    data = {"values": list(rows)}
-    height = 28 * len(checkpoints)
-    return Panel(title, {"height": height, "data": data, "encoding": encoding, "mark": mark})
+    return _panel(title, rows, 28 * len(checkpoints), encoding, mark=mark)

@@ -1,33 +1,50 @@
 """The workspace against a git revision: which knobs moved, which numbers moved beyond noise.
 
 DVC finds the differences (`dvc params diff`, `dvc metrics diff`, `dvc plots diff`); here they meet
-the standard errors that stand beside the numbers.
+the standard errors beside the numbers.
 """
 
 import dataclasses
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.report.comparisons import alarms, read_comparisons
-from lib.report.exported import ENDINGS, Diff, Exported, compare_exported, exported_tables
-from lib.report.inputs import read_json
-from lib.report.markdown import markdown_table
-from lib.report.revision import dvc_json, resolve_revision, run_dvc
-from lib.report.tables import Table
-from lib.report.terminal import loud, table_lines
-from lib.report.text import MISSING
+from lib.errors import UserError
+from lib.report.comparisons import (
+    MEASURES,
+    Comparison,
+    alarms,
+    compare_pair,
+    problem_scores,
+    read_comparisons,
+)
+from lib.report.inputs import read_completions, read_json
+from lib.report.tables import comparison_table
+from lib.report.text import MISSING, Table, loud, markdown_table, table_lines
+from lib.stats import Estimate, independent_difference
+
+Diff = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""What DVC prints: file → dotted key → {"old", "new", "diff"}."""
 
 NOISE = 1.96
 """Standard errors beyond which a difference is not put down to chance."""
 
+JUDGED = tuple(f".{mode}.{measure}" for mode, measure in MEASURES.items())
+"""Endings of the numbers that checkpoints are judged by."""
+
 SUPPORTING = ("_se", ".n", ".low", ".high", ".p_value", ".before", ".after")
 """Endings of numbers that qualify another number and are not listed by themselves."""
 
+WORKSPACE = "workspace"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Change:
+class MetricChange:
     """One number of the metrics, before and now.
 
     Attributes:
@@ -99,7 +116,7 @@ def compare_with(
         base: anything that git resolves to a commit.
         metrics: folder of the metrics.
         completions: folder of the completions; without them, or without those of `base` in DVC's
-            cache, the exported checkpoints are compared by their metrics alone.
+            cache, the exported checkpoints are compared by their metrics only.
         plots: folder that the curves of both are drawn into.
         checkpoints: of the workspace, in the order of training.
         starts: by checkpoint, the one that it was trained from.
@@ -110,53 +127,116 @@ def compare_with(
         UserError: git does not know `base`, DVC failed, or the workspace has no metrics.
     """
     commit = resolve_revision(base)
-    params = dvc_json("params", "diff", commit)
-    diff = dvc_json("metrics", "diff", "--all", commit)
-    judged = read_comparisons(read_json(metrics / "report.json"), checkpoints, starts)
-    old = _old_value(params, "export.checkpoint") or exported
-    found = compare_exported(
-        Exported(base, commit=commit, checkpoint=old),
-        exported,
-        diff=diff,
-        metrics=metrics / "evaluate",
-        completions=completions,
-    )
-    listed = (change for change in metric_changes(diff) if breakdowns or ".by_" not in change.name)
-    changes = sorted(listed, key=reading_order)
+    params = _dvc_json("params", "diff", commit)
+    diff = _dvc_json("metrics", "diff", "--all", commit)
+    trained = read_comparisons(read_json(metrics / "report.json"), checkpoints, starts)
+    before = [of["export.checkpoint"]["old"] for of in params.values() if "export.checkpoint" in of]
+    names = (before[0] if before else exported, exported)
+    files = tuple(completions / f"{name}.jsonl" for name in names)
+    how, between = "paired", compare_completions(base, *files, commit=commit)
+    if not between:
+        how = "unpaired"
+        entries = [diff.get(str(metrics / "evaluate" / f"{name}.json"), {}) for name in names]
+        between = compare_metrics(base, *entries)
+    changes = (each for each in metric_changes(diff) if breakdowns or ".by_" not in each.name)
     return Against(
         params=params_table(params, base=base),
-        exported=exported_tables(found),
-        metrics=metrics_table(changes, base=base),
+        exported=tuple(
+            dataclasses.replace(
+                comparison_table(between, benchmark),
+                title=f"Exported checkpoint on {benchmark}, {how} differences in percentage points",
+            )
+            for benchmark in dict.fromkeys(comparison.benchmark for comparison in between)
+        ),
+        metrics=metrics_table(sorted(changes, key=reading_order), base=base),
         plots=run_dvc("plots", "diff", commit, "--out", str(plots)).strip(),
-        alarms=(*alarms(judged, untrained=checkpoints[0]), *alarms(found.comparisons)),
+        alarms=(*alarms(trained, untrained=checkpoints[0]), *alarms(between)),
     )
 
 
-def _old_value(params: Diff, key: str) -> str | None:
-    return next((entries[key].get("old") for entries in params.values() if key in entries), None)
+def compare_completions(base: str, old: Path, new: Path, *, commit: str) -> list[Comparison]:
+    """The exported checkpoints, problem by problem; [] where that cannot be done.
+
+    That is where a file is not at hand, or the two answer different problems.
+
+    Args:
+        base: what the reader calls the revision.
+        old: the completions of the checkpoint that `commit` exported.
+        new: those of the checkpoint that the workspace exports.
+    """
+    if not new.exists():
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        restored = Path(folder) / old.name
+        try:
+            run_dvc("get", ".", str(old), "--rev", commit, "--out", str(restored))
+        except UserError:  # DVC's cache has it no more
+            return []
+        before = tuple(read_completions(restored))
+    after = tuple(read_completions(new))
+    asked_before, asked_after = (
+        {setting: scores.keys() for setting, scores in problem_scores(rows).items()}
+        for rows in (before, after)
+    )
+    if asked_before != asked_after:
+        return []
+    return compare_pair({base: before, WORKSPACE: after}, before=base, after=WORKSPACE)
 
 
-def metric_changes(diff: Diff) -> Iterator[Change]:
+def compare_metrics(
+    base: str, old: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]
+) -> list[Comparison]:
+    """The same by the committed metrics, as if the two had been measured on different problems.
+
+    That gives wider intervals, so that less is called worse.
+
+    Args:
+        base: what the reader calls the revision.
+        old: of `dvc metrics diff`, the file of the checkpoint that the revision exported.
+        new: that of the checkpoint that the workspace exports.
+    """
+    before, after = _estimates(old, "old"), _estimates(new, "new")
+    comparisons = []
+    for name in sorted(before.keys() & after.keys()):
+        benchmark, mode, _ = name.rsplit(".", 2)
+        change = independent_difference(before=before[name], after=after[name])
+        comparisons.append(
+            Comparison(before=base, after=WORKSPACE, benchmark=benchmark, mode=mode, change=change)
+        )
+    return comparisons
+
+
+def _estimates(entries: Mapping[str, Mapping[str, Any]], side: str) -> dict[str, Estimate]:
+    """The numbers that a checkpoint is judged by, as one side of the diff has them."""
+    values = {name: entry.get(side) for name, entry in entries.items()}
+    estimates = {}
+    for name, value in values.items():
+        if name.endswith(JUDGED) and value is not None:
+            se, n = values.get(f"{name}_se"), values.get(f"{name.rpartition('.')[0]}.n")
+            estimates[name] = Estimate(value, math.nan if se is None else se, int(n or 1))
+    return estimates
+
+
+def metric_changes(diff: Diff) -> Iterator[MetricChange]:
     """Every number that differs, with the standard error of its difference.
 
     Args:
-        diff: of `dvc metrics diff --all --json`, which brings the unchanged errors along.
+        diff: of `dvc metrics diff --all --json`, which holds the unchanged errors too.
     """
     for file, entries in diff.items():
         for name, entry in entries.items():
-            if entry.get("old") != entry.get("new") and not name.endswith(SUPPORTING):
-                errors = [entries.get(f"{name}_se", {}).get(side) for side in ("old", "new")]
-                known = [error for error in errors if error is not None]
-                se = math.hypot(*known) if len(known) == 2 else math.nan
-                yield Change(
-                    file=file, name=name, old=entry.get("old"), new=entry.get("new"), se=se
-                )
+            old, new = entry.get("old"), entry.get("new")
+            if old != new and not name.endswith(SUPPORTING):
+                error = entries.get(f"{name}_se", {})
+                # Without an error on one side the difference has none: hypot of nan is nan.
+                se = math.hypot(*(error.get(side, math.nan) for side in ("old", "new")))
+                yield MetricChange(file=file, name=name, old=old, new=new, se=se)
 
 
-def reading_order(change: Change) -> tuple[bool, str, bool, str]:
+def reading_order(change: MetricChange) -> tuple[bool, str, bool, str]:
     """Evaluation before training, and in each file what checkpoints are judged by first."""
     is_training = Path(change.file).parent.name != "evaluate"
-    return is_training, change.file, not change.name.endswith(ENDINGS), change.name
+    return is_training, change.file, not change.name.endswith(JUDGED), change.name
 
 
 def params_table(diff: Diff, *, base: str) -> Table:
@@ -166,22 +246,25 @@ def params_table(diff: Diff, *, base: str) -> Table:
         for entries in diff.values()
         for name, entry in sorted(entries.items())
     ]
-    return Table(f"Params, {base} against the workspace", ("", base, "workspace"), tuple(rows))
+    return Table(f"Params, {base} against the workspace", ("", base, WORKSPACE), tuple(rows))
 
 
-def metrics_table(changes: Sequence[Change], *, base: str) -> Table:
+def metrics_table(changes: Iterable[MetricChange], *, base: str) -> Table:
     """Every number that differs, and by how many of its standard errors."""
-    rows = [
-        (
-            f"{Path(change.file).stem} {change.name}",
-            _value(change.old),
-            _value(change.new),
-            _signed(change.old, change.new),
-            _noise(change.in_standard_errors),
+    rows = []
+    for change in changes:
+        old, new, ratio = change.old, change.new, change.in_standard_errors
+        beyond = " beyond noise" if abs(ratio) > NOISE else ""
+        rows.append(
+            (
+                f"{Path(change.file).stem} {change.name}",
+                _value(old),
+                _value(new),
+                MISSING if old is None or new is None else f"{new - old:+.4g}",
+                MISSING if math.isnan(ratio) else f"{ratio:+.1f}{beyond}",
+            )
         )
-        for change in changes
-    ]
-    header = ("", base, "workspace", "change", "in standard errors")
+    header = ("", base, WORKSPACE, "change", "in standard errors")
     return Table(f"Metrics, {base} against the workspace", header, tuple(rows))
 
 
@@ -191,11 +274,41 @@ def _value(value: Any) -> str:
     return MISSING if value is None else str(value)
 
 
-def _signed(old: float | None, new: float | None) -> str:
-    return MISSING if old is None or new is None else f"{new - old:+.4g}"
+def resolve_revision(name: str) -> str:
+    """The commit that `name` means.
+
+    Raises:
+        UserError: git knows no such revision.
+    """
+    ran = subprocess.run(
+        ["git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode:
+        raise UserError(
+            f"BASE={name}: git knows no such revision; `git log --oneline` lists those there are"
+        )
+    return ran.stdout.strip()
 
 
-def _noise(ratio: float) -> str:
-    if math.isnan(ratio):
-        return MISSING
-    return f"{ratio:+.1f}" + (" beyond noise" if abs(ratio) > NOISE else "")
+def _dvc_json(*arguments: str) -> dict[str, Any]:
+    printed = run_dvc(*arguments, "--json")
+    parsed: dict[str, Any] = json.loads(printed) if printed.strip() else {}
+    return parsed
+
+
+def run_dvc(*arguments: str) -> str:
+    """Run DVC with this interpreter and return what it prints.
+
+    Raises:
+        UserError: DVC failed; quotes the first line of its stderr.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-m", "dvc", *arguments], capture_output=True, text=True, check=False
+    )
+    if ran.returncode:
+        reason = ran.stderr.strip().splitlines() or ["no message"]
+        raise UserError(f"`dvc {' '.join(arguments)}` failed: {reason[0]}")
+    return ran.stdout

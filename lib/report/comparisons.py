@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from lib.report.inputs import Completion, Run
+from lib.report.inputs import GradedCompletion, Run
 from lib.report.text import p_value, points
 from lib.stats import (
     Difference,
@@ -30,7 +30,7 @@ class Comparison:
     after: str
     benchmark: str
     mode: str
-    found: Difference
+    change: Difference
 
     @property
     def measure(self) -> str:
@@ -42,7 +42,7 @@ class Comparison:
 
         nan where no problem changed: then nothing is known of the spread.
         """
-        estimate = self.found.difference
+        estimate = self.change.difference
         if estimate.n < 2 or not estimate.se > 0:
             return math.nan
         spread = estimate.se * math.sqrt(estimate.n)
@@ -65,8 +65,8 @@ def steps_of_training(
 
     Args:
         checkpoints: in the order of training, the untrained one first.
-        starts: by checkpoint, the one it was trained from; where that was not evaluated, or is not
-            said, the checkpoint before it in the order.
+        starts: by checkpoint, the one it was trained from; where that was not evaluated, or is
+            unknown, the checkpoint before it in the order.
     """
     for previous, after in pairwise(checkpoints):
         start = starts.get(after, previous)
@@ -74,21 +74,21 @@ def steps_of_training(
 
 
 def compare_pair(
-    completions: Mapping[str, Sequence[Completion]], *, before: str, after: str
+    completions: Mapping[str, Sequence[GradedCompletion]], *, before: str, after: str
 ) -> list[Comparison]:
     """The comparisons of one pair, in the order of the completions.
 
     Raises:
         ValueError: the two were evaluated on different problems.
     """
-    earlier, later = _scores(completions[before]), _scores(completions[after])
+    earlier, later = problem_scores(completions[before]), problem_scores(completions[after])
     return [
         Comparison(
             before=before,
             after=after,
             benchmark=benchmark,
             mode=mode,
-            found=paired_difference(before=scores, after=later[benchmark, mode]),
+            change=paired_difference(before=scores, after=later[benchmark, mode]),
         )
         for (benchmark, mode), scores in earlier.items()
         if (benchmark, mode) in later
@@ -105,7 +105,7 @@ def regressions(
     """
     judged = [comparison for comparison in comparisons if comparison.before != untrained]
     alpha = ALPHA / max(1, len(judged))
-    return [comparison for comparison in judged if comparison.found.is_worse(alpha)]
+    return [comparison for comparison in judged if comparison.change.is_worse(alpha)]
 
 
 def alarms(comparisons: Sequence[Comparison], *, untrained: str | None = None) -> Iterator[str]:
@@ -119,21 +119,17 @@ def alarms(comparisons: Sequence[Comparison], *, untrained: str | None = None) -
 
 def describe(comparison: Comparison) -> str:
     """One comparison as a sentence with its interval."""
-    found = comparison.found
-    if found.difference.value == found.difference.se == 0:
+    change, interval = comparison.change, comparison.change.interval
+    if change.difference.value == change.difference.se == 0:
         return f"no grade changed on {comparison.benchmark} ({comparison.mode})."
     what = {"greedy": "greedy answer accuracy", "sampled": "sampled pass@1"}[comparison.mode]
-    verdict = "" if found.p_value < 0.05 else "; no difference beyond noise"
+    verdict = "" if change.p_value < ALPHA else "; no difference beyond noise"
+    p = p_value(change.p_value)
     return (
-        f"{what} on {comparison.benchmark} {points(found.difference.value)} points "
-        f"(95 % interval {points(found.interval.low)} to {points(found.interval.high)}, "
-        f"p {_relation(found.p_value)}, n = {found.difference.n}){verdict}."
+        f"{what} on {comparison.benchmark} {points(change.difference.value)} points "
+        f"(95 % interval {points(interval.low)} to {points(interval.high)}, "
+        f"p {p if p.startswith('<') else f'= {p}'}, n = {change.difference.n}){verdict}."
     )
-
-
-def _relation(value: float) -> str:
-    text = p_value(value)
-    return text if text.startswith("<") else f"= {text}"
 
 
 def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, object]:
@@ -142,7 +138,7 @@ def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, object]:
     for comparison in comparisons:
         pair = tree.setdefault(f"{comparison.before}_to_{comparison.after}", {})
         name = f"{comparison.mode}_{comparison.measure}"
-        pair.setdefault(comparison.benchmark, {})[name] = _numbers(comparison.found)
+        pair.setdefault(comparison.benchmark, {})[name] = _numbers(comparison.change)
     return dict(tree)
 
 
@@ -158,7 +154,7 @@ def read_comparisons(
             after=after,
             benchmark=benchmark,
             mode=mode,
-            found=_difference(measures[f"{mode}_{measure}"]),
+            change=_difference(measures[f"{mode}_{measure}"]),
         )
         for before, after in steps_of_training(checkpoints, starts)
         for benchmark, measures in metrics.get(f"{before}_to_{after}", {}).items()
@@ -167,16 +163,16 @@ def read_comparisons(
     ]
 
 
-def _numbers(found: Difference) -> dict[str, float]:
+def _numbers(change: Difference) -> dict[str, float]:
     numbers = {
-        "after": found.after,
-        "before": found.before,
-        "difference": found.difference.value,
-        "difference_se": found.difference.se,
-        "high": found.interval.high,
-        "low": found.interval.low,
-        "n": found.difference.n,
-        "p_value": found.p_value,
+        "after": change.after,
+        "before": change.before,
+        "difference": change.difference.value,
+        "difference_se": change.difference.se,
+        "high": change.interval.high,
+        "low": change.interval.low,
+        "n": change.difference.n,
+        "p_value": change.p_value,
     }
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
@@ -194,7 +190,7 @@ def _difference(numbers: Mapping[str, float]) -> Difference:
     )
 
 
-def _scores(rows: Iterable[Completion]) -> dict[tuple[str, str], dict[str, float]]:
+def problem_scores(rows: Iterable[GradedCompletion]) -> dict[tuple[str, str], dict[str, float]]:
     """(benchmark, mode) → problem → mean grade over its completions."""
     grades: dict[tuple[str, str], dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:

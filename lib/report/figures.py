@@ -16,7 +16,7 @@ from lib.report.charts import (
     stacked,
     whiskers,
 )
-from lib.report.inputs import Completion, Curve, Run
+from lib.report.inputs import Curve, GradedCompletion, Run, main_mode
 from lib.report.tables import BREAKDOWNS, CLASSES, measures, natural_order
 from lib.stats import Estimate, Interval, mean_estimate, pass_at_k, wilson_interval
 
@@ -54,22 +54,22 @@ MAX_BINS = 12
 
 def report_figures(run: Run) -> list[Figure]:
     """All figures that the run has numbers for."""
-    found = [accuracy_figure(run), breakdown_figure(run), pass_at_k_figure(run)]
-    found += [class_figure(run), reward_figure(run)]
-    found += [curve_figure(stage, run.curves[stage]) for stage in CURVES if stage in run.curves]
-    return [figure for figure in found if figure.panels]
+    figures = [accuracy_figure(run), breakdown_figure(run), pass_at_k_figure(run)]
+    figures += [class_figure(run), reward_figure(run)]
+    figures += [curve_figure(stage, run.curves[stage]) for stage in CURVES if stage in run.curves]
+    return [figure for figure in figures if figure.panels]
 
 
 def accuracy_figure(run: Run) -> Figure:
     """The rates of the headline table with their intervals, a panel a benchmark."""
     panels = []
     for benchmark in run.benchmarks:
-        rates = [row for row in measures(run.metrics[run.checkpoints[0]][benchmark]) if row.is_rate]
+        rates = [row for row in measures(run.modes(run.checkpoints[0], benchmark)) if row.is_rate]
         rows = [
             {"label": rate.title, "checkpoint": name, **_bounds(numbers, rate.name, rate.mode)}
             for rate in rates
             for name in run.checkpoints
-            if rate.name in (numbers := run.metrics[name].get(benchmark, {}).get(rate.mode, {}))
+            if rate.name in (numbers := run.modes(name, benchmark).get(rate.mode, {}))
         ]
         labels = [rate.title for rate in rates]
         panels.append(whiskers(rows, title=benchmark, checkpoints=run.checkpoints, labels=labels))
@@ -77,22 +77,24 @@ def accuracy_figure(run: Run) -> Figure:
 
 
 def breakdown_figure(run: Run) -> Figure:
-    """Answer accuracy by level, tag and subject, where a breakdown says more than the whole."""
+    """Answer accuracy by level, tag and subject, where a breakdown shows more than the whole."""
     panels = []
     for benchmark in run.benchmarks:
+        modes = {name: run.modes(name, benchmark) for name in run.checkpoints}
         for group, what in BREAKDOWNS.items():
-            columns = {name: _group(run, name, benchmark, group) for name in run.checkpoints}
-            labels = sorted({key for found in columns.values() for key in found}, key=natural_order)
+            columns = {name: of.get(main_mode(of), {}).get(group, {}) for name, of in modes.items()}
+            labels = sorted({key for of in columns.values() for key in of}, key=natural_order)
             rows = [
                 {
                     "label": label,
                     "checkpoint": name,
-                    **_bounds(found[label], "answer_accuracy", _mode(run, name, benchmark)),
+                    **_bounds(of[label], "answer_accuracy", main_mode(modes[name])),
                 }
                 for label in labels
-                for name, found in columns.items()
-                if label in found
+                for name, of in columns.items()
+                if label in of
             ]
+            # One level or subject is the whole again; one tag is not.
             if len(labels) > (group != "by_tag"):
                 title = f"{benchmark}, by {what}"
                 panels.append(
@@ -121,7 +123,9 @@ def pass_at_k_figure(run: Run) -> Figure:
     return Figure("pass_at_k", "pass@k", caption, tuple(panels))
 
 
-def pass_at_k_curve(rows: Sequence[Completion], benchmark: str) -> Iterator[tuple[int, Estimate]]:
+def pass_at_k_curve(
+    rows: Sequence[GradedCompletion], benchmark: str
+) -> Iterator[tuple[int, Estimate]]:
     """pass@k for every k up to the number of samples that all problems have."""
     grades: dict[str, list[bool]] = defaultdict(list)
     for row in rows:
@@ -137,19 +141,20 @@ def pass_at_k_curve(rows: Sequence[Completion], benchmark: str) -> Iterator[tupl
 def class_figure(run: Run) -> Figure:
     """Shares of the four classes."""
     panels = []
+    labels = [f"{label} {meaning}" for label, meaning in CLASSES.items()]
     for benchmark in run.benchmarks:
+        modes = {name: run.modes(name, benchmark) for name in run.checkpoints}
         rows = [
             {
                 "checkpoint": name,
-                "label": f"{label} {meaning}",
+                "label": labels[rank],
                 "share": numbers[f"class_{label}"],
                 "rank": rank,
             }
             for name in run.checkpoints
-            for rank, (label, meaning) in enumerate(CLASSES.items())
-            if f"class_{label}" in (numbers := _main_mode(run, name, benchmark))
+            for rank, label in enumerate(CLASSES)
+            if f"class_{label}" in (numbers := modes[name].get(main_mode(modes[name]), {}))
         ]
-        labels = [f"{label} {meaning}" for label, meaning in CLASSES.items()]
         if rows:
             panels.append(
                 stacked(rows, title=benchmark, checkpoints=run.checkpoints, labels=labels)
@@ -193,41 +198,29 @@ def _bins(values: Sequence[float]) -> tuple[Any, list[str]]:
 
 def curve_figure(stage: str, curve: Curve) -> Figure:
     """The training curves of one stage, a panel a measure; rewards by component share one."""
-    parts = [
-        name for name in curve.columns if name.startswith("rewards/") and name.endswith("/mean")
-    ]
+    components = {
+        name: name.split("/")[1]
+        for name in curve
+        if name.startswith("rewards/") and name.endswith("/mean")
+    }
     panels = [
-        _curve_panel(curve, {name: name.split("/")[1] for name in parts}, "reward by component")
+        _curve_panel(curve, {"reward": "reward"}, "total reward"),
+        _curve_panel(curve, components, "reward by component"),
+        *(_curve_panel(curve, {name: name}, title) for name, title in CURVES[stage].items()),
     ]
-    panels.insert(0, _curve_panel(curve, {"reward": "reward"}, "total reward"))
-    panels += [_curve_panel(curve, {name: name}, title) for name, title in CURVES[stage].items()]
-    shown = tuple(panel for panel in panels if panel is not None)
     caption = "Faint: each logged step. Strong: running mean."
-    return Figure(f"{stage}_curves", f"Training: {stage}", caption, shown)
+    logged = tuple(panel for panel in panels if panel)
+    return Figure(f"{stage}_curves", f"Training: {stage}", caption, logged)
 
 
 def _curve_panel(curve: Curve, names: Mapping[str, str], title: str) -> Panel | None:
     rows = [
         {"step": step, "series": series, "value": value}
         for name, series in names.items()
-        for step, value in curve.points(name)
+        for step, value in curve.get(name, ())
     ]
     color = PALETTE[2] if len(names) == 1 else None
     return lines(rows, title=title, series=list(names.values()), color=color) if rows else None
-
-
-def _mode(run: Run, checkpoint: str, benchmark: str) -> str:
-    return "greedy" if "greedy" in run.metrics[checkpoint].get(benchmark, {}) else "sampled"
-
-
-def _main_mode(run: Run, checkpoint: str, benchmark: str) -> Mapping[str, Any]:
-    modes: Mapping[str, Mapping[str, Any]] = run.metrics[checkpoint].get(benchmark, {})
-    return modes.get(_mode(run, checkpoint, benchmark), {})
-
-
-def _group(run: Run, checkpoint: str, benchmark: str, group: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = _main_mode(run, checkpoint, benchmark).get(group, {})
-    return found
 
 
 def _bounds(numbers: Mapping[str, float], name: str, mode: str) -> dict[str, float]:
@@ -236,17 +229,15 @@ def _bounds(numbers: Mapping[str, float], name: str, mode: str) -> dict[str, flo
     Greedy rates count problems, so Wilson's interval holds and has a width even at 0 of n.
     """
     n, value = int(numbers.get("n", 0)), numbers[name]
-    if mode == "greedy" and n:
-        return _rounded(value, wilson_interval(successes=round(value * n), n=n), n)
-    se = numbers.get(f"{name}_se")
-    return _interval(Estimate(value, math.nan if se is None else se, n))
+    estimate = Estimate(value, numbers.get(f"{name}_se", math.nan), n)
+    is_count = mode == "greedy" and n
+    return _interval(
+        estimate, wilson_interval(successes=round(value * n), n=n) if is_count else None
+    )
 
 
-def _interval(estimate: Estimate) -> dict[str, float]:
-    return _rounded(estimate.value, estimate.interval(), estimate.n)
-
-
-def _rounded(value: float, interval: Interval, n: int) -> dict[str, float]:
-    """For a chart of shares: the interval cut at 0 and 1."""
+def _interval(estimate: Estimate, interval: Interval | None = None) -> dict[str, float]:
+    """For a chart of shares: the interval, by default Student's, cut at 0 and 1."""
+    value, n, interval = estimate.value, estimate.n, interval or estimate.interval()
     bounds = {"value": value, "low": max(0.0, interval.low), "high": min(1.0, interval.high)}
     return {name: round(bound, 5) for name, bound in bounds.items()} | {"n": n}

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lib.artifacts import read_records
 from lib.errors import UserError
 from lib.params.measuring import Sensitivity
 
@@ -15,7 +16,7 @@ Metrics = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Completion:
+class GradedCompletion:
     """One graded completion; the fields of one line of `data/completions/<checkpoint>.jsonl`."""
 
     checkpoint: str
@@ -40,16 +41,8 @@ class Completion:
     truncated: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Curve:
-    """A training curve: `steps` [S] and, by logged name, [S] values (None where not logged)."""
-
-    steps: tuple[int, ...] = ()
-    columns: Mapping[str, tuple[float | None, ...]] = dataclasses.field(default_factory=dict)
-
-    def points(self, name: str) -> list[tuple[int, float]]:
-        values = self.columns.get(name, ())
-        return [(s, v) for s, v in zip(self.steps, values, strict=False) if v is not None]
+Curve = Mapping[str, Sequence[tuple[int, float]]]
+"""A training curve: by logged name, the steps at which it was logged and its values there."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +82,7 @@ class Run:
         skipped: the training stages that passed their checkpoint on unchanged.
         stage_metrics: flat numbers by stage.
         provenance: by stage, what the stage noted about how it ran.
-        formats: what other prompt formats came to; None where none was asked.
+        formats: what other prompt formats came to; None where no other is set.
     """
 
     checkpoints: tuple[str, ...]
@@ -97,12 +90,22 @@ class Run:
     benchmarks: tuple[str, ...]
     exported: str
     metrics: Mapping[str, Metrics]
-    completions: Mapping[str, Sequence[Completion]]
+    completions: Mapping[str, Sequence[GradedCompletion]]
     curves: Mapping[str, Curve]
     skipped: frozenset[str]
     stage_metrics: Mapping[str, Mapping[str, float]]
     provenance: Mapping[str, Mapping[str, Any]]
     formats: Formats | None = None
+
+    def modes(self, checkpoint: str, benchmark: str) -> Mapping[str, Any]:
+        """What a checkpoint came to on a benchmark, by mode; empty where it was not measured."""
+        modes: Mapping[str, Any] = self.metrics[checkpoint].get(benchmark, {})
+        return modes
+
+
+def main_mode(modes: Mapping[str, Any]) -> str:
+    """The mode that a benchmark is broken down in: greedy where it was answered so."""
+    return "greedy" if "greedy" in modes else "sampled"
 
 
 STAGES = ("prepare", "sft", "grpo", "pairs", "dpo", "export")
@@ -138,10 +141,10 @@ def load_run(
             f"({', '.join(checkpoints)}), so nothing is known about it; add it there"
         )
     stages = [stage for stage in STAGES if OPTIONAL.get(stage, "base") in {"base", *checkpoints}]
-    provenance = {stage: _optional_json(sources.provenance / f"{stage}.json") for stage in stages}
-    for checkpoint in checkpoints:
-        path = sources.provenance / "evaluate" / f"{checkpoint}.json"
-        provenance[f"evaluate/{checkpoint}"] = _optional_json(path)
+    provenance = {
+        name: _optional_json(sources.provenance / f"{name}.json")
+        for name in (*stages, *(f"evaluate/{checkpoint}" for checkpoint in checkpoints))
+    }
     return Run(
         checkpoints=tuple(checkpoints),
         starts=dict(starts),
@@ -157,36 +160,36 @@ def load_run(
             for stage in ("sft", "grpo", "dpo")
             if stage in stages
         },
-        skipped=load_skipped(sources.provenance, stages),
+        skipped=frozenset(stage for stage in stages if provenance[stage].get("skipped")),
         stage_metrics={
             stage: _optional_json(sources.metrics / f"{stage}.json") for stage in stages
         },
-        provenance={name: noted for name, noted in provenance.items() if noted},
+        provenance={name: record for name, record in provenance.items() if record},
         formats=formats,
     )
 
 
-def load_formats(metrics: Path, *, own: str, chosen: Sensitivity) -> Formats | None:
+def load_formats(metrics: Path, *, own: str, sensitivity: Sensitivity) -> Formats | None:
     """What `sensitivity` wrote, beside what `evaluate` did for the same checkpoint.
 
     Args:
         metrics: folder of the stages' metrics.
         own: the format that is trained.
-        chosen: the section of params.
+        sensitivity: the section of params.
 
     Raises:
         UserError: a file is missing.
     """
-    if not chosen.formats:
+    if not sensitivity.formats:
         return None
-    folder = metrics / "evaluate"
-    found = {own: read_json(folder / f"{chosen.checkpoint}.json")}
-    found |= {name: read_json(folder / "formats" / f"{name}.json") for name in chosen.formats}
-    return Formats(chosen.checkpoint, found)
+    folder, checkpoint = metrics / "evaluate", sensitivity.checkpoint
+    others = {name: f"formats/{name}.json" for name in sensitivity.formats}
+    files = {own: f"{checkpoint}.json", **others}
+    return Formats(checkpoint, {name: read_json(folder / file) for name, file in files.items()})
 
 
 def load_skipped(provenance: Path, stages: Sequence[str]) -> frozenset[str]:
-    """Those of `stages` whose provenance says that they passed their checkpoint on unchanged."""
+    """Those of `stages` whose provenance records that they passed their checkpoint on unchanged."""
     return frozenset(
         stage for stage in stages if _optional_json(provenance / f"{stage}.json").get("skipped")
     )
@@ -224,7 +227,7 @@ def _optional_json(path: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 
-def read_completions(path: Path) -> Iterator[Completion]:
+def read_completions(path: Path) -> Iterator[GradedCompletion]:
     """One completion a line; fields that the report does not show are passed over.
 
     Raises:
@@ -232,19 +235,15 @@ def read_completions(path: Path) -> Iterator[Completion]:
     """
     if not path.exists():
         raise UserError(f"{path}: no such file. `evaluate` writes it: run `dvc repro`")
-    names = [field.name for field in dataclasses.fields(Completion)]
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = json.loads(line)
-                yield Completion(
-                    **{name: row[name] for name in names} | {"tags": tuple(row["tags"])}
-                )
-            except (ValueError, TypeError, KeyError) as error:
-                raise UserError(
-                    f"{path}:{number}: not a completion ({type(error).__name__}: {error}); "
-                    "this file is written by `evaluate`: run `dvc repro`"
-                ) from error
+    names = [field.name for field in dataclasses.fields(GradedCompletion)]
+
+    def parse(row: Any) -> GradedCompletion:
+        return GradedCompletion(
+            **{name: row[name] for name in names} | {"tags": tuple(row["tags"])}
+        )
+
+    remedy = "this file is written by `evaluate`: run `dvc repro`"
+    yield from read_records(path, parse, what="a completion", remedy=remedy)
 
 
 def read_curve(path: Path) -> Curve:
@@ -254,19 +253,22 @@ def read_curve(path: Path) -> Curve:
         UserError: another first column, or a cell that is no number; names file and row.
     """
     if not path.exists():
-        return Curve()
+        return {}
     with path.open(encoding="utf-8", newline="") as lines:
         reader = csv.DictReader(lines)
-        names = list(reader.fieldnames or [])
-        if names and names[0] != "step":
-            raise UserError(f"{path}: the first column is `{names[0]}`, expected `step`")
-        rows = [_numbers(path, number, row) for number, row in enumerate(reader, start=2)]
-    columns = {name: tuple(row[name] for row in rows) for name in names[1:]}
-    return Curve(tuple(int(row["step"] or 0) for row in rows), columns)
-
-
-def _numbers(path: Path, line: int, row: Mapping[str, str | None]) -> dict[str, float | None]:
-    try:
-        return {name: float(cell) if cell else None for name, cell in row.items()}
-    except ValueError as error:
-        raise UserError(f"{path}:{line}: {error}; run `dvc repro` to write it again") from error
+        first, *names = reader.fieldnames or ["step"]
+        if first != "step":
+            raise UserError(f"{path}: the first column is `{first}`, expected `step`")
+        curve: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
+        for number, row in enumerate(reader, start=2):
+            try:
+                values = {name: float(cell) for name, cell in row.items() if cell}
+            except ValueError as error:
+                raise UserError(
+                    f"{path}:{number}: {error}; run `dvc repro` to write it again"
+                ) from error
+            # A cell is empty where that number was not logged at that step.
+            for name in names:
+                if name in values:
+                    curve[name].append((int(values.get("step", 0)), values[name]))
+    return curve

@@ -1,15 +1,14 @@
 """Several models on the same benchmarks: one table each, and their paired differences."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from lib.artifacts import replacing, write_json
 from lib.report.comparisons import Comparison, compare_pair, comparison_metrics
-from lib.report.inputs import Completion, Metrics, Run, read_completions
-from lib.report.markdown import markdown_table
-from lib.report.tables import Table, breakdown, comparison_table, headline
+from lib.report.inputs import GradedCompletion, Metrics, read_completions
+from lib.report.tables import breakdown, comparison_table, headline
+from lib.report.text import Table, markdown_table
 
 NOT_GRADED = "not graded"
 
@@ -21,17 +20,16 @@ class Models:
     metrics: Mapping[str, Metrics]
     comparisons: Sequence[Comparison]
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> Iterator[Table]:
         """By benchmark: the headline, differences from the first model, accuracy by subject."""
-        run = _as_run(self.metrics)
-        found: list[Table | None] = []
-        for benchmark in run.benchmarks:
-            found.append(headline(self.metrics, benchmark))
+        for benchmark in dict.fromkeys(name for of in self.metrics.values() for name in of):
+            yield headline(self.metrics, benchmark)
             differences = comparison_table(self.comparisons, benchmark)
-            found.append(differences if differences.rows else None)
-            by_subject = breakdown(run, benchmark, "by_subject")
-            found.append(by_subject if by_subject and len(by_subject.rows) > 1 else None)
-        return [table for table in found if table]
+            if differences.rows:
+                yield differences
+            by_subject = breakdown(self.metrics, benchmark, "by_subject")
+            if by_subject and len(by_subject.rows) > 1:
+                yield by_subject
 
 
 def read_models(metrics: Mapping[str, Metrics], completions: Mapping[str, Path]) -> Models:
@@ -55,38 +53,15 @@ def read_models(metrics: Mapping[str, Metrics], completions: Mapping[str, Path])
 
 def write_models(models: Models, folder: Path) -> None:
     """`table.md` for readers, `table.json` with the same as numbers."""
-    lines = [line for table in models.tables() for line in _section(table)]
+    sections = [f"**{table.title}**\n\n{markdown_table(table)}\n" for table in models.tables()]
     with replacing(folder / "table.md") as partial:
-        partial.write_text("\n".join(lines), encoding="utf-8")
-    numbers: dict[str, Any] = {
-        "metrics": models.metrics,
-        "differences": comparison_metrics(models.comparisons),
-    }
-    write_json(folder / "table.json", numbers)
+        partial.write_text("\n".join(sections), encoding="utf-8")
+    differences = comparison_metrics(models.comparisons)
+    write_json(folder / "table.json", {"metrics": models.metrics, "differences": differences})
 
 
-def _section(table: Table) -> Iterable[str]:
-    return (f"**{table.title}**", "", markdown_table(table), "")
-
-
-def _graded(path: Path) -> Iterable[Completion]:
+def _graded(path: Path) -> Iterator[GradedCompletion]:
     """The completions that have a grade, without their texts."""
     for row in read_completions(path):
         if row.decided_by != NOT_GRADED:
             yield dataclasses.replace(row, problem="", completion="")
-
-
-def _as_run(metrics: Mapping[str, Metrics]) -> Run:
-    """What `breakdown` reads."""
-    return Run(
-        checkpoints=tuple(metrics),
-        starts={},
-        benchmarks=tuple(dict.fromkeys(name for of in metrics.values() for name in of)),
-        exported=next(iter(metrics)),
-        metrics=metrics,
-        completions={},
-        curves={},
-        skipped=frozenset(),
-        stage_metrics={},
-        provenance={},
-    )

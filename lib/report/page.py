@@ -10,22 +10,24 @@ import functools
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import vl_convert
 
-from lib.report.charts import INK, LOOK, Figure, colors_of
-from lib.report.content import Report
-from lib.report.inputs import Completion, Run
+from lib.report.charts import INK, LOOK, colors_of
+from lib.report.inputs import GradedCompletion, Run
 from lib.report.tables import CLASSES, REASONS, measures
 from lib.report.templates import render, source
 from lib.report.text import percent
 
+if TYPE_CHECKING:
+    from lib.report.report import Report
+
 SCRIPTS = ("page.js", "charts.js", "filters.js", "detail.js", "address.js", "rollouts.js")
 
 
-def render_page(report: Report, run: Run) -> str:
+def render_page(report: "Report", run: Run) -> str:
     """The whole page."""
     return render(
         "page.html.j2",
@@ -45,23 +47,20 @@ def render_page(report: Report, run: Run) -> str:
 def headline_scores(run: Run) -> Iterator[dict[str, Any]]:
     """By checkpoint, the headline measures of the first benchmark."""
     benchmark = run.benchmarks[0]
-    strong = [row for row in measures(run.metrics[run.checkpoints[0]][benchmark]) if row.strong]
+    strong = [row for row in measures(run.modes(run.checkpoints[0], benchmark)) if row.strong]
     for name in run.checkpoints:
-        modes = run.metrics[name].get(benchmark, {})
-        numbers = [(row, modes.get(row.mode, {})) for row in strong]
-        yield {
-            "name": name,
-            "skipped": name in run.skipped,
-            "rates": [
+        rates = []
+        for row in strong:
+            numbers = run.modes(name, benchmark).get(row.mode, {})
+            rates.append(
                 {
                     "title": row.title,
-                    "value": percent(of.get(row.name)),
-                    "se": percent(of.get(f"{row.name}_se")),
-                    "width": round(100 * of.get(row.name, 0.0), 1),
+                    "value": percent(numbers.get(row.name)),
+                    "se": percent(numbers.get(f"{row.name}_se")),
+                    "width": round(100 * numbers.get(row.name, 0.0), 1),
                 }
-                for row, of in numbers
-            ],
-        }
+            )
+        yield {"name": name, "skipped": name in run.skipped, "rates": rates}
 
 
 def reasons_of(run: Run) -> list[str]:
@@ -70,28 +69,38 @@ def reasons_of(run: Run) -> list[str]:
     return [name for name, _ in counted.most_common()]
 
 
-def data_blocks(report: Report, run: Run) -> Iterator[tuple[str, str]]:
+def data_blocks(report: "Report", run: Run) -> Iterator[tuple[str, str]]:
     """Everything the scripts need, by block name, compressed and in base64."""
-    yield "charts", packed([_chart(figure) for figure in report.figures])
+    charts = [
+        {
+            "name": figure.name,
+            "panels": [{"title": panel.title, "spec": panel.spec} for panel in figure.panels],
+        }
+        for figure in report.figures
+    ]
+    yield "charts", packed(charts)
     yield "look", packed({"config": LOOK, "ink": INK})
     yield "vega", _chart_library()
-    table = _ProblemTable()
-    rows = {name: table.columns(of) for name, of in run.completions.items()}
-    yield (
-        "problems",
-        packed(
-            {
-                "checkpoints": list(run.checkpoints),
-                "exported": run.exported,
-                "benchmarks": list(run.benchmarks),
-                "classes": list(CLASSES.items()),
-                "reasons": REASONS,
-                "colors": colors_of(run.checkpoints),
-                "problems": table.problems,
-            }
-        ),
-    )
-    for name, columns in rows.items():
+    # The text of a problem travels once, and not with every completion.
+    first: dict[tuple[str, str], GradedCompletion] = {}
+    for rows in run.completions.values():
+        for row in rows:
+            first.setdefault(_key(row), row)
+    index = {key: number for number, key in enumerate(first)}
+    content = {
+        "checkpoints": list(run.checkpoints),
+        "exported": run.exported,
+        "benchmarks": list(run.benchmarks),
+        "classes": list(CLASSES.items()),
+        "reasons": REASONS,
+        "colors": colors_of(run.checkpoints),
+        "problems": [_problem(row) for row in first.values()],
+    }
+    yield "problems", packed(content)
+    for name, rows in run.completions.items():
+        columns: dict[str, Any] = {"problem": [index[_key(row)] for row in rows]}
+        for column, field in COLUMNS.items():
+            columns[column] = [getattr(row, field) for row in rows]
         yield f"rollouts-{name}", packed(columns)
 
 
@@ -101,50 +110,35 @@ def _chart_library() -> str:
     return packed_text(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 
-class _ProblemTable:
-    """The distinct problems, so that their text travels once and not with every completion."""
-
-    def __init__(self) -> None:
-        self.problems: list[dict[str, Any]] = []
-        self._places: dict[tuple[str, str], int] = {}
-
-    def columns(self, rows: Sequence[Completion]) -> dict[str, list[Any]]:
-        """The rows of one checkpoint, column by column."""
-        return {
-            "problem": [self._place(row) for row in rows],
-            "mode": [row.mode for row in rows],
-            "sample": [row.sample for row in rows],
-            "text": [row.completion for row in rows],
-            "answer": [row.answer for row in rows],
-            "label": [row.label for row in rows],
-            "why": [row.decided_by for row in rows],
-            "rewards": [row.rewards for row in rows],
-            "reward": [row.reward for row in rows],
-            "tokens": [row.num_tokens for row in rows],
-            "truncated": [row.truncated for row in rows],
-        }
-
-    def _place(self, row: Completion) -> int:
-        key = (row.benchmark, row.problem_id)
-        if key not in self._places:
-            self._places[key] = len(self.problems)
-            self.problems.append(
-                {
-                    "id": row.problem_id,
-                    "benchmark": row.benchmark,
-                    "problem": row.problem,
-                    "reference": row.reference,
-                    "subject": row.subject,
-                    "level": str(row.level),
-                    "tags": row.tags,
-                }
-            )
-        return self._places[key]
+COLUMNS = {
+    "mode": "mode",
+    "sample": "sample",
+    "text": "completion",
+    "answer": "answer",
+    "label": "label",
+    "why": "decided_by",
+    "rewards": "rewards",
+    "reward": "reward",
+    "tokens": "num_tokens",
+    "truncated": "truncated",
+}
+"""What a rollout carries to the page, by the page's name for it."""
 
 
-def _chart(figure: Figure) -> Mapping[str, Any]:
-    panels = [{"title": panel.title, "spec": panel.spec} for panel in figure.panels]
-    return {"name": figure.name, "panels": panels}
+def _key(row: GradedCompletion) -> tuple[str, str]:
+    return row.benchmark, row.problem_id
+
+
+def _problem(row: GradedCompletion) -> dict[str, Any]:
+    return {
+        "id": row.problem_id,
+        "benchmark": row.benchmark,
+        "problem": row.problem,
+        "reference": row.reference,
+        "subject": row.subject,
+        "level": str(row.level),
+        "tags": row.tags,
+    }
 
 
 def packed(content: Any) -> str:

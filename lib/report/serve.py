@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 
 
 def report_server(folder: Path, *, port: int) -> http.server.ThreadingHTTPServer:
-    """A server of the files in `folder`, reachable from this machine alone.
+    """A server of the files in `folder`, reachable from this machine only.
 
     Args:
         folder: what is served.

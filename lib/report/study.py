@@ -1,28 +1,34 @@
 """The study: does reinforcement help on every seed, and more than as much further SFT?
 
 One line of evidence per seed, each a paired difference on the same held-out problems, and the mean
-over seeds with its own interval (Student's t over seeds, since seeds are what is drawn).
+over seeds with its own interval (Student's t over seeds, since seeds are the random units).
 """
 
 import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from lib.report.comparisons import Comparison, compare_pair
-from lib.report.inputs import Completion
-from lib.report.markdown import markdown_table
-from lib.report.tables import Table
-from lib.report.text import percent, points
+import click
+
+from lib.errors import UserError
+from lib.report.comparisons import compare_pair
+from lib.report.inputs import GradedCompletion, read_completions
+from lib.report.text import Table, markdown_table, percent, points
 from lib.stats import Difference, mean_estimate
 
 SFT, GRPO, CONTROL = "sft", "grpo", "control"
 UNSEEN = "unseen_equations"
-PAIRS = ((SFT, GRPO), (CONTROL, GRPO))
+PAIRS = {f"{before}_to_{GRPO}": (before, GRPO) for before in (SFT, CONTROL)}
 
 
 @dataclasses.dataclass(frozen=True)
 class SeedRun:
-    """What one seed's three checkpoints said.
+    """What one seed's three checkpoints answered.
 
     Attributes:
         metrics: by checkpoint (`sft`, `grpo`, `control`), as `evaluate` writes them.
@@ -31,23 +37,69 @@ class SeedRun:
 
     seed: int
     metrics: Mapping[str, Mapping[str, Any]]
-    completions: Mapping[str, Sequence[Completion]]
+    completions: Mapping[str, Sequence[GradedCompletion]]
+
+
+def run_experiment(name: str, target: str, *changes: str) -> None:
+    """Run one DVC experiment in a copy of the checkout, so that the workspace stays as it is.
+
+    An older one of that name goes first: `--force` would take its name too, and switch off the
+    run-cache with it.
+    """
+    dvc = [sys.executable, "-m", "dvc", "exp"]
+    subprocess.run([*dvc, "remove", name], capture_output=True, check=False)
+    sets = [argument for change in changes for argument in ("--set-param", change)]
+    click.echo(f"study experiment={name} {' '.join(changes)}")
+    command = [*dvc, "run", "--temp", "--name", name, *sets, target]
+    if subprocess.run(command, check=False).returncode:
+        raise UserError(f"study: experiment {name} failed; see above")
+
+
+def read_seed_run(seed: int) -> SeedRun:
+    """What the experiments of one seed wrote, read from their revisions."""
+    import dvc.api
+
+    revisions = {
+        SFT: (f"study-seed-{seed}", "sft"),
+        GRPO: (f"study-seed-{seed}", "grpo"),
+        CONTROL: (f"study-control-{seed}", "sft"),
+    }
+    metrics, completions = {}, {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, (revision, checkpoint) in revisions.items():
+            path = Path(scratch) / f"{name}.jsonl"
+            path.write_text(dvc.api.read(f"data/completions/{checkpoint}.jsonl", rev=revision))
+            completions[name] = list(read_completions(path))
+            text = dvc.api.read(f"reports/metrics/evaluate/{checkpoint}.json", rev=revision)
+            metrics[name] = json.loads(text)
+    return SeedRun(seed=seed, metrics=metrics, completions=completions)
 
 
 def study_metrics(runs: Sequence[SeedRun], *, benchmark: str) -> dict[str, Any]:
     """Numbers by seed and their means: levels of each checkpoint, differences of each pair."""
     seeds = {f"seed_{run.seed}": _seed_numbers(run, benchmark=benchmark) for run in runs}
-    return {**seeds, "mean": _means(list(seeds.values()))}
+    means: dict[str, Any] = {}
+    for pair in PAIRS:
+        for measure in next(iter(seeds.values()))[pair]:
+            mean = mean_estimate([seed[pair][measure]["difference"] for seed in seeds.values()])
+            interval = mean.interval()
+            numbers = {"difference": mean.value, "low": interval.low, "high": interval.high}
+            means.setdefault(pair, {})[measure] = {**numbers, "num_seeds": len(seeds)}
+    return {**seeds, "mean": means}
 
 
 def _seed_numbers(run: SeedRun, *, benchmark: str) -> dict[str, Any]:
+    # Where the sequence of equations occurs in no training problem.
+    unseen = {
+        name: [row for row in rows if UNSEEN in row.tags] for name, rows in run.completions.items()
+    }
     return {
         **{name: _levels(run.metrics[name][benchmark]) for name in (SFT, GRPO, CONTROL)},
         **{
-            f"{before}_to_{after}": _differences(run.completions, before, after, benchmark)
-            for before, after in PAIRS
+            pair: _differences(run.completions, before, after, benchmark)
+            for pair, (before, after) in PAIRS.items()
         },
-        "unseen": _unseen(run.completions, benchmark),
+        "unseen": _differences(unseen, SFT, GRPO, benchmark).get("greedy_answer_accuracy", {}),
     }
 
 
@@ -64,58 +116,71 @@ def _levels(modes: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _differences(
-    completions: Mapping[str, Sequence[Completion]], before: str, after: str, benchmark: str
-) -> dict[str, Any]:
+    completions: Mapping[str, Sequence[GradedCompletion]], before: str, after: str, benchmark: str
+) -> dict[str, dict[str, float]]:
     return {
-        f"{comparison.mode}_{comparison.measure}": _interval(comparison.found)
-        for comparison in _compared(completions, before, after, benchmark)
+        f"{comparison.mode}_{comparison.measure}": _numbers(comparison.change)
+        for comparison in compare_pair(completions, before=before, after=after)
+        if comparison.benchmark == benchmark
     }
 
 
-def _unseen(completions: Mapping[str, Sequence[Completion]], benchmark: str) -> dict[str, Any]:
-    """Greedy accuracy where the sequence of equations occurs in no training problem."""
-    chosen = {
-        name: [row for row in rows if UNSEEN in row.tags] for name, rows in completions.items()
-    }
-    greedy = [c for c in _compared(chosen, SFT, GRPO, benchmark) if c.mode == "greedy"]
-    return _interval(greedy[0].found) if greedy else {}
-
-
-def _compared(
-    completions: Mapping[str, Sequence[Completion]], before: str, after: str, benchmark: str
-) -> list[Comparison]:
-    found = compare_pair(completions, before=before, after=after)
-    return [comparison for comparison in found if comparison.benchmark == benchmark]
-
-
-def _interval(found: Difference) -> dict[str, float]:
+def _numbers(change: Difference) -> dict[str, float]:
     return {
-        "before": found.before,
-        "after": found.after,
-        "difference": found.difference.value,
-        "low": found.interval.low,
-        "high": found.interval.high,
-        "n": found.difference.n,
+        "before": change.before,
+        "after": change.after,
+        "difference": change.difference.value,
+        "low": change.interval.low,
+        "high": change.interval.high,
+        "n": change.difference.n,
     }
-
-
-def _means(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean over seeds of each difference, with its 95 % interval."""
-    means: dict[str, Any] = {}
-    for before, after in PAIRS:
-        pair = f"{before}_to_{after}"
-        for measure in seeds[0][pair]:
-            mean = mean_estimate([seed[pair][measure]["difference"] for seed in seeds])
-            interval = mean.interval()
-            numbers = {"difference": mean.value, "low": interval.low, "high": interval.high}
-            means.setdefault(pair, {})[measure] = {**numbers, "num_seeds": len(seeds)}
-    return means
 
 
 def study_markdown(metrics: Mapping[str, Any], *, control: str) -> str:
-    """The study as a page; `control` says in words what the control checkpoint is."""
-    seeds = {name: numbers for name, numbers in metrics.items() if name != "mean"}
-    tables = [_levels_table(seeds), _difference_table(metrics), _unseen_table(seeds)]
+    """The study as a page; `control` describes the control checkpoint."""
+    seeds = {name.replace("_", " "): of for name, of in metrics.items() if name != "mean"}
+    measures = list(next(iter(seeds.values()))[SFT])
+    heads = [measure.replace("_", " ").replace("pass at ", "pass@") for measure in measures]
+    levels = [
+        (
+            name,
+            checkpoint,
+            *(
+                f"{value:.2f}" if measure.endswith("equations") else percent(value)
+                for measure, value in numbers[checkpoint].items()
+            ),
+        )
+        for name, numbers in seeds.items()
+        for checkpoint in (SFT, GRPO, CONTROL)
+    ]
+    columns = [*seeds.values(), metrics["mean"]]
+    differences = [
+        (
+            f"{before} → {after}",
+            measure.replace("_", " "),
+            *(_with_interval(column[pair][measure]) for column in columns),
+        )
+        for pair, (before, after) in PAIRS.items()
+        for measure in metrics["mean"][pair]
+    ]
+    unseen = [
+        (
+            name,
+            str(numbers["n"]),
+            percent(numbers["before"]),
+            percent(numbers["after"]),
+            _with_interval(numbers),
+        )
+        for name, numbers in ((name, of["unseen"]) for name, of in seeds.items())
+        if numbers
+    ]
+    tables = [
+        Table("Checkpoints", ("seed", "checkpoint", *heads), tuple(levels)),
+        Table("Differences, in points", ("pair", "measure", *seeds, "mean"), tuple(differences)),
+        Table(
+            "Unseen equations, greedy", ("seed", "problems", SFT, GRPO, "difference"), tuple(unseen)
+        ),
+    ]
     parts = [
         "# Study: three seeds and a control",
         f"Held-out problems; the control is {control}. Intervals (95 %) of a seed are paired over "
@@ -124,60 +189,6 @@ def study_markdown(metrics: Mapping[str, Any], *, control: str) -> str:
         *(f"## {table.title}\n\n{markdown_table(table)}" for table in tables),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _levels_table(seeds: Mapping[str, Any]) -> Table:
-    measures = list(next(iter(seeds.values()))[SFT])
-    rows = [
-        (
-            name.replace("_", " "),
-            checkpoint,
-            *(_level(measure, numbers[checkpoint][measure]) for measure in measures),
-        )
-        for name, numbers in seeds.items()
-        for checkpoint in (SFT, GRPO, CONTROL)
-    ]
-    heads = [measure.replace("_", " ").replace("pass at ", "pass@") for measure in measures]
-    return Table("Checkpoints", ("seed", "checkpoint", *heads), tuple(rows))
-
-
-def _level(measure: str, value: float) -> str:
-    return f"{value:.2f}" if measure.endswith("equations") else percent(value)
-
-
-def _difference_table(metrics: Mapping[str, Any]) -> Table:
-    rows = [
-        (f"{before} → {after}", measure.replace("_", " "), *cells)
-        for before, after in PAIRS
-        for measure, cells in _cells(metrics, f"{before}_to_{after}")
-    ]
-    seeds = (name.replace("_", " ") for name in metrics if name != "mean")
-    return Table("Differences, in points", ("pair", "measure", *seeds, "mean"), tuple(rows))
-
-
-def _cells(metrics: Mapping[str, Any], pair: str) -> list[tuple[str, list[str]]]:
-    names = [name for name in metrics if name != "mean"]
-    return [
-        (measure, [_with_interval(metrics[name][pair][measure]) for name in (*names, "mean")])
-        for measure in metrics["mean"][pair]
-    ]
-
-
-def _unseen_table(seeds: Mapping[str, Any]) -> Table:
-    rows = [
-        (
-            name.replace("_", " "),
-            str(numbers["unseen"]["n"]),
-            percent(numbers["unseen"]["before"]),
-            percent(numbers["unseen"]["after"]),
-            _with_interval(numbers["unseen"]),
-        )
-        for name, numbers in seeds.items()
-        if numbers["unseen"]
-    ]
-    return Table(
-        "Unseen equations, greedy", ("seed", "problems", SFT, GRPO, "difference"), tuple(rows)
-    )
 
 
 def _with_interval(numbers: Mapping[str, float]) -> str:

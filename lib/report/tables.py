@@ -1,33 +1,20 @@
 """The report's tables, as text in cells; Markdown, HTML and the terminal print the same ones."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from lib.report.comparisons import Comparison
-from lib.report.inputs import Metrics, Run
-from lib.report.text import MISSING, decimal, p_value, percent, points
+from lib.report.inputs import Formats, Metrics, main_mode
+from lib.report.text import MISSING, Table, decimal, p_value, percent, points
 
 Formatter = Callable[[float | None, float | None], str]
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
-    """A table whose first column names the rows.
-
-    Attributes:
-        strong: rows that carry the message.
-    """
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    strong: frozenset[int] = frozenset()
-
-
-@dataclasses.dataclass(frozen=True)
 class Measure:
-    """A row of the headline table: where the number stands and how it is printed."""
+    """A row of the headline table: where its number is in the metrics, and how it is printed."""
 
     title: str
     mode: str
@@ -77,6 +64,8 @@ REASONS = {
 }
 """What decided a grade (`decided_by`, docs/verifier.md), in words for a reader."""
 
+_ONE_DIGIT = partial(decimal, digits=1)
+
 BREAKDOWNS = {"by_level": "level", "by_tag": "tag", "by_subject": "subject"}
 
 
@@ -94,19 +83,15 @@ def measures(modes: Mapping[str, Mapping[str, Any]]) -> Iterator[Measure]:
     yield Measure("strict answer accuracy", mode, "strict_accuracy")
     yield Measure("format accuracy", mode, "format_accuracy")
     yield Measure("reasoning present", mode, "reasoning_present")
-    yield Measure("reasoning length, characters", mode, "mean_reasoning_chars", _one_digit)
+    yield Measure("reasoning length, characters", mode, "mean_reasoning_chars", _ONE_DIGIT)
     yield Measure("equations written", mode, "mean_equations", decimal)
     yield Measure("total reward", mode, "mean_reward", decimal)
-    yield Measure("response tokens", mode, "mean_response_tokens", _one_digit)
+    yield Measure("response tokens", mode, "mean_response_tokens", _ONE_DIGIT)
     yield Measure("truncated", mode, "truncated")
 
 
-def _one_digit(value: float | None, se: float | None = None) -> str:
-    return decimal(value, se, digits=1)
-
-
-def checkpoint_titles(checkpoints: Sequence[str], skipped: frozenset[str]) -> tuple[str, ...]:
-    """Column heads; a phase that was skipped says so."""
+def _titles(checkpoints: Iterable[str], skipped: frozenset[str]) -> tuple[str, ...]:
+    """Column heads; a phase that was skipped is marked."""
     return tuple(f"{name} (skipped)" if name in skipped else name for name in checkpoints)
 
 
@@ -120,80 +105,79 @@ def headline(
         benchmark: which of their benchmarks.
         skipped: phases that passed their checkpoint on unchanged.
     """
-    columns = [metrics[name].get(benchmark, {}) for name in metrics]
-    listed = list(measures(columns[0]))
-    filled = [
-        (measure, tuple(_cell(measure, modes) for modes in columns))
-        for measure in listed
-        if any(measure.name in modes.get(measure.mode, {}) for modes in columns)
-    ]
-    return Table(
-        title=f"{benchmark}, {_sizes(columns)}",
-        header=("", *checkpoint_titles(list(metrics), skipped)),
-        rows=tuple((measure.title, *cells) for measure, cells in filled),
-        strong=frozenset(row for row, (measure, _) in enumerate(filled) if measure.strong),
-    )
-
-
-def _cell(measure: Measure, modes: Mapping[str, Any]) -> str:
-    numbers = modes.get(measure.mode, {})
-    return measure.format(numbers.get(measure.name), numbers.get(f"{measure.name}_se"))
-
-
-def _sizes(columns: Sequence[Mapping[str, Any]]) -> str:
-    modes = columns[0]
-    n = next((int(numbers["n"]) for numbers in modes.values() if "n" in numbers), 0)
-    k = modes.get("sampled", {}).get("num_samples")
-    return f"n = {n} problems" + (f", {k} samples each" if k else "")
+    columns = [of.get(benchmark, {}) for of in metrics.values()]
+    rows: list[tuple[str, ...]] = []
+    strong = set()
+    for measure in measures(columns[0]):
+        numbers = [modes.get(measure.mode, {}) for modes in columns]
+        if any(measure.name in of for of in numbers):
+            if measure.strong:
+                strong.add(len(rows))
+            cells = (
+                measure.format(of.get(measure.name), of.get(f"{measure.name}_se")) for of in numbers
+            )
+            rows.append((measure.title, *cells))
+    n = next((int(of["n"]) for of in columns[0].values() if "n" in of), 0)
+    k = columns[0].get("sampled", {}).get("num_samples")
+    title = f"{benchmark}, n = {n} problems" + (f", {k} samples each" if k else "")
+    return Table(title, ("", *_titles(metrics, skipped)), tuple(rows), frozenset(strong))
 
 
 def comparison_table(comparisons: Sequence[Comparison], benchmark: str) -> Table:
     """The paired differences, in points, with interval, p-value and what could have been seen."""
-    rows = [
-        (
-            f"{comparison.before} → {comparison.after}, {comparison.mode}",
-            points(comparison.found.difference.value),
-            _range(comparison),
-            p_value(comparison.found.p_value),
-            str(comparison.found.difference.n),
-            points(comparison.detectable).lstrip("+"),
-        )
-        for comparison in comparisons
-        if comparison.benchmark == benchmark
-    ]
+    rows = []
+    for comparison in comparisons:
+        change, interval = comparison.change, comparison.change.interval
+        if comparison.benchmark == benchmark:
+            # Where all problems changed alike there is no interval: nothing tells of the spread.
+            known = change.difference.se != 0
+            rows.append(
+                (
+                    f"{comparison.before} → {comparison.after}, {comparison.mode}",
+                    points(change.difference.value),
+                    f"{points(interval.low)} … {points(interval.high)}" if known else MISSING,
+                    p_value(change.p_value),
+                    str(change.difference.n),
+                    points(comparison.detectable).lstrip("+"),
+                )
+            )
     header = ("", "difference", "95 % interval", "p", "n", "detectable")
     return Table(f"{benchmark}, paired differences in percentage points", header, tuple(rows))
 
 
-def _range(comparison: Comparison) -> str:
-    """The interval; none where all problems changed alike, which tells nothing of the spread."""
-    interval = comparison.found.interval
-    if comparison.found.difference.se == 0:
-        return MISSING
-    return f"{points(interval.low)} … {points(interval.high)}"
-
-
-def breakdown(run: Run, benchmark: str, group: str) -> Table | None:
+def breakdown(
+    metrics: Mapping[str, Metrics],
+    benchmark: str,
+    group: str,
+    *,
+    skipped: frozenset[str] = frozenset(),
+) -> Table | None:
     """Greedy answer accuracy by level, tag or subject; None where the metrics have no such group.
 
     Args:
-        run: the run.
+        metrics: by checkpoint, in the order of the columns.
         benchmark: which benchmark.
         group: a key of `BREAKDOWNS`.
+        skipped: phases that passed their checkpoint on unchanged.
     """
-    mode = "greedy" if "greedy" in run.metrics[run.checkpoints[0]][benchmark] else "sampled"
-    columns = [
-        run.metrics[name].get(benchmark, {}).get(mode, {}).get(group, {})
-        for name in run.checkpoints
-    ]
-    keys = list(dict.fromkeys(key for column in columns for key in column))
-    rows = tuple(
-        (key, str(_first_n(columns, key)), *(_accuracy(column.get(key, {})) for column in columns))
-        for key in sorted(keys, key=natural_order)
-    )
-    titles = checkpoint_titles(run.checkpoints, run.skipped)
+    mode, columns = _columns(metrics, benchmark)
+    groups = [column.get(group, {}) for column in columns]
+    rows = []
+    for key in sorted(dict.fromkeys(key for of in groups for key in of), key=natural_order):
+        n = next(int(of[key]["n"]) for of in groups if key in of)
+        cells = (of.get(key, {}) for of in groups)
+        rates = (percent(c.get("answer_accuracy"), c.get("answer_accuracy_se")) for c in cells)
+        rows.append((key, str(n), *rates))
     title = f"{benchmark} by {BREAKDOWNS[group]}, answer accuracy ({mode})"
-    return Table(title, (BREAKDOWNS[group], "n", *titles), rows) if rows else None
+    header = (BREAKDOWNS[group], "n", *_titles(metrics, skipped))
+    return Table(title, header, tuple(rows)) if rows else None
+
+
+def _columns(metrics: Mapping[str, Metrics], benchmark: str) -> tuple[str, list[Mapping[str, Any]]]:
+    """The main mode of a benchmark, and each checkpoint's numbers in it."""
+    modes = [of.get(benchmark, {}) for of in metrics.values()]
+    mode = main_mode(modes[0])
+    return mode, [of.get(mode, {}) for of in modes]
 
 
 def natural_order(key: str) -> tuple[bool, float, str]:
@@ -201,36 +185,26 @@ def natural_order(key: str) -> tuple[bool, float, str]:
     return (False, float(key), "") if key.isdecimal() else (True, 0.0, key)
 
 
-def _accuracy(numbers: Mapping[str, float]) -> str:
-    return percent(numbers.get("answer_accuracy"), numbers.get("answer_accuracy_se"))
-
-
-def _first_n(columns: Sequence[Mapping[str, Any]], key: str) -> int | str:
-    return next((int(column[key]["n"]) for column in columns if key in column), MISSING)
-
-
-def format_table(run: Run) -> Table | None:
-    """The headline benchmark in every prompt format, same weights; None where there is one alone.
+def format_table(formats: Formats, benchmark: str) -> Table:
+    """A benchmark in every prompt format, same weights.
 
     Strict accuracy counts an answer in the format's place only, answer accuracy one anywhere.
     """
-    if run.formats is None:
-        return None
-    benchmark = run.benchmarks[0]
-    table = headline(run.formats.metrics, benchmark)
-    wanted = ("answer accuracy", "pass@1", "strict", "format", "truncated")
-    rows = tuple(row for row in table.rows if row[0].startswith(wanted))
-    title = f"{run.formats.checkpoint} in other prompt formats, {table.title}"
+    table = headline(formats.metrics, benchmark)
+    kinds = ("answer accuracy", "pass@1", "strict", "format", "truncated")
+    rows = tuple(row for row in table.rows if row[0].startswith(kinds))
+    title = f"{formats.checkpoint} in other prompt formats, {table.title}"
     return Table(title, table.header, rows)
 
 
-def class_table(run: Run, benchmark: str) -> Table:
+def class_table(
+    metrics: Mapping[str, Metrics], benchmark: str, *, skipped: frozenset[str] = frozenset()
+) -> Table:
     """Share of the four classes, format digit first, by checkpoint."""
-    mode = "greedy" if "greedy" in run.metrics[run.checkpoints[0]][benchmark] else "sampled"
-    columns = [run.metrics[name].get(benchmark, {}).get(mode, {}) for name in run.checkpoints]
+    mode, columns = _columns(metrics, benchmark)
     rows = tuple(
         (f"{label} {meaning}", *(percent(column.get(f"class_{label}")) for column in columns))
         for label, meaning in CLASSES.items()
     )
-    titles = checkpoint_titles(run.checkpoints, run.skipped)
-    return Table(f"{benchmark}, four classes ({mode}, % of completions)", ("", *titles), rows)
+    title = f"{benchmark}, four classes ({mode}, % of completions)"
+    return Table(title, ("", *_titles(metrics, skipped)), rows)

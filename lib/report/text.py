@@ -1,12 +1,16 @@
-"""Numbers and foreign text as the report prints them.
+"""Numbers, tables and foreign text as the report and the terminal print them.
 
 Completions are text that nobody wrote with care: they may hold markup, terminal codes, characters
 that turn the direction of a line, or a megabyte of one word.
 """
 
+import dataclasses
 import math
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator
+
+import click
 
 MISSING = "–"
 _MARKUP = re.compile(
@@ -17,9 +21,24 @@ _MARKUP = re.compile(
 _HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 
 
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table of text whose first column names the rows.
+
+    Attributes:
+        strong: rows that carry the message.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    strong: frozenset[int] = frozenset()
+
+
 def percent(value: float | None, se: float | None = None) -> str:
     """A rate in percent with its standard error in points: 0.616, 0.022 → "61.6 ± 2.2"."""
-    return decimal(_scaled(value), _scaled(se), digits=1)
+    scaled = (None if number is None else 100 * number for number in (value, se))
+    return decimal(*scaled, digits=1)
 
 
 def decimal(value: float | None, se: float | None = None, *, digits: int = 2) -> str:
@@ -48,13 +67,12 @@ def visible(text: str) -> str:
     Line feeds and tabs stay; other control, format (among them those that turn the direction of
     a line), surrogate and private characters become "⟨U+202E⟩".
     """
-    return "".join(_visible_character(character) for character in text)
-
-
-def _visible_character(character: str) -> str:
-    if character in "\n\t" or unicodedata.category(character) not in _HIDDEN:
-        return character
-    return f"⟨U+{ord(character):04X}⟩"
+    return "".join(
+        f"⟨U+{ord(character):04X}⟩"
+        if unicodedata.category(character) in _HIDDEN and character not in "\n\t"
+        else character
+        for character in text
+    )
 
 
 def shortened(text: str, limit: int) -> str:
@@ -70,11 +88,33 @@ def markdown_inline(text: str, *, limit: int = 200) -> str:
 
 def markdown_block(text: str, *, limit: int = 2000) -> str:
     """`text` as a fenced block, whose fence is longer than any run of backticks in it."""
-    shown = visible(shortened(text, limit))
-    longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{shown}\n{fence}"
+    content = visible(shortened(text, limit))
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", content)), 0)
+    return f"{fence}text\n{content}\n{fence}"
 
 
-def _scaled(value: float | None) -> float | None:
-    return None if value is None else 100 * value
+def markdown_table(table: Table) -> str:
+    """A pipe table, numbers to the right, strong rows bold."""
+    header = [markdown_inline(cell) for cell in table.header]
+    ruler = [":--", *("--:" for _ in header[1:])]
+    body = []
+    for number, row in enumerate(table.rows):
+        bold = "**" if number in table.strong else ""
+        body.append([f"{bold}{markdown_inline(cell)}{bold}" for cell in row])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ruler, *body))
+
+
+def table_lines(table: Table) -> Iterator[str]:
+    """The table for a terminal: aligned columns, numbers to the right."""
+    rows = (table.header, *table.rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    yield table.title
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        yield "  ".join([first.ljust(widths[0]), *cells]).rstrip()
+
+
+def loud(sentences: Iterable[str]) -> Iterator[str]:
+    """Sentences that must not be overlooked: red where the terminal has colours."""
+    for sentence in sentences:
+        yield click.style(f"!!! {sentence}", fg="red", bold=True)

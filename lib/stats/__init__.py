@@ -1,4 +1,4 @@
-"""Statistics of evaluation: what a set of graded completions says, and how surely.
+"""Statistics of evaluation: what graded completions show, and how surely.
 
 The unit that is drawn at random is the problem: completions of one problem are not independent,
 so every standard error here is computed over problems (arXiv:2411.00640).

@@ -1,7 +1,7 @@
-"""What several completions of one problem say: pass@k, maj@k, avg@k.
+"""What several completions of one problem show: pass@k, maj@k, avg@k.
 
 All three are expectations over a random set of k of the N completions that were sampled, computed
-exactly, so that a larger N lowers the variance and leaves the meaning alone.
+exactly, so that a larger N lowers the variance and leaves the meaning as it is.
 """
 
 import math
@@ -63,20 +63,20 @@ def maj_at_k(*, answers: Sequence[str | None], correct: Sequence[bool], k: int) 
 def _ways_to_win(rivals: tuple[int, ...], silent: int, k: int, votes: int) -> float:
     """Ways to draw the other k - votes completions so that `votes` wins, ties counted fairly.
 
-    `ways[drawn, tied]` counts draws from the rivals seen so far: `drawn` completions, of whom no
+    `ways[size, tied]` counts draws from the rivals seen so far: `size` completions, of whom no
     rival has more than `votes`, and `tied` rivals have exactly as many.
     """
     ways = {(0, 0): 1}
     for rival in rivals:
         extended: Counter[tuple[int, int]] = Counter()
-        for (drawn, tied), count in ways.items():
-            for taken in range(min(rival, votes, k - votes - drawn) + 1):
-                reached = (drawn + taken, tied + (taken == votes))
+        for (size, tied), count in ways.items():
+            for taken in range(min(rival, votes, k - votes - size) + 1):
+                reached = (size + taken, tied + (taken == votes))
                 extended[reached] += count * math.comb(rival, taken)
         ways = dict(extended)
     return sum(
-        count * math.comb(silent, k - votes - drawn) / (tied + 1)
-        for (drawn, tied), count in ways.items()
+        count * math.comb(silent, k - votes - size) / (tied + 1)
+        for (size, tied), count in ways.items()
     )
 
 

@@ -7,8 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from lib.stats.student_t import critical_value
+from scipy.special import stdtrit
 
 Statistic = Callable[[NDArray[np.float64]], float]
 
@@ -40,7 +39,7 @@ class Estimate:
         """`value` ± t·se with Student's t at n - 1 degrees of freedom; unbounded where n = 1."""
         if self.n < 2:
             return Interval(-math.inf, math.inf, level)
-        reach = critical_value(level=level, df=self.n - 1) * self.se
+        reach = float(stdtrit(self.n - 1, (1 + level) / 2)) * self.se
         return Interval(self.value - reach, self.value + reach, level)
 
 

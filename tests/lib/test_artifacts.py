@@ -30,6 +30,17 @@ def test_a_block_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_block_that_fails_leaves_the_old_folder(tmp_path: Path) -> None:
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export/model").write_text("old")
+    with pytest.raises(RuntimeError), replacing(tmp_path / "export") as folder:
+        folder.mkdir()
+        (folder / "model").write_text("half")
+        raise RuntimeError
+    assert (tmp_path / "export/model").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]
+
+
 def test_a_curve_starts_with_the_step_and_leaves_gaps_empty(tmp_path: Path) -> None:
     write_curve(tmp_path / "c.csv", [{"step": 1, "loss": 2.0}, {"step": 2, "kl": 0.1}])
     assert (tmp_path / "c.csv").read_text(encoding="utf-8") == "step,kl,loss\n1,,2.0\n2,0.1,\n"

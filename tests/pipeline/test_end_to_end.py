@@ -229,7 +229,7 @@ def test_an_export_that_does_not_say_the_same_fails_and_the_last_one_comes_back(
     ran_once: tuple[Clone, list[str]],
 ) -> None:
     clone, _ = ran_once
-    export, code = clone.folder / "data/models/export", clone.folder / "lib/export/merged.py"
+    export, code = clone.folder / "data/models/export", clone.folder / "lib/export/model.py"
     before, lock, source = hash_path(export), clone.read("dvc.lock"), code.read_text("utf-8")
     lose = "[weight.data.zero_() for weight in merged.parameters()]"
     save = "    merged.save_pretrained("

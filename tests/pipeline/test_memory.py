@@ -12,8 +12,7 @@ import torch
 from lib.artifacts import write_metrics
 from lib.engines.runtime import configure
 from lib.evaluation.checkpoint import measure_checkpoint
-from lib.export.card import Recipe
-from lib.export.publish import publish
+from lib.export.model import publish
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
@@ -104,21 +103,10 @@ def phases(folder: Path, params: Params) -> dict[str, Callable[[], object]]:
         publish(
             folder / "models/grpo",
             folder / "export",
+            params=params,
             base=base,
             problems=problems,
             measured=folder / "measured.json",
-            recipe=Recipe(
-                params.seed,
-                params.prepare,
-                params.sft,
-                params.grpo,
-                params.dpo,
-                settings=params.model_dump(mode="json"),
-            ),
-            model=params.model,
-            prompt=params.prompt,
-            evaluate=params.evaluate,
-            export=params.export,
         )
 
     return {

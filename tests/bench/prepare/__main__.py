@@ -72,48 +72,49 @@ def measure(*, count: int, text_scale: int) -> dict[str, Any]:
 
 def prepare(raw: Path, tokenizer: Path, *, cache: Path, scale: int) -> dict[str, Any]:
     """What the stage does with one training set and one benchmark, filters and all."""
-    from lib.problems.assemble import (
-        FinishRules,
-        GatherRules,
-        Ingredient,
-        finish,
-        gather,
-        read_set,
-    )
-    from lib.problems.decontaminate import index_benchmark
-    from lib.problems.drops import Drops
-    from lib.problems.lengths import LengthRules, Rendering
+    from lib.params import preset_params
+    from lib.problems.filters import index_benchmark
+    from lib.problems.lengths import Rendering, token_counter
+    from lib.problems.prepare import finish, gather, read_set
     from lib.problems.schema import write_problems
-    from lib.problems.sources import Source, read_problems_of
-    from lib.problems.tokens import token_counter
+    from lib.problems.sources import read_rows
+    from lib.problems.store import Drops
     from lib.prompts import prompt_format
 
-    rules = GatherRules(
-        bad_rows="error",
-        needs_solution=True,
-        needs_reference=True,
-        near_duplicate_similarity=0.8,
-        numeric_only=True,
-        correct_only=False,
+    section = preset_params("tiny-cpu").prepare
+    sft = section.sft.model_copy(update={"bare_answers": False, "numeric_only": True})
+    lengths = section.lengths.model_copy(update={"prompt_percentile": 90.0})
+    section = section.model_copy(
+        update={
+            "near_duplicate_similarity": 0.8,
+            "contamination_ngram": 8,
+            "validation_share": 0.1,
+            "lengths": lengths,
+        }
     )
-
-    def ingredient(name: str) -> Ingredient:
-        source = Source(at=raw / name)
-        return Ingredient(label=name, rows=lambda: read_problems_of(source, raw=raw))
-
-    test = read_set("test", [ingredient("test.jsonl")], rules, cache=cache, drops=Drops())
-    leaks = [index_benchmark("test", test.column("problem"), size=8)]
-    gathered = gather("sft", [ingredient("train.jsonl")], rules, benchmarks=leaks, cache=cache)
+    sources = [ingredient.source for ingredient in sft.sources]
+    test = read_set(
+        "test",
+        sources,
+        section,
+        read=lambda _: read_rows(raw / "test.jsonl", raw=raw),
+        folder=cache,
+        drops=Drops(),
+    )
+    gathered = gather(
+        "sft",
+        sft,
+        section,
+        benchmarks=[index_benchmark("test", test.column("problem"), size=8)],
+        read=lambda _: read_rows(raw / "train.jsonl", raw=raw),
+        folder=cache,
+    )
     made = finish(
         gathered,
-        FinishRules(
-            lengths=LengthRules(max_seq_length=2048 * scale, prompt_percentile=90.0, max_tokens=0),
-            count_completions=True,
-            difficulty=None,
-            validation_share=0.1,
-            num_train_examples="all",
-            seed=0,
-        ),
+        sft,
+        section,
+        max_seq_length=2048 * scale,
+        seed=0,
         rendering=Rendering(
             prompt_format=prompt_format("r1_zero"), system="", bos_token="", eos_token="<eos>"
         ),

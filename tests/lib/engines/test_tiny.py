@@ -9,14 +9,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lib.engines.tiny import EOS_TOKEN, PAD_TOKEN, build_model, save_checkpoint, train_tokenizer
 from lib.errors import UserError
-from lib.problems.synthetic import Bounds, GeneratorSettings, generate
+from lib.params import preset_params
+from lib.problems.generated import generate
 from lib.prompts import PROMPT_FORMATS, PromptFormat, prompt_format
 
 FORMAT = prompt_format("working_out")
-SETTINGS = GeneratorSettings(
-    level_weights=(1.0, 1.0),
-    distractor_share=0.25,
-    bounds=Bounds(max_value=99, max_operand=10, max_factor=6),
+SETTINGS = preset_params("tiny-cpu").prepare.synthetic.model_copy(
+    update={"level_weights": (1.0, 1.0)}
 )
 PROBLEMS = list(generate(split="sft", seed=0, count=200, settings=SETTINGS))
 SIZES = {

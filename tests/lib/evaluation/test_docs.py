@@ -8,8 +8,8 @@ from ruamel.yaml import YAML
 from lib.evaluation.outside import apply_settings
 from lib.params import Params, parse_params
 from lib.params.load import parse_evaluate
-from lib.problems.chosen import choose_set
-from lib.problems.known import KNOWN
+from lib.problems.hub import KNOWN
+from lib.problems.sources import find_benchmark
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs/evaluate.md").read_text("utf-8")
@@ -56,5 +56,5 @@ def test_the_error_shown_is_the_one_that_comes(tmp_path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     (line,) = re.findall(r"^Error: (.*)$", PAGE, re.MULTILINE)
     with pytest.raises(Exception) as raised:
-        choose_set("aime24")
+        find_benchmark("aime24")
     assert raised.value.message == line

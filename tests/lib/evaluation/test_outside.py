@@ -15,7 +15,7 @@ from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_po
 from lib.errors import UserError
 from lib.evaluation.outside import apply_settings, ask_models
 from lib.params import Params
-from lib.problems.chosen import choose_set
+from lib.problems.sources import find_benchmark
 from lib.prompts.saved import FORMAT_FILE, save_prompt
 from stages.evaluate_model import main
 from tests.conftest import ROOT
@@ -239,7 +239,7 @@ def test_a_limit_takes_the_same_problems_whatever_their_order(
     lines = path.read_text().splitlines(keepends=True)
     other = tmp_path / "gsm8k.jsonl"
     other.write_text("".join([*reversed(lines), lines[0]]))
-    first, second = (choose_set(f"gsm8k={file}", limit=2) for file in (path, other))
+    first, second = (find_benchmark(f"gsm8k={file}", limit=2) for file in (path, other))
     assert {p.id for p in first.problems} == {p.id for p in second.problems}
     assert (len(first.problems), second.num_repeated) == (2, 1)
 
@@ -249,11 +249,11 @@ def test_a_benchmark_of_the_pipeline_comes_before_a_fetched_one(tmp_path: Path) 
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/gsm8k.jsonl").write_text(rows)
     places = {"raw": tmp_path / "raw", "prepared": tmp_path / "prepared"}
-    assert choose_set("gsm8k", **places).path == tmp_path / "raw/gsm8k.jsonl"
+    assert find_benchmark("gsm8k", **places).path == tmp_path / "raw/gsm8k.jsonl"
     (tmp_path / "prepared").mkdir()
     shutil.copy(tmp_path / "raw/gsm8k.jsonl", tmp_path / "prepared/gsm8k.jsonl")
     with pytest.raises(UserError, match="not a problem record"):
-        choose_set("gsm8k", **places)
+        find_benchmark("gsm8k", **places)
 
 
 def test_before_any_run_a_missing_benchmark_is_answered_with_what_makes_the_pipelines(
@@ -261,11 +261,11 @@ def test_before_any_run_a_missing_benchmark_is_answered_with_what_makes_the_pipe
 ) -> None:
     places = {"raw": tmp_path / "raw", "prepared": tmp_path / "prepared"}
     with pytest.raises(UserError, match=r"no benchmark `held_out`; .*; `dvc repro prepare` makes"):
-        choose_set("held_out", **places)
+        find_benchmark("held_out", **places)
     (tmp_path / "prepared").mkdir()
     (tmp_path / "prepared/held_out.jsonl").touch()
     with pytest.raises(UserError, match=r"there are held_out, .*, and any path$"):
-        choose_set("held_in", **places)
+        find_benchmark("held_in", **places)
 
 
 @pytest.mark.skipif("RECKON_SHARED" not in os.environ, reason="RECKON_SHARED names no public sets")
@@ -284,5 +284,5 @@ def test_before_any_run_a_missing_benchmark_is_answered_with_what_makes_the_pipe
 def test_the_public_sets_are_read_whole(wanted: str, n: int) -> None:
     name, _, path = wanted.partition("=")
     shared = Path(os.environ["RECKON_SHARED"]) / "data"
-    chosen = choose_set(f"{name}={shared / path}")
+    chosen = find_benchmark(f"{name}={shared / path}")
     assert len(chosen.problems) + chosen.num_repeated == n

@@ -8,9 +8,9 @@ import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
-from lib.export import merged
-from lib.export.merged import Verified, export_model
-from lib.export.verify import Found, Request, require, verify
+from lib.export import model
+from lib.export.model import Verified, export_model
+from lib.export.reload import Request, Verification, refuse_mismatches, verify
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
@@ -21,11 +21,11 @@ ExportTo = Callable[..., Verified]
 def make_adapter(base: Path, to: Path, params: Params) -> Path:
     """A checkpoint whose adapter changes what the model says."""
     torch.manual_seed(0)
-    model = add_adapter(load_policy(base, base=base, settings=params.model), params.model.lora)
-    for name, weight in model.named_parameters():
+    policy = add_adapter(load_policy(base, base=base, settings=params.model), params.model.lora)
+    for name, weight in policy.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.5)
-    save_policy(model, load_tokenizer(base), to)
+    save_policy(policy, load_tokenizer(base), to)
     return to
 
 
@@ -36,12 +36,12 @@ def make_model(config: PretrainedConfig, to: Path, *, base: Path, unused_rows: i
     config.vocab_size = len(tokenizer) + unused_rows
     config.eos_token_id, config.bos_token_id = tokenizer.eos_token_id, None
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config)
-    for weight in model.parameters():
+    made = AutoModelForCausalLM.from_config(config)
+    for weight in made.parameters():
         if weight.ndim == 1:
             torch.nn.init.normal_(weight, mean=1.0, std=0.2)
-    model.generation_config.bos_token_id = None
-    save_policy(model, tokenizer, to)
+    made.generation_config.bos_token_id = None
+    save_policy(made, tokenizer, to)
     return to
 
 
@@ -56,12 +56,15 @@ def export_to(smoke: Params, sets: GeneratedSets) -> ExportTo:
     """Export with settings of choice: four held-out prompts, 16 tokens each."""
 
     def run(checkpoint: Path, to: Path, *, base: Path, **settings: object) -> Verified:
-        chosen = prompt_format(smoke.prompt.format)
+        own_format = prompt_format(smoke.prompt.format)
         return export_model(
             checkpoint,
             to,
             base=base,
-            prompts=[chosen.prompt(p.problem, system="") for p in sets.benchmarks["held_out"][:4]],
+            prompts=[
+                own_format.prompt(problem.problem, system="")
+                for problem in sets.benchmarks["held_out"][:4]
+            ],
             model=smoke.model,
             evaluate=smoke.evaluate,
             export=smoke.export.model_copy(update=settings),
@@ -74,9 +77,9 @@ def export_to(smoke: Params, sets: GeneratedSets) -> ExportTo:
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verify in this process; that it works in a new one, `test_export` shows."""
 
-    def verify_here(request: Request) -> Found:
-        found = verify(request)
-        require(request.forms, found)
-        return found
+    def verify_here(request: Request) -> Verification:
+        verification = verify(request)
+        refuse_mismatches(request, verification)
+        return verification
 
-    monkeypatch.setattr(merged, "verify_afresh", verify_here)
+    monkeypatch.setattr(model, "verify_afresh", verify_here)

@@ -3,7 +3,7 @@
 import pytest
 from huggingface_hub import ModelCard
 
-from lib.export.card import Recipe, headline, model_card
+from lib.export.card import headline, model_card
 from lib.params import Params, parse_params
 from lib.prompts import prompt_format
 
@@ -30,16 +30,16 @@ def on_the_hub(smoke: Params) -> Params:
     return parse_params(content, origin="test")
 
 
-def card(params: Params, **settings: object) -> ModelCard:
+def card(params: Params, *, name: str = "Qwen/Qwen3-4B-Base", **settings: object) -> ModelCard:
+    hub = {"name": name, "revision": "f" * 40 if name else ""}
+    evaluate = params.evaluate.model_copy(update={"benchmarks": ("held_out",)})
+    model = params.model.model_copy(update=hub)
     text = model_card(
         METRICS,
-        recipe=Recipe(3, params.prepare, params.sft, params.grpo, params.dpo, settings={}),
+        params=params.model_copy(update={"seed": 3, "evaluate": evaluate, "model": model}),
         **{
-            "base_model": ("Qwen/Qwen3-4B-Base", "f" * 40),
             "prompt_format": prompt_format("r1_zero"),
             "example": "User: 2 + 2?\nAssistant: <think>",
-            "evaluate": params.evaluate.model_copy(update={"benchmarks": ("held_out",)}),
-            "export": params.export,
             "inputs": {"checkpoint": "0123456789abcdef"},
             **settings,
         },
@@ -74,7 +74,7 @@ def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub: Par
 
 
 def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke: Params) -> None:
-    data = card(smoke, base_model=("", ""), prompt_format=prompt_format("xml")).data
+    data = card(smoke, name="", prompt_format=prompt_format("xml")).data
     assert data.base_model is None
     assert data.datasets is None
 

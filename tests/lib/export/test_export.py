@@ -16,13 +16,11 @@ from transformers import (
     PreTrainedModel,
 )
 
-from lib.artifacts import replacing
 from lib.engines.policy import is_adapter, load_merged, load_tokenizer, save_policy
 from lib.errors import UserError
-from lib.export import merged
-from lib.export.compare import Said, difference
-from lib.export.merged import generation_config
-from lib.export.verify import Request
+from lib.export import model
+from lib.export.model import generation_config
+from lib.export.reload import Answers, Request, compare
 from lib.params import Params
 from lib.prompts import prompt_format
 from tests.lib.export.conftest import ExportTo, make_adapter, make_model
@@ -103,11 +101,11 @@ def test_a_checkpoint_without_an_adapter_is_exported_without_one(
 
 def resized(base: Path, to: Path) -> Path:
     """The base with two tokens more, and three rows that no token has."""
-    tokenizer, model = load_tokenizer(base), AutoModelForCausalLM.from_pretrained(base)
+    tokenizer, larger = load_tokenizer(base), AutoModelForCausalLM.from_pretrained(base)
     tokenizer.add_tokens(["<hint>", "</hint>"])
     torch.manual_seed(1)
-    model.resize_token_embeddings(len(tokenizer) + 3)
-    save_policy(model, tokenizer, to)
+    larger.resize_token_embeddings(len(tokenizer) + 3)
+    save_policy(larger, tokenizer, to)
     return to
 
 
@@ -142,13 +140,13 @@ def test_other_vocabularies_and_embeddings_survive_in_every_form(
 
 def spoiling(monkeypatch: pytest.MonkeyPatch, spoil) -> None:
     """Damage what was written before it is verified."""
-    verify_here = merged.verify_afresh
+    verify_here = model.verify_afresh
 
     def damaged(request: Request):
         spoil(Path(request.folder))
         return verify_here(request)
 
-    monkeypatch.setattr(merged, "verify_afresh", damaged)
+    monkeypatch.setattr(model, "verify_afresh", damaged)
 
 
 @pytest.mark.usefixtures("in_process")
@@ -216,7 +214,7 @@ def test_a_broken_fold_is_noticed(
     def without_adapter(checkpoint: Path, *, base: Path, **settings: str) -> PreTrainedModel:
         return load_merged(base if is_adapter(checkpoint) else checkpoint, base=base, **settings)
 
-    monkeypatch.setattr(merged, "load_merged", without_adapter)
+    monkeypatch.setattr(model, "load_merged", without_adapter)
     with pytest.raises(UserError, match=f"export: fold: {DIFFER}"):
         export_to(adapter, tmp_path / "export", base=base)
 
@@ -231,43 +229,24 @@ def test_a_fold_is_not_blamed_for_the_rounding_of_the_exported_type(
     assert written.dtype == torch.float16
 
 
-def said(*completions: list[int], logits: float = 1.0, size: int = 3) -> Said:
+def answers(*completions: list[int], logits: float = 1.0, size: int = 3) -> Answers:
     rows = torch.full((len(completions), 2, size), logits)
-    return Said([[1]] * len(completions), list(completions), list(completions), rows)
+    return Answers([[1]] * len(completions), list(completions), list(completions), rows)
 
 
-def test_a_difference_names_the_first_prompt_that_shows_it() -> None:
-    found = difference(said([1], [3]), said([1], [2]))
-    assert found.differing == [1]
-    fault = found.fault(tolerance=1.0, same_tokens=True)
-    assert fault.startswith("1 of 2 greedy completions differ from the checkpoint's, the first at")
-    assert found.fault(tolerance=1.0, same_tokens=False) == ""
+def test_a_mismatch_names_the_first_prompt_that_shows_it() -> None:
+    mismatch = compare(answers([1], [3]), answers([1], [2]))
+    assert mismatch.differing == [1]
+    assert "the first at prompt 1" in mismatch.fault(tolerance=1.0, same_tokens=True)
+    assert mismatch.fault(tolerance=1.0, same_tokens=False) == ""
 
 
 def test_logits_are_held_to_their_tolerance_and_their_size() -> None:
-    near = difference(said([1], logits=1.01), said([1]))
-    assert near.logit_error == pytest.approx(0.01, rel=1e-3)
+    near = compare(answers([1], logits=1.01), answers([1]))
+    assert near.error == pytest.approx(0.01, rel=1e-3)
     assert near.fault(tolerance=0.02, same_tokens=True) == ""
-    assert near.fault(tolerance=0.005, same_tokens=True) == (
-        "logits are off by 0.01 (relative), at most 0.005"
-    )
-    other = difference(said([1], size=4), said([1]))
-    assert "off by inf" in other.fault(tolerance=1.0, same_tokens=True)
-    encoded = dataclasses.replace(said([1]), prompts=[[2]])
-    assert "encodes the prompts otherwise" in difference(encoded, said([1])).fault(
-        tolerance=1.0, same_tokens=False
-    )
-    assert "off by nan" in difference(said([1], logits=float("nan")), said([1])).fault(
-        tolerance=1.0, same_tokens=True
-    )
-
-
-def test_a_failed_export_leaves_the_last_one_in_place(tmp_path: Path) -> None:
-    (tmp_path / "export").mkdir()
-    (tmp_path / "export/model").write_text("last")
-    with pytest.raises(UserError), replacing(tmp_path / "export") as folder:
-        folder.mkdir()
-        (folder / "model").write_text("broken")
-        raise UserError("verification failed")
-    assert (tmp_path / "export/model").read_text() == "last"
-    assert [path.name for path in tmp_path.iterdir()] == ["export"]
+    assert near.fault(tolerance=0.005, same_tokens=True)
+    for other in (answers([1], size=4), answers([1], logits=float("nan"))):
+        assert compare(other, answers([1])).fault(tolerance=1.0, same_tokens=True)
+    encoded = dataclasses.replace(answers([1]), prompts=[[2]])
+    assert compare(encoded, answers([1])).fault(tolerance=1.0, same_tokens=False)

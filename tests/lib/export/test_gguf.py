@@ -18,9 +18,9 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from lib.engines.policy import load_tokenizer
 from lib.errors import UserError
-from lib.export import llama_cpp
 from lib.export.gguf_file import (
     PRE_TOKENIZERS,
+    TOOL,
     check_convertible,
     check_metadata,
     load_gguf,
@@ -174,7 +174,7 @@ def test_without_llama_cpp_a_type_that_needs_it_is_refused_before_any_work(
 
 def fake_quantizer(folder: Path, script: str) -> None:
     folder.mkdir(parents=True)
-    tool = folder / llama_cpp.TOOL
+    tool = folder / TOOL
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
 

@@ -191,7 +191,7 @@ def no_checkpoint(run: Path) -> None:
         (edited_export, "was changed after it was verified"),
         (other_params, "was made with other params; run `dvc repro export`"),
         (no_export, "nothing is exported yet; run `dvc repro export`"),
-        (no_checkpoint, "is missing, so that nothing says"),
+        (no_checkpoint, "is missing"),
     ],
 )
 def test_what_was_not_verified_is_not_pushed(spoil, said: str, run: Path) -> None:

@@ -125,6 +125,25 @@ def test_an_infinite_weight_and_a_broken_count_are_one_line_each(content: dict[s
     ]
 
 
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"level_weights": [0.0, 0.0]}, "level_weights"),
+        ({"level_weights": [1.0, -1.0]}, "level_weights"),
+        ({"distractor_rate": 1.5}, "distractor_rate"),
+        ({"max_factor": 1}, "max_factor"),
+        ({"max_operand": 100}, "max_operand"),
+    ],
+)
+def test_a_generator_that_could_make_nothing_is_refused(
+    content: dict[str, Any], changes: dict[str, Any], key: str
+) -> None:
+    content["prepare"]["synthetic"] |= changes
+    (problem,) = problems_of(content)
+    assert problem.startswith("prepare.synthetic")
+    assert key in problem
+
+
 @pytest.mark.parametrize("text", ["? [a, b]\n: 1\n", "a: &a [*a]\n", "? {a: 1}\n: 1\n"])
 def test_yaml_that_has_no_json_is_one_line(text: str, tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"

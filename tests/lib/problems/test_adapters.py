@@ -10,16 +10,13 @@ def _convert(adapter, fields, columns=None, origin="rows.jsonl"):
     return ADAPTERS[adapter].convert(fields, columns or {}, origin)
 
 
-def test_gsm8k_rows_lose_calculator_marks_and_last_line():
-    found = _convert(
+CASES = {
+    "gsm8k loses calculator marks and last line": (
         "table",
-        {"question": "2 boxes of 600?", "answer": "2*600=<<2*600=1200>>1200 in all.\n#### 1,200"},
-    )
-    assert (found.reference, found.solution) == ("1200", "2*600=1200 in all.")
-
-
-def test_math_rows_keep_subject_and_level():
-    found = _convert(
+        {"question": "2 boxes?", "answer": "2*600=<<2*600=1200>>1200 in all.\n#### 1,200"},
+        {"reference": "1200", "solution": "2*600=1200 in all."},
+    ),
+    "math keeps subject and level": (
         "table",
         {
             "problem": "What is $1+1$?",
@@ -27,30 +24,23 @@ def test_math_rows_keep_subject_and_level():
             "type": "Prealgebra",
             "solution": "It is $\\boxed{2}$.",
         },
-    )
-    assert (found.reference, found.subject, found.level) == ("2", "Prealgebra", 1)
-
-
-def test_math_jsonl_takes_the_answer_from_the_box_of_the_response():
-    found = _convert("math_jsonl", {"prompt": "What is 1+1?", "response": "Add: \\boxed{2}."})
-    assert (found.problem, found.reference) == ("What is 1+1?", "2")
-    assert found.solution == "Add: \\boxed{2}."
-
-
-def test_math_jsonl_undoes_the_r1_zero_format():
-    found = _convert(
+        {"reference": "2", "subject": "Prealgebra", "level": 1},
+    ),
+    "math_jsonl takes the answer from the response's box": (
+        "math_jsonl",
+        {"prompt": "What is 1+1?", "response": "Add: \\boxed{2}."},
+        {"problem": "What is 1+1?", "reference": "2", "solution": "Add: \\boxed{2}."},
+    ),
+    "math_jsonl undoes the r1_zero format": (
         "math_jsonl",
         {
             "prompt": "A conversation between User and Assistant. They talk.\n"
             "User: What is 1+1?\nAssistant: <think>",
             "response": " One and one. </think> <answer> 2 </answer>",
         },
-    )
-    assert (found.problem, found.solution, found.reference) == ("What is 1+1?", "One and one.", "2")
-
-
-def test_open_math_reasoning_loses_the_models_think_marks():
-    found = _convert(
+        {"problem": "What is 1+1?", "solution": "One and one.", "reference": "2"},
+    ),
+    "open_math_reasoning loses the model's think marks": (
         "open_math_reasoning",
         {
             "problem": "What is 1+1?",
@@ -58,9 +48,48 @@ def test_open_math_reasoning_loses_the_models_think_marks():
             "expected_answer": "2",
             "problem_type": "has_answer_extracted",
         },
-    )
-    assert (found.reference, found.subject) == ("2", "")
-    assert found.solution == "One and one.\n\nSo \\boxed{2}."
+        {"reference": "2", "subject": "", "solution": "One and one.\n\nSo \\boxed{2}."},
+    ),
+    "mmlu from the Hub counts options from zero": (
+        "mmlu",
+        {"question": "1+1?", "subject": "algebra", "choices": ["1", "2", "3", "4"], "answer": 1},
+        {"reference": "B", "subject": "algebra", "tags": (MULTIPLE_CHOICE,)},
+    ),
+    "olympiadbench's answers are joined": (
+        "olympiadbench",
+        {
+            "question": "Which?",
+            "final_answer": ["$2$", "$3$"],
+            "solution": ["Both work."],
+            "subfield": "Algebra",
+            "unit": None,
+        },
+        {"reference": "$2$, $3$", "solution": "Both work.", "subject": "Algebra"},
+    ),
+    "alpaca_eval's instructions have no right answer": (
+        "alpaca_eval",
+        {"dataset": "helpful_base", "instruction": "Name a fruit.", "output": "A pear."},
+        {
+            "problem": "Name a fruit.",
+            "reference": "",
+            "subject": "helpful_base",
+            "tags": (INSTRUCTION,),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("adapter", "fields", "expected"), CASES.values(), ids=CASES)
+def test_a_row_of_a_public_set_becomes_the_record(adapter, fields, expected):
+    problem = vars(_convert(adapter, fields))
+    assert {name: problem[name] for name in expected} == expected
+
+
+def test_mmlu_csv_rows_become_questions_with_lettered_options():
+    row = dict(zip(ADAPTERS["mmlu"].csv_names, ["What is 1+1?", *"1234", "B"], strict=True))
+    problem = _convert("mmlu", row, origin="data/raw/mmlu/elementary_mathematics_test.csv")
+    assert problem.problem == "What is 1+1?\nA. 1\nB. 2\nC. 3\nD. 4"
+    assert (problem.reference, problem.subject) == ("B", "elementary_mathematics")
 
 
 INSTRUCTIONS = (
@@ -84,25 +113,8 @@ REMINDER = '\n\nRemember to put your answer on its own line after "Answer:".'
     ],
 )
 def test_dapo_prompts_are_stripped_to_the_question(fields):
-    found = _convert("dapo", fields)
-    assert (found.problem, found.reference) == ("What is 1+1?\n\nOr 2?", "34")
-
-
-def test_mmlu_csv_rows_become_questions_with_lettered_options():
-    names = ADAPTERS["mmlu"].csv_names
-    row = dict(zip(names, ["What is 1+1?", "1", "2", "3", "4", "B"], strict=True))
-    found = _convert("mmlu", row, origin="data/raw/mmlu/elementary_mathematics_test.csv")
-    assert found.problem == "What is 1+1?\nA. 1\nB. 2\nC. 3\nD. 4"
-    assert (found.reference, found.subject) == ("B", "elementary_mathematics")
-    assert found.tags == (MULTIPLE_CHOICE,)
-
-
-def test_mmlu_from_the_hub_counts_options_from_zero():
-    found = _convert(
-        "mmlu",
-        {"question": "1+1?", "subject": "algebra", "choices": ["1", "2", "3", "4"], "answer": 1},
-    )
-    assert (found.reference, found.subject) == ("B", "algebra")
+    problem = _convert("dapo", fields)
+    assert (problem.problem, problem.reference) == ("What is 1+1?\n\nOr 2?", "34")
 
 
 @pytest.mark.parametrize(
@@ -119,34 +131,6 @@ def test_mmlu_rows_without_four_options_or_a_letter_are_faults(fields, reason):
     with pytest.raises(RowFault) as raised:
         _convert("mmlu", fields)
     assert raised.value.reason == reason
-
-
-def test_olympiadbench_answers_are_joined():
-    found = _convert(
-        "olympiadbench",
-        {
-            "question": "Which?",
-            "final_answer": ["$2$", "$3$"],
-            "solution": ["Both work."],
-            "subfield": "Algebra",
-            "unit": None,
-        },
-    )
-    assert (found.reference, found.solution, found.subject) == ("$2$, $3$", "Both work.", "Algebra")
-
-
-def test_alpaca_eval_instructions_have_no_right_answer():
-    found = _convert(
-        "alpaca_eval",
-        {"dataset": "helpful_base", "instruction": "Name a fruit.", "output": "A pear."},
-    )
-    assert (found.problem, found.reference, found.subject) == ("Name a fruit.", "", "helpful_base")
-    assert found.tags == (INSTRUCTION,)
-
-
-@pytest.mark.parametrize("adapter", ADAPTERS)
-def test_every_adapter_shows_its_raw_fields(adapter):
-    assert '{"' in ADAPTERS[adapter].convert.__doc__
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)

@@ -4,8 +4,18 @@ import itertools
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lib.problems.columns import PROBLEM, SOLUTION, to_problem
+from lib.problems.columns import (
+    PROBLEM,
+    SOLUTION,
+    Worked,
+    is_bare,
+    plain_number,
+    read_worked,
+    to_problem,
+)
 from lib.problems.rows import RowFault
 
 WORKING = "She has 2 and gets 2 more, so she has 4 now."
@@ -28,36 +38,36 @@ def _fault(fields, **settings):
     ),
 )
 def test_every_combination_of_the_tables_names_gives_the_same_record(problem, reference, solution):
-    found = to_problem({problem: "2 + 2?", reference: "4", solution: WORKING})
-    assert (found.problem, found.reference, found.solution) == ("2 + 2?", "4", WORKING)
-
-
-@pytest.mark.parametrize("column", ["answer", "solution", "generated_solution", "response"])
-def test_gsm8ks_text_is_working_and_reference_whatever_its_column(column):
-    found = to_problem({"question": "2 + 2?", column: f"{WORKING}\n#### 4"})
-    assert (found.reference, found.solution) == ("4", WORKING)
+    record = to_problem({problem: "2 + 2?", reference: "4", solution: WORKING})
+    assert (record.problem, record.reference, record.solution) == ("2 + 2?", "4", WORKING)
 
 
 @pytest.mark.parametrize("column", SOLUTION)
-def test_maths_text_is_working_and_reference_whatever_its_column(column):
-    text = f"{WORKING} Hence $\\boxed{{4}}$."
-    found = to_problem({"problem": "2 + 2?", column: text})
-    assert (found.reference, found.solution) == ("4", text)
+@pytest.mark.parametrize(
+    ("text", "solution"),
+    [
+        (f"{WORKING}\n#### 4", WORKING),
+        (f"{WORKING} Hence $\\boxed{{4}}$.", f"{WORKING} Hence $\\boxed{{4}}$."),
+    ],
+    ids=["gsm8k", "math"],
+)
+def test_a_marked_text_is_solution_and_reference_whatever_its_column(column, text, solution):
+    record = to_problem({"question": "2 + 2?", column: text})
+    assert (record.reference, record.solution) == ("4", solution)
 
 
-def test_dapos_solution_is_the_bare_reference():
-    found = to_problem({"prompt": "2 + 2?", "solution": "34"})
-    assert (found.reference, found.solution) == ("34", "")
-
-
-def test_an_answer_column_stands_against_a_box_in_the_solution():
-    found = to_problem({"problem": "?", "answer": "204", "solution": "so \\boxed{205}"})
-    assert (found.reference, found.solution) == ("204", "so \\boxed{205}")
-
-
-def test_a_boxed_answer_beside_a_solution_is_unboxed():
-    found = to_problem({"problem": "?", "answer": "$\\boxed{4}$", "solution": WORKING})
-    assert (found.reference, found.solution) == ("4", WORKING)
+@pytest.mark.parametrize(
+    ("fields", "reference", "solution"),
+    [
+        ({"solution": "34"}, "34", ""),
+        ({"answer": "204", "solution": "so \\boxed{205}"}, "204", "so \\boxed{205}"),
+        ({"answer": "$\\boxed{4}$", "solution": WORKING}, "4", WORKING),
+    ],
+    ids=["a bare reference is no solution", "an answer outweighs a box", "a box is opened"],
+)
+def test_answer_and_solution_beside_each_other(fields, reference, solution):
+    record = to_problem({"prompt": "?", **fields})
+    assert (record.reference, record.solution) == (reference, solution)
 
 
 @pytest.mark.parametrize(
@@ -80,16 +90,10 @@ def test_columns_from_params_decide_what_the_table_cannot():
         "solution": "9",
     }
     columns = {"problem": "ask", "reference": "truth", "solution": "how"}
-    found = to_problem(fields, columns=columns)
-    assert (found.problem, found.reference, found.solution) == tuple(
+    problem = to_problem(fields, columns=columns)
+    assert (problem.problem, problem.reference, problem.solution) == tuple(
         fields[column] for column in ("ask", "truth", "how")
     )
-
-
-def test_a_column_that_params_name_and_the_row_lacks_is_missing():
-    fault = _fault({"problem": "?", "answer": "4"}, columns={"reference": "truth"})
-    assert (fault.reason, fault.field) == ("missing_field", "reference")
-    assert "`truth`" in fault.detail
 
 
 @pytest.mark.parametrize(
@@ -168,3 +172,61 @@ def test_a_column_that_params_name_and_the_row_lacks_is_a_fault(field):
     fault = _fault(fields, columns={field: "typo"})
     assert (fault.reason, fault.field) == ("missing_field", field)
     assert "`typo`" in str(fault)
+
+
+@pytest.mark.parametrize(
+    ("text", "worked"),
+    [
+        (
+            "He sold 48/2 = <<48/2=24>>24 clips.\n#### 72",
+            Worked("72", "He sold 48/2 = 24 clips."),
+        ),
+        ("It costs $<<3*4=12>>12.\n#### $1,234.50", Worked("1234.50", "It costs $12.")),
+        ("So.\n#### -7", Worked("-7", "So.")),
+        ("#### 5", Worked("5", "")),
+        (
+            "So $x = \\boxed{\\frac{1}{2}}$.",
+            Worked("\\frac{1}{2}", "So $x = \\boxed{\\frac{1}{2}}$."),
+        ),
+        ("First \\boxed{1}, so \\boxed{2}", Worked("2", "First \\boxed{1}, so \\boxed{2}")),
+        ("$\\boxed{42}$", Worked("42", "")),
+        ("\\[ \\boxed{42}. \\]", Worked("42", "")),
+        ("no mark here", None),
+        ("\\boxed{}", None),
+        ("####", None),
+        ("#### 3 is not the end\nof it", None),
+    ],
+)
+def test_a_marked_answer_is_split_from_its_working(text, worked):
+    assert read_worked(text) == worked
+
+
+@given(st.integers(-(10**12), 10**12))
+def test_thousands_separators_do_not_change_a_number(number):
+    assert plain_number(f"{number:,}") == str(number)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [("$5", "5"), ("-$5.00", "-5.00"), ("−3", "-3"), ("18.", "18"), ("1/2", "1/2"), ("x", "x")],
+)
+def test_a_number_loses_its_trimmings_and_other_text_keeps_them(text, plain):
+    assert plain_number(text) == plain
+
+
+@pytest.mark.parametrize("text", ["34", "\\frac{1}{2}", "(3, 4]", "\\text{no real solution}", "$5"])
+def test_a_short_line_is_a_bare_answer(text):
+    assert is_bare(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["We add both sides and get 5.", "5\nbecause", "x" * 500, "then so it is 4"]
+)
+def test_prose_lines_and_long_text_are_not(text):
+    assert not is_bare(text)
+
+
+def test_a_wall_of_white_space_takes_no_time_to_speak_of():
+    """A pattern that began with white space was quadratic in it."""
+    assert read_worked("Add." + " " * 200_000 + "then stop") is None
+    assert read_worked("Add.\n#### 1,234 \n\n").reference == "1234"

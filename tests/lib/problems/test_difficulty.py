@@ -9,18 +9,15 @@ from lib.problems.difficulty import (
     read_pass_rates,
     write_pass_rates,
 )
-from lib.problems.drops import Drops
 from lib.problems.schema import content_id
+from lib.problems.store import Drops
+from tests.lib.problems.conftest import section, texts
 
 TEXTS = ["never", "seldom", "unrated", "often", "always"]
 RATES = {
     content_id(text): PassRate(correct, 8)
     for text, correct in [("never", 0), ("seldom", 1), ("often", 7), ("always", 8)]
 }
-
-
-def _texts(table):
-    return [problem.problem for problem in table]
 
 
 def test_pass_rates_are_counted_by_problem():
@@ -41,13 +38,14 @@ def test_the_file_does_not_depend_on_the_order_of_measuring(tmp_path):
 
 def test_the_band_keeps_its_ends_and_counts_the_rest(table_of):
     drops = Drops()
-    kept = keep_band(table_of(TEXTS), RATES, lowest=0.125, highest=0.875, drops=drops)
-    assert _texts(kept) == ["seldom", "often"]
+    band = section().grpo.difficulty.model_copy(update={"lowest": 0.125, "highest": 0.875})
+    kept = keep_band(table_of(TEXTS), RATES, band, drops=drops)
+    assert texts(kept) == ["seldom", "often"]
     assert drops.counts == {"pass_rate_outside_band": 2, "no_pass_rate": 1}
 
 
 def test_easy_problems_come_first_and_unrated_ones_last(table_of):
-    assert _texts(easy_to_hard(table_of(TEXTS), RATES)) == [
+    assert texts(easy_to_hard(table_of(TEXTS), RATES)) == [
         "always",
         "often",
         "seldom",
@@ -58,7 +56,7 @@ def test_easy_problems_come_first_and_unrated_ones_last(table_of):
 
 def test_equal_rates_keep_their_order(table_of):
     rates = {content_id(text): PassRate(1, 2) for text in TEXTS}
-    assert _texts(easy_to_hard(table_of(TEXTS), rates)) == TEXTS
+    assert texts(easy_to_hard(table_of(TEXTS), rates)) == TEXTS
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,16 @@
 """The Hub, offline: a repository in the layout of the Hub's cache, at its pinned revision."""
 
-import dataclasses
+import re
 
 import huggingface_hub.constants
 import pytest
 from datasets import Dataset
 
 from lib.errors import UserError
-from lib.problems.hub import HubSet
-from lib.problems.known import KNOWN, KnownSet, fetch_known
-from lib.problems.sources import Source, read_problems_of
+from lib.params.data import HubSource
+from lib.problems.adapters import ADAPTERS
+from lib.problems.hub import KNOWN, fetch_known
+from lib.problems.sources import read_rows, read_source
 
 REVISION = "e53f048856ff4f594e959d75785d2c2d37b678ee"
 
@@ -30,7 +31,15 @@ configs:
 # A set in the form of GSM8K's repository, with synthetic rows
 """
 
-GSM8K = HubSet(repo="openai/gsm8k", revision=REVISION, subset="main", split="train")
+GSM8K = HubSource(
+    hub="openai/gsm8k",
+    revision=REVISION,
+    subset="main",
+    split="train",
+    files="",
+    adapter="table",
+    columns={},
+)
 
 
 @pytest.fixture
@@ -53,8 +62,9 @@ def cache(tmp_path, monkeypatch):
     return tmp_path
 
 
-def _read(at, **settings):
-    return [problem for _, problem in read_problems_of(Source(at=at, **settings))]
+def _read(**changes):
+    source = GSM8K.model_copy(update=changes)
+    return [problem for _, problem in read_source(source)]
 
 
 @pytest.mark.parametrize(
@@ -62,26 +72,23 @@ def _read(at, **settings):
     [("main", "train", 3), ("main", "test", 2), ("socratic", "train", 1)],
 )
 def test_a_pinned_revision_is_read_without_a_network(cache, subset, split, count):
-    found = _read(HubSet(repo="openai/gsm8k", revision=REVISION, subset=subset, split=split))
-    assert len(found) == count
-    assert found[0].problem == f"{subset}/{split}: 0 + 0?"
-    assert found[0].reference == "0"
+    problems = _read(subset=subset, split=split)
+    assert len(problems) == count
+    assert (problems[0].problem, problems[0].reference) == (f"{subset}/{split}: 0 + 0?", "0")
 
 
 def test_files_choose_what_is_fetched_and_read(cache):
-    chosen = HubSet(repo="openai/gsm8k", revision=REVISION, files="main/test-*.parquet")
-    assert len(_read(chosen)) == 2
+    assert len(_read(subset="", files="main/test-*.parquet")) == 2
 
 
 def test_a_fault_in_a_hub_row_names_repository_revision_and_row(cache):
-    rows = list(read_problems_of(Source(at=GSM8K, columns={"reference": "truth"})))
+    rows = list(read_source(GSM8K.model_copy(update={"columns": {"reference": "truth"}})))
     assert rows[1][0].place == "openai/gsm8k@e53f0488 main/train:2"
 
 
 def test_what_is_not_in_the_cache_says_how_to_use_a_path_instead(cache):
-    absent = HubSet(repo="openai/gsm8k", revision="0" * 40, split="train")
     with pytest.raises(UserError) as raised:
-        _read(absent)
+        _read(revision="0" * 40)
     message = str(raised.value)
     assert "cannot be reached" in message
     assert "path: data/raw/" in message
@@ -92,25 +99,41 @@ def test_a_hub_that_does_not_answer_says_the_same(cache, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(UserError, match="cannot be reached"):
-        _read(HubSet(repo="openai/gsm8k", revision="0" * 40, split="train"))
+        _read(revision="0" * 40)
 
 
 @pytest.mark.parametrize(("subset", "split"), [("mian", "train"), ("main", "validation")])
 def test_a_subset_or_split_that_is_not_there_is_an_error_about_params(cache, subset, split):
     with pytest.raises(UserError, match="check `subset`, `split` and `files`"):
-        _read(HubSet(repo="openai/gsm8k", revision=REVISION, subset=subset, split=split))
+        _read(subset=subset, split=split)
 
 
 def test_an_id_that_is_none_is_an_error_about_params(cache):
     with pytest.raises(UserError, match="check `hub` and `revision`"):
-        _read(HubSet(repo="open ai/gsm8k", revision=REVISION))
+        _read(hub="open--ai/gsm8k")
 
 
 def test_a_known_set_is_written_under_data_raw_as_its_rows_are(cache, tmp_path, monkeypatch):
-    parts = tuple(dataclasses.replace(GSM8K, split=split) for split in ("train", "test"))
-    monkeypatch.setitem(KNOWN, "gsm8k", KnownSet("table", parts))
+    parts = tuple(GSM8K.model_copy(update={"split": split}) for split in ("train", "test"))
+    monkeypatch.setitem(KNOWN, "gsm8k", parts)
     raw = tmp_path / "raw"
     path, count = fetch_known("gsm8k", raw)
     assert (path, count) == (raw / "gsm8k.jsonl", 5)
-    found = [problem for _, problem in read_problems_of(Source(at=path), raw=raw)]
-    assert [problem.reference for problem in found] == ["0", "2", "4", "0", "2"]
+    problems = [problem for _, problem in read_rows(path, raw=raw)]
+    assert [problem.reference for problem in problems] == ["0", "2", "4", "0", "2"]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_known_set_is_pinned_and_its_adapter_exists(name):
+    for part in KNOWN[name]:
+        assert part.adapter in ADAPTERS
+        assert re.fullmatch(r"[0-9a-f]{40}", part.revision)
+
+
+def test_competition_math_is_another_name_of_math():
+    assert KNOWN["competition_math"] == KNOWN["math"]
+
+
+def test_an_unknown_set_is_answered_with_those_that_there_are(tmp_path):
+    with pytest.raises(UserError, match="no set `gsm9k`; there are gsm8k_train, gsm8k"):
+        fetch_known("gsm9k", tmp_path)

@@ -3,33 +3,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.errors import UserError
-from lib.problems.drops import Drops
 from lib.problems.lengths import (
-    LengthRules,
     Lengths,
-    Limits,
-    Rendering,
+    TokenLimits,
     drop_too_long,
-    limits,
     measure,
     percentile,
+    token_limits,
 )
 from lib.problems.schema import Problem
-from lib.prompts import prompt_format
-
-RENDERING = Rendering(
-    prompt_format=prompt_format("working_out"), system="", bos_token="", eos_token="<eos>"
-)
+from lib.problems.store import Drops
+from tests.lib.problems.conftest import rendering, section, texts
 
 
-def _characters(texts):
-    return [len(text) for text in texts]
+def _characters(batch):
+    return [len(text) for text in batch]
 
 
-def _rules(*, percent=100.0, max_seq_length=100, max_tokens=0):
-    return LengthRules(
-        max_seq_length=max_seq_length, prompt_percentile=percent, max_tokens=max_tokens
-    )
+def _limits(prompts, *, percent=100.0, max_tokens=0):
+    lengths = section(lengths={"prompt_percentile": percent, "max_tokens": max_tokens}).lengths
+    return token_limits(prompts, lengths, max_seq_length=100)
 
 
 @pytest.mark.parametrize(
@@ -47,30 +40,35 @@ def test_at_least_that_percentage_is_not_above_the_percentile(values, percent):
 
 
 def test_the_longest_completion_is_what_the_prompts_percentile_leaves():
-    allowed = limits([10, 20, 30, 90], _rules(percent=75))
-    assert allowed == Limits(prompt=30, completion=70, total=100)
+    limits = _limits([10, 20, 30, 90], percent=75)
+    assert limits == TokenLimits(prompt=30, completion=70, total=100)
 
 
 def test_a_hard_cut_lowers_the_total_alone():
-    assert limits([10], _rules(max_tokens=40)) == Limits(prompt=10, completion=90, total=40)
-    assert limits([10], _rules(max_tokens=4096)).total == 100
+    assert _limits([10], max_tokens=40) == TokenLimits(prompt=10, completion=90, total=40)
+    assert _limits([10], max_tokens=4096).total == 100
 
 
 def test_prompts_that_leave_no_room_are_an_error_that_says_how_long_they_are():
     with pytest.raises(UserError, match="75 % of the prompts need up to 100 tokens"):
-        limits([10, 20, 100, 200], _rules(percent=75))
+        _limits([10, 20, 100, 200], percent=75)
 
 
 def test_prompt_and_completion_are_counted_as_the_format_renders_them(table_of):
     table = table_of([Problem.create(problem="2 + 2?", reference="4", solution="Add.")])
-    counted = measure(table, rendering=RENDERING, count_tokens=_characters, completions=True)
+    counted = measure(
+        table, rendering=rendering("working_out"), count_tokens=_characters, completions=True
+    )
     assert counted.prompts == [len("2 + 2?\n<start_working_out>")]
     assert counted.completions == [len("Add.<end_working_out><SOLUTION>4</SOLUTION><eos>")]
 
 
 def test_completions_are_counted_only_where_they_are_learned(table_of):
     counted = measure(
-        table_of(["2 + 2?"]), rendering=RENDERING, count_tokens=_characters, completions=False
+        table_of(["2 + 2?"]),
+        rendering=rendering("working_out"),
+        count_tokens=_characters,
+        completions=False,
     )
     assert counted.completions == [0]
 
@@ -79,8 +77,10 @@ def test_each_row_that_does_not_fit_is_counted_under_the_limit_it_exceeds(table_
     drops = Drops(num_read=5)
     table = table_of(["fits", "long prompt", "long completion", "long both", "at the limit"])
     lengths = Lengths([10, 31, 10, 30, 30], [70, 1, 71, 60, 50])
-    kept = drop_too_long(table, lengths, Limits(prompt=30, completion=70, total=80), drops=drops)
-    assert [problem.problem for problem in kept] == ["fits", "at the limit"]
+    kept = drop_too_long(
+        table, lengths, TokenLimits(prompt=30, completion=70, total=80), drops=drops
+    )
+    assert texts(kept) == ["fits", "at the limit"]
     assert drops.counts == {"prompt_too_long": 1, "completion_too_long": 1, "too_long": 1}
     assert drops.examples["too_long"][0]["found"] == "90 tokens; at most 80"
     assert drops.metrics()["dropped"]["too_long"] == {"count": 1, "share": 0.2}

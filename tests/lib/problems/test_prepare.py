@@ -10,10 +10,8 @@ from ruamel.yaml import YAML
 from lib.artifacts import hash_path
 from lib.errors import UserError
 from lib.params import compose_preset, parse_params
-from lib.problems.benchmarks import read_benchmarks
 from lib.problems.difficulty import PassRate, write_pass_rates
 from lib.problems.generated import synthetic_sets
-from lib.problems.lengths import Rendering
 from lib.problems.prepare import (
     dropped_examples,
     finish_sets,
@@ -21,8 +19,8 @@ from lib.problems.prepare import (
     set_metrics,
     write_sets,
 )
-from lib.problems.schema import Problem, read_problems
-from lib.prompts import prompt_format
+from lib.problems.schema import Problem, read_benchmarks, read_problems
+from tests.lib.problems.conftest import rendering, words
 
 GSM8K = [
     {
@@ -65,10 +63,8 @@ def _prepare(content, folder=Path("out")):
             params.prepare,
             max_seq_length=params.model.max_seq_length,
             seed=params.seed,
-            rendering=Rendering(
-                prompt_format=prompt_format("xml"), system="", bos_token="", eos_token=""
-            ),
-            count_tokens=lambda texts: [len(text.split()) for text in texts],
+            rendering=rendering(eos_token=""),
+            count_tokens=words,
         )
         write_sets(sets, folder, validation=params.validation)
         return set_metrics(sets), dropped_examples(sets)
@@ -110,18 +106,21 @@ def test_files_generator_and_columns_mix_with_weights(content):
         {"weight": "all", "source": {"generator": "grpo"}},
     ]
     metrics, _ = _prepare(content)
-    found = [problem.problem for problem in read_problems(Path("out/sft.jsonl"))]
-    assert sum("ducks" in text for text in found) == 18
-    assert sum("and one?" in text for text in found) == 9
+    mixed = [problem.problem for problem in read_problems(Path("out/sft.jsonl"))]
+    assert sum("ducks" in text for text in mixed) == 18
+    assert sum("and one?" in text for text in mixed) == 9
+    assert metrics["sft"]["dropped"]["not_drawn"]["count"] == len(GSM8K) - 18
     assert metrics["num_sft"] == 27 + content["prepare"]["synthetic"]["num_grpo"]
 
 
-def test_leaks_into_benchmarks_from_files_are_dropped_and_counted(content):
+def test_duplicates_across_sources_and_leaks_into_benchmarks_are_dropped_and_counted(content):
     Path("data/raw/test.jsonl").write_text(json.dumps(GSM8K[3]) + "\n")
     content["prepare"]["benchmarks"].append({"name": "farm", "source": _path("test")})
-    content["prepare"]["grpo"]["sources"] = [{"weight": "all", "source": _path("gsm8k")}]
+    twice = [{"weight": "all", "source": _path("gsm8k")}] * 2
+    content["prepare"]["grpo"]["sources"] = twice
     content["prepare"]["contamination_ngram"] = 14
     metrics, dropped = _prepare(content)
+    assert metrics["grpo"]["dropped"]["exact_duplicate"]["count"] == len(GSM8K)
     assert metrics["grpo"]["overlap"]["farm"]["benchmark_rows"] == 1
     assert metrics["grpo"]["dropped"]["contaminated"]["count"] == 1
     assert metrics["num_grpo"] == len(GSM8K) - 1
@@ -177,49 +176,32 @@ def test_the_same_input_gives_the_same_bytes(content):
     assert hash_path(Path("one")) == hash_path(Path("two"))
 
 
+HUB = {"hub": "openai/gsm8k", "revision": "main", "subset": "", "split": "train", "files": ""}
+ROWS = {"adapter": "table", "columns": {}}
+
+
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "key"),
     [
-        (
-            {"path": "/tmp/mine.jsonl", "adapter": "table", "columns": {}},
-            "path: /tmp/mine.jsonl is not under data/raw/, so an edit of it would re-run nothing; "
-            "import it with `dvc import-url /tmp/mine.jsonl data/raw/mine.jsonl`",
-        ),
-        (
-            {"path": "data/raw/../x.jsonl", "adapter": "table", "columns": {}},
-            "path: data/raw/../x.jsonl is not under data/raw/",
-        ),
-        ({"path": "data/raw/a", "adapter": "gsm", "columns": {}}, "adapter: no `gsm`; "),
-        ({"path": "data/raw/a", "adaptor": "table", "columns": {}}, "adaptor: unknown key; did"),
-        ({"paht": "data/raw/a"}, ": expected one of the keys `generator`, `path`, `hub`"),
-        ({"generator": "sftt"}, "generator: must be one of 'sft', 'grpo'"),
-        (
-            {
-                "hub": "openai/gsm8k",
-                "revision": "main",
-                "subset": "main",
-                "split": "train",
-                "files": "",
-                "adapter": "table",
-                "columns": {},
-            },
-            "revision: expected a commit, 40 hex digits, got 'main'",
-        ),
+        ({"path": "/tmp/mine.jsonl", **ROWS}, ".path"),
+        ({"path": "data/raw/../x.jsonl", **ROWS}, ".path"),
+        ({"path": "data/raw/a", "adapter": "gsm", "columns": {}}, ".adapter"),
+        ({"path": "data/raw/a", "adaptor": "table", "columns": {}}, ".adaptor"),
+        ({"paht": "data/raw/a"}, ""),
+        ({"generator": "sftt"}, ".generator"),
+        ({**HUB, **ROWS}, ".revision"),
     ],
 )
-def test_a_source_that_params_get_wrong_is_named_with_its_key(content, source, said):
+def test_a_source_that_params_get_wrong_is_named_with_its_key(content, source, key):
     content["prepare"]["sft"]["sources"][0]["source"] = source
-    with pytest.raises(UserError) as raised:
+    with pytest.raises(UserError, match=rf"prepare\.sft\.sources\.0\.source{key}: "):
         parse_params(content, origin="params.yaml")
-    lines = [line.strip() for line in str(raised.value.message).splitlines()[1:]]
-    start = "prepare.sft.sources.0.source"
-    assert any(line.startswith((f"{start}.{said}", f"{start}{said}")) for line in lines), lines
 
 
 @pytest.mark.parametrize("weight", [0, -1.0, "some", True])
 def test_a_weight_is_a_number_above_0_or_all(content, weight):
     content["prepare"]["sft"]["sources"][0]["weight"] = weight
-    with pytest.raises(UserError, match=r"sources\.0\.weight: must be more than 0 or `all`"):
+    with pytest.raises(UserError, match=r"sources\.0\.weight: "):
         parse_params(content, origin="params.yaml")
 
 
@@ -243,5 +225,5 @@ def test_a_generator_that_runs_out_of_problems_says_so(content):
         "level_weights": [1.0],
         "num_grpo": 5000,
     }
-    with pytest.raises(UserError, match=r"5000 problems asked for `grpo`, but only \d+ different"):
+    with pytest.raises(UserError, match=r"5000 problems for `grpo`, but only \d+ different"):
         _prepare(content)

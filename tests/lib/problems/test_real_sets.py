@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from lib.problems.adapters import MULTIPLE_CHOICE
-from lib.problems.assemble import GatherRules, Ingredient, gather
-from lib.problems.decontaminate import index_benchmark
+from lib.problems.filters import Overlap, index_benchmark
+from lib.problems.prepare import gather
 from lib.problems.rows import RowFault
 from lib.problems.schema import Problem
-from lib.problems.sources import Source, read_problems_of
+from lib.problems.sources import read_rows
+from tests.lib.problems.conftest import section
 
 SHARED = os.environ.get("RECKON_SHARED", "")
 RAW = Path(SHARED or "/nonexistent") / "data"
@@ -35,21 +36,15 @@ SETS = [
 
 
 def _read(name, adapter="table"):
-    source = Source(at=RAW / name, adapter=adapter)
-    return [problem for _, problem in read_problems_of(source, raw=RAW)]
-
-
-def _ingredient(name):
-    source = Source(at=RAW / name)
-    return Ingredient(label=name, rows=lambda: read_problems_of(source, raw=RAW))
+    return [problem for _, problem in read_rows(RAW / name, adapter=adapter, raw=RAW)]
 
 
 @pytest.mark.parametrize(("name", "adapter", "count"), SETS)
 def test_every_row_of_every_set_gives_a_problem_with_a_reference(name, adapter, count):
-    found = _read(name, adapter)
-    assert [fault for fault in found if isinstance(fault, RowFault)] == []
-    assert len(found) == count
-    assert all(problem.problem and problem.reference for problem in found)
+    problems = _read(name, adapter)
+    assert [fault for fault in problems if isinstance(fault, RowFault)] == []
+    assert len(problems) == count
+    assert all(problem.problem and problem.reference for problem in problems)
 
 
 @pytest.mark.parametrize("name", ["gsm8k/train.jsonl", "gsm8k/test.jsonl"])
@@ -87,47 +82,31 @@ def test_mmlu_subjects_are_the_files_and_answers_letters():
     assert all(problem.tags == (MULTIPLE_CHOICE,) for problem in problems)
 
 
-RULES = GatherRules(
-    bad_rows="error",
-    needs_solution=True,
-    needs_reference=True,
-    near_duplicate_similarity=1.0,
-    numeric_only=True,
-    correct_only=False,
-)
+def _gather(rows, questions, folder):
+    """The SFT set of `rows`, cleaned of the benchmark `questions`."""
+    prepare = section(sft={"bare_answers": False, "numeric_only": True}, contamination_ngram=8)
+    return gather(
+        "sft",
+        prepare.sft,
+        prepare,
+        benchmarks=[index_benchmark("gsm8k_test", questions, size=8)],
+        read=lambda source: rows,
+        folder=folder,
+    )
 
 
 def test_gsm8k_train_shares_8_grams_with_its_test_set(tmp_path):
     questions = [problem.problem for problem in _read("gsm8k/test.jsonl")]
-    made = gather(
-        "sft",
-        [_ingredient("gsm8k/train.jsonl")],
-        RULES,
-        benchmarks=[index_benchmark("gsm8k_test", questions, size=8)],
-        cache=tmp_path,
-    )
-    assert made.overlaps["gsm8k_test"].metrics() == {
-        "train_rows": 94,
-        "benchmark_rows": 80,
-        "benchmark_size": 1319,
-    }
+    made = _gather(read_rows(RAW / "gsm8k/train.jsonl", raw=RAW), questions, tmp_path)
+    assert made.overlaps["gsm8k_test"] == Overlap(94, 80, 1319)
     assert made.drops.counts == {"contaminated": 94}
 
 
 def test_a_test_question_planted_in_the_training_set_is_found(tmp_path):
     questions = [problem.problem for problem in _read("gsm8k/test.jsonl")]
-    rows = _read("gsm8k/train.jsonl")[:200]
     planted = Problem.create(
         problem=f"Please solve this.  {questions[700].upper()}", reference="1", solution="So 1."
     )
-    source = Ingredient(
-        label="planted", rows=lambda: ((None, problem) for problem in [*rows, planted])
-    )
-    made = gather(
-        "sft",
-        [source],
-        RULES,
-        benchmarks=[index_benchmark("gsm8k_test", questions, size=8)],
-        cache=tmp_path,
-    )
-    assert planted.id not in {problem.id for problem in made.table}
+    rows = [*_read("gsm8k/train.jsonl")[:200], planted]
+    made = _gather(((None, problem) for problem in rows), questions, tmp_path)
+    assert planted.id not in set(made.train.column("id"))

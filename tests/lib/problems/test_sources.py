@@ -9,7 +9,7 @@ from datasets import Dataset, DatasetDict
 
 from lib.errors import UserError
 from lib.problems.rows import RowFault
-from lib.problems.sources import Source, read_problems_of
+from lib.problems.sources import read_rows
 
 ROWS = [
     {"question": f"What is {n} + {n}?", "answer": f"Twice {n}.\n#### {2 * n}"} for n in range(1, 6)
@@ -24,7 +24,7 @@ def raw(tmp_path):
 
 
 def _read(raw, name, **settings):
-    return [problem for _, problem in read_problems_of(Source(at=raw / name, **settings), raw=raw)]
+    return [problem for _, problem in read_rows(raw / name, raw=raw, **settings)]
 
 
 def _write(path):
@@ -47,53 +47,42 @@ def _write(path):
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet", "arrow"])
 def test_every_form_of_file_gives_the_same_problems(raw, name):
     _write(raw / name)
-    found = _read(raw, name)
-    assert [problem.reference for problem in found] == ["2", "4", "6", "8", "10"]
-    assert found[2].problem == "What is 3 + 3?"
-    assert found[2].solution == "Twice 3."
+    problems = _read(raw, name)
+    assert [problem.reference for problem in problems] == ["2", "4", "6", "8", "10"]
+    assert (problems[2].problem, problems[2].solution) == ("What is 3 + 3?", "Twice 3.")
 
 
 def test_a_folder_is_its_files_in_order_of_name(raw):
     for name in ("b.csv", "a.jsonl", "notes.txt"):
         _write(raw / name) if name != "notes.txt" else (raw / name).write_text("no rows")
-    places = [row.place for row, _ in read_problems_of(Source(at=raw), raw=raw)]
+    places = [row.place for row, _ in read_rows(raw, raw=raw)]
     assert [place.rsplit("/", 1)[1][:5] for place in places] == ["a.jso"] * 5 + ["b.csv"] * 5
 
 
-def test_a_path_elsewhere_is_refused_with_the_command_that_imports_it(raw, tmp_path):
-    _write(tmp_path / "mine.jsonl")
-    with pytest.raises(UserError, match=r"dvc import-url .*mine\.jsonl .*raw/mine\.jsonl"):
-        list(read_problems_of(Source(at=tmp_path / "mine.jsonl"), raw=raw))
-
-
-def test_a_link_that_leads_elsewhere_is_refused_too(raw, tmp_path):
+def test_a_path_elsewhere_or_a_link_there_is_refused_with_the_command_that_imports_it(
+    raw, tmp_path
+):
     _write(tmp_path / "mine.jsonl")
     (raw / "link.jsonl").symlink_to(tmp_path / "mine.jsonl")
-    with pytest.raises(UserError, match="dvc import-url"):
-        _read(raw, "link.jsonl")
+    for path in (tmp_path / "mine.jsonl", raw / "link.jsonl"):
+        with pytest.raises(UserError, match=rf"dvc import-url .*{path.name} .*raw/{path.name}"):
+            list(read_rows(path, raw=raw))
 
 
-def test_a_missing_file_is_named(raw):
-    with pytest.raises(UserError, match=r"none\.jsonl is missing"):
-        _read(raw, "none.jsonl")
-
-
-def test_what_is_no_table_of_rows_is_refused(raw):
+@pytest.mark.parametrize(
+    ("name", "adapter", "message"),
+    [
+        ("none.jsonl", "table", r"none\.jsonl is missing"),
+        ("notes.txt", "table", r"notes\.txt: expected \.jsonl"),
+        ("notes.txt", "gsm", "no adapter `gsm`; there are table"),
+        ("both", "table", "holds the splits train"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_what_is_expected(raw, name, adapter, message):
     (raw / "notes.txt").write_text("no rows")
-    with pytest.raises(UserError, match=r"expected \.jsonl, \.json, \.csv, \.parquet"):
-        _read(raw, "notes.txt")
-
-
-def test_an_unknown_adapter_is_answered_with_those_that_there_are(raw):
-    _write(raw / "a.jsonl")
-    with pytest.raises(UserError, match="no adapter `gsm`; there are table, math_jsonl"):
-        _read(raw, "a.jsonl", adapter="gsm")
-
-
-def test_a_folder_of_several_splits_asks_for_one(raw):
     DatasetDict({"train": Dataset.from_list(ROWS)}).save_to_disk(raw / "both")
-    with pytest.raises(UserError, match="holds the splits train"):
-        _read(raw, "both")
+    with pytest.raises(UserError, match=message):
+        _read(raw, name, adapter=adapter)
     assert len(_read(raw, "both/train")) == 5
 
 
@@ -102,7 +91,7 @@ def test_a_truncated_parquet_is_one_fault_that_names_the_file(raw, kept):
     path = raw / "a.parquet"
     _write(path)
     path.write_bytes(path.read_bytes()[:kept])
-    ((row, fault),) = read_problems_of(Source(at=path), raw=raw)
+    ((row, fault),) = read_rows(path, raw=raw)
     assert isinstance(fault, RowFault)
     assert (row.place, fault.reason) == (str(path), "unreadable")
     assert "parquet" in fault.detail
@@ -112,14 +101,14 @@ def test_a_truncated_arrow_folder_is_one_fault_that_names_it(raw):
     _write(raw / "arrow")
     (data,) = (raw / "arrow").glob("*.arrow")
     data.write_bytes(data.read_bytes()[:100])
-    ((row, fault),) = read_problems_of(Source(at=raw / "arrow"), raw=raw)
+    ((row, fault),) = read_rows(raw / "arrow", raw=raw)
     assert (row.place, fault.reason) == (str(raw / "arrow"), "unreadable")
 
 
 def test_columns_of_a_source_reach_its_rows(raw):
     (raw / "a.jsonl").write_text(json.dumps({"q": "2 + 2?", "a": "4"}))
-    (found,) = _read(raw, "a.jsonl", columns={"problem": "q", "reference": "a"})
-    assert (found.problem, found.reference) == ("2 + 2?", "4")
+    (problem,) = _read(raw, "a.jsonl", columns={"problem": "q", "reference": "a"})
+    assert (problem.problem, problem.reference) == ("2 + 2?", "4")
 
 
 def test_bad_bytes_in_a_parquet_cell_are_a_fault_of_that_row_alone(raw):
@@ -129,6 +118,6 @@ def test_bad_bytes_in_a_parquet_cell_are_a_fault_of_that_row_alone(raw):
     )
     table = pyarrow.table({"question": cells, "answer": ["1", "2", "3"]})
     pyarrow.parquet.write_table(table, raw / "a.parquet")
-    found = _read(raw, "a.parquet")
-    assert [getattr(row, "reason", "good") for row in found] == ["good", "bad_utf8", "good"]
-    assert found[1].field == "question"
+    rows = _read(raw, "a.parquet")
+    assert [getattr(row, "reason", "good") for row in rows] == ["good", "bad_utf8", "good"]
+    assert rows[1].field == "question"

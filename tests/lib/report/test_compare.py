@@ -8,10 +8,16 @@ import pytest
 from click.testing import CliRunner
 
 from lib.errors import UserError
-from lib.report.compare import compare_with, metric_changes, reading_order
+from lib.report.compare import (
+    compare_completions,
+    compare_metrics,
+    compare_with,
+    metric_changes,
+    reading_order,
+    resolve_revision,
+    run_dvc,
+)
 from lib.report.comparisons import alarms
-from lib.report.exported import Exported, compare_exported
-from lib.report.revision import resolve_revision, run_dvc
 from stages.compare import main
 from tests.lib.report.runs import completion_rows, write_json, write_text
 
@@ -85,33 +91,25 @@ def test_a_new_number_has_no_verdict():
     assert math.isnan(change.in_standard_errors)
 
 
-def compare_by_metrics(diff, *, old="grpo", new="grpo"):
+def judge(old, new):
     """The alarms when no completions are at hand."""
-    found = compare_exported(
-        Exported("HEAD", commit="0" * 40, checkpoint=old),
-        new,
-        diff=diff,
-        metrics=Path("m"),
-        completions=Path("nowhere"),
-    )
-    assert not found.paired
-    return list(alarms(found.comparisons))
+    entries = (accuracy_diff(*sides)["m/grpo.json"] for sides in (old, new))
+    return list(alarms(compare_metrics("HEAD", *entries)))
 
 
 @pytest.mark.parametrize(
     ("new", "worse"), [(0.62, False), (0.58, False), (0.40, True)], ids=["better", "noise", "worse"]
 )
 def test_worse_than_base_means_beyond_noise(new, worse):
-    found = compare_by_metrics(accuracy_diff(0.6, new))
-    assert bool(found) == worse
-    said = "WORKSPACE IS WORSE THAN HEAD BEYOND NOISE: greedy answer accuracy on held_out −20.0"
-    assert all(sentence.startswith(said) for sentence in found)
+    sentences = judge((0.6, new), (0.6, new))
+    assert bool(sentences) == worse
+    start = "WORKSPACE IS WORSE THAN HEAD BEYOND NOISE: greedy answer accuracy on held_out −20.0"
+    assert all(sentence.startswith(start) for sentence in sentences)
 
 
 def test_another_exported_checkpoint_is_compared_with_the_one_that_base_exported():
-    diff = accuracy_diff(0.1, 0.1) | {"m/sft.json": accuracy_diff(0.9, 0.9)["m/grpo.json"]}
-    assert compare_by_metrics(diff, old="sft", new="grpo")
-    assert not compare_by_metrics(diff, old="grpo", new="sft")
+    assert judge((0.9, 0.9), (0.1, 0.1))
+    assert not judge((0.1, 0.1), (0.9, 0.9))
 
 
 @pytest.fixture(scope="module")
@@ -146,9 +144,9 @@ def write_metrics(folder, *, grpo, gain=0.3):
     write_json(metrics / "evaluate/grpo.json", {"held_out": {"greedy": greedy}})
     write_json(metrics / "evaluate/sft.json", {"held_out": {"greedy": {"n": 500}}})
     write_json(metrics / "sft.json", {"loss": 1 - grpo})
-    found = {"before": 0.3, "after": grpo, "difference": gain, "difference_se": 0.02, "n": 500}
-    found |= {"low": gain - 0.04, "high": gain + 0.04, "p_value": 0.0}
-    differences = {"sft_to_grpo": {"held_out": {"greedy_answer_accuracy": found}}}
+    change = {"before": 0.3, "after": grpo, "difference": gain, "difference_se": 0.02, "n": 500}
+    change |= {"low": gain - 0.04, "high": gain + 0.04, "p_value": 0.0}
+    differences = {"sft_to_grpo": {"held_out": {"greedy_answer_accuracy": change}}}
     write_json(metrics / "report.json", differences)
 
 
@@ -170,45 +168,38 @@ def test_a_changed_knob_and_its_worse_model_are_shown(repository, monkeypatch):
     (repository / COMPLETIONS).unlink(missing_ok=True)
     write_text(repository / "params.yaml", PARAMS.replace("group_size: 8", "group_size: 2"))
     write_metrics(repository, grpo=0.4, gain=-0.2)
-    found = compare()
-    text = "\n".join(found.lines(markdown=False))
-    assert ("grpo.group_size", "8", "2") in found.params.rows
+    against = compare()
+    text = "\n".join(against.lines(markdown=False))
+    assert ("grpo.group_size", "8", "2") in against.params.rows
     assert (
         "grpo held_out.greedy.answer_accuracy", "0.6", "0.4", "-0.2", "-7.1 beyond noise"
-    ) in found.metrics.rows  # fmt: skip
-    assert not any("by_level" in row[0] for row in found.metrics.rows)
-    assert "GRPO IS WORSE THAN SFT BEYOND NOISE" in found.alarms[0]
-    assert "WORKSPACE IS WORSE THAN HEAD BEYOND NOISE" in found.alarms[1]
-    assert found.exported[0].title.startswith("Exported checkpoint on held_out, unpaired")
-    assert all(alarm in text for alarm in found.alarms)
+    ) in against.metrics.rows  # fmt: skip
+    assert not any("by_level" in row[0] for row in against.metrics.rows)
+    assert "GRPO IS WORSE THAN SFT BEYOND NOISE" in against.alarms[0]
+    assert "WORKSPACE IS WORSE THAN HEAD BEYOND NOISE" in against.alarms[1]
+    assert against.exported[0].title.startswith("Exported checkpoint on held_out, unpaired")
+    assert all(alarm in text for alarm in against.alarms)
     assert (repository / "plots" / "index.html").exists()
-    assert "| grpo.group_size | 8 | 2 |" in "\n".join(found.lines(markdown=True))
+    assert "| grpo.group_size | 8 | 2 |" in "\n".join(against.lines(markdown=True))
 
 
-def compare_completions(repository):
-    commit = resolve_revision("HEAD")
-    return compare_exported(
-        Exported("HEAD", commit=commit, checkpoint="grpo"),
-        "grpo",
-        diff={},
-        metrics=Path("m"),
-        completions=Path("data/completions"),
-    )
+def paired(path=Path(COMPLETIONS)):
+    return compare_completions("HEAD", path, path, commit=resolve_revision("HEAD"))
 
 
 def test_completions_of_both_are_compared_problem_by_problem(repository, monkeypatch):
     monkeypatch.chdir(repository)
     write_completions(repository, skill=0.3)
-    found = compare_completions(repository)
-    assert found.paired
-    assert [c.found.difference.n for c in found.comparisons] == [60, 60, 20, 20]
-    assert "WORKSPACE IS WORSE THAN HEAD BEYOND NOISE" in next(alarms(found.comparisons))
+    comparisons = paired()
+    assert [each.change.difference.n for each in comparisons] == [60, 60, 20, 20]
+    assert "WORKSPACE IS WORSE THAN HEAD BEYOND NOISE" in next(alarms(comparisons))
+    assert "paired" in compare().exported[0].title.split()
 
 
-def test_other_problems_than_those_of_base_are_not_paired(repository, monkeypatch):
+def test_other_problems_than_those_of_base_or_no_file_are_not_paired(repository, monkeypatch):
     monkeypatch.chdir(repository)
     write_completions(repository, skill=0.7, problems=30)
-    assert not compare_completions(repository).paired
+    assert paired() == paired(Path("nowhere")) == []
 
 
 def test_the_command_fails_when_the_model_got_worse_and_only_then(repository, monkeypatch):

@@ -18,8 +18,8 @@ WORSE_THAN_UNTRAINED = {"base": 0.9, "sft": 0.3, "grpo": 0.3}
 
 
 def test_differences_are_those_of_the_completions(run):
-    found = compare_checkpoints(run)
-    greedy = next(c for c in found if (c.after, c.mode) == ("grpo", "greedy"))
+    comparisons = compare_checkpoints(run)
+    greedy = next(c for c in comparisons if (c.after, c.mode) == ("grpo", "greedy"))
     rows = [
         [
             r.answer_ok
@@ -29,14 +29,14 @@ def test_differences_are_those_of_the_completions(run):
         for name in ("sft", "grpo")
     ]
     before, after = (sum(grades) / len(grades) for grades in rows)
-    assert greedy.found.difference.value == pytest.approx(after - before)
-    assert (greedy.found.before, greedy.found.after) == pytest.approx((before, after))
-    assert greedy.found.difference.n == len(rows[0])
+    assert greedy.change.difference.value == pytest.approx(after - before)
+    assert (greedy.change.before, greedy.change.after) == pytest.approx((before, after))
+    assert greedy.change.difference.n == len(rows[0])
 
 
 def test_every_checkpoint_is_compared_with_the_one_before_it(run):
-    found = compare_checkpoints(run)
-    assert [(c.before, c.after, c.benchmark, c.mode) for c in found] == [
+    comparisons = compare_checkpoints(run)
+    assert [(c.before, c.after, c.benchmark, c.mode) for c in comparisons] == [
         (before, after, benchmark, mode)
         for before, after in (("base", "sft"), ("sft", "grpo"))
         for benchmark in ("held_out", "harder")
@@ -47,11 +47,11 @@ def test_every_checkpoint_is_compared_with_the_one_before_it(run):
 def test_a_phase_beside_another_is_compared_with_what_it_started_from(tmp_path):
     skill = {"base": 0.0, "sft": 0.5, "grpo": 0.9, "dpo": 0.6}
     sources, starts = write_run(tmp_path, skill=skill), STARTS | {"dpo": "sft"}
-    found = compare_checkpoints(read(sources, checkpoints=tuple(skill), starts=starts))
-    pairs = list(dict.fromkeys((c.before, c.after) for c in found))
+    comparisons = compare_checkpoints(read(sources, checkpoints=tuple(skill), starts=starts))
+    pairs = list(dict.fromkeys((c.before, c.after) for c in comparisons))
     assert pairs == [("base", "sft"), ("sft", "grpo"), ("sft", "dpo")]
-    assert read_comparisons(comparison_metrics(found), tuple(skill), starts) == found
-    assert list(alarms(found, untrained="base")) == []  # against grpo there would be one
+    assert read_comparisons(comparison_metrics(comparisons), tuple(skill), starts) == comparisons
+    assert list(alarms(comparisons, untrained="base")) == []  # against grpo there would be one
 
 
 def test_without_its_start_a_phase_is_compared_with_the_checkpoint_before_it():
@@ -59,39 +59,39 @@ def test_without_its_start_a_phase_is_compared_with_the_checkpoint_before_it():
 
 
 def test_metrics_hold_the_comparisons_whole(run):
-    found = compare_checkpoints(run)
-    assert read_comparisons(comparison_metrics(found), CHECKPOINTS, STARTS) == found
+    comparisons = compare_checkpoints(run)
+    assert read_comparisons(comparison_metrics(comparisons), CHECKPOINTS, STARTS) == comparisons
 
 
 def test_a_phase_that_made_the_model_worse_is_an_alarm(tmp_path):
-    found = compare_checkpoints(load(tmp_path, skill=WORSE))
-    loud = list(alarms(found, untrained="base"))
+    comparisons = compare_checkpoints(load(tmp_path, skill=WORSE))
+    loud = list(alarms(comparisons, untrained="base"))
     assert any("GRPO IS WORSE THAN SFT BEYOND NOISE: greedy" in alarm for alarm in loud)
 
 
 def test_what_the_untrained_model_lost_is_no_alarm(tmp_path):
-    found = compare_checkpoints(load(tmp_path, skill=WORSE_THAN_UNTRAINED))
-    assert list(alarms(found, untrained="base")) == []
+    comparisons = compare_checkpoints(load(tmp_path, skill=WORSE_THAN_UNTRAINED))
+    assert list(alarms(comparisons, untrained="base")) == []
 
 
 def test_noise_is_no_alarm(run):
     same = {"sft": run.completions["sft"], "grpo": run.completions["sft"]}
-    found = compare_pair(same, before="sft", after="grpo")
-    assert {c.found.p_value for c in found} == {1.0}
-    assert describe(found[0]) == "no grade changed on held_out (greedy)."
-    assert list(alarms(found, untrained="base")) == []
+    comparisons = compare_pair(same, before="sft", after="grpo")
+    assert {c.change.p_value for c in comparisons} == {1.0}
+    assert describe(comparisons[0]) == "no grade changed on held_out (greedy)."
+    assert list(alarms(comparisons, untrained="base")) == []
 
 
 def slightly_worse(benchmark):
     """One comparison whose p-value is 0.03."""
-    found = Difference(
+    change = Difference(
         before=0.5,
         after=0.4,
         difference=Estimate(-0.1, 0.045, 500),
         interval=Interval(-0.19, -0.01),
         p_value=0.03,
     )
-    return Comparison(before="sft", after="grpo", benchmark=benchmark, mode="greedy", found=found)
+    return Comparison(before="sft", after="grpo", benchmark=benchmark, mode="greedy", change=change)
 
 
 def test_more_comparisons_ask_for_more_evidence():

@@ -17,16 +17,17 @@ def test_a_run_is_read_whole(run):
 
 
 def test_empty_cells_of_a_curve_are_no_points(run):
-    assert len(run.curves["grpo"].points("kl")) == 25
-    assert len(run.curves["grpo"].points("reward")) == 50
-    assert run.curves["grpo"].points("never_logged") == []
+    curve = run.curves["grpo"]
+    assert (len(curve["kl"]), len(curve["reward"])) == (25, 50)
+    assert curve["reward"][0][0] == 1
+    assert "never_logged" not in curve
 
 
 def test_a_skipped_phase_is_known_and_has_an_empty_curve(tmp_path):
     sources = write_run(tmp_path, problems=4, skipped=("grpo",))
     run = read(sources)
     assert run.skipped == {"grpo"}
-    assert run.curves["grpo"].steps == ()
+    assert run.curves["grpo"] == {}
 
 
 def test_an_export_that_was_not_evaluated_is_refused(tmp_path):

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from lib.report.inputs import Completion
+from lib.report.inputs import GradedCompletion
 from lib.report.study import SeedRun, study_markdown, study_metrics
 
 
-def completions(right: list[bool]) -> list[Completion]:
+def completions(right: list[bool]) -> list[GradedCompletion]:
     """One greedy and one sampled completion per problem; the last problem is an unseen one."""
     return [
-        Completion(
+        GradedCompletion(
             checkpoint="x",
             benchmark="held_out",
             mode=mode,

@@ -1,9 +1,7 @@
-import dataclasses
-
 import pytest
 
-from lib.report.content import conditions
 from lib.report.inputs import Formats
+from lib.report.report import conditions
 from lib.report.tables import breakdown, class_table, format_table, headline, natural_order
 from lib.report.text import percent
 from tests.lib.report.runs import CHECKPOINTS, load
@@ -40,23 +38,23 @@ def test_a_skipped_phase_is_labelled(tmp_path):
 
 
 def test_breakdown_by_level_is_in_order_with_n(run):
-    table = breakdown(run, "held_out", "by_level")
+    table = breakdown(run.metrics, "held_out", "by_level")
     assert table.header == ("level", "n", *CHECKPOINTS)
     assert [row[:2] for row in table.rows] == [("1", "6"), ("2", "6"), ("3", "6"), ("4", "6")]
 
 
 def test_breakdown_by_tag_shows_the_unseen_equations(run):
-    table = breakdown(run, "held_out", "by_tag")
+    table = breakdown(run.metrics, "held_out", "by_tag")
     assert [row[:2] for row in table.rows] == [("unseen_equations", "6")]
 
 
 def test_a_breakdown_without_groups_is_no_table(run):
     bare = {name: {"held_out": {"greedy": {"by_tag": {}}}} for name in CHECKPOINTS}
-    assert breakdown(dataclasses.replace(run, metrics=bare), "held_out", "by_tag") is None
+    assert breakdown(bare, "held_out", "by_tag") is None
 
 
 def test_four_classes_add_up_to_all_completions(run):
-    table = class_table(run, "held_out")
+    table = class_table(run.metrics, "held_out")
     for column in range(1, len(table.header)):
         assert sum(float(row[column]) for row in table.rows) == pytest.approx(100, abs=0.2)
 
@@ -70,11 +68,9 @@ def test_numbers_come_before_words_and_by_size():
     ]
 
 
-def test_other_prompt_formats_stand_beside_the_trained_one(tmp_path):
-    run = load(tmp_path)
-    assert format_table(run) is None
+def test_other_prompt_formats_stand_beside_the_trained_one(run):
     formats = Formats("sft", {"working_out": run.metrics["sft"], "xml": run.metrics["base"]})
-    table = format_table(dataclasses.replace(run, formats=formats))
+    table = format_table(formats, "held_out")
     assert table.title.startswith("sft in other prompt formats, held_out")
     assert table.header == ("", "working_out", "xml")
     rows = {row[0]: row[1:] for row in table.rows}
@@ -87,6 +83,6 @@ def test_other_prompt_formats_stand_beside_the_trained_one(tmp_path):
     assert "equations written" not in rows
 
 
-def test_the_report_says_how_each_benchmark_was_answered(tmp_path):
-    (table,) = conditions(load(tmp_path))
+def test_the_report_tells_how_each_benchmark_was_answered(run):
+    (table,) = conditions(run)
     assert table.rows[0] == ("held_out, greedy", "24", "1", "0", "1", "64")

@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 
 from lib.report.comparisons import compare_checkpoints
-from lib.report.content import build_report
-from lib.report.markdown import render_markdown
-from lib.report.terminal import summary_lines
-from lib.report.write import write_report
-from tests.lib.report.runs import HOSTILE, load
+from lib.report.report import build_report, render_markdown, write_report
+from lib.report.summary import summary_lines
+from tests.lib.report.runs import HOSTILE, load, write_text
 
 WORSE = {"base": 0.0, "sft": 0.9, "grpo": 0.2}
 
@@ -17,6 +15,7 @@ WORSE = {"base": 0.0, "sft": 0.9, "grpo": 0.2}
 def written(folder, run):
     """Write the report of `run`; returns every file's bytes by name."""
     folder.mkdir()
+    write_text(folder / "figures/old.svg", "of an earlier run, and removed")
     write_report(
         run,
         markdown=folder / "report.md",
@@ -91,19 +90,6 @@ def test_differences_are_finite_numbers(files):
     found = json.loads(files["report.json"])["sft_to_grpo"]["held_out"]["greedy_answer_accuracy"]
     assert found["low"] < found["difference"] < found["high"]
     assert found["n"] == 24
-
-
-def test_figures_of_an_earlier_run_are_removed(run, tmp_path):
-    (tmp_path / "out" / "figures").mkdir(parents=True)
-    (tmp_path / "out" / "figures" / "old.svg").write_text("<svg/>")
-    write_report(
-        run,
-        markdown=tmp_path / "out/report.md",
-        figures=tmp_path / "out/figures",
-        page=tmp_path / "out/report.html",
-        metrics=tmp_path / "out/report.json",
-    )
-    assert not (tmp_path / "out" / "figures" / "old.svg").exists()
 
 
 def test_summary_ends_with_where_the_model_is(run):

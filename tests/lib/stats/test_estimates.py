@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.stats import bootstrap_interval, clustered_mean, mean_estimate, wilson_interval
+from lib.stats import (
+    Estimate,
+    bootstrap_interval,
+    clustered_mean,
+    mean_estimate,
+    wilson_interval,
+)
 
 scores = st.lists(st.integers(-5, 5), min_size=2, max_size=30)
 
@@ -50,9 +56,23 @@ def test_one_problem_has_no_known_error():
     assert estimate.interval().low == -math.inf
 
 
-def test_interval_of_thirty_problems_uses_student_t():
-    estimate = mean_estimate([0, 1] * 15)
-    assert estimate.interval().high - estimate.value == pytest.approx(2.045 * estimate.se, rel=1e-3)
+# Printed tables of Student's t (two-sided), for example in Abramowitz and Stegun, table 26.10.
+@pytest.mark.parametrize(
+    ("df", "level", "expected"),
+    [
+        (1, 0.95, 12.706),
+        (2, 0.95, 4.303),
+        (5, 0.90, 2.015),
+        (10, 0.95, 2.228),
+        (29, 0.95, 2.045),
+        (30, 0.99, 2.750),
+        (120, 0.95, 1.980),
+        (5000, 0.95, 1.960),
+    ],
+)
+def test_an_interval_reaches_as_far_as_the_printed_table_of_student_t(df, level, expected):
+    interval = Estimate(0.0, 1.0, df + 1).interval(level)
+    assert (-interval.low, interval.high) == pytest.approx((expected, expected), abs=6e-4)
 
 
 @pytest.mark.parametrize("values", [[], np.zeros((2, 2))])

@@ -18,8 +18,8 @@ from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.params import Params, compose_preset
 from lib.problems.generated import GeneratedSets
+from lib.problems.lengths import rendering_of, token_counter
 from lib.problems.schema import Problem, write_problems
-from lib.problems.tokens import rendering_of, token_counter
 from lib.prompts import prompt_format, save_system
 from lib.trainers import probe as probing
 from lib.trainers.policy_gradient import PolicyGradientTrainer

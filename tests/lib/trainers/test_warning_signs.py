@@ -10,7 +10,7 @@ from lib.evaluation.rewarding import logging_accuracy
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.report.content import training_warnings
+from lib.report.report import training_warnings
 from lib.trainers.grpo import build_grpo
 from lib.trainers.run import Outputs, run_phase
 from lib.trainers.warning_signs import ANSWER_ACCURACY, Limits, Sign, Watch

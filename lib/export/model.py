@@ -1,0 +1,284 @@
+"""Write a checkpoint as one complete model in every form that params name, and prove each.
+
+What is compared with what, on the same held-out prompts (`lib.export.reload`):
+
+- a folded adapter with the adapter on top of its base, in float32, where both are one function;
+- weights rounded to the export's type with the checkpoint in float32, logits only, within what
+  the type costs;
+- what a fresh process loads from disk with what was written, in the type of the export, where both
+  round alike.
+"""
+
+import dataclasses
+import shutil
+from collections.abc import Collection, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from ruamel.yaml import YAML
+from transformers import GenerationConfig, PreTrainedModel
+
+from lib.artifacts import hash_path, read_json, replacing, write_json
+from lib.engines.base import Sampling
+from lib.engines.endings import end_tokens
+from lib.engines.policy import ADAPTER, is_adapter, load_merged, load_policy, load_tokenizer
+from lib.environment import installed_version
+from lib.export.card import model_card
+from lib.export.gguf_file import find_quantizer, write_gguf_form
+from lib.export.reload import (
+    ADAPTER_FOLDER,
+    Answers,
+    Form,
+    Mismatch,
+    Request,
+    answer,
+    compare,
+    device_here,
+    refuse,
+    verify_afresh,
+)
+from lib.params import Params
+from lib.params.measuring import Evaluate, Export
+from lib.params.model import Model
+from lib.problems.schema import read_benchmarks
+from lib.prompts import Message, prompt_format, save_prompt, saved_system
+
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+
+EXACT = {"dtype": "float32", "attention": "sdpa"}
+"""How a fold is verified, whatever training used; flash attention is for 16 bits only."""
+
+SAME = 1e-5
+"""Largest relative error of logits between equal weights of equal type."""
+
+ROUNDING = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+"""Largest relative error of logits that a type may cost, against float32."""
+
+QUANTISED = {"q8_0": 5e-2, "q6_k": 1e-1, "q5_k_m": 2e-1, "q4_k_m": 3e-1}
+"""The same of a GGUF type."""
+
+ON_VLLM = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 2e-1}
+"""Largest difference of a log-prob, in nats, between two ways to compute with equal weights."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verified:
+    """What was compared.
+
+    Attributes:
+        num_prompts: held-out prompts.
+        num_parameters: of the exported model.
+        logit_errors: relative error of the logits, by what was compared.
+        vllm: how vLLM's answers differ; None where it is not installed, or cannot run the model.
+        vllm_refusal: why vLLM, which is installed, cannot run the model here.
+    """
+
+    num_prompts: int
+    num_parameters: int
+    logit_errors: dict[str, float]
+    vllm: Mismatch | None
+    vllm_refusal: str
+
+    @property
+    def on_vllm(self) -> str:
+        """The outcome on vLLM, in words; '' where it is not installed."""
+        if self.vllm:
+            return f"log-probs off by {self.vllm.error:.2g} at most"
+        return f"not verified: {self.vllm_refusal}" if self.vllm_refusal else ""
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """What is comparable between runs."""
+        return {"num_prompts": self.num_prompts, "num_parameters": self.num_parameters}
+
+
+def publish(
+    checkpoint: Path, to: Path, *, params: Params, base: Path, problems: Path, measured: Path
+) -> Verified:
+    """Export `checkpoint` to the folder `to` with its card; it appears complete or not at all.
+
+    Args:
+        params: all of them, since the export keeps them beside its card.
+        problems: the folder of the benchmarks; the first gives the prompts to verify on.
+        measured: the checkpoint's metrics.
+    """
+    prompt, export = params.prompt, params.export
+    headline = params.evaluate.benchmarks[0]
+    held_out = read_benchmarks(problems, [headline])[headline][: export.num_verified]
+    own_format, system = prompt_format(**prompt.rendering()), saved_system(base)
+    prompts = [own_format.prompt(problem.problem, system=system) for problem in held_out]
+    with replacing(to) as folder:
+        verified = export_model(
+            checkpoint,
+            folder,
+            base=base,
+            prompts=prompts,
+            model=params.model,
+            evaluate=params.evaluate,
+            export=export,
+            stop_strings=own_format.stop_strings,
+        )
+        save_prompt(folder, system=system, rendering=prompt.rendering())
+        with (folder / "params.yaml").open("w", encoding="utf-8") as file:
+            YAML(typ="safe").dump(params.model_dump(mode="json"), file)
+        card = model_card(
+            read_json(measured),
+            params=params,
+            prompt_format=own_format,
+            example=load_tokenizer(folder).apply_chat_template(
+                prompts[0], add_generation_prompt=True, tokenize=False
+            ),
+            inputs={
+                "checkpoint": hash_path(checkpoint),
+                "base": hash_path(base),
+                "benchmarks": hash_path(problems),
+            },
+        )
+        (folder / "README.md").write_text(card, encoding="utf-8")
+    return verified
+
+
+def export_model(
+    checkpoint: Path,
+    to: Path,
+    *,
+    base: Path,
+    prompts: Sequence[list[Message]],
+    model: Model,
+    evaluate: Evaluate,
+    export: Export,
+    stop_strings: Sequence[str] = (),
+) -> Verified:
+    """Fold an adapter into the weights, write every form of the model, load each again, compare.
+
+    Args:
+        to: a new folder; the caller puts it in place once this has returned.
+        prompts: chat messages on which the greedy tokens must be the same.
+        stop_strings: of the prompt format.
+
+    Raises:
+        UserError: a form answers otherwise than the checkpoint does, or cannot be made.
+    """
+    quantizer, tokenizer = find_quantizer(export.gguf), load_tokenizer(checkpoint)
+    greedy = Sampling(
+        num_completions=1,
+        max_new_tokens=evaluate.max_new_tokens,
+        temperature=0.0,
+        stop_strings=tuple(stop_strings),
+    )
+    answers_of = partial(answer, tokenizer=tokenizer, conversations=prompts, sampling=greedy)
+    errors: dict[str, float] = {}
+
+    def checked(
+        changed: PreTrainedModel, what: str, *, tolerance: float, same_tokens: bool
+    ) -> Answers:
+        """Its answers, once they are near enough to what was trained."""
+        answers = answers_of(changed, read=trained.completions)
+        mismatch = compare(answers, trained)
+        errors[what] = refuse(mismatch, what, tolerance=tolerance, same_tokens=same_tokens)
+        return answers
+
+    merged = _whole(checkpoint, base=base)
+    if is_adapter(checkpoint):
+        exact = model.model_copy(update=EXACT)
+        trained = answers_of(load_policy(checkpoint, base=base, settings=exact).to(device_here()))
+        answers = checked(merged, "fold", tolerance=ROUNDING["float32"], same_tokens=True)
+    else:
+        answers = trained = answers_of(merged)
+    if export.dtype != "float32":
+        round_weights(merged, getattr(torch, export.dtype))
+        tolerance = ROUNDING[export.dtype]
+        answers = checked(merged, "rounding", tolerance=tolerance, same_tokens=False)
+
+    merged.generation_config = generation_config(
+        evaluate,
+        ends=end_tokens(merged, tokenizer),
+        pad=tokenizer.pad_token_id,
+        stops=stop_strings,
+    )
+    merged.save_pretrained(to, max_shard_size=export.max_shard_size)
+    tokenizer.save_pretrained(to)
+    forms = [Form("merged", export.dtype, answers, SAME)]
+    if export.adapter and is_adapter(checkpoint):
+        write_adapter(checkpoint, to)
+        forms.append(Form("adapter", "float32", trained, ROUNDING["float32"]))
+    if export.gguf != "none":
+        write_gguf_form(to, export, quantizer=quantizer)
+        if export.gguf in QUANTISED:
+            tolerance = QUANTISED[export.gguf]
+            forms.append(Form("gguf", "float32", trained, tolerance, same_tokens=False))
+        else:
+            halved = _whole(to, base=base)
+            halve_matrices(halved)
+            tolerance = ROUNDING["float16"]
+            in_half = checked(halved, "f16", tolerance=tolerance, same_tokens=False)
+            forms.append(Form("gguf", "float32", in_half, SAME))
+    if installed_version("vllm"):
+        # In 16 bits two tokens that are nearly as likely may change places.
+        exact_tokens = export.dtype == "float32"
+        tolerance = ON_VLLM[export.dtype]
+        forms.append(Form("vllm", export.dtype, answers, tolerance, same_tokens=exact_tokens))
+    verification = verify_afresh(
+        Request(
+            folder=to.resolve(),
+            base=base.resolve(),
+            forms=tuple(forms),
+            conversations=prompts,
+            sampling=greedy,
+            threads=torch.get_num_threads(),
+            attention=EXACT["attention"],
+        )
+    )
+    mismatches = dict(verification.mismatches)
+    vllm = mismatches.pop("vllm", None)
+    errors |= {kind: mismatch.error for kind, mismatch in mismatches.items()}
+    refusal = verification.vllm_refusal
+    return Verified(len(prompts), merged.num_parameters(), errors, vllm, refusal)
+
+
+def _whole(folder: Path, *, base: Path) -> PreTrainedModel:
+    return load_merged(folder, base=base, **EXACT).to(device_here())
+
+
+def write_adapter(checkpoint: Path, folder: Path) -> None:
+    """Copy an adapter without what training left beside it (optimiser, tokenizer)."""
+    to = folder / ADAPTER_FOLDER
+    to.mkdir()
+    write_json(to / ADAPTER, {**read_json(checkpoint / ADAPTER), "inference_mode": True})
+    shutil.copyfile(checkpoint / ADAPTER_WEIGHTS, to / ADAPTER_WEIGHTS)
+
+
+def halve_matrices(model: PreTrainedModel) -> None:
+    """Round matrices as a GGUF of type f16 does, which leaves vectors as they are."""
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            weight.data = weight.data.half().float()
+
+
+def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Round parameters only: `to` would round rotary frequencies too, which loading does not."""
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
+
+
+def generation_config(
+    evaluate: Evaluate, *, ends: Collection[int], pad: int, stops: Sequence[str]
+) -> GenerationConfig:
+    """How the model was sampled and ended when it was measured, which becomes its default.
+
+    Args:
+        ends: tokens that end a completion.
+        pad: the padding token.
+        stops: the prompt format's stop strings.
+    """
+    return GenerationConfig(
+        do_sample=True,
+        temperature=evaluate.temperature,
+        top_p=evaluate.top_p,
+        top_k=0,
+        max_new_tokens=evaluate.max_new_tokens,
+        eos_token_id=sorted(ends) if len(ends) > 1 else next(iter(ends)),
+        pad_token_id=pad,
+        stop_strings=list(stops) or None,
+    )

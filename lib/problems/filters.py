@@ -1,0 +1,224 @@
+"""What goes from a training set whatever its lengths: duplicates, leaks, unwanted answers.
+
+Near duplicates have sets of word 5-grams whose Jaccard similarity is at least a threshold; of each
+group of like problems the first stays. Candidates come from MinHash with locality-sensitive hashing
+(Broder 1997; `datasketch`); each is then decided by the exact similarity, so that hashing drops no
+row below the threshold, and misses about one pair in a hundred that is right at it. A problem whose
+numbers only differ is another problem: each changed word changes five of the 5-grams.
+
+A training problem is contaminated by a benchmark if any run of n (8) words of its text occurs in a
+benchmark problem; a benchmark problem of fewer than n words is matched as a whole. Words are
+lower-cased runs of `[a-z0-9]`, as others count them, so that spacing, punctuation and case do not
+hide a leak.
+"""
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lib.problems.schema import Problem
+from lib.problems.store import Drops, ProblemTable, keep
+from lib.verifier import extract_answer, is_equivalent
+
+SHINGLE_SIZE = 5
+NUM_PERMUTATIONS = 64
+CANDIDATE_MARGIN = 0.1
+"""Candidates are looked for this much below the threshold, where hashing still finds the pairs."""
+MISS_COST = (0.1, 0.9)
+"""Weight of a needless candidate against a missed one: the former costs one exact comparison."""
+
+_LATIN = re.compile(r"[a-z0-9]+")
+_ANY_SCRIPT = re.compile(r"[a-z0-9]+|[^\W_]")
+"""Each letter of another script by itself: some write no spaces."""
+_NUMERIC = re.compile(r"[-+−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d+)?", re.I)
+
+
+def ngrams(words: Sequence[str], *, size: int) -> set[str]:
+    """Runs of `size` words; of fewer words, all of them as one."""
+    last = max(len(words) - size, 0)
+    return {" ".join(words[start : start + size]) for start in range(last + 1)} - {""}
+
+
+def digest(text: str) -> int:
+    """64 bits of a hash that is the same in every process, unlike Python's own."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+
+
+def drop_exact_duplicates(table: ProblemTable, *, drops: Drops) -> ProblemTable:
+    """Keep the first problem of each content hash (words alike, whatever case and spacing)."""
+    first: dict[str, int] = {}
+
+    def repeated(index: int, problem: Problem) -> tuple[str, str] | None:
+        earlier = first.setdefault(problem.id, index)
+        if earlier == index:
+            return None
+        return "exact_duplicate", f"same words as row {earlier + 1}"
+
+    return keep(table, repeated, drops=drops)
+
+
+def drop_near_duplicates(table: ProblemTable, *, similarity: float, drops: Drops) -> ProblemTable:
+    """Keep problems that no earlier kept one resembles.
+
+    Args:
+        table: problems in the order of preference.
+        similarity: least Jaccard similarity of word 5-grams that makes a pair near duplicates, in
+            (0, 1).
+        drops: where the others are counted.
+    """
+    # Imported here, for it takes half a second with scipy.
+    from datasketch import MinHash, MinHashLSH
+
+    kept = MinHashLSH(
+        threshold=max(similarity - CANDIDATE_MARGIN, CANDIDATE_MARGIN),
+        num_perm=NUM_PERMUTATIONS,
+        weights=MISS_COST,
+    )
+
+    def resembles(index: int, problem: Problem) -> tuple[str, str] | None:
+        shingles = _shingles(problem.problem)
+        signature = MinHash(num_perm=NUM_PERMUTATIONS, seed=1)
+        signature.update_batch([shingle.encode() for shingle in shingles])
+        for candidate in sorted(kept.query(signature)):
+            text = table.text(candidate)
+            exact = jaccard(shingles, _shingles(text))
+            if exact >= similarity:
+                return "near_duplicate", f"similarity {exact:.3f} to: {text}"[:300]
+        kept.insert(index, signature, check_duplication=False)
+        return None
+
+    return keep(table, resembles, drops=drops)
+
+
+def _shingles(text: str) -> set[str]:
+    return ngrams(_ANY_SCRIPT.findall(text.lower()), size=SHINGLE_SIZE)
+
+
+def jaccard(left: set[str], right: set[str]) -> float:
+    """Shared elements over all elements; 0 where there are none: no words resemble nothing."""
+    union = len(left | right)
+    return len(left & right) / union if union else 0.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BenchmarkIndex:
+    """The n-grams of one benchmark, 12 bytes each.
+
+    Attributes:
+        name: the benchmark's.
+        num_problems: how many it has.
+        hashes: [N] of every n-gram of every problem, ascending.
+        rows: [N] the problem that each n-gram is of.
+    """
+
+    name: str
+    num_problems: int
+    hashes: NDArray[np.uint64]
+    rows: NDArray[np.int32]
+
+    def hits(self, hashes: NDArray[np.uint64]) -> set[int]:
+        """Benchmark rows that have an n-gram of one of these hashes."""
+        starts = np.searchsorted(self.hashes, hashes, side="left")
+        ends = np.searchsorted(self.hashes, hashes, side="right")
+        hit = starts < ends
+        ranges = zip(starts[hit], ends[hit], strict=True)
+        return {int(row) for start, end in ranges for row in self.rows[start:end]}
+
+
+def index_benchmark(name: str, texts: Iterable[str], *, size: int) -> BenchmarkIndex:
+    """The n-grams of a benchmark's problem texts; only hashes are kept."""
+    hashes, rows = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
+    for row, text in enumerate(texts):
+        hashes.append(_hashes(_grams(text, size)))
+        rows.append(np.full(len(hashes[-1]), row, np.int32))
+    order = np.argsort(joined := np.concatenate(hashes), kind="stable")
+    return BenchmarkIndex(name, len(hashes) - 1, joined[order], np.concatenate(rows)[order])
+
+
+def _grams(text: str, size: int) -> set[str]:
+    return ngrams(_LATIN.findall(text.lower()), size=size)
+
+
+def _hashes(grams: Iterable[str]) -> NDArray[np.uint64]:
+    return np.array([digest(gram) for gram in grams], dtype=np.uint64)
+
+
+@dataclasses.dataclass
+class Overlap:
+    """How much a training set and a benchmark share.
+
+    Attributes:
+        train_rows: training problems that share an n-gram with the benchmark.
+        benchmark_rows: benchmark problems that a training problem shares one with.
+        benchmark_size: problems of the benchmark.
+    """
+
+    train_rows: int
+    benchmark_rows: int
+    benchmark_size: int
+
+
+def decontaminate(
+    table: ProblemTable, benchmarks: Sequence[BenchmarkIndex], *, size: int, drops: Drops
+) -> tuple[ProblemTable, dict[str, Overlap]]:
+    """Drop every problem that shares an n-gram with any benchmark; the overlap with each, by name.
+
+    Args:
+        size: words of an n-gram, as the benchmarks were indexed with.
+    """
+    hits: dict[str, set[int]] = {benchmark.name: set() for benchmark in benchmarks}
+    overlaps = {each.name: Overlap(0, 0, each.num_problems) for each in benchmarks}
+
+    def leaks(index: int, problem: Problem) -> tuple[str, str] | None:
+        fault, grams = None, _grams(problem.problem, size)
+        hashes = _hashes(grams)
+        for benchmark in benchmarks:
+            if rows := benchmark.hits(hashes):
+                overlaps[benchmark.name].train_rows += 1
+                hits[benchmark.name] |= rows
+                shared = next(gram for gram in sorted(grams) if benchmark.hits(_hashes([gram])))
+                fault = fault or ("contaminated", f"shares with {benchmark.name}: {shared}")
+        return fault
+
+    clean = keep(table, leaks, drops=drops)
+    for name, rows in hits.items():
+        overlaps[name].benchmark_rows = len(rows)
+    return clean, overlaps
+
+
+def is_numeric(reference: str) -> bool:
+    """Whether an answer is one integer or decimal, with or without thousands separators."""
+    text = reference.strip()
+    return any(sign.isdigit() for sign in text) and bool(_NUMERIC.fullmatch(text))
+
+
+def keep_numeric(table: ProblemTable, *, drops: Drops) -> ProblemTable:
+    """Keep problems whose reference is a number."""
+
+    def not_numeric(_: int, problem: Problem) -> tuple[str, str] | None:
+        reference = problem.reference
+        return None if is_numeric(reference) else ("answer_not_numeric", reference)
+
+    return keep(table, not_numeric, drops=drops)
+
+
+def keep_correct(table: ProblemTable, *, drops: Drops) -> ProblemTable:
+    """Keep problems whose worked solution comes to the reference.
+
+    A problem without a solution stays: there is nothing in it to be wrong. Of a solution that marks
+    no answer the last number counts, which suits model-written ones; GSM8K's own lose their `####`
+    line before this and would lose 3 % of the rows here without being wrong.
+    """
+
+    def not_correct(_: int, problem: Problem) -> tuple[str, str] | None:
+        answer = extract_answer(problem.solution) if problem.solution else problem.reference
+        if is_equivalent(reference=problem.reference, answer=answer):
+            return None
+        detail = f"the solution comes to {answer}, the reference is {problem.reference}"
+        return "solution_not_correct", detail
+
+    return keep(table, not_correct, drops=drops)
