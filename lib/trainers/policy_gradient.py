@@ -573,7 +573,7 @@ def _std(values: Tensor) -> float:
     if len(known) < 2:
         return math.nan
     variance = (known - known.mean()).square().mean() * (len(known) / (len(known) - 1))
-    return float(variance.sqrt().item())
+    return math.sqrt(variance.item())
 
 
 def _row_means(values: Tensor, mask: Tensor) -> Tensor:
