@@ -35,16 +35,16 @@ def main(
 ) -> None:
     """Write the pass rates."""
     params = load_params(params_file)
-    from lib.engines.base import Sampling
     from lib.engines.open import open_engine
     from lib.engines.runtime import configure
     from lib.evaluation.difficulty import measure_pass_rates
+    from lib.evaluation.pairs import rollout_sampling
     from lib.problems.difficulty import write_pass_rates
     from lib.problems.schema import read_problems
     from lib.prompts import prompt_format, saved_system
 
     configure(seed=params.seed, threads=params.torch_threads)
-    rollout = params.rollout
+    written_in = prompt_format(**params.prompt.rendering())
     engine = open_engine(
         params.evaluate.engine,
         checkpoint,
@@ -56,15 +56,12 @@ def main(
     measured = measure_pass_rates(
         engine,
         list(read_problems(problems)),
-        prompt_format=prompt_format(**params.prompt.rendering()),
+        prompt_format=written_in,
         system=saved_system(base),
-        sampling=Sampling(
+        sampling=rollout_sampling(
+            params.rollout,
             num_completions=num_completions,
-            max_new_tokens=rollout.max_new_tokens,
-            temperature=rollout.temperature,
-            top_p=rollout.top_p,
-            top_k=rollout.top_k,
-            min_p=rollout.min_p,
+            stop_strings=written_in.stop_strings,
             seed=params.seed,
         ),
     )

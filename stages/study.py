@@ -38,7 +38,7 @@ def main(params_file: Path, study: Path) -> None:
     for seed in SEEDS:
         experiment(f"study-seed-{seed}", "report", f"seed={seed}")
         more_sft = f"sft.num_epochs={CONTROL_EPOCHS}"
-        experiment(f"study-control-{seed}", "evaluate@sft", f"seed={seed}", more_sft)
+        experiment(f"study-control-{seed}", "grade@sft", f"seed={seed}", more_sft)
     runs = [read_run(seed) for seed in SEEDS]
     metrics = study_metrics(runs, benchmark=params.evaluate.benchmarks[0])
     write_metrics(study / "study.json", metrics)
@@ -66,7 +66,7 @@ def read_run(seed: int) -> "SeedRun":
     """What the experiments of one seed wrote, read from their revisions."""
     import dvc.api
 
-    from lib.report.inputs import read_completions
+    from lib.completions import read_graded
     from lib.report.study import CONTROL, GRPO, SFT, SeedRun
 
     where = {
@@ -78,8 +78,8 @@ def read_run(seed: int) -> "SeedRun":
     with tempfile.TemporaryDirectory() as scratch:
         for name, (revision, checkpoint) in where.items():
             path = Path(scratch) / f"{name}.jsonl"
-            path.write_text(dvc.api.read(f"data/completions/{checkpoint}.jsonl", rev=revision))
-            completions[name] = list(read_completions(path))
+            path.write_text(dvc.api.read(f"data/graded/{checkpoint}.jsonl", rev=revision))
+            completions[name] = list(read_graded(path))
             text = dvc.api.read(f"reports/metrics/evaluate/{checkpoint}.json", rev=revision)
             metrics[name] = json.loads(text)
     return SeedRun(seed=seed, metrics=metrics, completions=completions)

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from lib.engines.endings import end_tokens
+from lib.engines.decoding import end_tokens
 from lib.engines.policy import is_adapter, load_merged, load_policy, load_tokenizer
 from lib.errors import UserError
 from lib.export.compare import SAME, TOLERANCE, Said, difference, listen

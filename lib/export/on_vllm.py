@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig
 
-from lib.engines.base import Engine, Sampling
-from lib.engines.open import open_vllm
+from lib.engines.base import Engine, LoadSettings, Sampling
+from lib.engines.open import open_engine
 from lib.export.compare import BATCH, Said
 
 TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 2e-1}
@@ -70,12 +70,12 @@ def deviation(
     # What transformers left on a GPU would count as taken.
     gc.collect()
     torch.cuda.empty_cache()
-    engine = open_vllm(
+    longest = _longest(folder, expected, max_new_tokens=max_new_tokens)
+    engine = open_engine(
+        "vllm",
         folder,
         base=folder,
-        dtype=dtype,
-        attention=attention,
-        max_seq_length=_longest(folder, expected, max_new_tokens=max_new_tokens),
+        model=LoadSettings(dtype=dtype, attention=attention, max_seq_length=longest),
         batch_size=BATCH,
         memory_share=_free_share(),
     )

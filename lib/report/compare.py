@@ -86,7 +86,7 @@ def compare_with(
     base: str,
     *,
     metrics: Path,
-    completions: Path,
+    graded: Path,
     plots: Path,
     checkpoints: Sequence[str],
     starts: Mapping[str, str],
@@ -98,7 +98,7 @@ def compare_with(
     Args:
         base: anything that git resolves to a commit.
         metrics: folder of the metrics.
-        completions: folder of the completions; without them, or without those of `base` in DVC's
+        graded: folder of the graded completions; without them, or without those of `base` in DVC's
             cache, the exported checkpoints are compared by their metrics alone.
         plots: folder that the curves of both are drawn into.
         checkpoints: of the workspace, in the order of training.
@@ -119,7 +119,7 @@ def compare_with(
         exported,
         diff=diff,
         metrics=metrics / "evaluate",
-        completions=completions,
+        graded=graded,
     )
     listed = (change for change in metric_changes(diff) if breakdowns or ".by_" not in change.name)
     changes = sorted(listed, key=reading_order)

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from lib.report.inputs import Completion, Run
+from lib.completions import GradedCompletion
+from lib.report.inputs import Run
 from lib.report.text import p_value, points
 from lib.stats import (
     Difference,
@@ -74,7 +75,7 @@ def steps_of_training(
 
 
 def compare_pair(
-    completions: Mapping[str, Sequence[Completion]], *, before: str, after: str
+    completions: Mapping[str, Sequence[GradedCompletion]], *, before: str, after: str
 ) -> list[Comparison]:
     """The comparisons of one pair, in the order of the completions.
 
@@ -194,7 +195,7 @@ def _difference(numbers: Mapping[str, float]) -> Difference:
     )
 
 
-def _scores(rows: Iterable[Completion]) -> dict[tuple[str, str], dict[str, float]]:
+def _scores(rows: Iterable[GradedCompletion]) -> dict[tuple[str, str], dict[str, float]]:
     """(benchmark, mode) → problem → mean grade over its completions."""
     grades: dict[tuple[str, str], dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:

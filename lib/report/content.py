@@ -4,10 +4,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lib.completions import GradedCompletion
 from lib.report.charts import Figure
 from lib.report.comparisons import Comparison, alarms, compare_checkpoints, describe
 from lib.report.figures import report_figures
-from lib.report.inputs import Completion, Run
+from lib.report.inputs import Run
 from lib.report.tables import (
     BREAKDOWNS,
     Table,
@@ -45,7 +46,7 @@ class Report:
     breakdowns: tuple[Table, ...]
     classes: tuple[Table, ...]
     figures: tuple[Figure, ...]
-    transcripts: tuple[Completion, ...]
+    transcripts: tuple[GradedCompletion, ...]
     conditions: tuple[Table, ...]
     provenance: tuple[Table, ...]
     comparisons: tuple[Comparison, ...]
@@ -110,7 +111,7 @@ def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
         )
 
 
-def choose_transcripts(run: Run) -> list[Completion]:
+def choose_transcripts(run: Run) -> list[GradedCompletion]:
     """Five right and five wrong completions of the exported checkpoint, spread over the file.
 
     Greedy ones of the first benchmark; where one kind has fewer than five, more of the other.
@@ -124,7 +125,7 @@ def choose_transcripts(run: Run) -> list[Completion]:
     return spread(right, num_right) + spread(wrong, NUM_TRANSCRIPTS - num_right)
 
 
-def spread(rows: Sequence[Completion], count: int) -> list[Completion]:
+def spread(rows: Sequence[GradedCompletion], count: int) -> list[GradedCompletion]:
     """`count` rows (or all, if fewer) at equal distances."""
     count = min(count, len(rows))
     return [rows[index * len(rows) // count] for index in range(count)]

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lib.completions import GradedCompletion, read_graded
 from lib.report.comparisons import MEASURES, Comparison, compare_pair
-from lib.report.inputs import Completion, read_completions
 from lib.report.revision import cached_file
 from lib.report.tables import Table, comparison_table
 from lib.stats import Estimate, independent_difference
@@ -41,7 +41,7 @@ class ExportedComparison:
 
 
 def compare_exported(
-    old: Exported, new: str, *, diff: Diff, metrics: Path, completions: Path
+    old: Exported, new: str, *, diff: Diff, metrics: Path, graded: Path
 ) -> ExportedComparison:
     """Compare paired where the completions of both are at hand and answer the same problems.
 
@@ -53,9 +53,9 @@ def compare_exported(
         new: the checkpoint that the workspace exports.
         diff: of `dvc metrics diff --all --json`.
         metrics: folder of the checkpoints' metrics.
-        completions: folder of the checkpoints' completions.
+        graded: folder of the checkpoints' graded completions.
     """
-    found = _paired(old, completions / f"{old.checkpoint}.jsonl", completions / f"{new}.jsonl")
+    found = _paired(old, graded / f"{old.checkpoint}.jsonl", graded / f"{new}.jsonl")
     if found:
         return ExportedComparison(True, tuple(found))
     before = _estimates(diff.get(str(metrics / f"{old.checkpoint}.json"), {}), "old")
@@ -82,8 +82,8 @@ def _paired(old: Exported, old_path: Path, new_path: Path) -> list[Comparison]:
         restored = Path(folder) / old_path.name
         if not cached_file(old_path, commit=old.commit, to=restored):
             return []
-        before = tuple(read_completions(restored))
-    after = tuple(read_completions(new_path))
+        before = tuple(read_graded(restored))
+    after = tuple(read_graded(new_path))
     if _problems(before) != _problems(after):
         return []
     return compare_pair(
@@ -91,7 +91,7 @@ def _paired(old: Exported, old_path: Path, new_path: Path) -> list[Comparison]:
     )
 
 
-def _problems(rows: Sequence[Completion]) -> Mapping[tuple[str, str], set[str]]:
+def _problems(rows: Sequence[GradedCompletion]) -> Mapping[tuple[str, str], set[str]]:
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for row in rows:
         found[row.benchmark, row.mode].add(row.problem_id)

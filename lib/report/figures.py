@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lib.completions import GradedCompletion
 from lib.report.charts import (
     PALETTE,
     Figure,
@@ -16,7 +17,7 @@ from lib.report.charts import (
     stacked,
     whiskers,
 )
-from lib.report.inputs import Completion, Curve, Run
+from lib.report.inputs import Curve, Run
 from lib.report.tables import BREAKDOWNS, CLASSES, measures, natural_order
 from lib.stats import Estimate, Interval, mean_estimate, pass_at_k, wilson_interval
 
@@ -121,7 +122,9 @@ def pass_at_k_figure(run: Run) -> Figure:
     return Figure("pass_at_k", "pass@k", caption, tuple(panels))
 
 
-def pass_at_k_curve(rows: Sequence[Completion], benchmark: str) -> Iterator[tuple[int, Estimate]]:
+def pass_at_k_curve(
+    rows: Sequence[GradedCompletion], benchmark: str
+) -> Iterator[tuple[int, Estimate]]:
     """pass@k for every k up to the number of samples that all problems have."""
     grades: dict[str, list[bool]] = defaultdict(list)
     for row in rows:

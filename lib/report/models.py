@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import replacing, write_json
+from lib.completions import UNGRADED, GradedCompletion, read_graded
 from lib.report.comparisons import Comparison, compare_pair, comparison_metrics
-from lib.report.inputs import Completion, Metrics, Run, read_completions
+from lib.report.inputs import Metrics, Run
 from lib.report.markdown import markdown_table
 from lib.report.tables import Table, breakdown, comparison_table, headline
-
-NOT_GRADED = "not graded"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +68,10 @@ def _section(table: Table) -> Iterable[str]:
     return (f"**{table.title}**", "", markdown_table(table), "")
 
 
-def _graded(path: Path) -> Iterable[Completion]:
+def _graded(path: Path) -> Iterable[GradedCompletion]:
     """The completions that have a grade, without their texts."""
-    for row in read_completions(path):
-        if row.decided_by != NOT_GRADED:
+    for row in read_graded(path):
+        if row.decided_by != UNGRADED:
             yield dataclasses.replace(row, problem="", completion="")
 
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import vl_convert
 
+from lib.completions import GradedCompletion
 from lib.report.charts import INK, LOOK, Figure, colors_of
 from lib.report.content import Report
-from lib.report.inputs import Completion, Run
+from lib.report.inputs import Run
 from lib.report.tables import CLASSES, REASONS, measures
 from lib.report.templates import render, source
 from lib.report.text import percent
@@ -108,7 +109,7 @@ class _ProblemTable:
         self.problems: list[dict[str, Any]] = []
         self._places: dict[tuple[str, str], int] = {}
 
-    def columns(self, rows: Sequence[Completion]) -> dict[str, list[Any]]:
+    def columns(self, rows: Sequence[GradedCompletion]) -> dict[str, list[Any]]:
         """The rows of one checkpoint, column by column."""
         return {
             "problem": [self._place(row) for row in rows],
@@ -124,7 +125,7 @@ class _ProblemTable:
             "truncated": [row.truncated for row in rows],
         }
 
-    def _place(self, row: Completion) -> int:
+    def _place(self, row: GradedCompletion) -> int:
         key = (row.benchmark, row.problem_id)
         if key not in self._places:
             self._places[key] = len(self.problems)

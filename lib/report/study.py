@@ -8,8 +8,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lib.completions import GradedCompletion
 from lib.report.comparisons import Comparison, compare_pair
-from lib.report.inputs import Completion
 from lib.report.markdown import markdown_table
 from lib.report.tables import Table
 from lib.report.text import percent, points
@@ -31,7 +31,7 @@ class SeedRun:
 
     seed: int
     metrics: Mapping[str, Mapping[str, Any]]
-    completions: Mapping[str, Sequence[Completion]]
+    completions: Mapping[str, Sequence[GradedCompletion]]
 
 
 def study_metrics(runs: Sequence[SeedRun], *, benchmark: str) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _levels(modes: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _differences(
-    completions: Mapping[str, Sequence[Completion]], before: str, after: str, benchmark: str
+    completions: Mapping[str, Sequence[GradedCompletion]], before: str, after: str, benchmark: str
 ) -> dict[str, Any]:
     return {
         f"{comparison.mode}_{comparison.measure}": _interval(comparison.found)
@@ -72,7 +72,9 @@ def _differences(
     }
 
 
-def _unseen(completions: Mapping[str, Sequence[Completion]], benchmark: str) -> dict[str, Any]:
+def _unseen(
+    completions: Mapping[str, Sequence[GradedCompletion]], benchmark: str
+) -> dict[str, Any]:
     """Greedy accuracy where the sequence of equations occurs in no training problem."""
     chosen = {
         name: [row for row in rows if UNSEEN in row.tags] for name, rows in completions.items()
@@ -82,7 +84,7 @@ def _unseen(completions: Mapping[str, Sequence[Completion]], benchmark: str) -> 
 
 
 def _compared(
-    completions: Mapping[str, Sequence[Completion]], before: str, after: str, benchmark: str
+    completions: Mapping[str, Sequence[GradedCompletion]], before: str, after: str, benchmark: str
 ) -> list[Comparison]:
     found = compare_pair(completions, before=before, after=after)
     return [comparison for comparison in found if comparison.benchmark == benchmark]

@@ -15,7 +15,7 @@ from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
-from lib.evaluation.rewarding import chosen_rewards, logging_accuracy
+from lib.evaluation.rewarding import logging_accuracy, rewards_of
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Grpo, Reward, Rollout
@@ -71,7 +71,7 @@ def build_grpo(
         seed=seed,
         memory_share=rollout.gpu_memory_utilization if shared else 0.0,
     )
-    first, *rewards = chosen_rewards(
+    first, *rewards = rewards_of(
         reward, prompt_format=prompt_format, max_completion_tokens=rollout.max_new_tokens
     )
     trainer = PolicyGradientTrainer(

@@ -31,7 +31,7 @@ plots:
 """
 
 
-COMPLETIONS = "data/completions/grpo.jsonl"
+COMPLETIONS = "data/graded/grpo.jsonl"
 
 
 def entry(old, new):
@@ -92,7 +92,7 @@ def compare_by_metrics(diff, *, old="grpo", new="grpo"):
         new,
         diff=diff,
         metrics=Path("m"),
-        completions=Path("nowhere"),
+        graded=Path("nowhere"),
     )
     assert not found.paired
     return list(alarms(found.comparisons))
@@ -156,7 +156,7 @@ def compare(breakdowns=False):
     return compare_with(
         "HEAD",
         metrics=Path("reports/metrics"),
-        completions=Path("data/completions"),
+        graded=Path("data/graded"),
         plots=Path("plots"),
         checkpoints=("base", "sft", "grpo"),
         starts={"sft": "base", "grpo": "sft"},
@@ -192,7 +192,7 @@ def compare_completions(repository):
         "grpo",
         diff={},
         metrics=Path("m"),
-        completions=Path("data/completions"),
+        graded=Path("data/graded"),
     )
 
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from lib.report.inputs import Completion
+from lib.completions import GradedCompletion
 from lib.report.study import SeedRun, study_markdown, study_metrics
 
 
-def completions(right: list[bool]) -> list[Completion]:
+def completions(right: list[bool]) -> list[GradedCompletion]:
     """One greedy and one sampled completion per problem; the last problem is an unseen one."""
     return [
-        Completion(
+        GradedCompletion(
             checkpoint="x",
             benchmark="held_out",
             mode=mode,
@@ -26,6 +26,10 @@ def completions(right: list[bool]) -> list[Completion]:
             answer="1",
             format_ok=True,
             answer_ok=answer_ok,
+            strict_ok=answer_ok,
+            reasoning_present=False,
+            reasoning_chars=0,
+            equations=0,
             label="11",
             decided_by="exact",
             rewards={},
