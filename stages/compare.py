@@ -18,7 +18,7 @@ from lib.params import load_params
 @click.option("--md", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--all", "everything", is_flag=True, help="Break the metrics down by level etc.")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
-@click.option("--completions", type=click.Path(path_type=Path), default="data/completions")
+@click.option("--graded", type=click.Path(path_type=Path), default="data/graded")
 @writes("--plots", "data/scratch/compare", "both runs' curves, one above the other, as HTML")
 @click.pass_context
 def main(
@@ -28,7 +28,7 @@ def main(
     md: bool,
     everything: bool,
     metrics: Path,
-    completions: Path,
+    graded: Path,
     plots: Path,
 ) -> None:
     """Print the comparison."""
@@ -38,7 +38,7 @@ def main(
     comparison = compare_with(
         base,
         metrics=metrics,
-        completions=completions,
+        graded=graded,
         plots=plots,
         checkpoints=params.evaluate.checkpoints,
         starts=params.starts,

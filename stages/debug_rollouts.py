@@ -33,7 +33,7 @@ def main(
     from lib.engines.open import open_engine
     from lib.engines.runtime import configure
     from lib.evaluation.pairs import rollout_sampling
-    from lib.evaluation.rewarding import chosen_rewards
+    from lib.evaluation.rewarding import rewards_of
     from lib.problems.schema import read_problems
     from lib.prompts import prompt_format, saved_system
     from lib.trainers.diagnostics import draw_groups, report_lines, tag_tokens, verdicts
@@ -41,7 +41,7 @@ def main(
 
     configure(seed=params.seed, threads=params.torch_threads)
     rollout, reward = params.rollout, params.reward
-    chosen, longest = prompt_format(**params.prompt.rendering()), rollout.max_new_tokens
+    written_in, longest = prompt_format(**params.prompt.rendering()), rollout.max_new_tokens
     engine = open_engine(
         rollout.engine, folder, base=base, model=params.model, batch_size=n * num_problems
     )
@@ -49,19 +49,19 @@ def main(
         groups = draw_groups(
             engine,
             list(itertools.islice(read_problems(problems), num_problems)),
-            prompt_format=chosen,
+            prompt_format=written_in,
             system=saved_system(base),
             sampling=rollout_sampling(
-                rollout, num_completions=n, stop_strings=chosen.stop_strings, seed=params.seed
+                rollout, num_completions=n, stop_strings=written_in.stop_strings, seed=params.seed
             ),
-            rewards=chosen_rewards(reward, prompt_format=chosen, max_completion_tokens=longest),
+            rewards=rewards_of(reward, prompt_format=written_in, max_completion_tokens=longest),
             weights=reward.weights,
         )
-        tokens = tag_tokens(engine.tokenizer, chosen)
-    written = [tag for tag in chosen.marks if tag in chosen.target(solution="", reference="1")]
+        tokens = tag_tokens(engine.tokenizer, written_in)
+    tags = [tag for tag in written_in.marks if tag in written_in.target(solution="", reference="1")]
     judged = verdicts(
         groups,
-        written=written,
+        written=tags,
         limits=Limits.of(reward, max_new_tokens=longest),
         temperature=rollout.temperature,
     )
@@ -69,18 +69,18 @@ def main(
     click.echo("\n".join(report_lines(groups, tokens=tokens, judged=list(judged))))
 
 
-def find_checkpoint(named: str) -> Path:
+def find_checkpoint(name: str) -> Path:
     """A folder of that path, or of that name below data/models.
 
     Raises:
         UserError: neither is there; lists what is.
     """
-    for folder in (Path(named), MODELS / named):
+    for folder in (Path(name), MODELS / name):
         if (folder / "tokenizer_config.json").is_file():
             return folder
     there = sorted(path.parent.name for path in MODELS.glob("*/tokenizer_config.json"))
     raise UserError(
-        f"no checkpoint {named}, nor {MODELS / named}; below {MODELS} there are "
+        f"no checkpoint {name}, nor {MODELS / name}; below {MODELS} there are "
         f"{', '.join(there) or 'none: run `dvc repro`'}"
     )
 

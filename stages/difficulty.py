@@ -21,16 +21,16 @@ from lib.params import load_params
 def main(params_file: Path, num_completions: int, **paths: Path) -> None:
     """Write the pass rates."""
     params = load_params(params_file)
-    from lib.engines.base import Sampling
     from lib.engines.open import open_engine
     from lib.engines.runtime import configure
     from lib.evaluation.difficulty import measure_pass_rates
+    from lib.evaluation.pairs import rollout_sampling
     from lib.problems.difficulty import write_pass_rates
     from lib.problems.schema import read_problems
     from lib.prompts import prompt_format, saved_system
 
     configure(seed=params.seed, threads=params.torch_threads)
-    knobs = {"max_new_tokens", "temperature", "top_p", "top_k", "min_p"}
+    prompt = prompt_format(**params.prompt.rendering())
     engine = open_engine(
         params.evaluate.engine,
         paths["checkpoint"],
@@ -42,12 +42,13 @@ def main(params_file: Path, num_completions: int, **paths: Path) -> None:
     rates = measure_pass_rates(
         engine,
         list(read_problems(paths["problems"])),
-        prompt_format=prompt_format(**params.prompt.rendering()),
+        prompt_format=prompt,
         system=saved_system(paths["base"]),
-        sampling=Sampling(
+        sampling=rollout_sampling(
+            params.rollout,
             num_completions=num_completions,
+            stop_strings=prompt.stop_strings,
             seed=params.seed,
-            **params.rollout.model_dump(include=knobs),
         ),
     )
     engine.close()

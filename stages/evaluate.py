@@ -1,6 +1,6 @@
-"""Let one checkpoint answer the held-out problems, and grade every completion.
+"""Let one checkpoint answer the held-out problems; `grade` grades what it wrote.
 
-Params: seed, torch_threads, model, prompt, reward, evaluate.
+Params: seed, torch_threads, model, prompt, evaluate; in another prompt format for `sensitivity`.
 """
 
 from pathlib import Path
@@ -10,50 +10,49 @@ import click
 from lib.cli import reads, reads_params, writes
 from lib.params import load_params
 
-SECTIONS = {"seed", "torch_threads", "model", "prompt", "reward", "evaluate"}
+SECTIONS = {"seed", "torch_threads", "model", "prompt", "evaluate"}
 
 
 @click.command(help=__doc__)
 @reads_params
 @reads("--problems", "data/problems/benchmarks", "one set of problems per benchmark")
 @reads("--base", "data/models/base", "the weights below an adapter")
-@reads("--checkpoint", "data/models/grpo", "the checkpoint to measure")
-@writes("--completions", "data/completions/grpo.jsonl", "every completion with its grade")
-@writes("--metrics", "reports/metrics/evaluate/grpo.json", "rates with standard errors")
+@reads("--checkpoint", "data/models/grpo", "the checkpoint that answers")
+@writes("--completions", "data/completions/grpo.jsonl", "every completion, with its prompt")
 @writes("--provenance", "reports/provenance/evaluate/grpo.json", "settings, versions, hashes")
+@click.option("--prompt-format", default="", help="Another one; on the first benchmark only.")
 def main(
     params_file: Path,
     problems: Path,
     base: Path,
     checkpoint: Path,
     completions: Path,
-    **written: Path,
+    provenance: Path,
+    prompt_format: str,
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
-    from lib.artifacts import write_metrics, write_provenance
+    from lib.artifacts import write_provenance
     from lib.engines.runtime import configure
-    from lib.evaluation.checkpoint import measure_checkpoint
-    from lib.evaluation.metrics import headline
+    from lib.evaluation.completions import complete_checkpoint
 
     configure(seed=params.seed, threads=params.torch_threads)
-    measured = measure_checkpoint(
+    facts = complete_checkpoint(
         checkpoint,
         base=base,
         problems=problems,
         completions=completions,
         model=params.model,
         prompt=params.prompt,
-        reward=params.reward,
         evaluate=params.evaluate,
         seed=params.seed,
+        other_format=prompt_format,
     )
-    write_metrics(written["metrics"], measured.summary)
     # Which other checkpoints are measured changes nothing here, and is no param of the stage.
     used = params.model_dump(include=SECTIONS, exclude={"evaluate": {"checkpoints"}})
     inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
-    write_provenance(written["provenance"], settings=used, inputs=inputs, **measured.facts)
-    click.echo("\n".join(headline(checkpoint.name, measured.summary)))
+    write_provenance(provenance, settings=used, inputs=inputs, **facts)
+    click.echo(f"evaluate checkpoint={checkpoint.name} completions={completions}")
 
 
 if __name__ == "__main__":

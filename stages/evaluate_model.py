@@ -1,7 +1,7 @@
 """Measure any models on any benchmarks: the files of `evaluate` for each, and one table of all.
 
 Not a stage of the DAG. Decoding, batch size and engine are those of `evaluate` in params, unless
---set says otherwise; interrupted, the same command goes on where it was (docs/evaluate.md).
+--set says otherwise; interrupted, the same command resumes where it was (docs/evaluate.md).
 
 Params: seed, torch_threads, model (attention), reward, evaluate.
 """
@@ -29,7 +29,7 @@ from lib.params.load import read_yaml
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("data/evaluations"),
     show_default=True,
-    help="Writes completions, metrics, provenance and the table.",
+    help="Writes completions, grades, metrics, provenance and the table.",
 )
 def main(
     params_file: Path,
@@ -50,31 +50,29 @@ def main(
     sets = [find_benchmark(word, limit=limit) for word in wanted]
     from lib.engines.runtime import configure
     from lib.evaluation.metrics import headline
-    from lib.evaluation.models import Examination, examine_all
-    from lib.evaluation.outside import apply_settings, ask_models
+    from lib.evaluation.models import Measurement, measure_model
+    from lib.evaluation.outside import apply_settings, prompted_models
     from lib.report.models import read_models, write_models
     from lib.report.text import table_lines
 
     evaluate, seed = apply_settings(
-        read_yaml(params_file)["evaluate"], settings, benchmarks=[chosen.name for chosen in sets]
+        read_yaml(params_file)["evaluate"], settings, benchmarks=[each.name for each in sets]
     )
-    configure(seed=params.seed if seed is None else seed, threads=params.torch_threads)
-    asked = ask_models(_words(models), formats=_words(formats), system=system, base=base)
-    examination = Examination(
+    seed = params.seed if seed is None else seed
+    configure(seed=seed, threads=params.torch_threads)
+    measurement = Measurement(
         sets=sets,
         evaluate=evaluate,
         reward=params.reward,
         model=params.model,
-        seed=params.seed if seed is None else seed,
+        seed=seed,
         limit=limit,
     )
-    metrics = examine_all(
-        asked,
-        examination,
-        out=out,
-        done=lambda label, measured: click.echo("\n".join(headline(label, measured.summary))),
-    )
-    compared = read_models(metrics, {name: out / f"completions/{name}.jsonl" for name in metrics})
+    metrics = {}
+    for model in prompted_models(_words(models), formats=_words(formats), system=system, base=base):
+        metrics[model.label] = measure_model(model, measurement, out=out)
+        click.echo("\n".join(headline(model.label, metrics[model.label])))
+    compared = read_models(metrics, {name: out / f"graded/{name}.jsonl" for name in metrics})
     write_models(compared, out)
     for table in compared.tables():
         click.echo("\n" + "\n".join(table_lines(table)))

@@ -47,8 +47,8 @@ def main(
     used = {**params.model_dump(include=SECTIONS), "dpo": {"pairs": settings.model_dump()}}
     inputs = {"problems": problems, "base": base, "init": init}
     write_provenance(written["provenance"], settings=used, inputs=inputs)
-    found = (f"{name}={value:g}" for name, value in mined.metrics().items())
-    click.echo(" ".join(["pairs", *found]))
+    numbers = (f"{name}={value:g}" for name, value in mined.metrics().items())
+    click.echo(" ".join(["pairs", *numbers]))
 
 
 if __name__ == "__main__":

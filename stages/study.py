@@ -29,7 +29,7 @@ def main(params_file: Path, study: Path) -> None:
     for seed in SEEDS:
         run_experiment(f"study-seed-{seed}", "report", f"seed={seed}")
         more_sft = f"sft.num_epochs={CONTROL_EPOCHS}"
-        run_experiment(f"study-control-{seed}", "evaluate@sft", f"seed={seed}", more_sft)
+        run_experiment(f"study-control-{seed}", "grade@sft", f"seed={seed}", more_sft)
     runs = [read_seed_run(seed) for seed in SEEDS]
     metrics = study_metrics(runs, benchmark=params.evaluate.benchmarks[0])
     write_metrics(study / "study.json", metrics)

@@ -20,7 +20,7 @@ from lib.params import load_params
 def main(params_file: Path, model: Path, host: str, port: int, options: tuple[str, ...]) -> None:
     """Serve until Ctrl-C."""
     params = load_params(params_file)
-    from lib.engines.serve import serve, server_command
+    from lib.engines.server import serve, server_command
 
     serve(server_command(model, host=host, port=port, model=params.model, options=options))
 

@@ -1,35 +1,40 @@
-"""What an engine is: it turns prompts into completions, and says how each one ended.
+"""What an engine is: it turns prompts into completions, and records why each one ended.
 
 P prompts, G completions each.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Literal, Protocol
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
+from lib.completions import Finish as Finish
+from lib.completions import GeneratedCompletion as GeneratedCompletion
+from lib.engine_registry import EngineFacts
 from lib.errors import UserError
-from lib.params.section import EngineName
+from lib.params.model import Model
 from lib.prompts import Message
 
-Finish = Literal["eos", "stop", "length"]
-"""Why a completion ended: the model's end token, a stop string, or the longest length."""
+if TYPE_CHECKING:
+    # `lib.inference` reads this module, and is imported without anything heavy.
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How completions are drawn.
+    """How completions are sampled.
 
     Attributes:
         num_completions: completions per prompt (G).
         max_new_tokens: longest completion.
         temperature: softmax temperature; 0 is greedy decoding.
         top_p: nucleus, 1 for the whole distribution.
-        top_k: most probable tokens that are drawn from, 0 for all.
+        top_k: most probable tokens that are sampled from, 0 for all.
         min_p: least probability relative to the most probable token, 0 for none.
         stop_strings: a completion ends after the first of these, which it keeps.
-        seed: of the draws; the same seed and prompts give the same completions.
+        seed: the same seed and prompts give the same completions.
         log_probs: whether completions bring the log-probs of their tokens.
     """
 
@@ -45,41 +50,54 @@ class Sampling:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Completion:
-    """One completion.
+class LoadSettings:
+    """How a model that no params describe is loaded; else it is the section `model`.
 
     Attributes:
-        text: decoded, without special tokens, a stop string included.
-        token_ids: as generated, the end-of-sequence token included.
-        finish: why it ended.
-        log_probs: of each token, with the logits divided by the temperature (greedy: by 1) and
-            before top-p, top-k and min-p cut the distribution. A trainer recomputes just that, so
-            that the gap between the two (TRL's `sampling_logp_difference`) is rounding alone. None
-            where `Sampling` did not ask for them.
+        dtype: of the weights, as torch names it.
+        attention: implementation, as transformers names it.
+        max_seq_length: tokens of prompt and completion together that memory is set aside for.
     """
 
-    text: str
-    token_ids: tuple[int, ...]
-    finish: Finish
-    log_probs: tuple[float, ...] | None = None
+    dtype: str
+    attention: str
+    max_seq_length: int
 
-    @property
-    def truncated(self) -> bool:
-        """Whether the length limit ended it, not the model."""
-        return self.finish == "length"
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineRequest:
+    """What `open_engine` opens; see there."""
+
+    checkpoint: Path
+    base: Path
+    model: Model | LoadSettings
+    batch_size: int
+    label: str
+    policy: "PreTrainedModel | None"
+    memory_share: float
 
 
 class Engine(Protocol):
-    """Generates; implementations differ in speed and rounding alone."""
+    """Generates; implementations differ only in speed and rounding."""
 
-    name: EngineName
-    """What params call it."""
-    tokenizer: PreTrainedTokenizerBase
+    facts: EngineFacts
+    """Its entry in `lib.engine_registry.ENGINES`."""
+    tokenizer: "PreTrainedTokenizerBase"
     """Of the model that generates."""
+
+    @classmethod
+    def check(cls, checkpoint: Path, *, base: Path) -> None:
+        """Look for what `open` needs besides the library; raises `UserError`."""
+        return
+
+    @classmethod
+    def open(cls, request: EngineRequest) -> "Engine":
+        """An engine that generates from a checkpoint; called by `open_engine`."""
+        raise TypeError(f"{cls.__name__} wraps an engine and is not opened by name")
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Completion]]:
+    ) -> list[list[GeneratedCompletion]]:
         """`sampling.num_completions` completions for each of the prompts, in their order.
 
         A completion ends after the first stop string, whatever tokens it is made of: its text with
@@ -94,7 +112,15 @@ class Engine(Protocol):
         """
         ...
 
-    def sync(self, policy: PreTrainedModel) -> None:
+    def stream(
+        self, prompt: Sequence[int], sampling: Sampling, show: Callable[[str], None]
+    ) -> GeneratedCompletion:
+        """One completion; `show` gets its text in pieces, or at once from an engine like vLLM's."""
+        ((completion,),) = self.generate([prompt], sampling)
+        show(completion.text)
+        return completion
+
+    def sync(self, policy: "PreTrainedModel") -> None:
         """Generate from the weights that `policy` has now."""
         ...
 
@@ -104,9 +130,9 @@ class Engine(Protocol):
 
 
 def encode(
-    tokenizer: PreTrainedTokenizerBase, conversations: Sequence[Sequence[Message]]
+    tokenizer: "PreTrainedTokenizerBase", conversations: Sequence[Sequence[Message]]
 ) -> list[list[int]]:
-    """Each conversation as the token ids that a model is asked with."""
+    """Each conversation as the token ids of a prompt."""
     return [
         list(
             tokenizer.apply_chat_template(
@@ -120,7 +146,7 @@ def encode(
 def longest_completions(
     prompts: Sequence[Sequence[int]], sampling: Sampling, *, positions: int | None
 ) -> list[int]:
-    """Longest completion of each prompt: what is asked for, or the positions that are left.
+    """Longest completion of each prompt: `max_new_tokens`, or the positions that are left.
 
     Raises:
         UserError: a prompt leaves none.
@@ -134,3 +160,24 @@ def longest_completions(
             "completion together; shorten it, or let `prepare.lengths` drop it"
         )
     return [min(sampling.max_new_tokens, positions - len(prompt)) for prompt in prompts]
+
+
+def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
+    """128 bits that key each prompt's random numbers.
+
+    They depend on seed and prompt and not on the request's other prompts, so that a request cut in
+    two gives the same completions. A prompt that comes again gets another key.
+    """
+    repeats: Counter[tuple[int, ...]] = Counter()
+    keys = []
+    for prompt in map(tuple, prompts):
+        digest = hashlib.sha256(f"{seed}/{repeats[prompt]}/{prompt}".encode()).digest()
+        keys.append(int.from_bytes(digest[:16], "big"))
+        repeats[prompt] += 1
+    return keys
+
+
+def text_until(stop_strings: Sequence[str], text: str) -> str:
+    """`text` to the end of its first stop string; all of it where there is none."""
+    ends = [text.find(stop) + len(stop) for stop in stop_strings if stop in text]
+    return text[: min(ends)] if ends else text

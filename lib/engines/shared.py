@@ -13,8 +13,8 @@ from typing import Any
 from peft import PeftModel
 from transformers import PreTrainedTokenizerBase
 
-from lib.engines.base import Completion, Sampling
-from lib.engines.vllm import VllmEngine
+from lib.engines.base import GeneratedCompletion, Sampling
+from lib.engines.vllm import VllmBase, VllmEngine
 
 SLEEP_LEVEL = 1
 """Unsloth's allocator leaves the weights where they are on this one, and drops the cache."""
@@ -25,8 +25,8 @@ class SharedVllmEngine(VllmEngine):
 
     Args:
         policy: LoRA on a model that Unsloth loaded with `fast_inference`.
-        max_seq_length: tokens of prompt and completion together; where the memory holds a shorter
-            one alone, Unsloth has made vLLM's shorter, and that counts.
+        max_seq_length: tokens of prompt and completion together; where the memory only holds a
+            shorter one, Unsloth has made vLLM's shorter, and that counts.
         label: name of the progress bar; '' shows none.
     """
 
@@ -41,14 +41,16 @@ class SharedVllmEngine(VllmEngine):
         self._policy: Any = policy
         self._llm = policy.vllm_engine
         room = self._llm.model_config.max_model_len
-        self._start(tokenizer, max_seq_length=min(max_seq_length, room), label=label)
+        self._adapter = None
+        longest = min(max_seq_length, room)
+        VllmBase.__init__(self, tokenizer, max_seq_length=longest, label=label)
         # vLLM has read the tokenizer beside the weights, which may end in another token.
         self._ends = (tokenizer.eos_token_id,)
         self._rest()
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Completion]]:
+    ) -> list[list[GeneratedCompletion]]:
         """See `Engine`."""
         completions = super().generate(prompts, sampling)
         if prompts:

@@ -1,4 +1,4 @@
-"""How large a model is, from its shape alone: neither weights nor torch are needed."""
+"""How large a model is, from nothing but its shape: neither weights nor torch are needed."""
 
 import dataclasses
 import json

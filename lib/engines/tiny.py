@@ -92,7 +92,7 @@ def build_model(
 ) -> Qwen3ForCausalLM:
     """A Qwen3 of random fp32 weights with tied embeddings, one row per token of `tokenizer`.
 
-    The weights depend on `seed` and the sizes alone; torch's own random state is left as it was.
+    The weights depend only on `seed` and the sizes; torch's own random state is left as it was.
     """
     token_ids = {
         "bos_token_id": None,

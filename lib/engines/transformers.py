@@ -1,35 +1,54 @@
 """Generation with a transformers model in memory, on the CPU or one GPU."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
+from peft import PeftModel
+from torch import Tensor
 from tqdm import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
-from lib.engines.base import Completion, Sampling, longest_completions
-from lib.engines.decoding import can_decode, decode
-from lib.engines.draws import keys, uniforms
-from lib.engines.endings import Endings, end_tokens
-from lib.engines.generating import generate
-from lib.engines.rows import Batch
+from lib.engine_registry import ENGINES
+from lib.engines.base import (
+    Engine,
+    EngineRequest,
+    GeneratedCompletion,
+    Sampling,
+    longest_completions,
+    prompt_keys,
+    text_until,
+)
+from lib.engines.decoding import Endings, Rows, can_decode, decode, end_tokens
+from lib.engines.policy import load_merged, load_tokenizer, max_positions
 from lib.engines.unsloth import is_unsloth
-from lib.params.section import EngineName
+
+_HALF_CHARACTER = "\ufffd"
+"""What the first bytes of a character decode to, until its other tokens are there."""
 
 
-class TransformersEngine:
+class TransformersEngine(Engine):
     """An `Engine` around a model in memory.
 
-    Batches depend on the request alone: prompts of like length go together, `batch_size`
-    completions at a time. Draws depend on seed and prompt (see `draws`), so that a request cut in
-    two gives the completions of the whole, up to rounding.
+    Batches depend only on the request: prompts of like length go together, `batch_size`
+    completions at a time.
 
     Args:
         batch_size: completions generated at a time.
         label: name of the progress bar; '' shows none.
     """
 
-    name: EngineName = "transformers"
+    facts = ENGINES["transformers"]
 
     def __init__(
         self,
@@ -44,38 +63,78 @@ class TransformersEngine:
         self.batch_size = batch_size
         self.label = label
         self._endings: dict[tuple[str, ...], Endings] = {}
+        self._watch: Callable[[list[int]], None] | None = None
+
+    @classmethod
+    def open(cls, request: EngineRequest) -> "TransformersEngine":
+        """See `Engine`."""
+        policy, checkpoint = request.policy, request.checkpoint
+        if policy is None:
+            dtype, attention = request.model.dtype, request.model.attention
+            loaded = load_merged(checkpoint, base=request.base, dtype=dtype, attention=attention)
+            policy = loaded.to(torch.accelerator.current_accelerator() or "cpu")
+        tokenizer = load_tokenizer(checkpoint)
+        return cls(policy, tokenizer, batch_size=request.batch_size, label=request.label)
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Completion]]:
+    ) -> list[list[GeneratedCompletion]]:
         """See `Engine`."""
         if self.model is None:
             raise RuntimeError("the engine is closed")
-        limits = longest_completions(prompts, sampling, positions=_positions(self.model))
-        drawn_by = keys(prompts, seed=sampling.seed)
+        model, endings = self.model, self._endings_of(self.model, sampling.stop_strings)
+        limits = longest_completions(prompts, sampling, positions=max_positions(model.config))
+        keys = prompt_keys(prompts, seed=sampling.seed)
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-        completions: list[list[Completion]] = [[] for _ in prompts]
         per_batch = max(1, self.batch_size // sampling.num_completions)
+        groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
+        hidden = None if self.label else True
         with (
-            tqdm(total=len(prompts), desc=self.label, unit="problem", disable=self._quiet) as bar,
-            _generating(self.model),
+            tqdm(total=len(prompts), desc=self.label, unit="problem", disable=hidden) as bar,
+            _inference(model),
         ):
             for start in range(0, len(order), per_batch):
-                chosen = order[start : start + per_batch]
-                batch = Batch(
-                    prompts=[prompts[index] for index in chosen],
-                    limits=[limits[index] for index in chosen],
-                    uniforms=uniforms(
-                        [drawn_by[index] for index in chosen],
-                        num_completions=sampling.num_completions,
-                        num_draws=max(limits[index] for index in chosen),
-                    ),
+                batch = order[start : start + per_batch]
+                rows = Rows(
+                    [prompts[index] for index in batch],
+                    [limits[index] for index in batch],
+                    [keys[index] for index in batch],
+                    sampling=sampling,
+                    endings=endings,
+                    device=model.device,
+                    watch=self._watch,
                 )
-                rows = iter(self._complete(self.model, batch, sampling))
-                for index in chosen:
-                    completions[index] = [next(rows) for _ in range(sampling.num_completions)]
-                bar.update(len(chosen))
-        return completions
+                run = decode if can_decode(model) else generate
+                run(model, rows)
+                # Those of one prompt are together, in the order of the batch.
+                completions = iter(completion for completion in rows.completions if completion)
+                for index in batch:
+                    groups[index] = list(itertools.islice(completions, sampling.num_completions))
+                bar.update(len(batch))
+        return groups
+
+    def stream(
+        self, prompt: Sequence[int], sampling: Sampling, show: Callable[[str], None]
+    ) -> GeneratedCompletion:
+        """See `Engine`. What `show` raises ends the generation."""
+        shown = ""
+
+        def watch(token_ids: list[int]) -> None:
+            nonlocal shown
+            text = self.tokenizer.decode(token_ids, skip_special_tokens=True)
+            text = text_until(sampling.stop_strings, text)
+            if text.startswith(shown) and shown != text and not text.endswith(_HALF_CHARACTER):
+                show(text[len(shown) :])
+                shown = text
+
+        self._watch = watch
+        try:
+            ((completion,),) = self.generate([prompt], sampling)
+        finally:
+            self._watch = None
+        if completion.text != shown:
+            show(completion.text[len(shown) :])
+        return completion
 
     def sync(self, policy: PreTrainedModel) -> None:
         """Generate from `policy` from now on; a model in memory needs no copy."""
@@ -86,18 +145,7 @@ class TransformersEngine:
         self.model = None
         self._endings.clear()
 
-    @property
-    def _quiet(self) -> bool | None:
-        return None if self.label else True
-
-    def _complete(
-        self, model: PreTrainedModel, batch: Batch, sampling: Sampling
-    ) -> list[Completion]:
-        endings = self._find_endings(model, sampling.stop_strings)
-        run = decode if can_decode(model) else generate
-        return run(model, batch, sampling, endings)
-
-    def _find_endings(self, model: PreTrainedModel, stop_strings: tuple[str, ...]) -> Endings:
+    def _endings_of(self, model: PreTrainedModel, stop_strings: tuple[str, ...]) -> Endings:
         if stop_strings not in self._endings:
             self._endings[stop_strings] = Endings(
                 self.tokenizer,
@@ -109,7 +157,7 @@ class TransformersEngine:
 
 
 @contextlib.contextmanager
-def _generating(model: PreTrainedModel) -> Iterator[None]:
+def _inference(model: PreTrainedModel) -> Iterator[None]:
     """Without gradients and dropout; a model in training goes back to it."""
     training = model.training
     model.eval()
@@ -123,8 +171,52 @@ def _generating(model: PreTrainedModel) -> Iterator[None]:
             model.for_training()
 
 
-def _positions(model: PreTrainedModel) -> int | None:
-    """Tokens that prompt and completion may have together, None where the model sets no limit."""
-    text = model.config.get_text_config(decoder=True)
-    positions: int | None = getattr(text, "max_position_embeddings", None)
-    return positions
+def generate(model: PreTrainedModel, rows: Rows) -> None:
+    """Let every row end with transformers' `generate`, where `decode` does not know the model.
+
+    It keeps the cache; rows sample and end as in `decode`.
+    """
+
+    class Sampled(LogitsProcessor):
+        """Leaves `generate` no choice but the tokens that the rows sample."""
+
+        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+            only = torch.full_like(scores, float("-inf"))
+            return only.scatter(-1, rows.extend(scores)[:, None], 0.0)
+
+    class Ended(StoppingCriteria):
+        """Which rows have ended."""
+
+        def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+            ended = [completion is not None for completion in rows.completions]
+            return torch.tensor(ended, device=input_ids.device)
+
+    count = rows.sampling.num_completions
+    with _without_saved_config(model):
+        model.generate(
+            input_ids=rows.prompt_tokens.repeat_interleave(count, dim=0),
+            attention_mask=rows.prompt_mask.long().repeat_interleave(count, dim=0),
+            generation_config=GenerationConfig(
+                do_sample=False, max_new_tokens=max(rows.limits), pad_token_id=0, eos_token_id=None
+            ),
+            logits_processor=LogitsProcessorList([Sampled()]),
+            stopping_criteria=StoppingCriteriaList([Ended()]),
+        )
+
+
+@contextlib.contextmanager
+def _without_saved_config(model: PreTrainedModel) -> Iterator[None]:
+    """Without the config that the model was saved with, from which `generate` fills in the rest.
+
+    It would search for the saved stop strings by itself, and apply penalties that `decode` lacks.
+    """
+    inner = model.get_base_model() if isinstance(model, PeftModel) else model
+    holders = [each for each in {model, inner} if "generation_config" in vars(each)]
+    saved = [each.generation_config for each in holders]
+    for each in holders:
+        each.generation_config = GenerationConfig()
+    try:
+        yield
+    finally:
+        for each, config in zip(holders, saved, strict=True):
+            each.generation_config = config

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lib.engine_registry import ENGINES
 from lib.engines import compat
 from lib.errors import UserError
 from lib.params.model import Model
@@ -87,7 +88,7 @@ def _set_unless_set(settings: dict[str, str]) -> None:
 
 def shares_weights(model: Model, *, engine: str) -> bool:
     """Whether rollouts come from a vLLM below the policy itself, with no copy of its weights."""
-    return model.backend == "unsloth" and engine == "vllm"
+    return model.backend == "unsloth" and ENGINES[engine].below_unsloth
 
 
 def is_unsloth(model: Any) -> bool:

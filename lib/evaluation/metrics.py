@@ -1,56 +1,55 @@
 """Completions to numbers: each rate beside its standard error, clustered by problem, and n."""
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lib.evaluation.grading import UNGRADED
-from lib.evaluation.measure import GREEDY, SAMPLED
+from lib.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion
 from lib.stats import Estimate, clustered_mean, maj_at_k, mean_estimate, pass_at_k
 
-Row = Mapping[str, Any]
+Rows = Sequence[GradedCompletion]
+Rate = Callable[[GradedCompletion], float]
 
-RATES: dict[str, Callable[[Row], float]] = {
-    "answer_accuracy": lambda row: row["answer_ok"],
-    "strict_accuracy": lambda row: row["strict_ok"],
-    "format_accuracy": lambda row: row["format_ok"],
-    "reasoning_present": lambda row: row["reasoning_present"],
-    "truncated": lambda row: row["truncated"],
-    "mean_reasoning_chars": lambda row: row["reasoning_chars"],
-    "mean_equations": lambda row: row["equations"],
-    "mean_response_tokens": lambda row: row["num_tokens"],
-    "mean_reward": lambda row: row["reward"],
-    "class_00": lambda row: row["label"] == "00",
-    "class_01": lambda row: row["label"] == "01",
-    "class_10": lambda row: row["label"] == "10",
-    "class_11": lambda row: row["label"] == "11",
+RATES: dict[str, Rate] = {
+    "answer_accuracy": lambda row: row.answer_ok,
+    "strict_accuracy": lambda row: row.strict_ok,
+    "format_accuracy": lambda row: row.format_ok,
+    "reasoning_present": lambda row: row.reasoning_present,
+    "truncated": lambda row: row.truncated,
+    "mean_reasoning_chars": lambda row: row.reasoning_chars,
+    "mean_equations": lambda row: row.equations,
+    "mean_response_tokens": lambda row: row.num_tokens,
+    "mean_reward": lambda row: row.reward,
+    "class_00": lambda row: row.label == "00",
+    "class_01": lambda row: row.label == "01",
+    "class_10": lambda row: row.label == "10",
+    "class_11": lambda row: row.label == "11",
 }
 
 OF_ANSWERS = ("answer_accuracy", "strict_accuracy", "class_00", "class_01", "class_10", "class_11")
 """Rates that mean nothing where there is no right answer."""
 
-TEXTS = ("problem", "completion")
-"""Fields of a row that no number is made of, and that would fill the memory."""
 
-
-def summarise(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+def summarise(rows: Iterable[GradedCompletion]) -> dict[str, dict[str, Any]]:
     """Metrics by benchmark and mode (`greedy`, `sampled`)."""
-    groups: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[str, dict[str, list[GradedCompletion]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        lean = {name: value for name, value in row.items() if name not in TEXTS}
-        groups[row["benchmark"]][row["mode"]].append(lean)
+        # No number is made of the texts, and they would fill the memory.
+        lean = dataclasses.replace(row, problem="", completion="")
+        groups[row.benchmark][row.mode].append(lean)
     return {
-        benchmark: {mode: _summarise_mode(mode, chosen) for mode, chosen in modes.items()}
+        benchmark: {mode: _summarise_mode(mode, of_mode) for mode, of_mode in modes.items()}
         for benchmark, modes in groups.items()
     }
 
 
-def _summarise_mode(mode: str, rows: Sequence[Row]) -> dict[str, Any]:
-    metrics: dict[str, Any] = {"n": len({row["problem_id"] for row in rows})}
-    judged = not any(row["decided_by"] == UNGRADED for row in rows)
+def _summarise_mode(mode: str, rows: Rows) -> dict[str, Any]:
+    metrics: dict[str, Any] = {"n": len({row.problem_id for row in rows})}
+    judged = not any(row.decided_by == UNGRADED for row in rows)
     for name, value in RATES.items():
-        if (judged or name not in OF_ANSWERS) and (rows[0]["rewards"] or name != "mean_reward"):
+        if (judged or name not in OF_ANSWERS) and (rows[0].rewards or name != "mean_reward"):
             metrics |= _with_error(name, _clustered(rows, value))
     if mode == SAMPLED:
         metrics |= _attempts(rows) if judged else {"num_samples": _num_samples(rows)}
@@ -58,61 +57,61 @@ def _summarise_mode(mode: str, rows: Sequence[Row]) -> dict[str, Any]:
         return metrics
     accuracy = RATES["answer_accuracy"]
     for key, of_row in {
-        "by_level": lambda row: [str(row["level"])],
-        "by_subject": lambda row: [row["subject"]],
-        "by_tag": lambda row: row["tags"],
+        "by_level": lambda row: [str(row.level)],
+        "by_subject": lambda row: [row.subject],
+        "by_tag": lambda row: row.tags,
     }.items():
         metrics[key] = {
             group or "none": {
-                **_with_error("answer_accuracy", _clustered(chosen, accuracy)),
-                "n": len({row["problem_id"] for row in chosen}),
+                **_with_error("answer_accuracy", _clustered(of_group, accuracy)),
+                "n": len({row.problem_id for row in of_group}),
             }
-            for group, chosen in _grouped(rows, of_row).items()
+            for group, of_group in _grouped(rows, of_row).items()
         }
     return metrics
 
 
-def _attempts(rows: Sequence[Row]) -> dict[str, float]:
-    """pass@1, pass@k and maj@k for k = all draws of a problem."""
-    by_problem = _grouped(rows, lambda row: [row["problem_id"]]).values()
+def _attempts(rows: Rows) -> dict[str, float]:
+    """pass@1, pass@k and maj@k for k = all samples of a problem."""
+    by_problem = _grouped(rows, lambda row: [row.problem_id]).values()
     k = _num_samples(rows)
     numbers: dict[str, float] = {"num_samples": k}
     for attempts in sorted({1, k}):
         chances = [
             pass_at_k(
-                num_completions=len(drawn),
-                num_correct=sum(row["answer_ok"] for row in drawn),
+                num_completions=len(samples),
+                num_correct=sum(row.answer_ok for row in samples),
                 k=attempts,
             )
-            for drawn in by_problem
+            for samples in by_problem
         ]
         numbers |= _with_error(f"pass_at_{attempts}", mean_estimate(chances))
     votes = [
         maj_at_k(
-            answers=[row["answer"] for row in drawn],
-            correct=[row["answer_ok"] for row in drawn],
+            answers=[row.answer for row in samples],
+            correct=[row.answer_ok for row in samples],
             k=k,
         )
-        for drawn in by_problem
+        for samples in by_problem
     ]
     return numbers | _with_error(f"maj_at_{k}", mean_estimate(votes))
 
 
-def _num_samples(rows: Sequence[Row]) -> int:
-    first = rows[0]["problem_id"]
-    return sum(row["problem_id"] == first for row in rows)
+def _num_samples(rows: Rows) -> int:
+    first = rows[0].problem_id
+    return sum(row.problem_id == first for row in rows)
 
 
-def _grouped(rows: Sequence[Row], keys: Callable[[Row], Sequence[str]]) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = defaultdict(list)
+def _grouped(rows: Rows, keys: Callable[[GradedCompletion], Sequence[str]]) -> Mapping[str, Rows]:
+    groups: dict[str, list[GradedCompletion]] = defaultdict(list)
     for row in rows:
         for key in keys(row):
             groups[key].append(row)
     return groups
 
 
-def _clustered(rows: Sequence[Row], value: Callable[[Row], float]) -> Estimate:
-    return clustered_mean([float(value(row)) for row in rows], [row["problem_id"] for row in rows])
+def _clustered(rows: Rows, value: Rate) -> Estimate:
+    return clustered_mean([float(value(row)) for row in rows], [row.problem_id for row in rows])
 
 
 def _with_error(name: str, estimate: Estimate) -> dict[str, float]:

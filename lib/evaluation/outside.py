@@ -1,4 +1,4 @@
-"""Models outside the pipeline: which folder a name means, and how its model is to be asked."""
+"""Models outside the pipeline: which folder a name means, and how its model is prompted."""
 
 import dataclasses
 import re
@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from transformers import AutoConfig
 
 from lib.artifacts import read_json
-from lib.engines.policy import ADAPTER, is_adapter
+from lib.engines.policy import ADAPTER, is_adapter, read_dtype
 from lib.errors import UserError
 from lib.inference.exported import base_of, find_format, find_model, find_system
 from lib.params.load import parse_evaluate
@@ -23,7 +22,7 @@ OWN = "own"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AskedModel:
+class PromptedModel:
     """A model in one prompt format.
 
     Attributes:
@@ -42,9 +41,9 @@ class AskedModel:
     dtype: str
 
 
-def ask_models(
+def prompted_models(
     model_ids: Sequence[str], *, formats: Sequence[str], system: str | None, base: Path | None
-) -> list[AskedModel]:
+) -> list[PromptedModel]:
     """Every model in every format, with labels of their own.
 
     Args:
@@ -57,25 +56,25 @@ def ask_models(
     Raises:
         UserError: no such model or format, or a model that does not say its format.
     """
-    asked: list[AskedModel] = []
+    models: list[PromptedModel] = []
     if not model_ids:
         raise UserError("which model? MODEL=data/models/grpo, or a Hub id; several by commas")
     for model_id in model_ids:
         folder = find_model(model_id)
-        for chosen in formats or [""]:
-            label = _label(model_id, chosen, taken={model.label for model in asked})
-            asked.append(_ask(folder, chosen, label=label, system=system, base=base))
-    return asked
+        for name in formats or [""]:
+            label = _label(model_id, name, taken={model.label for model in models})
+            models.append(_prompted(folder, name, label=label, system=system, base=base))
+    return models
 
 
-def _ask(
-    folder: Path, chosen: str, *, label: str, system: str | None, base: Path | None
-) -> AskedModel:
+def _prompted(
+    folder: Path, format_name: str, *, label: str, system: str | None, base: Path | None
+) -> PromptedModel:
     below = _base(folder, base)
     known = find_format(folder) or find_format(below)
-    name, _, layout = chosen.partition("/")
-    own = layout == OWN or not chosen
-    if chosen:
+    name, _, layout = format_name.partition("/")
+    own = layout == OWN or not format_name
+    if format_name:
         form: PromptFormat = prompt_format(name, layout="plain" if own else layout or "plain")
     elif known is None:
         raise UserError(
@@ -89,22 +88,22 @@ def _ask(
         message = system_prompt(system, prompt_format=form)
     else:
         message = find_system(folder) or find_system(below)
-    return AskedModel(
+    return PromptedModel(
         label=label,
         folder=folder,
         base=below,
         prompt_format=form,
         system=message,
         template=None if own else form.chat_template,
-        dtype=str(AutoConfig.from_pretrained(below).dtype or "float32").removeprefix("torch."),
+        dtype=read_dtype(below),
     )
 
 
-def _base(folder: Path, given: Path | None) -> Path:
+def _base(folder: Path, named: Path | None) -> Path:
     if not is_adapter(folder):
         return folder
-    named = read_json(folder / ADAPTER).get("base_model_name_or_path") or ""
-    places = [given] if given else [base_of(folder), Path(named), PIPELINE_BASE]
+    own = read_json(folder / ADAPTER).get("base_model_name_or_path") or ""
+    places = [named] if named else [base_of(folder), Path(own), PIPELINE_BASE]
     for place in places:
         if (place / "config.json").is_file():
             return place
@@ -114,10 +113,10 @@ def _base(folder: Path, given: Path | None) -> Path:
     )
 
 
-def _label(model_id: str, chosen: str, *, taken: Collection[str]) -> str:
+def _label(model_id: str, format_name: str, *, taken: Collection[str]) -> str:
     """The last word of the name, more where that is taken, and the format where one is set."""
     parts = [re.sub(r"[^\w.-]+", "-", part) for part in Path(model_id).parts if part != "/"]
-    ending = f".{chosen.replace('/', '-')}" if chosen else ""
+    ending = f".{format_name.replace('/', '-')}" if format_name else ""
     for length in range(1, len(parts) + 1):
         label = "-".join(parts[-length:]) + ending
         if label not in taken:
@@ -132,7 +131,7 @@ def apply_settings(
 
     Args:
         section: of params.yaml.
-        text: `key=value` by spaces; `benchmark.key=value` for one benchmark alone.
+        text: `key=value` by spaces; `benchmark.key=value` for one benchmark only.
         benchmarks: what is measured.
 
     Returns:

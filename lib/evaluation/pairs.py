@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.engines.base import Completion, Engine, Sampling, encode
+from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
 from lib.engines.open import open_engine
 from lib.errors import UserError
 from lib.params.model import Model, Prompt
@@ -91,7 +91,7 @@ def mine_checkpoint(
         base: the weights that an adapter was trained on.
         problems: JSONL of problems with references.
     """
-    chosen = prompt_format(**prompt.rendering())
+    used_format = prompt_format(**prompt.rendering())
     engine = open_engine(
         rollout.engine,
         checkpoint,
@@ -104,13 +104,13 @@ def mine_checkpoint(
         return mine_pairs(
             engine,
             list(read_problems(problems)),
-            prompt_format=chosen,
+            prompt_format=used_format,
             system=saved_system(base),
             settings=settings,
             sampling=rollout_sampling(
                 rollout,
                 num_completions=settings.num_completions,
-                stop_strings=chosen.stop_strings,
+                stop_strings=used_format.stop_strings,
                 seed=seed,
             ),
         )
@@ -134,16 +134,16 @@ def mine_pairs(
     Raises:
         UserError: no problem gave both kinds; says which kind was missing, and what to change.
     """
-    asked = problems[: settings.num_problems] if settings.num_problems else problems
+    problems = problems[: settings.num_problems or None]
     prompts = encode(
-        engine.tokenizer, [prompt_format.prompt(p.problem, system=system) for p in asked]
+        engine.tokenizer, [prompt_format.prompt(p.problem, system=system) for p in problems]
     )
     pairs: list[Pair] = []
     num_right = num_without_right = num_without_wrong = 0
-    for problem, prompt, drawn in zip(
-        asked, prompts, engine.generate(prompts, sampling), strict=True
+    for problem, prompt, group in zip(
+        problems, prompts, engine.generate(prompts, sampling), strict=True
     ):
-        right, wrong = _sorted_out(drawn, problem=problem, prompt_format=prompt_format)
+        right, wrong = _right_and_wrong(group, problem=problem, prompt_format=prompt_format)
         num_right += len(right)
         num_without_right += not right
         num_without_wrong += not wrong
@@ -162,14 +162,14 @@ def mine_pairs(
         ]
     mined = Mined(
         pairs=tuple(pairs),
-        num_problems=len(asked),
+        num_problems=len(problems),
         num_completions=sampling.num_completions,
         num_right=num_right,
         num_without_right=num_without_right,
         num_without_wrong=num_without_wrong,
     )
     if not pairs:
-        raise UserError(_nothing_found(mined))
+        raise UserError(_why_no_pair(mined))
     return mined
 
 
@@ -190,8 +190,8 @@ def rollout_sampling(
 
 
 def matched(
-    right: Sequence[Completion], wrong: Sequence[Completion], *, at_most: int
-) -> Iterator[tuple[Completion, Completion]]:
+    right: Sequence[GeneratedCompletion], wrong: Sequence[GeneratedCompletion], *, at_most: int
+) -> Iterator[tuple[GeneratedCompletion, GeneratedCompletion]]:
     """Pairs of different completions; each is used once before any is used again."""
     rights, wrongs = _distinct(right), _distinct(wrong)
     places = sorted(
@@ -208,12 +208,12 @@ def pair_rows(pairs: Sequence[Pair]) -> Iterator[Mapping[str, Any]]:
         yield dataclasses.asdict(pair)
 
 
-def _sorted_out(
-    drawn: Sequence[Completion], *, problem: Problem, prompt_format: PromptFormat
-) -> tuple[list[Completion], list[Completion]]:
+def _right_and_wrong(
+    completions: Sequence[GeneratedCompletion], *, problem: Problem, prompt_format: PromptFormat
+) -> tuple[list[GeneratedCompletion], list[GeneratedCompletion]]:
     """The right completions and the wrong ones."""
     right, wrong = [], []
-    for completion in drawn:
+    for completion in completions:
         graded = grade(completion.text, reference=problem.reference, prompt_format=prompt_format)
         if not graded.answer_ok:
             wrong.append(completion)
@@ -222,11 +222,11 @@ def _sorted_out(
     return right, wrong
 
 
-def _distinct(completions: Sequence[Completion]) -> list[Completion]:
+def _distinct(completions: Sequence[GeneratedCompletion]) -> list[GeneratedCompletion]:
     return list({completion.token_ids: completion for completion in completions}.values())
 
 
-def _nothing_found(mined: Mined) -> str:
+def _why_no_pair(mined: Mined) -> str:
     """Why there is no pair, and what could be done."""
     sampled = (
         f"dpo.pairs: no pair in {mined.num_problems} problems x {mined.num_completions} completions"

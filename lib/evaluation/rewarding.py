@@ -1,4 +1,4 @@
-"""The rewards that params choose, for training and evaluation alike."""
+"""The rewards that params name, for training and evaluation alike."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from lib.verifier.rewards import STACKS, RewardFn, build_rewards
 from lib.verifier.rewards.base import completion_text
 
 
-def chosen_rewards(
+def rewards_of(
     reward: Reward, *, prompt_format: PromptFormat, max_completion_tokens: int
 ) -> list[RewardFn]:
     """The functions of the stack, then the extra ones; one for each of `reward.weights`."""

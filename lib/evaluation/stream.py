@@ -1,12 +1,11 @@
-"""Completions on disk as they finish, so that a run that was killed goes on where it was.
+"""Completions on disk as they finish, so that a run that was killed resumes where it was.
 
 A run writes to a folder that its fingerprint names: a hash of the settings, of what it reads, of
 the versions and of the code. Rows come in chunks. A chunk counts once all of its rows are there, so
-the half line and the half chunk of a kill are cut off and drawn again: the result has the bytes of
-a run that was never stopped. Changed settings name another folder.
+the half line and the half chunk of a kill are cut off and generated again: the result has the bytes
+of a run that was never stopped. Changed settings name another folder.
 """
 
-import collections
 import fcntl
 import hashlib
 import json
@@ -21,8 +20,8 @@ from lib.artifacts import fingerprint
 from lib.errors import UserError
 from lib.problems.places import SCRATCH
 
-CODE = ("engines", "evaluation", "problems", "prompts", "verifier")
-"""Packages of `lib` that decide what a row says."""
+CODE = ("engine_registry.py", "engines", "evaluation", "problems", "prompts")
+"""Of `lib`, what decides a row, or the size of a chunk; completions are not graded yet."""
 
 
 def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
@@ -32,10 +31,10 @@ def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path])
 
 
 def code_hash(package: str) -> str:
-    """SHA-256 (16 hex digits) of the sources of one package of `lib`."""
+    """SHA-256 (16 hex digits) of the sources of one package or module of `lib`."""
     folder = Path(__file__).resolve().parents[1] / package
     digest = hashlib.sha256()
-    for file in sorted(folder.rglob("*.py")):
+    for file in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
         digest.update(str(file.relative_to(folder)).encode() + b"\0")
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]
@@ -80,19 +79,16 @@ class Stream:
         """Rows that are there."""
         return sum(self.sizes[: self.num_done])
 
-    def append(self, rows: Sequence[Mapping[str, Any]], counts: Mapping[str, int]) -> None:
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add the next chunk; it is on the disk when this returns.
 
         Args:
             rows: with `place`, the number of their problem, and `sample`.
-            counts: what the verifier counted while it graded them.
         """
         if len(rows) != self.sizes[self.num_done]:
             raise ValueError(f"chunk {self.num_done} has {len(rows)} rows")
-        lines = [json.dumps(row, ensure_ascii=False) for row in rows[:-1]]
-        lines.append(json.dumps({**rows[-1], "counts": counts}, ensure_ascii=False))
         with self.path.open("a", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             file.flush()
             os.fsync(file.fileno())
         self.num_done += 1
@@ -115,27 +111,14 @@ class Stream:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The rows in the order of problem and sample, read one by one."""
-        with self.path.open("rb") as file:
-            for _, _, offset in sorted(self._index()):
-                file.seek(offset)
-                row = json.loads(file.readline())
-                row.pop("counts", None)
-                del row["place"]
-                yield row
-
-    def counts(self) -> collections.Counter[str]:
-        """What the verifier counted over all chunks, whichever process graded them."""
-        total: collections.Counter[str] = collections.Counter()
-        with self.path.open("rb") as file:
-            for line in file:
-                total.update(json.loads(line).get("counts", {}))
-        return total
-
-    def _index(self) -> Iterator[tuple[int, int, int]]:
-        """Place, sample and offset of each line."""
-        offset = 0
+        offset, index = 0, []
         with self.path.open("rb") as file:
             for line in file:
                 row = json.loads(line)
-                yield row["place"], row["sample"], offset
+                index.append((row["place"], row["sample"], offset))
                 offset += len(line)
+            for _, _, start in sorted(index):
+                file.seek(start)
+                row = json.loads(file.readline())
+                del row["place"]
+                yield row

@@ -21,7 +21,7 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from lib.artifacts import hash_path, read_json, replacing, write_json
 from lib.engines.base import Sampling
-from lib.engines.endings import end_tokens
+from lib.engines.decoding import end_tokens
 from lib.engines.policy import ADAPTER, is_adapter, load_merged, load_policy, load_tokenizer
 from lib.environment import installed_version
 from lib.export.card import model_card

@@ -27,8 +27,8 @@ from transformers import (
 )
 
 import lib
-from lib.engines.base import Engine, Sampling, encode
-from lib.engines.open import open_vllm
+from lib.engines.base import Engine, LoadSettings, Sampling, encode
+from lib.engines.open import open_engine
 from lib.engines.policy import load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
@@ -306,12 +306,16 @@ def _on_vllm(form: Form, request: Request) -> Mismatch:
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
         share = 0.9 * free / total
-    engine = open_vllm(
+    positions = getattr(text, "max_position_embeddings", None) or longest
+    engine = open_engine(
+        "vllm",
         folder,
         base=folder,
-        dtype=form.dtype,
-        attention=request.attention,
-        max_seq_length=min(longest, getattr(text, "max_position_embeddings", None) or longest),
+        model=LoadSettings(
+            dtype=form.dtype,
+            attention=request.attention,
+            max_seq_length=min(longest, positions),
+        ),
         batch_size=BATCH,
         memory_share=share,
     )

@@ -1,4 +1,4 @@
-"""What a model's folder says about how to ask it: template, prompt format, stop strings, system."""
+"""What a model's folder holds about how to prompt it: prompt format and system prompt."""
 
 import re
 from pathlib import Path

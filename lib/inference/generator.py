@@ -1,200 +1,313 @@
-"""Questions to solutions with transformers' `generate`, on the CPU or a GPU."""
+"""From questions to solutions, with any engine.
 
-import threading
-from collections import defaultdict
-from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from lib.inference import build_text_generator, generate_math_solution
 
-import torch
-from transformers import (
-    GenerationConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    StoppingCriteria,
-    StoppingCriteriaList,
-    TextIteratorStreamer,
-)
+generator = build_text_generator("data/models/export")
+print(generate_math_solution("What is 15 * 23?", generator).answer)
+"""
 
-from lib.inference.answerer import Answerer, Asked
-from lib.inference.solution import Decoding, Finish, Solution, up_to_stop
-from lib.prompts import PromptFormat
+import dataclasses
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lib.completions import Finish, GeneratedCompletion
+from lib.engine_registry import ENGINES
+from lib.engines.base import Engine, LoadSettings, Sampling, encode
+from lib.errors import UserError
+from lib.inference.exported import DEFAULT_MODEL, base_of, find_format, find_model, find_system
+from lib.prompts import Message, PromptFormat
+from lib.prompts.base import conversation
+from lib.verifier.extract import extract_answer
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import GenerationConfig
+
+ATTENTION = "sdpa"
+
+TOP_K = 50
+"""Of a model whose config has none, as in transformers' `generate`."""
 
 
-class TextGenerator(Answerer):
-    """A model in memory that answers mathematics questions; see `Answerer` for the arguments."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GenerationSettings:
+    """What a caller sets; top-p, top-k and min-p are those of the model's generation config.
+
+    Attributes:
+        max_new_tokens: longest completion; what the model's positions leave, where that is less.
+        temperature: softmax temperature; 0 is greedy decoding.
+        seed: of the sampling; None samples differently each time.
+
+    Raises:
+        ValueError: no token allowed, or a negative temperature.
+    """
+
+    max_new_tokens: int = 200
+    temperature: float = 0.9
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
+        if not self.temperature >= 0:
+            raise ValueError(f"temperature must be at least 0, got {self.temperature}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Solution:
+    """One question answered.
+
+    Attributes:
+        question: as the caller wrote it.
+        prompt: what the model read, as its chat template renders it.
+        completion: its text, without special tokens, a stop string included.
+        reasoning: None where the format's marks for it are missing or unknown.
+        answer: what the verifier would grade, None where there is none.
+        finish: what ended the completion.
+        num_tokens: tokens generated, the end-of-sequence token included.
+    """
+
+    question: str
+    prompt: str
+    completion: str
+    reasoning: str | None
+    answer: str | None
+    finish: Finish
+    num_tokens: int
+
+
+class TextGenerator:
+    """A model that answers mathematics questions; see `build_text_generator`.
+
+    Args:
+        config: the model's, for top-p, top-k and min-p.
+        prompt_format: how completions are read; None where unknown.
+        stop_strings: generation ends after any of these.
+        system: system prompt, '' for none.
+        batch_size: questions answered at a time.
+        positions: tokens that prompt and completion may have together, None for no limit.
+    """
 
     def __init__(
         self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
+        engine: Engine,
         *,
+        config: "GenerationConfig",
         prompt_format: PromptFormat | None,
-        stop_strings: Sequence[str] = (),
-        system: str = "",
-        batch_size: int = 16,
+        stop_strings: Sequence[str],
+        system: str,
+        batch_size: int,
+        positions: int | None,
     ) -> None:
-        super().__init__(
-            tokenizer,
-            prompt_format=prompt_format,
-            stop_strings=stop_strings,
-            system=system,
-            batch_size=batch_size,
-            positions=_positions(model),
-        )
-        self.model = model.eval()
+        self.engine = engine
+        self.config = config
+        self.prompt_format = prompt_format
+        self.stop_strings = tuple(stop_strings)
+        self.system = system
+        self.batch_size = batch_size
+        self.positions = positions
 
-    def generate(self, questions: Sequence[str], decoding: Decoding) -> list[Solution]:
-        """See `Answerer`."""
-        asked = [self.ask(question, decoding) for question in questions]
-        _seed(decoding)
-        solutions: dict[int, Solution] = {}
-        for batch in self._batches(asked):
-            rows = self._run([asked[index] for index in batch], decoding)
-            for index, row in zip(batch, rows, strict=True):
-                solutions[index] = self._solution(asked[index], row)
-        return [solutions[index] for index in range(len(asked))]
+    def generate(self, questions: Sequence[str], settings: GenerationSettings) -> list[Solution]:
+        """Answer the questions, in their order; none is cut short because of its neighbours.
 
-    def stream(self, question: str, decoding: Decoding) -> Generator[str, None, Solution]:
-        """See `Answerer`. Generation runs in a thread, which ends when nobody listens any more."""
-        asked = self.ask(question, decoding)
-        _seed(decoding)
-        streamer = TextIteratorStreamer(self.tokenizer, skip_prompt=True, skip_special_tokens=True)
-        unheard = threading.Event()
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            running = pool.submit(self._feed, streamer, asked, decoding, unheard)
-            try:
-                yield from _pieces(streamer, self.stop_strings)
-            finally:
-                unheard.set()
-            return self._solution(asked, running.result())
+        Raises:
+            UserError: an empty question, or one too long for the model's positions.
+        """
+        prompts = [self.encode(question) for question in questions]
+        groups = self.engine.generate(prompts, self._sampling(settings))
+        return [
+            self._read(question, completion)
+            for question, (completion,) in zip(questions, groups, strict=True)
+        ]
+
+    def stream(
+        self, question: str, settings: GenerationSettings, show: Callable[[str], None]
+    ) -> Solution:
+        """Answer one question; `show` gets the completion's text in pieces, as it is generated.
+
+        What `show` raises ends the generation. vLLM gives the whole text at once.
+        """
+        prompt = self.encode(question)
+        return self._read(question, self.engine.stream(prompt, self._sampling(settings), show))
+
+    def encode(self, question: str) -> list[int]:
+        """The prompt's token ids; cheap, so that many questions can be checked beforehand.
+
+        Raises:
+            UserError: an empty question, or one too long for the model's positions.
+        """
+        if not question.strip():
+            raise UserError("the question is empty; expected for example: What is 15 * 23?")
+        (token_ids,) = encode(self.engine.tokenizer, [self._messages(question)])
+        if self.positions is not None and len(token_ids) >= self.positions:
+            raise UserError(
+                f"the question is too long: {len(token_ids)} tokens with its prompt, and there are "
+                f"{self.positions} positions for prompt and answer together; shorten it"
+            )
+        return token_ids
 
     def close(self) -> None:
-        """See `Answerer`. The model goes with this object."""
+        """Give back what outlives this object; vLLM runs one model at a time in a process."""
+        self.engine.close()
 
-    def _batches(self, asked: Sequence[Asked]) -> Iterator[list[int]]:
-        """Which questions are answered together, as indices.
+    def _messages(self, question: str) -> list[Message]:
+        return conversation(question, system=self.system)
 
-        A row that has used its room is computed on, and thrown away, while others go on. Rotary
-        embeddings bear that; a table of positions ends, so there equal rooms go together.
-        """
-        rotary = bool(getattr(self.model.config, "rope_parameters", None))
-        groups: dict[int, list[int]] = defaultdict(list)
-        for index, each in enumerate(asked):
-            groups[0 if rotary else each.room].append(index)
-        for indices in groups.values():
-            for start in range(0, len(indices), self.batch_size):
-                yield indices[start : start + self.batch_size]
+    def _sampling(self, settings: GenerationSettings) -> Sampling:
+        config = self.config
+        return Sampling(
+            num_completions=1,
+            max_new_tokens=settings.max_new_tokens,
+            temperature=settings.temperature,
+            top_p=1.0 if config.top_p is None else config.top_p,
+            top_k=TOP_K if config.top_k is None else config.top_k,
+            min_p=config.min_p or 0.0,
+            stop_strings=self.stop_strings,
+            seed=secrets.randbits(31) if settings.seed is None else settings.seed,
+        )
 
-    def _feed(
-        self,
-        streamer: TextIteratorStreamer,
-        asked: Asked,
-        decoding: Decoding,
-        unheard: threading.Event,
-    ) -> list[int]:
-        try:
-            return self._run([asked], decoding, streamer=streamer, unheard=unheard)[0]
-        finally:
-            # After an error `generate` has not said so, and the listener would wait for ever.
-            streamer.end()
+    def _read(self, question: str, completion: GeneratedCompletion) -> Solution:
+        """Find reasoning and answer in a completion, as grading does."""
+        text, form = completion.text, self.prompt_format
+        return Solution(
+            question=question,
+            prompt=self.engine.tokenizer.apply_chat_template(
+                self._messages(question), add_generation_prompt=True, tokenize=False
+            ),
+            completion=text,
+            reasoning=form.parse(text).reasoning if form else None,
+            answer=extract_answer(text, prompt_format=form),
+            finish=completion.finish,
+            num_tokens=len(completion.token_ids),
+        )
 
-    def _run(
-        self,
-        batch: Sequence[Asked],
-        decoding: Decoding,
-        *,
-        streamer: TextIteratorStreamer | None = None,
-        unheard: threading.Event | None = None,
-    ) -> list[list[int]]:
-        """New tokens of each row, at most its room, the padding after an early end included."""
-        padded = self.tokenizer.pad(
-            {"input_ids": [each.token_ids for each in batch]}, return_tensors="pt"
-        ).to(self.model.device)
-        rooms = [each.room for each in batch]
-        length = padded["input_ids"].shape[1]
-        with torch.inference_mode():
-            generated = self.model.generate(
-                **padded,
-                generation_config=self._generation_config(decoding, max_new_tokens=max(rooms)),
-                tokenizer=self.tokenizer,
-                stopping_criteria=StoppingCriteriaList([_Unheard(unheard)] if unheard else []),
-                streamer=streamer,
+
+def build_text_generator(
+    model_id: str | Path = DEFAULT_MODEL,
+    *,
+    device: str = "auto",
+    batch_size: int = 16,
+    engine: str = "transformers",
+    max_seq_length: int = 4096,
+) -> TextGenerator:
+    """Load a model, with the prompt format, stop strings and system prompt that it came with.
+
+    Args:
+        model_id: folder of an export, of a checkpoint beside its `base`, or a Hub id.
+        device: as torch names it; "auto" takes a GPU where there is one.
+        batch_size: questions answered at a time.
+        engine: what generates, of `ENGINES`. vLLM takes the device that it was built for, and holds
+            one model at a time (`close` gives it back).
+        max_seq_length: tokens of prompt and answer together that vLLM sets memory aside for, where
+            the model has as many positions.
+
+    Raises:
+        UserError: no such model or device, files that make up none, or vLLM is not installed.
+    """
+    folder = find_model(model_id)
+    from lib.engines.open import check_engine, loading, open_engine
+    from lib.engines.policy import (
+        is_adapter,
+        load_merged,
+        load_tokenizer,
+        read_dtype,
+        read_max_positions,
+    )
+    from lib.engines.pretrained import weights_of
+
+    base, live = base_of(folder), ENGINES[engine].live
+    if not live and device != "auto":
+        raise UserError(
+            f"engine: {engine} takes the device that it was built for, not device `{device}`; "
+            "leave it at auto, or take engine: transformers"
+        )
+    check_engine(engine, folder, base=base)
+    torch_device = _device(device) if live else None
+    full = base if is_adapter(folder) else folder
+    with loading(folder):
+        if load_tokenizer(folder).chat_template is None:
+            raise UserError(
+                f"{folder} has no chat template, so nothing says how to prompt it; "
+                "expected an export, which brings chat_template.jinja"
             )
-        rows = generated[:, length:].tolist()
-        return [row[:room] for row, room in zip(rows, rooms, strict=True)]
-
-    def _generation_config(self, decoding: Decoding, *, max_new_tokens: int) -> GenerationConfig:
-        """What is not set here (top-p, top-k) is filled in from the model's own config."""
-        drawn = decoding.temperature > 0
-        return GenerationConfig(
-            do_sample=drawn,
-            max_new_tokens=max_new_tokens,
-            eos_token_id=self._ends,
-            pad_token_id=self.tokenizer.pad_token_id,
-            stop_strings=list(self.stop_strings) or None,
-            **({"temperature": decoding.temperature} if drawn else {}),
+        config, prompt_format = _generation_config(weights_of(full)), find_format(folder)
+        positions, dtype = read_max_positions(full), read_dtype(full)
+        policy = None
+        if live:
+            policy = load_merged(folder, base=base, dtype=dtype, attention=ATTENTION)
+            policy = policy.to(torch_device)
+        else:
+            positions = min(max_seq_length, positions or max_seq_length)
+            _check_files(weights_of(full))
+        opened = open_engine(
+            engine,
+            folder,
+            base=base,
+            model=LoadSettings(
+                dtype=dtype, attention=ATTENTION, max_seq_length=positions or max_seq_length
+            ),
+            batch_size=batch_size,
+            policy=policy,
         )
-
-    @property
-    def _ends(self) -> list[int]:
-        """Tokens that end a completion: the tokenizer's EOS and those of the model's config."""
-        configured = self.model.generation_config.eos_token_id
-        ends = configured if isinstance(configured, list) else [configured]
-        return sorted({end for end in (*ends, self.tokenizer.eos_token_id) if end is not None})
-
-    def _solution(self, asked: Asked, row: list[int]) -> Solution:
-        kept, ended = self._without_padding(row)
-        text = self.tokenizer.decode(kept, skip_special_tokens=True)
-        completion, stopped = up_to_stop(text, self.stop_strings)
-        finish: Finish = "stop" if stopped else "eos" if ended else "length"
-        return self.read(
-            asked,
-            completion,
-            finish=finish,
-            # Where padding is EOS, the one after a stop string was not generated.
-            num_tokens=len(kept) - (stopped and ended),
-        )
-
-    def _without_padding(self, row: list[int]) -> tuple[list[int], bool]:
-        """A row to its end, and whether EOS ended it; after a stop string there is padding."""
-        ends = [row.index(end) for end in self._ends if end in row]
-        if ends:
-            return row[: min(ends) + 1], True
-        length = len(row)
-        while length and row[length - 1] == self.tokenizer.pad_token_id:
-            length -= 1
-        return row[:length], False
+    return TextGenerator(
+        opened,
+        config=config,
+        prompt_format=prompt_format,
+        stop_strings=config.stop_strings or (prompt_format.stop_strings if prompt_format else ()),
+        system=find_system(folder),
+        batch_size=batch_size,
+        positions=positions,
+    )
 
 
-class _Unheard(StoppingCriteria):
-    """Stop once nobody listens any more."""
+def generate_math_solution(
+    question: str,
+    generator: TextGenerator,
+    max_new_tokens: int = 200,
+    temperature: float = 0.9,
+) -> Solution:
+    """Answer one question; temperature 0 is greedy.
 
-    def __init__(self, unheard: threading.Event) -> None:
-        self.unheard = unheard
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        return torch.full((len(input_ids),), self.unheard.is_set(), device=input_ids.device)
-
-
-def _positions(model: PreTrainedModel) -> int | None:
-    """Tokens that prompt and completion may have together, None where the model sets no limit."""
-    positions: int | None = getattr(model.config, "max_position_embeddings", None)
-    return positions
-
-
-def _seed(decoding: Decoding) -> None:
-    if decoding.seed is not None:
-        torch.manual_seed(decoding.seed)
+    Raises:
+        UserError: an empty question, or one too long for the model's positions.
+    """
+    settings = GenerationSettings(max_new_tokens=max_new_tokens, temperature=temperature)
+    return generator.generate([question], settings)[0]
 
 
-def _pieces(streamer: TextIteratorStreamer, stop_strings: tuple[str, ...]) -> Iterator[str]:
-    """What is streamed, to the end of the first stop string."""
-    shown = ""
-    for piece in streamer:
-        text, stopped = up_to_stop(shown + piece, stop_strings)
-        if len(text) > len(shown):
-            yield text[len(shown) :]
-        shown = text
-        if stopped:
-            return
+def _generation_config(weights: Path) -> "GenerationConfig":
+    """What is saved beside a model's weights, or nothing in particular."""
+    from transformers import GenerationConfig
+    from transformers.utils import GENERATION_CONFIG_NAME
+
+    if (weights / GENERATION_CONFIG_NAME).is_file():
+        return GenerationConfig.from_pretrained(weights)
+    return GenerationConfig()
+
+
+def _check_files(weights: Path) -> None:
+    """Meet a damaged file before vLLM, which takes its first bytes for a size to allocate.
+
+    Raises:
+        SafetensorError: a file is not whole.
+    """
+    from safetensors import safe_open
+
+    for path in weights.glob("*.safetensors"):
+        with safe_open(path, framework="pt"):
+            pass
+
+
+def _device(name: str) -> "torch.device":
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"no device `{name}` here ({reason}); try auto or cpu") from error
+    return torch.device(name)

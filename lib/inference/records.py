@@ -2,19 +2,19 @@
 
 A row is one `write` under the file's lock, followed by fsync: rows of two writers never mix, and
 what was appended is on disk when the call returns. A writer that is killed can at worst leave half
-a line at the end; the next one sets that right before it adds its own.
+a line at the end; the next one repairs that before it adds its own.
 """
 
 import fcntl
 import json
 import logging
+import mmap
 import os
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 _LOG = logging.getLogger(__name__)
-
-_BLOCK = 64 * 1024
 
 
 def save_prompt_and_response(path: Path, *, prompt: str, response: str, **facts: Any) -> None:
@@ -28,53 +28,40 @@ def save_prompt_and_response(path: Path, *, prompt: str, response: str, **facts:
     row = {"prompt": prompt, "response": response, **facts}
     line = (json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
+    with path.open("a+b", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        _mend_last_line(file, path)
+        _repair_last_line(file, path)
         _append(file, line)
-    finally:
-        os.close(file)
 
 
-def _append(file: int, line: bytes) -> None:
+def _append(file: FileIO, line: bytes) -> None:
     """Write all of `line` or none of it, and wait until it is on disk."""
-    size = os.fstat(file).st_size
-    written = os.write(file, line)
+    size = os.fstat(file.fileno()).st_size
+    written = os.write(file.fileno(), line)
     if written < len(line):
-        os.ftruncate(file, size)
+        file.truncate(size)
         raise OSError(f"wrote {written} of {len(line)} bytes (disk full?); the row was taken back")
-    os.fsync(file)
+    os.fsync(file.fileno())
 
 
-def _mend_last_line(file: int, path: Path) -> None:
-    size = os.fstat(file).st_size
-    start = _last_line_start(file, size)
-    rest = os.pread(file, size - start, start)
+def _repair_last_line(file: FileIO, path: Path) -> None:
+    if not os.fstat(file.fileno()).st_size:
+        return  # an empty file cannot be mapped
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        start = content.rfind(b"\n") + 1
+        rest = content[start:]
     if not rest:
         return
     if _is_row(rest):
         # Only the line's end is missing: nothing to lose.
         _append(file, b"\n")
         return
-    os.ftruncate(file, start)
+    file.truncate(start)
     _LOG.warning(
         "%s ended in half a line, left by a writer that was killed; removed it: %s",
         path,
         rest[:80].decode("utf-8", "replace"),
     )
-
-
-def _last_line_start(file: int, size: int) -> int:
-    """Where what follows the last newline begins; `size` where nothing does."""
-    end = size
-    while end > 0:
-        start = max(end - _BLOCK, 0)
-        newline = os.pread(file, end - start, start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        end = start
-    return 0
 
 
 def _is_row(line: bytes) -> bool:

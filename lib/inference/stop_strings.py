@@ -1,8 +1,8 @@
 """Stop strings of an exported model on vLLM's OpenAI-compatible server.
 
 vLLM takes sampling and end tokens from `generation_config.json`, and not its `stop_strings`: a
-model that is to end at `</answer>` would talk on. This ASGI middleware gives them to every request
-that names none (`vllm serve --middleware lib.inference.stop_strings.StopStrings`).
+model that should end at `</answer>` would continue. This ASGI middleware gives them to every
+request that names none (`vllm serve --middleware lib.inference.stop_strings.StopStrings`).
 """
 
 import json
@@ -50,8 +50,8 @@ def with_stops(body: bytes, stops: list[str]) -> bytes:
         return body
     if not stops or not isinstance(request, dict) or request.get("stop"):
         return body
-    asked = {"stop": stops, "include_stop_str_in_output": True}
-    return json.dumps({**request, **asked}).encode()
+    request |= {"stop": stops, "include_stop_str_in_output": True}
+    return json.dumps(request).encode()
 
 
 def saved_stops(folder: Path) -> list[str]:

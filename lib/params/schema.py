@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from lib.engine_registry import ENGINES
 from lib.params.data import Prepare, first_repeated
 from lib.params.measuring import (
     Decoding,
@@ -80,11 +81,12 @@ class Params(Section):
     @model_validator(mode="after")
     def _unsloth_can_share(self) -> Self:
         """What Unsloth's `fast_inference` refuses (unsloth 2026.10.7)."""
-        if self.model.backend != "unsloth" or self.rollout.engine != "vllm":
+        engine = self.rollout.engine
+        if self.model.backend != "unsloth" or not ENGINES[engine].below_unsloth:
             return self
         if not self.model.lora.rank:
             raise ValueError(
-                "rollout.engine=vllm: backend unsloth shares its weights with vLLM under LoRA "
+                f"rollout.engine={engine}: backend unsloth shares its weights with vLLM under LoRA "
                 "alone; set model.lora.rank, or rollout.engine to transformers"
             )
         if self.model.dtype != "bfloat16":
@@ -97,10 +99,11 @@ class Params(Section):
     @model_validator(mode="after")
     def _full_weights_need_an_engine_in_process(self) -> Self:
         for section, used in (("rollout", not self.grpo.skipped), ("validation", self.validates)):
-            if used and not self.model.lora.rank and getattr(self, section).engine == "vllm-server":
+            engine = getattr(self, section).engine
+            if used and not self.model.lora.rank and not ENGINES[engine].takes_full_weights:
                 raise ValueError(
-                    f"{section}.engine: vllm-server takes an adapter alone (vLLM sends full "
-                    "weights by NCCL, which needs CUDA), and model.lora.rank is 0; set that, or "
+                    f"{section}.engine: {engine} takes only an adapter (vLLM sends full weights "
+                    "by NCCL, which needs CUDA), and model.lora.rank is 0; set that, or "
                     f"{section}.engine: vllm"
                 )
         return self

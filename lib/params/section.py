@@ -1,16 +1,25 @@
 """What every section of params.yaml is made of."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from lib.engine_registry import ENGINES
 
 NAME = r"^[a-z0-9][a-z0-9_-]*$"
 
 HELD_BACK = "validation"
 """Name of the problems that `prepare.validation_share` holds back."""
 
-EngineName = Literal["transformers", "vllm", "vllm-server"]
-"""What generates completions (lib/engines)."""
+
+def _known_engine(name: str) -> str:
+    if name not in ENGINES:
+        raise ValueError(f"must be one of {', '.join(map(repr, ENGINES))}, got {name!r}")
+    return name
+
+
+EngineName = Annotated[str, AfterValidator(_known_engine)]
+"""What generates completions (`lib.engine_registry`)."""
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lib.completions import read_graded
 from lib.errors import UserError
 from lib.report.comparisons import (
     MEASURES,
@@ -23,7 +24,7 @@ from lib.report.comparisons import (
     problem_scores,
     read_comparisons,
 )
-from lib.report.inputs import read_completions, read_json
+from lib.report.inputs import read_json
 from lib.report.tables import comparison_table
 from lib.report.text import MISSING, Table, loud, markdown_table, table_lines
 from lib.stats import Estimate, independent_difference
@@ -103,7 +104,7 @@ def compare_with(
     base: str,
     *,
     metrics: Path,
-    completions: Path,
+    graded: Path,
     plots: Path,
     checkpoints: Sequence[str],
     starts: Mapping[str, str],
@@ -115,7 +116,7 @@ def compare_with(
     Args:
         base: anything that git resolves to a commit.
         metrics: folder of the metrics.
-        completions: folder of the completions; without them, or without those of `base` in DVC's
+        graded: folder of the graded completions; without them, or without those of `base` in DVC's
             cache, the exported checkpoints are compared by their metrics only.
         plots: folder that the curves of both are drawn into.
         checkpoints: of the workspace, in the order of training.
@@ -132,7 +133,7 @@ def compare_with(
     trained = read_comparisons(read_json(metrics / "report.json"), checkpoints, starts)
     before = [of["export.checkpoint"]["old"] for of in params.values() if "export.checkpoint" in of]
     names = (before[0] if before else exported, exported)
-    files = tuple(completions / f"{name}.jsonl" for name in names)
+    files = tuple(graded / f"{name}.jsonl" for name in names)
     how, between = "paired", compare_completions(base, *files, commit=commit)
     if not between:
         how = "unpaired"
@@ -172,8 +173,8 @@ def compare_completions(base: str, old: Path, new: Path, *, commit: str) -> list
             run_dvc("get", ".", str(old), "--rev", commit, "--out", str(restored))
         except UserError:  # DVC's cache has it no more
             return []
-        before = tuple(read_completions(restored))
-    after = tuple(read_completions(new))
+        before = tuple(read_graded(restored))
+    after = tuple(read_graded(new))
     asked_before, asked_after = (
         {setting: scores.keys() for setting, scores in problem_scores(rows).items()}
         for rows in (before, after)

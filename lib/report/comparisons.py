@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from lib.report.inputs import GradedCompletion, Run
+from lib.completions import GradedCompletion
+from lib.report.inputs import Run
 from lib.report.text import p_value, points
 from lib.stats import (
     Difference,

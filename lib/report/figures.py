@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lib.completions import GradedCompletion
 from lib.report.charts import (
     PALETTE,
     Figure,
@@ -16,7 +17,7 @@ from lib.report.charts import (
     stacked,
     whiskers,
 )
-from lib.report.inputs import Curve, GradedCompletion, Run, main_mode
+from lib.report.inputs import Curve, Run, main_mode
 from lib.report.tables import BREAKDOWNS, CLASSES, measures, natural_order
 from lib.stats import Estimate, Interval, mean_estimate, pass_at_k, wilson_interval
 

@@ -3,42 +3,16 @@
 import csv
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import read_records
+from lib.completions import GradedCompletion, read_graded
 from lib.errors import UserError
 from lib.params.measuring import Sensitivity
 
 Metrics = Mapping[str, Any]
 """Of one checkpoint: benchmark → mode ("greedy", "sampled") → measure → number."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class GradedCompletion:
-    """One graded completion; the fields of one line of `data/completions/<checkpoint>.jsonl`."""
-
-    checkpoint: str
-    benchmark: str
-    mode: str
-    problem_id: str
-    sample: int
-    problem: str
-    reference: str
-    subject: str
-    level: int | str
-    tags: tuple[str, ...]
-    completion: str
-    answer: str | None
-    format_ok: bool
-    answer_ok: bool
-    label: str
-    decided_by: str
-    rewards: Mapping[str, float]
-    reward: float
-    num_tokens: int
-    truncated: bool
 
 
 Curve = Mapping[str, Sequence[tuple[int, float]]]
@@ -49,7 +23,7 @@ Curve = Mapping[str, Sequence[tuple[int, float]]]
 class Sources:
     """The folders that the stages write to."""
 
-    completions: Path
+    graded: Path
     metrics: Path
     curves: Path
     provenance: Path
@@ -152,7 +126,7 @@ def load_run(
         exported=exported,
         metrics=load_metrics(sources.metrics, checkpoints),
         completions={
-            checkpoint: tuple(read_completions(sources.completions / f"{checkpoint}.jsonl"))
+            checkpoint: tuple(read_graded(sources.graded / f"{checkpoint}.jsonl"))
             for checkpoint in checkpoints
         },
         curves={
@@ -225,25 +199,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _optional_json(path: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
-
-
-def read_completions(path: Path) -> Iterator[GradedCompletion]:
-    """One completion a line; fields that the report does not show are passed over.
-
-    Raises:
-        UserError: the file is missing, or a line lacks a field; names file, line and field.
-    """
-    if not path.exists():
-        raise UserError(f"{path}: no such file. `evaluate` writes it: run `dvc repro`")
-    names = [field.name for field in dataclasses.fields(GradedCompletion)]
-
-    def parse(row: Any) -> GradedCompletion:
-        return GradedCompletion(
-            **{name: row[name] for name in names} | {"tags": tuple(row["tags"])}
-        )
-
-    remedy = "this file is written by `evaluate`: run `dvc repro`"
-    yield from read_records(path, parse, what="a completion", remedy=remedy)
 
 
 def read_curve(path: Path) -> Curve:

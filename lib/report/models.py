@@ -5,12 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lib.artifacts import replacing, write_json
+from lib.completions import UNGRADED, GradedCompletion, read_graded
 from lib.report.comparisons import Comparison, compare_pair, comparison_metrics
-from lib.report.inputs import GradedCompletion, Metrics, read_completions
+from lib.report.inputs import Metrics
 from lib.report.tables import breakdown, comparison_table, headline
 from lib.report.text import Table, markdown_table
-
-NOT_GRADED = "not graded"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +61,6 @@ def write_models(models: Models, folder: Path) -> None:
 
 def _graded(path: Path) -> Iterator[GradedCompletion]:
     """The completions that have a grade, without their texts."""
-    for row in read_completions(path):
-        if row.decided_by != NOT_GRADED:
+    for row in read_graded(path):
+        if row.decided_by != UNGRADED:
             yield dataclasses.replace(row, problem="", completion="")

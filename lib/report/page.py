@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import vl_convert
 
+from lib.completions import GradedCompletion
 from lib.report.charts import INK, LOOK, colors_of
-from lib.report.inputs import GradedCompletion, Run
+from lib.report.inputs import Run
 from lib.report.tables import CLASSES, REASONS, measures
 from lib.report.templates import render, source
 from lib.report.text import percent

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import replacing, write_metrics
+from lib.completions import GradedCompletion
 from lib.report.charts import Figure, figure_svg
 from lib.report.comparisons import (
     Comparison,
@@ -15,7 +16,7 @@ from lib.report.comparisons import (
     describe,
 )
 from lib.report.figures import report_figures
-from lib.report.inputs import GradedCompletion, Run
+from lib.report.inputs import Run
 from lib.report.page import render_page
 from lib.report.tables import (
     BREAKDOWNS,

@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
+from lib.completions import GradedCompletion, read_graded
 from lib.errors import UserError
 from lib.report.comparisons import compare_pair
-from lib.report.inputs import GradedCompletion, read_completions
 from lib.report.text import Table, markdown_table, percent, points
 from lib.stats import Difference, mean_estimate
 
@@ -68,8 +68,8 @@ def read_seed_run(seed: int) -> SeedRun:
     with tempfile.TemporaryDirectory() as scratch:
         for name, (revision, checkpoint) in revisions.items():
             path = Path(scratch) / f"{name}.jsonl"
-            path.write_text(dvc.api.read(f"data/completions/{checkpoint}.jsonl", rev=revision))
-            completions[name] = list(read_completions(path))
+            path.write_text(dvc.api.read(f"data/graded/{checkpoint}.jsonl", rev=revision))
+            completions[name] = list(read_graded(path))
             text = dvc.api.read(f"reports/metrics/evaluate/{checkpoint}.json", rev=revision)
             metrics[name] = json.loads(text)
     return SeedRun(seed=seed, metrics=metrics, completions=completions)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-from lib.engines.base import Completion, Engine, Sampling, encode
+from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
 from lib.trainers.warning_signs import Limits
@@ -33,7 +33,7 @@ class Drawn:
         tags: of the format, those that occur.
     """
 
-    completion: Completion
+    completion: GeneratedCompletion
     rewards: Mapping[str, float]
     total: float
     tags: tuple[str, ...]

@@ -6,12 +6,13 @@ from typing import Any
 
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
+from lib.engine_registry import ENGINES
 from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
 from lib.evaluation.pairs import rollout_sampling
-from lib.evaluation.rewarding import chosen_rewards, logging_accuracy
+from lib.evaluation.rewarding import logging_accuracy, rewards_of
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Grpo, Reward, Rollout
@@ -27,8 +28,6 @@ from lib.trainers.tracking import ProgressLines
 from lib.trainers.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
 
 SHOWN = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
-LIVE = ("transformers",)
-"""Engines that generate with the policy's own weights."""
 
 
 def build_grpo(
@@ -71,7 +70,7 @@ def build_grpo(
             "model.name: GRPO has no router loss for a mixture of experts; set "
             "output_router_logits to false in the model's config"
         )
-    first, *rewards = chosen_rewards(
+    first, *rewards = rewards_of(
         reward, prompt_format=prompt_format, max_completion_tokens=rollout.max_new_tokens
     )
     functions = [
@@ -116,7 +115,7 @@ def build_grpo(
     choose_optimizer(trainer, grpo.optimizer)
     if not isinstance(trainer, PolicyGradientTrainer):
         return trainer
-    live = rollout.engine in LIVE
+    live = ENGINES[rollout.engine].live
     check_grpo_can_shard(trainer, rollout.engine, live=live)
     engine = open_engine(
         rollout.engine,

@@ -96,10 +96,7 @@ def plan_grpo(params: Params, shape: Shape | None) -> Phase:
         completions=completions,
         tokens=completions * params.rollout.max_new_tokens,
         memory=memory,
-        trainer={
-            **micro_batches(completions, micro_batch=grpo.micro_batch_size, world_size=1),
-            "num_generations": grpo.group_size,
-        },
+        trainer=micro_batches(completions, micro_batch=grpo.micro_batch_size, world_size=1),
     )
 
 

@@ -33,7 +33,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel, Trainer
 from transformers.trainer_utils import TrainOutput
 
-from lib.engines.base import Completion, Engine, Sampling, encode
+from lib.completions import GeneratedCompletion
+from lib.engines.base import Engine, Sampling, encode
 from lib.errors import UserError
 from lib.objectives.advantages import group_advantages, has_signal
 from lib.objectives.losses import PolicyLoss, policy_loss, sampler_correction
@@ -62,7 +63,7 @@ class Rollout:
 
     problem: Mapping[str, Any]
     prompt_ids: list[int]
-    completion: Completion
+    completion: GeneratedCompletion
     rewards: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
 
 
@@ -522,8 +523,8 @@ class PolicyGradientTrainer(Trainer):
         """Over all ranks' tokens that count; over completions where there is one value for each."""
         kept = torch.ones_like(values) if values.shape[1] == 1 else mask
         sums = torch.stack([(values * kept).sum().float(), kept.sum().float()])
-        total = self.accelerator.reduce(sums, "sum")
-        return (total[0] / total[1].clamp(min=1)).item()
+        total: Tensor = self.accelerator.reduce(sums, "sum")
+        return float((total[0] / total[1].clamp(min=1)).item())
 
     def _gather(self, local: Sequence[Any]) -> Tensor:
         """The rows of all ranks."""

@@ -21,7 +21,7 @@ import psutil
 import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
-from lib.engines.base import Completion, Engine, Sampling
+from lib.engines.base import Engine, GeneratedCompletion, Sampling
 from lib.errors import UserError
 from lib.params import Params
 from lib.problems.lengths import Rendering
@@ -162,17 +162,17 @@ def _alternating(completions: Sequence[Any], **columns: Any) -> list[float]:
     return [float(number % 2) for number in range(len(completions))]
 
 
-class FullLength:
+class FullLength(Engine):
     """An engine that generates, and fills every completion up to the longest length."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.name = engine.name
+        self.facts = engine.facts
         self.tokenizer = engine.tokenizer
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Completion]]:
+    ) -> list[list[GeneratedCompletion]]:
         """See `Engine`; nothing but the end token stops early, which leaves the cache its size."""
         drawn = self.engine.generate(prompts, dataclasses.replace(sampling, stop_strings=()))
         return [[_filled(one, sampling.max_new_tokens) for one in group] for group in drawn]
@@ -186,7 +186,7 @@ class FullLength:
         self.engine.close()
 
 
-def _filled(completion: Completion, tokens: int) -> Completion:
+def _filled(completion: GeneratedCompletion, tokens: int) -> GeneratedCompletion:
     """`completion` with its last token, and that token's log-prob, up to the longest length."""
     missing = tokens - len(completion.token_ids)
     log_probs = completion.log_probs or ()

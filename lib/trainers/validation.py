@@ -21,10 +21,11 @@ from transformers import (
     TrainingArguments,
 )
 
+from lib.engine_registry import ENGINES
 from lib.engines.base import Engine, Sampling, encode
 from lib.engines.open import check_engine, open_engine
 from lib.engines.runtime import random_states_kept
-from lib.evaluation.grading import Grading, graded_rows
+from lib.evaluation.grading import Grading, grade_completions
 from lib.evaluation.metrics import RATES
 from lib.params.model import Model
 from lib.params.schema import Params
@@ -102,9 +103,9 @@ class Validator:
         rows = [
             row
             for problem, prompt, drawn in zip(problems, prompts, completions, strict=True)
-            for row in graded_rows(problem, prompt, drawn, grading=self.grading)
+            for row in grade_completions(problem, prompt, drawn, grading=self.grading)
         ]
-        ids = [row["problem_id"] for row in rows]
+        ids = [row.problem_id for row in rows]
         measured = {
             name: clustered_mean([float(RATES[name](row)) for row in rows], ids)
             for name in MEASURED
@@ -238,7 +239,7 @@ def opener(validator: Validator, trainer: Trainer) -> OpenEngine:
     batch size of its own there.
     """
     engine, name = getattr(trainer, "engine", None), validator.settings.engine
-    if engine and name != "transformers" and engine.name == name:
+    if engine and not ENGINES[name].live and engine.facts is ENGINES[name]:
         return lambda policy: engine
     return validator.open_engine
 

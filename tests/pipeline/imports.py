@@ -4,7 +4,10 @@
 """
 
 import ast
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML
 
@@ -16,6 +19,10 @@ mistake is worded. The values of params are tracked by DVC themselves."""
 
 WHOLE = ("lib/problems", "lib/prompts", "lib/report", "lib/stats", "lib/verifier")
 """Floor-0 packages stand in dvc.yaml as folders, everything above as single files."""
+
+
+REGISTERED = re.compile(r"lib(\.\w+)+:\w+")
+"""How a registry names an implementation that is imported when it is asked for."""
 
 
 def reachable(start: Path) -> set[Path]:
@@ -38,6 +45,8 @@ def imported(file: Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and REGISTERED.fullmatch(str(node.value)):
+            names.add(node.value.partition(":")[0])
     return {name for name in names if name.partition(".")[0] in {"lib", "stages"}}
 
 
@@ -71,6 +80,13 @@ def _holds_code(file: Path) -> bool:
     return any(not isinstance(node, ast.Expr) for node in body)
 
 
+def script(stage: Mapping[str, Any]) -> Path:
+    """The file that a stage of dvc.yaml runs; two stages may run the same."""
+    module = re.search(r"-m stages\.(\w+)", stage["cmd"])
+    assert module
+    return ROOT / f"stages/{module[1]}.py"
+
+
 def write_dependencies() -> None:
     """Replace the code deps of every stage in dvc.yaml; what stages exchange stays as it is."""
     yaml = YAML()
@@ -78,9 +94,9 @@ def write_dependencies() -> None:
     yaml.width = 1000
     file = ROOT / "dvc.yaml"
     pipeline = yaml.load(file)
-    for name, stage in pipeline["stages"].items():
+    for stage in pipeline["stages"].values():
         exchanged = [dep for dep in stage["deps"] if dep.startswith(("${", "data/"))]
-        stage["deps"][:] = [*sorted(dependencies(ROOT / f"stages/{name}.py")), *exchanged]
+        stage["deps"][:] = [*sorted(dependencies(script(stage))), *exchanged]
     with file.open("w", encoding="utf-8") as written:
         yaml.dump(pipeline, written)
 

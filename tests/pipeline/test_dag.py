@@ -12,18 +12,20 @@ from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 from lib.params.measuring import Evaluate
-from tests.pipeline.imports import PLUMBING, ROOT, dependencies, reachable
+from tests.pipeline.imports import PLUMBING, ROOT, dependencies, reachable, script
 
 DAG: dict[str, Any] = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
 ROOTS = {name: path for entry in DAG["vars"] for name, path in entry.items()}
 STAGES = list(DAG["stages"])
+# One that only runs another's script, on other paths.
+OWN_SCRIPT = [name for name, stage in DAG["stages"].items() if script(stage).stem == name]
 
 
 def resolved(text: str, *, checkpoint: str = "grpo", init: str = "sft") -> str:
     """A path of dvc.yaml with its roots and the matrix item filled in."""
     values = {**ROOTS, "item.checkpoint": checkpoint, "export.checkpoint": checkpoint}
     values |= {"item.init": init, "item.format": "xml", "sensitivity.checkpoint": "base"}
-    return re.sub(r"\$\{([^}]+)\}", lambda found: values[found[1]], text)
+    return re.sub(r"\$\{([^}]+)\}", lambda match: values[match[1]], text)
 
 
 def paths(stage: str, kind: str) -> set[str]:
@@ -36,18 +38,30 @@ def is_code(path: str) -> bool:
 
 
 def options(stage: str) -> list[click.Option]:
-    command = importlib.import_module(f"stages.{stage}").main
+    command = importlib.import_module(f"stages.{script(DAG['stages'][stage]).stem}").main
     return [option for option in command.params if isinstance(option, click.Option)]
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_lists_exactly_the_code_that_it_reaches(stage: str) -> None:
     listed = {path for path in paths(stage, "deps") if is_code(path)}
-    assert listed == dependencies(ROOT / f"stages/{stage}.py")
+    assert listed == dependencies(script(DAG["stages"][stage]))
 
 
 def test_the_walk_follows_imports_inside_functions() -> None:
     assert ROOT / "lib/trainers/sft.py" in reachable(ROOT / "stages/sft.py")
+
+
+def test_the_walk_follows_what_a_registry_names() -> None:
+    assert ROOT / "lib/engines/vllm.py" in reachable(ROOT / "stages/evaluate.py")
+
+
+def test_completions_depend_on_nothing_that_grades() -> None:
+    """A changed verifier or reward must not generate anything again."""
+    for stage in ("evaluate", "sensitivity"):
+        assert not any(path.startswith("lib/verifier") for path in paths(stage, "deps"))
+        assert "reward" not in DAG["stages"][stage]["params"]
+    assert not any(path.startswith("lib/engines") for path in paths("grade", "deps"))
 
 
 def test_the_walk_stops_at_the_plumbing_and_the_plumbing_exists() -> None:
@@ -56,7 +70,7 @@ def test_the_walk_stops_at_the_plumbing_and_the_plumbing_exists() -> None:
     assert all((ROOT / entry).exists() for entry in PLUMBING)
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", OWN_SCRIPT)
 def test_paths_that_a_stage_reads_are_its_dependencies(stage: str) -> None:
     read = {str(o.default) for o in options(stage) if (o.help or "").startswith("Reads")} - {
         "params.yaml"
@@ -72,7 +86,7 @@ def test_paths_that_a_stage_reads_are_its_dependencies(stage: str) -> None:
     ), (read, data)
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", OWN_SCRIPT)
 def test_paths_that_a_stage_writes_are_its_outputs(stage: str) -> None:
     written = {str(o.default) for o in options(stage) if (o.help or "").startswith("Writes")}
     declared = paths(stage, "outs") | paths(stage, "metrics") | paths(stage, "plots")
@@ -88,7 +102,18 @@ def test_a_checkpoint_is_measured_again_for_every_knob_but_the_list_of_checkpoin
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_takes_nothing_but_paths(stage: str) -> None:
-    assert all(isinstance(option.type, click.Path) for option in options(stage))
+    """And the prompt format that `sensitivity` gives from its matrix, which is in params."""
+    others = {option.name for option in options(stage) if not isinstance(option.type, click.Path)}
+    assert others <= {"prompt_format"}
+
+
+@pytest.mark.parametrize("stage", [name for name in STAGES if name not in OWN_SCRIPT])
+def test_a_stage_that_runs_another_s_script_sets_every_path_that_would_collide(stage: str) -> None:
+    declared = paths(stage, "outs") | paths(stage, "metrics")
+    command = resolved(DAG["stages"][stage]["cmd"]).split()
+    assert declared <= set(command)
+    other = paths(script(DAG["stages"][stage]).stem, "outs")
+    assert declared.isdisjoint(other)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -113,7 +138,7 @@ def test_a_stage_has_a_description_and_an_output_that_only_the_cache_holds(stage
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_script_is_wiring_of_at_most_60_lines(stage: str) -> None:
-    assert len((ROOT / f"stages/{stage}.py").read_text(encoding="utf-8").splitlines()) <= 60
+    assert len(script(DAG["stages"][stage]).read_text(encoding="utf-8").splitlines()) <= 60
 
 
 def test_only_training_goes_through_a_launcher() -> None:

@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.vllm_server import free_port
 
 ALL = ["prepare", "sft", "grpo", "evaluate@base", "evaluate@sft", "evaluate@grpo"]
-ALL += ["export", "report"]
+ALL += ["grade@base", "grade@sft", "grade@grpo", "export", "report"]
 
 
 class Clone:
@@ -90,7 +90,7 @@ def test_every_checkpoint_is_measured_on_every_benchmark(
         metrics = json.loads(clone.read(f"reports/metrics/evaluate/{checkpoint}.json"))
         assert metrics["held_out"]["greedy"]["n"] == 12
         assert metrics["harder"]["sampled"]["num_samples"] == 2
-        rows = clone.read(f"data/completions/{checkpoint}.jsonl").splitlines()
+        rows = clone.read(f"data/graded/{checkpoint}.jsonl").splitlines()
         assert len(rows) == (12 + 6) * (1 + 2)
 
 
@@ -109,7 +109,7 @@ def test_a_grpo_knob_reruns_what_depends_on_it_and_the_diffs_say_so(
     with modify_yaml(clone.folder / "params.yaml") as params:
         params["grpo"]["max_steps"] = 4
         params["grpo"]["learning_rate"] = 0.02
-    assert clone.repro() == ["grpo", "evaluate@grpo", "export", "report"]
+    assert clone.repro() == ["grpo", "evaluate@grpo", "grade@grpo", "export", "report"]
 
     knobs = json.loads(clone.dvc("params", "diff", "--json"))["params.yaml"]
     assert knobs["grpo.max_steps"] == {"old": 3, "new": 4, "diff": 1}
@@ -127,6 +127,23 @@ def test_a_grpo_knob_reruns_what_depends_on_it_and_the_diffs_say_so(
     assert clone.repro() == ["report"]
     assert clone.read("dvc.lock") == before
     assert clone.run("git", "status", "--porcelain") == ""
+
+
+def test_a_changed_reward_or_verifier_grades_again_and_generates_nothing(
+    ran_once: tuple[Clone, list[str]],
+) -> None:
+    clone, _ = ran_once
+    verifier = clone.folder / "lib/verifier/grading.py"
+    verifier.write_text(verifier.read_text("utf-8") + "\n# changed\n", encoding="utf-8")
+    said = clone.dvc("repro", "--downstream", "evaluate", "--dry")
+    planned = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
+    assert [name for name in planned if name.startswith("evaluate")] == []
+    assert {name for name in planned if name.startswith("grade")} == {
+        "grade@base",
+        "grade@sft",
+        "grade@grpo",
+    }
+    clone.run("git", "checkout", "lib")
 
 
 def test_a_wrong_param_stops_the_run_before_anything_is_lost(
@@ -201,7 +218,7 @@ def test_dpo_beside_the_phases_that_there_are_runs_what_is_new_and_nothing_else(
     knobs = ["dpo.init=[sft]", "evaluate.checkpoints=[base,sft,dpo]", "export.checkpoint=dpo"]
     said = clone.dvc("exp", "run", *(word for knob in knobs for word in ("--set-param", knob)))
     ran = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
-    assert ran == ["pairs@sft", "dpo@sft", "evaluate@dpo", "export", "report"]
+    assert ran == ["pairs@sft", "dpo@sft", "evaluate@dpo", "grade@dpo", "export", "report"]
 
     differences = json.loads(clone.read("reports/metrics/report.json"))
     assert set(differences) == {"base_to_sft", "sft_to_dpo"}

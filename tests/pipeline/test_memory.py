@@ -10,8 +10,11 @@ import pytest
 import torch
 
 from lib.artifacts import write_metrics
+from lib.completions import read_graded
 from lib.engines.runtime import configure
-from lib.evaluation.checkpoint import measure_checkpoint
+from lib.evaluation.completions import complete_checkpoint
+from lib.evaluation.grade_files import grade_file
+from lib.evaluation.metrics import summarise
 from lib.export.model import publish
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
@@ -86,18 +89,23 @@ def phases(folder: Path, params: Params) -> dict[str, Callable[[], object]]:
         )
 
     def evaluate() -> None:
-        measured = measure_checkpoint(
+        complete_checkpoint(
             folder / "models/grpo",
             base=base,
             problems=problems,
             completions=folder / "completions.jsonl",
             model=params.model,
             prompt=params.prompt,
-            reward=params.reward,
             evaluate=params.evaluate,
             seed=params.seed,
         )
-        write_metrics(folder / "measured.json", measured.summary)
+        grade_file(
+            folder / "completions.jsonl",
+            folder / "graded.jsonl",
+            reward=params.reward,
+            max_new_tokens=params.evaluate.max_new_tokens,
+        )
+        write_metrics(folder / "measured.json", summarise(read_graded(folder / "graded.jsonl")))
 
     def export() -> None:
         publish(

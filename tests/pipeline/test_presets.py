@@ -30,7 +30,7 @@ from tests.pipeline.systems import ATTENTION_AND_MLP, SYSTEMS
 
 STAGES = {
     name: importlib.import_module(f"stages.{name}").main
-    for name in ("prepare", "sft", "grpo", "evaluate", "export", "report")
+    for name in ("prepare", "sft", "grpo", "evaluate", "grade", "export", "report")
 }
 
 CPU = {"backend": "transformers", "attention": "sdpa"}
@@ -156,6 +156,7 @@ def test_a_system_runs_as_itself(
     exported = own.export.checkpoint
     for checkpoint in own.evaluate.checkpoints:
         run("evaluate", *_evaluated(checkpoint))
+        run("grade", *_graded(checkpoint))
     run(
         "export",
         f"--checkpoint=data/models/{exported}",
@@ -213,6 +214,14 @@ def _evaluated(checkpoint: str) -> list[str]:
     return [
         f"--checkpoint=data/models/{checkpoint}",
         f"--completions=data/completions/{checkpoint}.jsonl",
-        f"--metrics=reports/metrics/evaluate/{checkpoint}.json",
         f"--provenance=reports/provenance/evaluate/{checkpoint}.json",
+    ]
+
+
+def _graded(checkpoint: str) -> list[str]:
+    return [
+        f"--completions=data/completions/{checkpoint}.jsonl",
+        f"--graded=data/graded/{checkpoint}.jsonl",
+        f"--metrics=reports/metrics/evaluate/{checkpoint}.json",
+        f"--provenance=reports/provenance/grade/{checkpoint}.json",
     ]

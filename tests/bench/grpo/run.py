@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from lib.engines.policy import load_policy, load_tokenizer
-from lib.evaluation.rewarding import chosen_rewards
+from lib.evaluation.rewarding import rewards_of
 from lib.params import Params
 from lib.problems.schema import Problem
 from lib.prompts import prompt_format
@@ -57,7 +57,7 @@ def opened(
             yield GRPOTrainer(
                 model=load_policy(start, base=start, settings=params.model),
                 args=grpo_arguments(**settings),
-                reward_funcs=chosen_rewards(
+                reward_funcs=rewards_of(
                     params.reward,
                     prompt_format=chosen,
                     max_completion_tokens=params.rollout.max_new_tokens,

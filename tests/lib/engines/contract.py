@@ -11,7 +11,7 @@ from itertools import chain
 import pytest
 import torch
 
-from lib.engines.base import Completion, Engine, Sampling
+from lib.engines.base import Engine, GeneratedCompletion, Sampling
 from lib.errors import UserError
 
 
@@ -36,7 +36,7 @@ def cut_text(tokenizer, token_ids: tuple[int, ...], at: int) -> str:
     return before[-1] + after[0]
 
 
-def texts_end_with_stop(completion: Completion, stop: str) -> bool:
+def texts_end_with_stop(completion: GeneratedCompletion, stop: str) -> bool:
     return completion.text.endswith(stop) and stop not in completion.text[:-1]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from peft import PeftModel
 
-from lib.engines.base import Completion, Sampling
+from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
 
@@ -70,7 +70,7 @@ def _sampling(params: Any) -> Sampling:
     )
 
 
-def _answer(completion: Completion) -> Any:
+def _answer(completion: GeneratedCompletion) -> Any:
     drawn = zip(completion.token_ids, completion.log_probs or (), strict=False)
     return SimpleNamespace(
         token_ids=completion.token_ids,

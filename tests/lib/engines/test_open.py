@@ -1,15 +1,24 @@
 """The engine that params name, and what is said where it cannot run here."""
 
+import importlib
 import importlib.util
 from pathlib import Path
 
 import pytest
 
+from lib.engine_registry import ENGINES
 from lib.engines.open import open_engine
-from lib.engines.serve import server_command
+from lib.engines.server import server_command
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.params import Params
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_registered_engine_is_a_class_that_knows_its_own_entry(name: str) -> None:
+    module, _, implementation = ENGINES[name].implementation.partition(":")
+    engine = getattr(importlib.import_module(module), implementation)
+    assert engine.facts is ENGINES[name]
 
 
 def test_transformers_takes_the_policy_that_is_in_memory(base: Path, smoke: Params, plain) -> None:

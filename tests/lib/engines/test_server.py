@@ -13,8 +13,7 @@ import pytest
 
 from lib.engines.open import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
-from lib.engines.serve import server_command
-from lib.engines.server import ServerEngine
+from lib.engines.server import ServerEngine, server_command
 from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
@@ -152,7 +151,7 @@ def test_what_the_server_objects_to_is_passed_on(base: Path, stand_in, prompts) 
 
 def test_full_weights_are_refused_in_one_line(base: Path, full: Model, stand_in) -> None:
     engine = connect(base, stand_in(serving(base)))
-    with pytest.raises(UserError, match=r"takes an adapter alone .* needs CUDA") as refused:
+    with pytest.raises(UserError, match=r"takes only an adapter .* needs CUDA") as refused:
         engine.sync(load_policy(base, base=base, settings=full))
     assert "\n" not in refused.value.message
 

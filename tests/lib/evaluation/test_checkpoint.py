@@ -3,10 +3,11 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lib.evaluation.checkpoint import Measured, measure_checkpoint
+from lib.evaluation.completions import complete_checkpoint
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
@@ -22,15 +23,14 @@ def folder(base: Path, smoke: Params, sets: GeneratedSets, tmp_path: Path) -> Pa
     return tmp_path
 
 
-def measured(folder: Path, smoke: Params, **fields: str) -> Measured:
-    return measure_checkpoint(
+def complete(folder: Path, smoke: Params, **fields: str) -> dict[str, Any]:
+    return complete_checkpoint(
         folder / "base",
         completions=folder / "completions.jsonl",
         base=folder / "base",
         problems=folder / "problems",
         model=smoke.model,
         prompt=smoke.prompt,
-        reward=smoke.reward,
         evaluate=smoke.evaluate.model_copy(update={"max_new_tokens": 4}),
         seed=0,
         **fields,
@@ -41,12 +41,14 @@ def test_another_format_changes_the_prompt_and_nothing_else(
     folder: Path, smoke: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    own = measured(folder, smoke)
-    other = measured(folder, smoke, other_format="xml")
-    assert list(own.summary) == ["held_out", "harder"] and list(other.summary) == ["held_out"]
-    assert own.facts["prompt"]["format"] == "working_out"
-    assert other.facts["prompt"]["format"] == "xml"
-    assert other.facts["prompt"]["template"] != own.facts["prompt"]["template"]
+    own = complete(folder, smoke)
+    other = complete(folder, smoke, other_format="xml")
+    assert list(own["sampling"]) == ["held_out", "harder"]
+    assert list(other["sampling"]) == ["held_out"]
+    assert own["prompt"]["format"] == "working_out"
+    assert other["prompt"]["format"] == "xml"
+    assert other["prompt"]["template"] != own["prompt"]["template"]
     rows = [json.loads(line) for line in (folder / "completions.jsonl").open("rb")]
     assert len(rows) == 3 * (1 + smoke.evaluate.num_samples)
+    assert {row["prompt_format"]["name"] for row in rows} == {"xml"}
     assert list(folder.glob("data/scratch/evaluate/*")) == []

@@ -1,4 +1,4 @@
-from lib.engines.base import Completion, Sampling
+from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.evaluation.difficulty import measure_pass_rates
 from lib.problems.difficulty import PassRate
@@ -24,7 +24,7 @@ class Knowing:
         texts = [XML.target(solution="", reference="4"), "no idea"]
         return [
             [
-                Completion(text=texts[number % 2], token_ids=(), finish="eos")
+                GeneratedCompletion(text=texts[number % 2], token_ids=(), finish="eos")
                 for number in range(sampling.num_completions)
             ]
             for _ in prompts

@@ -22,8 +22,8 @@ DYING = """
 import os, signal, sys
 from lib.evaluation.stream import Stream
 append, left = Stream.append, [4]
-def dying(self, rows, counts):
-    append(self, rows, counts)
+def dying(self, rows):
+    append(self, rows)
     left[0] -= 1
     if not left[0]:
         with self.path.open("a") as file:
@@ -60,7 +60,6 @@ def evaluate(
         "--base": base,
         "--checkpoint": base,
         "--completions": cwd / "completions.jsonl",
-        "--metrics": cwd / "metrics.json",
         "--provenance": cwd / "provenance.json",
     }
     arguments = [str(word) for option in options.items() for word in option]
@@ -83,6 +82,6 @@ def test_a_killed_evaluation_goes_on_and_writes_the_same_bytes(
     assert not (killed / "completions.jsonl").exists()
 
     assert evaluate(inputs, base, killed) == 0
-    for name in ("completions.jsonl", "metrics.json", "provenance.json"):
+    for name in ("completions.jsonl", "provenance.json"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes()
     assert not list((killed / "data/scratch/evaluate").iterdir())

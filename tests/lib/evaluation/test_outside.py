@@ -13,7 +13,7 @@ from peft import PeftModel
 
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.errors import UserError
-from lib.evaluation.outside import apply_settings, ask_models
+from lib.evaluation.outside import apply_settings, prompted_models
 from lib.params import Params
 from lib.problems.sources import find_benchmark
 from lib.prompts.saved import FORMAT_FILE, save_prompt
@@ -89,9 +89,10 @@ def read(path: Path) -> Any:
 def test_each_model_gets_the_files_of_the_stage(out: tuple[Path, str]) -> None:
     folder, _ = out
     for name in ("base", "grpo"):
-        rows = [json.loads(line) for line in (folder / f"completions/{name}.jsonl").open("rb")]
-        assert len(rows) == 3 + 3 * 2 + 3 + 2
-        assert {row["checkpoint"] for row in rows} == {name}
+        for kind in ("completions", "graded"):
+            rows = [json.loads(line) for line in (folder / kind / f"{name}.jsonl").open("rb")]
+            assert len(rows) == 3 + 3 * 2 + 3 + 2
+            assert {row["checkpoint"] for row in rows} == {name}
         metrics = read(folder / f"metrics/{name}.json")
         assert metrics["gsm8k"]["sampled"]["num_samples"] == 2
         assert list(metrics["mmlu"]) == ["greedy"]
@@ -187,8 +188,8 @@ def test_a_model_that_says_no_format_is_asked_in_the_one_that_is_set(
     (folder / FORMAT_FILE).unlink(missing_ok=True)
     (folder / "chat_template.jinja").write_text("{{ messages[-1]['content'] }} !")
     with pytest.raises(UserError, match="does not say which prompt format"):
-        ask_models([str(folder)], formats=[], system=None, base=None)
-    kept, own = ask_models(
+        prompted_models([str(folder)], formats=[], system=None, base=None)
+    kept, own = prompted_models(
         [str(folder)], formats=["boxed/own", "xml/chatml"], system="format", base=None
     )
     assert (kept.label, kept.template) == ("instruct.boxed-own", None)
@@ -200,20 +201,20 @@ def test_a_model_that_says_no_format_is_asked_in_the_one_that_is_set(
 def test_an_adapter_finds_its_base_beside_it_or_where_it_is_said(
     models: Path, tmp_path: Path
 ) -> None:
-    (beside,) = ask_models([f"{models}/grpo"], formats=[], system=None, base=None)
+    (beside,) = prompted_models([f"{models}/grpo"], formats=[], system=None, base=None)
     assert beside.base == models / "base"
     shutil.copytree(models / "grpo", tmp_path / "checkpoint-100")
-    (given,) = ask_models(
+    (given,) = prompted_models(
         [f"{tmp_path}/checkpoint-100"], formats=[], system=None, base=models / "base"
     )
     assert given.base == models / "base"
     with pytest.raises(UserError, match="give BASE_MODEL=FOLDER"):
-        ask_models([f"{tmp_path}/checkpoint-100"], formats=[], system=None, base=tmp_path)
+        prompted_models([f"{tmp_path}/checkpoint-100"], formats=[], system=None, base=tmp_path)
 
 
 def test_models_of_one_name_are_told_apart(models: Path, tmp_path: Path) -> None:
     shutil.copytree(models / "base", tmp_path / "other/base")
-    asked = ask_models(
+    asked = prompted_models(
         [f"{models}/base", f"{tmp_path}/other/base"], formats=[], system=None, base=None
     )
     assert [model.label for model in asked] == ["base", "other-base"]

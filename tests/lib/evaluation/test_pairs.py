@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from lib.engines.base import Completion, Finish, Sampling, encode
+from lib.engines.base import Finish, GeneratedCompletion, Sampling, encode
 from lib.errors import UserError
 from lib.evaluation.pairs import Mined, matched, mine_pairs
 from lib.params.training import Pairs
@@ -32,11 +32,11 @@ class Scripted:
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Completion]]:
+    ) -> list[list[GeneratedCompletion]]:
         asked = ["".join(map(chr, prompt)) for prompt in prompts]
         return [
             [
-                Completion(text=text, token_ids=tuple(map(ord, text)), finish=finish)
+                GeneratedCompletion(text=text, token_ids=tuple(map(ord, text)), finish=finish)
                 for text, finish in self.said[problem]
             ]
             for problem in asked
@@ -104,8 +104,8 @@ def test_a_completion_that_was_cut_off_may_be_rejected() -> None:
 
 
 def test_every_completion_is_used_before_any_is_used_again() -> None:
-    def completion(text: str) -> Completion:
-        return Completion(text=text, token_ids=tuple(map(ord, text)), finish="eos")
+    def completion(text: str) -> GeneratedCompletion:
+        return GeneratedCompletion(text=text, token_ids=tuple(map(ord, text)), finish="eos")
 
     right, wrong = [completion(c) for c in "aab"], [completion(c) for c in "xyz"]
     pairs = [(r.text, w.text) for r, w in matched(right, wrong, at_most=4)]

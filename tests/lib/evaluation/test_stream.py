@@ -16,20 +16,19 @@ def chunk(*places: int) -> list[dict[str, int]]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     stream = Stream(tmp_path / "a.greedy.jsonl", [2, 2, 1])
-    stream.append(chunk(3, 1), {"failures": 1})
-    stream.append(chunk(0, 4), {"failures": 2})
+    stream.append(chunk(3, 1))
+    stream.append(chunk(0, 4))
     return stream.path
 
 
 def test_rows_come_sorted_without_what_only_the_stream_needs(path: Path) -> None:
     stream = Stream(path, [2, 2, 1])
-    stream.append(chunk(2), {"failures": 0})
+    stream.append(chunk(2))
     assert list(stream.rows()) == [{"sample": 0, "value": value} for value in (0, 10, 20, 30, 40)]
-    assert stream.counts()["failures"] == 3
 
 
 @pytest.mark.parametrize("left", range(1, 4))
-def test_a_chunk_that_is_not_whole_is_drawn_again(path: Path, left: int) -> None:
+def test_a_chunk_that_is_not_whole_is_generated_again(path: Path, left: int) -> None:
     """A third chunk of four rows, of which some and a half line were written before the kill."""
     lines = [json.dumps(row) + "\n" for row in chunk(5, 6, 7, 8)]
     whole = path.read_bytes()
@@ -47,7 +46,7 @@ def test_a_line_without_its_end_is_no_line(path: Path) -> None:
 
 def test_a_chunk_of_another_size_is_a_bug(path: Path) -> None:
     with pytest.raises(ValueError, match="chunk 2"):
-        Stream(path, [2, 2, 1]).append(chunk(1, 2), {})
+        Stream(path, [2, 2, 1]).append(chunk(1, 2))
 
 
 def test_settings_and_inputs_each_name_another_folder(tmp_path: Path) -> None:

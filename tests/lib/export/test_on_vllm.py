@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lib.engines.base import LoadSettings
 from lib.engines.policy import load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
@@ -15,13 +16,13 @@ from tests.lib.export.conftest import ExportTo
 def in_place_of_vllm(monkeypatch: pytest.MonkeyPatch, folder: Path | None) -> None:
     """Let a model of transformers stand where vLLM would: the export, or the one in `folder`."""
 
-    def opened(written: Path, *, dtype: str, **_: object) -> TransformersEngine:
+    def opened(name: str, written: Path, *, model: LoadSettings, **_: object) -> TransformersEngine:
         weights = folder or written
-        merged = load_merged(weights, base=weights, dtype=dtype, attention="sdpa")
+        merged = load_merged(weights, base=weights, dtype=model.dtype, attention="sdpa")
         return TransformersEngine(merged, load_tokenizer(weights), batch_size=16)
 
     monkeypatch.setattr(model, "installed_version", lambda _: "0.32.0")
-    monkeypatch.setattr(reload, "open_vllm", opened)
+    monkeypatch.setattr(reload, "open_engine", opened)
 
 
 @pytest.mark.usefixtures("in_process")
@@ -69,7 +70,7 @@ def test_a_model_that_vllm_cannot_run_here_is_exported_and_says_so(
         raise UserError("vLLM's CPU backend has no attention for head_dim=24")
 
     in_place_of_vllm(monkeypatch, None)
-    monkeypatch.setattr(reload, "open_vllm", refuse)
+    monkeypatch.setattr(reload, "open_engine", refuse)
     verified = export_to(base, tmp_path / "export", base=base)
     assert verified.on_vllm.startswith("not verified: vLLM's CPU backend has no attention")
 

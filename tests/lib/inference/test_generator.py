@@ -5,18 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import GenerationConfig
 
-from lib.engines.base import Sampling, encode
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
-from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
-from lib.inference import Decoding, build_text_generator, generate_math_solution
+from lib.inference import GenerationSettings, build_text_generator, generate_math_solution
 from lib.inference.generator import TextGenerator
 from lib.params import Params
 from lib.prompts import prompt_format, save_system
 from tests.lib.inference.conftest import QUESTION, WORKING, Teach
 
-GREEDY = Decoding(temperature=0, max_new_tokens=80)
+GREEDY = GenerationSettings(temperature=0, max_new_tokens=80)
 OTHERS = ["Tom has 3 apples.", "2 + 2 = ?", "How many pears are there if Ann buys 4 more?"]
 
 
@@ -30,13 +29,9 @@ def talker(taught_to_go_on: Path) -> TextGenerator:
     return build_text_generator(taught_to_go_on, device="cpu")
 
 
-def streamed(generator: TextGenerator, question: str, decoding: Decoding):
-    pieces, stream = [], generator.stream(question, decoding)
-    while True:
-        try:
-            pieces.append(next(stream))
-        except StopIteration as ended:
-            return pieces, ended.value
+def streamed(generator: TextGenerator, question: str, settings: GenerationSettings):
+    pieces: list[str] = []
+    return pieces, generator.stream(question, settings, pieces.append)
 
 
 def test_a_known_answer_is_given_with_its_reasoning(generator: TextGenerator) -> None:
@@ -55,52 +50,11 @@ def test_generation_stops_at_the_formats_stop_string_and_keeps_it(talker: TextGe
     assert (solution.answer, solution.finish) == ("345", "stop")
 
 
-def test_a_row_that_stopped_early_beside_one_that_goes_on_loses_its_padding(
-    talker: TextGenerator,
-) -> None:
-    alone = talker.generate([QUESTION], GREEDY)[0]
-    together = talker.generate([*OTHERS, QUESTION], GREEDY)
-    assert together[-1] == alone
-    assert any(each.num_tokens > alone.num_tokens for each in together)
-    assert (alone.num_tokens, alone.finish) == (
-        len(talker.tokenizer(alone.completion, add_special_tokens=False)["input_ids"]),
-        "stop",
-    )
-
-
-def test_padding_that_is_eos_is_not_taken_for_an_end(
-    talker: TextGenerator, taught_to_go_on: Path
-) -> None:
-    """As with the many tokenizers that have no padding token of their own."""
-    questions, brief = [*OTHERS, QUESTION], Decoding(temperature=0, max_new_tokens=40)
-    expected = talker.generate(questions, brief)
-    assert {each.finish for each in expected} == {"stop", "length"}
-    tokenizer = load_tokenizer(taught_to_go_on)
-    tokenizer.pad_token = tokenizer.eos_token
-    same = TextGenerator(
-        talker.model,
-        tokenizer,
-        prompt_format=talker.prompt_format,
-        stop_strings=talker.stop_strings,
-    )
-    assert same.generate(questions, brief) == expected
-
-
 def test_the_limit_on_tokens_is_told_from_an_end(generator: TextGenerator) -> None:
-    (solution,) = generator.generate([QUESTION], Decoding(temperature=0, max_new_tokens=5))
+    (solution,) = generator.generate(
+        [QUESTION], GenerationSettings(temperature=0, max_new_tokens=5)
+    )
     assert (solution.finish, solution.num_tokens) == ("length", 5)
-
-
-def test_greedy_completions_are_those_that_evaluation_measures(
-    generator: TextGenerator, taught: Path
-) -> None:
-    engine = TransformersEngine(generator.model, load_tokenizer(taught), batch_size=2)
-    asked = [[{"role": "user", "content": question}] for question in [QUESTION, *OTHERS]]
-    prompts = encode(engine.tokenizer, asked)
-    sampling = Sampling(num_completions=1, max_new_tokens=80, temperature=0)
-    measured = [completions[0].text for completions in engine.generate(prompts, sampling)]
-    solutions = generator.generate([QUESTION, *OTHERS], GREEDY)
-    assert [solution.completion for solution in solutions] == measured
 
 
 @pytest.mark.parametrize("name", ["generator", "talker"])
@@ -113,54 +67,62 @@ def test_a_stream_says_what_a_batch_says(name: str, request: pytest.FixtureReque
     assert len(streamed(asked, QUESTION, GREEDY)[0]) > 3
 
 
-def test_a_stream_that_nobody_hears_ends(generator: TextGenerator) -> None:
+def test_an_error_of_the_listener_ends_the_generation(generator: TextGenerator) -> None:
     steps = []
-    hook = generator.model.register_forward_hook(lambda *_: steps.append(1))
-    stream = generator.stream(OTHERS[0], Decoding(temperature=5.0, max_new_tokens=200, seed=0))
-    next(stream)
-    stream.close()
+    hook = generator.engine.model.register_forward_hook(lambda *_: steps.append(1))
+
+    def leave(piece: str) -> None:
+        raise KeyboardInterrupt
+
+    settings = GenerationSettings(temperature=5.0, max_new_tokens=200, seed=0)
+    with pytest.raises(KeyboardInterrupt):
+        generator.stream(OTHERS[0], settings, leave)
     hook.remove()
-    assert len(steps) < 150
+    assert len(steps) < 50
 
 
-def test_an_error_while_streaming_reaches_the_listener(
-    generator: TextGenerator, monkeypatch: pytest.MonkeyPatch
+def test_a_stream_shows_no_half_of_a_character(teach: Teach) -> None:
+    chosen = prompt_format("xml")
+    target = chosen.target(solution="½ × 46 = 23 €", reference="23") + "<|end|>"
+    generator = build_text_generator(teach(chosen, target), device="cpu")
+    pieces, solution = streamed(generator, QUESTION, GREEDY)
+    assert "½ × 46 = 23 €" in solution.completion == "".join(pieces)
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+@pytest.mark.parametrize("config", [{"top_k": 1}, {"top_p": 0.0001}, {"min_p": 1.0}])
+def test_cuts_of_the_model_s_generation_config_are_applied(
+    taught: Path, tmp_path: Path, config: dict[str, float]
 ) -> None:
-    def fail(**_: object) -> None:
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(generator.model, "generate", fail)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        list(generator.stream(QUESTION, GREEDY))
-
-
-def test_draws_repeat_with_a_seed_and_differ_without(generator: TextGenerator) -> None:
-    def draw(seed: int | None) -> str:
-        decoding = Decoding(temperature=3.0, max_new_tokens=20, seed=seed)
-        return generator.generate([OTHERS[0]], decoding)[0].completion
-
-    assert draw(1) == draw(1) != draw(2)
-    assert draw(None) != draw(None)
+    folder = tmp_path / "export"
+    shutil.copytree(taught, folder)
+    saved = GenerationConfig.from_pretrained(folder)
+    saved.update(do_sample=True, **config)
+    saved.save_pretrained(folder)
+    sampled = GenerationSettings(temperature=4.0, max_new_tokens=20, seed=1)
+    greedy = GenerationSettings(temperature=0, max_new_tokens=20)
+    generator = build_text_generator(folder, device="cpu")
+    assert generator.generate(OTHERS, sampled) == generator.generate(OTHERS, greedy)
 
 
-@pytest.mark.parametrize(("rotary", "num_batches"), [(True, 1), (False, 3)])
-def test_order_is_kept_and_no_neighbour_changes_a_completion(
-    rotary: bool, num_batches: int, talker: TextGenerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The long question leaves less room than the others, for itself alone."""
-    if not rotary:
-        monkeypatch.setattr(talker.model.config, "rope_parameters", None)
+def test_samples_repeat_with_a_seed_and_differ_without(generator: TextGenerator) -> None:
+    def sample(seed: int | None) -> str:
+        settings = GenerationSettings(temperature=3.0, max_new_tokens=20, seed=seed)
+        return generator.generate([OTHERS[0]], settings)[0].completion
+
+    assert sample(1) == sample(1) != sample(2)
+    assert sample(None) != sample(None)
+
+
+def test_order_is_kept_and_no_neighbour_changes_a_completion(talker: TextGenerator) -> None:
+    """The long question leaves less room than the others, only for itself."""
     long = "4 + " * 11 + "4"
     questions = [long, QUESTION, OTHERS[0]]
     alone = [talker.generate([question], GREEDY)[0] for question in questions]
-    batches, generate = [], talker.model.generate
-    monkeypatch.setattr(
-        talker.model, "generate", lambda **given: batches.append(1) or generate(**given)
-    )
     assert talker.generate(questions, GREEDY) == alone
-    assert len(batches) == num_batches
     assert [each.question for each in alone] == questions
-    room = talker.ask(long, GREEDY).room
+    assert talker.positions is not None
+    room = talker.positions - len(talker.encode(long))
     assert (alone[0].num_tokens, alone[0].finish) == (room, "length")
     assert room < alone[1].num_tokens
 
@@ -176,10 +138,10 @@ def test_a_question_beyond_the_models_positions_is_refused(generator: TextGenera
         generate_math_solution("7 " * 300, generator)
 
 
-def test_impossible_decoding_is_refused() -> None:
+def test_impossible_settings_are_refused() -> None:
     for wrong in ({"max_new_tokens": 0}, {"temperature": -0.1}, {"temperature": float("nan")}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            Decoding(**wrong)
+            GenerationSettings(**wrong)
 
 
 def test_the_system_prompt_of_training_is_part_of_the_prompt(teach: Teach) -> None:

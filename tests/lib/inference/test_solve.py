@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from lib.inference.questions import read_questions
+from lib.inference.terminal import read_questions
 from stages.solve import main
 from tests.conftest import ROOT
 from tests.lib.inference.conftest import QUESTION, WORKING

@@ -194,7 +194,7 @@ def test_a_validation_that_cannot_be_is_refused(
 def test_full_weights_are_not_sent_to_a_server(content: dict[str, Any], section: str) -> None:
     content[section]["engine"] = "vllm-server"
     (said,) = problems_of(content)
-    assert said.startswith(f"{section}.engine: vllm-server takes an adapter alone")
+    assert said.startswith(f"{section}.engine: vllm-server takes only an adapter")
     assert said.endswith(f"model.lora.rank is 0; set that, or {section}.engine: vllm")
     content["model"]["lora"]["rank"] = 8
     parse_params(content, origin="params.yaml")

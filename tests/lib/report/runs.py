@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lib.completions import read_graded
 from lib.evaluation.metrics import summarise
 from lib.report.inputs import Run, Sources, load_run
 
@@ -96,7 +97,7 @@ def write_run(
     Hostile texts replace the first completions of each file.
     """
     sources = Sources(
-        completions=folder / "completions",
+        graded=folder / "graded",
         metrics=folder / "metrics",
         curves=folder / "curves",
         provenance=folder / "provenance",
@@ -108,10 +109,13 @@ def write_run(
         for row, text in zip(rows, hostile, strict=False):
             row["completion"] = row["answer"] = text
         write_text(
-            sources.completions / f"{checkpoint}.jsonl",
+            sources.graded / f"{checkpoint}.jsonl",
             "".join(json.dumps(row) + "\n" for row in rows),
         )
-        write_json(sources.metrics / "evaluate" / f"{checkpoint}.json", summarise(rows))
+        write_json(
+            sources.metrics / "evaluate" / f"{checkpoint}.json",
+            summarise(read_graded(sources.graded / f"{checkpoint}.jsonl")),
+        )
         write_json(sources.provenance / "evaluate" / f"{checkpoint}.json", noted(checkpoint))
     for stage in ("prepare", "sft", "grpo", "export"):
         write_json(sources.provenance / f"{stage}.json", noted(stage, skipped=stage in skipped))

@@ -37,7 +37,7 @@ plots:
 """
 
 
-COMPLETIONS = "data/completions/grpo.jsonl"
+COMPLETIONS = "data/graded/grpo.jsonl"
 
 
 def entry(old, new):
@@ -154,7 +154,7 @@ def compare(breakdowns=False):
     return compare_with(
         "HEAD",
         metrics=Path("reports/metrics"),
-        completions=Path("data/completions"),
+        graded=Path("data/graded"),
         plots=Path("plots"),
         checkpoints=("base", "sft", "grpo"),
         starts={"sft": "base", "grpo": "sft"},

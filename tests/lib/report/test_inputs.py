@@ -2,8 +2,9 @@ import json
 
 import pytest
 
+from lib.completions import read_graded
 from lib.errors import UserError
-from lib.report.inputs import read_completions, read_curve
+from lib.report.inputs import read_curve
 from tests.lib.report.runs import CHECKPOINTS, read, write_run
 
 
@@ -35,7 +36,7 @@ def test_an_export_that_was_not_evaluated_is_refused(tmp_path):
         read(write_run(tmp_path, problems=2), exported="dpo")
 
 
-@pytest.mark.parametrize("missing", ["metrics/evaluate/sft.json", "completions/sft.jsonl"])
+@pytest.mark.parametrize("missing", ["metrics/evaluate/sft.json", "graded/sft.jsonl"])
 def test_a_missing_file_is_named_with_the_command_that_writes_it(tmp_path, missing):
     sources = write_run(tmp_path, problems=2)
     (tmp_path / missing).unlink()
@@ -52,11 +53,11 @@ def test_a_missing_file_is_named_with_the_command_that_writes_it(tmp_path, missi
     ],
 )
 def test_a_damaged_completion_is_named_with_its_line(tmp_path, line, expected):
-    good = (write_run(tmp_path, problems=2).completions / "sft.jsonl").read_text().splitlines()[0]
+    good = (write_run(tmp_path, problems=2).graded / "sft.jsonl").read_text().splitlines()[0]
     path = tmp_path / "damaged.jsonl"
     path.write_text(f"{good}\n{line}\n")
-    with pytest.raises(UserError, match=rf"damaged.jsonl:2: not a completion \({expected}"):
-        list(read_completions(path))
+    with pytest.raises(UserError, match=rf"damaged.jsonl:2: not a graded completion \({expected}"):
+        list(read_graded(path))
 
 
 @pytest.mark.parametrize(

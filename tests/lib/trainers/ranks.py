@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback
 
-from lib.engines.base import Completion, Sampling
+from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.engines.runtime import configure
 from lib.params import Params, preset_params
@@ -36,7 +36,7 @@ class Script:
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Completion]]:
+    ) -> list[list[GeneratedCompletion]]:
         """Between 2 and 10 tokens and the end."""
         return [
             [self._drawn(random.Random(f"{list(prompt)}/{number}")) for number in range(count)]
@@ -50,10 +50,10 @@ class Script:
     def close(self) -> None:
         """Nothing held."""
 
-    def _drawn(self, draw: random.Random) -> Completion:
+    def _drawn(self, draw: random.Random) -> GeneratedCompletion:
         end = self.tokenizer.eos_token_id
         drawn = draw.choices(range(20, 200), k=draw.randint(2, 10))
-        return Completion(
+        return GeneratedCompletion(
             text=self.tokenizer.decode(drawn),
             token_ids=(*drawn, end),
             finish="eos",

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lib.engines.base import Completion, Finish
+from lib.engines.base import Finish, GeneratedCompletion
 from lib.engines.policy import load_tokenizer
 from lib.problems.schema import Problem
 from lib.prompts import prompt_format
@@ -20,7 +20,9 @@ def group(*texts: str, totals: tuple[float, ...] = (0.25, 1.25), finish: Finish 
         problem=PROBLEM,
         drawn=tuple(
             Drawn(
-                completion=Completion(text=text, token_ids=tuple(map(ord, text)), finish=finish),
+                completion=GeneratedCompletion(
+                    text=text, token_ids=tuple(map(ord, text)), finish=finish
+                ),
                 rewards={"format": 1.0},
                 total=totals[number % len(totals)],
                 tags=tuple(tag for tag in FORMAT.marks if tag in text),

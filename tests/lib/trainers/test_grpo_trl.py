@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
-from lib.engines.base import Completion, Sampling
+from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.errors import UserError
 from lib.params import Params
@@ -56,7 +56,7 @@ class Script:
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Completion]]:
+    ) -> list[list[GeneratedCompletion]]:
         return [
             [self._completion(prompt, number) for number in range(sampling.num_completions)]
             for prompt in prompts
@@ -66,10 +66,10 @@ class Script:
 
     def close(self) -> None: ...
 
-    def _completion(self, prompt: Sequence[int], number: int) -> Completion:
+    def _completion(self, prompt: Sequence[int], number: int) -> GeneratedCompletion:
         ids = scripted(prompt, number, self.tokenizer.eos_token_id)
         text = self.tokenizer.decode(ids, skip_special_tokens=True)
-        return Completion(
+        return GeneratedCompletion(
             text=text, token_ids=tuple(ids), finish="eos", log_probs=(0.0,) * len(ids)
         )
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lib.engine_registry import ENGINES
 from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
@@ -54,7 +55,7 @@ def trainer(
         seed=smoke.seed,
         scratch=tmp_path,
     )
-    assert built.engine.name == engine
+    assert built.engine.facts is ENGINES[engine]
     built.reward_funcs = [varying, varying]
     yield built
     built.engine.close()

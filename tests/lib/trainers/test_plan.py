@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from transformers import TrainingArguments
 
 from lib.engines.sizes import shape_of
 from lib.params import Params, preset_names, preset_params
@@ -43,24 +44,20 @@ def test_planned_sft_is_what_the_trainer_resolves(
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_planned_grpo_is_what_trl_resolves(name: str, tmp_path: Path) -> None:
+def test_planned_grpo_is_what_the_trainer_resolves(name: str, tmp_path: Path) -> None:
     params = preset_params(name)
     planned = plan_grpo(params, shape_of(params.model))
     assert planned.memory
     if params.grpo.max_steps == 0:
         assert planned.skipped == "grpo.max_steps is 0"
         return
-    args = grpo_arguments(
-        params.grpo,
-        rollout=params.rollout,
-        reward=params.reward,
-        model=params.model,
-        seed=0,
-        scratch=tmp_path,
+    args = TrainingArguments(
+        **grpo_arguments(params.grpo, model=params.model, seed=0, scratch=tmp_path)
     )
     for key, value in planned.trainer.items():
         assert getattr(args, key) == value
-    assert (planned.steps, planned.completions) == (args.max_steps, args.generation_batch_size)
+    assert planned.steps == args.max_steps
+    assert planned.completions == args.train_batch_size * args.gradient_accumulation_steps
     assert planned.warmup_steps == args.get_warmup_steps(args.max_steps)
 
 

@@ -1,5 +1,6 @@
 """Weights cut across two ranks (FSDP2 on CPUs) train and are saved as whole ones are."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from lib.errors import UserError
 from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
 from lib.prompts import prompt_format, save_system
-from lib.trainers.ranks import check_sampler_gets_weights
+from lib.trainers.ranks import check_grpo_can_shard
 from tests.conftest import ROOT
 from tests.lib.trainers.preferences import pairs_of
 from tests.lib.trainers.sharded import CONFIG, fsdp_environment
@@ -158,14 +159,28 @@ def test_the_config_file_asks_for_what_was_run() -> None:
 def trainer_on(version: int) -> Any:
     plugin = SimpleNamespace(fsdp_version=version)
     accelerator = SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin))
-    return SimpleNamespace(is_fsdp_enabled=version > 0, accelerator=accelerator)
+    return SimpleNamespace(
+        is_fsdp_enabled=version > 0, is_deepspeed_enabled=False, accelerator=accelerator
+    )
 
 
 def test_engines_that_hold_a_copy_of_weights_cut_across_ranks_are_refused_in_one_line() -> None:
     with pytest.raises(UserError, match=r"engine=vllm cannot be given .*=transformers") as it:
-        check_sampler_gets_weights(trainer_on(2), "vllm", live=False)
+        check_grpo_can_shard(trainer_on(2), "vllm", live=False)
     assert "\n" not in it.value.message
     with pytest.raises(UserError, match=r"set fsdp_version: 2"):
-        check_sampler_gets_weights(trainer_on(1), "transformers", live=True)
-    check_sampler_gets_weights(trainer_on(2), "transformers", live=True)
-    check_sampler_gets_weights(trainer_on(0), "vllm", live=False)
+        check_grpo_can_shard(trainer_on(1), "transformers", live=True)
+    check_grpo_can_shard(trainer_on(2), "transformers", live=True)
+    check_grpo_can_shard(trainer_on(0), "vllm", live=False)
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_weights_that_deepspeed_cuts_are_refused_in_one_line(stage: int) -> None:
+    plugin = SimpleNamespace(zero_stage=stage)
+    trainer = SimpleNamespace(
+        is_fsdp_enabled=False,
+        is_deepspeed_enabled=True,
+        accelerator=SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin)),
+    )
+    with pytest.raises(UserError, match="ZeRO-3") if stage == 3 else contextlib.nullcontext():
+        check_grpo_can_shard(trainer, "transformers", live=True)

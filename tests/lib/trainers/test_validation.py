@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import TrainerState
 
-from lib.engines.base import Completion, Engine
+from lib.engines.base import Engine, GeneratedCompletion
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
@@ -77,7 +77,7 @@ class Scripted:
     def sync(self, policy) -> None:
         pass
 
-    def generate(self, prompts, sampling) -> list[list[Completion]]:
+    def generate(self, prompts, sampling) -> list[list[GeneratedCompletion]]:
         assert sampling.temperature == 0
         problems = next(self.sets)
         texts = [
@@ -86,7 +86,7 @@ class Scripted:
             "<end_working_out><SOLUTION>-1</SOLUTION>",
             "nothing",
         ]
-        return [[Completion(text=text, token_ids=(1,), finish="eos")] for text in texts]
+        return [[GeneratedCompletion(text=text, token_ids=(1,), finish="eos")] for text in texts]
 
 
 def test_the_five_metrics_of_each_set_are_those_of_its_completions(

@@ -1,22 +1,26 @@
-"""Every completion becomes one graded row, and rows become rates with errors and n."""
+"""Completions are generated and resumed, graded one by one, and become rates with errors and n."""
 
+import dataclasses
+import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lib.engines.base import Completion, Sampling
+from lib.completions import GradedCompletion
+from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
-from lib.evaluation.grading import Grading
-from lib.evaluation.measure import answer_tasks, ordered_rows, samplings, tasks_of
+from lib.evaluation import completions as completions_module
+from lib.evaluation.completions import generate_missing, samplings, tasks_of
+from lib.evaluation.grade_files import grade_rows
 from lib.evaluation.metrics import headline, summarise
 from lib.params import Params
 from lib.params.measuring import Evaluate, Override
 from lib.problems.adapters import INSTRUCTION, MULTIPLE_CHOICE
 from lib.problems.schema import Problem
 from lib.prompts import prompt_format
-from lib.verifier.rewards import build_rewards
 
 WORKING_OUT = prompt_format("working_out")
 PROBLEMS = [
@@ -40,13 +44,13 @@ class ScriptedEngine:
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Completion]]:
+    ) -> list[list[GeneratedCompletion]]:
         if len(self.calls) == self.last:
             raise KeyboardInterrupt
         self.calls.append(sampling)
         return [
             [
-                Completion(text=t, token_ids=tuple(range(len(t))), finish="eos")
+                GeneratedCompletion(text=t, token_ids=tuple(range(len(t))), finish="eos")
                 for t in self._script(prompt)[: sampling.num_completions]
             ]
             for prompt in prompts
@@ -58,15 +62,15 @@ class ScriptedEngine:
 
 
 SCRIPTS = {"1 + 2": [RIGHT, LOOSE], "2 + 2": [WRONG, SILENT]}
-GRADING = Grading(
-    prompt_format=WORKING_OUT,
-    rewards=build_rewards(("format", "answer"), prompt_format=WORKING_OUT),
-    weights=(0.25, 1.0),
-)
 
 
-def answered(
-    engine: ScriptedEngine, problems: Sequence[Problem], *, evaluate: Evaluate, folder: Path
+def generated(
+    engine: ScriptedEngine,
+    problems: Sequence[Problem],
+    *,
+    evaluate: Evaluate,
+    folder: Path,
+    label: str = "",
 ) -> list[dict[str, Any]]:
     tasks = list(
         tasks_of(
@@ -78,20 +82,30 @@ def answered(
             seed=0,
         )
     )
-    answer_tasks(engine, tasks, grading=GRADING, folder=folder)
-    return list(ordered_rows(tasks, folder))
+    generate_missing(engine, tasks, folder=folder, label=label)
+    rows = (row for task in tasks for row in task.stream(folder).rows())
+    return [{"checkpoint": "grpo", **row} for row in rows]
+
+
+def graded(
+    smoke: Params, rows: Sequence[Mapping[str, Any]], **reward: object
+) -> list[GradedCompletion]:
+    """As `grade` reads them from a file."""
+    read = [json.loads(json.dumps(row)) for row in rows]
+    changed = smoke.reward.model_copy(update=reward)
+    return list(grade_rows(read, reward=changed, max_new_tokens=smoke.evaluate.max_new_tokens))
 
 
 @pytest.fixture
-def rows(smoke: Params, base: Path, tmp_path: Path) -> list[dict[str, Any]]:
+def rows(smoke: Params, base: Path, tmp_path: Path) -> list[GradedCompletion]:
     engine = ScriptedEngine(base, SCRIPTS)
-    return answered(engine, PROBLEMS, evaluate=smoke.evaluate, folder=tmp_path)
+    return graded(smoke, generated(engine, PROBLEMS, evaluate=smoke.evaluate, folder=tmp_path))
 
 
 def test_rows_come_in_the_order_of_benchmark_mode_problem_and_draw(
-    rows: list[dict[str, Any]],
+    rows: list[GradedCompletion],
 ) -> None:
-    order = [(row["mode"], row["reference"], row["sample"]) for row in rows]
+    order = [(row.mode, row.reference, row.sample) for row in rows]
     assert order == [
         ("greedy", "3", 0),
         ("greedy", "4", 0),
@@ -102,25 +116,25 @@ def test_rows_come_in_the_order_of_benchmark_mode_problem_and_draw(
     ]
 
 
-def test_a_row_says_what_was_answered_and_what_it_earned(rows: list[dict[str, Any]]) -> None:
+def test_a_row_says_what_was_answered_and_what_it_earned(rows: list[GradedCompletion]) -> None:
     right = rows[0]
-    assert (right["answer"], right["label"], right["equations"]) == ("3", "11", 1)
-    assert right["rewards"] == {"format": 1.0, "answer": 1.0}
-    assert right["reward"] == 1.25
+    assert (right.answer, right.label, right.equations) == ("3", "11", 1)
+    assert right.rewards == {"format": 1.0, "answer": 1.0}
+    assert right.reward == 1.25
     wrong = rows[1]
-    assert (wrong["answer"], wrong["label"], wrong["reasoning_present"]) == ("9", "10", False)
-    assert wrong["reward"] == 0.25
+    assert (wrong.answer, wrong.label, wrong.reasoning_present) == ("9", "10", False)
+    assert wrong.reward == 0.25
 
 
 def test_a_right_answer_outside_the_tags_counts_as_an_answer_but_earns_nothing(
-    rows: list[dict[str, Any]],
+    rows: list[GradedCompletion],
 ) -> None:
     loose = rows[3]
-    assert (loose["completion"], loose["label"]) == (LOOSE, "01")
-    assert (loose["answer_ok"], loose["strict_ok"]) == (True, False)
+    assert (loose.completion, loose.label) == (LOOSE, "01")
+    assert (loose.answer_ok, loose.strict_ok) == (True, False)
 
 
-def test_rates_stand_beside_their_error_and_n(rows: list[dict[str, Any]]) -> None:
+def test_rates_stand_beside_their_error_and_n(rows: list[GradedCompletion]) -> None:
     metrics = summarise(rows)["held_out"]
     greedy, sampled = metrics["greedy"], metrics["sampled"]
     assert (greedy["answer_accuracy"], greedy["n"]) == (0.5, 2)
@@ -132,7 +146,7 @@ def test_rates_stand_beside_their_error_and_n(rows: list[dict[str, Any]]) -> Non
     assert [sampled[f"class_{label}"] for label in ("00", "01", "10", "11")] == [0.25] * 4
 
 
-def test_breakdowns_cover_level_subject_and_tag(rows: list[dict[str, Any]]) -> None:
+def test_breakdowns_cover_level_subject_and_tag(rows: list[GradedCompletion]) -> None:
     greedy = summarise(rows)["held_out"]["greedy"]
     assert {level: group["n"] for level, group in greedy["by_level"].items()} == {"1": 1, "2": 1}
     assert greedy["by_subject"]["sums"]["answer_accuracy"] == 0.5
@@ -140,12 +154,12 @@ def test_breakdowns_cover_level_subject_and_tag(rows: list[dict[str, Any]]) -> N
 
 
 def test_one_problem_has_no_standard_error_rather_than_a_false_one(
-    rows: list[dict[str, Any]],
+    rows: list[GradedCompletion],
 ) -> None:
     assert "answer_accuracy_se" not in summarise(rows)["held_out"]["greedy"]["by_level"]["1"]
 
 
-def test_the_headline_is_one_line_that_can_be_grepped(rows: list[dict[str, Any]]) -> None:
+def test_the_headline_is_one_line_that_can_be_grepped(rows: list[GradedCompletion]) -> None:
     assert list(headline("grpo", summarise(rows))) == [
         "evaluate checkpoint=grpo benchmark=held_out "
         "n=2 format=100.0% greedy=50.0% pass@1=50.0% pass@2=50.0%"
@@ -165,9 +179,9 @@ def test_a_benchmark_of_its_own_decoding_is_answered_so_and_no_other_is(smoke: P
         for name in ("harder", "held_out")
     )
     assert list(harder) == ["sampled"]
-    drawn = harder["sampled"]
-    assert (drawn.num_completions, drawn.temperature, drawn.top_p) == (5, 0.6, 0.9)
-    assert (drawn.max_new_tokens, drawn.stop_strings) == (8, ("</answer>",))
+    sampled = harder["sampled"]
+    assert (sampled.num_completions, sampled.temperature, sampled.top_p) == (5, 0.6, 0.9)
+    assert (sampled.max_new_tokens, sampled.stop_strings) == (8, ("</answer>",))
     assert list(held_out) == ["greedy", "sampled"]
     assert held_out["sampled"].num_completions == smoke.evaluate.num_samples
 
@@ -177,7 +191,8 @@ def test_without_samples_there_are_greedy_numbers_alone(
 ) -> None:
     evaluate = smoke.evaluate.model_copy(update={"num_samples": 0})
     engine = ScriptedEngine(base, SCRIPTS)
-    metrics = summarise(answered(engine, PROBLEMS, evaluate=evaluate, folder=tmp_path))
+    rows = generated(engine, PROBLEMS, evaluate=evaluate, folder=tmp_path)
+    metrics = summarise(graded(smoke, rows))
     assert list(metrics["held_out"]) == ["greedy"]
     assert list(headline("grpo", metrics)) == [
         "evaluate checkpoint=grpo benchmark=held_out n=2 format=100.0% greedy=50.0%"
@@ -189,14 +204,14 @@ def test_a_run_that_was_stopped_goes_on_with_what_is_missing_and_ends_the_same(
 ) -> None:
     evaluate = smoke.evaluate.model_copy(update={"batch_size": 2})
     whole_engine = ScriptedEngine(base, SCRIPTS)
-    whole = answered(whole_engine, PROBLEMS, evaluate=evaluate, folder=tmp_path / "whole")
+    whole = generated(whole_engine, PROBLEMS, evaluate=evaluate, folder=tmp_path / "whole")
     assert len(whole_engine.calls) == 3
 
     stopped = ScriptedEngine(base, SCRIPTS, last=2)
     with pytest.raises(KeyboardInterrupt):
-        answered(stopped, PROBLEMS, evaluate=evaluate, folder=tmp_path / "cut")
+        generated(stopped, PROBLEMS, evaluate=evaluate, folder=tmp_path / "cut")
     resumed = ScriptedEngine(base, SCRIPTS)
-    assert answered(resumed, PROBLEMS, evaluate=evaluate, folder=tmp_path / "cut") == whole
+    assert generated(resumed, PROBLEMS, evaluate=evaluate, folder=tmp_path / "cut") == whole
     assert stopped.calls + resumed.calls == whole_engine.calls
 
 
@@ -205,10 +220,9 @@ def test_a_letter_is_graded_as_a_choice(smoke: Params, base: Path, tmp_path: Pat
         problem="Which is it?", reference="B", subject="algebra", tags=(MULTIPLE_CHOICE,)
     )
     script = ["The correct answer is B.", "<end_working_out><SOLUTION>(B)</SOLUTION>"]
-    rows = answered(
-        ScriptedEngine(base, {"Which": script}), [problem], evaluate=smoke.evaluate, folder=tmp_path
-    )
-    assert [(row["answer"], row["answer_ok"], row["strict_ok"]) for row in rows[1:]] == [
+    engine = ScriptedEngine(base, {"Which": script})
+    rows = graded(smoke, generated(engine, [problem], evaluate=smoke.evaluate, folder=tmp_path))
+    assert [(row.answer, row.answer_ok, row.strict_ok) for row in rows[1:]] == [
         ("B", True, False),
         ("B", True, True),
     ]
@@ -218,14 +232,70 @@ def test_a_completion_that_nothing_can_judge_has_no_accuracy(
     smoke: Params, base: Path, tmp_path: Path
 ) -> None:
     problem = Problem.create(problem="Write a poem.", reference="", tags=(INSTRUCTION,))
-    rows = answered(
-        ScriptedEngine(base, {"poem": ["Roses", "Violets"]}),
-        [problem],
-        evaluate=smoke.evaluate,
-        folder=tmp_path,
-    )
+    engine = ScriptedEngine(base, {"poem": ["Roses", "Violets"]})
+    rows = graded(smoke, generated(engine, [problem], evaluate=smoke.evaluate, folder=tmp_path))
     metrics = summarise(rows)["held_out"]
-    assert {row["decided_by"] for row in rows} == {"not graded"}
+    assert {row.decided_by for row in rows} == {"not graded"}
     assert metrics["greedy"]["mean_response_tokens"] == 5
     assert not {"answer_accuracy", "class_00", "by_level"} & set(metrics["greedy"])
     assert "pass_at_1" not in metrics["sampled"]
+
+
+def test_a_row_holds_what_grading_needs_and_no_grade(
+    smoke: Params, base: Path, tmp_path: Path
+) -> None:
+    engine = ScriptedEngine(base, SCRIPTS)
+    row = generated(engine, PROBLEMS, evaluate=smoke.evaluate, folder=tmp_path)[0]
+    assert row["prompt"] == WORKING_OUT.prompt(PROBLEMS[0].problem, system="")
+    assert (row["completion"], row["finish"]) == (RIGHT, "eos")
+    assert len(row["token_ids"]) == row["num_tokens"] == len(RIGHT)
+    assert row["prompt_format"]["name"] == "working_out"
+    assert row["sampling"]["temperature"] == 0
+    assert not {"answer", "answer_ok", "reward", "rewards"} & set(row)
+
+
+def test_other_weights_change_the_reward_and_nothing_else(
+    smoke: Params, base: Path, tmp_path: Path
+) -> None:
+    engine = ScriptedEngine(base, SCRIPTS)
+    completions = generated(engine, PROBLEMS, evaluate=smoke.evaluate, folder=tmp_path)
+    before, after = graded(smoke, completions), graded(smoke, completions, weights=(2.0, 3.0))
+    assert (before[0].reward, after[0].reward) == (1.25, 5.0)
+    assert [dataclasses.replace(row, reward=0.0) for row in before] == [
+        dataclasses.replace(row, reward=0.0) for row in after
+    ]
+
+
+def test_the_tags_that_a_row_names_are_those_that_it_is_read_by(
+    smoke: Params, base: Path, tmp_path: Path
+) -> None:
+    engine = ScriptedEngine(base, {"1 + 2": ["x</t><a>3</a>"] * 2})
+    rows = generated(engine, PROBLEMS[:1], evaluate=smoke.evaluate, folder=tmp_path)
+    form = {"name": "working_out", "tags": ["<t>", "</t>", "<a>", "</a>"]}
+    assert {row.label for row in graded(smoke, rows)} == {"00"}
+    assert {row.label for row in graded(smoke, [{**r, "prompt_format": form} for r in rows])} == {
+        "11"
+    }
+
+
+def test_the_bar_starts_at_what_was_done_before_and_shows_the_speed(
+    smoke: Params,
+    base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    evaluate = smoke.evaluate.model_copy(update={"batch_size": 2})
+    with pytest.raises(KeyboardInterrupt):
+        generated(
+            ScriptedEngine(base, SCRIPTS, last=1), PROBLEMS, evaluate=evaluate, folder=tmp_path
+        )
+    bar = completions_module.tqdm
+    monkeypatch.setattr(
+        completions_module, "tqdm", lambda **of: bar(**{**of, "disable": False, "mininterval": 0})
+    )
+    engine = ScriptedEngine(base, SCRIPTS)
+    generated(engine, PROBLEMS, evaluate=evaluate, folder=tmp_path, label="evaluate grpo")
+    shown = capsys.readouterr().err
+    assert re.search(r"evaluate grpo:\s+33%.*2/6", shown)
+    assert re.search(r"evaluate grpo: 100%.*6/6.*[\d,]+ tokens/s", shown)

@@ -1,0 +1,107 @@
+"""A completion, as an engine generates it and as `grade` writes it for metrics and report."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from lib.errors import UserError
+
+Finish = Literal["eos", "stop", "length"]
+"""Why a completion ended: the model's end token, a stop string, or the longest length."""
+
+
+GREEDY, SAMPLED = "greedy", "sampled"
+"""Modes in which a benchmark is answered."""
+
+UNGRADED = "not graded"
+"""What decided an instruction's grade: nothing; a judge compares such completions elsewhere."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratedCompletion:
+    """One completion as it was generated; nothing is graded yet.
+
+    Attributes:
+        text: decoded, without special tokens, a stop string included.
+        token_ids: as generated, the end-of-sequence token included.
+        finish: why it ended.
+        log_probs: of each token, with the logits divided by the temperature (greedy: by 1) and
+            before top-p, top-k and min-p cut the distribution. A trainer recomputes exactly that,
+            so that the gap between the two is only rounding. None where `Sampling` did not ask for
+            them.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish: Finish
+    log_probs: tuple[float, ...] | None = None
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the length limit ended it, not the model."""
+        return self.finish == "length"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class GradedCompletion:
+    """One completion with its grade; the fields of one line of `data/graded/<checkpoint>.jsonl`.
+
+    Attributes:
+        checkpoint, benchmark, mode: where it belongs; '' in validation during training.
+        sample: number of the completion among those of its problem.
+        answer: what the verifier read, None where there is none.
+        strict_ok: right in the required form.
+        label: two digits, format and answer: "11" is right in the required form.
+        decided_by: which rule of the verifier decided.
+        equations: equals signs in the reasoning.
+        rewards: by name of the reward function; `reward` is their weighted sum.
+    """
+
+    checkpoint: str = ""
+    benchmark: str = ""
+    mode: str = ""
+    sample: int
+    problem_id: str
+    problem: str
+    reference: str
+    subject: str
+    level: int | str
+    tags: tuple[str, ...]
+    completion: str
+    answer: str | None
+    format_ok: bool
+    answer_ok: bool
+    strict_ok: bool
+    label: str
+    decided_by: str
+    reasoning_present: bool
+    reasoning_chars: int
+    equations: int
+    num_tokens: int
+    truncated: bool
+    rewards: Mapping[str, float]
+    reward: float
+
+
+def read_graded(path: Path) -> Iterator[GradedCompletion]:
+    """One completion a line; fields that another version wrote besides are ignored.
+
+    Raises:
+        UserError: the file is missing, or a line is no graded completion; names file and line.
+    """
+    if not path.exists():
+        raise UserError(f"{path}: no such file. `grade` writes it: run `dvc repro`")
+    names = [field.name for field in dataclasses.fields(GradedCompletion)]
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+                fields = {name: row[name] for name in names}
+                yield GradedCompletion(**{**fields, "tags": tuple(row["tags"])})
+            except (ValueError, TypeError, KeyError) as error:
+                raise UserError(
+                    f"{path}:{number}: not a graded completion ({type(error).__name__}: {error}); "
+                    "this file is written by `grade`: run `dvc repro`"
+                ) from error

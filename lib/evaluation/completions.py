@@ -1,0 +1,283 @@
+"""Let a checkpoint answer benchmarks, greedily and by sampling; nothing is graded here.
+
+Prompts of like length share a chunk, so that little of a batch is padding. A chunk is on the disk
+as soon as it is generated (`lib.evaluation.stream`), and the random numbers depend on seed and
+prompt, not on the chunks before: a run that was killed resumes with the same completions.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from lib.artifacts import write_jsonl
+from lib.completions import GREEDY, SAMPLED
+from lib.engine_registry import ENGINES
+from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
+from lib.engines.open import open_engine
+from lib.engines.policy import is_adapter, read_max_positions
+from lib.environment import installed_version
+from lib.errors import UserError
+from lib.evaluation.stream import Stream, rows_fingerprint, scratch_of
+from lib.params.measuring import Decoding, Evaluate
+from lib.params.model import Model, Prompt
+from lib.problems.schema import Problem, read_benchmarks
+from lib.prompts import Message, PromptFormat, prompt_format, saved_system, system_prompt
+
+
+def complete_checkpoint(
+    checkpoint: Path,
+    *,
+    completions: Path,
+    base: Path,
+    problems: Path,
+    model: Model,
+    prompt: Prompt,
+    evaluate: Evaluate,
+    seed: int,
+    other_format: str = "",
+) -> dict[str, Any]:
+    """Let what `prepare`, `sft` or `grpo` wrote to `checkpoint` answer; returns `complete`'s facts.
+
+    Args:
+        completions: JSONL that gets one row per completion (see `Task.row`).
+        base: the weights that an adapter was trained on.
+        problems: folder with one set of problems per benchmark.
+        other_format: name of a prompt format to use instead of the trained one, on the first
+            benchmark only; '' for the trained one.
+    """
+    if other_format:
+        prompt, evaluate = prompt.with_format(other_format), evaluate.of_first()
+    sections = {"model": model, "prompt": prompt, "evaluate": evaluate}
+    settings = {name: section.model_dump(mode="json") for name, section in sections.items()}
+    inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
+    name = rows_fingerprint({**settings, "seed": seed, "name": checkpoint.name}, inputs=inputs)
+    engine = open_engine(
+        evaluate.engine, checkpoint, base=base, model=model, batch_size=evaluate.batch_size
+    )
+    used_format, system = prompt_format(**prompt.rendering()), saved_system(base)
+    if other_format:
+        engine.tokenizer.chat_template = used_format.chat_template
+        system = system_prompt(prompt.system, prompt_format=used_format)
+    with contextlib.closing(engine), scratch_of(name) as scratch:
+        return complete(
+            engine,
+            read_benchmarks(problems, evaluate.benchmarks),
+            label=checkpoint.name,
+            prompt_format=used_format,
+            system=system,
+            evaluate=evaluate,
+            seed=seed,
+            scratch=scratch,
+            completions=completions,
+            positions=read_max_positions(base if is_adapter(checkpoint) else checkpoint),
+        )
+
+
+def complete(
+    engine: Engine,
+    benchmarks: Mapping[str, Sequence[Problem]],
+    *,
+    label: str,
+    prompt_format: PromptFormat,
+    system: str,
+    evaluate: Evaluate,
+    seed: int,
+    scratch: Path,
+    completions: Path,
+    positions: int | None,
+) -> dict[str, Any]:
+    """Let an engine answer, whatever its model is.
+
+    Args:
+        label: the name of the model in rows and on the progress bar.
+        scratch: folder of what is done so far.
+        completions: JSONL that gets the rows, by benchmark, mode, problem and sample.
+        positions: of the model, None where it sets no limit.
+
+    Returns:
+        For provenance, what it takes to generate the same again beside settings and inputs.
+
+    Raises:
+        UserError: a prompt is too long for the model, before anything is generated.
+    """
+    tasks = list(
+        tasks_of(
+            engine,
+            benchmarks,
+            prompt_format=prompt_format,
+            system=system,
+            evaluate=evaluate,
+            seed=seed,
+        )
+    )
+    _check_lengths(tasks, positions=positions)
+    generate_missing(engine, tasks, folder=scratch, label=label)
+    rows = (row for task in tasks for row in task.stream(scratch).rows())
+    write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
+    library = ENGINES[evaluate.engine].library
+    template = str(engine.tokenizer.chat_template)
+    sampling: dict[str, dict[str, Any]] = {}
+    for task in tasks:
+        mode = {**task.settings(), "num_problems": len(task.problems)}
+        sampling.setdefault(task.benchmark, {})[task.mode] = mode
+    return {
+        "engine": {"name": evaluate.engine, "version": installed_version(library)},
+        "prompt": {
+            "format": prompt_format.name,
+            "template": hashlib.sha256(template.encode()).hexdigest()[:16],
+            "system": system,
+            "stop_strings": list(prompt_format.stop_strings),
+        },
+        "sampling": sampling,
+    }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """One benchmark in one mode, cut into chunks.
+
+    Attributes:
+        prompts: one conversation per problem.
+        token_ids: the same as the model reads them.
+        chunks: places of problems; together, every place once.
+    """
+
+    benchmark: str
+    mode: str
+    sampling: Sampling
+    prompt_format: PromptFormat
+    problems: Sequence[Problem]
+    prompts: Sequence[Sequence[Message]]
+    token_ids: Sequence[Sequence[int]]
+    chunks: Sequence[Sequence[int]]
+
+    def stream(self, folder: Path) -> Stream:
+        """Its rows in `folder`."""
+        sizes = [len(chunk) * self.sampling.num_completions for chunk in self.chunks]
+        return Stream(folder / f"{self.benchmark}.{self.mode}.jsonl", sizes)
+
+    def settings(self) -> dict[str, Any]:
+        """The sampling, without the stop strings, which are the format's."""
+        fields = dataclasses.asdict(self.sampling)
+        del fields["stop_strings"]
+        return fields
+
+    def row(self, place: int, sample: int, completion: GeneratedCompletion) -> dict[str, Any]:
+        """A completion with all that grading reads, so that the file is enough by itself."""
+        problem = self.problems[place]
+        return {
+            "benchmark": self.benchmark,
+            "mode": self.mode,
+            "sample": sample,
+            "problem_id": problem.id,
+            "problem": problem.problem,
+            "reference": problem.reference,
+            "subject": problem.subject,
+            "level": problem.level,
+            "tags": problem.tags,
+            "prompt_format": {"name": self.prompt_format.name, "tags": self.prompt_format.marks},
+            "prompt": self.prompts[place],
+            "completion": completion.text,
+            "token_ids": completion.token_ids,
+            "num_tokens": len(completion.token_ids),
+            "finish": completion.finish,
+            "sampling": self.settings(),
+        }
+
+
+def tasks_of(
+    engine: Engine,
+    benchmarks: Mapping[str, Sequence[Problem]],
+    *,
+    prompt_format: PromptFormat,
+    system: str,
+    evaluate: Evaluate,
+    seed: int,
+) -> Iterator[Task]:
+    """What there is to do, ordered by benchmark and mode."""
+    batch = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
+    for benchmark, problems in benchmarks.items():
+        prompts = [prompt_format.prompt(p.problem, system=system) for p in problems]
+        token_ids = encode(engine.tokenizer, prompts)
+        order = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))
+        decoding = evaluate.decoding(benchmark)
+        for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
+            size = max(1, batch // sampling.num_completions)
+            yield Task(
+                benchmark=benchmark,
+                mode=mode,
+                sampling=sampling,
+                prompt_format=prompt_format,
+                problems=problems,
+                prompts=prompts,
+                token_ids=token_ids,
+                chunks=[order[start : start + size] for start in range(0, len(order), size)],
+            )
+
+
+def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> dict[str, Sampling]:
+    """The modes in which a benchmark is answered."""
+    greedy = Sampling(
+        num_completions=1,
+        max_new_tokens=decoding.max_new_tokens,
+        temperature=0.0,
+        stop_strings=prompt_format.stop_strings,
+        seed=seed,
+    )
+    sampled = dataclasses.replace(
+        greedy,
+        num_completions=decoding.num_samples,
+        temperature=decoding.temperature,
+        top_p=decoding.top_p,
+    )
+    modes = {GREEDY: (decoding.greedy, greedy), SAMPLED: (decoding.num_samples, sampled)}
+    return {mode: sampling for mode, (wanted, sampling) in modes.items() if wanted}
+
+
+def generate_missing(
+    engine: Engine, tasks: Sequence[Task], *, folder: Path, label: str = ""
+) -> None:
+    """Generate the chunks that are not yet in `folder`, under a bar where there is a `label`."""
+    streams = [task.stream(folder) for task in tasks]
+    total = sum(len(task.problems) * task.sampling.num_completions for task in tasks)
+    done = sum(stream.num_rows for stream in streams)
+    num_tokens, start = 0, time.monotonic()
+    with tqdm(
+        total=total,
+        # Those of an earlier process, which tell nothing of the speed.
+        initial=done,
+        desc=label,
+        unit="completion",
+        disable=None if label else True,
+    ) as bar:
+        for task, stream in zip(tasks, streams, strict=True):
+            for chunk in task.chunks[stream.num_done :]:
+                groups = engine.generate([task.token_ids[place] for place in chunk], task.sampling)
+                rows = [
+                    {"place": place, **task.row(place, sample, completion)}
+                    for place, group in zip(chunk, groups, strict=True)
+                    for sample, completion in enumerate(group)
+                ]
+                stream.append(rows)
+                num_tokens += sum(row["num_tokens"] for row in rows)
+                speed = num_tokens / max(time.monotonic() - start, 1e-9)
+                bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
+                bar.update(len(rows))
+
+
+def _check_lengths(tasks: Sequence[Task], *, positions: int | None) -> None:
+    for task in tasks:
+        longest = max(map(len, task.token_ids), default=0)
+        if positions is not None and longest >= positions:
+            place = next(i for i, ids in enumerate(task.token_ids) if len(ids) == longest)
+            raise UserError(
+                f"{task.benchmark}: problem {task.problems[place].id} has {longest} tokens as a "
+                f"prompt, and the model has {positions} positions for prompt and completion; "
+                "leave the problem out, or take a model with more"
+            )

@@ -1,0 +1,91 @@
+"""Grade the completions of a file.
+
+No torch: with another reward or verifier the completions on disk are graded again in seconds.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lib.artifacts import read_jsonl, write_jsonl
+from lib.completions import GeneratedCompletion, GradedCompletion
+from lib.errors import UserError
+from lib.evaluation.grading import Grading, grade_completions
+from lib.evaluation.rewarding import rewards_of
+from lib.params.training import Reward
+from lib.problems.schema import Problem
+from lib.prompts import PromptFormat, prompt_format
+from lib.verifier import counters
+
+FAULTS = ("timeouts", "worker_failures", "failures")
+"""Counts of the verifier that tell something about the grades."""
+
+
+def grading_of(reward: Reward, *, prompt_format: PromptFormat, max_new_tokens: int) -> Grading:
+    """The rewards of params, or none where they cannot read the format."""
+    try:
+        rewards = rewards_of(
+            reward, prompt_format=prompt_format, max_completion_tokens=max_new_tokens
+        )
+    except UserError:
+        return Grading(prompt_format=prompt_format, rewards=(), weights=())
+    return Grading(prompt_format=prompt_format, rewards=rewards, weights=reward.weights)
+
+
+def grade_file(
+    completions: Path, graded: Path, *, reward: Reward, max_new_tokens: int
+) -> dict[str, int]:
+    """Grade what `lib.evaluation.completions` wrote, line by line and in its order.
+
+    Args:
+        graded: JSONL that gets a `GradedCompletion` for each line.
+        max_new_tokens: what rewards on length take for the longest completion.
+
+    Returns:
+        What went wrong in the verifier (`FAULTS`).
+    """
+    before = counters()
+    rows = grade_rows(read_jsonl(completions), reward=reward, max_new_tokens=max_new_tokens)
+    write_jsonl(graded, (dataclasses.asdict(row) for row in rows))
+    after = counters()
+    return {name: after[name] - before[name] for name in FAULTS}
+
+
+def grade_rows(
+    rows: Iterable[Mapping[str, Any]], *, reward: Reward, max_new_tokens: int
+) -> Iterator[GradedCompletion]:
+    """Grade lines of a completions file; those of one problem are together."""
+
+    @functools.cache
+    def grading(name: str, tags: tuple[str, ...]) -> Grading:
+        written_in = prompt_format(name, tags=tags)
+        return grading_of(reward, prompt_format=written_in, max_new_tokens=max_new_tokens)
+
+    of_problem = itertools.groupby(
+        rows, lambda row: (row["benchmark"], row["mode"], row["problem_id"])
+    )
+    for _, group in of_problem:
+        first, *_ = lines = list(group)
+        problem = Problem(
+            id=first["problem_id"],
+            tags=tuple(first["tags"]),
+            **{name: first[name] for name in ("problem", "reference", "subject", "level")},
+        )
+        generated = [
+            GeneratedCompletion(
+                text=line["completion"], token_ids=tuple(line["token_ids"]), finish=line["finish"]
+            )
+            for line in lines
+        ]
+        graded = grade_completions(
+            problem,
+            first["prompt"],
+            generated,
+            grading=grading(first["prompt_format"]["name"], tuple(first["prompt_format"]["tags"])),
+        )
+        for line, row in zip(lines, graded, strict=True):
+            where = {name: line[name] for name in ("checkpoint", "benchmark", "mode", "sample")}
+            yield dataclasses.replace(row, **where)

@@ -1,0 +1,45 @@
+"""Grade what `evaluate` wrote, and sum it up: a changed reward or verifier generates nothing.
+
+Params: reward, evaluate (max_new_tokens).
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.cli import reads, reads_params, writes
+from lib.params import load_params
+
+
+@click.command(help=__doc__)
+@reads_params
+@reads("--completions", "data/completions/grpo.jsonl", "what a checkpoint answered")
+@writes("--graded", "data/graded/grpo.jsonl", "every completion with its grade")
+@writes("--metrics", "reports/metrics/evaluate/grpo.json", "rates with standard errors")
+@writes("--provenance", "reports/provenance/grade/grpo.json", "settings, versions, hashes")
+def main(
+    params_file: Path, completions: Path, graded: Path, metrics: Path, provenance: Path
+) -> None:
+    """Run the stage."""
+    params = load_params(params_file)
+    from lib.artifacts import write_metrics, write_provenance
+    from lib.completions import read_graded
+    from lib.evaluation.grade_files import grade_file
+    from lib.evaluation.metrics import headline, summarise
+    from lib.evaluation.stream import code_hash
+
+    longest = params.evaluate.max_new_tokens
+    faults = grade_file(completions, graded, reward=params.reward, max_new_tokens=longest)
+    summary = summarise(read_graded(graded))
+    write_metrics(metrics, summary)
+    write_provenance(
+        provenance,
+        settings=params.model_dump(include={"reward": True, "evaluate": {"max_new_tokens"}}),
+        inputs={"completions": completions},
+        verifier={"code": code_hash("verifier"), **faults},
+    )
+    click.echo("\n".join(headline(completions.stem, summary)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Ends and positions that the contract cannot provoke at will."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from lib.engines.decoding import Endings, can_decode
+from lib.engines.policy import load_tokenizer
+from lib.engines.transformers import TransformersEngine
+from tests.lib.engines.contract import greedy
+
+
+@pytest.mark.parametrize(
+    ("text", "stops", "kept"),
+    [
+        ("1 + 2 = 3, so", ("3", "= 3", "2"), "1 + 2"),
+        ("ein weißes ½ ist", ("½",), "ein weißes ½"),
+        ("a line \nand more", ("\n",), "a line \n"),
+    ],
+    ids=["the first of several", "of several bytes", "white space"],
+)
+def test_a_completion_ends_with_the_token_that_completes_the_first_stop_string(
+    base: Path, text: str, stops: tuple[str, ...], kept: str
+) -> None:
+    tokenizer = load_tokenizer(base)
+    endings = Endings(tokenizer, end_tokens={1}, stop_strings=stops, vocab_size=len(tokenizer) + 64)
+    tokens = tokenizer(text)["input_ids"]
+    lengths = range(1, len(tokens) + 1)
+    found = {n: endings.find(tokens[:n], at_limit=False) for n in lengths}
+    ends = [n for n, end in found.items() if end]
+    assert kept in tokenizer.decode(tokens[: ends[0]])
+    assert kept not in tokenizer.decode(tokens[: ends[0] - 1])
+    assert found[ends[0]] == ("stop", kept)
+
+
+def test_text_is_searched_after_few_tokens(base: Path) -> None:
+    tokenizer = load_tokenizer(base)
+    endings = Endings(
+        tokenizer, end_tokens={1}, stop_strings=("</answer>",), vocab_size=len(tokenizer)
+    )
+    assert 0 < len(endings.may_stop) < 20
+
+
+def test_a_row_that_ended_at_the_last_position_stays_inside_a_table_of_positions(
+    base: Path, prompts: list[list[int]]
+) -> None:
+    """It is computed on beside rows that go on; its neighbours' tokens are theirs alone."""
+    torch.manual_seed(0)
+    shape = {"vocab_size": 700, "n_embd": 32, "n_layer": 2, "n_head": 2, "initializer_range": 0.4}
+    model = GPT2LMHeadModel(GPT2Config(**shape, n_positions=max(map(len, prompts)) + 12))
+    assert can_decode(model)
+    engine = TransformersEngine(model, load_tokenizer(base), batch_size=16)
+    longest = (prompts[0] * 99)[: model.config.n_positions - 1]
+    asked = [longest, *prompts[:5]]
+    together = engine.generate(asked, greedy())
+    assert len(together[0][0].token_ids) == 1
+    assert together == [engine.generate([prompt], greedy())[0] for prompt in asked]
