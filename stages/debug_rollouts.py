@@ -30,18 +30,18 @@ def main(
     params, folder = load_params(params_file), find_checkpoint(checkpoint)
     import itertools
 
+    from lib.engines.base import rollout_sampling
     from lib.engines.open import open_engine
     from lib.engines.runtime import configure
-    from lib.evaluation.pairs import rollout_sampling
-    from lib.evaluation.rewarding import rewards_of
+    from lib.grading.rewards import rewards_of
+    from lib.planning.diagnostics import draw_groups, report_lines, tag_tokens, verdicts
     from lib.problems.schema import read_problems
-    from lib.prompts import prompt_format, saved_system
-    from lib.trainers.diagnostics import draw_groups, report_lines, tag_tokens, verdicts
-    from lib.trainers.warning_signs import Limits
+    from lib.prompts import format_settings, prompt_format, saved_system
+    from lib.training.warning_signs import Limits
 
     configure(seed=params.seed, threads=params.torch_threads)
     rollout, reward = params.rollout, params.reward
-    written_in, longest = prompt_format(**params.prompt.rendering()), rollout.max_new_tokens
+    written_in, longest = prompt_format(**format_settings(params.prompt)), rollout.max_new_tokens
     engine = open_engine(
         rollout.engine, folder, base=base, model=params.model, batch_size=n * num_problems
     )

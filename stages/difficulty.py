@@ -21,16 +21,16 @@ from lib.params import load_params
 def main(params_file: Path, num_completions: int, **paths: Path) -> None:
     """Write the pass rates."""
     params = load_params(params_file)
+    from lib.engines.base import rollout_sampling
     from lib.engines.open import open_engine
     from lib.engines.runtime import configure
     from lib.evaluation.difficulty import measure_pass_rates
-    from lib.evaluation.pairs import rollout_sampling
     from lib.problems.difficulty import write_pass_rates
     from lib.problems.schema import read_problems
-    from lib.prompts import prompt_format, saved_system
+    from lib.prompts import format_settings, prompt_format, saved_system
 
     configure(seed=params.seed, threads=params.torch_threads)
-    prompt = prompt_format(**params.prompt.rendering())
+    prompt = prompt_format(**format_settings(params.prompt))
     engine = open_engine(
         params.evaluate.engine,
         paths["checkpoint"],

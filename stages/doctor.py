@@ -13,8 +13,8 @@ from lib.params import load_params
 def main(params_file: Path) -> None:
     """Examine."""
     params = load_params(params_file)
-    from lib.trainers.doctor import doctor_lines, hindrances
-    from lib.trainers.machine import this_machine
+    from lib.planning.doctor import doctor_lines, hindrances
+    from lib.planning.machine import this_machine
 
     machine = this_machine()
     for line in doctor_lines(params, machine):

@@ -32,9 +32,9 @@ def main(params_file: Path, validation: Path, base: Path, init: Path, **paths: P
     import_first("transformers", generates=False)  # whatever trains the other phases
     from lib.engines.runtime import configure
     from lib.trainers.dpo import dpo_setup
-    from lib.trainers.run import Outputs, run_phase
-    from lib.trainers.setup import asked_with
-    from lib.trainers.validation import read_validator
+    from lib.training.run import Outputs, run_phase
+    from lib.training.setup import asked_with
+    from lib.training.validation import read_validator
 
     configure(seed=params.seed, threads=params.torch_threads)
     read = {"pairs": paths.pop("pairs"), "base": base, "init": init}

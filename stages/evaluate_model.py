@@ -49,9 +49,9 @@ def main(
     wanted = _words(benchmarks) or list(params.evaluate.benchmarks)
     sets = [find_benchmark(word, limit=limit) for word in wanted]
     from lib.engines.runtime import configure
-    from lib.evaluation.metrics import headline
     from lib.evaluation.models import Measurement, measure_model
     from lib.evaluation.outside import apply_settings, prompted_models
+    from lib.grading.metrics import headline
     from lib.report.models import read_models, write_models
     from lib.report.text import table_lines
 

@@ -22,11 +22,10 @@ def main(
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
-    from lib.artifacts import write_metrics, write_provenance
-    from lib.completions import read_graded
-    from lib.evaluation.grade_files import grade_file
-    from lib.evaluation.metrics import headline, summarise
-    from lib.evaluation.stream import code_hash
+    from lib.artifacts import ROOT, hash_code, write_metrics, write_provenance
+    from lib.artifacts.completions import read_graded
+    from lib.grading.files import grade_file
+    from lib.grading.metrics import headline, summarise
 
     longest = params.evaluate.max_new_tokens
     faults = grade_file(completions, graded, reward=params.reward, max_new_tokens=longest)
@@ -36,7 +35,7 @@ def main(
         provenance,
         settings=params.model_dump(include={"reward": True, "evaluate": {"max_new_tokens"}}),
         inputs={"completions": completions},
-        verifier={"code": code_hash("verifier"), **faults},
+        verifier={"code": hash_code(ROOT / "lib/verifier"), **faults},
     )
     click.echo("\n".join(headline(completions.stem, summary)))
 

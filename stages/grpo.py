@@ -32,9 +32,9 @@ def main(params_file: Path, validation: Path, **paths: Path) -> None:
     import_first(params.model.backend, generates=params.rollout.engine == "vllm")
     from lib.engines.runtime import configure
     from lib.trainers.grpo import grpo_setup
-    from lib.trainers.run import Outputs, run_phase
-    from lib.trainers.setup import asked_with
-    from lib.trainers.validation import read_validator
+    from lib.training.run import Outputs, run_phase
+    from lib.training.setup import asked_with
+    from lib.training.validation import read_validator
     from lib.verifier import counters
 
     configure(seed=params.seed, threads=params.torch_threads)

@@ -31,12 +31,12 @@ def main(params_file: Path, problems: Path, base: Path, limit_gib: float | None)
     import psutil
 
     from lib.engines.runtime import configure
+    from lib.planning.probe import PHASES, longest_first, probe
     from lib.problems.lengths import rendering_of, token_counter
-    from lib.prompts import prompt_format, saved_system
-    from lib.trainers.probe import PHASES, longest_first, probe
+    from lib.prompts import format_settings, prompt_format, saved_system
 
     configure(seed=params.seed, threads=params.torch_threads)
-    chosen = prompt_format(**params.prompt.rendering())
+    chosen = prompt_format(**format_settings(params.prompt))
     rendering = rendering_of(base, prompt_format=chosen, system=saved_system(base))
     count_tokens = token_counter(base)
     free = 0.8 * psutil.virtual_memory().available

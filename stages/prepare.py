@@ -28,15 +28,15 @@ def main(params_file: Path, raw: Path, problems: Path, base: Path, **about: Path
     from lib.engines.runtime import configure
     from lib.problems import prepare as sets
     from lib.problems.lengths import rendering_of, token_counter
-    from lib.prompts import prompt_format, save_prompt, system_prompt
+    from lib.prompts import format_settings, prompt_format, save_prompt, system_prompt
 
     seed, model, section, validation = params.seed, params.model, params.prepare, params.validation
     configure(seed=seed, threads=params.torch_threads)
-    own_format = prompt_format(**params.prompt.rendering())
+    own_format = prompt_format(**format_settings(params.prompt))
     system = system_prompt(params.prompt.system, prompt_format=own_format)
     with sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
         write_base(base, gathered.sft.train, prompt_format=own_format, model=model, seed=seed)
-        save_prompt(base, system=system, rendering=params.prompt.rendering())
+        save_prompt(base, system=system, rendering=format_settings(params.prompt))
         rendering = rendering_of(base, prompt_format=own_format, system=system)
         rules = {"max_seq_length": model.max_seq_length, "seed": seed}
         finished = sets.finish_sets(

@@ -30,10 +30,10 @@ def main(params_file: Path, problems: Path, validation: Path, base: Path, **outp
 
     import_first(params.model.backend, generates=False)
     from lib.engines.runtime import configure
-    from lib.trainers.run import Outputs, run_phase
-    from lib.trainers.setup import asked_with
     from lib.trainers.sft import sft_setup
-    from lib.trainers.validation import read_validator
+    from lib.training.run import Outputs, run_phase
+    from lib.training.setup import asked_with
+    from lib.training.validation import read_validator
 
     configure(seed=params.seed, threads=params.torch_threads)
     run_phase(

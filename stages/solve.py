@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from lib.engine_registry import ENGINES
+from lib.engines.registry import ENGINES
 from lib.errors import UserError
 from lib.inference import DEFAULT_MODEL, GenerationSettings, build_text_generator
 from lib.inference.exported import find_model

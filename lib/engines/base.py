@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from lib.completions import Finish as Finish
-from lib.completions import GeneratedCompletion as GeneratedCompletion
-from lib.engine_registry import EngineFacts
+from lib.artifacts.completions import Finish as Finish
+from lib.artifacts.completions import GeneratedCompletion as GeneratedCompletion
+from lib.engines.registry import EngineFacts
 from lib.errors import UserError
 from lib.params.model import Model
+from lib.params.training import Rollout
 from lib.prompts import Message
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Engine(Protocol):
     """Generates; implementations differ only in speed and rounding."""
 
     facts: EngineFacts
-    """Its entry in `lib.engine_registry.ENGINES`."""
+    """Its entry in `lib.engines.registry.ENGINES`."""
     tokenizer: "PreTrainedTokenizerBase"
     """Of the model that generates."""
 
@@ -127,6 +128,22 @@ class Engine(Protocol):
     def close(self) -> None:
         """Give memory and processes back; the engine is not used after it."""
         ...
+
+
+def rollout_sampling(
+    rollout: Rollout, *, num_completions: int, stop_strings: tuple[str, ...], seed: int
+) -> Sampling:
+    """Sampling as reinforcement does it."""
+    return Sampling(
+        num_completions=num_completions,
+        max_new_tokens=rollout.max_new_tokens,
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        top_k=rollout.top_k,
+        min_p=rollout.min_p,
+        stop_strings=stop_strings,
+        seed=seed,
+    )
 
 
 def encode(

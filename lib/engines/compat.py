@@ -10,7 +10,8 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -215,3 +216,66 @@ def load_onto_numbered_cpu() -> None:
         return storage if location.startswith("cpu:") else None
 
     torch.serialization.register_package(5, lambda storage: None, as_it_is)
+
+
+class EpochSampler:
+    """The orders that `sampler` gives, one epoch after the other, starting at any of them."""
+
+    def __init__(self, sampler: Any, *, seed: int) -> None:
+        import torch
+
+        self.sampler = sampler
+        self.seed = seed
+        self.epoch = 0
+        if getattr(sampler, "generator", None) is None:
+            sampler.generator = torch.Generator()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the trainer before each epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        self.sampler.generator.manual_seed(self.seed)
+        for _ in range(self.epoch):
+            deque(self.sampler, maxlen=0)
+        return iter(self.sampler)
+
+
+def order_by_epoch(trainer: Any) -> None:
+    """Make the order of a trainer's data a function of the seed and the epoch alone.
+
+    transformers/trainer_pt_utils.py, `LengthGroupedSampler`, 5.17.0 (SFT by length), and
+    trl/trainer/utils.py, `RepeatSampler`, 1.14.0 (`grpo.trainer: trl`) draw each epoch's order from
+    a generator that has drawn those before it: a run that is resumed in a later epoch would start
+    over with the first epoch's order. Can go when both take the epoch.
+    """
+    from transformers.trainer_pt_utils import LengthGroupedSampler
+    from trl.trainer.utils import RepeatSampler
+
+    original = trainer._get_train_sampler
+
+    def wrapped(*arguments: Any) -> Any:
+        sampler = original(*arguments)
+        shuffles = isinstance(sampler, LengthGroupedSampler) or (
+            isinstance(sampler, RepeatSampler) and sampler.shuffle
+        )
+        return EpochSampler(sampler, seed=trainer.args.seed) if shuffles else sampler
+
+    trainer._get_train_sampler = wrapped
+
+
+def resume_token_count(trainer: Any, state: Mapping[str, Any]) -> None:
+    """Set the tokens that SFT and DPO have trained on, which TRL counts and does not save.
+
+    trl/trainer/sft_trainer.py, `SFTTrainer.__init__`, 1.14.0: `_total_train_tokens` starts at 0.
+    Can go when TRL saves it.
+
+    Args:
+        state: of `trainer_state.json` in the checkpoint.
+    """
+    tokens = [entry["num_tokens"] for entry in state["log_history"] if "num_tokens" in entry]
+    if tokens and hasattr(trainer, "_total_train_tokens"):
+        trainer._total_train_tokens = int(tokens[-1])

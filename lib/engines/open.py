@@ -9,8 +9,8 @@ from typing import cast
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
-from lib.engine_registry import ENGINES
 from lib.engines.base import Engine, EngineRequest, LoadSettings
+from lib.engines.registry import ENGINES
 from lib.environment import require
 from lib.errors import UserError
 from lib.params.model import Model

@@ -17,11 +17,11 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.artifacts import hash_path
-from lib.engine_registry import ENGINES
 from lib.engines import compat
 from lib.engines.base import EngineRequest, GeneratedCompletion, Sampling
 from lib.engines.policy import is_adapter, load_tokenizer
 from lib.engines.pretrained import has_added_rows, weights_of
+from lib.engines.registry import ENGINES
 from lib.engines.vllm import LORA_RANKS, VllmBase, on_cpu
 from lib.environment import require
 from lib.errors import UserError

@@ -19,7 +19,6 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from lib.engine_registry import ENGINES
 from lib.engines.base import (
     Engine,
     EngineRequest,
@@ -31,6 +30,7 @@ from lib.engines.base import (
 )
 from lib.engines.decoding import Endings, Rows, can_decode, decode, end_tokens
 from lib.engines.policy import load_merged, load_tokenizer, max_positions
+from lib.engines.registry import ENGINES
 from lib.engines.unsloth import is_unsloth
 
 _HALF_CHARACTER = "\ufffd"

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lib.engine_registry import ENGINES
+from lib.artifacts import SCRATCH
 from lib.engines import compat
+from lib.engines.registry import ENGINES
 from lib.errors import UserError
 from lib.params.model import Model
-from lib.problems.places import SCRATCH
 
 if TYPE_CHECKING:
     from peft import PeftModel

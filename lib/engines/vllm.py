@@ -12,7 +12,6 @@ from peft import PeftConfig, PeftModel
 from tqdm import tqdm
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from lib.engine_registry import ENGINES
 from lib.engines import compat
 from lib.engines.base import (
     Engine,
@@ -26,6 +25,7 @@ from lib.engines.base import (
 )
 from lib.engines.policy import is_adapter, load_merged, load_tokenizer, save_adapter
 from lib.engines.pretrained import has_added_rows, weights_of
+from lib.engines.registry import ENGINES
 from lib.errors import UserError
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lib.artifacts import write_json
-from lib.completions import GREEDY, GradedCompletion
+from lib.artifacts.completions import GREEDY, GradedCompletion
 
 
 def write_outputs(

@@ -16,18 +16,27 @@ from typing import Any
 from tqdm import tqdm
 
 from lib.artifacts import write_jsonl
-from lib.completions import GREEDY, SAMPLED
-from lib.engine_registry import ENGINES
+from lib.artifacts.completions import GREEDY, SAMPLED
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
 from lib.engines.open import open_engine
 from lib.engines.policy import is_adapter, read_max_positions
+from lib.engines.registry import ENGINES
 from lib.environment import installed_version
 from lib.errors import UserError
 from lib.evaluation.stream import Stream, rows_fingerprint, scratch_of
 from lib.params.measuring import Decoding, Evaluate
 from lib.params.model import Model, Prompt
 from lib.problems.schema import Problem, read_benchmarks
-from lib.prompts import Message, PromptFormat, prompt_format, saved_system, system_prompt
+from lib.prompts import (
+    PROMPT_FORMATS,
+    Message,
+    PromptFormat,
+    format_settings,
+    prompt_format,
+    saved_system,
+    system_prompt,
+)
+from lib.prompts.layouts import PLAIN
 
 
 def complete_checkpoint(
@@ -52,7 +61,7 @@ def complete_checkpoint(
             benchmark only; '' for the trained one.
     """
     if other_format:
-        prompt, evaluate = prompt.with_format(other_format), evaluate.of_first()
+        prompt, evaluate = under_format(prompt, other_format), of_first_benchmark(evaluate)
     sections = {"model": model, "prompt": prompt, "evaluate": evaluate}
     settings = {name: section.model_dump(mode="json") for name, section in sections.items()}
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
@@ -60,7 +69,7 @@ def complete_checkpoint(
     engine = open_engine(
         evaluate.engine, checkpoint, base=base, model=model, batch_size=evaluate.batch_size
     )
-    used_format, system = prompt_format(**prompt.rendering()), saved_system(base)
+    used_format, system = prompt_format(**format_settings(prompt)), saved_system(base)
     if other_format:
         engine.tokenizer.chat_template = used_format.chat_template
         system = system_prompt(prompt.system, prompt_format=used_format)
@@ -206,7 +215,7 @@ def tasks_of(
         prompts = [prompt_format.prompt(p.problem, system=system) for p in problems]
         token_ids = encode(engine.tokenizer, prompts)
         order = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))
-        decoding = evaluate.decoding(benchmark)
+        decoding = decoding_of(evaluate, benchmark)
         for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
             size = max(1, batch // sampling.num_completions)
             yield Task(
@@ -281,3 +290,22 @@ def _check_lengths(tasks: Sequence[Task], *, positions: int | None) -> None:
                 f"prompt, and the model has {positions} positions for prompt and completion; "
                 "leave the problem out, or take a model with more"
             )
+
+
+def decoding_of(evaluate: Evaluate, benchmark: str) -> Decoding:
+    """How a benchmark is answered: its override, or what holds for all."""
+    overrides = {override.benchmark: override for override in evaluate.overrides}
+    return overrides.get(benchmark, evaluate)
+
+
+def of_first_benchmark(evaluate: Evaluate) -> Evaluate:
+    """The first benchmark only."""
+    first = evaluate.benchmarks[0]
+    kept = tuple(override for override in evaluate.overrides if override.benchmark == first)
+    return evaluate.model_copy(update={"benchmarks": (first,), "overrides": kept})
+
+
+def under_format(prompt: Prompt, name: str) -> Prompt:
+    """The same under another format, with that one's own tags and, if it has one, layout."""
+    layout = "plain" if PROMPT_FORMATS[name].layout is not PLAIN else prompt.layout
+    return prompt.model_copy(update={"format": name, "tags": (), "layout": layout})

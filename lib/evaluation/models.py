@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import write_metrics, write_provenance
-from lib.completions import read_graded
+from lib.artifacts import ROOT, hash_code, write_metrics, write_provenance
+from lib.artifacts.completions import read_graded
 from lib.engines.base import Engine
 from lib.engines.open import loading, open_engine
 from lib.engines.policy import read_max_positions
 from lib.errors import UserError
 from lib.evaluation.alpaca import write_outputs
 from lib.evaluation.completions import complete
-from lib.evaluation.grade_files import grade_file
-from lib.evaluation.metrics import summarise
 from lib.evaluation.outside import PromptedModel
-from lib.evaluation.stream import code_hash, rows_fingerprint, scratch_of
+from lib.evaluation.stream import rows_fingerprint, scratch_of
+from lib.grading.files import grade_file
+from lib.grading.metrics import summarise
 from lib.params.measuring import Evaluate
 from lib.params.model import Model
 from lib.params.training import Reward
-from lib.problems.adapters import INSTRUCTION
+from lib.problems.schema import INSTRUCTION
 from lib.problems.sources import BenchmarkSet
 
 
@@ -99,7 +99,7 @@ def measure_model(model: PromptedModel, measurement: Measurement, *, out: Path) 
             }
             for each in sets
         },
-        verifier={"code": code_hash("verifier"), **faults},
+        verifier={"code": hash_code(ROOT / "lib/verifier"), **faults},
         **facts,
     )
     for each in sets:

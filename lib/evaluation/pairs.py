@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
+from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, rollout_sampling
 from lib.engines.open import open_engine
 from lib.errors import UserError
 from lib.params.model import Model, Prompt
 from lib.params.training import Pairs, Rollout
 from lib.problems.schema import Problem, read_problems
-from lib.prompts import PromptFormat, prompt_format, saved_system
+from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
 from lib.verifier import grade
 
 BOTH_OK = "11"
@@ -91,7 +91,7 @@ def mine_checkpoint(
         base: the weights that an adapter was trained on.
         problems: JSONL of problems with references.
     """
-    used_format = prompt_format(**prompt.rendering())
+    used_format = prompt_format(**format_settings(prompt))
     engine = open_engine(
         rollout.engine,
         checkpoint,
@@ -171,22 +171,6 @@ def mine_pairs(
     if not pairs:
         raise UserError(_why_no_pair(mined))
     return mined
-
-
-def rollout_sampling(
-    rollout: Rollout, *, num_completions: int, stop_strings: tuple[str, ...], seed: int
-) -> Sampling:
-    """Sampling as reinforcement does it."""
-    return Sampling(
-        num_completions=num_completions,
-        max_new_tokens=rollout.max_new_tokens,
-        temperature=rollout.temperature,
-        top_p=rollout.top_p,
-        top_k=rollout.top_k,
-        min_p=rollout.min_p,
-        stop_strings=stop_strings,
-        seed=seed,
-    )
 
 
 def matched(

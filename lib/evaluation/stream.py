@@ -7,7 +7,6 @@ of a run that was never stopped. Changed settings name another folder.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -16,28 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import fingerprint
+from lib.artifacts import SCRATCH, fingerprint, stage_code
 from lib.errors import UserError
-from lib.problems.places import SCRATCH
-
-CODE = ("engine_registry.py", "engines", "evaluation", "problems", "prompts")
-"""Of `lib`, what decides a row, or the size of a chunk; completions are not graded yet."""
 
 
 def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
     """16 hex digits of everything that the rows depend on."""
-    code = {name: code_hash(name) for name in CODE}
-    return fingerprint({"settings": settings, "code": code}, inputs=inputs)
-
-
-def code_hash(package: str) -> str:
-    """SHA-256 (16 hex digits) of the sources of one package or module of `lib`."""
-    folder = Path(__file__).resolve().parents[1] / package
-    digest = hashlib.sha256()
-    for file in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
-        digest.update(str(file.relative_to(folder)).encode() + b"\0")
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()[:16]
+    decisive = {"settings": settings, "code": stage_code("evaluate", {})}
+    return fingerprint(decisive, inputs=inputs)
 
 
 @contextmanager

@@ -42,7 +42,7 @@ from lib.params import Params
 from lib.params.measuring import Evaluate, Export
 from lib.params.model import Model
 from lib.problems.schema import read_benchmarks
-from lib.prompts import Message, prompt_format, save_prompt, saved_system
+from lib.prompts import Message, format_settings, prompt_format, save_prompt, saved_system
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
@@ -106,7 +106,7 @@ def publish(
     prompt, export = params.prompt, params.export
     headline = params.evaluate.benchmarks[0]
     held_out = read_benchmarks(problems, [headline])[headline][: export.num_verified]
-    own_format, system = prompt_format(**prompt.rendering()), saved_system(base)
+    own_format, system = prompt_format(**format_settings(prompt)), saved_system(base)
     prompts = [own_format.prompt(problem.problem, system=system) for problem in held_out]
     with replacing(to) as folder:
         verified = export_model(
@@ -119,7 +119,7 @@ def publish(
             export=export,
             stop_strings=own_format.stop_strings,
         )
-        save_prompt(folder, system=system, rendering=prompt.rendering())
+        save_prompt(folder, system=system, rendering=format_settings(prompt))
         with (folder / "params.yaml").open("w", encoding="utf-8") as file:
             YAML(typ="safe").dump(params.model_dump(mode="json"), file)
         card = model_card(

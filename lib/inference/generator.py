@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lib.completions import Finish, GeneratedCompletion
-from lib.engine_registry import ENGINES
+from lib.artifacts.completions import Finish, GeneratedCompletion
 from lib.engines.base import Engine, LoadSettings, Sampling, encode
+from lib.engines.registry import ENGINES
 from lib.errors import UserError
 from lib.inference.exported import DEFAULT_MODEL, base_of, find_format, find_model, find_system
 from lib.prompts import Message, PromptFormat

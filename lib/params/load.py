@@ -15,7 +15,7 @@ from lib.params.data import SOURCES
 from lib.params.measuring import Evaluate
 from lib.params.names import suggest, unknown_names
 from lib.params.schema import Params
-from lib.prompts import prompt_format
+from lib.prompts import format_settings, prompt_format
 from lib.verifier.rewards import STACKS, build_rewards
 
 PARAMS_FILE = Path("params.yaml")
@@ -113,7 +113,7 @@ def _unfit(params: Params) -> list[str]:
             ]
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
     try:
-        chosen = prompt_format(**params.prompt.rendering())
+        chosen = prompt_format(**format_settings(params.prompt))
         build_rewards((*functions, *checked), prompt_format=chosen, **settings)
     except UserError as error:
         return [error.message]

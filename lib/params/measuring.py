@@ -71,17 +71,6 @@ class Evaluate(Decoding):
                 )
         return self
 
-    def of_first(self) -> Self:
-        """The first benchmark alone."""
-        first = self.benchmarks[0]
-        kept = tuple(override for override in self.overrides if override.benchmark == first)
-        return self.model_copy(update={"benchmarks": (first,), "overrides": kept})
-
-    def decoding(self, benchmark: str) -> Decoding:
-        """How `benchmark` is answered."""
-        named = (override for override in self.overrides if override.benchmark == benchmark)
-        return next(named, self)
-
 
 class Sensitivity(Section):
     """The same weights under other prompt formats, on the first of `evaluate.benchmarks`."""

@@ -1,14 +1,12 @@
 """Sections of params.yaml on what is trained, and how it is asked."""
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from lib.params.data import under_raw
 from lib.params.section import Count, Name, Positive, PositiveFloat, Section, Share
-from lib.prompts.layouts import PLAIN
-from lib.prompts.registry import PROMPT_FORMATS
 from lib.prompts.system import FROM_FILE
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -120,12 +118,3 @@ class Prompt(Section):
     """How turns become text: as they are, or as a family of instruct models has them."""
     system: Annotated[str, AfterValidator(_file_under_raw)]
     """System prompt; `format` for the format's own, `file:` and a path below data/raw."""
-
-    def with_format(self, name: str) -> Self:
-        """The same under another format, with that one's own tags and, if it has one, layout."""
-        layout = "plain" if PROMPT_FORMATS[name].layout is not PLAIN else self.layout
-        return self.model_copy(update={"format": name, "tags": (), "layout": layout})
-
-    def rendering(self) -> dict[str, Any]:
-        """What `lib.prompts.prompt_format` takes."""
-        return {"name": self.format, "tags": self.tags, "layout": self.layout}

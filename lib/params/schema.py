@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from lib.engine_registry import ENGINES
+from lib.engines.registry import ENGINES
 from lib.params.data import Prepare, first_repeated
 from lib.params.measuring import (
     Decoding,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from lib.engine_registry import ENGINES
+from lib.engines.registry import ENGINES
 
 NAME = r"^[a-z0-9][a-z0-9_-]*$"
 
@@ -19,7 +19,7 @@ def _known_engine(name: str) -> str:
 
 
 EngineName = Annotated[str, AfterValidator(_known_engine)]
-"""What generates completions (`lib.engine_registry`)."""
+"""What generates completions (`lib.engines.registry`)."""
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]

@@ -11,14 +11,10 @@ from pathlib import Path
 
 from lib.problems.columns import first_present, problem_text, text_of, to_problem
 from lib.problems.rows import Fields, RowFault
-from lib.problems.schema import Problem
+from lib.problems.schema import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.prompts import prompt_format
 
 LETTERS = ("A", "B", "C", "D")
-
-MULTIPLE_CHOICE = "multiple_choice"
-INSTRUCTION = "instruction"
-"""Tag of problems without a right answer, whose completions are judged elsewhere."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,12 +1,13 @@
-"""Where sources' files have to be, the message about one elsewhere, and the folder for scratch."""
+"""Where sources' files have to be, and a folder for Arrow files."""
 
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lib.artifacts import SCRATCH
+
 RAW = Path("data/raw")
-SCRATCH = Path("data/scratch")
 
 
 def how_to_import(path: Path, *, raw: Path = RAW) -> str:

@@ -26,7 +26,6 @@ from lib.params.data import (
 )
 from lib.params.section import HELD_BACK
 from lib.params.training import Validation
-from lib.problems.adapters import INSTRUCTION
 from lib.problems.difficulty import easy_to_hard, keep_band, read_pass_rates
 from lib.problems.filters import (
     BenchmarkIndex,
@@ -50,7 +49,7 @@ from lib.problems.lengths import (
 )
 from lib.problems.places import scratch_folder
 from lib.problems.rows import RawRow, RowFault, bad_row_error
-from lib.problems.schema import Problem, write_problems
+from lib.problems.schema import INSTRUCTION, Problem, write_problems
 from lib.problems.sources import Rows, read_source
 from lib.problems.splits import mix, split
 from lib.problems.store import Drops, ProblemTable, join, write_table

@@ -10,6 +10,10 @@ from typing import Any
 from lib.artifacts import read_records
 from lib.errors import UserError
 
+MULTIPLE_CHOICE = "multiple_choice"
+INSTRUCTION = "instruction"
+"""Tag of problems without a right answer, whose completions are judged elsewhere."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Problem:

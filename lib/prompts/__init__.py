@@ -1,7 +1,7 @@
 """Prompt formats: one object renders prompts and targets, parses completions, knows its stops."""
 
 from lib.prompts.base import Message, Parsed, PromptFormat
-from lib.prompts.registry import PROMPT_FORMATS, prompt_format
+from lib.prompts.registry import PROMPT_FORMATS, format_settings, prompt_format
 from lib.prompts.render import prompt_text, render
 from lib.prompts.saved import save_prompt, saved_format
 from lib.prompts.system import save_system, saved_system, system_prompt
@@ -11,6 +11,7 @@ __all__ = [
     "Message",
     "Parsed",
     "PromptFormat",
+    "format_settings",
     "prompt_format",
     "prompt_text",
     "render",

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 from lib.errors import UserError
 from lib.prompts.base import PromptFormat
@@ -65,6 +66,30 @@ def prompt_format(
     if tags:
         own_format = _with_tags(own_format, tags)
     return own_format if layout == "plain" else _with_layout(own_format, layout)
+
+
+class PromptSection(Protocol):
+    """Params' section `prompt`, as far as it names a format."""
+
+    @property
+    def format(self) -> str:
+        """See `prompt_format`."""
+        ...
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """See `prompt_format`."""
+        ...
+
+    @property
+    def layout(self) -> str:
+        """See `prompt_format`."""
+        ...
+
+
+def format_settings(prompt: PromptSection) -> dict[str, Any]:
+    """What `prompt_format` takes, from params."""
+    return {"name": prompt.format, "tags": prompt.tags, "layout": prompt.layout}
 
 
 def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.completions import read_graded
+from lib.artifacts.completions import read_graded
 from lib.errors import UserError
 from lib.report.comparisons import (
     MEASURES,

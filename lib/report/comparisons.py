@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from lib.completions import GradedCompletion
+from lib.artifacts.completions import GradedCompletion
 from lib.report.inputs import Run
 from lib.report.text import p_value, points
 from lib.stats import (

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lib.completions import GradedCompletion
+from lib.artifacts.completions import GradedCompletion
 from lib.report.charts import (
     PALETTE,
     Figure,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.completions import GradedCompletion, read_graded
+from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.errors import UserError
 from lib.params.measuring import Sensitivity
 

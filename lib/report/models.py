@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lib.artifacts import replacing, write_json
-from lib.completions import UNGRADED, GradedCompletion, read_graded
+from lib.artifacts.completions import UNGRADED, GradedCompletion, read_graded
 from lib.report.comparisons import Comparison, compare_pair, comparison_metrics
 from lib.report.inputs import Metrics
 from lib.report.tables import breakdown, comparison_table, headline

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import vl_convert
 
-from lib.completions import GradedCompletion
+from lib.artifacts.completions import GradedCompletion
 from lib.report.charts import INK, LOOK, colors_of
 from lib.report.inputs import Run
 from lib.report.tables import CLASSES, REASONS, measures

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import replacing, write_metrics
-from lib.completions import GradedCompletion
+from lib.artifacts.completions import GradedCompletion
 from lib.report.charts import Figure, figure_svg
 from lib.report.comparisons import (
     Comparison,

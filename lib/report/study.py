@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from lib.completions import GradedCompletion, read_graded
+from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.errors import UserError
 from lib.report.comparisons import compare_pair
 from lib.report.text import Table, markdown_table, percent, points

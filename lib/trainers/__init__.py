@@ -1,4 +1,4 @@
-"""Training: TRL's trainers, set up from params."""
+"""The phases: SFT, GRPO and DPO, each from params to a trainer that is ready to start."""
 
 from lib.engines.compat import silence_supported_range
 

@@ -19,11 +19,11 @@ from lib.errors import UserError
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Dpo
-from lib.trainers.arguments import choose_optimizer, shared_arguments
-from lib.trainers.batches import micro_batches
-from lib.trainers.launch import num_processes
-from lib.trainers.setup import Setup
-from lib.trainers.tracking import ProgressLines
+from lib.training.arguments import choose_optimizer, shared_arguments
+from lib.training.batches import micro_batches
+from lib.training.launch import num_processes
+from lib.training.setup import Setup
+from lib.training.tracking import ProgressLines
 
 SHOWN = ("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected")
 

@@ -6,26 +6,26 @@ from typing import Any
 
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
-from lib.engine_registry import ENGINES
+from lib.engines.base import rollout_sampling
 from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, trainable_policy
+from lib.engines.registry import ENGINES
 from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
-from lib.evaluation.pairs import rollout_sampling
-from lib.evaluation.rewarding import logging_accuracy, rewards_of
+from lib.grading.rewards import logging_accuracy, rewards_of
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Grpo, Reward, Rollout
 from lib.problems.schema import Problem, read_problems
 from lib.prompts import PromptFormat
-from lib.trainers.arguments import choose_optimizer, shared_arguments
-from lib.trainers.batches import micro_batches
-from lib.trainers.launch import num_processes
 from lib.trainers.policy_gradient import PolicyGradientTrainer
-from lib.trainers.ranks import check_grpo_can_shard
-from lib.trainers.setup import Setup, asked_with
-from lib.trainers.tracking import ProgressLines
-from lib.trainers.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
+from lib.training.arguments import choose_optimizer, shared_arguments
+from lib.training.batches import micro_batches
+from lib.training.launch import num_processes
+from lib.training.ranks import check_grpo_can_shard
+from lib.training.setup import Setup, asked_with
+from lib.training.tracking import ProgressLines
+from lib.training.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
 
 SHOWN = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
 

@@ -33,14 +33,14 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel, Trainer
 from transformers.trainer_utils import TrainOutput
 
-from lib.completions import GeneratedCompletion
+from lib.artifacts.completions import GeneratedCompletion
 from lib.engines.base import Engine, Sampling, encode
 from lib.errors import UserError
 from lib.objectives.advantages import group_advantages, has_signal
 from lib.objectives.losses import PolicyLoss, policy_loss, sampler_correction
 from lib.params.training import Grpo
-from lib.trainers.ranks import whole_on_every_rank
 from lib.trainers.scoring import MicroBatch, Scorer, padded
+from lib.training.ranks import whole_on_every_rank
 
 GAP = "sampling/sampling_logp_difference"
 RATIO = "sampling/importance_sampling_ratio"

@@ -14,11 +14,11 @@ from lib.params.schema import Params
 from lib.params.training import Sft
 from lib.problems.schema import Problem, read_problems
 from lib.prompts import Message, PromptFormat
-from lib.trainers.arguments import choose_optimizer, shared_arguments
-from lib.trainers.batches import micro_batches
-from lib.trainers.launch import num_processes
-from lib.trainers.setup import Setup, asked_with
-from lib.trainers.tracking import ProgressLines
+from lib.training.arguments import choose_optimizer, shared_arguments
+from lib.training.batches import micro_batches
+from lib.training.launch import num_processes
+from lib.training.setup import Setup, asked_with
+from lib.training.tracking import ProgressLines
 
 SHOWN = ("loss", "mean_token_accuracy", "grad_norm", "learning_rate")
 

@@ -5,6 +5,7 @@
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,20 @@ PLUMBING = ("lib/cli.py", "lib/environment.py", "lib/errors.py", "lib/lifetime.p
 """Exempt from dvc.yaml, with what only they import: how a stage is called and ended, and how a
 mistake is worded. The values of params are tracked by DVC themselves."""
 
-WHOLE = ("lib/problems", "lib/prompts", "lib/report", "lib/stats", "lib/verifier")
-"""Floor-0 packages stand in dvc.yaml as folders, everything above as single files."""
+WHOLE = (
+    "lib/artifacts",
+    "lib/engines",
+    "lib/export",
+    "lib/grading",
+    "lib/objectives",
+    "lib/problems",
+    "lib/prompts",
+    "lib/report",
+    "lib/stats",
+    "lib/training",
+    "lib/verifier",
+)
+"""Rooms that dvc.yaml lists as folders where a stage reaches more than one file of them."""
 
 
 REGISTERED = re.compile(r"lib(\.\w+)+:\w+")
@@ -60,14 +73,14 @@ def files_of(name: str) -> list[Path]:
 
 def dependencies(stage: Path) -> set[str]:
     """What a stage's `deps` in dvc.yaml must say about code."""
-    entries: set[str] = set()
+    rooms: dict[str, list[str]] = defaultdict(list)
     for file in reachable(stage):
-        relative = file.relative_to(ROOT).as_posix()
-        if relative.endswith("__init__.py") and not _holds_code(file):
+        if file.name == "__init__.py" and not _holds_code(file):
             continue
-        folder = next((folder for folder in WHOLE if relative.startswith(f"{folder}/")), None)
-        entries.add(folder or relative)
-    return entries
+        relative = file.relative_to(ROOT).as_posix()
+        room = next((room for room in WHOLE if relative.startswith(f"{room}/")), relative)
+        rooms[room].append(relative)
+    return {room if len(files) > 1 else files[0] for room, files in rooms.items()}
 
 
 def _is_plumbing(file: Path) -> bool:

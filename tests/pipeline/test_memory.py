@@ -10,21 +10,22 @@ import pytest
 import torch
 
 from lib.artifacts import write_metrics
-from lib.completions import read_graded
+from lib.artifacts.completions import read_graded
 from lib.engines.runtime import configure
 from lib.evaluation.completions import complete_checkpoint
-from lib.evaluation.grade_files import grade_file
-from lib.evaluation.metrics import summarise
 from lib.export.model import publish
+from lib.grading.files import grade_file
+from lib.grading.metrics import summarise
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
+from lib.prompts import format_settings
 from lib.prompts.saved import save_prompt
 from lib.trainers.grpo import grpo_setup
-from lib.trainers.run import run_phase
-from lib.trainers.setup import Setup, asked_with, run_training
 from lib.trainers.sft import sft_setup
-from lib.trainers.validation import read_validator
+from lib.training.run import run_phase
+from lib.training.setup import Setup, asked_with, run_training
+from lib.training.validation import read_validator
 from lib.verifier.worker_client import warm_up
 from tests.lib.trainers.runs import changed, outputs_in
 from tests.live import held
@@ -56,7 +57,7 @@ def few_steps(smoke: Params, rank: int) -> Params:
 
 def write_inputs(folder: Path, base: Path, sets: GeneratedSets, params: Params) -> None:
     shutil.copytree(base, folder / "base")
-    save_prompt(folder / "base", system="", rendering=params.prompt.rendering())
+    save_prompt(folder / "base", system="", rendering=format_settings(params.prompt))
     write_problems(folder / "sft.jsonl", sets.sft[:48])
     write_problems(folder / "grpo.jsonl", sets.grpo)
     for name, problems in sets.benchmarks.items():

@@ -27,7 +27,7 @@ SHAPES = {"0.6b": "Qwen/Qwen3-0.6B", "4b": "unsloth/Qwen3-4B-Base"}
 )
 def main(out: Path) -> None:
     """Check."""
-    from lib.trainers.machine import find_gpus
+    from lib.planning.machine import find_gpus
 
     gpus = find_gpus()
     if not gpus:
@@ -38,7 +38,7 @@ def main(out: Path) -> None:
     tests = [sys.executable, "-m", "pytest", "-m", "gpu"]
     failed = [] if subprocess.run(tests, check=False).returncode in {0, 5} else ["tests: see above"]
     from lib.artifacts import write_json
-    from lib.engines import sizes
+    from lib.planning import sizes
     from tests.bench.gpu.comparison import WAYS, compare, failures
     from tests.bench.gpu.contenders import Work
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import versions
-from lib.engines.sizes import Shape
 from lib.errors import UserError
+from lib.planning.sizes import Shape
 from tests.bench.gpu.contenders import Work, backend_of, generation, ours, rollouts_of, stock
 
 WAYS = ("reckon", "trl", "unsloth", "vllm")

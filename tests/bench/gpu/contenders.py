@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lib.engines.sizes import Shape
+from lib.planning.sizes import Shape
 
 if TYPE_CHECKING:
     from lib.params import Params

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lib.engines.sizes import Shape
-from lib.trainers.machine import find_gpus
+from lib.planning.machine import find_gpus
+from lib.planning.sizes import Shape
 from tests.bench.gpu.comparison import NEEDS, WAYS, compare, failures
 from tests.bench.gpu.contenders import Work, params_of
 from tests.conftest import ROOT

@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from lib.engines.policy import load_policy, load_tokenizer
-from lib.evaluation.rewarding import rewards_of
+from lib.grading.rewards import rewards_of
 from lib.params import Params
 from lib.problems.schema import Problem
 from lib.prompts import prompt_format

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lib.engine_registry import ENGINES
 from lib.engines.open import open_engine
+from lib.engines.registry import ENGINES
 from lib.engines.server import server_command
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError

@@ -11,13 +11,14 @@ from lib.evaluation.completions import complete_checkpoint
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
+from lib.prompts import format_settings
 from lib.prompts.saved import save_prompt
 
 
 @pytest.fixture
 def folder(base: Path, smoke: Params, sets: GeneratedSets, tmp_path: Path) -> Path:
     shutil.copytree(base, tmp_path / "base")
-    save_prompt(tmp_path / "base", system="", rendering=smoke.prompt.rendering())
+    save_prompt(tmp_path / "base", system="", rendering=format_settings(smoke.prompt))
     for name in smoke.evaluate.benchmarks:
         write_problems(tmp_path / f"problems/{name}.jsonl", sets.benchmarks[name][:3])
     return tmp_path

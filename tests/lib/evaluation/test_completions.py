@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-from lib.completions import GradedCompletion
+from lib.artifacts.completions import GradedCompletion
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.evaluation import completions as completions_module
-from lib.evaluation.completions import generate_missing, samplings, tasks_of
-from lib.evaluation.grade_files import grade_rows
-from lib.evaluation.metrics import headline, summarise
+from lib.evaluation.completions import decoding_of, generate_missing, samplings, tasks_of
+from lib.grading.files import grade_rows
+from lib.grading.metrics import headline, summarise
 from lib.params import Params
 from lib.params.measuring import Evaluate, Override
-from lib.problems.adapters import INSTRUCTION, MULTIPLE_CHOICE
-from lib.problems.schema import Problem
+from lib.problems.schema import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.prompts import prompt_format
 
 WORKING_OUT = prompt_format("working_out")
@@ -175,7 +174,7 @@ def test_a_benchmark_of_its_own_decoding_is_answered_so_and_no_other_is(smoke: P
     own = override("harder", greedy=False, num_samples=5, temperature=0.6, top_p=0.9)
     evaluate = smoke.evaluate.model_copy(update={"overrides": (own,)})
     harder, held_out = (
-        samplings(evaluate.decoding(name), prompt_format=prompt_format("r1_zero"), seed=0)
+        samplings(decoding_of(evaluate, name), prompt_format=prompt_format("r1_zero"), seed=0)
         for name in ("harder", "held_out")
     )
     assert list(harder) == ["sampled"]

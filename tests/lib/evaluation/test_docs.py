@@ -5,6 +5,7 @@ import re
 import pytest
 from ruamel.yaml import YAML
 
+from lib.evaluation.completions import decoding_of
 from lib.evaluation.outside import apply_settings
 from lib.params import Params, parse_params
 from lib.params.load import parse_evaluate
@@ -21,14 +22,14 @@ def test_the_section_shown_is_valid_where_its_benchmarks_are_there(smoke: Params
     section = {**smoke.evaluate.model_dump(mode="json"), **shown}
     section["benchmarks"] = [*shown["benchmarks"], "aime24"]
     evaluate = parse_evaluate(section, origin="docs")
-    assert evaluate.decoding("aime24").num_samples == 16
+    assert decoding_of(evaluate, "aime24").num_samples == 16
 
 
 def test_the_settings_of_the_command_are_taken(smoke: Params) -> None:
     (text,) = re.findall(r'SET="([^"]+)"', PAGE)
     section = smoke.evaluate.model_dump(mode="json")
     evaluate, _ = apply_settings(section, text, benchmarks=["held_out", "gsm8k"])
-    assert (evaluate.temperature, evaluate.decoding("gsm8k").num_samples) == (0.6, 4)
+    assert (evaluate.temperature, decoding_of(evaluate, "gsm8k").num_samples) == (0.6, 4)
 
 
 def test_the_formats_of_the_command_are_taken(smoke: Params) -> None:

@@ -13,9 +13,11 @@ from peft import PeftModel
 
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.errors import UserError
+from lib.evaluation.completions import decoding_of
 from lib.evaluation.outside import apply_settings, prompted_models
 from lib.params import Params
 from lib.problems.sources import find_benchmark
+from lib.prompts import format_settings
 from lib.prompts.saved import FORMAT_FILE, save_prompt
 from stages.evaluate_model import main
 from tests.conftest import ROOT
@@ -51,7 +53,7 @@ def models(base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory) 
     """`base`, and `grpo`, an adapter on it, as a run of the pipeline leaves them."""
     folder = tmp_path_factory.mktemp("pipeline")
     shutil.copytree(base, folder / "base")
-    save_prompt(folder / "base", system="", rendering=smoke.prompt.rendering())
+    save_prompt(folder / "base", system="", rendering=format_settings(smoke.prompt))
     policy = load_policy(base, base=base, settings=smoke.model)
     adapted = add_adapter(policy, smoke.model.lora)
     assert isinstance(adapted, PeftModel)
@@ -228,7 +230,7 @@ def test_settings_hold_for_all_benchmarks_or_for_one(smoke: Params) -> None:
         benchmarks=["gsm8k", "aime24"],
     )
     assert seed == 3
-    gsm8k, aime24 = evaluate.decoding("gsm8k"), evaluate.decoding("aime24")
+    gsm8k, aime24 = decoding_of(evaluate, "gsm8k"), decoding_of(evaluate, "aime24")
     assert (gsm8k.num_samples, gsm8k.temperature) == (smoke.evaluate.num_samples, 0.6)
     assert (aime24.num_samples, aime24.temperature) == (16, 0.6)
 

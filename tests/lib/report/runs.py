@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.completions import read_graded
-from lib.evaluation.metrics import summarise
+from lib.artifacts.completions import read_graded
+from lib.grading.metrics import summarise
 from lib.report.inputs import Run, Sources, load_run
 
 CHECKPOINTS = ("base", "sft", "grpo")

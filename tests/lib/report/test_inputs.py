@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from lib.completions import read_graded
+from lib.artifacts.completions import read_graded
 from lib.errors import UserError
 from lib.report.inputs import read_curve
 from tests.lib.report.runs import CHECKPOINTS, read, write_run

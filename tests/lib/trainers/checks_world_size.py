@@ -2,7 +2,7 @@
 
 import click
 
-from lib.trainers.launch import check_world_size, num_processes
+from lib.training.launch import check_world_size, num_processes
 
 check_world_size()
 click.echo(f"world size {num_processes()}\n", nl=False)

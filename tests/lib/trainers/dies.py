@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lib.trainers.checkpoints import SealCheckpoints
+from lib.training.checkpoints import SealCheckpoints
 from stages.grpo import main
 
 seal = SealCheckpoints.on_save

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
-from lib.trainers.ranks import check_ranks_agree
+from lib.training.ranks import check_ranks_agree
 
 
 def main(base: Path) -> None:

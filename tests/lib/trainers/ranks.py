@@ -1,6 +1,6 @@
 """Training as one process or as several, for tests that compare them.
 
-`python -m tests.lib.trainers.ranks STAGE FOLDER` (or torchrun with the same arguments) trains the
+`python -m tests.lib.training.ranks STAGE FOLDER` (or torchrun with the same arguments) trains the
 smoke preset with the changes of FOLDER/changes.json, from FOLDER/base, and writes what each rank
 came to: FOLDER/<ranks>-<rank>.pt.
 """
@@ -20,10 +20,10 @@ from lib.engines.policy import load_tokenizer
 from lib.engines.runtime import configure
 from lib.params import Params, preset_params
 from lib.problems.schema import read_problems
-from lib.prompts import prompt_format
+from lib.prompts import format_settings, prompt_format
 from lib.trainers.grpo import build_grpo
-from lib.trainers.launch import check_world_size, num_processes
 from lib.trainers.sft import build_sft
+from lib.training.launch import check_world_size, num_processes
 from tests.lib.trainers.runs import changed
 from tests.lib.trainers.steps import letters, reward_with
 
@@ -81,7 +81,7 @@ def sft(folder: Path, params: Params) -> Trainer:
     return build_sft(
         list(read_problems(folder / "sft.jsonl")),
         base=folder / "base",
-        prompt_format=prompt_format(**params.prompt.rendering()),
+        prompt_format=prompt_format(**format_settings(params.prompt)),
         system="",
         sft=params.sft,
         model=params.model,
@@ -91,7 +91,7 @@ def sft(folder: Path, params: Params) -> Trainer:
 
 
 def grpo(folder: Path, params: Params) -> Trainer:
-    chosen = prompt_format(**params.prompt.rendering())
+    chosen = prompt_format(**format_settings(params.prompt))
     trainer = build_grpo(
         list(read_problems(folder / "grpo.jsonl")),
         init=folder / "base",

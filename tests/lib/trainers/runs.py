@@ -16,10 +16,10 @@ from lib.engines.runtime import configure
 from lib.params import Params, preset_params
 from lib.trainers.dpo import dpo_setup
 from lib.trainers.grpo import grpo_setup
-from lib.trainers.run import Outputs, run_phase
-from lib.trainers.setup import Setup, asked_with
 from lib.trainers.sft import sft_setup
-from lib.trainers.validation import read_validator
+from lib.training.run import Outputs, run_phase
+from lib.training.setup import Setup, asked_with
+from lib.training.validation import read_validator
 from lib.verifier import counters
 
 

@@ -18,8 +18,8 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
 from lib.engines.base import Engine
-from lib.trainers import run as phase
 from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.training import run as phase
 from tests.lib.trainers.runs import StopAt, run
 
 CONFIG = Path("lib/presets/accelerate/fsdp2.yaml")

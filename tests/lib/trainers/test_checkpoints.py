@@ -1,16 +1,13 @@
 """A checkpoint is whole and of this very run, or it is not resumed from."""
 
-import sys
-import types
 from pathlib import Path
 
 import pytest
 
 from lib import artifacts
-from lib.artifacts import read_json
-from lib.trainers import checkpoints as module
-from lib.trainers.checkpoints import Checkpoints, code_hash, find_damage, run_fingerprint, step_of
-from lib.trainers.run import add_counts
+from lib.artifacts import read_json, stage_code
+from lib.training.checkpoints import Checkpoints, find_damage, run_fingerprint, step_of
+from lib.training.run import add_counts
 
 
 def write(folder: Checkpoints, step: int) -> Path:
@@ -125,22 +122,28 @@ def test_a_changed_param_input_or_rank_number_is_another_run(
     assert len({first, *others}) == 6
 
 
-def test_changed_code_is_another_run_if_the_stage_can_reach_it(
+def test_code_of_the_stage_is_another_run_and_other_code_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = tmp_path / "lib"
-    for room in ("trainers", "report"):
-        (library / room).mkdir(parents=True)
-        (library / room / "some.py").write_text("1", encoding="utf-8")
-    monkeypatch.setattr(module, "__file__", str(library / "trainers" / "checkpoints.py"))
-    loaded = {"lib": types.ModuleType("lib"), "lib.trainers.run": types.ModuleType("run")}
-    monkeypatch.setattr(sys, "modules", loaded)
-    first = code_hash()
-    (library / "report" / "some.py").write_text("2", encoding="utf-8")
-    assert code_hash() == first
-    # imported on demand, or not yet
-    (library / "trainers" / "some.py").write_text("2", encoding="utf-8")
-    assert code_hash() != first
+    """By what dvc.yaml lists, a path that params name included."""
+    for file in ("trainers/sft.py", "report/some.py", "rewards/tiny.py", "rewards/s0.py"):
+        (tmp_path / "lib" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "lib" / file).write_text("1", encoding="utf-8")
+    deps = "[lib/trainers, 'lib/rewards/${validation.stack}.py', data/raw, '${models}/base']"
+    (tmp_path / "dvc.yaml").write_text(f"stages: {{sft: {{deps: {deps}}}}}", encoding="utf-8")
+    monkeypatch.setattr(artifacts, "ROOT", tmp_path)
+    settings = {"validation": {"stack": "tiny"}}
+    first = stage_code("sft", settings)
+    assert list(first) == ["lib/trainers", "lib/rewards/tiny.py"]
+    for file, same in {
+        "report/some.py": True,
+        "rewards/s0.py": True,
+        "rewards/tiny.py": False,
+        "trainers/sft.py": False,
+    }.items():
+        (tmp_path / "lib" / file).write_text("2", encoding="utf-8")
+        assert (stage_code("sft", settings) == first) == same, file
+        (tmp_path / "lib" / file).write_text("1", encoding="utf-8")
 
 
 def test_what_other_settings_left_behind_is_named(saved: Checkpoints) -> None:

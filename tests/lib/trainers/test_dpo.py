@@ -17,9 +17,9 @@ from lib.params.model import Model
 from lib.params.training import Dpo
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.trainers.checkpoints import Checkpoints, SealCheckpoints
 from lib.trainers.dpo import PairTrainer, build_dpo
-from lib.trainers.tracking import curve_points
+from lib.training.checkpoints import Checkpoints, SealCheckpoints
+from lib.training.tracking import curve_points
 from tests.lib.trainers.preferences import pairs_of
 
 

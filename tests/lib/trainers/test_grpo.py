@@ -10,9 +10,9 @@ from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.trainers.batches import micro_batches
 from lib.trainers.grpo import build_grpo
-from lib.trainers.tracking import curve_points
+from lib.training.batches import micro_batches
+from lib.training.tracking import curve_points
 
 
 def test_ranks_share_a_micro_batch_or_it_is_refused() -> None:

@@ -17,7 +17,7 @@ from lib.params import Params
 from lib.params.load import parse_params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
-from lib.trainers.tracking import curve_points
+from lib.training.tracking import curve_points
 from tests.lib.trainers.steps import build, letters, reward_with
 
 STEP = {"max_steps": 1, "micro_batch_size": 4, "learning_rate": 0.02, "warmup_ratio": 0.0}

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from lib.engine_registry import ENGINES
+from lib.engines.registry import ENGINES
 from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.grpo import build_grpo
-from lib.trainers.tracking import curve_points
+from lib.training.tracking import curve_points
 from tests.vllm_server import served
 
 pytestmark = pytest.mark.vllm

@@ -12,8 +12,8 @@ from accelerate.utils import DistributedType
 from ruamel.yaml import YAML
 
 from lib.params import preset_params
-from lib.trainers.batches import micro_batches
-from lib.trainers.launch import told_processes
+from lib.training.batches import micro_batches
+from lib.training.launch import told_processes
 from tests.conftest import ROOT
 
 CONFIGS = ROOT / "lib/presets/accelerate"

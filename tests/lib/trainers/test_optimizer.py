@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.objectives.optim import MemoryEfficientAdamW
 from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Sft
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.sft import build_sft
+from lib.training.optim import MemoryEfficientAdamW
 from tests.lib.trainers.steps import build, letters, reward_with
 
 NAME = "memory_efficient_adamw"

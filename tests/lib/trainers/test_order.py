@@ -4,7 +4,7 @@ import torch
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from trl.trainer.utils import RepeatSampler
 
-from lib.trainers.order import EpochSampler
+from lib.engines.compat import EpochSampler
 
 
 def repeat() -> RepeatSampler:

@@ -25,7 +25,7 @@ from lib.prompts import prompt_format
 from lib.prompts.tagged import TaggedFormat
 from lib.trainers.policy_gradient import PolicyGradientTrainer
 from lib.trainers.scoring import MicroBatch
-from lib.trainers.tracking import curve_points
+from lib.training.tracking import curve_points
 from tests.lib.trainers.steps import Steps, build, letters, reward_with
 
 Builder = Callable[..., PolicyGradientTrainer]

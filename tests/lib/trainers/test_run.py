@@ -21,9 +21,9 @@ from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
 from lib.prompts import prompt_format
-from lib.trainers.run import run_phase
 from lib.trainers.sft import build_sft
-from lib.trainers.validation import Validator, read_validator
+from lib.training.run import run_phase
+from lib.training.validation import Validator, read_validator
 from tests.lib.trainers.preferences import pairs_of
 from tests.lib.trainers.runs import StopAt, changed, outputs_in
 

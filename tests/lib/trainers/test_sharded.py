@@ -19,7 +19,7 @@ from lib.errors import UserError
 from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
 from lib.prompts import prompt_format, save_system
-from lib.trainers.ranks import check_grpo_can_shard
+from lib.training.ranks import check_grpo_can_shard
 from tests.conftest import ROOT
 from tests.lib.trainers.preferences import pairs_of
 from tests.lib.trainers.sharded import CONFIG, fsdp_environment

@@ -23,8 +23,8 @@ from lib.problems.generated import GeneratedSets
 from lib.problems.schema import write_problems
 from lib.prompts import prompt_format
 from lib.trainers.grpo import build_grpo
-from lib.trainers.run import run_phase
-from lib.trainers.validation import (
+from lib.training.run import run_phase
+from lib.training.validation import (
     ValidateByGeneration,
     Validator,
     opener,

@@ -15,8 +15,8 @@ from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.grpo import build_grpo
-from lib.trainers.run import run_phase
-from lib.trainers.wandb_run import wandb_mode
+from lib.training.run import run_phase
+from lib.training.wandb_run import wandb_mode
 from stages.wandb_sync import main
 from tests.lib.trainers.runs import outputs_in
 

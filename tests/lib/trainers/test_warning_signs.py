@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from lib.artifacts import read_json
-from lib.evaluation.rewarding import logging_accuracy
+from lib.grading.rewards import logging_accuracy
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.report.report import training_warnings
 from lib.trainers.grpo import build_grpo
-from lib.trainers.run import Outputs, run_phase
-from lib.trainers.warning_signs import ANSWER_ACCURACY, Limits, Sign, Watch
+from lib.training.run import Outputs, run_phase
+from lib.training.warning_signs import ANSWER_ACCURACY, Limits, Sign, Watch
 from lib.verifier.rewards import build_rewards
 
 LIMITS = Limits(lowest=-6.5, highest=12.5, max_new_tokens=48)

@@ -10,7 +10,7 @@ from typing import Any
 from lib.params import preset_params
 from lib.params.schema import Params
 from lib.problems.generated import synthetic_sets
-from lib.trainers.tracking import curve_points
+from lib.training.tracking import curve_points
 from tests.lib.trainers.steps import build, letters, reward_with
 
 

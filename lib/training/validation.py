@@ -21,12 +21,12 @@ from transformers import (
     TrainingArguments,
 )
 
-from lib.engine_registry import ENGINES
 from lib.engines.base import Engine, Sampling, encode
 from lib.engines.open import check_engine, open_engine
+from lib.engines.registry import ENGINES
 from lib.engines.runtime import random_states_kept
-from lib.evaluation.grading import Grading, grade_completions
-from lib.evaluation.metrics import RATES
+from lib.grading.grade import Grading, grade_completions
+from lib.grading.metrics import RATES
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Validation
@@ -42,7 +42,7 @@ MEASURED = (
     "mean_reasoning_chars",
     "mean_reward",
 )
-"""Names in `lib.evaluation.metrics`."""
+"""Names in `lib.grading.metrics`."""
 
 PREFIX = "validation/"
 """Of the columns in the trainer's log."""

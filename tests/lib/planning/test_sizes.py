@@ -6,8 +6,8 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from lib.engines.policy import add_adapter
-from lib.engines.sizes import SHAPES, shape_in, shape_of
 from lib.params import Params
+from lib.planning.sizes import SHAPES, shape_in, shape_of
 from tests.lib.engines.hub_models import ARCHITECTURES, write_model
 
 PUBLISHED = {

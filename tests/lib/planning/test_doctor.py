@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lib.params import Params, preset_names, preset_params
-from lib.trainers.doctor import doctor_lines, hindrances
-from lib.trainers.machine import Gpu, Machine, find_gpus, locked_versions, this_machine
+from lib.planning.doctor import doctor_lines, hindrances
+from lib.planning.machine import Gpu, Machine, find_gpus, locked_versions, this_machine
 from tests.conftest import ROOT
 
 GIB = 1024**3

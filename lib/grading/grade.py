@@ -3,9 +3,8 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
-from lib.completions import UNGRADED, GeneratedCompletion, GradedCompletion
-from lib.problems.adapters import INSTRUCTION, MULTIPLE_CHOICE
-from lib.problems.schema import Problem
+from lib.artifacts.completions import UNGRADED, GeneratedCompletion, GradedCompletion
+from lib.problems.schema import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.prompts import Message, PromptFormat
 from lib.verifier import Grade, grade, grade_choice
 

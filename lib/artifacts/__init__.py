@@ -1,20 +1,29 @@
 """Files that stages exchange, written so that the same content has the same bytes."""
 
 import csv
+import functools
 import hashlib
 import importlib.metadata
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ruamel.yaml import YAML
+
 from lib.errors import UserError
 
 Record = TypeVar("Record")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SCRATCH = Path("data/scratch")
+"""Checkpoints to resume from, and what else no stage reads."""
 
 METRIC_DIGITS = 6
 """Decimals that metrics keep: far below any standard error, above rounding noise."""
@@ -144,6 +153,34 @@ def hash_path(path: Path) -> str:
             digest.update(str(file.relative_to(path)).encode() + b"\0")
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]
+
+
+def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Hashes of the code that dvc.yaml lists for a stage: what decides its result.
+
+    dvc.yaml is the one list of a stage's code; a test holds it to the imports.
+
+    Args:
+        stage: its name in dvc.yaml.
+        settings: params by section, for the paths that name one (`${validation.stack}`).
+    """
+
+    deps = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["deps"]
+    code = [dep for dep in deps if dep.startswith(("lib/", "stages/"))]
+
+    def value(key: re.Match[str]) -> str:
+        names = key[1].split(".")
+        return str(functools.reduce(lambda section, name: section[name], names, settings))
+
+    paths = [re.sub(r"\$\{([\w.]+)\}", value, path) for path in code]
+    return {path: hash_code(ROOT / path) for path in paths}
+
+
+def hash_code(path: Path) -> str:
+    """SHA-256 (16 hex digits) of a source file, or of all sources in a folder."""
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    content = {str(file.relative_to(path.parent)): hash_path(file) for file in files}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fingerprint(decisive: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
-from lib.trainers.warning_signs import Limits
+from lib.training.warning_signs import Limits
 from lib.verifier import grade
 
 SHOWN_CHARS = 400

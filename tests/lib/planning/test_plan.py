@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from transformers import TrainingArguments
 
-from lib.engines.sizes import shape_of
 from lib.params import Params, preset_names, preset_params
+from lib.planning.plan import cache_bytes, disk_bytes, plan_dpo, plan_grpo, plan_sft
+from lib.planning.plan_words import plan_lines
+from lib.planning.sizes import shape_of
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.dpo import dpo_arguments
 from lib.trainers.grpo import grpo_arguments
-from lib.trainers.plan import cache_bytes, disk_bytes, plan_dpo, plan_grpo, plan_sft
-from lib.trainers.plan_words import plan_lines
 from lib.trainers.sft import build_sft
 from tests.conftest import ROOT
 

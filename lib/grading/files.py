@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import read_jsonl, write_jsonl
-from lib.completions import GeneratedCompletion, GradedCompletion
+from lib.artifacts.completions import GeneratedCompletion, GradedCompletion
 from lib.errors import UserError
-from lib.evaluation.grading import Grading, grade_completions
-from lib.evaluation.rewarding import rewards_of
+from lib.grading.grade import Grading, grade_completions
+from lib.grading.rewards import rewards_of
 from lib.params.training import Reward
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat, prompt_format

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from lib.engines.base import Finish, GeneratedCompletion
 from lib.engines.policy import load_tokenizer
+from lib.planning.diagnostics import Drawn, Group, report_lines, tag_tokens, verdicts
 from lib.problems.schema import Problem
 from lib.prompts import prompt_format
-from lib.trainers.diagnostics import Drawn, Group, report_lines, tag_tokens, verdicts
-from lib.trainers.warning_signs import Limits
+from lib.training.warning_signs import Limits
 
 FORMAT = prompt_format("working_out")
 LIMITS = Limits(lowest=0.0, highest=1.25, max_new_tokens=48)

@@ -10,8 +10,8 @@ from transformers import Trainer
 from lib.engines.policy import save_policy
 from lib.params.schema import Params
 from lib.problems.schema import Problem
-from lib.prompts import prompt_format, saved_system
-from lib.trainers.tracking import curve_points
+from lib.prompts import format_settings, prompt_format, saved_system
+from lib.training.tracking import curve_points
 from lib.verifier.rewards import RewardFn
 
 
@@ -32,7 +32,7 @@ class Setup:
 def asked_with(params: Params, base: Path) -> dict[str, Any]:
     """How problems are put to the model: the prompt format, and the system prompt of `base`."""
     return {
-        "prompt_format": prompt_format(**params.prompt.rendering()),
+        "prompt_format": prompt_format(**format_settings(params.prompt)),
         "system": saved_system(base),
     }
 
@@ -41,7 +41,7 @@ def run_training(setup: Setup, *, to: Path | None = None) -> list[dict[str, floa
     """Train to the end; the curve, a point per logged step.
 
     It is the trainer's plain road: what stages add (resuming, validation, outputs of the DAG) is
-    `lib.trainers.run.run_phase`.
+    `lib.training.run.run_phase`.
 
     Args:
         to: folder for the checkpoint; None saves nothing.

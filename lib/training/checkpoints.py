@@ -9,18 +9,16 @@ outside the stage's outs, which DVC deletes before a run.
 """
 
 import dataclasses
-import hashlib
 import os
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from lib.artifacts import fingerprint, hash_path, read_json, write_json
+from lib.artifacts import fingerprint, hash_path, read_json, stage_code, write_json
 
 MANIFEST = "manifest.json"
 FACTS = "facts.json"
@@ -43,32 +41,10 @@ def run_fingerprint(stage: str, *, settings: Mapping[str, Any], inputs: Mapping[
     decisive = {
         "stage": stage,
         "settings": settings,
-        "code": code_hash(),
+        "code": stage_code(stage, settings),
         "ranks": os.environ.get("WORLD_SIZE", "1"),
     }
     return fingerprint(decisive, inputs=inputs)
-
-
-def code_hash() -> str:
-    """One hash of the project's code that this process has loaded, or may yet load.
-
-    Packages of `lib` count as a whole, since some of their modules are imported on demand.
-    """
-    library = Path(__file__).parents[1]
-    loaded = {name.split(".")[1] for name in sys.modules if name.startswith("lib.")}
-    files = [
-        file
-        for room in sorted(loaded)
-        for file in (
-            sorted((library / room).rglob("*.py"))
-            if (library / room).is_dir()
-            else [library / f"{room}.py"]
-        )
-    ]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file.relative_to(library)}\0{hash_path(file)}".encode())
-    return digest.hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,14 +172,6 @@ class SealCheckpoints(TrainerCallback):
             self.checkpoints.seal(state.global_step, self.facts())
             self.checkpoints.drop_all_but(self.keep)
         ranks.wait_for_everyone()
-
-
-def resume_counters(trainer: Trainer, checkpoint: Path) -> None:
-    """Set what TRL counts and does not save: the tokens that SFT and DPO have trained on."""
-    logged = read_json(checkpoint / "trainer_state.json")["log_history"]
-    tokens = [entry["num_tokens"] for entry in logged if "num_tokens" in entry]
-    if tokens and hasattr(trainer, "_total_train_tokens"):
-        trainer._total_train_tokens = int(tokens[-1])
 
 
 def step_of(checkpoint: Path) -> int:

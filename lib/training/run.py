@@ -10,35 +10,39 @@ from typing import Any
 import click
 from transformers import Trainer, TrainerState
 
-from lib.artifacts import read_json, replacing, write_curve, write_metrics, write_provenance
+from lib.artifacts import (
+    SCRATCH,
+    read_json,
+    replacing,
+    write_curve,
+    write_metrics,
+    write_provenance,
+)
 from lib.engines import compat
 from lib.engines.policy import pass_on, save_policy
 from lib.engines.runtime import memory_given_back
 from lib.errors import UserError
 from lib.lifetime import alone, sigterm_as_interrupt
 from lib.params.training import Optimisation
-from lib.problems.places import SCRATCH
-from lib.trainers.checkpoints import (
+from lib.training.checkpoints import (
     FACTS,
     Checkpoints,
     SealCheckpoints,
-    resume_counters,
     run_fingerprint,
     step_of,
 )
-from lib.trainers.launch import check_world_size, is_main_process
-from lib.trainers.order import order_by_epoch
-from lib.trainers.ranks import check_ranks_agree, gather_weights
-from lib.trainers.tracking import Announcer, ProgressLines, curve_points
-from lib.trainers.validation import (
+from lib.training.launch import check_world_size, is_main_process
+from lib.training.ranks import check_ranks_agree, gather_weights
+from lib.training.tracking import Announcer, ProgressLines, curve_points
+from lib.training.validation import (
     ValidateByGeneration,
     Validator,
     opener,
     validation_columns,
     validation_points,
 )
-from lib.trainers.wandb_run import WandbRun, wandb_mode
-from lib.trainers.warning_signs import WarningSigns
+from lib.training.wandb_run import WandbRun, wandb_mode
+from lib.training.warning_signs import WarningSigns
 
 Facts = Callable[[], Mapping[str, Any]]
 
@@ -107,7 +111,7 @@ def run_phase(
 
     def prepared(writing: Path) -> Trainer:
         trainer = build(writing)
-        order_by_epoch(trainer)
+        compat.order_by_epoch(trainer)
         _add_callbacks(trainer, section=section, validator=validator, say=say)
         if mode != "disabled":
             name = f"{stage}-{writing.parent.name}"
@@ -178,7 +182,7 @@ def _train(
     if found:
         compat.load_onto_numbered_cpu()
         before = read_json(found / FACTS)
-        resume_counters(trainer, found)
+        compat.resume_token_count(trainer, read_json(found / "trainer_state.json"))
         say(f"{say.stage} goes on from step {step_of(found)} ({found})")
     try:
         trainer.train(resume_from_checkpoint=str(found) if found else None)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from lib.engines.sizes import shape_of
 from lib.params import Params
-from lib.trainers.machine import Machine
-from lib.trainers.plan import disk_bytes, plan_dpo, plan_grpo, plan_sft
-from lib.trainers.plan_words import in_bytes
+from lib.planning.machine import Machine
+from lib.planning.plan import disk_bytes, plan_dpo, plan_grpo, plan_sft
+from lib.planning.plan_words import in_bytes
+from lib.planning.sizes import shape_of
 
 PYTHONS = ("3.11.", "3.12.")
 

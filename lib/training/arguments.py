@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from transformers import Trainer
 
-from lib.objectives.optim import MemoryEfficientAdamW
 from lib.params.model import Model
 from lib.params.training import Optimisation
-from lib.trainers.launch import num_processes
+from lib.training.launch import num_processes
+from lib.training.optim import MemoryEfficientAdamW
 
 
 def shared_arguments(

@@ -27,10 +27,10 @@ from lib.params import Params
 from lib.problems.lengths import Rendering
 from lib.problems.schema import Problem, read_problems
 from lib.trainers.grpo import build_grpo
-from lib.trainers.setup import asked_with
 from lib.trainers.sft import build_sft
-from lib.trainers.tracking import ProgressLines
-from lib.trainers.warning_signs import WarningSigns
+from lib.training.setup import asked_with
+from lib.training.tracking import ProgressLines
+from lib.training.warning_signs import WarningSigns
 
 PHASES = ("sft", "grpo")
 

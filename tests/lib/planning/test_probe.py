@@ -17,13 +17,13 @@ from transformers import Trainer
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.params import Params, compose_preset
+from lib.planning import probe as probing
+from lib.planning.probe import batch_of, divisors, longest_first, probe
 from lib.problems.generated import GeneratedSets
 from lib.problems.lengths import rendering_of, token_counter
 from lib.problems.schema import Problem, write_problems
 from lib.prompts import prompt_format, save_system
-from lib.trainers import probe as probing
 from lib.trainers.policy_gradient import PolicyGradientTrainer
-from lib.trainers.probe import batch_of, divisors, longest_first, probe
 from tests.conftest import ROOT
 from tests.lib.trainers.runs import changed
 

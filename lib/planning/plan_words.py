@@ -1,16 +1,15 @@
-"""The plan of a run in words; its numbers stand in `lib.trainers.plan`."""
+"""The plan of a run in words; its numbers stand in `lib.planning.plan`."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
-from lib.engines.sizes import Shape, shape_of
 from lib.engines.unsloth import shares_weights
 from lib.params import Params, preset_params
 from lib.params.model import Model
 from lib.params.presets import BASE
 from lib.params.training import Optimisation
-from lib.trainers.plan import (
+from lib.planning.plan import (
     Phase,
     disk_bytes,
     plan_dpo,
@@ -18,6 +17,7 @@ from lib.trainers.plan import (
     plan_sft,
     trained_parameters,
 )
+from lib.planning.sizes import Shape, shape_of
 
 
 def plan_lines(params: Params) -> Iterator[str]:
@@ -42,7 +42,7 @@ def plan_lines(params: Params) -> Iterator[str]:
             f"disk ≈ {in_bytes(sum(sizes.values()))} in data/models: {_parts(sizes)}; again in "
             "DVC's cache; beside it the Hub's files of the model, and checkpoints to resume from"
         )
-    yield "estimates; the formulae stand in lib/trainers/plan.py, `make memory-probe` measures"
+    yield "estimates; the formulae stand in lib/planning/plan.py, `make memory-probe` measures"
     yield from _params_lines(params)
 
 

@@ -18,12 +18,12 @@ the allocator and vLLM take for themselves; `make memory-probe` measures.
 import dataclasses
 import math
 
-from lib.engines.sizes import BYTES, Shape
 from lib.params import Params
 from lib.params.data import GeneratorSource, HubSource, PathSource
 from lib.params.model import Model
 from lib.params.training import Optimisation
-from lib.trainers.batches import micro_batches
+from lib.planning.sizes import BYTES, Shape
+from lib.training.batches import micro_batches
 
 ROWS = {
     ("openai/gsm8k", "train"): 7_473,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lib.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion
+from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion
 from lib.stats import Estimate, clustered_mean, maj_at_k, mean_estimate, pass_at_k
 
 Rows = Sequence[GradedCompletion]

@@ -1,0 +1,1 @@
+"""Completions judged, ours or anybody's: grades, rewards and metrics; no torch."""

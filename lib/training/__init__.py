@@ -1,0 +1,1 @@
+"""What every training phase shares: arguments, checkpoints, validation, tracking, ranks."""
