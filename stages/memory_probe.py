@@ -36,8 +36,8 @@ def main(params_file: Path, problems: Path, base: Path, limit_gib: float | None)
     from lib.prompts import format_settings, prompt_format, saved_system
 
     configure(seed=params.seed, threads=params.torch_threads)
-    chosen = prompt_format(**format_settings(params.prompt))
-    rendering = rendering_of(base, prompt_format=chosen, system=saved_system(base))
+    own_format = prompt_format(**format_settings(params.prompt))
+    rendering = rendering_of(base, prompt_format=own_format, system=saved_system(base))
     count_tokens = token_counter(base)
     free = 0.8 * psutil.virtual_memory().available
     limit = int(limit_gib * 1024**3 if limit_gib else free)

@@ -39,13 +39,13 @@ def _is_committed(path: Path) -> bool:
         return True
     blob = subprocess.run(["git", "hash-object", path], capture_output=True, text=True, check=False)
     holding = ["git", "log", "--all", "-m", "--max-count=1", "--format=%h"]
-    found = subprocess.run(
+    commits = subprocess.run(
         [*holding, f"--find-object={blob.stdout.strip()}"],
         capture_output=True,
         text=True,
         check=False,
     )
-    return bool(found.stdout.strip())
+    return bool(commits.stdout.strip())
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ MOSTLY = 0.8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Drawn:
+class ScoredCompletion:
     """One completion as it was scored.
 
     Attributes:
@@ -45,23 +45,23 @@ class Group:
     """The completions of one problem."""
 
     problem: Problem
-    drawn: tuple[Drawn, ...]
+    samples: tuple[ScoredCompletion, ...]
 
     @property
     def num_identical(self) -> int:
         """How often the most frequent completion occurs."""
-        texts = collections.Counter(each.completion.token_ids for each in self.drawn)
+        texts = collections.Counter(each.completion.token_ids for each in self.samples)
         return max(texts.values())
 
     @property
     def num_distinct(self) -> int:
         """How many different completions there are."""
-        return len({each.completion.token_ids for each in self.drawn})
+        return len({each.completion.token_ids for each in self.samples})
 
     @property
     def has_signal(self) -> bool:
         """Whether rewards differ, without which there is no gradient."""
-        totals = [each.total for each in self.drawn]
+        totals = [each.total for each in self.samples]
         return max(totals) - min(totals) > 0
 
 
@@ -76,10 +76,10 @@ def draw_groups(
     weights: Sequence[float],
 ) -> list[Group]:
     """Sample every problem and score what comes, through the signature that TRL calls."""
-    asked = [prompt_format.prompt(problem.problem, system=system) for problem in problems]
+    prompts = [prompt_format.prompt(problem.problem, system=system) for problem in problems]
     groups = []
     for problem, prompt, completions in zip(
-        problems, asked, engine.generate(encode(engine.tokenizer, asked), sampling), strict=True
+        problems, prompts, engine.generate(encode(engine.tokenizer, prompts), sampling), strict=True
     ):
         columns = {
             "prompts": [prompt] * len(completions),
@@ -91,8 +91,8 @@ def draw_groups(
         groups.append(
             Group(
                 problem=problem,
-                drawn=tuple(
-                    Drawn(
+                samples=tuple(
+                    ScoredCompletion(
                         completion=completion,
                         rewards={name: scores[index] for name, scores in values.items()},
                         total=sum(
@@ -130,11 +130,11 @@ def verdicts(
 
     Args:
         written: tags that a completion has to write itself; what the prompt opens is none of them.
-        temperature: that the completions were drawn at.
+        temperature: that the completions were samples at.
     """
-    found = list(_faults(groups, written=written, limits=limits, temperature=temperature))
-    if found:
-        yield from found
+    faults = list(_faults(groups, written=written, limits=limits, temperature=temperature))
+    if faults:
+        yield from faults
         return
     signal = sum(group.has_signal for group in groups)
     yield (
@@ -145,8 +145,8 @@ def verdicts(
 def _faults(
     groups: Sequence[Group], *, written: Sequence[str], limits: Limits, temperature: float
 ) -> Iterator[str]:
-    drawn = [each for group in groups for each in group.drawn]
-    size = len(groups[0].drawn)
+    samples = [each for group in groups for each in group.samples]
+    size = len(groups[0].samples)
     same = [group for group in groups if group.num_identical >= MOSTLY * size]
     if 2 * len(same) > len(groups):
         yield (
@@ -155,15 +155,15 @@ def _faults(
             f"raise rollout.temperature (now {temperature:g})"
         )
     for tag in written:
-        if not any(tag in each.tags for each in drawn):
+        if not any(tag in each.tags for each in samples):
             yield f"no completion writes {tag}: SFT has not taught the format; raise sft.num_epochs"
-    cut = sum(each.completion.truncated for each in drawn)
-    if 2 * cut >= len(drawn):
+    cut = sum(each.completion.truncated for each in samples)
+    if 2 * cut >= len(samples):
         yield (
-            f"{cut} of {len(drawn)} completions run into rollout.max_new_tokens="
+            f"{cut} of {len(samples)} completions run into rollout.max_new_tokens="
             f"{limits.max_new_tokens}; raise it, or train SFT until it learns to stop"
         )
-    mean = statistics.fmean(each.total for each in drawn)
+    mean = statistics.fmean(each.total for each in samples)
     if mean <= limits.lowest + limits.near:
         yield (
             f"rewards are at the stack's minimum: mean {mean:.3g} of {limits.lowest:g} ... "
@@ -194,7 +194,7 @@ def report_lines(
 def _group_lines(group: Group) -> Iterator[str]:
     yield f"Problem: {group.problem.problem}"
     yield f"Reference: {group.problem.reference}"
-    for number, each in enumerate(group.drawn, start=1):
+    for number, each in enumerate(group.samples, start=1):
         parts = " ".join(f"{name}={value:g}" for name, value in each.rewards.items())
         length = len(each.completion.token_ids)
         yield (
@@ -204,9 +204,9 @@ def _group_lines(group: Group) -> Iterator[str]:
         text = each.completion.text
         cut = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]} ..."
         yield from (f"      {_visible(line)}" for line in cut.splitlines() or [""])
-    variance = statistics.pvariance([each.total for each in group.drawn])
+    variance = statistics.pvariance([each.total for each in group.samples])
     yield (
-        f"  distinct {group.num_distinct} of {len(group.drawn)}, reward variance {variance:.3g}"
+        f"  distinct {group.num_distinct} of {len(group.samples)}, reward variance {variance:.3g}"
         f"{'' if group.has_signal else ': no signal'}"
     )
     yield ""
@@ -218,24 +218,24 @@ def _visible(text: str) -> str:
 
 
 def _sums(groups: Sequence[Group], *, tags: Sequence[str]) -> Iterator[str]:
-    drawn = [each for group in groups for each in group.drawn]
-    yield f"All {len(drawn)} completions of {len(groups)} problems"
-    for name in drawn[0].rewards:
-        values = [each.rewards[name] for each in drawn]
+    samples = [each for group in groups for each in group.samples]
+    yield f"All {len(samples)} completions of {len(groups)} problems"
+    for name in samples[0].rewards:
+        values = [each.rewards[name] for each in samples]
         yield (
             f"  reward {name}: mean {statistics.fmean(values):.3g}, "
             f"variance {statistics.pvariance(values):.3g}"
         )
-    totals = [each.total for each in drawn]
+    totals = [each.total for each in samples]
     yield (
         f"  reward in total: mean {statistics.fmean(totals):.3g}, "
         f"variance {statistics.pvariance(totals):.3g}"
     )
     signal = sum(group.has_signal for group in groups)
     yield f"  groups with differing rewards: {signal} of {len(groups)}"
-    distinct = sum(group.num_distinct for group in groups) / len(drawn)
+    distinct = sum(group.num_distinct for group in groups) / len(samples)
     yield f"  distinct completions: {100 * distinct:.0f} %"
-    cut = sum(each.completion.truncated for each in drawn)
-    yield f"  cut off at the longest length: {cut} of {len(drawn)}"
+    cut = sum(each.completion.truncated for each in samples)
+    yield f"  cut off at the longest length: {cut} of {len(samples)}"
     for tag in tags:
-        yield f"  with {tag}: {sum(tag in each.tags for each in drawn)} of {len(drawn)}"
+        yield f"  with {tag}: {sum(tag in each.tags for each in samples)} of {len(samples)}"

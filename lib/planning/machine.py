@@ -64,9 +64,9 @@ def this_machine(root: Path = Path(), *, lock: Path = LOCK) -> Machine:
     return Machine(
         python=platform.python_version(),
         differing=tuple(
-            f"{name} {found or 'missing'} (locked: {version})"
+            f"{name} {installed or 'missing'} (locked: {version})"
             for name, version in locked.items()
-            if (found := _version(name).partition("+")[0]) != version
+            if (installed := _version(name).partition("+")[0]) != version
         ),
         num_locked=len(locked),
         torch=_version("torch"),
@@ -117,8 +117,8 @@ def _version(package: str) -> str:
 
 def _cuda() -> str:
     """What torch/version.py says; importing torch for it would take seconds."""
-    found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
         return ""
-    said = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
-    return "".join(re.findall(r"^cuda\b.*= '([\d.]+)'$", said, re.MULTILINE))
+    source = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    return "".join(re.findall(r"^cuda\b.*= '([\d.]+)'$", source, re.MULTILINE))

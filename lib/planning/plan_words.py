@@ -88,7 +88,7 @@ def _grpo_words(params: Params) -> Iterator[str]:
         return
     sampling = {"T": rollout.temperature, "top_p": rollout.top_p}
     sampling |= {"top_k": rollout.top_k, "min_p": rollout.min_p}
-    drawn = ", ".join(f"{name} {value:g}" for name, value in sampling.items())
+    settings = ", ".join(f"{name} {value:g}" for name, value in sampling.items())
     rewards = " ".join(f"{weight:g}" for weight in params.reward.weights)
     beside = "beside the policy"
     if shares_weights(params.model, engine=rollout.engine):
@@ -97,7 +97,7 @@ def _grpo_words(params: Params) -> Iterator[str]:
     yield (
         f"  engine {rollout.engine}{share if rollout.engine == 'vllm' else ''}; "
         f"rollouts: {grpo.prompts_per_step} problems × {grpo.group_size} completions a step, "
-        f"{grpo.max_steps * grpo.prompts_per_step * grpo.group_size:,} in all; {drawn}, "
+        f"{grpo.max_steps * grpo.prompts_per_step * grpo.group_size:,} in all; {settings}, "
         f"at most {rollout.max_new_tokens} tokens"
     )
     yield (
@@ -110,9 +110,9 @@ def _dpo_words(params: Params) -> Iterator[str]:
     dpo, pairs = params.dpo, params.dpo.pairs
     if dpo.skipped:
         return
-    asked = f"{pairs.num_problems:,}" if pairs.num_problems else "all"
+    count = f"{pairs.num_problems:,}" if pairs.num_problems else "all"
     yield (
-        f"  pairs: {asked} GRPO problems × {pairs.num_completions} completions of {dpo.init[0]}, "
+        f"  pairs: {count} GRPO problems × {pairs.num_completions} completions of {dpo.init[0]}, "
         f"at most {pairs.max_per_problem} of each problem"
     )
     yield f"  objective: loss {dpo.loss}, β {dpo.beta:g}"

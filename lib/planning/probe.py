@@ -174,8 +174,8 @@ class FullLength(Engine):
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
         """See `Engine`; nothing but the end token stops early, which leaves the cache its size."""
-        drawn = self.engine.generate(prompts, dataclasses.replace(sampling, stop_strings=()))
-        return [[_filled(one, sampling.max_new_tokens) for one in group] for group in drawn]
+        groups = self.engine.generate(prompts, dataclasses.replace(sampling, stop_strings=()))
+        return [[_filled(one, sampling.max_new_tokens) for one in group] for group in groups]
 
     def sync(self, policy: Any) -> None:
         """See `Engine`."""

@@ -116,13 +116,12 @@ def _tokens(
     prompt: list[Message], target: str, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, list[int]]:
     # Unsloth's patched tokenizers return token ids alone where nothing is said.
-    asked = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)[
-        "input_ids"
-    ]
-    answered = tokenizer(target + tokenizer.eos_token, add_special_tokens=False)["input_ids"]
+    rendered = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
+    prompt_ids = rendered["input_ids"]
+    completion_ids = tokenizer(target + tokenizer.eos_token, add_special_tokens=False)["input_ids"]
     return {
-        "input_ids": [*asked, *answered],
-        "completion_mask": [0] * len(asked) + [1] * len(answered),
+        "input_ids": [*prompt_ids, *completion_ids],
+        "completion_mask": [0] * len(prompt_ids) + [1] * len(completion_ids),
     }
 
 

@@ -185,11 +185,11 @@ def find_damage(checkpoint: Path) -> str:
         expected = read_json(checkpoint / MANIFEST)
     except (OSError, ValueError):
         return "no manifest"
-    found = _hashes(checkpoint)
+    hashes = _hashes(checkpoint)
     wrong = [
         name
-        for name in sorted({*expected, *found} - {MANIFEST})
-        if expected.get(name) != found.get(name)
+        for name in sorted({*expected, *hashes} - {MANIFEST})
+        if expected.get(name) != hashes.get(name)
     ]
     return f"{wrong[0]} is not what was written" if wrong else ""
 

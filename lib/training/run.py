@@ -74,7 +74,7 @@ def run_phase(
 ) -> None:
     """Train, or pass the incoming checkpoint on where the phase is skipped.
 
-    What was interrupted goes on from its last checkpoint if params, inputs, code and packages are
+    What was interrupted resumes from its last checkpoint if params, inputs, code and packages are
     what they were, and ends with the same files as a run without interruption.
 
     Args:
@@ -174,18 +174,18 @@ def _train(
     if others := checkpoints.others():
         names = ", ".join(str(path) for path in others)
         say(f"{say.stage} leaves checkpoints of other params, inputs or code alone: {names}")
-    found = checkpoints.newest(lambda line: say(f"{say.stage} {line}"))
+    checkpoint = checkpoints.newest(lambda line: say(f"{say.stage} {line}"))
     if say.first_rank:
         checkpoints.clear_writing()
     trainer = build(checkpoints.writing)
     trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, facts=all_facts))
-    if found:
+    if checkpoint:
         compat.load_onto_numbered_cpu()
-        before = read_json(found / FACTS)
-        compat.resume_token_count(trainer, read_json(found / "trainer_state.json"))
-        say(f"{say.stage} goes on from step {step_of(found)} ({found})")
+        before = read_json(checkpoint / FACTS)
+        compat.resume_token_count(trainer, read_json(checkpoint / "trainer_state.json"))
+        say(f"{say.stage} resumes from step {step_of(checkpoint)} ({checkpoint})")
     try:
-        trainer.train(resume_from_checkpoint=str(found) if found else None)
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         for callback in trainer.callback_handler.callbacks:
             if isinstance(callback, ValidateByGeneration):
@@ -196,7 +196,7 @@ def _train(
 def _warnings(trainer: Trainer) -> Mapping[str, Any]:
     """What the run was warned of, which the report repeats."""
     watching = [c for c in trainer.callback_handler.callbacks if isinstance(c, WarningSigns)]
-    return {"warnings": [sign for callback in watching for sign in callback.found]}
+    return {"warnings": [sign for callback in watching for sign in callback.signs]}
 
 
 def add_counts(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _first_rank_alone(lock: Path, stage: str) -> AbstractContextManager[None]:
 def _way_on(checkpoints: Checkpoints, stage: str) -> str:
     named = checkpoints.by_step()
     if named:
-        return f"the same command goes on from step {step_of(named[-1])}"
+        return f"the same command resumes from step {step_of(named[-1])}"
     return f"the same command starts again ({stage}.save_steps sets how often it is saved)"
 
 

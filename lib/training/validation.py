@@ -97,13 +97,13 @@ class Validator:
         return {name: self._measure_set(engine, problems) for name, problems in self.sets.items()}
 
     def _measure_set(self, engine: Engine, problems: Sequence[Problem]) -> dict[str, float]:
-        asked = self.grading.prompt_format
-        prompts = [asked.prompt(problem.problem, system=self.system) for problem in problems]
+        formats = self.grading.prompt_format
+        prompts = [formats.prompt(problem.problem, system=self.system) for problem in problems]
         completions = engine.generate(encode(engine.tokenizer, prompts), self.sampling)
         rows = [
             row
-            for problem, prompt, drawn in zip(problems, prompts, completions, strict=True)
-            for row in grade_completions(problem, prompt, drawn, grading=self.grading)
+            for problem, prompt, group in zip(problems, prompts, completions, strict=True)
+            for row in grade_completions(problem, prompt, group, grading=self.grading)
         ]
         ids = [row.problem_id for row in rows]
         measured = {

@@ -128,7 +128,7 @@ class WarningSigns(TrainerCallback):
                 self.say(f"{self.stage} WARNING step={sign.step} {sign.text}")
 
     @property
-    def found(self) -> list[dict[str, Any]]:
+    def signs(self) -> list[dict[str, Any]]:
         """The signs as provenance holds them."""
         return [dataclasses.asdict(sign) for sign in self.watch.signs]
 

@@ -87,14 +87,14 @@ def test_nothing_runs_on_when_dvc_is_ended_and_the_next_repro_goes_on(
         # The output is read to its end once nobody can write to it any more.
         assert running.stdout is not None
         said = running.stdout.read()
-    assert "Error: sft was interrupted; the same command goes on from step " in said
+    assert "Error: sft was interrupted; the same command resumes from step " in said
     assert "Traceback" not in said
     wait_until_idle(clone.folder)
     assert not (clone.folder / "data/models/sft").exists()
     assert not list(clone.folder.rglob("*.partial"))
 
     with start(clone) as running:
-        assert "sft goes on from step " in read_until(running, "sft step=")
+        assert "sft resumes from step " in read_until(running, "sft step=")
         os.killpg(running.pid, signal.SIGKILL)
     wait_until_idle(clone.folder)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lib.engines.base import Finish, GeneratedCompletion
 from lib.engines.policy import load_tokenizer
-from lib.planning.diagnostics import Drawn, Group, report_lines, tag_tokens, verdicts
+from lib.planning.diagnostics import Group, ScoredCompletion, report_lines, tag_tokens, verdicts
 from lib.problems.schema import Problem
 from lib.prompts import prompt_format
 from lib.training.warning_signs import Limits
@@ -18,8 +18,8 @@ PROBLEM = Problem.create(problem="What is 1 + 1?", reference="2")
 def group(*texts: str, totals: tuple[float, ...] = (0.25, 1.25), finish: Finish = "eos") -> Group:
     return Group(
         problem=PROBLEM,
-        drawn=tuple(
-            Drawn(
+        samples=tuple(
+            ScoredCompletion(
                 completion=GeneratedCompletion(
                     text=text, token_ids=tuple(map(ord, text)), finish=finish
                 ),

@@ -151,7 +151,7 @@ def test_two_ranks_that_were_killed_go_on_and_end_with_the_weights_of_an_undistu
             assert "SIGKILL" in died.stderr
         ran = launched(TWO, stage)
         assert ran.returncode == 0, ran.stderr
-        assert ("goes on from step 2" in ran.stdout + ran.stderr) == (name == "killed")
+        assert ("resumes from step 2" in ran.stdout + ran.stderr) == (name == "killed")
         assert learned(tmp_path / name)
         weights[name] = (tmp_path / name / "model/adapter_model.safetensors").read_bytes()
     assert weights["killed"] == weights["undisturbed"]

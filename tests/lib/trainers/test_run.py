@@ -151,17 +151,17 @@ def test_an_interrupted_phase_goes_on_and_ends_with_the_files_of_a_whole_one(
     assert [int(point["step"]) for point in points] == [0, 3, 6, 8]
 
     with pytest.raises(
-        UserError, match="sft was interrupted; the same command goes on from step 3"
+        UserError, match="sft was interrupted; the same command resumes from step 3"
     ):
         phase(stop=5)
     interrupted = outputs_in(whole.with_name("run"), "sft")
     assert not interrupted.model.exists()
     assert not interrupted.curve.exists()
-    with pytest.raises(UserError, match="goes on from step 6"):
+    with pytest.raises(UserError, match="resumes from step 6"):
         phase(stop=7)
-    assert "sft goes on from step 3 (" in capsys.readouterr().out
+    assert "sft resumes from step 3 (" in capsys.readouterr().out
     twice = phase()
-    assert "sft goes on from step 6 (" in capsys.readouterr().out
+    assert "sft resumes from step 6 (" in capsys.readouterr().out
     assert results(twice) == results(whole)
     # what was counted before each interruption counts
     assert read_json(interrupted.provenance)["verifier"] == {"asked": 3}
@@ -184,7 +184,7 @@ def test_a_changed_param_starts_again_and_says_what_is_left_behind(
     other = changed(short, {"sft": {"learning_rate": 0.01}})
     finished = phase(params=other)
     said = capsys.readouterr().out
-    assert "goes on from step" not in said
+    assert "resumes from step" not in said
     assert "leaves checkpoints of other params, inputs or code alone: " in said
     log = (finished / "scratch/sft/training.log").read_text(encoding="utf-8")
     assert f"step={STEPS}/{STEPS} loss=" in log
@@ -202,7 +202,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     finished = phase()
     said = capsys.readouterr().out
     assert "checkpoint-6 is damaged (optimizer.pt is not what was written)" in said
-    assert "sft goes on from step 3 (" in said
+    assert "sft resumes from step 3 (" in said
     assert results(finished) == results(whole)
 
 
@@ -310,7 +310,7 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
         process.kill()
         process.wait()
     assert start(stage, folder).wait() == 0, (folder / "output").read_text()
-    assert "goes on from step" in followed(folder, stage)
+    assert "resumes from step" in followed(folder, stage)
     outputs = outputs_in(folder, stage)
     assert hash_path(outputs.model) == whole["model"]
     assert outputs.curve.read_text(encoding="utf-8") == whole["curve"]

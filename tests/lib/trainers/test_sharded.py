@@ -146,7 +146,7 @@ def test_an_interrupted_run_with_weights_cut_across_ranks_goes_on(inputs: Path) 
     assert not (twice / "models/sft").exists()
     ran = start("shards", "sft", twice)
     assert ran.returncode == 0, ran.stdout
-    assert "sft goes on from step 2" in ran.stdout
+    assert "sft resumes from step 2" in ran.stdout
     agree(twice / "models/sft", whole / "models/sft")
 
 
