@@ -1,6 +1,6 @@
 """Training as one process or as several, for tests that compare them.
 
-`python -m tests.lib.training.ranks STAGE FOLDER` (or torchrun with the same arguments) trains the
+`python -m tests.lib.trainers.ranks STAGE FOLDER` (or torchrun with the same arguments) trains the
 smoke preset with the changes of FOLDER/changes.json, from FOLDER/base, and writes what each rank
 came to: FOLDER/<ranks>-<rank>.pt.
 """

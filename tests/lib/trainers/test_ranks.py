@@ -39,7 +39,7 @@ def trained(
         torchrun = Path(sys.executable).with_name("torchrun")
         launcher = [str(torchrun), "--nproc_per_node", str(processes)]
     ran = subprocess.run(
-        [*launcher, "-m", "tests.lib.training.ranks", stage, str(folder)],
+        [*launcher, "-m", "tests.lib.trainers.ranks", stage, str(folder)],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
