@@ -108,6 +108,9 @@ class PolicyGradientTrainer(Trainer):
         self.extra_columns: dict[str, list[Any]] = {}
         """What reward functions said of them through `log_extra`."""
         self._metrics: dict[str, list[float]] = defaultdict(list)
+        # Of the step that is under way, on this process: [sum, count], and numbers to choose from.
+        self._sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(2, dtype=torch.float64))
+        self._extremes: dict[str, list[float]] = defaultdict(list)
         whole = self.accelerator.num_processes == 1
         self.scorer = Scorer(
             self.model,
@@ -429,7 +432,9 @@ class PolicyGradientTrainer(Trainer):
             max_completion_length=self.sampling.max_new_tokens,
             num_tokens=batch.num_tokens,
         )
-        self._record_loss(loss, scores.entropy, batch)
+        self._add_to_curve(loss, scores.entropy, batch)
+        if batch.last:
+            self._close_step()
         return loss.loss
 
     def _without_gradient(self, batch: MicroBatch) -> bool:
@@ -442,21 +447,17 @@ class PolicyGradientTrainer(Trainer):
     def _compare_with_sampler(self, batch: MicroBatch) -> None:
         """Before the first update on a batch, the trainer's log-probs should be the sampler's."""
         assert batch.old_log_probs is not None
-        mask = batch.loss_mask
+        gaps = (batch.old_log_probs - batch.sampler_log_probs).abs() * batch.loss_mask
+        self._add(f"{GAP}/mean", gaps, batch.loss_mask)
+        self._extremes[f"{GAP}/max"].append(gaps.max().item())
         if not self.live:
             batch.correction = sampler_correction(
-                batch.old_log_probs, batch.sampler_log_probs, mask, most=MOST_RATIO
+                batch.old_log_probs, batch.sampler_log_probs, batch.loss_mask, most=MOST_RATIO
             )
-            ratios = self.accelerator.gather(batch.correction)
-            for statistic in ("min", "mean", "max"):
-                value = getattr(ratios, statistic)().item()
-                self._metrics[f"{RATIO}/{statistic}"].append(value)
-        gaps = (batch.old_log_probs - batch.sampler_log_probs).abs() * mask
-        sums = self.accelerator.reduce(torch.stack([gaps.sum(), mask.sum()]), "sum")
-        mean = (sums[0] / sums[1].clamp(min=1)).item()
-        self._metrics[f"{GAP}/mean"].append(mean)
-        self._metrics[f"{GAP}/max"].append(self.accelerator.gather(gaps.max()).max().item())
-        self._check_sampler(mean)
+            self._add(f"{RATIO}/mean", batch.correction, batch.loss_mask)
+            for extreme in ("min", "max"):
+                value = getattr(batch.correction, extreme)().item()
+                self._extremes[f"{RATIO}/{extreme}"].append(value)
 
     def _check_sampler(self, gap: float) -> None:
         """Refuse to learn from a sampler that is not the policy.
@@ -502,29 +503,41 @@ class PolicyGradientTrainer(Trainer):
 
     # The curve
 
-    def _record_loss(self, loss: PolicyLoss, entropy: Tensor, batch: MicroBatch) -> None:
+    def _add_to_curve(self, loss: PolicyLoss, entropy: Tensor, batch: MicroBatch) -> None:
         mask, credit = batch.loss_mask, batch.advantages.unsqueeze(-1)
         low, high = loss.clipped & (credit < 0), loss.clipped & (credit > 0)
-        masks = {"low": low, "high": high, "region": low | high}
-        means = {
-            "entropy": self._mean(entropy, mask),
-            **{f"clip_ratio/{name}_mean": self._mean(at, mask) for name, at in masks.items()},
-        }
+        self._add("entropy", entropy, mask)
+        for name, clipped in {"low": low, "high": high, "region": low | high}.items():
+            self._add(f"clip_ratio/{name}_mean", clipped.float(), mask)
         if self.grpo.beta:
-            means["kl"] = self._mean(loss.kl, mask)
-        shares = torch.stack([_row_means(at.float(), mask) for at in (low, high)])
-        lows, highs = self.accelerator.gather(shares.T.contiguous()).T
-        means["clip_ratio/low_min"] = _finite(lows).min().item()
-        means["clip_ratio/high_max"] = _finite(highs).max().item()
-        for name, value in means.items():
-            self._metrics[name].append(value)
+            self._add("kl", loss.kl, mask)
+        self._extremes["clip_ratio/low_min"] += _row_means(low.float(), mask)
+        self._extremes["clip_ratio/high_max"] += _row_means(high.float(), mask)
 
-    def _mean(self, values: Tensor, mask: Tensor) -> float:
-        """Over all ranks' tokens that count; over completions where there is one value for each."""
+    def _add(self, name: str, values: Tensor, mask: Tensor) -> None:
+        """To a mean over the step's tokens that count, or over its completions where `values` has
+        one number for each."""
         kept = torch.ones_like(values) if values.shape[1] == 1 else mask
-        sums = torch.stack([(values * kept).sum().float(), kept.sum().float()])
-        total: Tensor = self.accelerator.reduce(sums, "sum")
-        return float((total[0] / total[1].clamp(min=1)).item())
+        self._sums[name] += torch.stack([(values * kept).sum(), kept.sum()]).cpu().double()
+
+    def _close_step(self) -> None:
+        """Once a step, since ranks leave out unequally many micro-batches: a collective in each of
+        them would meet another one."""
+        names = sorted(self._sums)
+        sums = torch.stack([self._sums[name] for name in names]).to(self.accelerator.device)
+        for name, (total, count) in zip(
+            names, self.accelerator.reduce(sums, "sum").tolist(), strict=True
+        ):
+            self._metrics[name].append(total / max(count, 1))
+        for name in sorted(self._extremes):
+            choose = min if name.endswith("min") else max
+            every = self._gather([choose(self._extremes[name], default=0.0)])
+            self._metrics[name].append(choose(every.tolist()))
+        self._sums.clear()
+        self._extremes.clear()
+        gap = self._metrics[f"{GAP}/mean"]
+        if gap:
+            self._check_sampler(gap[-1])
 
     def _gather(self, local: Sequence[Any]) -> Tensor:
         """The rows of all ranks."""
@@ -577,13 +590,9 @@ def _std(values: Tensor) -> float:
     return math.sqrt(variance.item())
 
 
-def _row_means(values: Tensor, mask: Tensor) -> Tensor:
-    """[b] means over the tokens that count; NaN for a row without any."""
+def _row_means(values: Tensor, mask: Tensor) -> list[float]:
+    """Means over the tokens that count, of rows that have any."""
     if values.shape[1] == 1:
-        return values.squeeze(1)
-    return (values * mask).sum(-1) / mask.sum(-1)
-
-
-def _finite(values: Tensor) -> Tensor:
-    kept = values[~values.isnan()]
-    return kept if len(kept) else values.new_zeros(1)
+        return values.squeeze(1).tolist()
+    counts = mask.sum(-1)
+    return ((values * mask).sum(-1) / counts)[counts > 0].tolist()
