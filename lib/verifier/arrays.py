@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lib.verifier.quantities import Same
-from lib.verifier.syntax import Node
+from lib.verifier.tree import Node
 
 _INTERVALS = frozenset(["()", "[]", "(]", "[)"])
 

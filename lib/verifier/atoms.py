@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lib.verifier.attached import exponent_of, spelled
 from lib.verifier.brackets import BRACKETS, absolute, environment, group
 from lib.verifier.numbers import decimal_value
-from lib.verifier.syntax import Node, TooHard, Unparsable, call, number, symbol
+from lib.verifier.tree import Node, TooHard, Unparsable, call, number, symbol
 from lib.verifier.vocabulary import ACCENTS, ALIASES, FUNCTIONS, GREEK
 
 if TYPE_CHECKING:

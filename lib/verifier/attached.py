@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lib.verifier import atoms
-from lib.verifier.syntax import Node, Unparsable, symbol
 from lib.verifier.tokens import Token
+from lib.verifier.tree import Node, Unparsable, symbol
 from lib.verifier.units import is_unit, number_word
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lib.verifier.syntax import Node, Unparsable, call
 from lib.verifier.tokens import END
+from lib.verifier.tree import Node, Unparsable, call
 
 if TYPE_CHECKING:
     from lib.verifier.parse import Parser

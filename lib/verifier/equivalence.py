@@ -18,11 +18,11 @@ from lib.verifier.limits import MAX_ANSWER_CHARS
 from lib.verifier.normalize import normalize
 from lib.verifier.numbers import as_number
 from lib.verifier.parse import parse
-from lib.verifier.prose import has_prose
 from lib.verifier.scalars import Undecided
 from lib.verifier.structure import plain, same
-from lib.verifier.syntax import Node, TooHard, Unparsable, with_common_logarithm
+from lib.verifier.tree import Node, TooHard, Unparsable, with_common_logarithm
 from lib.verifier.units import number_word, parse_unit
+from lib.verifier.vocabulary import has_prose
 
 
 class Verdict(NamedTuple):

@@ -6,9 +6,8 @@ from typing import Any
 
 from lib.prompts.base import PromptFormat
 from lib.verifier.equivalence import compare
-from lib.verifier.extract import extract_answer, last_boxed
+from lib.verifier.extract import extract_answer, last_boxed, parse_mmlu_letter
 from lib.verifier.limits import MAX_COMPLETION_CHARS
-from lib.verifier.shortforms import parse_mmlu_letter
 
 
 @dataclasses.dataclass(frozen=True)

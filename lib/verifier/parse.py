@@ -9,8 +9,8 @@ import functools
 
 from lib.verifier import atoms, attached
 from lib.verifier.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS
-from lib.verifier.syntax import Node, TooHard, Unparsable, negated, number
 from lib.verifier.tokens import END, Token, tokenize
+from lib.verifier.tree import Node, TooHard, Unparsable, negated, number
 from lib.verifier.units import is_unit
 
 RELATIONS = {

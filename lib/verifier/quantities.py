@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from lib.verifier import units
 from lib.verifier.scalars import same_scalar
-from lib.verifier.syntax import Node, number
+from lib.verifier.tree import Node, number
 
 Same = Callable[[Node, Node], tuple[bool, str]]
 """The comparison of parts, `lib.verifier.structure.same`."""

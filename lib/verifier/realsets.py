@@ -7,12 +7,11 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-from lib.verifier.approximate import Evaluation, Undefined
-from lib.verifier.exact import exact_value
-from lib.verifier.fields import DOUBLES
+from lib.verifier.evaluate import approximate, exact_value, free_symbols
 from lib.verifier.named import is_name, spelling
-from lib.verifier.scalars import free_symbols, same_scalar
-from lib.verifier.syntax import Node, TooHard, negated, number
+from lib.verifier.numbers import Undefined
+from lib.verifier.scalars import same_scalar
+from lib.verifier.tree import Node, TooHard, negated, number
 
 
 class Piece(NamedTuple):
@@ -78,10 +77,10 @@ def _end(node: Node) -> tuple[float, Node | None]:
         return (-math.inf if negative else math.inf), None
     if names:
         raise Undefined("an end with a symbol")
-    value = Evaluation(DOUBLES, {}).value(node.args[0] if node.kind in ("degree", "unit") else node)
-    if abs(complex(value).imag) > 1e-12 * (abs(value) or 1):
+    value = approximate(node.args[0] if node.kind in ("degree", "unit") else node)
+    if abs(value.imag) > 1e-12 * (abs(value) or 1):
         raise Undefined("a complex end")
-    return complex(value).real, node
+    return value.real, node
 
 
 def _interval(node: Node) -> RealSet | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from lib.verifier.arrays import is_nested, same_in_order, same_matrix, same_tuple
-from lib.verifier.exact import exact_value
+from lib.verifier.evaluate import exact_value
 from lib.verifier.limits import MAX_ITEMS
 from lib.verifier.named import Named, named, names_agree, spelling
 from lib.verifier.quantities import (
@@ -18,7 +18,7 @@ from lib.verifier.quantities import (
 )
 from lib.verifier.realsets import real_set, same_set
 from lib.verifier.scalars import Undecided, proportional, same_scalar
-from lib.verifier.syntax import MINUS_ONE, Node, TooHard, canonical, negated
+from lib.verifier.tree import MINUS_ONE, Node, TooHard, canonical, negated
 
 _SETS = frozenset(["union", "intersection", "difference", "builder"])
 _COLLECTIONS = frozenset(["list", "set"])

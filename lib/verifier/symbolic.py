@@ -12,7 +12,7 @@ from typing import Any
 import sympy
 
 from lib.verifier.scalars import Undecided
-from lib.verifier.syntax import Node
+from lib.verifier.tree import Node
 
 _FUNCTIONS = {
     "sin": sympy.sin, "cos": sympy.cos, "tan": sympy.tan, "cot": sympy.cot, "sec": sympy.sec,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from lib.verifier import units
 from lib.verifier.limits import MAX_TOKENS
-from lib.verifier.syntax import TooHard, Unparsable
+from lib.verifier.tree import TooHard, Unparsable
 from lib.verifier.vocabulary import (
     DEGREE_WORDS,
     FUNCTIONS,

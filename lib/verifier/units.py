@@ -71,20 +71,82 @@ def _single(dimension: str, factor: Fraction) -> Unit:
 
 UNITS = _table()
 
-_COUNTED = frozenset([
-    "unit", "units", "people", "person", "persons", "student", "students", "apple", "apples",
-    "way", "ways", "time", "times", "marble", "marbles", "page", "pages", "book", "books",
-    "car", "cars", "ticket", "tickets", "point", "points", "coin", "coins", "piece", "pieces",
-    "cup", "cups", "box", "boxes", "bag", "bags", "egg", "eggs", "child", "children", "boy",
-    "boys", "girl", "girls", "meal", "meals", "candy", "candies", "mph", "kph", "rpm",
-])  # fmt: skip
+_COUNTED = frozenset(
+    [
+        "unit",
+        "units",
+        "people",
+        "person",
+        "persons",
+        "student",
+        "students",
+        "apple",
+        "apples",
+        "way",
+        "ways",
+        "time",
+        "times",
+        "marble",
+        "marbles",
+        "page",
+        "pages",
+        "book",
+        "books",
+        "car",
+        "cars",
+        "ticket",
+        "tickets",
+        "point",
+        "points",
+        "coin",
+        "coins",
+        "piece",
+        "pieces",
+        "cup",
+        "cups",
+        "box",
+        "boxes",
+        "bag",
+        "bags",
+        "egg",
+        "eggs",
+        "child",
+        "children",
+        "boy",
+        "boys",
+        "girl",
+        "girls",
+        "meal",
+        "meals",
+        "candy",
+        "candies",
+        "mph",
+        "kph",
+        "rpm",
+    ]
+)
 """Common words for what is counted; other nouns are read as units only after `\\text`."""
 
 _COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h", "fps": "ft/s"}
 _NUMBER_WORDS = [
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen",
-]  # fmt: skip
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+]
 
 
 def number_word(word: str) -> Fraction | None:

@@ -12,7 +12,7 @@ import sys
 from lib.verifier.parse import parse
 from lib.verifier.scalars import Undecided
 from lib.verifier.symbolic import same_symbolic
-from lib.verifier.syntax import TooHard, Unparsable
+from lib.verifier.tree import TooHard, Unparsable
 
 MEMORY_BYTES = 512 * 1024 * 1024
 """Address space; what needs more ends in a MemoryError, which counts as undecided."""
