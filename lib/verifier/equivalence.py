@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from lib.verifier import worker_client
 from lib.verifier.calculus import is_symbolic_question
-from lib.verifier.clock import same_time
 from lib.verifier.extract import extract_answer, last_boxed
 from lib.verifier.limits import MAX_ANSWER_CHARS
 from lib.verifier.normalize import normalize
@@ -21,7 +20,7 @@ from lib.verifier.parse import parse
 from lib.verifier.scalars import Undecided
 from lib.verifier.structure import plain, same
 from lib.verifier.tree import Node, TooHard, Unparsable, with_common_logarithm
-from lib.verifier.units import number_word, parse_unit
+from lib.verifier.units import number_word, parse_unit, same_time
 from lib.verifier.vocabulary import has_prose
 
 

@@ -262,9 +262,8 @@ class Evaluation:
 
     def multiple(self, name: str, *values: Value) -> Value:
         """Gcd and lcm; opaque where functions are compared, lcm of different things the product."""
-        if self.arithmetic is None or not self.values:
-            if _are_integers(*values):
-                return Fraction(getattr(math, name)(*map(int, values)))
+        if (self.arithmetic is None or not self.values) and _are_integers(*values):
+            return Fraction(getattr(math, name)(*map(int, values)))
         if name == "lcm" and len(set(map(_rounded, values))) == len(values):
             return self.sized(math.prod(values, start=Fraction(1)))
         return self._opaque(name, sorted(values, key=_rounded))

@@ -2,48 +2,16 @@
 
 import re
 
-FUNCTIONS = frozenset(
-    [
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "sinh",
-        "cosh",
-        "tanh",
-        "coth",
-        "arcsin",
-        "arccos",
-        "arctan",
-        "arccot",
-        "arcsec",
-        "arccsc",
-        "arsinh",
-        "arcosh",
-        "artanh",
-        "ln",
-        "log",
-        "lg",
-        "exp",
-        "sqrt",
-        "abs",
-        "floor",
-        "ceil",
-        "sgn",
-        "erf",
-        "Gamma",
-        "max",
-        "min",
-        "gcd",
-        "lcm",
-        "factorial",
-        "binomial",
-        "det",
-        "Re",
-        "Im",
-    ]
+
+def names(text: str) -> frozenset[str]:
+    """The words of `text`."""
+    return frozenset(text.split())
+
+
+FUNCTIONS = names(
+    "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc "
+    "arsinh arcosh artanh ln log lg exp sqrt abs floor ceil sgn erf Gamma max min gcd lcm "
+    "factorial binomial det Re Im"
 )
 """Functions that are evaluated; whatever else is applied to arguments is opaque."""
 
@@ -70,107 +38,21 @@ ONE_FOR = _pairs(
 )
 """Commands with the same meaning."""
 
-GREEK = frozenset(
-    [
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "epsilon",
-        "zeta",
-        "eta",
-        "theta",
-        "iota",
-        "kappa",
-        "lambda",
-        "mu",
-        "nu",
-        "xi",
-        "omicron",
-        "pi",
-        "rho",
-        "sigma",
-        "tau",
-        "upsilon",
-        "phi",
-        "chi",
-        "psi",
-        "omega",
-        "Gamma",
-        "Delta",
-        "Theta",
-        "Lambda",
-        "Xi",
-        "Pi",
-        "Sigma",
-        "Upsilon",
-        "Phi",
-        "Psi",
-        "Omega",
-        "hbar",
-        "ell",
-        "nabla",
-        "partial",
-        "aleph",
-        "triangle",
-        "square",
-        "Box",
-        "odot",
-        "oplus",
-        "dagger",
-        "mho",
-        "circ",
-        "perp",
-        "parallel",
-        "dots",
-    ]
+GREEK = names(
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
+    "sigma tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi "
+    "Omega hbar ell nabla partial aleph triangle square Box odot oplus dagger mho circ perp "
+    "parallel dots"
 )
 
-ACCENTS = frozenset(
-    [
-        "vec",
-        "hat",
-        "bar",
-        "tilde",
-        "dot",
-        "ddot",
-        "overline",
-        "overrightarrow",
-        "widehat",
-        "underline",
-        "overset",
-    ]
+ACCENTS = names(
+    "vec hat bar tilde dot ddot overline overrightarrow widehat underline overset"
 )
 """Marks over a symbol; `overline` over digits is a repeating decimal."""
 
-STYLES = frozenset(
-    [
-        "mathbf",
-        "mathrm",
-        "mathit",
-        "mathsf",
-        "mathcal",
-        "mathbb",
-        "mathfrak",
-        "mathscr",
-        "boldsymbol",
-        "bm",
-        "rm",
-        "bf",
-        "it",
-        "emph",
-        "text",
-        "mbox",
-        "textbf",
-        "textrm",
-        "textit",
-        "textsf",
-        "texttt",
-        "textup",
-        "operatorname",
-        "hbox",
-        "textnormal",
-    ]
+STYLES = names(
+    "mathbf mathrm mathit mathsf mathcal mathbb mathfrak mathscr boldsymbol bm rm bf it emph "
+    "text mbox textbf textrm textit textsf texttt textup operatorname hbox textnormal"
 )
 
 PLAIN_WORDS = frozenset([*FUNCTIONS, *ALIASES, "infty", "oo", "inf", "infinity", "Infinity"]) - {
@@ -178,19 +60,23 @@ PLAIN_WORDS = frozenset([*FUNCTIONS, *ALIASES, "infty", "oo", "inf", "infinity",
 }  # fmt: skip
 """Words that mean mathematics without a backslash."""
 
-PLAIN_GREEK = frozenset(
-    ["pi", "theta", "alpha", "beta", "gamma", "delta", "lambda", "omega", "phi"]
+PLAIN_GREEK = names(
+    "pi theta alpha beta gamma delta lambda omega phi"
 )
-PERCENT_WORDS = frozenset(["percent", "percentage", "pct", "percents"])
-DEGREE_WORDS = frozenset(["degree", "degrees", "deg"])
+PERCENT_WORDS = names(
+    "percent percentage pct percents"
+)
+DEGREE_WORDS = names(
+    "degree degrees deg"
+)
 
 FORMATTING = r"\\(?:text|mbox|textbf|textit|textrm|mathrm|mathbf|operatorname)\b"
 _FORMATTED = re.compile(rf"{FORMATTING}\s*\{{[^{{}}]*\}}")
 _COMMAND = re.compile(r"\\(?:begin|end)\s*\{\w+\*?\}|\\[A-Za-z]+")
 _WORD = re.compile(r"[^\W\d_\u2e80-\U0010ffff]{2,}|[\u2e80-\U0010ffff]+")
 _MATHS = PLAIN_WORDS | PLAIN_GREEK | {"and", "or", "det", "mod", "none", "union", "emptyset"}
-_SHORT = frozenset(
-    ["is", "it", "of", "to", "so", "we", "be", "in", "as", "if", "no", "on", "an", "by", "at", "il"]
+_SHORT = names(
+    "is it of to so we be in as if no on an by at il"
 )
 _CODE = re.compile(r"(?<![\\A-Za-z_])[A-Za-z_]{2,}\(|</?\w+>|__|\w\.\w+\(")
 
