@@ -1,0 +1,238 @@
+r"""Other readings of a reference and an answer that differ as they are written.
+
+Each rule rewrites the pair, and the pair is then compared like any other. `readings` need no
+context: an explanation that only one of the two has, an ordinal, labels, a matrix that is a layout.
+`readings_of_problem` use what the problem's text settles: the letters of a choice, a rounding,
+a unit or degrees, what is asked for, whether order counts.
+
+A rule may leave out words, never a number or a condition: what it leaves out must be a quantifier
+over a whole set of numbers, a label, or text that the problem has. Each has its wrong look-alikes in
+tests/golden/verifier/cases.jsonl.
+"""
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+
+from lib.verifier.evaluate import real_value
+from lib.verifier.normalize import normalize
+from lib.verifier.parse import parse
+from lib.verifier.scalars import decimal_literal
+from lib.verifier.tree import TooHard, Unparsable
+from lib.verifier.units import UNITS
+
+Reading = tuple[str, str, str]
+"""Name of the rule, reference, answer."""
+
+_TEXT = re.compile(r"\\(?:text|mathrm|mbox|textbf|textit|textrm)\s*\{([^{}]*)\}")
+_NUMBERS = r"(?:real|complex|positive|negative|natural|rational|integral|whole|non-?\w+)\s+"
+_SET = r"\\mathbb\s*\{?\s*[A-Z]\s*\}?(?:\s*[_^]\s*(?:\{[^{}]*\}|[^\s{}]))*"
+_MEMBER = rf"\\?[A-Za-z]+(?:\s*,\s*[A-Za-z])*\s*(?:\\in\s*(?:{_SET}|[RZNQC]\b)(?![\w\\]))"
+_QUALIFIER = re.compile(
+    rf"[,;]?\s*\(?\s*(?:"
+    rf"(?:for\s+|\\forall\s*)(?:(?:all|any|every|each|some)\s+)?(?:{_NUMBERS})*"
+    rf"(?:(?:integers?|numbers?|reals?|values\s+of)\s+)?(?:{_MEMBER}|[a-z](?![\w\\^_(]))"
+    rf"|(?:where|with|when)\s+{_MEMBER}"
+    rf"|[,;]\s*{_MEMBER}"
+    rf"|(?:where|with|for)\s+[A-Za-z]\s+(?:is|being)\s+(?:an?\s+|any\s+)?(?:arbitrary\s+)?"
+    rf"(?:{_NUMBERS})*(?:integer|number|constant)s?"
+    rf")\s*\)?(?=\s*(?:$|[,;]|and\b|or\b))"
+)
+_DEFINITION = re.compile(r",?\s*where\s.*$", re.DOTALL)
+_ROUNDED_TOO = re.compile(
+    r"[,;]?\s*\(?\s*(?:or\s+)?(?:approximately|approx\.?|about|roughly)\s*[-\d.,]+\s*\)?\s*$"
+)
+_ADVERB = re.compile(r"^\s*(?:only|exactly|approximately|approx\.?|about|roughly)\s+(?=\S)", re.I)
+_ORDINAL = re.compile(r"(?<=\d)\s*(?:\^\s*\{?)?\s*(?:\\(?:text|mathrm)\s*\{)?(?:st|nd|rd|th)\b\}*")
+_LABEL = re.compile(r"(?<![A-Za-z\\])(?!and\b|or\b)[A-Za-z][a-z]{2,}(?:\s+[a-z]+)?\s*[:=]\s*(?!=)")
+_LAYOUT = re.compile(r"\\(?:begin|end)\s*\{[pb]?matrix\}|\\\\")
+_DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
+_PARAMETER = re.compile(r"(?<![A-Za-z\\])[kmnjl](?![A-Za-z])")
+
+
+def readings(reference: str, answer: str) -> Iterator[Reading]:
+    """Pairs that say the same as two normalized texts that were not equal as they are."""
+    if _DECIMAL_COMMA.fullmatch(answer):
+        yield "decimal comma", reference, answer.replace(",", ".")
+    if "matrix}" in answer and "matrix}" not in reference:
+        yield "layout", reference, normalize(_LAYOUT.sub(" ", answer))
+    plain = _without_words(reference), _without_words(answer)
+    if plain != (reference, answer):
+        yield "explanation", *plain
+    labels = _LABEL.findall(plain[0]), _LABEL.findall(plain[1])
+    if bool(labels[0]) != bool(labels[1]) and len(set(labels[0] + labels[1])) > 1:
+        yield "labels", _LABEL.sub("", plain[0]), _LABEL.sub("", plain[1])
+    if parameters := _renamed_parameter(*plain):
+        yield parameters
+
+
+def _without_words(text: str) -> str:
+    """`text` without quantifiers over whole sets of numbers, adverbs and the ends of ordinals."""
+    plain = _TEXT.sub(r" \1 ", text)
+    for pattern in (_DEFINITION, _ROUNDED_TOO) if _has_formula(plain) else ():
+        plain = pattern.sub("", plain)
+    for pattern in (_QUALIFIER, _ADVERB):
+        plain = pattern.sub("", plain) or plain
+    plain = _ORDINAL.sub("", plain)
+    changed = "".join(plain.split()) != "".join(_TEXT.sub(r" \1 ", text).split())
+    return normalize(plain) if changed else text
+
+
+def _has_formula(text: str) -> bool:
+    return bool(re.match(r"[^a-z]*(?:\d|\\[a-z]|[a-z]\b)", text))
+
+
+def _renamed_parameter(reference: str, answer: str) -> Reading | None:
+    r"""`k\pi` and `n\pi`: the only letter of each side is an integer that it brings along."""
+    letters = {*_PARAMETER.findall(reference)}, {*_PARAMETER.findall(answer)}
+    if letters[0] == letters[1] or not len(letters[0]) == len(letters[1]) == 1:
+        return None
+    if "\\pi" not in reference or "\\pi" not in answer:
+        return None
+    return "parameter", reference, _PARAMETER.sub(letters[0].pop(), answer)
+
+
+_OPTION = re.compile(
+    r"(?:^|[\s$~{,;(])\\?(?:text(?:bf|rm)?|mathrm|mathbf)?\s*\{?\s*(?:\(([A-H])\)|([A-H])[.)])"
+    r"\s*(?:\\?\}|[~:]|\\ )*"
+)
+_END_OF_OPTION = re.compile(r"\\(?:qquad|quad|hspace|newline|\\)|\n|\s{3,}|\\textbf|\$\s*$")
+_LETTER = re.compile(r"\(?([A-H])\)?\.?")
+_PLACES = {
+    "integer": 0, "whole": 0, "unit": 0, "one": 0, "tenth": 1, "hundredth": 2, "thousandth": 3,
+    "cent": 2, "penny": 2, "ten": -1, "hundred": -2, "thousand": -3,
+}  # fmt: skip
+_NEAREST = re.compile(r"nearest\s+(\w+?)s?\b")
+_DECIMALS = re.compile(r"(\w+)\s+decimal\s+(?:place|digit)", re.I)
+_COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "1": 1, "2": 2, "3": 3, "4": 4}
+_UNIT_ASKED = re.compile(r"(?:\bin|how many|number of)\s+(?:\\text\{\s*)?(square |cubic )?([A-Za-z]+)")
+_UNORDERED = re.compile(r"\b(?:all|roots|zeros|solutions|values|elements|which of)\b", re.I)
+_ORDERED = re.compile(r"order|pair|triple|tuple|point|coordinate|vector|interval|\(\s*x", re.I)
+_SORTED = re.compile(r"\border\b|smallest|ascending|descending|increasing|largest", re.I)
+_CHAIN = re.compile(r"[^<>=]+(?:(<)[^<>=]+){2,}|[^<>=]+(?:(>)[^<>=]+){2,}")
+_PROPER = re.compile(r"\b[A-Z][a-z]{2,}\b")
+
+
+def readings_of_problem(reference: str, answer: str, problem: str) -> Iterator[Reading]:
+    """Pairs that the problem makes equal, of two normalized texts that are not equal by themselves."""
+    yield from _options(reference, answer, problem)
+    yield from _asked_quantity(reference, answer, problem)
+    yield from _asked_unit(reference, answer, problem)
+    yield from _asked_rounding(reference, answer, problem)
+    yield from _order(reference, answer, problem)
+    if re.search(r"equation|curve|function|locus|express", problem, re.I) and "=" in reference:
+        names = set(re.findall(r"(?<![A-Za-z\\])[xyz](?![A-Za-z])", reference))
+        missing = names - set(re.findall(r"[xyz]", answer))
+        if len(names) == 2 and len(missing) == 1 and "=" not in answer:
+            yield "equation", reference, f"{missing.pop()} = {answer}"
+    words = set(_PROPER.findall(problem)) & set(_PROPER.findall(reference))
+    if len(words) == 1 and reference.count(" ") and answer in words:
+        yield "name", answer, answer
+
+
+def _options(reference: str, answer: str, problem: str) -> Iterator[Reading]:
+    """The letter of a choice for its text or value, where no other option has that."""
+    letters = _LETTER.fullmatch(reference), _LETTER.fullmatch(answer)
+    if bool(letters[0]) == bool(letters[1]):
+        return
+    options = _choices(problem)
+    letter, text = (letters[0] or letters[1]), answer if letters[0] else reference
+    if letter and letter[1] in options:
+        chosen = options.pop(letter[1])
+        if chosen not in options.values():
+            yield ("choice", chosen, text) if letters[0] else ("choice", text, chosen)
+
+
+def _choices(problem: str) -> dict[str, str]:
+    """The options that a problem lists by letters from A on; empty where it lists none."""
+    marks = [match for match in _OPTION.finditer(problem)]
+    options: dict[str, str] = {}
+    for number, match in enumerate(marks):
+        letter = match[1] or match[2]
+        if letter != chr(ord("A") + len(options)):
+            continue
+        end = marks[number + 1].start() if number + 1 < len(marks) else len(problem)
+        text = problem[match.end() : end].strip()
+        cut = _END_OF_OPTION.search(text)
+        options[letter] = normalize(text[: cut.start()] if cut and cut.start() else text)
+    return options if len(options) > 1 else {}
+
+
+def _asked_quantity(reference: str, answer: str, problem: str) -> Iterator[Reading]:
+    """`x+y=5` for 5, where the problem asks for x+y and does not state what it equals."""
+    for text, other, is_answer in ((answer, reference, True), (reference, answer, False)):
+        quantity, equals, value = text.partition("=")
+        if not equals or "=" in value or "=" in other or len(quantity.strip()) < 2:
+            continue
+        place = _squeezed(problem).find(_squeezed(quantity))
+        after = _squeezed(problem)[place + len(_squeezed(quantity)) :].lstrip("$})")
+        if place >= 0 and not after.startswith(("=", "<", ">", "+", "-", "\\le", "\\ge", "^")):
+            yield ("quantity", reference, value) if is_answer else ("quantity", value, answer)
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"\\left|\\right|\\[,;!: ]|[\s$]", "", text)
+
+
+def _asked_unit(reference: str, answer: str, problem: str) -> Iterator[Reading]:
+    """A number without its unit, in the unit that the problem asks for; degrees for radians."""
+    if "\\pi" in answer and "\\pi" not in reference and re.search(r"degree|\^\\circ|°", problem):
+        yield "degrees", rf"{reference}^\circ", answer
+    if re.fullmatch(r"[-\d.,/]+|\\frac\{\d+\}\{\d+\}", reference) and re.search("[A-Za-z]", answer):
+        asked = {
+            f"{power}{unit}" for power, unit in _UNIT_ASKED.findall(problem) if unit in UNITS
+        }
+        if len(asked) == 1:
+            yield "unit", rf"{reference} \text{{ {asked.pop()}}}", answer
+
+
+def _asked_rounding(reference: str, answer: str, problem: str) -> Iterator[Reading]:
+    """The rounding that the problem asks for, or that the reference is, of an exact answer."""
+    try:
+        trees = parse(reference), parse(answer)
+    except (Unparsable, TooHard):
+        return
+    percent = trees[0].kind == "percent"
+    literal = decimal_literal(trees[0].args[0] if trees[0].kind in ("percent", "unit") else trees[0])
+    if trees[1].kind == "unit":
+        trees = trees[0], trees[1].args[0]
+    value, expected = real_value(trees[1]), real_value(trees[0])
+    if value is None or expected is None:
+        return
+    scale = Fraction(1, 100) if percent else Fraction(1)
+    is_exact = not re.search(r"\d\.\d", answer)
+    places = _asked_places(problem)
+    if places is not None:
+        step = Fraction(10) ** -places * scale
+        rounds = literal is not None and _round(expected, step) == value
+        if rounds or (is_exact and _round(value, step) == expected):
+            yield "rounding", reference, reference
+    elif literal and is_exact and literal.digits >= 3 and literal.last_place <= Fraction(1, 100):
+        if _round(value, literal.last_place * scale) == expected:
+            yield "rounding", reference, reference
+
+
+def _asked_places(problem: str) -> int | None:
+    """Decimal places that the problem asks for, None where it asks for none."""
+    nearest = [_PLACES[word] for word in _NEAREST.findall(problem) if word in _PLACES]
+    counted = [_COUNTS[word] for word in _DECIMALS.findall(problem) if word in _COUNTS]
+    return next(iter([*counted, *nearest]), None)
+
+
+def _round(value: Fraction, step: Fraction) -> Fraction:
+    """The multiple of `step` that is nearest, halves away from zero."""
+    scaled = abs(value) / step + Fraction(1, 2)
+    return (scaled.numerator // scaled.denominator) * step * (1 if value >= 0 else -1)
+
+
+def _order(reference: str, answer: str, problem: str) -> Iterator[Reading]:
+    """An order as a chain or as a list; a tuple of solutions as the set that is asked for."""
+    for chain, other in ((reference, answer), (answer, reference)):
+        match = _CHAIN.fullmatch(chain)
+        if match and "," in other and _SORTED.search(problem):
+            separated = re.sub("[<>]", ",", chain)
+            pair = (separated, other) if chain is reference else (other, separated)
+            yield "order", *(f"({text.strip('()')})" for text in pair)
+    tuples = [text.startswith("(") and text.endswith(")") and "," in text for text in (reference, answer)]
+    if any(tuples) and _UNORDERED.search(problem) and not _ORDERED.search(problem):
+        yield "unordered", *(rf"\{{{text.strip('()')}\}}" for text in (reference, answer))
