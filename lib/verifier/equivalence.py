@@ -13,15 +13,16 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from lib.verifier import worker_client
+from lib.verifier.compare import same
 from lib.verifier.calculus import is_symbolic_question
 from lib.verifier.extract import extract_answer, unwrapped
 from lib.verifier.limits import MAX_ANSWER_CHARS
+from lib.verifier.named import with_bound_names
 from lib.verifier.normalize import normalize
 from lib.verifier.numbers import as_number
 from lib.verifier.parse import parse
 from lib.verifier.readings import readings, readings_of_problem
 from lib.verifier.scalars import Undecided
-from lib.verifier.structure import same
 from lib.verifier.tree import Node, TooHard, Unparsable, with_common_logarithm
 from lib.verifier.units import number_word, parse_unit, same_time
 from lib.verifier.vocabulary import FORMATTING, has_prose
@@ -227,6 +228,8 @@ def _other_trees(expected: Node, actual: Node, reference: str, answer: str) -> V
     has_logarithm = "log" in reference or "log" in answer
     if has_logarithm and _holds(with_common_logarithm(expected), with_common_logarithm(actual)):
         return Verdict(True, "common logarithm")
+    if "=" in reference and _holds(with_bound_names(expected), with_bound_names(actual)):
+        return Verdict(True, "bound names")
     if "," in reference and "," in answer:
         trees = parse(reference, False), parse(answer, False)
         if trees != (expected, actual) and (

@@ -26,7 +26,7 @@ One node type for all: what an answer can be is open-ended, and rules match on `
 | calculus | parts | name "sum", "prod", "int", "lim" |
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -86,6 +86,13 @@ def canonical(node: Node) -> str:
         parts.sort()
     label = str(node.value) if node.kind == "number" else f"{node.name}{node.value or ''}"
     return f"{node.kind}:{label}({','.join(parts)})" if parts else f"{node.kind}:{label}"
+
+
+def substituted(node: Node, values: Mapping[str, Node]) -> Node:
+    """`node` with trees for some of its symbols."""
+    if node.kind == "symbol":
+        return values.get(node.name, node)
+    return node._replace(args=tuple(substituted(part, values) for part in node.args))
 
 
 def with_common_logarithm(node: Node) -> Node:
