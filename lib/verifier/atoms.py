@@ -29,7 +29,7 @@ def starts_atom(parser: Parser) -> bool:
         return True
     if token.kind == "operator":
         if token.text == "|":
-            return parser.bars == 0
+            return parser.bars == 0 and not parser.in_set
         return token.text in BRACKETS or token.text == "{"
     return token.kind == "command" and (
         token.text in FUNCTIONS
@@ -186,6 +186,8 @@ def _accented(parser: Parser, name: str) -> Node:
 def _fraction(parser: Parser) -> Node:
     braced = parser.peek.text == "{"
     above = _digit(parser, last=False)
+    if parser.take("/"):
+        return Node("quotient", (above, parser.power()))
     return Node("quotient", (above, _digit(parser, last=braced)))
 
 

@@ -37,7 +37,8 @@ def group(parser: Parser, opening: str) -> Node:
     closings = BRACKETS[opening]
     bars, parser.bars = parser.bars, 0
     in_set, parser.in_set = parser.in_set, opening == "{set"
-    inside = parser.statement(closing=(*closings, "mid", ":") if parser.in_set else closings)
+    marks = ("mid", ":") if parser.peek.text == "|" else ("mid", ":", "|")
+    inside = parser.statement(closing=(*closings, *marks) if parser.in_set else closings)
     if opening == "{set" and (parser.take("mid", "|", ":")):
         condition = parser.statement(closing=closings)
         inside = Node("builder", (inside, condition))

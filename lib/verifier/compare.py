@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lib.verifier.evaluate import exact_value
 from lib.verifier.limits import MAX_ITEMS
-from lib.verifier.named import Named, difference, named, names_agree, residuals
+from lib.verifier.named import Named, difference, named, names_agree, residuals, with_bound_names
 from lib.verifier.scalars import Undecided, proportional, same_scalar
 from lib.verifier.sets import real_set, same_set
 from lib.verifier.tree import Node, TooHard, canonical, negated, number
@@ -139,6 +139,7 @@ def _signed(node: Node, upper: bool) -> Node:
 
 
 def _same_collection(reference: Node, answer: Node) -> bool:
+    reference, answer = with_bound_names(reference), with_bound_names(answer)
     (names, expected), (other_names, actual) = _collected(reference), _collected(answer)
     if names and other_names:
         places = dict(zip(other_names, actual, strict=True))
@@ -250,6 +251,8 @@ def _reversed(node: Node) -> Node:
 
 def _same_relation(reference: Node, answer: Node) -> tuple[bool, str]:
     """Equations: as values where they give a name one, else as constraints."""
+    if reference.kind == answer.kind and reference.args[0].kind == answer.args[0].kind == "call":
+        reference, answer = with_bound_names(reference), with_bound_names(answer)
     expected, actual = _stated(reference), _stated(answer)
     if expected and actual:
         if names_agree(expected.name, actual.name):
@@ -258,7 +261,7 @@ def _same_relation(reference: Node, answer: Node) -> tuple[bool, str]:
             return False, "structure"
     if {reference.kind, answer.kind} != {"relation"}:
         return False, "structure"
-    if expected or actual:
+    if bool(expected) != bool(actual):
         zeros = residuals(answer, reference) if expected else residuals(reference, answer)
         return bool(zeros) and all(equal(zero, number(0)) for zero in zeros), "equation"
     if reference.name == answer.name:
@@ -283,7 +286,10 @@ def _stated(node: Node) -> Named | None:
     pair = named(node)
     if pair is None or (not pair.name and len(pair.values) == 1):
         return pair
-    first, *others = pair.values
+    # `1 + 2 + … + 9 = 45`: what is only indicated is no value.
+    values = tuple(value for value in pair.values if "symbol:dots" not in canonical(value))
+    first, *others = values or pair.values
+    pair = pair._replace(values=(first, *others))
     return pair if all(_is_consistent(first, other) for other in others) else None
 
 

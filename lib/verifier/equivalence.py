@@ -17,7 +17,6 @@ from lib.verifier.compare import same
 from lib.verifier.calculus import is_symbolic_question
 from lib.verifier.extract import extract_answer, unwrapped
 from lib.verifier.limits import MAX_ANSWER_CHARS
-from lib.verifier.named import with_bound_names
 from lib.verifier.normalize import normalize
 from lib.verifier.numbers import as_number
 from lib.verifier.parse import parse
@@ -65,11 +64,12 @@ def compare(
     if expected == actual:
         return Verdict(True, "exact")
     try:
-        verdict = _compare(expected, actual, thorough)
-        if verdict.equal or not problem:
+        verdict = _in_any_reading(expected, actual, thorough)
+        if verdict.equal:
             return verdict
-        for step, *pair in readings_of_problem(normalize(expected), normalize(actual), problem):
-            if _compare(*pair, thorough).equal:
+        texts = _normalized(expected), _normalized(actual)
+        for step, *pair in readings_of_problem(*texts, problem or ""):
+            if _in_any_reading(*pair, thorough).equal:
                 return Verdict(True, step)
     except worker_client.WorkerLostError as error:
         return Verdict(False, str(error))
@@ -81,6 +81,15 @@ def compare(
 
 _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What a fault of this package may raise: counted, since it must not end a training run."""
+
+
+def _in_any_reading(expected: str, actual: str, thorough: bool) -> Verdict:
+    verdict = _compare(expected, actual, thorough)
+    if not verdict.equal:
+        for step, *pair in readings(_normalized(expected), _normalized(actual)):
+            if all(pair) and _compare(*pair, thorough).equal:
+                return Verdict(True, step)
+    return verdict
 
 
 @functools.lru_cache(maxsize=16_384)
@@ -97,13 +106,7 @@ def _compare(expected: str, actual: str, thorough: bool) -> Verdict:
         return Verdict(False, "limit")
     if verdict := _by_words(reference, answer, numbers):
         return verdict
-    verdict = _by_structure(reference, answer, thorough)
-    if verdict.equal:
-        return verdict
-    for step, *pair in readings(reference, answer):
-        if all(pair) and _compare(*pair, thorough).equal:
-            return Verdict(True, step)
-    return verdict
+    return _by_structure(reference, answer, thorough)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -228,8 +231,6 @@ def _other_trees(expected: Node, actual: Node, reference: str, answer: str) -> V
     has_logarithm = "log" in reference or "log" in answer
     if has_logarithm and _holds(with_common_logarithm(expected), with_common_logarithm(actual)):
         return Verdict(True, "common logarithm")
-    if "=" in reference and _holds(with_bound_names(expected), with_bound_names(actual)):
-        return Verdict(True, "bound names")
     if "," in reference and "," in answer:
         trees = parse(reference, False), parse(answer, False)
         if trees != (expected, actual) and (

@@ -33,6 +33,7 @@ _SIGNS |= {
 _INVISIBLE = str.maketrans(
     {"º": "°", "“": "", "”": "", "„": "", "\u200b": "", "\ufeff": "", "\u2061": "", "\u2062": ""}
 )
+_CIRCLED = re.compile("[①-⑳]")
 _VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+")
 _LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉₊₋]+")
@@ -56,6 +57,10 @@ _START = re.compile(
     r"^(?:[\s\"`:;,]|=(?!=)|\.(?!\d)|\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z])"
     r"|(?:USD|EUR|GBP|INR|Rs\.?)\s*(?=\d))+"
 )
+_BUILDER = re.compile(r"\{\s*[A-Za-z]\s*(?:\||\\mid\b|:)")
+_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_LARGE = re.compile(rf"(\d)\s*(?:\\text\{{\s*)?\b({'|'.join(_ZEROS)})\b\s*\}}?")
+_EMPTY_EXPONENT = re.compile(r"\^\s*\{\s*\}\s*")
 _NOT = re.compile(r"\\not\s*(?:=|\\(?:eq|equiv)(?![a-zA-Z]))")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _MAX_ROUNDS = 8
@@ -78,11 +83,15 @@ def _once(text: str) -> str:
         if "\\" in text or "$" in text or "~" in text or " " in text or "{" in text:
             text = _DOUBLED.sub(r"\\", text)
             text = _GROUPED_NUMBER.sub(lambda found: _SEPARATOR.sub("", found[0]), text)
+            text = _LARGE.sub(lambda match: rf"{match[1]} \times 10^{{{_ZEROS[match[2]]}}} ", text)
+            text = _EMPTY_EXPONENT.sub("^", text)
             text = _NOISE.sub(" ", _NOT.sub(r"\\ne ", text))
         text = _SPACES.sub(" ", text)
     text = _without_ending(_START.sub("", text.strip()))
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
         return text[2:-2]
+    if _BUILDER.match(text) and text.endswith("}"):
+        return f"\\{text[:-1]}\\}}"
     return _without_braces(text) if text.startswith("{") and text.endswith("}") else text
 
 
@@ -98,6 +107,7 @@ def _without_ending(text: str) -> str:
 
 
 def _ascii(text: str) -> str:
+    text = _CIRCLED.sub(lambda match: f"{ord(match[0]) - 0x245F},", text)
     text = _VULGAR.sub(_fraction, text.translate(_INVISIBLE))
     text = _RAISED.sub(lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}}", text)
     text = _LOWERED.sub(lambda found: f"_{{{found[0].translate(_SUBSCRIPTS)}}}", text)

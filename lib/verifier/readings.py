@@ -20,6 +20,10 @@ from lib.verifier.parse import parse
 from lib.verifier.scalars import decimal_literal
 from lib.verifier.tree import TooHard, Unparsable
 from lib.verifier.units import UNITS
+from lib.verifier.vocabulary import has_prose
+
+_MAX_CHARS = 600
+"""Longer texts have no other reading: rules search, and some take quadratic time."""
 
 Reading = tuple[str, str, str]
 """Name of the rule, reference, answer."""
@@ -43,15 +47,28 @@ _ROUNDED_TOO = re.compile(
     r"[,;]?\s*\(?\s*(?:or\s+)?(?:approximately|approx\.?|about|roughly)\s*[-\d.,]+\s*\)?\s*$"
 )
 _ADVERB = re.compile(r"^\s*(?:only|exactly|approximately|approx\.?|about|roughly)\s+(?=\S)", re.I)
-_ORDINAL = re.compile(r"(?<=\d)\s*(?:\^\s*\{?)?\s*(?:\\(?:text|mathrm)\s*\{)?(?:st|nd|rd|th)\b\}*")
+_ORDINAL = re.compile(r"(?<=\d)\s*(?:\^\s*\{?)?\s*(?:\\(?:text|mathrm)\s*\{)?(?:st|nd|rd|th)\b(?:\s*\})*")
 _LABEL = re.compile(r"(?<![A-Za-z\\])(?!and\b|or\b)[A-Za-z][a-z]{2,}(?:\s+[a-z]+)?\s*[:=]\s*(?!=)")
 _LAYOUT = re.compile(r"\\(?:begin|end)\s*\{[pb]?matrix\}|\\\\")
+_ENUMERATED = re.compile(r"\s*\((?:i|a|1)\)")
+_ENUMERATOR = re.compile(r"\((?:[ivx]+|[a-h]|\d)\)")
+_DECISION = re.compile(r"(yes|no|true|false)\s*[,.;:]\s*(?!.*\b(?:but|or)\b)")
+_SPELLINGS = (
+    (re.compile(r"\\begin\s*\{(?:cases|aligned)\}([^&]*?)\\end\s*\{(?:cases|aligned)\}"), "system",
+     lambda match: ",".join(match[1].split("\\\\"))),
+    (re.compile(r"^[A-Z]\s*(?=\([^()]*,)"), "point", ""),
+    (re.compile(rf"^all\s+(?:{_NUMBERS})*(?:integers?|numbers?|values of)?\s*(?=[a-z]\W)"), "all", ""),
+    (re.compile(r"^(?:the )?(?:set of )?(?:all|any|every) (?:real numbers?|reals)(?: x)?$"), "reals",
+     lambda match: r"\mathbb{R}"),
+)  # fmt: skip
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _PARAMETER = re.compile(r"(?<![A-Za-z\\])[kmnjl](?![A-Za-z])")
 
 
 def readings(reference: str, answer: str) -> Iterator[Reading]:
     """Pairs that say the same as two normalized texts that were not equal as they are."""
+    if max(len(reference), len(answer)) > _MAX_CHARS:
+        return
     if _DECIMAL_COMMA.fullmatch(answer):
         yield "decimal comma", reference, answer.replace(",", ".")
     if "matrix}" in answer and "matrix}" not in reference:
@@ -59,11 +76,27 @@ def readings(reference: str, answer: str) -> Iterator[Reading]:
     plain = _without_words(reference), _without_words(answer)
     if plain != (reference, answer):
         yield "explanation", *plain
+    plain = normalize(_TEXT.sub(r" \1 ", plain[0])), normalize(_TEXT.sub(r" \1 ", plain[1]))
     labels = _LABEL.findall(plain[0]), _LABEL.findall(plain[1])
     if bool(labels[0]) != bool(labels[1]) and len(set(labels[0] + labels[1])) > 1:
         yield "labels", _LABEL.sub("", plain[0]), _LABEL.sub("", plain[1])
-    if parameters := _renamed_parameter(*plain):
-        yield parameters
+    if _ENUMERATED.match(answer) and len(parts := _ENUMERATOR.split(answer)) > 2:
+        yield "parts", reference, f"({','.join(part.strip(' ,;') for part in parts[1:])})"
+    for pattern, step, new in _SPELLINGS:
+        pair = pattern.sub(new, plain[0]), pattern.sub(new, plain[1])
+        if pair != plain:
+            yield step, *pair
+    if _is_decision(*plain) or _is_decision(*plain[::-1]):
+        yield "decision", plain[0], plain[0]
+    letters = [re.sub(r"[\s,;()]|\band\b", "", text) for text in plain]
+    if letters[0] == letters[1] and re.fullmatch("[A-H]{2,}", letters[0]):
+        yield "choices", letters[0], letters[0]
+
+
+def _is_decision(decision: str, explained: str) -> bool:
+    """`Yes` and `Yes, because …`."""
+    match = _DECISION.match(explained.lower() + ",")
+    return bool(match) and match[1] == decision.lower()  # type: ignore[index]
 
 
 def _without_words(text: str) -> str:
@@ -74,6 +107,8 @@ def _without_words(text: str) -> str:
     for pattern in (_QUALIFIER, _ADVERB):
         plain = pattern.sub("", plain) or plain
     plain = _ORDINAL.sub("", plain)
+    if has_prose(plain) and not has_prose(text) and not re.search(r"\d", plain):
+        return normalize(plain)
     changed = "".join(plain.split()) != "".join(_TEXT.sub(r" \1 ", text).split())
     return normalize(plain) if changed else text
 
@@ -82,14 +117,15 @@ def _has_formula(text: str) -> bool:
     return bool(re.match(r"[^a-z]*(?:\d|\\[a-z]|[a-z]\b)", text))
 
 
-def _renamed_parameter(reference: str, answer: str) -> Reading | None:
+def _renamed_parameter(reference: str, answer: str, problem: str) -> Iterator[Reading]:
     r"""`k\pi` and `n\pi`: the only letter of each side is an integer that it brings along."""
+    reference, answer = _without_words(reference), _without_words(answer)
     letters = {*_PARAMETER.findall(reference)}, {*_PARAMETER.findall(answer)}
     if letters[0] == letters[1] or not len(letters[0]) == len(letters[1]) == 1:
-        return None
-    if "\\pi" not in reference or "\\pi" not in answer:
-        return None
-    return "parameter", reference, _PARAMETER.sub(letters[0].pop(), answer)
+        return
+    known = set(_PARAMETER.findall(problem))
+    if "\\pi" in reference and "\\pi" in answer and not (letters[0] | letters[1]) & known:
+        yield "parameter", reference, _PARAMETER.sub(letters[0].pop(), answer)
 
 
 _OPTION = re.compile(
@@ -105,7 +141,7 @@ _PLACES = {
 _NEAREST = re.compile(r"nearest\s+(\w+?)s?\b")
 _DECIMALS = re.compile(r"(\w+)\s+decimal\s+(?:place|digit)", re.I)
 _COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "1": 1, "2": 2, "3": 3, "4": 4}
-_UNIT_ASKED = re.compile(r"(?:\bin|how many|number of)\s+(?:\\text\{\s*)?(square |cubic )?([A-Za-z]+)")
+_UNIT_ASKED = re.compile(r"(?i:\bin|how many|number of)\s+(?:\\text\{\s*)?(square |cubic )?([A-Za-z]+)")
 _UNORDERED = re.compile(r"\b(?:all|roots|zeros|solutions|values|elements|which of)\b", re.I)
 _ORDERED = re.compile(r"order|pair|triple|tuple|point|coordinate|vector|interval|\(\s*x", re.I)
 _SORTED = re.compile(r"\border\b|smallest|ascending|descending|increasing|largest", re.I)
@@ -115,14 +151,19 @@ _PROPER = re.compile(r"\b[A-Z][a-z]{2,}\b")
 
 def readings_of_problem(reference: str, answer: str, problem: str) -> Iterator[Reading]:
     """Pairs that the problem makes equal, of two normalized texts that are not equal by themselves."""
+    if max(len(reference), len(answer)) > _MAX_CHARS:
+        return
+    yield from _renamed_parameter(reference, answer, problem)
+    if not problem:
+        return
     yield from _options(reference, answer, problem)
     yield from _asked_quantity(reference, answer, problem)
     yield from _asked_unit(reference, answer, problem)
     yield from _asked_rounding(reference, answer, problem)
     yield from _order(reference, answer, problem)
     if re.search(r"equation|curve|function|locus|express", problem, re.I) and "=" in reference:
-        names = set(re.findall(r"(?<![A-Za-z\\])[xyz](?![A-Za-z])", reference))
-        missing = names - set(re.findall(r"[xyz]", answer))
+        names, known = ({*re.sub(r"\\[a-z]+", "", text)} & {*"xyz"} for text in (reference, answer))
+        missing = names - known
         if len(names) == 2 and len(missing) == 1 and "=" not in answer:
             yield "equation", reference, f"{missing.pop()} = {answer}"
     words = set(_PROPER.findall(problem)) & set(_PROPER.findall(reference))
@@ -192,16 +233,21 @@ def _asked_rounding(reference: str, answer: str, problem: str) -> Iterator[Readi
         trees = parse(reference), parse(answer)
     except (Unparsable, TooHard):
         return
-    percent = trees[0].kind == "percent"
-    literal = decimal_literal(trees[0].args[0] if trees[0].kind in ("percent", "unit") else trees[0])
+    scale = Fraction(1, 100) if trees[0].kind == "percent" else Fraction(1)
+    literal, given = (
+        decimal_literal(tree.args[0] if tree.kind in ("percent", "unit") else tree)
+        for tree in trees
+    )
     if trees[1].kind == "unit":
         trees = trees[0], trees[1].args[0]
     value, expected = real_value(trees[1]), real_value(trees[0])
     if value is None or expected is None:
         return
-    scale = Fraction(1, 100) if percent else Fraction(1)
     is_exact = not re.search(r"\d\.\d", answer)
     places = _asked_places(problem)
+    if re.search(r"approximat|\babout\b|estimate|closest", problem, re.I):
+        if given and given.digits >= 3 and _round(expected, given.last_place * scale) == value:
+            yield "rounding", reference, reference
     if places is not None:
         step = Fraction(10) ** -places * scale
         rounds = literal is not None and _round(expected, step) == value

@@ -40,7 +40,7 @@ class Undecided(ValueError):
 
 
 class Decimal(NamedTuple):
-    """A number literal with a decimal point: its value, last place, and significant digits."""
+    """A number literal: its value, last place, and significant digits."""
 
     value: Fraction
     last_place: Fraction
@@ -48,7 +48,7 @@ class Decimal(NamedTuple):
 
 
 def decimal_literal(node: Node) -> Decimal | None:
-    """What `node` is when it is a decimal as written, with a sign or a power of ten; else None."""
+    """What `node` is when it is digits as written, with a sign or a power of ten; else None."""
     if node.kind == "product" and len(node.args) == 2:
         left, right = node.args
         if right.kind == "power" and right.args[0].value == 10:
@@ -56,7 +56,7 @@ def decimal_literal(node: Node) -> Decimal | None:
             if literal and scale:
                 return Decimal(literal.value * scale, literal.last_place * scale, literal.digits)
         return None
-    if node.kind != "number" or "." not in node.name or node.value is None:
+    if node.kind != "number" or not node.name or node.value is None:
         return None
     mantissa, _, exponent = node.name.lower().lstrip("-").partition("e")
     whole, _, part = mantissa.partition(".")
