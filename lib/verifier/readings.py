@@ -20,7 +20,7 @@ from lib.verifier.parse import parse
 from lib.verifier.scalars import decimal_literal
 from lib.verifier.tree import TooHard, Unparsable
 from lib.verifier.units import UNITS
-from lib.verifier.vocabulary import has_prose
+from lib.verifier.vocabulary import has_prose, has_words
 
 _MAX_CHARS = 600
 """Longer texts have no other reading: rules search, and some take quadratic time."""
@@ -79,7 +79,9 @@ def readings(reference: str, answer: str) -> Iterator[Reading]:
     plain = normalize(_TEXT.sub(r" \1 ", plain[0])), normalize(_TEXT.sub(r" \1 ", plain[1]))
     labels = _LABEL.findall(plain[0]), _LABEL.findall(plain[1])
     if bool(labels[0]) != bool(labels[1]) and len(set(labels[0] + labels[1])) > 1:
-        yield "labels", _LABEL.sub("", plain[0]), _LABEL.sub("", plain[1])
+        values = _LABEL.sub("", plain[0]), _LABEL.sub("", plain[1])
+        if not any(map(has_words, values)):
+            yield "labels", *values
     if _ENUMERATED.match(answer) and len(parts := _ENUMERATOR.split(answer)) > 2:
         yield "parts", reference, f"({','.join(part.strip(' ,;') for part in parts[1:])})"
     for pattern, step, new in _SPELLINGS:
