@@ -3,10 +3,10 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from lib.verifier.evaluate import exact_value
+from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.limits import MAX_ITEMS
 from lib.verifier.named import Named, difference, named, names_agree, residuals, with_bound_names
-from lib.verifier.scalars import Undecided, proportional, same_scalar
+from lib.verifier.scalars import Undecided, decimal_literal, proportional, same_scalar
 from lib.verifier.sets import real_set, same_set
 from lib.verifier.tree import Node, TooHard, canonical, negated, number
 from lib.verifier.units import parse_unit
@@ -76,7 +76,9 @@ def _words(node: Node) -> Iterator[str]:
         yield node.name
 
 
-def _same_rows(expected: list[tuple[Node, ...]] | None, actual: list[tuple[Node, ...]] | None) -> bool:
+def _same_rows(
+    expected: list[tuple[Node, ...]] | None, actual: list[tuple[Node, ...]] | None
+) -> bool:
     """Matrices of the same shape and entries; a vector may be a row, a column or a tuple."""
     if expected is None or actual is None or len(expected) != len(actual):
         return False
@@ -275,10 +277,18 @@ def _same_stated(expected: Named, actual: Named) -> tuple[bool, str]:
         if one.count > 1 and two.values[0].kind in ("tuple", "list"):
             return _same_in_order(one.values[:1] * one.count, two.values[0].args), "structure"
     verdict = same(expected.values[0], actual.values[0])
-    for one, two in ((expected.values, actual.approximate), (expected.approximate, actual.values)):
-        if not verdict[0] and one and two and equal(one[0], two[0]):
-            return True, verdict[1]
+    for pair, other in ((expected, actual), (actual, expected)):
+        if not verdict[0] and pair.approximate and _approximates(pair):
+            sides = (pair.approximate[0], other.values[0])
+            if equal(*(sides if pair is expected else sides[::-1])):
+                return True, verdict[1]
     return verdict
+
+
+def _approximates(pair: Named) -> bool:
+    """Whether what is after ≈ is off by less than a unit of its last place, as far as is known."""
+    value, literal = real_value(pair.values[0]), decimal_literal(pair.approximate[0])
+    return value is None or literal is None or abs(value - literal.value) < literal.last_place
 
 
 def _stated(node: Node) -> Named | None:
@@ -325,7 +335,11 @@ def _angle(reference: Node, answer: Node) -> tuple[bool, str]:
     """Degrees against degrees or bare numbers; against an expression with π also in radians."""
     inner, outer = (x.args[0] if x.kind == "degree" else x for x in (reference, answer))
     verdict = same(inner, outer)
-    if verdict[0] or reference.kind == answer.kind or "pi" not in canonical(reference) + canonical(answer):
+    if (
+        verdict[0]
+        or reference.kind == answer.kind
+        or "pi" not in canonical(reference) + canonical(answer)
+    ):
         return verdict
     return same_scalar(reference, answer)
 

@@ -13,8 +13,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from lib.verifier import worker_client
-from lib.verifier.compare import same
 from lib.verifier.calculus import is_symbolic_question
+from lib.verifier.compare import same
 from lib.verifier.extract import extract_answer, unwrapped
 from lib.verifier.limits import MAX_ANSWER_CHARS
 from lib.verifier.normalize import normalize
@@ -129,7 +129,8 @@ def _by_words(
         return word
     if reference.isalpha() and reference.isupper() and len(reference) >= 3 and answer.isalpha():
         return Verdict(False, "text")
-    if {_EMPTY.sub("", reference.lower()), _EMPTY.sub("", answer.lower())} <= _NOTHING:
+    nothing = {_EMPTY.sub("", reference.lower()), _EMPTY.sub("", answer.lower())}
+    if nothing <= _NOTHING and "no" not in (reference.lower(), answer.lower()):
         return Verdict(True, "empty set")
     return None
 
@@ -202,9 +203,7 @@ def _tree(text: str) -> Node:
         return parse(text, False)
 
 
-def _by_trees(
-    expected: Node, actual: Node, reference: str, answer: str, thorough: bool
-) -> Verdict:
+def _by_trees(expected: Node, actual: Node, reference: str, answer: str, thorough: bool) -> Verdict:
     try:
         verdict = Verdict(*same(expected, actual))
     except Undecided:
@@ -233,9 +232,7 @@ def _other_trees(expected: Node, actual: Node, reference: str, answer: str) -> V
         return Verdict(True, "common logarithm")
     if "," in reference and "," in answer:
         trees = parse(reference, False), parse(answer, False)
-        if trees != (expected, actual) and (
-            _holds(expected, trees[1]) or _holds(trees[0], actual)
-        ):
+        if trees != (expected, actual) and (_holds(expected, trees[1]) or _holds(trees[0], actual)):
             return Verdict(True, "separators")
     return None
 

@@ -67,6 +67,7 @@ _AMOUNT = re.compile(
     r"[$€£]\s?\d[\d,]*(?:\.\d+)?(?!\s?\d)|(?<![\d.,$€£])\d[\d,]*(?:\.\d+)?\s?(?:[€£]|\$(?=\s|$))"
 )
 _VERB = re.compile(r"\b(?:is|are|equals?|gives?)\b:?|[=是为]")
+_VALUE = re.compile(rf"(?:{_NUMBER_TEXT.pattern})(?=\s+[a-z]{{2}})")
 _WHERE = re.compile(r"[,;]?\s*(?:where|with|for|when|if)\b", re.IGNORECASE)
 _AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$")
 _OPERATOR = re.compile(r"[-+*/^]|\\(?:cdot|times|pm|cup)")
@@ -253,6 +254,9 @@ def _concluded(text: str) -> str | None:
     line = _concluding_line(text)
     verb = _final(_VERB, line)
     rest = _clean(line[verb.end() :]) if verb else ""
+    value = _VALUE.match(rest) if verb and verb[0] == "=" else None
+    if value and has_words(rest):
+        return value[0].strip()
     if not rest or len(rest) > 200 or "$" in rest or "\\(" in rest or "\\]" in rest:
         return None
     wordless = not any(letter.isdigit() for letter in text) and len(rest.split()) <= 2

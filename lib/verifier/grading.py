@@ -138,9 +138,7 @@ def r1_zero_reward_fn(
     several = isinstance(ground_truth, Sequence) and not isinstance(ground_truth, str)
     references = ground_truth if several else [ground_truth]
     right = any(
-        compare(
-            reference=str(reference), answer=answer, problem=problem, thorough=not fast
-        ).equal
+        compare(reference=str(reference), answer=answer, problem=problem, thorough=not fast).equal
         for reference in references  # type: ignore[union-attr]
     )
     return {"format_reward": 1.0, "answer_reward": float(right), "reward": float(right)}

@@ -36,10 +36,13 @@ def named(node: Node) -> Named | None:
     if not set(operators) <= {"=", "~"}:
         return None
     operands = node.args
-    if not is_name(operands[0]) and len(operands) == 2 and is_name(operands[1]):
-        if not free_symbols(operands[0]):
-            return Named(spelling(operands[1]), operands[:1])
-    count = next((n for n, part in enumerate(operands[:-1]) if not is_name(part)), len(operands) - 1)
+    if len(operands) == 2 and is_name(operands[1]) and not is_name(operands[0]):
+        value, name = operands
+        if not free_symbols(value):
+            return Named(spelling(name), (value,))
+    count = next(
+        (n for n, part in enumerate(operands[:-1]) if not is_name(part)), len(operands) - 1
+    )
     values, links = operands[count:], operators[count:]
     exact = links.index("~") + 1 if "~" in links else len(values)
     name = ",".join(map(spelling, operands[:count]))

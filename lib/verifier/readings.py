@@ -6,12 +6,12 @@ context: an explanation that only one of the two has, an ordinal, labels, a matr
 a unit or degrees, what is asked for, whether order counts.
 
 A rule may leave out words, never a number or a condition: what it leaves out must be a quantifier
-over a whole set of numbers, a label, or text that the problem has. Each has its wrong look-alikes in
-tests/golden/verifier/cases.jsonl.
+over a whole set of numbers, a label, or text that the problem has. Each has wrong look-alikes in
+tests/golden/verifier/readings.jsonl.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from lib.verifier.evaluate import real_value
@@ -47,20 +47,24 @@ _ROUNDED_TOO = re.compile(
     r"[,;]?\s*\(?\s*(?:or\s+)?(?:approximately|approx\.?|about|roughly)\s*[-\d.,]+\s*\)?\s*$"
 )
 _ADVERB = re.compile(r"^\s*(?:only|exactly|approximately|approx\.?|about|roughly)\s+(?=\S)", re.I)
-_ORDINAL = re.compile(r"(?<=\d)\s*(?:\^\s*\{?)?\s*(?:\\(?:text|mathrm)\s*\{)?(?:st|nd|rd|th)\b(?:\s*\})*")
+_ORDINAL = re.compile(
+    r"(?<=\d)\s*(?:\^\s*\{?)?\s*(?:\\(?:text|mathrm)\s*\{)?(?:st|nd|rd|th)\b(?:\s*\})*"
+)
 _LABEL = re.compile(r"(?<![A-Za-z\\])(?!and\b|or\b)[A-Za-z][a-z]{2,}(?:\s+[a-z]+)?\s*[:=]\s*(?!=)")
 _LAYOUT = re.compile(r"\\(?:begin|end)\s*\{[pb]?matrix\}|\\\\")
 _ENUMERATED = re.compile(r"\s*\((?:i|a|1)\)")
 _ENUMERATOR = re.compile(r"\((?:[ivx]+|[a-h]|\d)\)")
 _DECISION = re.compile(r"(yes|no|true|false)\s*[,.;:]\s*(?!.*\b(?:but|or)\b)")
-_SPELLINGS = (
-    (re.compile(r"\\begin\s*\{(?:cases|aligned)\}([^&]*?)\\end\s*\{(?:cases|aligned)\}"), "system",
-     lambda match: ",".join(match[1].split("\\\\"))),
-    (re.compile(r"^[A-Z]\s*(?=\([^()]*,)"), "point", ""),
-    (re.compile(rf"^all\s+(?:{_NUMBERS})*(?:integers?|numbers?|values of)?\s*(?=[a-z]\W)"), "all", ""),
-    (re.compile(r"^(?:the )?(?:set of )?(?:all|any|every) (?:real numbers?|reals)(?: x)?$"), "reals",
-     lambda match: r"\mathbb{R}"),
-)  # fmt: skip
+_SYSTEM = re.compile(r"\\begin\s*\{(?:cases|aligned)\}([^&]*?)\\end\s*\{(?:cases|aligned)\}")
+_POINT = re.compile(r"^[A-Z]\s*(?=\([^()]*,)")
+_ALL = re.compile(rf"^all\s+(?:{_NUMBERS})*(?:integers?|numbers?|values of)?\s*(?=[a-z]\W)")
+_REALS = re.compile(r"^(?:the )?(?:set of )?(?:all|any|every) (?:real numbers?|reals)(?: x)?$")
+_SPELLINGS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    ("system", _SYSTEM, lambda match: match[1].replace(r"\\", ",")),
+    ("point", _POINT, lambda match: ""),
+    ("all", _ALL, lambda match: ""),
+    ("reals", _REALS, lambda match: r"\mathbb{R}"),
+)
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _PARAMETER = re.compile(r"(?<![A-Za-z\\])[kmnjl](?![A-Za-z])")
 
@@ -84,7 +88,7 @@ def readings(reference: str, answer: str) -> Iterator[Reading]:
             yield "labels", *values
     if _ENUMERATED.match(answer) and len(parts := _ENUMERATOR.split(answer)) > 2:
         yield "parts", reference, f"({','.join(part.strip(' ,;') for part in parts[1:])})"
-    for pattern, step, new in _SPELLINGS:
+    for step, pattern, new in _SPELLINGS:
         pair = pattern.sub(new, plain[0]), pattern.sub(new, plain[1])
         if pair != plain:
             yield step, *pair
@@ -143,7 +147,9 @@ _PLACES = {
 _NEAREST = re.compile(r"nearest\s+(\w+?)s?\b")
 _DECIMALS = re.compile(r"(\w+)\s+decimal\s+(?:place|digit)", re.I)
 _COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "1": 1, "2": 2, "3": 3, "4": 4}
-_UNIT_ASKED = re.compile(r"(?i:\bin|how many|number of)\s+(?:\\text\{\s*)?(square |cubic )?([A-Za-z]+)")
+_UNIT_ASKED = re.compile(
+    r"(?i:\bin|how many|number of)\s+(?:\\text\{\s*)?(square |cubic )?([A-Za-z]+)"
+)
 _UNORDERED = re.compile(r"\b(?:all|roots|zeros|solutions|values|elements|which of)\b", re.I)
 _ORDERED = re.compile(r"order|pair|triple|tuple|point|coordinate|vector|interval|\(\s*x", re.I)
 _SORTED = re.compile(r"\border\b|smallest|ascending|descending|increasing|largest", re.I)
@@ -152,7 +158,7 @@ _PROPER = re.compile(r"\b[A-Z][a-z]{2,}\b")
 
 
 def readings_of_problem(reference: str, answer: str, problem: str) -> Iterator[Reading]:
-    """Pairs that the problem makes equal, of two normalized texts that are not equal by themselves."""
+    """Pairs that the problem makes equal, of two normalized texts that are not by themselves."""
     if max(len(reference), len(answer)) > _MAX_CHARS:
         return
     yield from _renamed_parameter(reference, answer, problem)
@@ -188,7 +194,7 @@ def _options(reference: str, answer: str, problem: str) -> Iterator[Reading]:
 
 def _choices(problem: str) -> dict[str, str]:
     """The options that a problem lists by letters from A on; empty where it lists none."""
-    marks = [match for match in _OPTION.finditer(problem)]
+    marks = list(_OPTION.finditer(problem))
     options: dict[str, str] = {}
     for number, match in enumerate(marks):
         letter = match[1] or match[2]
@@ -222,9 +228,7 @@ def _asked_unit(reference: str, answer: str, problem: str) -> Iterator[Reading]:
     if "\\pi" in answer and "\\pi" not in reference and re.search(r"degree|\^\\circ|°", problem):
         yield "degrees", rf"{reference}^\circ", answer
     if re.fullmatch(r"[-\d.,/]+|\\frac\{\d+\}\{\d+\}", reference) and re.search("[A-Za-z]", answer):
-        asked = {
-            f"{power}{unit}" for power, unit in _UNIT_ASKED.findall(problem) if unit in UNITS
-        }
+        asked = {f"{power}{unit}" for power, unit in _UNIT_ASKED.findall(problem) if unit in UNITS}
         if len(asked) == 1:
             yield "unit", rf"{reference} \text{{ {asked.pop()}}}", answer
 
@@ -247,17 +251,22 @@ def _asked_rounding(reference: str, answer: str, problem: str) -> Iterator[Readi
         return
     is_exact = not re.search(r"\d\.\d", answer)
     places = _asked_places(problem)
-    if re.search(r"approximat|\babout\b|estimate|closest", problem, re.I):
-        if given and given.digits >= 3 and _round(expected, given.last_place * scale) == value:
-            yield "rounding", reference, reference
+    is_approximate = re.search(r"approximat|\babout\b|estimate|closest", problem, re.I)
     if places is not None:
         step = Fraction(10) ** -places * scale
-        rounds = literal is not None and _round(expected, step) == value
-        if rounds or (is_exact and _round(value, step) == expected):
-            yield "rounding", reference, reference
-    elif literal and is_exact and literal.digits >= 3 and literal.last_place <= Fraction(1, 100):
-        if _round(value, literal.last_place * scale) == expected:
-            yield "rounding", reference, reference
+        rounds = (literal is not None and _round(expected, step) == value) or (
+            is_exact and _round(value, step) == expected
+        )
+    elif is_approximate and given and given.digits >= 3:
+        rounds = _round(expected, given.last_place * scale) == value
+    else:
+        # Three digits that a fraction rounds to are no coincidence; the reference is its rounding.
+        is_rounding = literal and literal.digits >= 3 and literal.last_place <= Fraction(1, 100)
+        rounds = bool(is_exact and literal and is_rounding) and (
+            _round(value, literal.last_place * scale) == expected  # type: ignore[union-attr]
+        )
+    if rounds:
+        yield "rounding", reference, reference
 
 
 def _asked_places(problem: str) -> int | None:
@@ -281,6 +290,8 @@ def _order(reference: str, answer: str, problem: str) -> Iterator[Reading]:
             separated = re.sub("[<>]", ",", chain)
             pair = (separated, other) if chain is reference else (other, separated)
             yield "order", *(f"({text.strip('()')})" for text in pair)
-    tuples = [text.startswith("(") and text.endswith(")") and "," in text for text in (reference, answer)]
+    tuples = [
+        text.startswith("(") and text.endswith(")") and "," in text for text in (reference, answer)
+    ]
     if any(tuples) and _UNORDERED.search(problem) and not _ORDERED.search(problem):
         yield "unordered", *(rf"\{{{text.strip('()')}\}}" for text in (reference, answer))

@@ -155,9 +155,7 @@ def _relation(node: Node) -> RealSet | None:
     return _together(parts, _intersection)
 
 
-def _together(
-    parts: list[RealSet | None], combine: Callable[[Cuts, Cuts], Cuts]
-) -> RealSet | None:
+def _together(parts: list[RealSet | None], combine: Callable[[Cuts, Cuts], Cuts]) -> RealSet | None:
     """Sets of one variable as one set."""
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or len({part.name for part in known}) != 1:

@@ -45,9 +45,7 @@ GREEK = names(
     "parallel dots"
 )
 
-ACCENTS = names(
-    "vec hat bar tilde dot ddot overline overrightarrow widehat underline overset"
-)
+ACCENTS = names("vec hat bar tilde dot ddot overline overrightarrow widehat underline overset")
 """Marks over a symbol; `overline` over digits is a repeating decimal."""
 
 STYLES = names(
@@ -60,25 +58,19 @@ PLAIN_WORDS = frozenset([*FUNCTIONS, *ALIASES, "infty", "oo", "inf", "infinity",
 }  # fmt: skip
 """Words that mean mathematics without a backslash."""
 
-PLAIN_GREEK = names(
-    "pi theta alpha beta gamma delta lambda omega phi"
-)
-PERCENT_WORDS = names(
-    "percent percentage pct percents"
-)
-DEGREE_WORDS = names(
-    "degree degrees deg"
-)
+PLAIN_GREEK = names("pi theta alpha beta gamma delta lambda omega phi")
+PERCENT_WORDS = names("percent percentage pct percents")
+DEGREE_WORDS = names("degree degrees deg")
 
 FORMATTING = r"\\(?:text|mbox|textbf|textit|textrm|mathrm|mathbf|operatorname)\b"
 _FORMATTED = re.compile(rf"{FORMATTING}\s*\{{[^{{}}]*\}}")
 _COMMAND = re.compile(r"\\(?:begin|end)\s*\{\w+\*?\}|\\[A-Za-z]+")
 _WORD = re.compile(r"[^\W\d_\u2e80-\U0010ffff]{2,}|[\u2e80-\U0010ffff]+")
 _MATHS = PLAIN_WORDS | PLAIN_GREEK | {"and", "or", "det", "mod", "none", "union", "emptyset"}
-_SHORT = names(
-    "is it of to so we be in as if no on an by at il"
+_SHORT = names("is it of to so we be in as if no on an by at il")
+_CODE = re.compile(
+    r"(?<![\\A-Za-z_])[A-Za-z_]{2,}\(|</?\w+>|__|\w\.\w+\(|\b(?:def|lambda|import|return)\b"
 )
-_CODE = re.compile(r"(?<![\\A-Za-z_])[A-Za-z_]{2,}\(|</?\w+>|__|\w\.\w+\(")
 
 
 def has_prose(text: str) -> bool:

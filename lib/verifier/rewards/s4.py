@@ -11,9 +11,7 @@ _INTEGER = re.compile(r"[-+]?\d+")
 def correctness(rollout: Rollout) -> float:
     """2.0 when the answer between the tags is right."""
     answer = rollout.prompt_format.parse(rollout.completion).answer
-    right = is_equivalent(
-        reference=rollout.reference, answer=answer, problem=rollout.problem
-    )
+    right = is_equivalent(reference=rollout.reference, answer=answer, problem=rollout.problem)
     return 2.0 if right else 0.0
 
 

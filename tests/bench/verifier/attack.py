@@ -3,10 +3,10 @@
 python -m tests.bench.verifier.attack OUT.jsonl.gz [--keep 2000]
 
 Runs `stages.grpo` of this checkout as params.yaml describes it, with `grpo.beta: 0` and the stack
-`tiny`, and keeps reference, completion and answer reward of the last rollouts. A policy that found a
-false positive of the verifier would be paid for it, so none of these may earn the answer's reward
+`tiny`, and keeps reference, completion and answer reward of the last rollouts. A policy that found
+a false positive of the verifier would be paid for it, so none of these may earn the answer's reward
 without the reference's value in its text; `holds_value` decides that by text search, not by the
-verifier. tests/golden/verifier/rollouts.jsonl.gz is the result with three times the default's steps:
+verifier. tests/golden/verifier/rollouts.jsonl.gz comes from three times the default's steps:
 
     dvc repro sft && python -m tests.bench.verifier.attack ROLLOUTS  # after grpo.max_steps: 300
 """
