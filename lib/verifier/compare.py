@@ -274,8 +274,8 @@ def _same_relation(reference: Node, answer: Node) -> tuple[bool, str]:
 def _same_stated(expected: Named, actual: Named) -> tuple[bool, str]:
     """Equal values; an approximation may be there for its value on either side."""
     for one, two in ((expected, actual), (actual, expected)):
-        if one.count > 1 and two.values[0].kind in ("tuple", "list"):
-            return _same_in_order(one.values[:1] * one.count, two.values[0].args), "structure"
+        if one.num_names > 1 and two.values[0].kind in ("tuple", "list"):
+            return _same_in_order(one.values[:1] * one.num_names, two.values[0].args), "structure"
     verdict = same(expected.values[0], actual.values[0])
     for pair, other in ((expected, actual), (actual, expected)):
         if not verdict[0] and pair.approximate and _approximates(pair):

@@ -68,8 +68,8 @@ def compare(
         if verdict.equal:
             return verdict
         texts = _normalized(expected), _normalized(actual)
-        for step, *pair in readings_of_problem(*texts, problem or ""):
-            if _in_any_reading(*pair, thorough).equal:
+        for step, right, given in readings_of_problem(*texts, problem or ""):
+            if _in_any_reading(right, given, thorough).equal:
                 return Verdict(True, step)
     except worker_client.WorkerLostError as error:
         return Verdict(False, str(error))
@@ -83,11 +83,12 @@ _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeE
 """What a fault of this package may raise: counted, since it must not end a training run."""
 
 
+@functools.lru_cache(maxsize=16_384)
 def _in_any_reading(expected: str, actual: str, thorough: bool) -> Verdict:
     verdict = _compare(expected, actual, thorough)
     if not verdict.equal:
-        for step, *pair in readings(_normalized(expected), _normalized(actual)):
-            if all(pair) and _compare(*pair, thorough).equal:
+        for step, right, given in readings(_normalized(expected), _normalized(actual)):
+            if right and given and _compare(right, given, thorough).equal:
                 return Verdict(True, step)
     return verdict
 

@@ -14,13 +14,13 @@ class Named(NamedTuple):
 
     Attributes:
         approximate: what is written after ≈.
-        count: names that share the value, as in `x = y = z = 1`.
+        num_names: names that share the value, as in `x = y = z = 1`.
     """
 
     name: str
     values: tuple[Node, ...]
     approximate: tuple[Node, ...] = ()
-    count: int = 1
+    num_names: int = 1
 
 
 def named(node: Node) -> Named | None:
@@ -37,9 +37,9 @@ def named(node: Node) -> Named | None:
         return None
     operands = node.args
     if len(operands) == 2 and is_name(operands[1]) and not is_name(operands[0]):
-        value, name = operands
+        value, named_part = operands
         if not free_symbols(value):
-            return Named(spelling(name), (value,))
+            return Named(spelling(named_part), (value,))
     count = next(
         (n for n, part in enumerate(operands[:-1]) if not is_name(part)), len(operands) - 1
     )

@@ -284,14 +284,16 @@ def _round(value: Fraction, step: Fraction) -> Fraction:
 
 def _order(reference: str, answer: str, problem: str) -> Iterator[Reading]:
     """An order as a chain or as a list; a tuple of solutions as the set that is asked for."""
-    for chain, other in ((reference, answer), (answer, reference)):
-        match = _CHAIN.fullmatch(chain)
-        if match and "," in other and _SORTED.search(problem):
-            separated = re.sub("[<>]", ",", chain)
-            pair = (separated, other) if chain is reference else (other, separated)
-            yield "order", *(f"({text.strip('()')})" for text in pair)
-    tuples = [
-        text.startswith("(") and text.endswith(")") and "," in text for text in (reference, answer)
-    ]
-    if any(tuples) and _UNORDERED.search(problem) and not _ORDERED.search(problem):
-        yield "unordered", *(rf"\{{{text.strip('()')}\}}" for text in (reference, answer))
+    chains = _CHAIN.fullmatch(reference), _CHAIN.fullmatch(answer)
+    if bool(chains[0]) != bool(chains[1]) and "," in reference + answer and _SORTED.search(problem):
+        expected, actual = (_inside(re.sub("[<>]", ",", text)) for text in (reference, answer))
+        yield "order", f"({expected})", f"({actual})"
+    expected, actual = _inside(reference), _inside(answer)
+    if (expected, actual) != (reference, answer) and "," in expected:
+        if _UNORDERED.search(problem) and not _ORDERED.search(problem):
+            yield "unordered", rf"\{{{expected}\}}", rf"\{{{actual}\}}"
+
+
+def _inside(text: str) -> str:
+    """What is between the parentheses around `text`, if they are there."""
+    return text[1:-1] if text.startswith("(") and text.endswith(")") else text

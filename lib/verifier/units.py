@@ -42,7 +42,7 @@ _DIMENSIONS = {
 
 
 def _table() -> dict[str, Unit]:
-    units = {}
+    units: dict[str, Unit] = {}
     for dimension, spec in _DIMENSIONS.items():
         for same, factor in re.findall(r"([^=]+)=(\S+)", spec):
             # A volume is a length cubed, so that a litre is 1000 cm³.
@@ -128,11 +128,11 @@ def time_of_day(text: str) -> tuple[int, int, int, str] | None:
 
 def same_time(reference: str, answer: str) -> bool | None:
     """Whether both are the same time, None where one is no time; a.m. and p.m. may go unsaid."""
-    times = time_of_day(reference), time_of_day(answer)
-    if times[0] is None or times[1] is None:
+    expected, actual = time_of_day(reference), time_of_day(answer)
+    if expected is None or actual is None:
         return None
-    if bool(times[0][3]) == bool(times[1][3]):
-        return times[0] == times[1]
-    marked, plain = sorted(times, key=lambda time: not time[3])  # type: ignore[index]
+    if bool(expected[3]) == bool(actual[3]):
+        return expected == actual
+    marked, plain = (expected, actual) if expected[3] else (actual, expected)
     hour = marked[0] % 12 + (12 if marked[3] == "p" else 0)
     return plain[:3] in ((hour, *marked[1:3]), marked[:3])
