@@ -118,8 +118,8 @@ class Atoms:
         digits, places = repeated.name, len(literal.partition(".")[2])
         if "." not in literal or not digits.isdigit() or None in (plain.value, repeated.value):
             raise Unparsable("a bar over something that is no decimal")
-        tail = repeated.value / ((10 ** len(digits) - 1) * 10**places)  # type: ignore[operator]
-        return number(plain.value + tail)  # type: ignore[operator]
+        tail = repeated.value / ((10 ** len(digits) - 1) * 10**places)
+        return number(plain.value + tail)
 
     def _name(self, letter: str) -> Node:
         braced = self.peek.text == "{"

@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from lib.verifier import worker_client
-from lib.verifier.calculus import is_symbolic_question
 from lib.verifier.compare import same
 from lib.verifier.extract import extract_answer, unwrapped
 from lib.verifier.limits import MAX_ANSWER_CHARS
@@ -22,6 +21,7 @@ from lib.verifier.numbers import as_number
 from lib.verifier.parse import parse
 from lib.verifier.readings import readings, readings_of_problem
 from lib.verifier.scalars import Undecided
+from lib.verifier.symbolic import is_symbolic_question
 from lib.verifier.tree import Node, TooHard, Unparsable, with_common_logarithm
 from lib.verifier.units import number_word, parse_unit, same_time
 from lib.verifier.vocabulary import FORMATTING, has_prose
@@ -122,7 +122,7 @@ def _by_words(
     """A verdict on letters of multiple choice, times and words; None where there are none."""
     if choice := _choices(reference, answer):
         return choice
-    if ":" in reference and (equal := same_time(reference, answer)) is not None:
+    if (":" in reference or ":" in answer) and (equal := same_time(reference, answer)) is not None:
         return Verdict(equal, "time")
     if _letters(reference) == _letters(answer):
         return Verdict(True, "text")
@@ -142,7 +142,7 @@ def _number_word(text: str, number: Fraction | None) -> Verdict | None:
     return None if word is None or number is None else Verdict(word == number, "number word")
 
 
-_EMPTY = re.compile(r"\\(?:text|mathrm|mbox)\b|[{}\s\\]|\bsolutions?\b|\bset\b")
+_EMPTY = re.compile(r"\\(?:text|mathrm|mbox)\b|[{}\s\\]|\bsolutions?\b|\bset\b|\breal\b")
 _NOTHING = {"no", "emptyset", "varnothing", "empty", "none", "thereareno"}
 _STYLED = r"(?:\\(?:text|mathrm|textbf|mathbf)\{)?\s*\(?\s*"
 _CHOICE = re.compile(
@@ -223,11 +223,13 @@ _BARE_UNIT = re.compile(
 
 def _other_trees(expected: Node, actual: Node, reference: str, answer: str) -> Verdict | None:
     """The answer parsed another way: commas that separate, a unit without a mark, base ten."""
-    if actual.kind == "product" and expected.kind in ("number", "quotient", "unit"):
-        match = _BARE_UNIT.fullmatch(answer)
-        unit = match and Node("unit", (_tree(match[1]),), match[2])
-        if unit and parse_unit(unit.name) and _holds(expected, unit):
-            return Verdict(True, "units")
+    as_unit = actual.kind == "product" and expected.kind in ("number", "quotient", "unit")
+    unit = _unmarked_unit(answer) if as_unit else None
+    other = (
+        _unmarked_unit(reference) if (expected.kind, actual.kind) == ("product", "unit") else None
+    )
+    if (unit and _holds(expected, unit)) or (other and _holds(other, actual)):
+        return Verdict(True, "units")
     has_logarithm = "log" in reference or "log" in answer
     if has_logarithm and _holds(with_common_logarithm(expected), with_common_logarithm(actual)):
         return Verdict(True, "common logarithm")
@@ -236,6 +238,12 @@ def _other_trees(expected: Node, actual: Node, reference: str, answer: str) -> V
         if trees != (expected, actual) and (_holds(expected, trees[1]) or _holds(trees[0], actual)):
             return Verdict(True, "separators")
     return None
+
+
+def _unmarked_unit(text: str) -> Node | None:
+    """`5 m` as a quantity: the letters after the number are a unit that is known."""
+    match = _BARE_UNIT.fullmatch(text)
+    return Node("unit", (_tree(match[1]),), match[2]) if match and parse_unit(match[2]) else None
 
 
 def _holds(expected: Node, actual: Node) -> bool:

@@ -6,6 +6,7 @@ from lib.verifier.evaluate import free_symbols
 from lib.verifier.tree import Node, canonical, negated, number, substituted, symbol
 from lib.verifier.vocabulary import FUNCTIONS
 
+_COMPOUND = ("tuple", "ratio", "unit", "union", "intersection")
 _CONSTANTS = ("pi", "e", "i", "infinity")
 
 
@@ -73,7 +74,7 @@ def is_name(node: Node) -> bool:
             part.kind == "product" and part.args[0].name in ("d", "partial") and len(part.args) == 2
             for part in parts
         )
-    return kind == "text" or (kind in ("tuple", "ratio", "unit") and all(map(is_name, parts)))
+    return kind == "text" or (kind in _COMPOUND and all(map(is_name, parts)))
 
 
 def _is_product_name(node: Node) -> bool:
@@ -96,6 +97,8 @@ def names_agree(right: str, given: str) -> bool:
     if not right or not given or right == given:
         return True
     kinds = [name.partition(":")[0] for name in (right, given)]
+    if set(kinds) <= {"union", "intersection"}:
+        return False
     return kinds[0] != kinds[1] or kinds[0] not in ("symbol", "function")
 
 

@@ -17,7 +17,8 @@ _SIGNS = str.maketrans(
         "÷": r"\div ", "±": r"\pm ", "∓": r"\mp ", "√": r"\sqrt ", "∛": r"\sqrt[3] ",
         "∞": r"\infty ", "°": r"^\circ ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ",
         "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≡": r"\equiv ", "∈": r"\in ", "∪": r"\cup ",
-        "∩": r"\cap ", "∖": r"\setminus ", "∅": r"\emptyset ", "∠": r"\angle ", "ℝ": r"\mathbb{R} ",
+        "∩": r"\cap ", "∖": r"\setminus ", "∅": r"\emptyset ", "∠": r"\angle ", "∣": "|",
+        "或": " or ", "且": " and ", "和": " and ", "ℝ": r"\mathbb{R} ",
         "ℤ": r"\mathbb{Z} ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
         "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "′": "'", "’": "'", "，": ",",
         "€": "$", "£": "$", "¥": "$", "₹": "$", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
@@ -47,7 +48,7 @@ _GROUPED_NUMBER = re.compile(
 )
 _SEPARATOR = re.compile(r" ?\{ ?, ?\} ?|, ?\\! ?|\\.|~| ")
 _NOISE = re.compile(
-    r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|mathstrut|strut"
+    r"\\(?:left|right)\s*\.(?!\d)|\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|mathstrut|strut"
     r"|thinspace|negthinspace|negmedspace|negthickspace|medspace|thickspace|nobreakspace"
     r"|hfill|newline|par)(?![a-zA-Z])|\\q?quad|(?<!\\)\\[,;:! ]|\\hspace\*?\{[^{}]*\}|~"
     r"|(?<!\\)\\[()\[\]]|\\?\$|\\(?:color|phantom|vphantom)\{[^{}]*\}"

@@ -241,4 +241,3 @@ def _mixed(whole: Node, part: Node) -> Node | None:
     if above.value is None or not below.value or above.value >= below.value:
         return None
     return number(whole.value + above.value / below.value)
-

@@ -19,7 +19,7 @@ from lib.verifier.normalize import normalize
 from lib.verifier.parse import parse
 from lib.verifier.scalars import decimal_literal
 from lib.verifier.tree import TooHard, Unparsable
-from lib.verifier.units import UNITS
+from lib.verifier.units import UNITS, compound_quantity
 from lib.verifier.vocabulary import has_prose, has_words
 
 _MAX_CHARS = 600
@@ -46,7 +46,11 @@ _DEFINITION = re.compile(r",?\s*where\s.*$", re.DOTALL)
 _ROUNDED_TOO = re.compile(
     r"[,;]?\s*\(?\s*(?:or\s+)?(?:approximately|approx\.?|about|roughly)\s*[-\d.,]+\s*\)?\s*$"
 )
-_ADVERB = re.compile(r"^\s*(?:only|exactly|approximately|approx\.?|about|roughly)\s+(?=\S)", re.I)
+_ADVERB = re.compile(
+    r"^\s*(?:only|exactly|approximately|approx\.?|about|roughly|(?:the )?(?:final )?answer is"
+    r"|the (?:line|curve|equation|point|interval)(?=.*[=(\[]))\s+(?=\S)",
+    re.I,
+)
 _ORDINAL = re.compile(
     r"(?<=\d)\s*(?:\^\s*\{?)?\s*(?:\\(?:text|mathrm)\s*\{)?(?:st|nd|rd|th)\b(?:\s*\})*"
 )
@@ -59,11 +63,22 @@ _SYSTEM = re.compile(r"\\begin\s*\{(?:cases|aligned)\}([^&]*?)\\end\s*\{(?:cases
 _POINT = re.compile(r"^[A-Z]\s*(?=\([^()]*,)")
 _ALL = re.compile(rf"^all\s+(?:{_NUMBERS})*(?:integers?|numbers?|values of)?\s*(?=[a-z]\W)")
 _REALS = re.compile(r"^(?:the )?(?:set of )?(?:all|any|every) (?:real numbers?|reals)(?: x)?$")
+_INFINITE = re.compile(r"^(?:infinitely many|infinite)(?: solutions?| numbers?)?$", re.I)
+_NO_VALUE = re.compile(r"^(?:DNE|(?:it )?does not exist|undefined)$", re.I)
+_COMBINATIONS = re.compile(r"\bC_\{?(\d+)\}?\^\{?(\d+)\}?")
+_NUMBERED = re.compile(r"^\(\d\)(?:[,\s]*\(\d\))+$")
+_CONDITION = re.compile(
+    r"(?<=[^\s=])\s*\(\s*[a-z]\s*(?:[<>]|\\(?:ge|le|in|ne)(?:q|qslant)?\b)[^()]*\)$"
+)
 _SPELLINGS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     ("system", _SYSTEM, lambda match: match[1].replace(r"\\", ",")),
     ("point", _POINT, lambda match: ""),
     ("all", _ALL, lambda match: ""),
     ("reals", _REALS, lambda match: r"\mathbb{R}"),
+    ("infinitely many", _INFINITE, lambda match: r"\infty"),
+    ("no value", _NO_VALUE, lambda match: "none exists"),
+    ("combinations", _COMBINATIONS, lambda match: rf"\binom{{{match[1]}}}{{{match[2]}}}"),
+    ("numbered", _NUMBERED, lambda match: ",".join(re.findall(r"\d+", match[0]))),
 )
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _PARAMETER = re.compile(r"(?<![A-Za-z\\])[kmnjl](?![A-Za-z])")
@@ -92,6 +107,12 @@ def readings(reference: str, answer: str) -> Iterator[Reading]:
         pair = pattern.sub(new, plain[0]), pattern.sub(new, plain[1])
         if pair != plain:
             yield step, *pair
+    total = compound_quantity(plain[0]) or plain[0], compound_quantity(plain[1]) or plain[1]
+    if total != plain:
+        yield "compound quantity", *total
+    if _CONDITION.search(reference):
+        # The reference tells where it holds, which an answer may leave unsaid.
+        yield "condition", _CONDITION.sub("", reference), answer
     if _is_decision(*plain) or _is_decision(*plain[::-1]):
         yield "decision", plain[0], plain[0]
     letters = [re.sub(r"[\s,;()]|\band\b", "", text) for text in plain]
@@ -289,9 +310,9 @@ def _order(reference: str, answer: str, problem: str) -> Iterator[Reading]:
         expected, actual = (_inside(re.sub("[<>]", ",", text)) for text in (reference, answer))
         yield "order", f"({expected})", f"({actual})"
     expected, actual = _inside(reference), _inside(answer)
-    if (expected, actual) != (reference, answer) and "," in expected:
-        if _UNORDERED.search(problem) and not _ORDERED.search(problem):
-            yield "unordered", rf"\{{{expected}\}}", rf"\{{{actual}\}}"
+    is_set = _UNORDERED.search(problem) and not _ORDERED.search(problem)
+    if is_set and (expected, actual) != (reference, answer) and "," in expected:
+        yield "unordered", rf"\{{{expected}\}}", rf"\{{{actual}\}}"
 
 
 def _inside(text: str) -> str:

@@ -144,7 +144,7 @@ def _relation(node: Node) -> RealSet | None:
     """A chain of inequalities in one variable, each of them linear in it."""
     operators = node.name.split(" ")
     if operators == ["in"] and is_name(node.args[0]):
-        inside = real_set(node.args[1])
+        inside = real_set(_REALS if node.args[1] == Node("symbol", (), "R") else node.args[1])
         return inside and inside._replace(name=spelling(node.args[0]))
     if any(operator not in _FLIPPED for operator in operators):
         return None

@@ -79,6 +79,13 @@ def _operands(node: Node) -> Iterator[Node]:
             yield part
 
 
+def nodes(node: Node) -> Iterator[Node]:
+    """`node` and all its parts."""
+    yield node
+    for part in node.args:
+        yield from nodes(part)
+
+
 def canonical(node: Node) -> str:
     """A text that equal trees share; the order of terms and factors does not show in it."""
     parts = [canonical(part) for part in _operands(node)]

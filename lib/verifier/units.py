@@ -1,5 +1,6 @@
 """Quantities in words: units of measure and how they convert, number words, times of day."""
 
+import itertools
 import re
 from fractions import Fraction
 from typing import NamedTuple
@@ -66,14 +67,14 @@ _COUNTED = names(
 _COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h", "fps": "ft/s"}
 _NUMBER_WORDS = (
     "zero,one,two,three,four,five,six,seven,eight,nine,ten,eleven,twelve,thirteen,fourteen,"
-    "fifteen,sixteen"
+    "fifteen,sixteen,seventeen,eighteen,nineteen,twenty"
 )
 _PART = re.compile(r"([A-Za-z]+)\.?(?:\^?\{?(-?\d)\}?)?")
 _POWERS = re.compile(r"\b(square|sq\.?|cubic|cu\.?) ([A-Za-z]+)")
 
 
 def number_word(word: str) -> Fraction | None:
-    """The number that a word up to sixteen names."""
+    """The number that a word up to twenty names."""
     known = _NUMBER_WORDS.split(",")
     return Fraction(known.index(word)) if word in known else None
 
@@ -107,7 +108,24 @@ def parse_unit(text: str) -> Unit | None:
     return Unit(powers, factor) if powers else None
 
 
-_TIME = re.compile(r"(\d{1,2})\s*:\s*(\d{2})(?:\s*:\s*(\d{2}))?\s*([aApP])?\.?\s*(?:[mM]\.?)?")
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)[\s,]*(?:and\s+)?")
+
+
+def compound_quantity(text: str) -> str | None:
+    """`3 hours 30 minutes` in its first unit; None where `text` is no such sum of one dimension."""
+    amounts = _AMOUNT.findall(text) if re.fullmatch(rf"(?:{_AMOUNT.pattern}){{2,}}", text) else []
+    known = [UNITS[name] for _, name in amounts if name in UNITS]
+    if not known or len(known) < len(amounts) or len({unit.dimension for unit in known}) > 1:
+        return None
+    if any(one.factor <= two.factor for one, two in itertools.pairwise(known)):
+        return None
+    total = sum(
+        Fraction(amount) * unit.factor for (amount, _), unit in zip(amounts, known, strict=True)
+    )
+    return rf"{total / known[0].factor} \text{{ {amounts[0][1]}}}"
+
+
+_TIME = re.compile(r"(\d{1,2})(?:\s*:\s*(\d{2}))?(?:\s*:\s*(\d{2}))?\s*([aApP])?\.?\s*(?:[mM]\.?)?")
 _FORMATTING = re.compile(r"\\(?:text|mathrm|mbox)\b|[{}]")
 
 
@@ -119,8 +137,10 @@ def time_of_day(text: str) -> tuple[int, int, int, str] | None:
     match = _TIME.fullmatch(_FORMATTING.sub(" ", text).strip())
     if match is None:
         return None
-    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
+    hour, minute, second = (int(part or 0) for part in match.groups()[:3])
     half = (match[4] or "").lower()
+    if not match[2] and not half:
+        return None
     if hour > 24 or minute > 59 or (half and not 1 <= hour <= 12):
         return None
     return hour, minute, second, half

@@ -16,18 +16,19 @@ FUNCTIONS = names(
 """Functions that are evaluated; whatever else is applied to arguments is opaque."""
 
 
-def _pairs(text: str) -> dict[str, str]:
+def pairs(text: str) -> dict[str, str]:
+    """The words of `text`, split at their first equals sign."""
     return dict(word.split("=", 1) for word in text.split())
 
 
-ALIASES = _pairs(
+ALIASES = pairs(
     "asin=arcsin acos=arccos atan=arctan acot=arccot tg=tan ctg=cot arctg=arctan csch=csch "
     "cosec=csc ceiling=ceil asinh=arsinh acosh=arcosh atanh=artanh arcsinh=arsinh arccosh=arcosh "
     "arctanh=artanh GCD=gcd LCM=lcm Max=max Min=min sign=sgn binom=binomial dbinom=binomial "
     "tbinom=binomial log10=lg Abs=abs gamma_function=Gamma"
 )
 
-ONE_FOR = _pairs(
+ONE_FOR = pairs(
     "dfrac=frac tfrac=frac cfrac=frac leq=le geq=ge neq=ne leqslant=le geqslant=ge lt=< gt=> "
     "cdotp=cdot ast=cdot star=cdot bullet=cdot varnothing=emptyset varphi=phi vartheta=theta "
     "varepsilon=epsilon lvert=| rvert=| vert=| mid=mid lVert=| rVert=| Vert=| colon=: "

@@ -25,8 +25,8 @@ FLOORS = {
 }
 """Rewards for the answer, and what a wrong one earns.
 
-`check_numbers` of `s0` is not among them: by contract it pays for the first number after the opening
-tag, whatever follows. That it pays for no other number is a test of its own.
+`check_numbers` of `s0` is not among them: by contract it pays for the first number after the
+opening tag, whatever follows. That it pays for no other number is a test of its own.
 """
 
 CHOICE = "Which is the largest? (A) 31 (B) 72 (C) 18 (D) 40"
