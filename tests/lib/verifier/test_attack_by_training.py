@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 def test_a_policy_trained_at_smoke_size_earns_nothing_falsely(tmp_path: Path) -> None:
     clone = clone_with_smoke(tmp_path / "reckon")
     with modify_yaml(clone.folder / "params.yaml") as params:
-        params["grpo"] |= {"max_steps": 9, "beta": 0.0}
+        params["grpo"] |= {"max_steps": 9, "beta": 0.0, "eval_steps": 0}
         params["reward"] |= {"stack": "tiny", "extra": [], "weights": [0.25, 1.0]}
     for command in ("stages.prepare", "stages.sft", "tests.bench.verifier.attack"):
         out = ("rollouts.jsonl.gz",) if command.endswith("attack") else ()
