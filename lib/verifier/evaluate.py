@@ -98,11 +98,11 @@ class Evaluation:
         if node.name in self.values:
             return self.values[node.name]
         if node.name == "e":
-            return self.ball(Fraction(1)).apply("exp")
+            return self.ball(Fraction(1)).constant("e")
         if node.name == "i":
             return self.ball(1j)
         if node.name == "pi":
-            return self.ball(Fraction(1)).apply("atan") * Fraction(4)
+            return self.ball(Fraction(1)).constant("pi")
         raise Undefined(f"no value for {node.name}")
 
     def sum(self, node: Node) -> Value:

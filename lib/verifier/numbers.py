@@ -34,8 +34,12 @@ def as_number(text: str) -> Fraction | None:
     if match is None:
         return None
     sign, digits, exponent, below = match.groups()
-    value, divisor = decimal_value(digits, int(exponent or 0)), decimal_value(below or "1")
-    return None if value is None or not divisor else (-value if sign == "-" else value) / divisor
+    value = decimal_value(digits, int(exponent or 0))
+    divisor = decimal_value(below) if below else 1
+    if value is None or not divisor:
+        return None
+    value = -value if sign == "-" else value
+    return value / divisor if below else value
 
 
 def decimal_value(digits: str, exponent: int = 0) -> Fraction | None:
@@ -43,6 +47,8 @@ def decimal_value(digits: str, exponent: int = 0) -> Fraction | None:
     if len(digits) > MAX_DIGITS or abs(exponent) > MAX_DIGITS:
         return None
     whole, _, part = digits.partition(".")
+    if exponent == len(part) == 0:
+        return Fraction(int(whole))
     return Fraction(int(whole + part or "0")) * Fraction(10) ** (exponent - len(part))
 
 
@@ -138,6 +144,10 @@ class Ball:
         """Whether the ball has a real number in it."""
         imaginary = abs(getattr(self.middle, "imag", 0))
         return bool(imaginary <= max(self.radius, 1e-13 * abs(self.middle)))
+
+    def constant(self, name: str) -> Ball:
+        """This ball times a constant of the arithmetic, such as pi."""
+        return Ball(self.middle * getattr(self.arithmetic.functions, name), 0.0, self.arithmetic)
 
     def apply(self, name: str) -> Ball:
         """An analytic function by its short name, such as asin, at both ends of the ball."""

@@ -80,13 +80,15 @@ _SPELLINGS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], .
     ("combinations", _COMBINATIONS, lambda match: rf"\binom{{{match[1]}}}{{{match[2]}}}"),
     ("numbered", _NUMBERED, lambda match: ",".join(re.findall(r"\d+", match[0]))),
 )
+_PLAIN_NUMBER = re.compile(r"-?[\d.]+")
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _PARAMETER = re.compile(r"(?<![A-Za-z\\])[kmnjl](?![A-Za-z])")
 
 
 def readings(reference: str, answer: str) -> Iterator[Reading]:
     """Pairs that say the same as two normalized texts that were not equal as they are."""
-    if max(len(reference), len(answer)) > _MAX_CHARS:
+    plain_numbers = _PLAIN_NUMBER.fullmatch(reference) and _PLAIN_NUMBER.fullmatch(answer)
+    if plain_numbers or max(len(reference), len(answer)) > _MAX_CHARS:
         return
     if _DECIMAL_COMMA.fullmatch(answer):
         yield "decimal comma", reference, answer.replace(",", ".")
@@ -146,12 +148,14 @@ def _has_formula(text: str) -> bool:
 
 def _renamed_parameter(reference: str, answer: str, problem: str) -> Iterator[Reading]:
     r"""`k\pi` and `n\pi`: the only letter of each side is an integer that it brings along."""
+    if "\\pi" not in reference or "\\pi" not in answer:
+        return
     reference, answer = _without_words(reference), _without_words(answer)
     letters = {*_PARAMETER.findall(reference)}, {*_PARAMETER.findall(answer)}
     if letters[0] == letters[1] or not len(letters[0]) == len(letters[1]) == 1:
         return
     known = set(_PARAMETER.findall(problem))
-    if "\\pi" in reference and "\\pi" in answer and not (letters[0] | letters[1]) & known:
+    if not (letters[0] | letters[1]) & known:
         yield "parameter", reference, _PARAMETER.sub(letters[0].pop(), answer)
 
 
