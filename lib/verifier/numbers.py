@@ -146,7 +146,7 @@ class Ball:
         return bool(imaginary <= max(self.radius, 1e-13 * abs(self.middle)))
 
     def constant(self, name: str) -> Ball:
-        """This ball times a constant of the arithmetic, such as pi."""
+        """The ball times a constant of the arithmetic, such as pi."""
         return Ball(self.middle * getattr(self.arithmetic.functions, name), 0.0, self.arithmetic)
 
     def apply(self, name: str) -> Ball:

@@ -2,8 +2,8 @@
 
 python -m tests.bench.verifier [FOLDER] [--no-write]
 
-FOLDER holds grading/pairs.jsonl, outputs.jsonl and hostile.jsonl, and the sets in grading/fresh that
-no rule was written against; default: RECKON_SHARED.
+FOLDER holds grading/pairs.jsonl, outputs.jsonl and hostile.jsonl, and in grading/fresh the sets
+that no rule was written against; default: RECKON_SHARED.
 """
 
 import json
@@ -96,7 +96,7 @@ def fresh(grader: Grader, rows: list[Row]) -> dict[str, Any]:
     counts = {(truth, verdict): 0 for truth in (True, False) for verdict in (True, False)}
     missed = []
     for row in rows:
-        reference = row.get("marked_answer", row["gold"])
+        reference = str(row.get("marked_answer", row["gold"]))
         truth = "marked_answer" in row or bool(row.get("equal", row.get("label")))
         form = "answer" if "pred" in row else "text"
         text = row["pred"] if "pred" in row else row["response"]
