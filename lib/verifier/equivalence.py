@@ -68,8 +68,8 @@ def compare(
         if verdict.equal:
             return verdict
         texts = _normalized(expected), _normalized(actual)
-        for step, right, given in readings_of_problem(*texts, problem or ""):
-            if _in_any_reading(right, given, thorough).equal:
+        for step, one, two in readings_of_problem(*texts, problem or ""):
+            if _in_any_reading(one, two, thorough).equal:
                 return Verdict(True, step)
     except worker_client.WorkerLostError as error:
         return Verdict(False, str(error))
@@ -87,8 +87,8 @@ _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeE
 def _in_any_reading(expected: str, actual: str, thorough: bool) -> Verdict:
     verdict = _compare(expected, actual, thorough)
     if not verdict.equal:
-        for step, right, given in readings(_normalized(expected), _normalized(actual)):
-            if right and given and _compare(right, given, thorough).equal:
+        for step, one, two in readings(_normalized(expected), _normalized(actual)):
+            if one and two and _compare(one, two, thorough).equal:
                 return Verdict(True, step)
     return verdict
 

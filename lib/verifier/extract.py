@@ -90,8 +90,8 @@ def extract_answer(completion: str, *, prompt_format: PromptFormat | None = None
 
 def applied_rules(text: str) -> Iterator[tuple[str, str]]:
     """Name and answer of each rule that reads one in `text`, in their order."""
-    found = _TEMPLATE.search(text)
-    text = text[: found.start()] if found and found.start() else text
+    match = _TEMPLATE.search(text)
+    text = text[: match.start()] if match and match.start() else text
     text = _ANNOTATION.sub("", text) if "<<" in text else text
     for rule in _RULES:
         answer = rule(text)
@@ -125,26 +125,26 @@ def unwrapped(answer: str) -> str:
 def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
     """Start, end and content of each outermost box, braces balanced; the last may lack its end."""
     position = 0
-    while found := _BOX.search(text, position):
-        start = found.end()
+    while match := _BOX.search(text, position):
+        start = match.end()
         if text[start] != "{":
             bare = _BARE_BOX.match(text, start)
             end = bare.end() if bare else start + 1
-            yield found.start(), end, text[start:end]
+            yield match.start(), end, text[start:end]
         else:
             closing = _closing_brace(text, start)
             end = len(text) if closing is None else closing + 1
-            yield found.start(), end, text[start + 1 : closing]
+            yield match.start(), end, text[start + 1 : closing]
         position = end
 
 
 def _closing_brace(text: str, start: int) -> int | None:
     """Where the group that opens at `start` is closed, None where it is not."""
     depth = 0
-    for found in _BRACE.finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(found[0], 0)
+    for match in _BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
         if depth == 0:
-            return found.start()
+            return match.start()
     return None
 
 
@@ -214,7 +214,7 @@ def _statement(text: str) -> str | None:
     alone = _FORMULA.fullmatch(clean)
     if alone or not has_prose(clean):
         return _content(alone) if alone else clean
-    formulas = [_content(found) for found in _FORMULA.finditer(sentence)]
+    formulas = [_content(match) for match in _FORMULA.finditer(sentence)]
     if sentence.lstrip("\"'*(").startswith(("$", "\\(", "\\[")) and formulas:
         return ", ".join(formulas)
     amounts = _AMOUNT.findall(sentence)
@@ -223,10 +223,10 @@ def _statement(text: str) -> str | None:
 
 def _first_sentence(text: str) -> str:
     """Up to the full stop or line end, which do not count inside a formula."""
-    formulas = [found.span() for found in _FORMULA.finditer(text)]
-    for found in _SENTENCE_END.finditer(text):
-        if not any(start <= found.start() < end for start, end in formulas):
-            return text[: found.start()]
+    formulas = [match.span() for match in _FORMULA.finditer(text)]
+    for match in _SENTENCE_END.finditer(text):
+        if not any(start <= match.start() < end for start, end in formulas):
+            return text[: match.start()]
     return text
 
 

@@ -88,15 +88,15 @@ def _is_product_name(node: Node) -> bool:
     return len(symbols) == len(node.args) and all(name[:1].isupper() for name in symbols)
 
 
-def names_agree(right: str, given: str) -> bool:
+def names_agree(right: str, actual: str) -> bool:
     """Whether two spelled names, '' for none, may name the same thing.
 
     Two variables must be the same, and two functions; but `y` may be written for `f(x)`, and a
     letter for a quantity that the other answer gives in words or as a segment.
     """
-    if not right or not given or right == given:
+    if not right or not actual or right == actual:
         return True
-    kinds = [name.partition(":")[0] for name in (right, given)]
+    kinds = [name.partition(":")[0] for name in (right, actual)]
     if set(kinds) <= {"union", "intersection"}:
         return False
     return kinds[0] != kinds[1] or kinds[0] not in ("symbol", "function")
@@ -130,9 +130,9 @@ def residuals(constraint: Node, solution: Node) -> list[Node]:
     The constraint with g for y; and its second difference in y, so that it is linear in y.
     """
     name, value = solution.args[0].name, solution.args[-1]
-    found = difference(constraint)
-    if found is None or found[1] != "=" or solution.args[0].kind != "symbol":
+    residual = difference(constraint)
+    if residual is None or residual[1] != "=" or solution.args[0].kind != "symbol":
         return []
-    at = [substituted(found[0], {name: number(place)}) for place in (0, 1, 2)]
+    at = [substituted(residual[0], {name: number(place)}) for place in (0, 1, 2)]
     second = Node("sum", (at[0], Node("product", (number(-2), at[1])), at[2]))
-    return [substituted(found[0], {name: value}), second]
+    return [substituted(residual[0], {name: value}), second]

@@ -83,7 +83,7 @@ def _once(text: str) -> str:
             text = _ascii(text)
         if "\\" in text or "$" in text or "~" in text or " " in text or "{" in text:
             text = _DOUBLED.sub(r"\\", text)
-            text = _GROUPED_NUMBER.sub(lambda found: _SEPARATOR.sub("", found[0]), text)
+            text = _GROUPED_NUMBER.sub(lambda match: _SEPARATOR.sub("", match[0]), text)
             text = _LARGE.sub(lambda match: rf"{match[1]} \times 10^{{{_ZEROS[match[2]]}}} ", text)
             text = _EMPTY_EXPONENT.sub("^", text)
             text = _NOISE.sub(" ", _NOT.sub(r"\\ne ", text))
@@ -110,13 +110,13 @@ def _without_ending(text: str) -> str:
 def _ascii(text: str) -> str:
     text = _CIRCLED.sub(lambda match: f"{ord(match[0]) - 0x245F},", text)
     text = _VULGAR.sub(_fraction, text.translate(_INVISIBLE))
-    text = _RAISED.sub(lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}}", text)
-    text = _LOWERED.sub(lambda found: f"_{{{found[0].translate(_SUBSCRIPTS)}}}", text)
+    text = _RAISED.sub(lambda match: f"^{{{match[0].translate(_SUPERSCRIPTS)}}}", text)
+    text = _LOWERED.sub(lambda match: f"_{{{match[0].translate(_SUBSCRIPTS)}}}", text)
     return unicodedata.normalize("NFKC", text).translate(_SIGNS)
 
 
-def _fraction(found: re.Match[str]) -> str:
-    above, _, below = unicodedata.normalize("NFKC", found[0]).partition("⁄")
+def _fraction(match: re.Match[str]) -> str:
+    above, _, below = unicodedata.normalize("NFKC", match[0]).partition("⁄")
     return rf"\frac{{{above}}}{{{below}}}"
 
 
@@ -125,9 +125,9 @@ def _without_braces(text: str) -> str:
     opened = len(text) - len(text.lstrip("{"))
     closed = len(text) - len(text.rstrip("}"))
     depth, inner = 0, min(opened, closed)
-    for found in _BRACE.finditer(text):
-        depth += {"{": 1, "}": -1}.get(found[0], 0)
-        if opened <= found.end() <= len(text) - closed:
+    for match in _BRACE.finditer(text):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if opened <= match.end() <= len(text) - closed:
             inner = min(inner, depth)
     if depth or text.endswith("\\}") or inner <= 0:
         return text

@@ -72,10 +72,10 @@ class Parser(Atoms):
 
     def _separator(self) -> str:
         """The next separator, of ", and" the word; '' where there is none."""
-        found = ""
+        separator = ""
         while token := self.take(",", ";", "and", "or"):
-            found = token.text if not found or token.text in ("and", "or") else found
-        return found
+            separator = token.text if not separator or token.text in ("and", "or") else separator
+        return separator
 
     def element(self) -> Node:
         """Set expressions joined by relations."""

@@ -172,7 +172,7 @@ _PLACES = {
 _NEAREST = re.compile(r"nearest\s+(\w+?)s?\b")
 _DECIMALS = re.compile(r"(\w+)\s+decimal\s+(?:place|digit)", re.I)
 _COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "1": 1, "2": 2, "3": 3, "4": 4}
-_UNIT_ASKED = re.compile(
+_QUESTION_UNIT = re.compile(
     r"(?i:\bin|how many|number of)\s+(?:\\text\{\s*)?(square |cubic )?([A-Za-z]+)"
 )
 _UNORDERED = re.compile(r"\b(?:all|roots|zeros|solutions|values|elements|which of)\b", re.I)
@@ -190,9 +190,9 @@ def readings_of_problem(reference: str, answer: str, problem: str) -> Iterator[R
     if not problem:
         return
     yield from _options(reference, answer, problem)
-    yield from _asked_quantity(reference, answer, problem)
-    yield from _asked_unit(reference, answer, problem)
-    yield from _asked_rounding(reference, answer, problem)
+    yield from _quantity(reference, answer, problem)
+    yield from _unit_in_question(reference, answer, problem)
+    yield from _rounding(reference, answer, problem)
     yield from _order(reference, answer, problem)
     if re.search(r"equation|curve|function|locus|express", problem, re.I) and "=" in reference:
         names, known = ({*re.sub(r"\\[a-z]+", "", text)} & {*"xyz"} for text in (reference, answer))
@@ -212,9 +212,9 @@ def _options(reference: str, answer: str, problem: str) -> Iterator[Reading]:
     options = _choices(problem)
     letter, text = (letters[0] or letters[1]), answer if letters[0] else reference
     if letter and letter[1] in options:
-        chosen = options.pop(letter[1])
-        if chosen not in options.values():
-            yield ("choice", chosen, text) if letters[0] else ("choice", text, chosen)
+        option = options.pop(letter[1])
+        if option not in options.values():
+            yield ("choice", option, text) if letters[0] else ("choice", text, option)
 
 
 def _choices(problem: str) -> dict[str, str]:
@@ -232,7 +232,7 @@ def _choices(problem: str) -> dict[str, str]:
     return options if len(options) > 1 else {}
 
 
-def _asked_quantity(reference: str, answer: str, problem: str) -> Iterator[Reading]:
+def _quantity(reference: str, answer: str, problem: str) -> Iterator[Reading]:
     """`x+y=5` for 5, where the problem asks for x+y and does not state what it equals."""
     for text, other, is_answer in ((answer, reference, True), (reference, answer, False)):
         quantity, equals, value = text.partition("=")
@@ -248,24 +248,24 @@ def _squeezed(text: str) -> str:
     return re.sub(r"\\left|\\right|\\[,;!: ]|[\s$]", "", text)
 
 
-def _asked_unit(reference: str, answer: str, problem: str) -> Iterator[Reading]:
+def _unit_in_question(reference: str, answer: str, problem: str) -> Iterator[Reading]:
     """A number without its unit, in the unit that the problem asks for; degrees for radians."""
     if "\\pi" in answer and "\\pi" not in reference and re.search(r"degree|\^\\circ|°", problem):
         yield "degrees", rf"{reference}^\circ", answer
     if re.fullmatch(r"[-\d.,/]+|\\frac\{\d+\}\{\d+\}", reference) and re.search("[A-Za-z]", answer):
-        asked = {f"{power}{unit}" for power, unit in _UNIT_ASKED.findall(problem) if unit in UNITS}
-        if len(asked) == 1:
-            yield "unit", rf"{reference} \text{{ {asked.pop()}}}", answer
+        units = {power + unit for power, unit in _QUESTION_UNIT.findall(problem) if unit in UNITS}
+        if len(units) == 1:
+            yield "unit", rf"{reference} \text{{ {units.pop()}}}", answer
 
 
-def _asked_rounding(reference: str, answer: str, problem: str) -> Iterator[Reading]:
+def _rounding(reference: str, answer: str, problem: str) -> Iterator[Reading]:
     """The rounding that the problem asks for, or that the reference is, of an exact answer."""
     try:
         trees = parse(reference), parse(answer)
     except (Unparsable, TooHard):
         return
     scale = Fraction(1, 100) if trees[0].kind == "percent" else Fraction(1)
-    literal, given = (
+    literal, answered = (
         decimal_literal(tree.args[0] if tree.kind in ("percent", "unit") else tree)
         for tree in trees
     )
@@ -275,15 +275,15 @@ def _asked_rounding(reference: str, answer: str, problem: str) -> Iterator[Readi
     if value is None or expected is None:
         return
     is_exact = not re.search(r"\d\.\d", answer)
-    places = _asked_places(problem)
+    places = _places(problem)
     is_approximate = re.search(r"approximat|\babout\b|estimate|closest", problem, re.I)
     if places is not None:
         step = Fraction(10) ** -places * scale
         rounds = (literal is not None and _round(expected, step) == value) or (
             is_exact and _round(value, step) == expected
         )
-    elif is_approximate and given and given.digits >= 3:
-        rounds = _round(expected, given.last_place * scale) == value
+    elif is_approximate and answered and answered.digits >= 3:
+        rounds = _round(expected, answered.last_place * scale) == value
     else:
         # Three digits that a fraction rounds to are no coincidence; the reference is its rounding.
         is_rounding = literal and literal.digits >= 3 and literal.last_place <= Fraction(1, 100)
@@ -294,7 +294,7 @@ def _asked_rounding(reference: str, answer: str, problem: str) -> Iterator[Readi
         yield "rounding", reference, reference
 
 
-def _asked_places(problem: str) -> int | None:
+def _places(problem: str) -> int | None:
     """Decimal places that the problem asks for, None where it asks for none."""
     nearest = [_PLACES[word] for word in _NEAREST.findall(problem) if word in _PLACES]
     counted = [_COUNTS[word] for word in _DECIMALS.findall(problem) if word in _COUNTS]

@@ -71,16 +71,16 @@ def tokenize(text: str, *, grouped: bool = True) -> list[Token]:
     tokens: list[Token] = []
     position, spaced, brackets = 0, False, 0
     while position < len(text):
-        found = pattern.match(text, position)
-        if found is None:
+        match = pattern.match(text, position)
+        if match is None:
             raise Unparsable(f"unexpected {text[position]!r}")
-        if brackets and found.lastgroup == "number" and "," in found[0]:
-            found = _READINGS[False].match(text, position) or found
-        position = found.end()
-        if found.lastgroup == "space":
+        if brackets and match.lastgroup == "number" and "," in match[0]:
+            match = _READINGS[False].match(text, position) or match
+        position = match.end()
+        if match.lastgroup == "space":
             spaced = True
             continue
-        new = _tokens(found, spaced, tokens, grouped)
+        new = _tokens(match, spaced, tokens, grouped)
         brackets += sum(_DEPTH.get(token.text, 0) for token in new)
         tokens.extend(new)
         spaced = False
@@ -90,8 +90,8 @@ def tokenize(text: str, *, grouped: bool = True) -> list[Token]:
     return tokens
 
 
-def _tokens(found: re.Match[str], spaced: bool, before: list[Token], grouped: bool) -> list[Token]:
-    kind, text = found.lastgroup, found[0]
+def _tokens(match: re.Match[str], spaced: bool, before: list[Token], grouped: bool) -> list[Token]:
+    kind, text = match.lastgroup, match[0]
     if kind == "number":
         return [Token("number", text.replace(",", ""), spaced)]
     if kind == "operator":
@@ -101,10 +101,10 @@ def _tokens(found: re.Match[str], spaced: bool, before: list[Token], grouped: bo
     if kind == "word":
         return [first._replace(spaced=spaced) if not number else first
                 for number, first in enumerate(_word(text, _follows_value(before)))]  # fmt: skip
-    content = found["style"].strip(" ~")
+    content = match["style"].strip(" ~")
     if _follows_value(before) and units.is_unit(content):
         return [Token("text", content, spaced)]
-    return _styled(text, found["style"], spaced, grouped)
+    return _styled(text, match["style"], spaced, grouped)
 
 
 def _command(name: str, spaced: bool) -> Token:

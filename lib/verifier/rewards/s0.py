@@ -40,8 +40,8 @@ def check_answer(rollout: Rollout) -> float:
 def check_numbers(rollout: Rollout) -> float:
     """3.0 when the first number after the answer's opening tag is the reference, else −1.5."""
     _, opened, after = rollout.completion.partition(rollout.tags[2])
-    found = _NUMBER.search(after) if opened else None
-    number = as_number(found[0].rstrip(".,")) if found else None
+    match = _NUMBER.search(after) if opened else None
+    number = as_number(match[0].rstrip(".,")) if match else None
     right = number is not None and number == as_number(rollout.reference)
     return 3.0 if right else -1.5
 
