@@ -76,7 +76,7 @@ class Atoms:
 
     def starts_atom(self) -> bool:
         """Whether the next token begins a factor."""
-        kind, text, _ = self.peek
+        kind, text = self.peek
         if kind == "operator" and text == "|":
             return self.bars == 0 and not self.in_set
         return (
@@ -149,7 +149,7 @@ class Atoms:
         r"""An argument of `\frac`: of an unbraced number, one digit, or all of it when `last`."""
         token = self.peek
         if token.kind == "number" and not last and len(token.text) > 1 and token.text.isdigit():
-            self.tokens[self.position] = token._replace(text=token.text[1:], spaced=False)
+            self.tokens[self.position] = token._replace(text=token.text[1:])
             return number(int(token.text[0]), token.text[0])
         return self.atom()
 
@@ -249,7 +249,7 @@ class Atoms:
         return (factors[0] if len(factors) == 1 else Node("product", tuple(factors)),)
 
     def _ends_operand(self) -> bool:
-        kind, text, _ = self.peek
+        kind, text = self.peek
         is_differential = self.integrals and text == "d" and kind == "letter"
         return bool(is_differential) or text in (*"([{|", *FUNCTIONS, *ALIASES)
 

@@ -9,7 +9,7 @@ import functools
 
 from lib.verifier.atoms import Atoms
 from lib.verifier.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS
-from lib.verifier.tokens import END, Token, tokenize
+from lib.verifier.tokens import END, tokenize
 from lib.verifier.tree import Node, TooHard, Unparsable, negated, number
 from lib.verifier.units import is_unit
 
@@ -177,9 +177,7 @@ class Parser(Atoms):
     def _leading(self) -> Node:
         """A power, or the mixed number that a sign stands before."""
         first = self.power()
-        follows = self.peek.kind == "number" or self.peek == Token(
-            "command", "frac", self.peek.spaced
-        )
+        follows = self.peek.kind == "number" or self.peek == ("command", "frac")
         return self._implicit(first) if follows and _is_integer(first) else first
 
 
