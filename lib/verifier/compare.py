@@ -165,9 +165,9 @@ def _collected(node: Node) -> tuple[dict[str, None], list[Node]]:
     if node.kind not in _COLLECTIONS and (node.kind != "tuple" or _has_plusminus(node)):
         return {}, list(_signs(_value_of(node)))
     pairs = [pair for item in node.args if (pair := named(item))]
-    names = dict.fromkeys(pair.name for pair in pairs)
-    if len(pairs) < len(node.args) or len(names.keys() - {""}) > 1 != len(names) == len(pairs):
+    if len(pairs) < len(node.args):
         return {}, list(node.args)
+    names = dict.fromkeys(pair.name for pair in pairs)
     items = [_record(pair.values[-1]) for pair in pairs]
     if len(names) == len(pairs) > 1 and "" not in names:
         return names, items
