@@ -258,7 +258,9 @@ def _as_prose(reference: str, answer: str, thorough: bool) -> Verdict:
     """A reference in words: the same words, or the same answer in both."""
     if _words(reference) == _words(answer):
         return Verdict(True, "text")
-    inner = extract_answer(reference) if has_prose(reference) else None
+    # Two sentences that end in one number may still say different things of it.
+    is_reducible = has_prose(reference) and not has_prose(answer)
+    inner = extract_answer(reference) if is_reducible else None
     if inner is None or normalize(inner) == reference:
         return Verdict(False, "text")
     return _compare(inner, answer, thorough)

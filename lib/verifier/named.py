@@ -46,8 +46,8 @@ def named(node: Node) -> Named | None:
     )
     values, links = operands[count:], operators[count:]
     exact = links.index("~") + 1 if "~" in links else len(values)
-    name = ",".join(map(spelling, operands[:count]))
-    return Named(name, values[:exact], values[exact:], max(count, 1))
+    names = dict.fromkeys(map(spelling, operands[:count]))
+    return Named(",".join(names), values[:exact], values[exact:], max(len(names), 1))
 
 
 def spelling(node: Node) -> str:

@@ -67,8 +67,10 @@ def _cut(node: Node, after: bool) -> Cut:
     """A cut at a constant; the infinite ones have no node, and nothing after them."""
     names = free_symbols(node)
     if names == {"infinity"}:
-        negative = node.kind != "symbol" and exact_value(node, {"infinity": Fraction(1)}) == -1
-        return _LINE[not negative]
+        sign = exact_value(node, {"infinity": Fraction(1)})
+        if sign not in (1, -1):
+            raise Undefined("an end that is no number")
+        return _LINE[sign == 1]
     if names:
         raise Undefined("an end with a symbol")
     value = approximate(node.args[0] if node.kind in ("degree", "unit") else node)
