@@ -82,11 +82,13 @@ def _once(text: str) -> str:
         if not text.isascii():
             text = _ascii(text)
         if "\\" in text or "$" in text or "~" in text or " " in text or "{" in text:
-            text = _DOUBLED.sub(r"\\", text)
+            text = _DOUBLED.sub(r"\\", text) if "\\\\" in text else text
             text = _GROUPED_NUMBER.sub(lambda match: _SEPARATOR.sub("", match[0]), text)
-            text = _LARGE.sub(lambda match: rf"{match[1]} \times 10^{{{_ZEROS[match[2]]}}} ", text)
-            text = _EMPTY_EXPONENT.sub("^", text)
-            text = _NOISE.sub(" ", _NOT.sub(r"\\ne ", text))
+            if "illion" in text or "thousand" in text:
+                text = _LARGE.sub(_power_of_ten, text)
+            text = _EMPTY_EXPONENT.sub("^", text) if "^" in text else text
+            text = _NOT.sub(r"\\ne ", text) if "\\not" in text else text
+            text = _NOISE.sub(" ", text)
         text = _SPACES.sub(" ", text)
     text = _without_ending(_START.sub("", text.strip()))
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
@@ -94,6 +96,10 @@ def _once(text: str) -> str:
     if _BUILDER.match(text) and text.endswith("}"):
         return f"\\{text[:-1]}\\}}"
     return _without_braces(text) if text.startswith("{") and text.endswith("}") else text
+
+
+def _power_of_ten(match: re.Match[str]) -> str:
+    return rf"{match[1]} \times 10^{{{_ZEROS[match[2]]}}} "
 
 
 def _without_ending(text: str) -> str:

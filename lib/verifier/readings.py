@@ -80,15 +80,20 @@ _SPELLINGS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], .
     ("combinations", _COMBINATIONS, lambda match: rf"\binom{{{match[1]}}}{{{match[2]}}}"),
     ("numbered", _NUMBERED, lambda match: ",".join(re.findall(r"\d+", match[0]))),
 )
-_PLAIN_NUMBER = re.compile(r"-?[\d.]+")
+_HINT = re.compile(
+    r"(?<![\\A-Za-z])[A-Za-z]{2}|\\(?:text|mathrm|in|ge|le|ne|begin)\b|[A-HP]|\([\da-z]\)|[<>]"
+    r"|\d,\d"
+)
+"""What any rule needs; most pairs have none of it, and no other reading."""
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _PARAMETER = re.compile(r"(?<![A-Za-z\\])[kmnjl](?![A-Za-z])")
 
 
 def readings(reference: str, answer: str) -> Iterator[Reading]:
     """Pairs that say the same as two normalized texts that were not equal as they are."""
-    plain_numbers = _PLAIN_NUMBER.fullmatch(reference) and _PLAIN_NUMBER.fullmatch(answer)
-    if plain_numbers or max(len(reference), len(answer)) > _MAX_CHARS:
+    if max(len(reference), len(answer)) > _MAX_CHARS:
+        return
+    if not (_HINT.search(reference) or _HINT.search(answer)):
         return
     if _DECIMAL_COMMA.fullmatch(answer):
         yield "decimal comma", reference, answer.replace(",", ".")
