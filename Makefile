@@ -16,7 +16,7 @@ unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
 .PHONY: help all setup repro report preset plan doctor memory-probe gpu-check compare study \
-	difficulty benchmarks evaluate serve serve-model solve push smoke test test-all check bench dev lock clean
+	difficulty benchmarks evaluate grade serve serve-model solve push smoke test test-all check bench dev lock clean
 
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
@@ -73,6 +73,10 @@ evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8
 	    --set="$(SET)" --prompt-format="$(PROMPT_FORMAT)" $(if $(OUT),--out="$(OUT)") \
 	    $(if $(LIMIT),--limit="$(LIMIT)") $(if $(BASE_MODEL),--base="$(BASE_MODEL)") \
 	    $(if $(filter command environment,$(origin SYSTEM)),--system="$(SYSTEM)")
+
+grade: setup ## grade stored completions: COMPLETIONS=file.jsonl OUT=... PROMPT_FORMAT=... MATH_VERIFY=1
+	@python -m stages.grade_file --completions="$(COMPLETIONS)" $(if $(OUT),--out="$(OUT)") \
+	    --prompt-format="$(PROMPT_FORMAT)" $(if $(MATH_VERIFY),--math-verify)
 
 serve: setup ## the report and its rollout browser on this machine: PORT=8000
 	@python -m lib.report.serve --port "$(PORT)"

@@ -1,9 +1,8 @@
 """The verifier: what a completion answers, and whether that is right (docs/verifier.md)."""
 
 from lib.verifier.equivalence import Verdict, compare, is_equivalent, reference_problem
-from lib.verifier.extract import extract_answer
+from lib.verifier.extract import extract_answer, parse_gsm8k_number, parse_mmlu_letter
 from lib.verifier.grading import Grade, grade, grade_choice, r1_zero_reward_fn
-from lib.verifier.shortforms import parse_gsm8k_number, parse_mmlu_letter
 from lib.verifier.worker_client import counters, reset_counters
 
 __all__ = [

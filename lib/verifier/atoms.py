@@ -1,73 +1,435 @@
-"""The parser's smallest parts: numbers, names, groups, functions, and what is attached to them."""
-
-from __future__ import annotations
+r"""The parser's small parts: numbers, names, groups, functions, and what is attached to them."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from lib.verifier.attached import exponent_of, spelled
-from lib.verifier.brackets import BRACKETS, absolute, environment, group
 from lib.verifier.numbers import decimal_value
-from lib.verifier.syntax import Node, TooHard, Unparsable, call, number, symbol
-from lib.verifier.vocabulary import ACCENTS, ALIASES, FUNCTIONS, GREEK
+from lib.verifier.tokens import END, Token
+from lib.verifier.tree import Node, TooHard, Unparsable, call, number, symbol
+from lib.verifier.units import is_unit, number_word
+from lib.verifier.vocabulary import ACCENTS, ALIASES, FUNCTIONS, GREEK, names
 
-if TYPE_CHECKING:
-    from lib.verifier.parse import Parser
+BRACKETS = {"(": (")", "]"), "[": ("]", ")"), "{set": ("}set",), "langle": ("rangle",)}
+"""Opening brackets, and what may close each; "]" closes "(" in a half-open interval."""
 
-Rule = Callable[["Parser"], Node]
-
-_IN_ARGUMENTS = (",", "=", "<", ">", "le", "ge")
-_OPAQUE_LETTERS = frozenset("fgFG")
-_CALCULUS = ("sum", "prod", "int", "lim", "oint", "iint")
+_MATRICES = names("matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix array")
+_WRAPPERS = names("align aligned equation gathered gather split center")
+_CALCULUS = names("sum prod int lim oint iint")
 _NAMED_SETS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
+_SYMBOLS = {"infty": "infinity", "i": "i", "e": "e", "imath": "i", "prime": "prime"}
+_ROUNDINGS = {"lfloor": ("floor", "rfloor"), "lceil": ("ceil", "rceil")}
+_RECIPROCAL = names("sin cos tan cot sec csc")
 
 
-def starts_atom(parser: Parser) -> bool:
-    """Whether the next token begins a factor."""
-    token = parser.peek
-    if token.kind in ("number", "letter"):
-        return True
-    if token.kind == "operator":
-        if token.text == "|":
-            return parser.bars == 0
-        return token.text in BRACKETS or token.text == "{"
-    return token.kind == "command" and (
-        token.text in FUNCTIONS
-        or token.text in ALIASES
-        or token.text in GREEK
-        or token.text in _COMMANDS
-        or token.text in ACCENTS
-        or token.text.startswith("mathbb")
-    )
+class Atoms:
+    """A position in a list of tokens, and a method for each small part.
 
-
-def atom(parser: Parser) -> Node:
-    """One number, name, group or function application.
-
-    Raises:
-        Unparsable: none of these.
+    `statement`, `product`, `signed` and `power` are the parser's (`lib.verifier.parse`), which
+    derives from this class.
     """
-    token = parser.next()
-    if token.kind == "number":
-        return _number(parser, token.text)
-    if token.kind == "letter":
-        return _name(parser, token.text)
-    if token.kind == "text":
-        return Node("text", (), token.text)
-    if token.kind == "operator":
-        if token.text == "|":
-            return absolute(parser)
-        if token.text in BRACKETS or token.text == "{":
-            return group(parser, token.text)
-    if token.kind == "command":
-        return _command(parser, token.text)
-    raise Unparsable(f"unexpected {token.text!r}" if token.text else "unexpected end")
+
+    statement: Callable[..., Node]
+    product: Callable[[], Node]
+    signed: Callable[[], Node]
+    signed_product: Callable[[], Node]
+    element: Callable[[], Node]
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.tokens = tokens
+        self.position = 0
+        self.depth = 0
+        self.bars = 0
+        self.in_set = False
+        self.integrals = 0
+
+    @property
+    def peek(self) -> Token:
+        """The next token."""
+        return self.tokens[self.position]
+
+    def ahead(self, count: int) -> Token:
+        """The token `count` after the next; the end token beyond the end."""
+        return self.tokens[min(self.position + count, len(self.tokens) - 1)]
+
+    def next(self) -> Token:
+        """The next token, taken."""
+        token = self.tokens[self.position]
+        self.position += token is not END
+        return token
+
+    def take(self, *texts: str) -> Token | None:
+        """The next token if it is an operator, command or separator with one of these texts."""
+        token = self.peek
+        if token.text in texts and token.kind in ("operator", "command", "separator"):
+            return self.next()
+        return None
+
+    def expect(self, *texts: str) -> Token:
+        """Take one of these.
+
+        Raises:
+            Unparsable: something else is there.
+        """
+        token = self.take(*texts)
+        if token is None:
+            raise Unparsable(f"expected {texts[0]!r}, met {self.peek.text!r}")
+        return token
+
+    def starts_atom(self) -> bool:
+        """Whether the next token begins a factor."""
+        kind, text = self.peek
+        if kind == "operator" and text == "|":
+            return self.bars == 0 and not self.in_set
+        return (
+            kind in ("number", "letter")
+            or (kind == "operator" and (text in BRACKETS or text == "{"))
+            or (kind == "command" and (text in _KNOWN or text.startswith("mathbb")))
+        )
+
+    def atom(self) -> Node:
+        """One number, name, group or function application.
+
+        Raises:
+            Unparsable: none of these.
+        """
+        token = self.next()
+        if token.kind == "number":
+            repeats = self.peek.text == "overline" and self.ahead(1).text == "{"
+            return self._repeating(token.text) if repeats else parse_number(token.text)
+        if token.kind == "letter":
+            return self._name(token.text)
+        if token.kind == "text":
+            return Node("text", (), token.text)
+        if token.kind == "operator" and token.text == "|":
+            return self._absolute()
+        if token.kind == "operator" and (token.text in BRACKETS or token.text == "{"):
+            return self._group(token.text)
+        if token.kind == "command":
+            return self._command(ALIASES.get(token.text, token.text))
+        raise Unparsable(f"unexpected {token.text!r}" if token.text else "unexpected end")
+
+    def power(self) -> Node:
+        """An atom with exponents, subscripts, factorials, percent and degree signs after it."""
+        return self._postfix(self.atom())
+
+    def _repeating(self, literal: str) -> Node:
+        r"""`0.1\overline{6}`: digits, then digits that repeat for ever."""
+        self.next()
+        repeated, plain = self.atom(), parse_number(literal)
+        digits, places = repeated.name, len(literal.partition(".")[2])
+        if "." not in literal or not digits.isdigit() or None in (plain.value, repeated.value):
+            raise Unparsable("a bar over something that is no decimal")
+        tail = repeated.value / ((10 ** len(digits) - 1) * 10**places)
+        return number(plain.value + tail)
+
+    def _name(self, letter: str) -> Node:
+        braced = self.peek.text == "{"
+        applies = self.ahead(braced).text == "("
+        if applies and (letter in "fgFG" or self._is_defined(1 + braced)):
+            return call(letter, *self._arguments())
+        return symbol(letter)
+
+    def _is_defined(self, start: int) -> bool:
+        """Whether a name is applied to names and an equation follows: `N(n) = …`."""
+        for place in range(start, start + 8):
+            token = self.ahead(place)
+            if token.text == ")":
+                braced = self.ahead(place + 1).text == "}"
+                return self.ahead(place + 1 + braced).text in ("=", "approx")
+            is_argument = token.text in (",", "=", "<", ">", "le", "ge")
+            if token.kind not in ("letter", "number") and not is_argument:
+                return False
+        return False
+
+    def _arguments(self) -> tuple[Node, ...]:
+        """What is in the next group, split at commas."""
+        inside = self.atom()
+        return inside.args if inside.kind in ("list", "tuple", "set") else (inside,)
+
+    def _digit(self, *, last: bool) -> Node:
+        r"""An argument of `\frac`: of an unbraced number, one digit, or all of it when `last`."""
+        token = self.peek
+        if token.kind == "number" and not last and len(token.text) > 1 and token.text.isdigit():
+            self.tokens[self.position] = token._replace(text=token.text[1:])
+            return number(int(token.text[0]), token.text[0])
+        return self.atom()
+
+    def _command(self, name: str) -> Node:
+        if name in ("frac", "binomial"):
+            return self._two_arguments(name)
+        if name in _SYMBOLS:
+            return symbol(_SYMBOLS[name])
+        if name in _ROUNDINGS:
+            function, closing = _ROUNDINGS[name]
+            inside = self.statement(closing=(closing,))
+            self.expect(closing)
+            return call(function, inside)
+        if name == "sqrt" and self.take("["):
+            index = self.statement(closing=("]",))
+            self.expect("]")
+            return Node("root", (index, self.atom()))
+        if name == "sqrt" and self.peek.text not in ("^", "_"):
+            return Node("root", (number(2), self.atom()))
+        if name in _CALCULUS:
+            return self._calculus(name)
+        if name == "begin":
+            return self._environment()
+        if name in ("langle", "{set"):
+            return self._group(name)
+        if name == "emptyset":
+            return Node("set")
+        if name in FUNCTIONS:
+            return self._function(name)
+        if name in ACCENTS:
+            return self._accented(name)
+        if name in ("angle", "measuredangle", "triangle", "square"):
+            # The mark and the letters after it are one name, `\angle ABC`.
+            letters = []
+            while self.peek.kind == "letter":
+                letters.append(self.next().text)
+            return symbol(f"{name.removeprefix('measured')} {''.join(letters)}")
+        if name in GREEK:
+            if name == "Delta" and self.peek.kind == "letter":
+                return symbol(f"Delta {self.next().text}")
+            applies = name in ("Phi", "phi", "psi", "Psi") and self.peek.text == "("
+            return call(name, *self._arguments()) if applies else symbol(name)
+        if name.startswith("mathbb"):
+            return symbol(_NAMED_SETS.get(name[6:], name))
+        if name in ("pm", "mp"):
+            return Node("plusminus", (self.signed_product(),), "+-" if name == "pm" else "-+")
+        raise Unparsable(f"unknown command \\{name}")
+
+    def _two_arguments(self, name: str) -> Node:
+        braced = self.peek.text == "{"
+        if name == "binomial" and self.peek.text == "(":
+            return call(name, *self._arguments())
+        above = self._digit(last=False)
+        if name == "binomial":
+            return call(name, above, self._digit(last=True))
+        # `\frac{a} / b` is what some models write.
+        below = self.power() if self.take("/") else self._digit(last=braced)
+        return Node("quotient", (above, below))
+
+    def _accented(self, name: str) -> Node:
+        inside = self.atom()
+        if name == "overline" and inside.kind == "symbol":
+            name = "bar"
+        plain = name in ("vec", "overrightarrow", "underline", "overline")
+        return inside if plain and inside.kind != "number" else symbol(f"{name}({spelled(inside)})")
+
+    def _function(self, name: str) -> Node:
+        r"""A function with its power, base and argument: `\sin^2 x`, `\log_2 8`, `\max(1, 2)`."""
+        base = exponent = None
+        while mark := self.take("^", "_"):
+            if mark.text == "^":
+                exponent = self._exponent()
+            else:
+                base = self.atom()
+        if not self.starts_atom() and self.peek.text != "-":
+            return symbol(name)
+        operand = self._operand()
+        if exponent is not None and exponent.value == -1 and name in _RECIPROCAL:
+            return call(f"arc{name}", *operand)
+        if name == "sqrt":
+            applied = Node("root", (number(2), operand[0]))
+        elif base is None:
+            applied = call(name, *operand)
+        elif name == "log":
+            applied = call(name, operand[0], base)
+        else:
+            applied = call(f"{name}_{spelled(base)}", *operand)
+        return applied if exponent is None else Node("power", (applied, exponent))
+
+    def _operand(self) -> tuple[Node, ...]:
+        """A group with its items, or the factors up to the next sign, function or group."""
+        if self.peek.text in ("(", "{", "[", "{set") and self.peek.kind == "operator":
+            return self._arguments()
+        factors = [self.signed() if self.peek.text == "-" else self.power()]
+        while self.starts_atom() and not self._ends_operand():
+            factors.append(self.power())
+        return (factors[0] if len(factors) == 1 else Node("product", tuple(factors)),)
+
+    def _ends_operand(self) -> bool:
+        kind, text = self.peek
+        is_differential = self.integrals and text == "d" and kind == "letter"
+        return bool(is_differential) or text in (*"([{|", *FUNCTIONS, *ALIASES)
+
+    def _calculus(self, name: str) -> Node:
+        lower = upper = Node("list")
+        while mark := self.take("^", "_"):
+            if mark.text == "_":
+                lower = self.atom()
+            else:
+                upper = self.atom()
+        if lower.name == "to" and lower.args[1].kind == "power":
+            # `x \to 0^+`: the side goes into the name of the relation, "to+".
+            end, side = lower.args[1].args
+            if side.name in ("+", "-"):
+                lower = Node("relation", (lower.args[0], end), f"to{side.name}")
+        self.integrals += name == "int"
+        body = self.product()
+        self.integrals -= name == "int"
+        return Node("calculus", (lower, upper, body), name)
+
+    def _group(self, opening: str) -> Node:
+        """The group that `opening` (already taken) begins."""
+        outer, self.bars, self.in_set = (self.bars, self.in_set), 0, opening == "{set"
+        closings = BRACKETS.get(opening, ("}",))
+        marks = ("mid", ":") if self.peek.text == "|" else ("mid", ":", "|")
+        inner = (*closings, *marks) if self.in_set else (*closings, "choose")
+        inside = self.statement(closing=inner)
+        if self.in_set and self.take("mid", "|", ":"):
+            inside = Node("builder", (inside, self.statement(closing=closings)))
+        elif opening == "{" and self.take("choose"):
+            inside = call("binomial", inside, self.statement(closing=closings))
+        self.bars, self.in_set = outer
+        closing = self.expect(*closings).text
+        if opening == "{":
+            is_set = inside.kind == "list" and inside.name == ","
+            return Node("set", inside.args) if is_set else inside
+        if opening == "{set":
+            items = inside.args if inside.kind == "list" else (inside,)
+            return inside if inside.kind == "builder" else Node("set", items)
+        if inside.kind == "list":
+            return Node("tuple", inside.args, "<>" if opening == "langle" else opening + closing)
+        if opening + closing in ("()", "[]", "langlerangle"):
+            return inside
+        raise Unparsable("a half-open bracket around one element")
+
+    def _absolute(self) -> Node:
+        """`|…|`, its first bar already taken."""
+        self.take("|")
+        self.bars += 1
+        inside = self.statement(closing=("|",))
+        self.expect("|")
+        self.bars -= 1
+        self.take("|")
+        return call("abs", inside)
+
+    def _environment(self) -> Node:
+        r"""`\begin{name}` (already taken) up to its end: a matrix, or what a wrapper holds."""
+        name = self._braced_letters().rstrip("*")
+        if name == "array" and self.peek.text == "{":
+            self._braced_letters()
+        if name in _WRAPPERS:
+            inside = self.statement(closing=("end",))
+        elif name in _MATRICES:
+            rows = tuple(Node("tuple", row, "row") for row in self._rows())
+            inside = Node("matrix", rows, "matrix")
+        else:
+            raise Unparsable(f"environment {name}")
+        self.expect("end")
+        self._braced_letters()
+        return call("det", inside) if name == "vmatrix" else inside
+
+    def _braced_letters(self) -> str:
+        """The name of an environment, or its columns."""
+        letters = []
+        self.expect("{")
+        while not self.take("}"):
+            if self.peek is END:
+                raise Unparsable("environment without a name")
+            letters.append(self.next().text)
+        return "".join(letters)
+
+    def _rows(self) -> list[tuple[Node, ...]]:
+        rows: list[tuple[Node, ...]] = []
+        row: list[Node] = []
+        while self.peek.text != "end":
+            row.append(self.element())
+            if self.take("&"):
+                continue
+            rows.append(tuple(row))
+            row = []
+            if not self.take("\\"):
+                break
+        if not rows or len({len(cells) for cells in rows}) != 1:
+            raise Unparsable("rows of different lengths")
+        return rows
+
+    def _exponent(self) -> Node:
+        """What is after `^`: a group, a number with its sign, or one atom."""
+        braced = self.peek.text == "{"
+        sign, following = self.ahead(braced), self.ahead(braced + 1)
+        ends = following.text == "}" if braced else following.text in ("", "}", ")")
+        if sign.kind == "operator" and sign.text in "+-" and ends:
+            # The side from which a limit is approached, `0^+` or `0^{-}`.
+            self.position += 3 if braced else 1
+            return symbol(sign.text)
+        if self.peek.text == "-" and self.peek.kind == "operator":
+            return self.signed()
+        base = self.atom()
+        return self._postfix(base) if self.peek.text == "^" and base.kind == "number" else base
+
+    def _postfix(self, node: Node) -> Node:
+        """`node` with all that is attached to it."""
+        while token := self.take("^", "_", "!", "%", "'", "degree", "circ"):
+            if token.text == "^":
+                node = self._raised(node)
+            elif token.text == "_":
+                node = self._lowered(node)
+            elif token.text in ("degree", "circ"):
+                node = self._degrees(node)
+            elif token.text == "'":
+                node = _primed(node)
+            else:
+                node = Node("factorial" if token.text == "!" else "percent", (node,))
+        return node
+
+    def _degrees(self, node: Node) -> Node:
+        """An angle, or with C or F after it a temperature."""
+        if self.peek.kind == "letter" and self.peek.text in "CF":
+            return Node("unit", (node,), f"°{self.next().text}")
+        return Node("degree", (node,))
+
+    def _raised(self, node: Node) -> Node:
+        if self.take("'", "prime"):
+            return _primed(node)
+        exponent = self._exponent()
+        is_number = node.kind == "number"
+        if exponent.kind == "symbol" and exponent.name in ("circ", "degree", "o" * is_number):
+            return self._degrees(node)
+        if exponent == symbol("prime"):
+            return _primed(node)
+        if node.kind == "symbol" and self.take("_"):
+            node = self._lowered(node)
+        return Node("power", (node, exponent))
+
+    def _lowered(self, node: Node) -> Node:
+        below = self.atom()
+        if node.kind == "number" and below.kind in ("number", "text", "product"):
+            return Node("base", (), node.name, below.value or number_word(spelled(below)))
+        if node.kind == "power" and node.args[0].kind == "symbol":
+            named = symbol(f"{node.args[0].name}_{spelled(below)}")
+            return Node("power", (named, node.args[1]))
+        if node.kind not in ("symbol", "call"):
+            raise Unparsable("a subscript on what is no name")
+        return node._replace(name=f"{node.name}_{spelled(below)}")
+
+    def with_unit(self, node: Node) -> Node:
+        """`node` with the unit after it: words, powers, and `/` between words."""
+        parts = [self.next().text]
+        if node.kind == "product" and node.args[-1] == symbol("mu"):
+            parts.insert(0, "μ")
+            node = node.args[0] if len(node.args) == 2 else node._replace(args=node.args[:-1])
+        while True:
+            following = self.ahead(1)
+            is_word = following.kind == "text" or (
+                following.kind == "letter" and is_unit(following.text)
+            )
+            if self.peek.kind == "text":
+                parts.append(f" {self.next().text}")
+            elif self.take("^"):
+                parts.append(f"^{spelled(self._exponent()) or '?'}")
+            elif is_word and (sign := self.take("/", "cdot", "*")):
+                parts.append(("/" if sign.text == "/" else " ") + self.next().text)
+            else:
+                return Node("unit", (node,), "".join(parts))
 
 
-def _number(parser: Parser, literal: str) -> Node:
-    if parser.peek.text == "overline" and parser.ahead(1).text == "{":
-        return _repeating(parser, literal)
-    return parse_number(literal)
+def _primed(node: Node) -> Node:
+    if node.kind not in ("symbol", "call"):
+        raise Unparsable("a prime on what is no name")
+    return node._replace(name=f"{node.name}'")
 
 
 def parse_number(literal: str) -> Node:
@@ -77,233 +439,18 @@ def parse_number(literal: str) -> Node:
         TooHard: too many digits.
     """
     mantissa, _, exponent = literal.lower().partition("e")
-    if len(exponent) > 6:
-        raise TooHard("exponent of a literal")
-    value = decimal_value(mantissa, int(exponent or 0))
+    value = decimal_value(mantissa, int(exponent or 0)) if len(exponent) <= 6 else None
     if value is None:
         raise TooHard("digits of a literal")
     return number(value, literal)
 
 
-def _repeating(parser: Parser, literal: str) -> Node:
-    """`0.1\\overline{6}`: digits, then digits that repeat for ever."""
-    parser.next()
-    repeated = argument(parser)
-    digits = repeated.name
-    plain = parse_number(literal)
-    if "." not in literal or not digits.isdigit() or plain.value is None or repeated.value is None:
-        raise Unparsable("a bar over something that is no decimal")
-    places = len(literal.partition(".")[2])
-    tail = repeated.value / ((10 ** len(digits) - 1) * 10**places)
-    return number(plain.value + tail)
+def spelled(node: Node) -> str:
+    """A name for a subscript or an accent: what it says, without spaces."""
+    inside = ",".join(spelled(part) for part in node.args)
+    return f"{node.name or node.kind}({inside})" if node.args else node.name
 
 
-def _name(parser: Parser, letter: str) -> Node:
-    following = parser.peek.text
-    if following == "{":
-        following = parser.ahead(1).text
-    if following == "(" and (letter in _OPAQUE_LETTERS or _is_defined(parser)):
-        return call(letter, *arguments(parser))
-    return symbol(letter)
-
-
-def _is_defined(parser: Parser) -> bool:
-    """Whether a name is applied to names and an equation follows: `N(n) = …`."""
-    start = parser.position + 1 + (parser.peek.text == "{")
-    for position in range(start, min(start + 8, len(parser.tokens) - 2)):
-        token = parser.tokens[position]
-        if token.text == ")":
-            braced = parser.tokens[position + 1].text == "}"
-            return parser.tokens[position + 1 + braced].text in ("=", "approx")
-        if token.kind not in ("letter", "number") and token.text not in _IN_ARGUMENTS:
-            return False
-    return False
-
-
-def arguments(parser: Parser) -> tuple[Node, ...]:
-    """What stands in the next group, split at commas."""
-    inside = argument(parser)
-    return inside.args if inside.kind in ("list", "tuple", "set") else (inside,)
-
-
-def argument(parser: Parser) -> Node:
-    """One argument of a command: a group, or the next atom, without what is attached to it."""
-    return atom(parser)
-
-
-def _digit(parser: Parser, *, last: bool) -> Node:
-    """An argument of `\\frac`: of an unbraced number, one digit, or all of it when `last`."""
-    token = parser.peek
-    if token.kind == "number" and not last and len(token.text) > 1 and token.text.isdigit():
-        parser.tokens[parser.position] = token._replace(text=token.text[1:], spaced=False)
-        return number(int(token.text[0]), token.text[0])
-    return argument(parser)
-
-
-def _command(parser: Parser, name: str) -> Node:
-    name = ALIASES.get(name, name)
-    if name in _COMMANDS:
-        return _COMMANDS[name](parser)
-    if name in FUNCTIONS:
-        return _function(parser, name)
-    if name in ACCENTS:
-        return _accented(parser, name)
-    if name in GREEK:
-        return _greek(parser, name)
-    if name.startswith("mathbb"):
-        return symbol(_NAMED_SETS.get(name[6:], name))
-    if name in ("pm", "mp"):
-        return Node("plusminus", (parser.signed_product(),), "+-" if name == "pm" else "-+")
-    raise Unparsable(f"unknown command \\{name}")
-
-
-def _greek(parser: Parser, name: str) -> Node:
-    if name == "triangle" or name == "square":
-        return _figure(parser, name)
-    if name == "Delta" and parser.peek.kind == "letter":
-        return symbol(f"Delta {parser.next().text}")
-    if name in ("Phi", "phi", "psi", "Psi") and parser.peek.text == "(":
-        return call(name, *arguments(parser))
-    return symbol(name)
-
-
-def _figure(parser: Parser, name: str) -> Node:
-    """`\\angle ABC`: the mark and the letters after it are one name."""
-    letters = []
-    while parser.peek.kind == "letter":
-        letters.append(parser.next().text)
-    return symbol(f"{name} {''.join(letters)}")
-
-
-def _accented(parser: Parser, name: str) -> Node:
-    inside = argument(parser)
-    if name == "overline" and inside.kind == "symbol":
-        name = "bar"
-    plain = name in ("vec", "overrightarrow", "underline", "overline")
-    return inside if plain and inside.kind != "number" else symbol(f"{name}({spelled(inside)})")
-
-
-def _fraction(parser: Parser) -> Node:
-    braced = parser.peek.text == "{"
-    above = _digit(parser, last=False)
-    return Node("quotient", (above, _digit(parser, last=braced)))
-
-
-def _root(parser: Parser) -> Node:
-    index = number(2)
-    if parser.take("["):
-        index = parser.statement(closing=("]",))
-        parser.expect("]")
-    return Node("root", (index, argument(parser)))
-
-
-def _binomial(parser: Parser) -> Node:
-    if parser.peek.text == "(":
-        return call("binomial", *arguments(parser))
-    above = _digit(parser, last=False)
-    return call("binomial", above, _digit(parser, last=True))
-
-
-def _rounded(name: str, closing: str) -> Rule:
-    def parse_inside(parser: Parser) -> Node:
-        inside = parser.statement(closing=(closing,))
-        parser.expect(closing)
-        return call(name, inside)
-
-    return parse_inside
-
-
-def _function(parser: Parser, name: str) -> Node:
-    """A function with its power, base and argument: `\\sin^2 x`, `\\log_2 8`, `\\max(1, 2)`."""
-    base = exponent = None
-    while parser.peek.text in ("^", "_") and parser.peek.kind == "operator":
-        if parser.next().text == "^":
-            exponent = exponent_of(parser)
-        else:
-            base = argument(parser)
-    if not starts_atom(parser) and parser.peek.text != "-":
-        return symbol(name)
-    operand = _operand(parser)
-    if name == "sqrt":
-        applied = Node("root", (number(2), operand[0]))
-    elif base is not None:
-        applied = (
-            call(name, operand[0], base)
-            if name == "log"
-            else call(f"{name}_{spelled(base)}", *operand)
-        )
-    else:
-        applied = call(name, *operand)
-    if exponent is None:
-        return applied
-    if exponent.value == -1 and name in ("sin", "cos", "tan", "cot", "sec", "csc"):
-        return call(f"arc{name}", *operand)
-    return Node("power", (applied, exponent))
-
-
-def _operand(parser: Parser) -> tuple[Node, ...]:
-    """A group with its items, or the factors up to the next sign, function or group."""
-    if parser.peek.text in ("(", "{", "[", "{set") and parser.peek.kind == "operator":
-        return arguments(parser)
-    factors = [parser.signed() if parser.peek.text == "-" else parser.power()]
-    while starts_atom(parser) and not _ends_operand(parser):
-        factors.append(parser.power())
-    return (factors[0] if len(factors) == 1 else Node("product", tuple(factors)),)
-
-
-def _ends_operand(parser: Parser) -> bool:
-    token = parser.peek
-    opens = token.text in ("(", "[", "{", "|")
-    if parser.integrals and token.text == "d" and token.kind == "letter":
-        return True
-    return opens or token.text in FUNCTIONS or token.text in ALIASES
-
-
-def _approached(lower: Node) -> Node:
-    """`x \\to 0^+` with the side in the name of the relation, "to+"."""
-    if lower.kind != "relation" or lower.name != "to" or lower.args[1].kind != "power":
-        return lower
-    end, side = lower.args[1].args
-    if side.name not in ("+", "-"):
-        return lower
-    return Node("relation", (lower.args[0], end), f"to{side.name}")
-
-
-def _calculus(name: str) -> Rule:
-    def parse_parts(parser: Parser) -> Node:
-        lower = upper = Node("list")
-        while parser.peek.text in ("^", "_") and parser.peek.kind == "operator":
-            if parser.next().text == "_":
-                lower = argument(parser)
-            else:
-                upper = argument(parser)
-        parser.integrals += name == "int"
-        body = parser.product()
-        parser.integrals -= name == "int"
-        return Node("calculus", (_approached(lower), upper, body), name)
-
-    return parse_parts
-
-
-_COMMANDS: dict[str, Rule] = {
-    "frac": _fraction,
-    "sqrt": _root,
-    "binomial": _binomial,
-    "binom": _binomial,
-    "dbinom": _binomial,
-    "tbinom": _binomial,
-    "begin": environment,
-    "infty": lambda parser: symbol("infinity"),
-    "emptyset": lambda parser: Node("set"),
-    "angle": lambda parser: _figure(parser, "angle"),
-    "measuredangle": lambda parser: _figure(parser, "angle"),
-    "lfloor": _rounded("floor", "rfloor"),
-    "lceil": _rounded("ceil", "rceil"),
-    "langle": lambda parser: group(parser, "langle"),
-    "{set": lambda parser: group(parser, "{set"),
-    "i": lambda parser: symbol("i"),
-    "e": lambda parser: symbol("e"),
-    "imath": lambda parser: symbol("i"),
-    "prime": lambda parser: symbol("prime"),
-    **{name: _calculus(name) for name in _CALCULUS},
-}
+_KNOWN = FUNCTIONS | ALIASES.keys() | GREEK | ACCENTS | _CALCULUS | _SYMBOLS.keys()
+_KNOWN |= _ROUNDINGS.keys() | names("frac binom dbinom tbinom begin emptyset angle measuredangle")
+_KNOWN |= {"langle", "{set"}

@@ -1,8 +1,10 @@
 """Whether an answer equals the reference: a cascade from cheap to thorough.
 
-1. the same text; 2. plain numbers; 3. the same text once normalized; 4. the same structure with
-equal parts, parts compared exactly where they are rational and numerically where not; 5. the
-symbolic worker, for integrals, limits and infinite sums. Every step either decides or passes on.
+1. the same text; 2. plain numbers; 3. the same text once normalized; 4. letters, words and times;
+5. the same structure with equal parts, parts compared exactly where they are rational and by
+intervals where not; 6. sympy in the worker, for integrals, limits and infinite sums; 7. another
+reading of the same text (`lib.verifier.readings`), at last in the light of the problem. Every step
+either decides or passes on.
 """
 
 import functools
@@ -11,18 +13,18 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from lib.verifier import worker_client
-from lib.verifier.calculus import is_symbolic_question
-from lib.verifier.clock import same_time
-from lib.verifier.extract import extract_answer, last_boxed
+from lib.verifier.compare import same
+from lib.verifier.extract import extract_answer, unwrapped
 from lib.verifier.limits import MAX_ANSWER_CHARS
 from lib.verifier.normalize import normalize
 from lib.verifier.numbers import as_number
 from lib.verifier.parse import parse
-from lib.verifier.prose import has_prose
+from lib.verifier.readings import readings, readings_of_problem
 from lib.verifier.scalars import Undecided
-from lib.verifier.structure import plain, same
-from lib.verifier.syntax import Node, TooHard, Unparsable, with_common_logarithm
-from lib.verifier.units import number_word, parse_unit
+from lib.verifier.symbolic import is_symbolic_question
+from lib.verifier.tree import Node, TooHard, Unparsable, with_common_logarithm
+from lib.verifier.units import number_word, parse_unit, same_time
+from lib.verifier.vocabulary import FORMATTING, has_prose
 
 
 class Verdict(NamedTuple):
@@ -32,38 +34,49 @@ class Verdict(NamedTuple):
     decided_by: str
 
 
-def is_equivalent(*, reference: str, answer: str | None) -> bool:
+def is_equivalent(*, reference: str, answer: str | None, problem: str | None = None) -> bool:
     """Whether `answer` is as good as `reference`.
 
     Not symmetric: units and names that the reference leaves out may be there in the answer, and a
-    decimal answer may stand for an exact reference. None, and an empty text, equal nothing. Which
+    decimal answer may represent an exact reference. None, and an empty text, equal nothing. Which
     conventions hold is listed in docs/verifier.md.
+
+    Args:
+        problem: text of the problem; what it settles, such as the letters of a choice, is used.
     """
-    return compare(reference=reference, answer=answer).equal
+    return compare(reference=reference, answer=answer, problem=problem).equal
 
 
-def compare(*, reference: str, answer: str | None, thorough: bool = True) -> Verdict:
+def compare(
+    *, reference: str, answer: str | None, problem: str | None = None, thorough: bool = True
+) -> Verdict:
     """`is_equivalent` with the step that decided.
 
     Args:
         reference: the right answer, bare or as the text that ends in it.
         answer: what was extracted from a completion.
+        problem: text of the problem, None where it is not known.
         thorough: also ask the symbolic worker, where the steps before cannot tell.
     """
-    if answer is None:
+    expected, actual = reference.strip(), (answer or "").strip()
+    if not expected or not actual:
         return Verdict(False, "no answer")
-    right, given = reference.strip(), answer.strip()
-    if not right or not given:
-        return Verdict(False, "no answer")
-    if right == given:
+    if expected == actual:
         return Verdict(True, "exact")
     try:
-        return _compare(right, given, thorough)
+        verdict = _in_any_reading(expected, actual, thorough)
+        if verdict.equal:
+            return verdict
+        texts = _normalized(expected), _normalized(actual)
+        for step, one, two in readings_of_problem(*texts, problem or ""):
+            if _in_any_reading(one, two, thorough).equal:
+                return Verdict(True, step)
     except worker_client.WorkerLostError as error:
         return Verdict(False, str(error))
     except _SURVIVED:
         worker_client.count("failures")
         return Verdict(False, "failure")
+    return verdict
 
 
 _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -71,22 +84,45 @@ _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeE
 
 
 @functools.lru_cache(maxsize=16_384)
-def _compare(right: str, given: str, thorough: bool) -> Verdict:
-    numbers = as_number(right), as_number(given)
+def _in_any_reading(expected: str, actual: str, thorough: bool) -> Verdict:
+    verdict = _compare(expected, actual, thorough)
+    if not verdict.equal:
+        for step, one, two in readings(_normalized(expected), _normalized(actual)):
+            if one and two and _compare(one, two, thorough).equal:
+                return Verdict(True, step)
+    return verdict
+
+
+@functools.lru_cache(maxsize=16_384)
+def _compare(expected: str, actual: str, thorough: bool) -> Verdict:
+    numbers = as_number(expected), as_number(actual)
     if numbers[0] is not None and numbers[0] == numbers[1]:
         return Verdict(True, "number")
-    reference, answer = _prepared(right), normalize(given)
-    if "boxed{" in answer:
-        answer = normalize(last_boxed(answer) or answer)
+    reference, answer = _normalized(expected), _normalized(actual)
     if not reference or not answer:
         return Verdict(False, "no answer")
     if reference == answer:
         return Verdict(True, "normalized")
     if len(answer) > MAX_ANSWER_CHARS and not has_prose(answer):
         return Verdict(False, "limit")
+    if verdict := _by_words(reference, answer, numbers):
+        return verdict
+    return _by_structure(reference, answer, thorough)
+
+
+@functools.lru_cache(maxsize=8192)
+def _normalized(text: str) -> str:
+    """`text` in one spelling; of a text that ends in a box or a tag, what is in it."""
+    return normalize(unwrapped(normalize(text) if "boxed{" not in text else text))
+
+
+def _by_words(
+    reference: str, answer: str, numbers: tuple[Fraction | None, Fraction | None]
+) -> Verdict | None:
+    """A verdict on letters of multiple choice, times and words; None where there are none."""
     if choice := _choices(reference, answer):
         return choice
-    if ":" in reference and (equal := same_time(reference, answer)) is not None:
+    if (":" in reference or ":" in answer) and (equal := same_time(reference, answer)) is not None:
         return Verdict(equal, "time")
     if _letters(reference) == _letters(answer):
         return Verdict(True, "text")
@@ -94,15 +130,10 @@ def _compare(right: str, given: str, thorough: bool) -> Verdict:
         return word
     if reference.isalpha() and reference.isupper() and len(reference) >= 3 and answer.isalpha():
         return Verdict(False, "text")
-    if {_EMPTY.sub("", reference.lower()), _EMPTY.sub("", answer.lower())} <= _NOTHING:
+    nothing = {_EMPTY.sub("", reference.lower()), _EMPTY.sub("", answer.lower())}
+    if nothing <= _NOTHING and "no" not in (reference.lower(), answer.lower()):
         return Verdict(True, "empty set")
-    return _by_structure(reference, answer, thorough)
-
-
-@functools.lru_cache(maxsize=8192)
-def _prepared(text: str) -> str:
-    """A reference, normalized; of a text that ends in its answer, that answer."""
-    return normalize((last_boxed(text) if "boxed{" in text else None) or text)
+    return None
 
 
 def _number_word(text: str, number: Fraction | None) -> Verdict | None:
@@ -111,56 +142,52 @@ def _number_word(text: str, number: Fraction | None) -> Verdict | None:
     return None if word is None or number is None else Verdict(word == number, "number word")
 
 
-_EMPTY = re.compile(r"\\(?:text|mathrm|mbox)\b|[{}\s\\]|\bsolutions?\b|\bset\b")
+_EMPTY = re.compile(r"\\(?:text|mathrm|mbox)\b|[{}\s\\]|\bsolutions?\b|\bset\b|\breal\b")
 _NOTHING = {"no", "emptyset", "varnothing", "empty", "none", "thereareno"}
+_STYLED = r"(?:\\(?:text|mathrm|textbf|mathbf)\{)?\s*\(?\s*"
 _CHOICE = re.compile(
-    r"(?:(?:Option|Choice|Answer):? )?(?:\\(?:text|mathrm|textbf|mathbf)\{)?\s*\(?\s*"
-    r"([A-Za-z])\s*[).:]*\s*\}?"
+    rf"(?:(?:Option|Choice|Answer):? )?{_STYLED}([A-Za-z])\s*[).:]*\s*\}}?", re.IGNORECASE
 )
-_CHOICE_WITH_VALUE = re.compile(r"(?:\\(?:text|mathrm|textbf|mathbf)\{)?\s*\(?([A-E])[).:]")
+_CHOICE_WITH_VALUE = re.compile(rf"{_STYLED}([A-E])[).:]")
 
 
 def _choices(reference: str, answer: str) -> Verdict | None:
     """Letters of multiple choice, where both are letters and one is marked as one."""
-    right = _CHOICE.fullmatch(reference)
-    if right is None:
-        found = _CHOICE_WITH_VALUE.match(reference) if _CHOICE.fullmatch(answer) else None
-        return _choices(found[1], answer) if found else None
-    given = _CHOICE.fullmatch(answer)
-    if given is None:
-        found = _CHOICE_WITH_VALUE.match(answer)
-        return Verdict(found[1] == right[1], "choice") if found else None
-    marked = right[0] != right[1] or given[0] != given[1] or right[1] in "ABCD"
-    same_letter = right[1].lower() == given[1].lower() if marked else right[1] == given[1]
-    return Verdict(same_letter, "choice")
+    expected, actual = _CHOICE.fullmatch(reference), _CHOICE.fullmatch(answer)
+    if expected and actual:
+        letters = expected[1], actual[1]
+        marked = expected[0] != letters[0] or actual[0] != letters[1] or letters[0] in "ABCD"
+        lower = letters[0].lower() == letters[1].lower()
+        return Verdict(lower if marked else letters[0] == letters[1], "choice")
+    letter = expected or actual
+    other = letter and _CHOICE_WITH_VALUE.match(answer if expected else reference)
+    return Verdict(other[1] == letter[1], "choice") if other and letter else None
 
 
-_MARKS = re.compile(r"\\(?:text|mbox|textbf|textit|textrm|mathrm|mathbf|operatorname)\b|[^\w]|_")
+_MARKS = re.compile(rf"{FORMATTING}|[^\w]|_")
+_ARTICLE = re.compile(r"^(?:the|an?)\s+(?=[a-z]{3})", re.IGNORECASE)
+_FORMATTED = re.compile(rf"{FORMATTING}|\\ ")
 
 
 def _letters(text: str) -> str | int:
     """A text without mathematics in lower case; of anything else, a value that equals nothing."""
     if len(text) > MAX_ANSWER_CHARS:
         return text
-    bare = _MARKS.sub("", _ARTICLE.sub("", _FORMATTED.sub("", text).strip(" {"))).lower()
-    words = len(bare) >= 3 and bare.isalpha() and "\\" not in _FORMATTED.sub("", text)
-    operators = any(sign in text for sign in "=<>+-*/^|,")
-    return bare if words and not operators else id(text)
-
-
-_ARTICLE = re.compile(r"^(?:the|an?)\s+(?=[a-z]{3})", re.IGNORECASE)
-_FORMATTED = re.compile(r"\\(?:text|mbox|textbf|textit|textrm|mathrm|mathbf|operatorname)\b|\\ ")
+    plain = _FORMATTED.sub("", text)
+    bare = _MARKS.sub("", _ARTICLE.sub("", plain.strip(" {"))).lower()
+    words = len(bare) >= 3 and bare.isalpha() and "\\" not in plain
+    return bare if words and not re.search(r"[=<>+\-*/^|,]", text) else id(text)
 
 
 def _by_structure(reference: str, answer: str, thorough: bool) -> Verdict:
     try:
-        right = _tree(reference)
+        expected = _tree(reference)
     except Unparsable:
         return _as_prose(reference, answer, thorough)
     except TooHard:
         return Verdict(False, "limit")
     try:
-        verdict = _by_trees(right, _tree(answer), reference, answer, thorough)
+        verdict = _by_trees(expected, _tree(answer), reference, answer, thorough)
     except Unparsable:
         verdict = Verdict(False, "unparsed")
     except TooHard:
@@ -177,50 +204,52 @@ def _tree(text: str) -> Node:
         return parse(text, False)
 
 
-_UNDECIDED = Verdict(False, "undecided")
-
-
-def _by_trees(right: Node, given: Node, reference: str, answer: str, thorough: bool) -> Verdict:
+def _by_trees(expected: Node, actual: Node, reference: str, answer: str, thorough: bool) -> Verdict:
     try:
-        verdict = Verdict(*same(right, given))
+        verdict = Verdict(*same(expected, actual))
     except Undecided:
-        asked = thorough and is_symbolic_question(right, given)
-        verdict = Verdict(*worker_client.ask(reference, answer)) if asked else _UNDECIDED
-    if not verdict.equal:
-        return _other_readings(right, given, reference, answer) or verdict
-    return verdict
+        symbolic = thorough and is_symbolic_question(expected, actual)
+        decided = worker_client.ask(reference, answer) if symbolic else (False, "undecided")
+        verdict = Verdict(*decided)
+    if verdict.equal:
+        return verdict
+    return _other_trees(expected, actual, reference, answer) or verdict
 
 
-_DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _BARE_UNIT = re.compile(
     r"([-+]?[\d.,]+(?:/\d+|\s*\\times\s*10\^\{?-?\d+\}?)?)\s*([A-Za-zµ°/^0-9{} ]+)"
 )
 
 
-def _other_readings(right: Node, given: Node, reference: str, answer: str) -> Verdict | None:
-    """The answer read another way: decimal comma, commas that separate, a unit without a mark."""
-    decimal = _DECIMAL_COMMA.fullmatch(answer) and right.kind == "number"
-    if decimal and _holds(right, parse(answer.replace(",", "."))):
-        return Verdict(True, "decimal comma")
-    if given.kind == "product" and right.kind in ("number", "quotient", "unit"):
-        found = _BARE_UNIT.fullmatch(answer)
-        unit = found and Node("unit", (_tree(found[1]),), found[2])
-        if unit and parse_unit(unit.name) and _holds(right, unit):
-            return Verdict(True, "units")
+def _other_trees(expected: Node, actual: Node, reference: str, answer: str) -> Verdict | None:
+    """The answer parsed another way: commas that separate, a unit without a mark, base ten."""
+    as_unit = actual.kind == "product" and expected.kind in ("number", "quotient", "unit")
+    unit = _unmarked_unit(answer) if as_unit else None
+    other = (
+        _unmarked_unit(reference) if (expected.kind, actual.kind) == ("product", "unit") else None
+    )
+    if (unit and _holds(expected, unit)) or (other and _holds(other, actual)):
+        return Verdict(True, "units")
     has_logarithm = "log" in reference or "log" in answer
-    if has_logarithm and _holds(with_common_logarithm(right), with_common_logarithm(given)):
+    if has_logarithm and _holds(with_common_logarithm(expected), with_common_logarithm(actual)):
         return Verdict(True, "common logarithm")
     if "," in reference and "," in answer:
         trees = parse(reference, False), parse(answer, False)
-        if trees != (right, given) and (_holds(right, trees[1]) or _holds(trees[0], given)):
+        if trees != (expected, actual) and (_holds(expected, trees[1]) or _holds(trees[0], actual)):
             return Verdict(True, "separators")
     return None
 
 
-def _holds(right: Node, given: Node) -> bool:
+def _unmarked_unit(text: str) -> Node | None:
+    """`5 m` as a quantity: the letters after the number are a unit that is known."""
+    match = _BARE_UNIT.fullmatch(text)
+    return Node("unit", (_tree(match[1]),), match[2]) if match and parse_unit(match[2]) else None
+
+
+def _holds(expected: Node, actual: Node) -> bool:
     """Whether two trees are the same, as far as can be told without the worker."""
     try:
-        return same(right, given)[0]
+        return same(expected, actual)[0]
     except (Undecided, TooHard):
         return False
 
@@ -229,33 +258,27 @@ def _as_prose(reference: str, answer: str, thorough: bool) -> Verdict:
     """A reference in words: the same words, or the same answer in both."""
     if _words(reference) == _words(answer):
         return Verdict(True, "text")
-    if not has_prose(reference):
-        return Verdict(False, "text")
-    inner = extract_answer(reference)
+    # Two sentences that end in one number may still say different things of it.
+    is_reducible = has_prose(reference) and not has_prose(answer)
+    inner = extract_answer(reference) if is_reducible else None
     if inner is None or normalize(inner) == reference:
         return Verdict(False, "text")
-    return compare(reference=inner, answer=answer, thorough=thorough)
+    return _compare(inner, answer, thorough)
 
 
 def _from_prose(reference: str, answer: str, thorough: bool) -> Verdict:
     """An answer with words around it: what is left without them."""
     if _words(reference) == _words(answer):
         return Verdict(True, "text")
-    inner = (_phrase(answer) if reference.isalpha() or "text" in reference else None) or (
-        extract_answer(answer)
-    )
+    # "The graph is a hyperbola" against a word, "the area is 5" against a number.
+    phrase = _IS.fullmatch(answer) if reference.isalpha() or "text" in reference else None
+    inner = phrase[1] if phrase else extract_answer(answer)
     if inner is None or normalize(inner) == answer:
         return Verdict(False, "unparsed")
-    return compare(reference=reference, answer=inner, thorough=thorough)
+    return _compare(reference, inner.strip(), thorough)
 
 
 _IS = re.compile(r".*\b(?:is|are|be)\b:?\s+(?:an?\s+|the\s+)?(.+)", re.DOTALL)
-
-
-def _phrase(answer: str) -> str | None:
-    """What a sentence says that something is: "The graph is a hyperbola"."""
-    found = _IS.fullmatch(answer)
-    return found[1] if found else None
 
 
 def _words(text: str) -> str:
@@ -270,7 +293,7 @@ def reference_problem(text: str) -> str | None:
     """
     if not text.strip():
         return "it is empty"
-    prepared = _prepared(text)
+    prepared = _normalized(text)
     if not prepared:
         return "nothing is left of it without spacing and delimiters"
     if prepared.isalpha() or as_number(prepared) is not None:
@@ -284,6 +307,3 @@ def reference_problem(text: str) -> str | None:
             return None
         return f"it is neither words nor mathematics that the verifier reads: {error}"
     return None
-
-
-__all__ = ["Verdict", "compare", "is_equivalent", "plain", "reference_problem"]

@@ -1,18 +1,23 @@
-"""What a completion answers.
+r"""What a completion answers: what it marks is read before what it announces or concludes.
 
-With a prompt format that has marks, the answer between them is the answer, and nothing between
-them is none. Where the marks are missing, everything else is a fallback, in this order, from the
-most deliberate mark to the least:
+With a prompt format that has marks, the answer between them, and nothing between them is none.
+Where those marks are missing, the rules of `_RULES` apply in their order, each only where those
+before it find nothing, from the most deliberate mark to the least:
 
-1. `\\boxed{…}` after the reasoning: the last one, or the last run of boxes joined by "and", "or"
-   or commas, because a solution set may be boxed one by one;
+1. `\boxed{…}` after the reasoning: the last one, or the last run of boxes joined by "and", "or",
+   commas (a solution set, boxed one by one) or "=" (one answer in two forms);
 2. answer tags of any known format, the last complete pair;
 3. `####`, to the end of its line;
-4. "the answer is …", "Final Answer: …", the last one;
-5. a box inside the reasoning, for completions that never got out of it;
-6. the text itself, where it is a bare expression without prose;
-7. what follows the last "is", "are" or "=", where no word does;
-8. the last formula or number of the text, whichever ends later.
+4. a line that is marked and holds nothing but the answer: `# Answer`, `**Final answer:**`,
+   `Answer - 24`, a last line `A: 24`; the answer may be on the line below, an explanation after it;
+5. a sentence that announces: "the answer is …", or a marked line with prose, the last one;
+6. a box inside the reasoning, for completions that never got out of it;
+7. the whole text, where it is a bare expression, or one with its "where …" after it;
+8. what follows the last "is", "are" or "=" of the last line that has a number;
+9. the last formula, expression or number of that line.
+
+A box comes first because models copy `# Answer` and "the answer is" from prompts, but box once;
+a guess (8, 9) stays within a line, since across its end it would join two statements.
 """
 
 import collections
@@ -21,37 +26,53 @@ from collections.abc import Iterator
 
 from lib.prompts.base import PromptFormat
 from lib.verifier.limits import MAX_COMPLETION_CHARS
-from lib.verifier.prose import has_prose, has_words
+from lib.verifier.vocabulary import has_prose, has_words
 
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")
+_ANNOTATION = re.compile(r"<<[^<>\n]{0,200}>>")
 _REASONING_ENDS = ("</think>", "</reasoning>", "<end_working_out>")
-_ANSWER_TAGS = (("<answer>", "</answer>"), ("<SOLUTION>", "</SOLUTION>"))
+_ANSWER_TAGS = (
+    ("<answer>", "</answer>"),
+    ("<SOLUTION>", "</SOLUTION>"),
+    ("<|begin_of_box|>", "<|end_of_box|>"),
+)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=[{\\\w])|\\beginboxed\s*(?=\{)")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_BARE_BOX = re.compile(r"\\?\w+")
 _JOINT = re.compile(
     r"(?:[\s.,;$]|\\[,;:! ]|\\q?quad|\\\(|\\\)|\\\[|\\\]|\\text\{|\\mbox\{|\}|\band\b|\bor\b|\\cup"
     r"|\\(?:text|mathrm)\s*\{\s*(?:and|or)\s*\}|(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?)\s*(?:=|\\in\b))*"
 )
-_CUE = re.compile(
-    r"(?:final\s+answer|\banswer|\brésponse|\bréponse|\brespuesta|\bAntwort|答案|答え)[*_]*\s*"
-    r"(?:is\s*:?|are\s*:?|:|=|：|是|为|est\b|es\b|ist\b)[*_\s]*",
-    re.IGNORECASE,
-)
+_SAME = re.compile(r"[\s$]*(=|\\approx|≈)[\s$]*")
 _FORMULA = re.compile(
     r"\$\$(.{1,2000}?)\$\$|(?<!\\)\$((?:[^$\\]|\\.){1,2000}?)\$|\\\((.{1,2000}?)\\\)"
     r"|\\\[(.{1,2000}?)\\\]",
     re.DOTALL,
 )
+_NOUN = r"(?:final\s+answer|answer|réponse|respuesta|Antwort|答案|答え)"
+_CUE = re.compile(
+    rf"(?:^[ \t>]*(?:\#+[ \t]*|[-*][ \t]+)?[*_]*(?:the\s)?{_NOUN}[*_ \t]*(?:[-–—]\s|\n)"
+    rf"|^[*_]*A[*_]*[:：](?=[^\n]*\s*\Z)"
+    rf"|(?<![^\W_]){_NOUN}[*_]*\s*(?:is\s*:?|are\s*:?|:|=|：|是|为|est\b|es\b|ist\b))[*_\s]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LINE_START = re.compile(r"[ \t>#*_-]*(?:the\s)?\Z", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<!\b[a-z])\.(?=\s|$)|[!?。！？](?=\s|$)|\n|<")
 _NUMBER_TEXT = re.compile(
     r"(?<![A-Za-z0-9_.\\])(?:[-+−]\s?)?(?:[$€£¥]\s?)?(?:\d{1,3}(?:(?:,|\s?\{\s?,\s?\}|,\\!\s?)\d{3})+(?!\d)|\d+)?"
     r"(?:[.,]\d+|(?<=\d))(?:[eE][-+]?\d{1,3})?"
     r"(?:\s?/\s?\d+(?:\.\d+)?|(?::\d+)+|\^\{?\d+\}?)?(?:\s?\\?%)?"
 )
-
-_TAIL = 4_000
 _AMOUNT = re.compile(
     r"[$€£]\s?\d[\d,]*(?:\.\d+)?(?!\s?\d)|(?<![\d.,$€£])\d[\d,]*(?:\.\d+)?\s?(?:[€£]|\$(?=\s|$))"
 )
+_VERB = re.compile(r"\b(?:is|are|equals?|gives?)\b:?|[=是为]")
+_VALUE = re.compile(rf"(?:{_NUMBER_TEXT.pattern})(?=\s+[a-z]{{2}})")
+_WHERE = re.compile(r"[,;]?\s*(?:where|with|for|when|if)\b", re.IGNORECASE)
+_AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$")
+_OPERATOR = re.compile(r"[-+*/^]|\\(?:cdot|times|pm|cup)")
+_TAIL = 4_000
+_MAX_JOINED = 20
 
 
 def extract_answer(completion: str, *, prompt_format: PromptFormat | None = None) -> str | None:
@@ -64,67 +85,70 @@ def extract_answer(completion: str, *, prompt_format: PromptFormat | None = None
         marked = prompt_format.parse(text).answer
         if marked is not None:
             return last_boxed(marked) or marked or None
-    text = _without_template(text)
-    for find in (
-        _boxed_after_reasoning,
-        _tagged,
-        _hashed,
-        _announced,
-        last_boxed,
-        _bare,
-        _concluded,
-        _last,
-    ):
-        answer = find(text)
+    return next(applied_rules(text), ("", None))[1]
+
+
+def applied_rules(text: str) -> Iterator[tuple[str, str]]:
+    """Name and answer of each rule that reads one in `text`, in their order."""
+    match = _TEMPLATE.search(text)
+    text = text[: match.start()] if match and match.start() else text
+    text = _ANNOTATION.sub("", text) if "<<" in text else text
+    for rule in _RULES:
+        answer = rule(text)
         if answer:
-            return answer
-    return None
+            yield rule.__name__.strip("_"), answer
 
 
 def last_boxed(text: str) -> str | None:
-    """Contents of the last `\\boxed{…}`, joined with those that belong to it, None without one."""
+    r"""Contents of the last `\boxed{…}`, joined with those that belong to it, None without one."""
     boxes = list(_boxes(text))
     if not boxes:
         return None
-    kept = [boxes[-1]]
-    for box in reversed(boxes[:-1]):
-        if not _JOINT.fullmatch(text, box[1], kept[0][0]):
+    start, _, content = boxes.pop()
+    joined = _clean(content)
+    for before, end, content in reversed(boxes):
+        if same := _SAME.fullmatch(text, end, start):
+            joined = f"{_clean(content)} {same[1]} {joined}"
+        elif _JOINT.fullmatch(text, end, start):
+            joined = ", ".join(filter(None, (_clean(content), joined)))
+        else:
             break
-        kept.insert(0, box)
-    contents = [_clean(content) for _, _, content in kept]
-    return ", ".join(content for content in contents if content) or None
+        start = before
+    return joined or None
+
+
+def unwrapped(answer: str) -> str:
+    """`answer` without the box or the tags around it, where it still has them."""
+    return (last_boxed(answer) if "boxed" in answer else _tagged(answer)) or answer
 
 
 def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
     """Start, end and content of each outermost box, braces balanced; the last may lack its end."""
     position = 0
-    while found := _BOX.search(text, position):
-        start = found.end()
+    while match := _BOX.search(text, position):
+        start = match.end()
         if text[start] != "{":
-            bare = re.compile(r"\\?\w+").match(text, start)
+            bare = _BARE_BOX.match(text, start)
             end = bare.end() if bare else start + 1
-            yield found.start(), end, text[start:end]
+            yield match.start(), end, text[start:end]
         else:
             closing = _closing_brace(text, start)
             end = len(text) if closing is None else closing + 1
-            yield found.start(), end, text[start + 1 : closing]
+            yield match.start(), end, text[start + 1 : closing]
         position = end
-
-
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def _closing_brace(text: str, start: int) -> int | None:
     """Where the group that opens at `start` is closed, None where it is not."""
     depth = 0
-    for found in _BRACE.finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(found[0], 0)
+    for match in _BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
         if depth == 0:
-            return found.start()
+            return match.start()
     return None
 
 
-def _boxed_after_reasoning(text: str) -> str | None:
+def _boxed(text: str) -> str | None:
     end = max(text.rfind(mark) for mark in _REASONING_ENDS)
     return last_boxed(text[end + 1 :])
 
@@ -144,74 +168,129 @@ def _hashed(text: str) -> str | None:
     return _clean(lines[0]) if hashes and lines else None
 
 
-def _announced(text: str) -> str | None:
-    cues = list(_CUE.finditer(text))
-    for cue in reversed(cues[-8:]):
-        answer = _statement(text[cue.end() : cue.end() + 2000])
-        if answer:
-            return answer
+def _cues(text: str) -> list[re.Match[str]]:
+    """The last marks and announcements, the last one first."""
+    return list(collections.deque(_CUE.finditer(text), maxlen=8))[::-1]
+
+
+def _marked(text: str) -> str | None:
+    """The last marked line that holds, itself or on the line below, nothing but an answer."""
+    for cue in _cues(text):
+        line = text[text.rfind("\n", 0, cue.start()) + 1 : cue.start()]
+        if _LINE_START.fullmatch(line):
+            answer = _clean(_first_lines(text[cue.end() : cue.end() + 2000].lstrip()))
+            if answer and not has_prose(answer) and len(answer) <= 400:
+                return answer
     return None
+
+
+def _first_lines(text: str) -> str:
+    """The first line, and those after it as long as a group, formula or environment is open."""
+    lines = text.splitlines(keepends=True)
+    taken = ""
+    for line in lines:
+        taken += line
+        if (
+            taken.count("{") <= taken.count("}")
+            and taken.count("\\begin") <= taken.count("\\end")
+            and taken.count("\\[") <= taken.count("\\]")
+            and taken.count("$$") % 2 == 0
+        ):
+            return taken
+    return lines[0] if lines else ""
+
+
+def _announced(text: str) -> str | None:
+    statements = (_statement(text[cue.end() : cue.end() + 2000]) for cue in _cues(text))
+    return next(filter(None, statements), None)
 
 
 def _statement(text: str) -> str | None:
     """The answer in the sentence that `text` begins with."""
     sentence = _first_sentence(text.lstrip())
-    if not sentence:
+    clean = _clean(sentence)
+    if not clean:
         return None
-    alone = _FORMULA.fullmatch(_clean(sentence))
-    if alone or not has_prose(_clean(sentence)):
-        return _clean(next(filter(None, alone.groups())) if alone else sentence)
-    formulas = [next(filter(None, found.groups())) for found in _FORMULA.finditer(sentence)]
+    alone = _FORMULA.fullmatch(clean)
+    if alone or not has_prose(clean):
+        return _content(alone) if alone else clean
+    formulas = [_content(match) for match in _FORMULA.finditer(sentence)]
     if sentence.lstrip("\"'*(").startswith(("$", "\\(", "\\[")) and formulas:
-        return ", ".join(_clean(formula) for formula in formulas)
+        return ", ".join(formulas)
     amounts = _AMOUNT.findall(sentence)
     return amounts[0] if len(amounts) == 1 else _last(sentence)
 
 
 def _first_sentence(text: str) -> str:
     """Up to the full stop or line end, which do not count inside a formula."""
-    formulas = [found.span() for found in _FORMULA.finditer(text)]
-    for found in _SENTENCE_END.finditer(text):
-        if not any(start <= found.start() < end for start, end in formulas):
-            return text[: found.start()]
+    formulas = [match.span() for match in _FORMULA.finditer(text)]
+    for match in _SENTENCE_END.finditer(text):
+        if not any(start <= match.start() < end for start, end in formulas):
+            return text[: match.start()]
     return text
 
 
 def _bare(text: str) -> str | None:
     """The whole text, where it is short and has either no words or nothing else."""
     clean = _clean(text)
-    if not clean or len(clean) > 400 or has_prose(clean):
+    if not clean or len(clean) > 400:
         return None
+    formula = _FORMULA.match(clean)
+    if formula and _WHERE.match(clean, formula.end()) and "\n" not in clean:
+        return _content(formula)
     mixed = has_words(clean) and any(letter.isdigit() for letter in clean)
-    return None if mixed else clean
+    return None if mixed or has_prose(clean) else clean
 
 
-_VERB = re.compile(r"\b(?:is|are|equals?|gives?)\b:?|[=是为]")
+def _concluding_line(text: str) -> str:
+    """The last line that has a number or a formula; of a text without any, the last one."""
+    lines = [line for line in text[-_TAIL:].splitlines() if line.strip()]
+    telling = (line for line in reversed(lines) if re.search(r"\d|\$|\\[(\[a-zA-Z]", line))
+    return next(telling, lines[-1] if lines else "")
 
 
 def _concluded(text: str) -> str | None:
     """What follows the last verb or equals sign: one expression, or one word where no number is."""
-    verb = _final(_VERB, text[-_TAIL:])
-    rest = _clean(text[-_TAIL:][verb.end() :]) if verb else ""
-    if not rest or len(rest) > 200 or "$" in rest or "\\(" in rest or "\\[" in rest:
+    line = _concluding_line(text)
+    verb = _final(_VERB, line)
+    rest = _clean(line[verb.end() :]) if verb else ""
+    value = _VALUE.match(rest) if verb and verb[0] == "=" else None
+    if value and has_words(rest):
+        return value[0].strip()
+    if not rest or len(rest) > 200 or "$" in rest or "\\(" in rest or "\\]" in rest:
         return None
     wordless = not any(letter.isdigit() for letter in text) and len(rest.split()) <= 2
     return rest if wordless or not has_words(rest) else None
 
 
 def _last(text: str) -> str | None:
-    """The last formula or number, whichever ends later."""
+    """The last formula, expression or number, whichever ends later."""
     tail = text[-_TAIL:]
     formula, number = _final(_FORMULA, tail), _final(_NUMBER_TEXT, tail)
     if formula and (number is None or number.end() <= formula.end()):
-        content = _clean(next(filter(None, formula.groups())))
+        content = _content(formula)
         if not has_prose(content):
             return _with_its_like(tail[: formula.start()], content)
-    return number[0].strip() if number else None
+    return _expression(tail, number) if number else None
 
 
-_MAX_JOINED = 20
-_AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$")
+def _expression(text: str, number: re.Match[str]) -> str:
+    r"""The expression that `number` ends, `(8, -2)` or `3\sqrt{13}`; else the number itself."""
+    start = text.rfind("\n", 0, number.start()) + 1
+    line_end = text.find("\n", number.end())
+    before = text[start : number.end()].split()
+    rest = text[number.end() : line_end if line_end >= 0 else len(text)].split(" ", 1)[0]
+    taken = before.pop() + rest if before else ""
+    while before and (
+        any(taken.count(one) < taken.count(two) for one, two in ("()", "[]", "{}"))
+        or _OPERATOR.match(taken)
+        or _OPERATOR.fullmatch(before[-1])
+    ):
+        taken = f"{before.pop()} {taken}"
+    whole = _clean(re.split(r"=|\\approx", taken)[-1])
+    balanced = all(whole.count(one) == whole.count(two) for one, two in ("()", "{}"))
+    is_expression = balanced and re.search(r"\\|^[(\[].*,|\d[a-z]$", whole) and "$" not in whole
+    return whole if is_expression and not has_words(whole) else number[0].strip()
 
 
 def _with_its_like(before: str, content: str) -> str:
@@ -222,7 +301,7 @@ def _with_its_like(before: str, content: str) -> str:
         formula = _final(_FORMULA, rest)
         if formula is None or formula.end() < len(rest):
             break
-        contents.insert(0, _clean(next(filter(None, formula.groups()))))
+        contents.insert(0, _content(formula))
         before = rest[: formula.start()]
     return ", ".join(contents)
 
@@ -233,12 +312,65 @@ def _final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return last[0] if last else None
 
 
+def _content(formula: re.Match[str]) -> str:
+    """What is between the delimiters of a formula."""
+    return _clean(next(filter(None, formula.groups())))
+
+
 def _clean(text: str) -> str:
     """Without the marks that surround an answer: quotes, bold, full stop, math delimiters."""
     return text.strip().strip("*\"'“”` \n").removesuffix(".").strip()
 
 
-def _without_template(text: str) -> str:
-    """Up to the first mark of a chat template that ends the turn."""
-    found = _TEMPLATE.search(text)
-    return text[: found.start()] if found and found.start() else text
+def _guessed(text: str) -> str | None:
+    return _last(_concluding_line(text))
+
+
+_RULES = (
+    _boxed,
+    _tagged,
+    _hashed,
+    _marked,
+    _announced,
+    last_boxed,
+    _bare,
+    _concluded,
+    _guessed,
+)
+
+_LETTER_AFTER_CUE = re.compile(
+    r"(?:answer|choice|option)\s*(?:is|are|:|=)?\s*:?\s*"
+    r"(?:\$?\\boxed\{)?(?:\\text(?:bf)?\{)?[(\[*\"'$]*([A-D])(?![A-Za-z0-9])",
+    re.IGNORECASE,
+)
+_BOXED_LETTER = re.compile(r"\\boxed\{\s*(?:\\text(?:bf|rm)?\{)?\s*\(?([A-D])\)?\s*\}")
+_BARE_LETTER = re.compile(r"[\s(\[*\"'$]*([A-D])[\s)\].:*\"'$]*")
+_LEADING_LETTER = re.compile(r"[\s(\[*]*([A-D])[)\].:*]")
+_PLAIN_NUMBER = re.compile(
+    r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])[-+]?\.\d+"
+)
+
+
+def parse_mmlu_letter(text: str) -> str | None:
+    """The option that `text` chooses, "A" to "D", or None where it chooses none.
+
+    In this order: the last box that holds a letter, the last letter after "answer", "choice" or
+    "option" ("The correct answer is B."), a text that is nothing but a letter, a letter with
+    which the text begins ("B) because …"). A letter inside a sentence is no choice: "A" is also
+    an article.
+    """
+    for pattern in (_BOXED_LETTER, _LETTER_AFTER_CUE):
+        letters = [letter for letter in pattern.findall(text) if letter.isupper()]
+        if letters:
+            return str(letters[-1])
+    alone = _BARE_LETTER.fullmatch(text) or _LEADING_LETTER.match(text)
+    return alone[1] if alone else None
+
+
+def parse_gsm8k_number(text: str) -> str | None:
+    """The last number in `text` without thousands separators ("72", "-1234.5"), None without one.
+
+    A digit inside a word ("R2D2") is no number, and a full stop after one is no decimal point.
+    """
+    last = _final(_PLAIN_NUMBER, text)
+    return last[0].replace(",", "").lstrip("+") if last else None

@@ -6,9 +6,8 @@ from typing import Any
 
 from lib.prompts.base import PromptFormat
 from lib.verifier.equivalence import compare
-from lib.verifier.extract import extract_answer, last_boxed
+from lib.verifier.extract import extract_answer, last_boxed, parse_mmlu_letter
 from lib.verifier.limits import MAX_COMPLETION_CHARS
-from lib.verifier.shortforms import parse_mmlu_letter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,12 +31,17 @@ class Grade:
     decided_by: str
 
 
-def grade(completion: str, *, reference: str, prompt_format: PromptFormat) -> Grade:
+def grade(
+    completion: str, *, reference: str, prompt_format: PromptFormat, problem: str | None = None
+) -> Grade:
     """Grade one completion against the right answer.
 
     A right answer outside the format's marks counts as right (`extract_answer` falls back on
     boxes, other tags, "the answer is …" and the last number), so that the report can tell a model
     that cannot solve from one that cannot format. A reward that wants both asks for label "11".
+
+    Args:
+        problem: text of the problem, see `is_equivalent`.
     """
     return _grade(
         completion,
@@ -45,6 +49,7 @@ def grade(completion: str, *, reference: str, prompt_format: PromptFormat) -> Gr
         strict=_marked(completion, prompt_format),
         reference=reference,
         prompt_format=prompt_format,
+        problem=problem,
     )
 
 
@@ -72,15 +77,20 @@ def _grade(
     strict: str | None,
     reference: str,
     prompt_format: PromptFormat,
+    problem: str | None = None,
 ) -> Grade:
     format_ok = has_form(completion, prompt_format=prompt_format)
-    verdict = compare(reference=reference, answer=answer)
-    stands = verdict if strict == answer else compare(reference=reference, answer=strict)
+    verdict = compare(reference=reference, answer=answer, problem=problem)
+    in_place = (
+        verdict
+        if strict == answer
+        else compare(reference=reference, answer=strict, problem=problem)
+    )
     return Grade(
         answer=answer,
         format_ok=format_ok,
         answer_ok=verdict.equal,
-        strict_ok=stands.equal,
+        strict_ok=in_place.equal,
         label=f"{format_ok:d}{verdict.equal:d}",
         decided_by=verdict.decided_by,
     )
@@ -102,7 +112,11 @@ def has_form(completion: str, *, prompt_format: PromptFormat) -> bool:
 
 
 def r1_zero_reward_fn(
-    response: str, ground_truth: str | float | Sequence[Any], fast: bool = True
+    response: str,
+    ground_truth: str | float | Sequence[Any],
+    fast: bool = True,
+    *,
+    problem: str | None = None,
 ) -> dict[str, float]:
     """Format and answer reward of the course that this contract comes from.
 
@@ -111,6 +125,7 @@ def r1_zero_reward_fn(
         ground_truth: the right answer; of several given, one suffices.
         fast: decide by text, numbers, structure and numerical identity alone; False also asks the
             symbolic worker.
+        problem: text of the problem, see `is_equivalent`.
 
     Returns:
         `format_reward` 1.0 when `</think> <answer>` and `</answer>` occur, `answer_reward` 1.0
@@ -123,7 +138,7 @@ def r1_zero_reward_fn(
     several = isinstance(ground_truth, Sequence) and not isinstance(ground_truth, str)
     references = ground_truth if several else [ground_truth]
     right = any(
-        compare(reference=str(reference), answer=answer, thorough=not fast).equal
+        compare(reference=str(reference), answer=answer, problem=problem, thorough=not fast).equal
         for reference in references  # type: ignore[union-attr]
     )
     return {"format_reward": 1.0, "answer_reward": float(right), "reward": float(right)}

@@ -25,6 +25,9 @@ MAX_DIGITS = 1_500
 MAX_BITS = 100_000
 """Bits of numerator or denominator of an exact value."""
 
+MAX_POINT_BITS = 2_000
+"""Bits up to which a value stays exact where functions are compared at a point."""
+
 MAX_LOG2 = 3_000.0
 """Magnitude, as a power of two, of an inexact value: beyond it (or its inverse) undecided."""
 

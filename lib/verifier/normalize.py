@@ -17,7 +17,8 @@ _SIGNS = str.maketrans(
         "÷": r"\div ", "±": r"\pm ", "∓": r"\mp ", "√": r"\sqrt ", "∛": r"\sqrt[3] ",
         "∞": r"\infty ", "°": r"^\circ ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ",
         "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≡": r"\equiv ", "∈": r"\in ", "∪": r"\cup ",
-        "∩": r"\cap ", "∖": r"\setminus ", "∅": r"\emptyset ", "∠": r"\angle ", "ℝ": r"\mathbb{R} ",
+        "∩": r"\cap ", "∖": r"\setminus ", "∅": r"\emptyset ", "∠": r"\angle ", "∣": "|",
+        "或": " or ", "且": " and ", "和": " and ", "ℝ": r"\mathbb{R} ",
         "ℤ": r"\mathbb{Z} ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
         "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "′": "'", "’": "'", "，": ",",
         "€": "$", "£": "$", "¥": "$", "₹": "$", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
@@ -33,6 +34,7 @@ _SIGNS |= {
 _INVISIBLE = str.maketrans(
     {"º": "°", "“": "", "”": "", "„": "", "\u200b": "", "\ufeff": "", "\u2061": "", "\u2062": ""}
 )
+_CIRCLED = re.compile("[①-⑳]")
 _VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+")
 _LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉₊₋]+")
@@ -46,7 +48,7 @@ _GROUPED_NUMBER = re.compile(
 )
 _SEPARATOR = re.compile(r" ?\{ ?, ?\} ?|, ?\\! ?|\\.|~| ")
 _NOISE = re.compile(
-    r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|mathstrut|strut"
+    r"\\(?:left|right)\s*\.(?!\d)|\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|mathstrut|strut"
     r"|thinspace|negthinspace|negmedspace|negthickspace|medspace|thickspace|nobreakspace"
     r"|hfill|newline|par)(?![a-zA-Z])|\\q?quad|(?<!\\)\\[,;:! ]|\\hspace\*?\{[^{}]*\}|~"
     r"|(?<!\\)\\[()\[\]]|\\?\$|\\(?:color|phantom|vphantom)\{[^{}]*\}"
@@ -56,6 +58,10 @@ _START = re.compile(
     r"^(?:[\s\"`:;,]|=(?!=)|\.(?!\d)|\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z])"
     r"|(?:USD|EUR|GBP|INR|Rs\.?)\s*(?=\d))+"
 )
+_BUILDER = re.compile(r"\{\s*[A-Za-z]\s*(?:\||\\mid\b|:)")
+_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_LARGE = re.compile(rf"(\d)\s*(?:\\text\{{\s*)?\b({'|'.join(_ZEROS)})\b\s*\}}?")
+_EMPTY_EXPONENT = re.compile(r"\^\s*\{\s*\}\s*")
 _NOT = re.compile(r"\\not\s*(?:=|\\(?:eq|equiv)(?![a-zA-Z]))")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _MAX_ROUNDS = 8
@@ -76,14 +82,24 @@ def _once(text: str) -> str:
         if not text.isascii():
             text = _ascii(text)
         if "\\" in text or "$" in text or "~" in text or " " in text or "{" in text:
-            text = _DOUBLED.sub(r"\\", text)
-            text = _GROUPED_NUMBER.sub(lambda found: _SEPARATOR.sub("", found[0]), text)
-            text = _NOISE.sub(" ", _NOT.sub(r"\\ne ", text))
+            text = _DOUBLED.sub(r"\\", text) if "\\\\" in text else text
+            text = _GROUPED_NUMBER.sub(lambda match: _SEPARATOR.sub("", match[0]), text)
+            if "illion" in text or "thousand" in text:
+                text = _LARGE.sub(_power_of_ten, text)
+            text = _EMPTY_EXPONENT.sub("^", text) if "^" in text else text
+            text = _NOT.sub(r"\\ne ", text) if "\\not" in text else text
+            text = _NOISE.sub(" ", text)
         text = _SPACES.sub(" ", text)
     text = _without_ending(_START.sub("", text.strip()))
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
         return text[2:-2]
+    if _BUILDER.match(text) and text.endswith("}"):
+        return f"\\{text[:-1]}\\}}"
     return _without_braces(text) if text.startswith("{") and text.endswith("}") else text
+
+
+def _power_of_ten(match: re.Match[str]) -> str:
+    return rf"{match[1]} \times 10^{{{_ZEROS[match[2]]}}} "
 
 
 def _without_ending(text: str) -> str:
@@ -98,14 +114,15 @@ def _without_ending(text: str) -> str:
 
 
 def _ascii(text: str) -> str:
+    text = _CIRCLED.sub(lambda match: f"{ord(match[0]) - 0x245F},", text)
     text = _VULGAR.sub(_fraction, text.translate(_INVISIBLE))
-    text = _RAISED.sub(lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}}", text)
-    text = _LOWERED.sub(lambda found: f"_{{{found[0].translate(_SUBSCRIPTS)}}}", text)
+    text = _RAISED.sub(lambda match: f"^{{{match[0].translate(_SUPERSCRIPTS)}}}", text)
+    text = _LOWERED.sub(lambda match: f"_{{{match[0].translate(_SUBSCRIPTS)}}}", text)
     return unicodedata.normalize("NFKC", text).translate(_SIGNS)
 
 
-def _fraction(found: re.Match[str]) -> str:
-    above, _, below = unicodedata.normalize("NFKC", found[0]).partition("⁄")
+def _fraction(match: re.Match[str]) -> str:
+    above, _, below = unicodedata.normalize("NFKC", match[0]).partition("⁄")
     return rf"\frac{{{above}}}{{{below}}}"
 
 
@@ -114,9 +131,9 @@ def _without_braces(text: str) -> str:
     opened = len(text) - len(text.lstrip("{"))
     closed = len(text) - len(text.rstrip("}"))
     depth, inner = 0, min(opened, closed)
-    for found in _BRACE.finditer(text):
-        depth += {"{": 1, "}": -1}.get(found[0], 0)
-        if opened <= found.end() <= len(text) - closed:
+    for match in _BRACE.finditer(text):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if opened <= match.end() <= len(text) - closed:
             inner = min(inner, depth)
     if depth or text.endswith("\\}") or inner <= 0:
         return text

@@ -7,10 +7,10 @@ separators, relations, set operations, sums, products, signs, powers.
 
 import functools
 
-from lib.verifier import atoms, attached
+from lib.verifier.atoms import Atoms
 from lib.verifier.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS
-from lib.verifier.syntax import Node, TooHard, Unparsable, negated, number
-from lib.verifier.tokens import END, Token, tokenize
+from lib.verifier.tokens import END, tokenize
+from lib.verifier.tree import Node, TooHard, Unparsable, negated, number
 from lib.verifier.units import is_unit
 
 RELATIONS = {
@@ -43,49 +43,8 @@ def parse(text: str, grouped: bool = True) -> Node:
     return tree
 
 
-class Parser:
-    """A position in a list of tokens, and one method for each level of precedence."""
-
-    def __init__(self, tokens: list[Token]) -> None:
-        self.tokens = tokens
-        self.position = 0
-        self.depth = 0
-        self.bars = 0
-        self.in_set = False
-        self.integrals = 0
-
-    @property
-    def peek(self) -> Token:
-        """The next token."""
-        return self.tokens[self.position]
-
-    def ahead(self, count: int) -> Token:
-        """The token `count` after the next; the end token beyond the end."""
-        return self.tokens[min(self.position + count, len(self.tokens) - 1)]
-
-    def next(self) -> Token:
-        """The next token, taken."""
-        token = self.tokens[self.position]
-        if token is not END:
-            self.position += 1
-        return token
-
-    def take(self, *texts: str) -> Token | None:
-        """The next token if it is an operator, command or separator with one of these texts."""
-        token = self.tokens[self.position]
-        if token.text in texts and token.kind in ("operator", "command", "separator"):
-            self.position += 1
-            return token
-        return None
-
-    def expect(self, text: str) -> None:
-        """Take the operator `text`.
-
-        Raises:
-            Unparsable: something else stands there.
-        """
-        if not self.take(text):
-            raise Unparsable(f"expected {text!r}, met {self.peek.text!r}")
+class Parser(Atoms):
+    """One method for each level of precedence."""
 
     def statement(self, *, closing: tuple[str, ...] = ()) -> Node:
         """Everything up to the end or a closing bracket: one element, or a list of them."""
@@ -113,10 +72,10 @@ class Parser:
 
     def _separator(self) -> str:
         """The next separator, of ", and" the word; '' where there is none."""
-        found = ""
+        separator = ""
         while token := self.take(",", ";", "and", "or"):
-            found = token.text if not found or token.text in ("and", "or") else found
-        return found
+            separator = token.text if not separator or token.text in ("and", "or") else separator
+        return separator
 
     def element(self) -> Node:
         """Set expressions joined by relations."""
@@ -163,7 +122,7 @@ class Parser:
         while True:
             token = self.peek
             if token.kind == "text":
-                left = attached.with_unit(self, left)
+                left = self.with_unit(left)
             elif self.take(*_PRODUCT_SIGNS):
                 left = _product(left, self.signed())
             elif self.take(*_QUOTIENT_SIGNS):
@@ -172,7 +131,7 @@ class Parser:
                 left = Node("ratio", (left, self.signed()))
             elif self.take("pmod", "bmod", "mod"):
                 left = Node("call", (left, self.power()), "mod")
-            elif atoms.starts_atom(self):
+            elif self.starts_atom():
                 left = self._implicit(left)
             else:
                 return left
@@ -218,14 +177,8 @@ class Parser:
     def _leading(self) -> Node:
         """A power, or the mixed number that a sign stands before."""
         first = self.power()
-        follows = self.peek.kind == "number" or self.peek == Token(
-            "command", "frac", self.peek.spaced
-        )
+        follows = self.peek.kind == "number" or self.peek == ("command", "frac")
         return self._implicit(first) if follows and _is_integer(first) else first
-
-    def power(self) -> Node:
-        """An atom with exponents, subscripts, factorials, percent and degree signs after it."""
-        return attached.postfix(self, atoms.atom(self))
 
 
 def _grouped(items: list[Node], separators: list[str]) -> Node:
@@ -286,6 +239,3 @@ def _mixed(whole: Node, part: Node) -> Node | None:
     if above.value is None or not below.value or above.value >= below.value:
         return None
     return number(whole.value + above.value / below.value)
-
-
-__all__ = ["Parser", "parse"]

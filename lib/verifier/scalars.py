@@ -1,21 +1,38 @@
-"""Whether two expressions denote the same number, or the same function of their symbols."""
+"""Whether two expressions denote the same number, or the same function of their symbols.
 
+Functions are equal when their values agree at several points, each symbol set to a rational that
+depends on its name only. Chance agreement has probability about zero (Schwartz, 1980,
+doi:10.1145/322217.322225), and, unlike simplification, the work is a fixed number of operations.
+Doubles are tried first, 50 digits where balls overlap and are too wide to tell.
+"""
+
+import zlib
+from collections.abc import Mapping
 from fractions import Fraction
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from lib.verifier.approximate import Evaluation, Undefined
-from lib.verifier.exact import exact_value
-from lib.verifier.fields import DOUBLES, Field, precise_field
-from lib.verifier.points import POINTS, ROUNDING_POINTS, point
-from lib.verifier.syntax import Node, TooHard, canonical
+from lib.verifier.evaluate import (
+    Evaluation,
+    Value,
+    approximate,
+    exact_value,
+    free_symbols,
+    named_number,
+    real_value,
+)
+from lib.verifier.numbers import DOUBLES, Imprecise, Undefined, precise
+from lib.verifier.tree import Node, TooHard, canonical
 
-CONSTANTS = frozenset(["pi", "e", "i", "infinity"])
+_POINTS = 6
+"""Points that are tried: three with positive symbols, three of mixed sign."""
+_ROUNDING_POINTS = 60
+"""Points for functions with floor or ceiling, which agree at most points though they differ."""
+_SCALES = (1, 3, 10)
 MIN_DECIMAL_DIGITS = 6
-"""Significant digits from which a decimal may stand for a number that has no finite one."""
+"""Significant digits from which a decimal may represent a number that has no finite one."""
 _NOISE_DIGITS = 15
-_CLOSE, _APART, _LOST = 1e-9, 1e-6, 1e6
-_PRECISE = 1e-30
+_ENOUGH = (1e-9, 1e-25)
+"""Relative radius, in doubles and in 50 digits, at which balls that overlap are one number."""
 
 
 class Undecided(ValueError):
@@ -23,11 +40,28 @@ class Undecided(ValueError):
 
 
 class Decimal(NamedTuple):
-    """A number literal with a decimal point: its value, last place, and significant digits."""
+    """A number literal: its value, last place, and significant digits."""
 
     value: Fraction
     last_place: Fraction
     digits: int
+
+
+def decimal_literal(node: Node) -> Decimal | None:
+    """What `node` is when it is digits as written, with a sign or a power of ten; else None."""
+    if node.kind == "product" and len(node.args) == 2:
+        left, right = node.args
+        if right.kind == "power" and right.args[0].value == 10:
+            scale, literal = exact_value(right), decimal_literal(left)
+            if literal and scale:
+                return Decimal(literal.value * scale, literal.last_place * scale, literal.digits)
+        return None
+    if node.kind != "number" or not node.name or node.value is None:
+        return None
+    mantissa, _, exponent = node.name.lower().lstrip("-").partition("e")
+    whole, _, part = mantissa.partition(".")
+    last_place = Fraction(10) ** (int(exponent or 0) - len(part))
+    return Decimal(node.value, last_place, len((whole + part).lstrip("0")))
 
 
 def same_scalar(reference: Node, answer: Node) -> tuple[bool, str]:
@@ -38,118 +72,60 @@ def same_scalar(reference: Node, answer: Node) -> tuple[bool, str]:
         TooHard: beyond the limits, and not the same tree either.
     """
     try:
-        right, given = exact_value(reference), exact_value(answer)
+        expected, actual = exact_value(reference), exact_value(answer)
     except TooHard:
         if canonical(reference) == canonical(answer):
             return True, "structure"
         raise
-    if right is not None and given is not None:
-        return (True, "number") if right == given else _as_decimals(reference, answer, right, given)
-    if reference == answer or canonical(reference) == canonical(answer):
-        return True, "structure"
-    names = free_symbols(reference) | free_symbols(answer)
-    if "infinity" in names:
-        return False, "structure"
-    if names:
-        return _same_function(reference, answer, names), "numeric"
-    return _same_constant(reference, answer)
-
-
-def _as_decimals(reference: Node, answer: Node, right: Any, given: Any) -> tuple[bool, str]:
-    """Whether a decimal stands for the other number: enough digits, correct to the last place."""
-    for literal, value, other in (
-        (decimal_literal(answer), right, decimal_literal(reference)),
-        (decimal_literal(reference), given, decimal_literal(answer)),
+    step = "number"
+    if expected is None or actual is None:
+        if reference == answer or canonical(reference) == canonical(answer):
+            return True, "structure"
+        names = free_symbols(reference) | free_symbols(answer)
+        if "infinity" in names:
+            return False, "structure"
+        if names:
+            return _same_function(reference, answer, names), "numeric"
+        if _agree(reference, answer, {})[0]:
+            return True, "numeric"
+        step, expected, actual = "numeric", real_value(reference), real_value(answer)
+    if expected is None or actual is None or expected == actual:
+        return expected is not None and expected == actual, step
+    decimals = decimal_literal(reference), decimal_literal(answer)
+    if _represents(decimals[1], expected, decimals[0]) or _represents(
+        decimals[0], actual, decimals[1]
     ):
-        if literal and _stands_for(literal, value, other):
-            return True, "decimal"
-    return False, "number"
+        return True, "decimal"
+    return False, step
 
 
-def _stands_for(literal: Decimal, value: Any, other: Decimal | None) -> bool:
-    places = 1 / literal.last_place
-    difference = abs(value - _like(value, literal.value))
-    if literal.digits >= _NOISE_DIGITS and difference <= abs(value) * _like(value, 1) / 10**12:
+def _represents(literal: Decimal | None, value: Fraction, other: Decimal | None) -> bool:
+    """Whether a decimal represents another number: enough digits, correct to the last place."""
+    if literal is None:
+        return False
+    difference = abs(value - literal.value)
+    if literal.digits >= _NOISE_DIGITS and difference <= abs(value) / 10**12:
         return True
     if literal.digits < MIN_DECIMAL_DIGITS or (other and other.digits <= literal.digits):
         return False
-    if isinstance(value, Fraction) and (value * places).denominator == 1:
-        return False
-    return bool(difference <= _like(value, literal.last_place))
+    finite = (value / literal.last_place).denominator == 1
+    return not finite and difference <= literal.last_place
 
 
-def _like(value: Any, number: Fraction | int) -> Any:
-    """`number` in the arithmetic of `value`."""
-    return number if isinstance(value, Fraction) else precise_field().number(number)
+def _point(names: frozenset[str], index: int) -> dict[str, Fraction]:
+    """Values of symbols at one point: 0.3 to 2.7 times 1, 3 or 10; up to 54 from `_POINTS` on.
 
-
-def decimal_literal(node: Node) -> Decimal | None:
-    """What `node` is when it is a decimal as written, with a sign or a power of ten; else None."""
-    if node.kind == "product" and len(node.args) == 2:
-        left, right = node.args
-        if right.kind == "power" and right.args[0].value == 10:
-            scale = exact_value(right)
-            literal = decimal_literal(left)
-            if literal and scale:
-                return Decimal(literal.value * scale, literal.last_place * scale, literal.digits)
-        return None
-    if node.kind != "number" or "." not in node.name or node.value is None:
-        return None
-    mantissa, _, exponent = node.name.lower().lstrip("-").partition("e")
-    whole, _, part = mantissa.partition(".")
-    last_place = Fraction(10) ** (int(exponent or 0) - len(part))
-    return Decimal(node.value, last_place, len((whole + part).lstrip("0")))
-
-
-@lru_cache(maxsize=8192)
-def free_symbols(node: Node) -> frozenset[str]:
-    """Names in `node` that stand for no known number, without indices of sums."""
-    if node.kind == "symbol":
-        return frozenset() if node.name in ("pi", "e", "i") else frozenset([node.name])
-    names = frozenset[str]().union(*(free_symbols(part) for part in node.args))
-    if node.kind == "calculus" and node.args[0].kind == "relation":
-        names -= {node.args[0].args[0].name}
-    if node.kind == "calculus":
-        names -= {"infinity"}
-    return names
-
-
-def _same_constant(reference: Node, answer: Node) -> tuple[bool, str]:
-    field = precise_field()
-    right, given = _evaluated(reference, field, {}), _evaluated(answer, field, {})
-    scale = max(abs(right.value), abs(given.value))
-    if max(right.lost, given.lost) > 1e25:
-        scale = max(scale, right.largest, given.largest)
-    if abs(right.value - given.value) <= _PRECISE * scale:
-        return True, "numeric"
-    if _imaginary(right.value) or _imaginary(given.value):
-        return False, "numeric"
-    same, step = _as_decimals(reference, answer, _real(right.value), _real(given.value))
-    return same, step if same else "numeric"
-
-
-def _imaginary(value: Any) -> bool:
-    return bool(abs(getattr(value, "imag", 0)) > _PRECISE * abs(value))
-
-
-def _real(value: Any) -> Any:
-    return getattr(value, "real", value)
-
-
-class _Value(NamedTuple):
-    value: Any
-    lost: float
-    largest: float
-    branched: bool
-
-
-def _evaluated(node: Node, field: Field, values: dict[str, float]) -> _Value:
-    evaluation = Evaluation(field, values)
-    try:
-        value = evaluation.value(node)
-    except Undefined as error:
-        raise Undecided(str(error)) from error
-    return _Value(value, evaluation.lost, evaluation.largest, evaluation.branched)
+    The points 3 to 5 are 0 to 2 with some signs turned.
+    """
+    turned = 3 <= index < _POINTS
+    place = index - 3 if turned else index
+    scale = _SCALES[place] if place < len(_SCALES) else 20
+    values = {}
+    for name in names:
+        size = named_number(f"{place}:{name}") * scale
+        negative = turned and (zlib.crc32(f"{place}:{name}".encode()) >> 24) % 4 != index % 4
+        values[name] = -size if negative else size
+    return values
 
 
 def _same_function(reference: Node, answer: Node, names: frozenset[str]) -> bool:
@@ -157,9 +133,9 @@ def _same_function(reference: Node, answer: Node, names: frozenset[str]) -> bool
     tried: list[tuple[bool, bool]] = []
     reason = "no point where both are defined"
     rounds = _rounds(reference) or _rounds(answer)
-    for index in range(ROUNDING_POINTS if rounds else POINTS):
+    for index in range(_ROUNDING_POINTS if rounds else _POINTS):
         try:
-            same, branched = _agree(reference, answer, point(names, index))
+            same, branched = _agree(reference, answer, _point(names, index))
         except (Undecided, TooHard) as error:
             reason = str(error)
             continue
@@ -175,24 +151,41 @@ def _rounds(node: Node) -> bool:
     return node.name in ("floor", "ceil") or any(map(_rounds, node.args))
 
 
-def _agree(reference: Node, answer: Node, values: dict[str, float]) -> tuple[bool, bool]:
-    """Whether the values agree at a point, and whether a branch cut was met on the way."""
-    try:
-        right, given = _evaluated(reference, DOUBLES, values), _evaluated(answer, DOUBLES, values)
-        apart = abs(right.value - given.value) / (max(abs(right.value), abs(given.value)) or 1.0)
-        if max(right.lost, given.lost) < _LOST and (apart < _CLOSE or apart > _APART):
-            return apart < _CLOSE, right.branched or given.branched
-    except TooHard:
-        pass
-    field = precise_field()
-    right, given = _evaluated(reference, field, values), _evaluated(answer, field, values)
-    scale = max(abs(right.value), abs(given.value))
-    if max(right.lost, given.lost) > 1e25:
-        scale = max(scale, right.largest, given.largest)
-    return (
-        bool(abs(right.value - given.value) <= _PRECISE * scale),
-        right.branched or given.branched,
-    )
+def _agree(reference: Node, answer: Node, values: Mapping[str, Fraction]) -> tuple[bool, bool]:
+    """Whether the values agree at a point, and whether a branch cut was met on the way.
+
+    Raises:
+        Undecided: no value, or not even 50 digits can tell.
+        TooHard: beyond the limits.
+    """
+    reason: ValueError = Undecided("rounding errors")
+    for precision, enough in enumerate(_ENOUGH):
+        evaluation = Evaluation(precise() if precision else DOUBLES, values)
+        try:
+            one, two = evaluation.value(reference), evaluation.value(answer)
+            same = _overlap(evaluation, one, two, enough)
+        except (Imprecise, TooHard) as error:
+            reason = error
+            continue
+        except Undefined as error:
+            raise Undecided(str(error)) from error
+        # What agrees in doubles may still be two constants that differ in the 20th digit.
+        if same is not None and (values or precision or not same):
+            return same, evaluation.branched
+    raise reason if isinstance(reason, TooHard) else Undecided(str(reason))
+
+
+def _overlap(evaluation: Evaluation, one: Value, two: Value, enough: float) -> bool | None:
+    """Whether two values are one number; None where their balls are too wide to tell."""
+    if isinstance(one, Fraction) and isinstance(two, Fraction):
+        return one == two
+    left, right = evaluation.ball(one), evaluation.ball(two)
+    radius = left.radius + right.radius
+    if abs(left.middle - right.middle) > radius:
+        return False
+    scale = max(abs(left.middle), abs(right.middle))
+    # Where everything cancels there is no scale but 1, and doubles do not settle that.
+    return True if radius <= enough * (max(scale, 1) if enough < 1e-20 else scale) else None
 
 
 def proportional(left: Node, right: Node) -> int:
@@ -203,18 +196,16 @@ def proportional(left: Node, right: Node) -> int:
     """
     names = free_symbols(left) | free_symbols(right)
     ratios: list[complex] = []
-    for index in range(POINTS):
+    for index in range(_POINTS):
         try:
-            values = point(names, index)
-            above, below = _evaluated(left, DOUBLES, values), _evaluated(right, DOUBLES, values)
-        except (Undecided, TooHard):
+            ratio = approximate(Node("quotient", (left, right)), _point(names, index))
+        except (Undefined, TooHard):
             continue
-        if not above.value or not below.value:
-            continue
-        ratios.append(complex(above.value / below.value))
+        if ratio:
+            ratios.append(ratio)
     if len(ratios) < 3:
         raise Undecided("no point where both sides are defined")
     first = ratios[0]
-    if any(abs(ratio - first) > 1e-8 * abs(first) for ratio in ratios):
+    if any(abs(ratio - first) > 1e-8 * abs(first) for ratio in [*ratios, first.real]):
         return 0
-    return 0 if abs(first.imag) > 1e-8 * abs(first) else (1 if first.real > 0 else -1)
+    return 1 if first.real > 0 else -1

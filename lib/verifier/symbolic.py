@@ -1,31 +1,110 @@
-"""Integrals, limits and infinite sums through sympy: the thorough end, run by the worker.
+"""The last resort: integrals, limits and infinite sums through sympy, in a process of its own.
+
+`python -m lib.verifier.symbolic` answers questions line by line: a question is a JSON list
+`[reference, answer]` of normalized texts, an answer `[equal, step]`. It imports neither torch nor
+transformers, holds its memory to `MEMORY_BYTES`, and ends when its standard input does.
+`worker_client` starts it and kills it when it is late.
 
 Trees come from this package's parser and become sympy expressions node by node: no text reaches
-`sympify`. What sympy leaves unevaluated stays undecided. `lib.verifier.calculus` has refused what
-is too large before it comes here.
+`sympify`. What sympy leaves unevaluated stays undecided. What is too large is refused by
+`is_symbolic_question` before the worker is asked, and before sympy is imported.
 """
 
-from __future__ import annotations
-
+import json
+import resource
+import sys
 from typing import Any
 
-import sympy
-
+from lib.verifier.evaluate import free_symbols
+from lib.verifier.limits import (
+    MAX_CALCULUS,
+    MAX_INTEGRAND_NESTING,
+    MAX_SYMBOLIC_EXPONENT,
+    MAX_SYMBOLIC_NODES,
+)
+from lib.verifier.parse import parse
 from lib.verifier.scalars import Undecided
-from lib.verifier.syntax import Node
+from lib.verifier.tree import Node, TooHard, Unparsable, nodes, number, symbol
+from lib.verifier.vocabulary import names, pairs
 
-_FUNCTIONS = {
-    "sin": sympy.sin, "cos": sympy.cos, "tan": sympy.tan, "cot": sympy.cot, "sec": sympy.sec,
-    "csc": sympy.csc, "sinh": sympy.sinh, "cosh": sympy.cosh, "tanh": sympy.tanh,
-    "arcsin": sympy.asin, "arccos": sympy.acos, "arctan": sympy.atan, "ln": sympy.log,
-    "log": sympy.log, "exp": sympy.exp, "abs": sympy.Abs, "floor": sympy.floor,
-    "ceil": sympy.ceiling, "binomial": sympy.binomial, "Gamma": sympy.gamma, "erf": sympy.erf,
-}  # fmt: skip
-_CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "infinity": sympy.oo}
-_DIFFERENTIAL = Node("symbol", (), "d")
-_POINTS = (sympy.Rational(7, 10), sympy.Rational(13, 11), sympy.Rational(9, 4))
+MEMORY_BYTES = 512 * 1024 * 1024
+"""Address space; what needs more ends in a MemoryError, which counts as undecided."""
+
+_SCALARS = names(
+    "number symbol sum product quotient power root call factorial calculus relation list"
+)
+_ROUNDING = names("abs floor ceil sgn max min mod")
+_FUNCTIONS = pairs(
+    "sin=sin cos=cos tan=tan cot=cot sec=sec csc=csc sinh=sinh cosh=cosh tanh=tanh arcsin=asin "
+    "arccos=acos arctan=atan ln=log log=log exp=exp abs=Abs floor=floor ceil=ceiling "
+    "binomial=binomial Gamma=gamma erf=erf"
+)
+_CONSTANTS = pairs("pi=pi e=E i=I infinity=oo")
+_POINTS = ((7, 10), (13, 11), (9, 4))
 _DIGITS = 30
-_TOLERANCE = sympy.Float("1e-20")
+
+
+def is_symbolic_question(*trees: Node) -> bool:
+    """Whether sympy could decide: scalars with calculus in them.
+
+    Raises:
+        TooHard: beyond the limits.
+    """
+    parts = [part for tree in trees for part in nodes(tree)]
+    calculus = [part for part in parts if part.kind == "calculus"]
+    if len(calculus) > MAX_CALCULUS:
+        raise TooHard(f"more than {MAX_CALCULUS} sums, limits and integrals")
+    if not calculus or not {part.kind for part in parts} <= _SCALARS:
+        return False
+    if max(len(list(nodes(tree))) for tree in trees) > MAX_SYMBOLIC_NODES:
+        raise TooHard(f"more than {MAX_SYMBOLIC_NODES} nodes")
+    for part in parts:
+        if part.kind == "factorial" and _exceeds(part):
+            raise TooHard("factorial")
+        if part.kind == "power" and _is_hard_power(*part.args):
+            raise TooHard("exponent")
+        if part.kind == "calculus":
+            _check_calculus(*part.args)
+    return True
+
+
+def _check_calculus(lower: Node, upper: Node, body: Node) -> None:
+    bounds = [*nodes(lower), *nodes(upper)]
+    if any(part.kind == "calculus" for part in bounds) or nesting(lower) or nesting(upper):
+        raise TooHard("bounds that are no plain numbers")
+    named = {part.name for part in nodes(body)}
+    if named & _ROUNDING:
+        raise TooHard("a sum, limit or integral of what jumps")
+    if nesting(body) > MAX_INTEGRAND_NESTING or "infinity" in named:
+        raise TooHard("functions of functions, or infinity, under a sum, limit or integral")
+
+
+def _is_hard_power(base: Node, exponent: Node) -> bool:
+    """Symbols in both, a large exponent, or a power in it of what is no small number."""
+    symbols = (free_symbols(part) - {"infinity"} for part in (base, exponent))
+    return (
+        all(symbols)
+        or _exceeds(exponent)
+        or any(
+            part.kind in ("factorial", "calculus") or _is_exponential(part)
+            for part in nodes(exponent)
+        )
+    )
+
+
+def _exceeds(node: Node) -> bool:
+    """Whether a number beyond the limit is anywhere in `node`."""
+    return any(part.value and abs(part.value) > MAX_SYMBOLIC_EXPONENT for part in nodes(node))
+
+
+def _is_exponential(node: Node) -> bool:
+    return node.kind == "power" and node.args[1].kind not in ("number", "quotient")
+
+
+def nesting(node: Node) -> int:
+    """How deep functions, roots and exponentials are inside one another."""
+    inside = max(map(nesting, node.args), default=0)
+    return inside + (node.kind in ("call", "root") or _is_exponential(node))
 
 
 def same_symbolic(reference: Node, answer: Node) -> bool:
@@ -34,94 +113,114 @@ def same_symbolic(reference: Node, answer: Node) -> bool:
     Raises:
         Undecided: sympy finds no closed form.
     """
-    right, given = _convert(reference), _convert(answer)
-    names = sorted(right.free_symbols | given.free_symbols, key=str)
-    for shift in range(len(_POINTS)):
+    import sympy
+
+    expected, actual = _convert(reference), _convert(answer)
+    variables = sorted(expected.free_symbols | actual.free_symbols, key=str)
+    for shift in range(len(_POINTS) if variables else 1):
         values = {
-            name: _POINTS[(shift + place) % len(_POINTS)] + place
-            for place, name in enumerate(names)
+            variable: sympy.Rational(*_POINTS[(shift + place) % len(_POINTS)]) + place
+            for place, variable in enumerate(variables)
         }
-        if not _agree(right.subs(values), given.subs(values)):
+        one, two = (each.subs(values).evalf(_DIGITS) for each in (expected, actual))
+        if not (one.is_number and two.is_number) or one.has(sympy.nan) or two.has(sympy.nan):
+            raise Undecided("no numerical value")
+        if one.is_infinite or two.is_infinite:
+            return bool(one == two)
+        size = max(abs(one), abs(two), sympy.Integer(1))
+        if abs(one - two) > sympy.Float("1e-20") * size:
             return False
-        if not names:
-            break
     return True
 
 
-def _agree(right: sympy.Expr, given: sympy.Expr) -> bool:
-    one, two = right.evalf(_DIGITS), given.evalf(_DIGITS)
-    if not (one.is_number and two.is_number) or one.has(sympy.nan) or two.has(sympy.nan):
-        raise Undecided("no numerical value")
-    if one.is_infinite or two.is_infinite:
-        return bool(one == two)
-    size = max(abs(one), abs(two), sympy.Integer(1))
-    return bool(abs(one - two) <= _TOLERANCE * size)
+def _convert(node: Node) -> Any:
+    """A sympy expression."""
+    import sympy
 
-
-def _convert(node: Node) -> sympy.Expr:
     if node.kind == "number" and node.value is not None:
         return sympy.Rational(node.value.numerator, node.value.denominator)
     if node.kind == "symbol":
-        return _CONSTANTS.get(node.name) or sympy.Symbol(f"s_{node.name}", positive=True)
+        constant = _CONSTANTS.get(node.name)
+        return getattr(sympy, constant) if constant else sympy.Symbol(node.name, positive=True)
     if node.kind == "calculus":
-        return _calculus(node)
+        result = _integral(*node.args) if node.name == "int" else _limit_or_sum(node)
+        if result.has(sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit):
+            raise Undecided("no closed form")
+        return result
     parts = [_convert(part) for part in node.args]
-    if node.kind == "sum":
-        return sympy.Add(*parts)
-    if node.kind == "product":
-        return sympy.Mul(*parts)
+    if node.kind == "call" and node.name in _FUNCTIONS:
+        return getattr(sympy, _FUNCTIONS[node.name])(*parts)
+    if node.kind in ("sum", "product"):
+        return (sympy.Add if node.kind == "sum" else sympy.Mul)(*parts)
     if node.kind == "quotient":
         return parts[0] / parts[1]
-    if node.kind == "power":
-        return parts[0] ** parts[1]
-    if node.kind == "root":
-        return parts[1] ** (1 / parts[0])
+    if node.kind in ("power", "root"):
+        return parts[0] ** parts[1] if node.kind == "power" else parts[1] ** (1 / parts[0])
     if node.kind == "factorial":
         return sympy.factorial(parts[0])
-    if node.kind == "call" and node.name in _FUNCTIONS:
-        return _FUNCTIONS[node.name](*parts)
     raise Undecided(f"no symbolic {node.kind}")
 
 
-def _calculus(node: Node) -> sympy.Expr:
+def _limit_or_sum(node: Node) -> Any:
+    import sympy
+
     lower, upper, body = node.args
-    if node.name == "int":
-        return _integral(lower, upper, body)
     if lower.kind != "relation" or len(lower.args) != 2:
         raise Undecided("bounds")
-    name, start = _convert(lower.args[0]), _convert(lower.args[1])
-    term = _convert(body)
+    name, start = map(_convert, lower.args)
     if node.name == "lim" and lower.name in ("to", "to+", "to-"):
         side = lower.name[2:] or ("+" if start.is_infinite else "+-")
-        return _finished(sympy.limit(term, name, start, side))
+        return sympy.limit(_convert(body), name, start, side)
     if node.name not in ("sum", "prod") or lower.name != "=":
         raise Undecided(node.name)
     index = sympy.Symbol("index", integer=True, positive=True)
-    made = sympy.Sum if node.name == "sum" else sympy.Product
-    return _finished(made(term.subs(name, index), (index, start, _convert(upper))).doit())
+    total = sympy.Sum if node.name == "sum" else sympy.Product
+    return total(_convert(body).subs(name, index), (index, start, _convert(upper))).doit()
 
 
-def _integral(lower: Node, upper: Node, body: Node) -> sympy.Expr:
-    integrand, name = _without_differential(body)
-    variable = _convert(name)
+def _integral(lower: Node, upper: Node, body: Node) -> Any:
+    import sympy
+
+    integrand, variable = _without_differential(body)
     if not lower.args and lower.kind == "list":
         raise Undecided("an indefinite integral")
-    bounds = (variable, _convert(lower), _convert(upper))
-    return _finished(sympy.integrate(_convert(integrand), bounds))
+    bounds = (_convert(variable), _convert(lower), _convert(upper))
+    return sympy.integrate(_convert(integrand), bounds)
 
 
 def _without_differential(body: Node) -> tuple[Node, Node]:
     """Integrand and variable of `f dx`, or of `dx` over something."""
     if body.kind == "quotient":
-        above, name = _without_differential(body.args[0])
-        return Node("quotient", (above, body.args[1])), name
-    if body.kind != "product" or len(body.args) < 2 or body.args[-2] != _DIFFERENTIAL:
+        above, variable = _without_differential(body.args[0])
+        return Node("quotient", (above, body.args[1])), variable
+    if body.kind != "product" or len(body.args) < 2 or body.args[-2] != symbol("d"):
         raise Undecided("an integral without its variable")
-    factors = body.args[:-2]
-    return Node("product", factors or (Node("number", (), "1", sympy.Integer(1)),)), body.args[-1]
+    return Node("product", (number(1), *body.args[:-2])), body.args[-1]
 
 
-def _finished(result: Any) -> sympy.Expr:
-    if result.has(sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit):
-        raise Undecided("no closed form")
-    return result
+def decide(reference: str, answer: str) -> tuple[bool, str]:
+    """Whether the two are equal, and how that was decided."""
+    try:
+        return same_symbolic(parse(reference), parse(answer)), "symbolic"
+    except (Undecided, Unparsable, TooHard):
+        return False, "undecided"
+    except (ArithmeticError, AttributeError, MemoryError, NotImplementedError, RecursionError):
+        return False, "symbolic failure"
+    except (LookupError, TypeError, ValueError):
+        return False, "symbolic failure"
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    import sympy  # noqa: F401  loaded before the first question is timed
+
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(decide(*json.loads(line))) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

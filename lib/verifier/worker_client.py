@@ -3,7 +3,7 @@
 Safe under threads (one question at a time), in pools (a forked child forgets its parent's worker
 and starts its own; `subprocess` is allowed where `multiprocessing` forbids children) and inside an
 event loop (it blocks for `TIMEOUT_S` on a free core). No signal, no alarm. The clock is a backstop:
-limits on the question refuse first (`lib.verifier.calculus`), and `counters` tells whether they
+limits on the question refuse first (`lib.verifier.symbolic`), and `counters` tells whether they
 did. It counts the worker's own CPU time, and not its start, so that a busy machine does not grade
 differently.
 """
@@ -127,7 +127,7 @@ class _State:
             self.stop()
             _counts["worker_starts"] += 1
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "lib.verifier.worker"],
+                [sys.executable, "-m", "lib.verifier.symbolic"],
                 cwd=_ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

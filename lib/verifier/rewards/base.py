@@ -54,7 +54,8 @@ class Rollout:
     Attributes:
         completion: the text, without its prompt.
         reference: the right answer.
-        num_tokens: length of the completion in tokens; None where the caller does not say.
+        num_tokens: length of the completion in tokens; None where the caller does not tell.
+        problem: text of the problem, context of the comparison; None where it is not known.
         prompt_format: the format that the prompt asked for.
         settings: see `RewardSettings`.
     """
@@ -64,11 +65,17 @@ class Rollout:
     num_tokens: int | None
     prompt_format: PromptFormat
     settings: RewardSettings
+    problem: str | None = None
 
     @property
     def grade(self) -> Grade:
         """Form and answer of the completion."""
-        return grade(self.completion, reference=self.reference, prompt_format=self.prompt_format)
+        return grade(
+            self.completion,
+            reference=self.reference,
+            prompt_format=self.prompt_format,
+            problem=self.problem,
+        )
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -104,10 +111,10 @@ def completion_text(completion: Completion) -> str:
     return completion[-1]["content"] if completion else ""
 
 
-def check(
+def as_trl(
     name: str, reward: Reward, *, prompt_format: PromptFormat, settings: RewardSettings
-) -> None:
-    """Refuse, before anything runs, a reward that could not score.
+) -> RewardFn:
+    """`reward` as TRL calls it, under the name by which TRL logs it.
 
     Raises:
         UserError: a setting that it needs is not set, or the format has not the tags it counts.
@@ -120,17 +127,12 @@ def check(
             "choose `working_out`, `xml` or `r1_zero`"
         )
 
-
-def as_trl(
-    name: str, reward: Reward, *, prompt_format: PromptFormat, settings: RewardSettings
-) -> RewardFn:
-    """`reward` as TRL calls it, under the name by which TRL logs it."""
-
     def score_all(
         prompts: Sequence[Any] | None = None,
         completions: Sequence[Completion] = (),
         *,
         reference: Sequence[str] | None = None,
+        problem: Sequence[str] | None = None,
         completion_ids: Sequence[Sequence[int]] | None = None,
         **columns: object,
     ) -> list[float]:
@@ -139,12 +141,14 @@ def as_trl(
                 f"reward `{name}`: the dataset has no column `reference` with one right answer a "
                 "completion; `prepare` writes it: run `dvc repro prepare`"
             )
-        lengths = (
-            [len(ids) for ids in completion_ids] if completion_ids else [None] * len(reference)
-        )
+        unknown = [None] * len(reference)
+        lengths = list(map(len, completion_ids)) if completion_ids else unknown
+        rows = zip(completions, reference, lengths, problem or unknown, strict=True)
         return [
-            reward.score(Rollout(completion_text(text), right, tokens, prompt_format, settings))
-            for text, right, tokens in zip(completions, reference, lengths, strict=True)
+            reward.score(
+                Rollout(completion_text(text), right, tokens, prompt_format, settings, question)
+            )
+            for text, right, tokens, question in rows
         ]
 
     score_all.__name__ = score_all.__qualname__ = name

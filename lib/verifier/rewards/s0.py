@@ -7,7 +7,7 @@ import re
 
 from lib.verifier.equivalence import is_equivalent
 from lib.verifier.numbers import as_number
-from lib.verifier.rewards.base import Rollout
+from lib.verifier.rewards.base import Reward, Rollout
 
 _NUMBER = re.compile(r"-?[\d.,]+")
 
@@ -29,7 +29,7 @@ def check_answer(rollout: Rollout) -> float:
         return -2.0
     if answer == rollout.reference:
         return 5.0
-    if is_equivalent(reference=rollout.reference, answer=answer):
+    if is_equivalent(reference=rollout.reference, answer=answer, problem=rollout.problem):
         return 3.5
     ratio = _ratio(answer, rollout.reference)
     if ratio is not None and 0.9 <= ratio <= 1.1:
@@ -40,8 +40,8 @@ def check_answer(rollout: Rollout) -> float:
 def check_numbers(rollout: Rollout) -> float:
     """3.0 when the first number after the answer's opening tag is the reference, else −1.5."""
     _, opened, after = rollout.completion.partition(rollout.tags[2])
-    found = _NUMBER.search(after) if opened else None
-    number = as_number(found[0].rstrip(".,")) if found else None
+    match = _NUMBER.search(after) if opened else None
+    number = as_number(match[0].rstrip(".,")) if match else None
     right = number is not None and number == as_number(rollout.reference)
     return 3.0 if right else -1.5
 
@@ -58,3 +58,11 @@ def _tagged_answer(rollout: Rollout) -> str | None:
 def _ratio(answer: str, reference: str) -> float | None:
     number, right = as_number(answer), as_number(reference)
     return None if number is None or not right else float(number / right)
+
+
+REWARDS = {
+    "match_format_exactly": Reward(match_format_exactly, (0.0, 3.0), tagged=True),
+    "match_format_approximately": Reward(match_format_approximately, (-3.0, 1.5), tagged=True),
+    "check_answer": Reward(check_answer, (-2.0, 5.0), tagged=True),
+    "check_numbers": Reward(check_numbers, (-1.5, 3.0), tagged=True),
+}

@@ -3,7 +3,7 @@
 import re
 
 from lib.verifier.equivalence import is_equivalent
-from lib.verifier.rewards.base import Rollout
+from lib.verifier.rewards.base import Reward, Rollout
 
 _INTEGER = re.compile(r"[-+]?\d+")
 
@@ -11,7 +11,8 @@ _INTEGER = re.compile(r"[-+]?\d+")
 def correctness(rollout: Rollout) -> float:
     """2.0 when the answer between the tags is right."""
     answer = rollout.prompt_format.parse(rollout.completion).answer
-    return 2.0 if is_equivalent(reference=rollout.reference, answer=answer) else 0.0
+    right = is_equivalent(reference=rollout.reference, answer=answer, problem=rollout.problem)
+    return 2.0 if right else 0.0
 
 
 def integer(rollout: Rollout) -> float:
@@ -44,3 +45,12 @@ def tag_count(rollout: Rollout) -> float:
     last = rollout.tags[3]
     alone = [tag for tag in once if f"\n{tag}\n" in text or (tag == last and f"\n{tag}" in text)]
     return 0.125 * len(alone)
+
+
+REWARDS = {
+    "s4_correctness": Reward(correctness, (0.0, 2.0)),
+    "s4_integer": Reward(integer, (0.0, 0.5)),
+    "s4_strict_format": Reward(strict_format, (0.0, 0.5), tagged=True),
+    "s4_soft_format": Reward(soft_format, (0.0, 0.5), tagged=True),
+    "s4_tag_count": Reward(tag_count, (0.0, 0.5), tagged=True),
+}

@@ -3,11 +3,7 @@
 import math
 
 from lib.errors import UserError
-from lib.verifier.rewards.base import RewardSettings, Rollout
-
-OVERLONG = ("max_completion_tokens", "overlong_cache_tokens")
-REPETITION = ("repetition_ngram", "repetition_max_penalty")
-COSINE = ("max_completion_tokens", "cosine_correct", "cosine_wrong")
+from lib.verifier.rewards.base import Reward, RewardSettings, Rollout
 
 
 def overlong(rollout: Rollout) -> float:
@@ -67,3 +63,18 @@ def num_tokens(rollout: Rollout) -> int:
     if rollout.num_tokens is None:
         raise UserError("reward: this stack counts tokens; pass `completion_ids`, as TRL does")
     return rollout.num_tokens
+
+
+REWARDS = {
+    "overlong": Reward(
+        overlong, (-1.0, 0.0), needs=("max_completion_tokens", "overlong_cache_tokens")
+    ),
+    "repetition": Reward(
+        repetition, repetition_bounds, needs=("repetition_ngram", "repetition_max_penalty")
+    ),
+    "cosine_length": Reward(
+        cosine_length,
+        cosine_bounds,
+        needs=("max_completion_tokens", "cosine_correct", "cosine_wrong"),
+    ),
+}

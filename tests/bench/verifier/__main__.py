@@ -2,7 +2,8 @@
 
 python -m tests.bench.verifier [FOLDER] [--no-write]
 
-FOLDER holds grading/pairs.jsonl, outputs.jsonl and hostile.jsonl; default: RECKON_SHARED.
+FOLDER holds grading/pairs.jsonl, outputs.jsonl and hostile.jsonl, and in grading/fresh the sets
+that no rule was written against; default: RECKON_SHARED.
 """
 
 import json
@@ -40,7 +41,7 @@ def cpu_s() -> float:
 
 
 def accuracy(grader: Grader, rows: list[Row]) -> dict[str, Any]:
-    verdicts = [grader(row["pred"], row["gold"], row["form"]) for row in rows]
+    verdicts = [grader(row["pred"], row["gold"], row["form"], "") for row in rows]
     wrong = [
         {"id": row["id"], "kind": row["kind"], "false": "positive" if verdict else "negative"}
         for row, verdict in zip(rows, verdicts, strict=True)
@@ -57,7 +58,9 @@ def accuracy(grader: Grader, rows: list[Row]) -> dict[str, Any]:
 
 
 def agreement(grader: Grader, rows: list[Row]) -> dict[str, Any]:
-    wrong = [row for row in rows if grader(row["response"], row["gold"], "text") != row["label"]]
+    wrong = [
+        row for row in rows if grader(row["response"], row["gold"], "text", "") != row["label"]
+    ]
     return {
         "n": len(rows),
         "agreement": round(1 - len(wrong) / len(rows), 4),
@@ -69,12 +72,12 @@ def speed(grader: Grader, rows: list[Row]) -> dict[str, Any]:
     """Each short bare answer once, after one answer that loads the libraries."""
     short = [row for row in rows if row["form"] == "answer" and len(row["gold"]) <= SHORT]
     short = [row for row in short if len(row["pred"]) <= SHORT]
-    grader("x+1", "1+x", "answer")
+    grader("x+1", "1+x", "answer", "")
     walls = []
     start = cpu_s()
     for row in short:
         began = time.perf_counter()
-        grader(row["pred"], row["gold"], "answer")
+        grader(row["pred"], row["gold"], "answer", "")
         walls.append(1000 * (time.perf_counter() - began))
     used = cpu_s() - start
     return {
@@ -85,6 +88,39 @@ def speed(grader: Grader, rows: list[Row]) -> dict[str, Any]:
     }
 
 
+def fresh(grader: Grader, rows: list[Row]) -> dict[str, Any]:
+    """Right answers found and wrong ones refused, on a set that no rule was written against.
+
+    Rows with `marked_answer` ask whether the answer that a solution marks is extracted.
+    """
+    counts = {(truth, verdict): 0 for truth in (True, False) for verdict in (True, False)}
+    missed = []
+    for row in rows:
+        reference = str(row.get("marked_answer", row["gold"]))
+        truth = "marked_answer" in row or bool(row.get("equal", row.get("label")))
+        form = "answer" if "pred" in row else "text"
+        text = row["pred"] if "pred" in row else row["response"]
+        verdict = grader(text, reference, form, row.get("question", ""))
+        counts[truth, verdict] += 1
+        if verdict != truth:
+            missed.append(row["id"])
+    rates = {"n": len(rows), "disagreements": missed}
+    for name, truth in (("tpr", True), ("tnr", False)):
+        total = counts[truth, True] + counts[truth, False]
+        if total:
+            rates[name] = round(counts[truth, truth] / total, 4)
+    return rates
+
+
+def asked_worker() -> int:
+    """Questions to sympy since the last call."""
+    from lib.verifier import counters, reset_counters
+
+    calls = counters()["worker_calls"]
+    reset_counters()
+    return calls
+
+
 def measure(name: str, folder: Path) -> dict[str, Any]:
     """All measurements of one grader, in this process; hostile rows for reckon alone.
 
@@ -93,18 +129,20 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
     grader, pairs = GRADERS[name], read(folder, "pairs.jsonl")
     outputs = read(folder, "outputs.jsonl")
     sources = sorted({row["source"].partition("/")[0] for row in outputs})
-    found: dict[str, Any] = {"speed": speed(grader, pairs), "pairs": accuracy(grader, pairs)}
+    results: dict[str, Any] = {"speed": speed(grader, pairs), "pairs": accuracy(grader, pairs)}
+    results["pairs"]["worker_calls"] = asked_worker()
     for source in sources:
         rows = [row for row in outputs if row["source"].startswith(source)]
-        found[source] = agreement(grader, rows)
+        results[source] = agreement(grader, rows) | {"worker_calls": asked_worker()}
+    for path in sorted((folder / "grading" / "fresh").glob("*.jsonl")):
+        rows = read(folder, f"fresh/{path.name}")
+        results[path.stem] = fresh(grader, rows) | {"worker_calls": asked_worker()}
     if name == "reckon":
-        from lib.verifier import counters, reset_counters
+        from lib.verifier import counters
 
-        found["pair_counters"] = counters()
-        reset_counters()
-        found["hostile"] = hostile(read(folder, "hostile.jsonl"))
-        found["counters"] = counters()
-    return found
+        results["hostile"] = hostile(read(folder, "hostile.jsonl"))
+        results["counters"] = counters()
+    return results
 
 
 def in_process_of_its_own(name: str, folder: Path) -> dict[str, Any]:
@@ -117,13 +155,13 @@ def in_process_of_its_own(name: str, folder: Path) -> dict[str, Any]:
 
 def table(results: dict[str, Any]) -> str:
     """The results as Markdown."""
-    names = list(results)
+    graders = list(results)
     rows: list[tuple[str, list[str]]] = []
 
     def add(title: str, *path: str, form: str = "{}") -> None:
         cells = []
-        for name in names:
-            value = results[name]
+        for grader in graders:
+            value = results[grader]
             for key in path:
                 value = value.get(key, "") if isinstance(value, dict) else ""
             cells.append(form.format(value) if value != "" else "not run")
@@ -134,6 +172,10 @@ def table(results: dict[str, Any]) -> str:
     add("pairs: false negatives", "pairs", "false_negatives")
     add("tora: agreement with the labels", "tora", "agreement", form="{:.2%}")
     add("qwen2.5-math-rm: agreement", "qwen2.5-math-rm-example", "agreement", form="{:.2%}")
+    for name in results["reckon"]:
+        for rate in ("tpr", "tnr"):
+            if isinstance(results["reckon"][name], dict) and rate in results["reckon"][name]:
+                add(f"{name}: {rate.upper()}", name, rate, form="{:.2%}")
     add("short answers per CPU-second", "speed", "answers_per_cpu_second")
     add("median, ms", "speed", "median_ms")
     add("99th percentile, ms", "speed", "p99_ms")
@@ -141,7 +183,7 @@ def table(results: dict[str, Any]) -> str:
         add(f"hostile, {way}: slowest, s", "hostile", way, "slowest_s")
         add(f"hostile, {way}: wrong", "hostile", way, "wrong")
     add("peak memory after all, MB", "hostile", "peak_memory_mb")
-    head = f"| | {' | '.join(names)} |\n|---|{'---|' * len(names)}\n"
+    head = f"| | {' | '.join(graders)} |\n|---|{'---|' * len(graders)}\n"
     return head + "".join(f"| {title} | {' | '.join(cells)} |\n" for title, cells in rows)
 
 

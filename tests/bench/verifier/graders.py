@@ -1,20 +1,20 @@
-"""The graders that are compared, each as `(completion or answer, reference, form) -> bool`."""
+"""The graders that are compared: `(completion or answer, reference, form, problem) -> bool`."""
 
 from collections.abc import Callable
 from typing import Any
 
-Grader = Callable[[str, str, str], bool]
+Grader = Callable[[str, str, str, str], bool]
 
 
-def reckon(text: str, reference: str, form: str) -> bool:
+def reckon(text: str, reference: str, form: str, problem: str) -> bool:
     """The verifier of this checkout, worker included."""
     from lib.verifier import extract_answer, is_equivalent
 
     answer = extract_answer(text) if form == "text" else text
-    return is_equivalent(reference=reference, answer=answer)
+    return is_equivalent(reference=reference, answer=answer, problem=problem or None)
 
 
-def math_verify(text: str, reference: str, form: str) -> bool:
+def math_verify(text: str, reference: str, form: str, problem: str) -> bool:
     """math-verify 0.9.0 with its defaults; bare answers as its README shows, in dollars."""
     from math_verify import parse, verify
 

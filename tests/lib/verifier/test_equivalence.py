@@ -18,12 +18,34 @@ def disagreements(rows: list[dict[str, object]]) -> list[tuple[object, object, o
     return [
         (row["reference"], row["answer"], row["equal"])
         for row in rows
-        if is_equivalent(reference=str(row["reference"]), answer=str(row["answer"])) != row["equal"]
+        if is_equivalent(
+            reference=str(row["reference"]),
+            answer=str(row["answer"]),
+            problem=str(row.get("problem", "")) or None,
+        )
+        != row["equal"]
     ]
 
 
 def test_labelled_cases_are_graded_as_labelled() -> None:
     assert disagreements(read("cases.jsonl")) == []
+
+
+def test_each_rule_of_reading_is_graded_as_labelled() -> None:
+    """readings.jsonl has the right cases of each rule and at least as many wrong look-alikes."""
+    assert disagreements(read("readings.jsonl")) == []
+
+
+def test_the_problem_never_makes_a_right_answer_wrong() -> None:
+    rows = [row for row in read("cases.jsonl") if row["equal"]]
+    problem = "Find all values in degrees, in minutes, to two decimal places. (A) 1 (B) 2 (C) 3"
+    assert [
+        (row["reference"], row["answer"])
+        for row in rows
+        if not is_equivalent(
+            reference=str(row["reference"]), answer=str(row["answer"]), problem=problem
+        )
+    ] == []
 
 
 def test_labelled_completions_are_graded_as_labelled() -> None:

@@ -1,9 +1,12 @@
 """Where the answer of a completion is found, and that nothing found is None."""
 
+from itertools import combinations
+
 import pytest
 
 from lib.prompts import prompt_format
 from lib.verifier import extract_answer, parse_gsm8k_number, parse_mmlu_letter
+from lib.verifier.extract import applied_rules
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,32 @@ from lib.verifier import extract_answer, parse_gsm8k_number, parse_mmlu_letter
 )
 def test_the_most_deliberate_mark_wins(completion: str, answer: str) -> None:
     assert extract_answer(completion) == answer
+
+
+BY_RULE = {
+    "boxed": r"Thus \boxed{%s}.",
+    "tagged": "<answer>%s</answer>",
+    "hashed": "#### %s",
+    "marked": "# Answer\n\n%s\n",
+    "announced": "So the answer is that there are %s apples left.",
+    "concluded": "There are 3 + 4 = %s",
+}
+"""A text for each rule that reads a part of a text, in the rules' order."""
+
+
+def test_no_earlier_rule_loses_to_a_later_one() -> None:
+    for (number, earlier), (other, later) in combinations(enumerate(BY_RULE), 2):
+        texts = BY_RULE[earlier] % (number + 11), BY_RULE[later] % (other + 11)
+        for text in ("\n".join(texts), "\n".join(reversed(texts))):
+            assert extract_answer(text) == str(number + 11), (earlier, later)
+
+
+def test_each_text_is_read_by_its_rule_and_the_rules_are_in_the_stated_order() -> None:
+    rules = [next(applied_rules(text % 5))[0] for text in BY_RULE.values()]
+    assert rules == list(BY_RULE)
+    everything = "\n".join(text % 5 for text in BY_RULE.values())
+    order = [rule for rule, _ in applied_rules(everything)]
+    assert [rule for rule in order if rule in BY_RULE] == list(BY_RULE)
 
 
 @pytest.mark.parametrize("completion", ["", "   ", "I do not know, sorry", "AZYUK2A is the code"])

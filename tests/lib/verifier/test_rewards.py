@@ -1,6 +1,8 @@
 """Rewards: the stacks' exact values, TRL's signature, and the stacks' ranges."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 
@@ -186,3 +188,26 @@ def test_a_setting_that_a_reward_needs_is_asked_for_by_name() -> None:
 def test_a_format_without_tags_is_refused_before_anything_is_scored(stack: str) -> None:
     with pytest.raises(UserError, match=r"prompt\.format `boxed` has none"):
         build_rewards(STACKS[stack], prompt_format=prompt_format("boxed"))
+
+
+def test_a_stack_is_imported_when_it_is_named_and_no_other_is() -> None:
+    script = (
+        "import sys; from lib.prompts import prompt_format; from lib.verifier.rewards import *;"
+        "loaded = lambda: sorted(set(STACKS) & {m.rpartition('.')[2] for m in sys.modules if "
+        "m.startswith('lib.verifier.rewards.')});"
+        "print(loaded()); build_rewards(STACKS['s1'], prompt_format=prompt_format('xml'));"
+        "print(loaded())"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["[]", "['s1']"]
+
+
+@pytest.mark.parametrize("name", ["answer", "check_answer", "s4_correctness", "r1_zero"])
+def test_the_column_problem_is_the_context_of_the_answer(name: str) -> None:
+    frames = {"check_answer": WORKING_OUT, "r1_zero": prompt_format("r1_zero")}
+    start, end, opening, closing = frames.get(name, XML).marks
+    completion = f"{start}\nx\n{end} {opening}\\frac{{1}}{{2}}{closing}"
+    (reward,) = build_rewards([name], prompt_format=frames.get(name, XML))
+    problem = "What is it? (A) 1 (B) 2 (C) 0.5 (D) 4"
+    columns = {"completions": [completion], "reference": ["C"]}
+    assert reward(problem=[problem], **columns) > reward(**columns)

@@ -26,7 +26,7 @@ One node type for all: what an answer can be is open-ended, and rules match on `
 | calculus | parts | name "sum", "prod", "int", "lim" |
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -79,6 +79,13 @@ def _operands(node: Node) -> Iterator[Node]:
             yield part
 
 
+def nodes(node: Node) -> Iterator[Node]:
+    """`node` and all its parts."""
+    yield node
+    for part in node.args:
+        yield from nodes(part)
+
+
 def canonical(node: Node) -> str:
     """A text that equal trees share; the order of terms and factors does not show in it."""
     parts = [canonical(part) for part in _operands(node)]
@@ -86,6 +93,13 @@ def canonical(node: Node) -> str:
         parts.sort()
     label = str(node.value) if node.kind == "number" else f"{node.name}{node.value or ''}"
     return f"{node.kind}:{label}({','.join(parts)})" if parts else f"{node.kind}:{label}"
+
+
+def substituted(node: Node, values: Mapping[str, Node]) -> Node:
+    """`node` with trees for some of its symbols."""
+    if node.kind == "symbol":
+        return values.get(node.name, node)
+    return node._replace(args=tuple(substituted(part, values) for part in node.args))
 
 
 def with_common_logarithm(node: Node) -> Node:

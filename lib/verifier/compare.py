@@ -1,0 +1,394 @@
+"""Whether two trees say the same: what kind of thing each is, then its parts."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from lib.verifier.evaluate import exact_value, real_value
+from lib.verifier.limits import MAX_ITEMS
+from lib.verifier.named import Named, difference, named, names_agree, residuals, with_bound_names
+from lib.verifier.scalars import Undecided, decimal_literal, proportional, same_scalar
+from lib.verifier.sets import real_set, same_set
+from lib.verifier.tree import Node, TooHard, canonical, negated, number
+from lib.verifier.units import parse_unit
+
+_SETS = frozenset(["union", "intersection", "difference", "builder"])
+_COLLECTIONS = frozenset(["list", "set"])
+_INTERVALS = frozenset(["()", "[]", "(]", "[)"])
+_REALS = Node("symbol", (), "reals")
+_MAX_PAIRS = 2_500
+
+
+def same(reference: Node, answer: Node) -> tuple[bool, str]:
+    """Whether `answer` is as good as `reference`, and the step that decided it.
+
+    Raises:
+        Undecided, TooHard: see `same_scalar`.
+    """
+    if reference == answer:
+        return True, "structure"
+    if _is_region(reference) or _is_region(answer):
+        return _same_region(reference, answer), "structure"
+    kinds = {reference.kind, answer.kind}
+    if "relation" in kinds:
+        return _same_relation(reference, answer)
+    if kinds & _COLLECTIONS:
+        return _same_collection(reference, answer), "structure"
+    if "text" in kinds:
+        return _plain(reference) == _plain(answer), "text"
+    if "matrix" in kinds or _is_nested(reference) or _is_nested(answer):
+        return _same_rows(_rows(reference), _rows(answer)), "structure"
+    if "tuple" in kinds:
+        return _same_tuple(reference, answer), "structure"
+    if _has_plusminus(reference) or _has_plusminus(answer):
+        return _same_items(list(_signs(reference)), list(_signs(answer))), "structure"
+    for kind, rule in _QUANTITIES.items():
+        if kind in kinds:
+            return rule(reference, answer)
+    return same_scalar(reference, answer)
+
+
+def equal(reference: Node, answer: Node) -> bool:
+    """`same` without its step."""
+    return same(reference, answer)[0]
+
+
+def _is_region(node: Node) -> bool:
+    """A set of numbers that is no list of its elements, or inequalities."""
+    if node.kind in ("list", "sum"):
+        return any(_is_region(item) for item in node.args)
+    is_inequality = node.kind == "relation" and any(op in node.name for op in ("<", ">", "!="))
+    return is_inequality or node.kind in _SETS or node == _REALS
+
+
+_PLAIN = re.compile(r"[^\w]+")
+
+
+def _plain(node: Node) -> str:
+    """Words as compared: lower case, without punctuation and article."""
+    text = _PLAIN.sub(" ", " ".join(_words(node)).lower()).strip()
+    return text.removeprefix("the ").replace(" ", "")
+
+
+def _words(node: Node) -> Iterator[str]:
+    for part in node.args:
+        yield from _words(part)
+    if not node.args or node.kind == "unit":
+        yield node.name
+
+
+def _same_rows(
+    expected: list[tuple[Node, ...]] | None, actual: list[tuple[Node, ...]] | None
+) -> bool:
+    """Matrices of the same shape and entries; a vector may be a row, a column or a tuple."""
+    if expected is None or actual is None or len(expected) != len(actual):
+        return False
+    return all(map(_same_in_order, expected, actual))
+
+
+def _rows(node: Node) -> list[tuple[Node, ...]] | None:
+    """Rows of a matrix; a vector may be written as a tuple, a column or a row."""
+    if node.kind == "matrix" or _is_nested(node):
+        rows = [row.args for row in node.args]
+        if len({len(row) for row in rows}) != 1:
+            return None
+        return [(item,) for item in rows[0]] if len(rows) == 1 else rows
+    if node.kind == "product":
+        matrices = [factor for factor in node.args if factor.kind == "matrix"]
+        scaled = _rows(matrices[0]) if len(matrices) == 1 else None
+        others = tuple(factor for factor in node.args if factor.kind != "matrix")
+        return scaled and [tuple(Node("product", (*others, x)) for x in row) for row in scaled]
+    if node.kind == "power" and node.args[1].name in ("T", "top"):
+        rows = _rows(node.args[0]) or []
+        return list(zip(*rows, strict=True)) if rows and len(rows[0]) > 1 else rows or None
+    return [(item,) for item in node.args] if node.kind in ("tuple", "list") else None
+
+
+def _is_nested(node: Node) -> bool:
+    """A list of rows, `[[1,2],[3,4]]`."""
+    return node.kind == "tuple" and all(item.kind == "tuple" for item in node.args)
+
+
+def _same_in_order(expected: Sequence[Node], actual: Sequence[Node]) -> bool:
+    return len(expected) == len(actual) and all(map(equal, expected, actual))
+
+
+def _same_tuple(reference: Node, answer: Node) -> bool:
+    """Same brackets where brackets mean something, and the same elements in the same order."""
+    brackets = {reference.name, answer.name}
+    if reference.kind != answer.kind:
+        return False
+    if len(brackets) == 2 == len(reference.args) and brackets <= _INTERVALS:
+        return False
+    return _same_in_order(reference.args, answer.args)
+
+
+def _has_plusminus(node: Node) -> bool:
+    return node.kind == "plusminus" or any(map(_has_plusminus, node.args))
+
+
+def _signs(node: Node) -> Iterator[Node]:
+    """`node` with all its ± as plus, then with all as minus; ∓ the other way."""
+    for upper in (True, False) if _has_plusminus(node) else (True,):
+        yield _signed(node, upper)
+
+
+def _signed(node: Node, upper: bool) -> Node:
+    parts = tuple(_signed(part, upper) for part in node.args)
+    if node.kind != "plusminus":
+        return node._replace(args=parts)
+    last = parts[-1] if upper == (node.name == "+-") else negated(parts[-1])
+    return last if len(parts) == 1 else Node("sum", (parts[0], last))
+
+
+def _same_collection(reference: Node, answer: Node) -> bool:
+    reference, answer = with_bound_names(reference), with_bound_names(answer)
+    (names, expected), (other_names, actual) = _collected(reference), _collected(answer)
+    if names and other_names:
+        places = dict(zip(other_names, actual, strict=True))
+        return names.keys() == places.keys() and all(
+            equal(item, places[name]) for name, item in zip(names, expected, strict=True)
+        )
+    brackets = {_brackets(reference), _brackets(answer)}
+    if brackets == {"tuple", "set"}:
+        return False
+    if names or other_names or "tuple" in brackets:
+        return _same_in_order(expected, actual)
+    return _same_items(expected, actual)
+
+
+def _brackets(node: Node) -> str:
+    return node.kind if node.name != "[]" and not _has_plusminus(node) else "list"
+
+
+def _collected(node: Node) -> tuple[dict[str, None], list[Node]]:
+    """Elements of a collection, with their names where every one has a name of its own."""
+    if node.kind not in _COLLECTIONS and (node.kind != "tuple" or _has_plusminus(node)):
+        return {}, list(_signs(_value_of(node)))
+    pairs = [pair for item in node.args if (pair := named(item))]
+    if len(pairs) < len(node.args):
+        return {}, list(node.args)
+    names = dict.fromkeys(pair.name for pair in pairs)
+    items = [_record(pair.values[-1]) for pair in pairs]
+    if len(names) == len(pairs) > 1 and "" not in names:
+        return names, items
+    if len(names.keys() - {""}) > 1:
+        return {}, list(node.args)
+    return {}, [signed for item in items for signed in _signs(item)]
+
+
+def _value_of(node: Node) -> Node:
+    pair = named(node)
+    return pair.values[-1] if pair else node
+
+
+def _record(node: Node) -> Node:
+    """A list inside a list, `p=5,q=2`, as the tuple of its values."""
+    return Node("tuple", tuple(map(_value_of, node.args)), "()") if node.kind == "list" else node
+
+
+def _same_items(expected: list[Node], actual: list[Node]) -> bool:
+    """Every element of one is in the other, order and repetition aside."""
+    if max(len(expected), len(actual)) > MAX_ITEMS:
+        raise TooHard(f"more than {MAX_ITEMS} elements")
+    values = [set(map(_rational, items)) for items in (expected, actual)]
+    if None not in values[0] | values[1] and values[0] == values[1]:
+        return True
+    if len(expected) * len(actual) > _MAX_PAIRS:
+        return sorted(map(canonical, expected)) == sorted(map(canonical, actual))
+    return all(any(equal(one, two) for two in actual) for one in expected) and all(
+        any(equal(one, two) for one in expected) for two in actual
+    )
+
+
+def _rational(node: Node) -> object:
+    return exact_value(node) if node.kind in ("number", "quotient", "product") else None
+
+
+def _same_region(reference: Node, answer: Node) -> bool:
+    expected, actual = real_set(reference), real_set(answer)
+    if expected and actual:
+        return same_set(expected, actual)
+    if reference.kind == answer.kind == "relation":
+        return _same_constraint(reference, answer)
+    if reference.kind == answer.kind and reference.kind in _SETS:
+        if canonical(reference) == canonical(answer):
+            return True
+        parts = _operands(reference, reference.kind), _operands(answer, answer.kind)
+        is_ordered = reference.kind in ("difference", "builder")
+        return _same_in_order(*parts) if is_ordered else _same_items(*parts)
+    if {reference.kind, answer.kind} <= _COLLECTIONS:
+        return _same_items(list(reference.args), list(answer.args))
+    if "sum" in (reference.kind, answer.kind):
+        return False
+    # `x \in S` against S.
+    pairs = named(reference), named(answer)
+    if not pairs[0] or not pairs[1] or bool(pairs[0].name) == bool(pairs[1].name):
+        return False
+    return equal(pairs[0].values[-1], pairs[1].values[-1])
+
+
+def _operands(node: Node, kind: str) -> list[Node]:
+    if node.kind != kind:
+        return [node]
+    return [part for argument in node.args for part in _operands(argument, kind)]
+
+
+def _same_constraint(reference: Node, answer: Node) -> bool:
+    """Relations with symbols: the same up to a positive factor and turning round."""
+    expected, actual = difference(reference), difference(answer)
+    if expected is None or actual is None or expected[1] != actual[1]:
+        return canonical(reference) in (canonical(answer), canonical(_reversed(answer)))
+    sign = proportional(expected[0], actual[0])
+    return sign > 0 or (sign < 0 and expected[1] in ("!=", "="))
+
+
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _reversed(node: Node) -> Node:
+    """A chain of inequalities read from right to left."""
+    operators = [_TURNED.get(operator, operator) for operator in node.name.split(" ")]
+    return node._replace(args=node.args[::-1], name=" ".join(reversed(operators)))
+
+
+def _same_relation(reference: Node, answer: Node) -> tuple[bool, str]:
+    """Equations: as values where they give a name one, else as constraints."""
+    if reference.kind == answer.kind and reference.args[0].kind == answer.args[0].kind == "call":
+        reference, answer = with_bound_names(reference), with_bound_names(answer)
+    expected, actual = _stated(reference), _stated(answer)
+    if expected and actual:
+        if names_agree(expected.name, actual.name):
+            return _same_stated(expected, actual)
+        if not (expected.name and actual.name):
+            return False, "structure"
+    if {reference.kind, answer.kind} != {"relation"}:
+        return False, "structure"
+    if bool(expected) != bool(actual):
+        zeros = residuals(answer, reference) if expected else residuals(reference, answer)
+        return bool(zeros) and all(equal(zero, number(0)) for zero in zeros), "equation"
+    if reference.name == answer.name:
+        return _same_constraint(reference, answer), "equation"
+    return False, "structure"
+
+
+def _same_stated(expected: Named, actual: Named) -> tuple[bool, str]:
+    """Equal values; an approximation may be there for its value on either side."""
+    for one, two in ((expected, actual), (actual, expected)):
+        if one.num_names > 1 and two.values[0].kind in ("tuple", "list"):
+            return _same_in_order(one.values[:1] * one.num_names, two.values[0].args), "structure"
+    verdict = same(expected.values[0], actual.values[0])
+    for pair, other in ((expected, actual), (actual, expected)):
+        if not verdict[0] and pair.approximate and _approximates(pair):
+            sides = (pair.approximate[0], other.values[0])
+            if equal(*(sides if pair is expected else sides[::-1])):
+                return True, verdict[1]
+    return verdict
+
+
+def _approximates(pair: Named) -> bool:
+    """Whether what is after ≈ is off by less than a unit of its last place, as far as is known."""
+    value, literal = real_value(pair.values[0]), decimal_literal(pair.approximate[0])
+    return value is None or literal is None or abs(value - literal.value) < literal.last_place
+
+
+def _stated(node: Node) -> Named | None:
+    """The value that `node` states, when every link of its chain says the same."""
+    pair = named(node)
+    if pair is None or (not pair.name and len(pair.values) == 1):
+        return pair
+    # `1 + 2 + … + 9 = 45`: what is only indicated is no value.
+    values = tuple(value for value in pair.values if "symbol:dots" not in canonical(value))
+    first, *others = values or pair.values
+    pair = pair._replace(values=(first, *others))
+    return pair if all(_is_consistent(first, other) for other in others) else None
+
+
+def _is_consistent(first: Node, other: Node) -> bool:
+    try:
+        return equal(first, other)
+    except (Undecided, TooHard):
+        return canonical(first) == canonical(other)
+
+
+def _with_unit(reference: Node, answer: Node) -> tuple[bool, str]:
+    """Equal numbers, units convertible where both are known; a unit that only one has is free."""
+    units = [parse_unit(node.name) if node.kind == "unit" else None for node in (reference, answer)]
+    inner, outer = _without_unit(reference, answer.name), _without_unit(answer, reference.name)
+    if units[0] and units[1]:
+        if units[0].dimension != units[1].dimension:
+            return False, "units"
+        if units[0].factor != units[1].factor:
+            outer = Node("product", (outer, number(units[1].factor / units[0].factor)))
+    return same(inner, outer)
+
+
+def _without_unit(node: Node, unit: str) -> Node:
+    """`node` without its unit, marked as one or only written like `unit`."""
+    if node.kind == "unit":
+        return node.args[0]
+    if node.kind == "product" and node.args[-1] == Node("symbol", (), unit):
+        return node.args[0] if len(node.args) == 2 else node._replace(args=node.args[:-1])
+    return node
+
+
+def _angle(reference: Node, answer: Node) -> tuple[bool, str]:
+    """Degrees against degrees or bare numbers; against an expression with π also in radians."""
+    inner, outer = (x.args[0] if x.kind == "degree" else x for x in (reference, answer))
+    verdict = same(inner, outer)
+    if (
+        verdict[0]
+        or reference.kind == answer.kind
+        or "pi" not in canonical(reference) + canonical(answer)
+    ):
+        return verdict
+    return same_scalar(reference, answer)
+
+
+def _percent(reference: Node, answer: Node) -> tuple[bool, str]:
+    """`10 %` is both 10 and 0.1; of two percentages the numbers count."""
+    if reference.kind == answer.kind:
+        return same(reference.args[0], answer.args[0])
+    value = (reference if reference.kind == "percent" else answer).args[0]
+    hundredths = Node("quotient", (value, number(100)))
+    if reference.kind == "percent":
+        return equal(value, answer) or equal(hundredths, answer), "percent"
+    return equal(reference, value) or equal(reference, hundredths), "percent"
+
+
+def _base(reference: Node, answer: Node) -> tuple[bool, str]:
+    """Same digits in the same base; base ten may go unsaid."""
+    digits = [
+        (node.name.lstrip("0"), node.value if node.kind == "base" else 10)
+        for node in (reference, answer)
+        if node.kind in ("base", "number")
+    ]
+    return len(digits) == 2 and digits[0] == digits[1], "structure"
+
+
+def _ratio(reference: Node, answer: Node) -> tuple[bool, str]:
+    """Proportional terms; a ratio of two is also the fraction."""
+    expected, actual = _terms(reference), _terms(answer)
+    if len(expected) != len(actual):
+        two, one = sorted((expected, actual), key=len, reverse=True)
+        if (len(two), len(one)) != (2, 1):
+            return False, "ratio"
+        return same(Node("quotient", tuple(two)), one[0])
+    crossed = (
+        same_scalar(Node("product", (expected[0], two)), Node("product", (actual[0], one)))[0]
+        for one, two in zip(expected[1:], actual[1:], strict=True)
+    )
+    return all(crossed), "ratio"
+
+
+def _terms(node: Node) -> list[Node]:
+    return [*_terms(node.args[0]), node.args[1]] if node.kind == "ratio" else [node]
+
+
+_QUANTITIES: dict[str, Callable[[Node, Node], tuple[bool, str]]] = {
+    "unit": _with_unit,
+    "degree": _angle,
+    "percent": _percent,
+    "base": _base,
+    "ratio": _ratio,
+}
+"""Numbers with something to them, the outermost first."""

@@ -1,0 +1,415 @@
+"""Values of trees: exact where they are exact, with a bound of the error where they are not.
+
+A value is a `Fraction` or a `Ball` (`lib.verifier.numbers`). Sums, products and quotients propagate
+the ball's radius, a function is evaluated at both of its ends; nothing is simplified.
+"""
+
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from lib.verifier.limits import (
+    MAX_BITS,
+    MAX_FACTORIAL,
+    MAX_OPERATIONS,
+    MAX_POINT_BITS,
+    MAX_SUM_TERMS,
+)
+from lib.verifier.numbers import (
+    DOUBLES,
+    Arithmetic,
+    Ball,
+    Imprecise,
+    Undefined,
+    as_rational,
+    check_power,
+    precise,
+)
+from lib.verifier.tree import Node, TooHard
+
+Value = Any
+"""Fraction | Ball: their operators mix, which no annotation of `Fraction` says."""
+
+
+class Evaluation:
+    """One evaluation of trees at one point.
+
+    Attributes:
+        branched: a root, power or logarithm met a number that is not a positive real.
+    """
+
+    def __init__(self, arithmetic: Arithmetic | None, values: Mapping[str, Fraction]) -> None:
+        """With no arithmetic, only exact values are values."""
+        self.arithmetic = arithmetic
+        self.values = dict(values)
+        self.branched = False
+        self.operations = 0
+
+    def value(self, node: Node) -> Value:
+        """The value of `node`.
+
+        Raises:
+            Undefined: there is none, or none that is exact where only those are wanted.
+            TooHard: beyond the limits.
+        """
+        if node.kind == "number":
+            return node.value
+        self.operations += 1
+        if self.operations > MAX_OPERATIONS:
+            raise TooHard(f"more than {MAX_OPERATIONS} operations")
+        rule = _RULES.get(node.kind)
+        if rule is None:
+            raise Undefined(f"no value for a {node.kind}")
+        try:
+            return self.sized(rule(self, node))
+        except OverflowError as error:
+            raise TooHard("overflow") from error
+        except ZeroDivisionError as error:
+            raise Undefined("division by zero") from error
+        except ValueError as error:
+            raise (
+                error if isinstance(error, Undefined | TooHard) else Undefined(str(error))
+            ) from error
+
+    def sized(self, value: Value) -> Value:
+        """`value` within the limits; where functions are compared, long exact values as balls."""
+        if isinstance(value, Ball):
+            return value
+        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+        if bits > MAX_BITS:
+            raise TooHard(f"a number of more than {MAX_BITS} bits")
+        return self.ball(value) if self.arithmetic and bits > MAX_POINT_BITS else value
+
+    def ball(self, value: Value) -> Ball:
+        """`value` as a ball.
+
+        Raises:
+            Undefined: only exact values are wanted.
+        """
+        if self.arithmetic is None:
+            raise Undefined("no exact value")
+        return self.arithmetic.ball(value)
+
+    def symbol(self, node: Node) -> Value:
+        """A constant, or the value at this point."""
+        if node.name in self.values:
+            return self.values[node.name]
+        if node.name == "e":
+            return self.ball(Fraction(1)).constant("e")
+        if node.name == "i":
+            return self.ball(1j)
+        if node.name == "pi":
+            return self.ball(Fraction(1)).constant("pi")
+        raise Undefined(f"no value for {node.name}")
+
+    def sum(self, node: Node) -> Value:
+        """Adds up."""
+        return sum(map(self.value, node.args), Fraction(0))
+
+    def product(self, node: Node) -> Value:
+        """Multiplies."""
+        total = self.value(node.args[0])
+        for factor in node.args[1:]:
+            total = self.sized(total * self.value(factor))
+        return total
+
+    def quotient(self, node: Node) -> Value:
+        """Divides."""
+        return self.value(node.args[0]) / self.value(node.args[1])
+
+    def power(self, node: Node) -> Value:
+        """Raises."""
+        return self.power_of(self.value(node.args[0]), self.value(node.args[1]))
+
+    def root(self, node: Node) -> Value:
+        """The real root where there is one, else the principal one."""
+        return self.power_of(self.value(node.args[1]), 1 / self.value(node.args[0]))
+
+    def power_of(self, base: Value, exponent: Value) -> Value:
+        """Base ** exponent; the real root where the root's index is odd."""
+        if isinstance(exponent, Fraction):
+            if isinstance(base, Fraction):
+                exact = _rational_power(base, exponent)
+                if exact is not None:
+                    return exact
+            elif exponent.denominator == 1 and abs(exponent) < 10_000:
+                return base ** int(exponent)
+            if exponent.denominator % 2 and self._is_negative(base):
+                self.branched = True
+                size = self.power_of(-base, exponent)
+                return -size if exponent.numerator % 2 else size
+        ball = self.ball(base)
+        if not ball.middle:
+            if self.ball(exponent).real > 0:
+                return base
+            raise Undefined("power of zero")
+        check_power(abs(ball.middle), abs(self.ball(exponent).middle))
+        return (self.log(base) * exponent).apply("exp")
+
+    def _is_negative(self, value: Value) -> bool:
+        return value < 0 if isinstance(value, Fraction) else value.is_real and value.real < 0
+
+    def log(self, value: Value, base: Value = None) -> Ball:
+        """Logarithm to a base, natural without one."""
+        ball = self.ball(value)
+        if not ball.middle:
+            raise Undefined("logarithm of zero")
+        self.branched |= not ball.is_real or ball.real < 0
+        result = ball.apply("log")
+        return result if base is None else result / self.log(base)
+
+    def factorial(self, node: Node) -> Value:
+        """n!, of other numbers gamma of one more."""
+        return self.gamma(self.value(node.args[0]) + Fraction(1))
+
+    def gamma(self, value: Value) -> Value:
+        """The gamma function."""
+        if isinstance(value, Fraction) and value.denominator == 1 and value > 0:
+            if value - 1 > MAX_FACTORIAL:
+                raise TooHard(f"factorial of more than {MAX_FACTORIAL}")
+            return Fraction(math.factorial(int(value) - 1))
+        ball = self.ball(value)
+        if abs(ball.middle) > 2_000:
+            raise TooHard("gamma")
+        return ball.apply("gamma")
+
+    def percent(self, node: Node) -> Value:
+        """Hundredths."""
+        return self.value(node.args[0]) / Fraction(100)
+
+    def degree(self, node: Node) -> Value:
+        """Degrees in radians."""
+        return self.symbol(Node("symbol", (), "pi")) * self.value(node.args[0]) / Fraction(180)
+
+    def unit(self, node: Node) -> Value:
+        """The number without its unit; not exact, since the unit may scale it."""
+        return self.ball(self.value(node.args[0]))
+
+    def calculus(self, node: Node) -> Value:
+        """A finite sum or product, term by term."""
+        lower, upper, body = node.args
+        if node.name not in ("sum", "prod") or (lower.kind, lower.name) != ("relation", "="):
+            raise Undefined(f"{node.name} is for the worker")
+        name, first, last = lower.args[0].name, self.value(lower.args[1]), self.value(upper)
+        if lower.args[0].kind != "symbol" or not _are_integers(first, last):
+            raise Undefined("bounds that are no integers")
+        if last - first > MAX_SUM_TERMS:
+            raise TooHard(f"more than {MAX_SUM_TERMS} terms")
+        outer = dict(self.values)
+        total = Fraction(node.name == "prod")
+        for index in range(int(first), int(last) + 1):
+            self.values[name] = Fraction(index)
+            term = self.value(body)
+            total = self.sized(total * term if node.name == "prod" else total + term)
+        self.values = outer
+        return total
+
+    def call(self, node: Node) -> Value:
+        """A function that is known, or any other as a number that depends on name and arguments."""
+        values = [self.value(argument) for argument in node.args]
+        if node.name in _ELEMENTARY:
+            return self.ball(values[0]).apply(_ELEMENTARY[node.name])
+        if node.name in _RECIPROCAL:
+            return 1 / self.ball(values[0]).apply(_RECIPROCAL[node.name])
+        if node.name in _OF_RECIPROCAL:
+            return (1 / self.ball(values[0])).apply(_OF_RECIPROCAL[node.name])
+        rule = _CALLS.get(node.name)
+        return rule(self, *values) if rule else self._opaque(node.name, values)
+
+    def _opaque(self, name: str, values: list[Value]) -> Value:
+        if self.arithmetic is None:
+            raise Undefined(f"no exact value for {name}")
+        return named_number(f"{name}({','.join(map(_rounded, values))})")
+
+    def binomial(self, above: Value, below: Value) -> Value:
+        """Through gamma where the numbers are not natural, so that symbols may be anything."""
+        if _are_integers(above, below) and above >= 0 and below >= 0:
+            if above > MAX_FACTORIAL:
+                raise TooHard(f"binomial of more than {MAX_FACTORIAL}")
+            return Fraction(math.comb(int(above), int(below)))
+        one = Fraction(1)
+        return self.gamma(above + one) / (
+            self.gamma(below + one) * self.gamma(above + -below + one)
+        )
+
+    def rounding(self, value: Value, direction: Callable[[Any], int]) -> Value:
+        """Floor or ceiling; of a ball only where both ends round alike."""
+        if isinstance(value, Fraction):
+            return Fraction(direction(value))
+        low, high = (direction(self.real(value) + end) for end in (-value.radius, value.radius))
+        if low != high:
+            raise Imprecise("rounding of what may be an integer")
+        return Fraction(int(low))
+
+    def real(self, value: Value) -> Any:
+        """A real number, of a ball its middle.
+
+        Raises:
+            Undefined: it is complex.
+        """
+        if isinstance(value, Fraction) or value.is_real:
+            return value.real
+        raise Undefined("needs real numbers")
+
+    def extreme(self, choose: Callable[..., Any], *values: Value) -> Value:
+        """Maximum or minimum."""
+        if not all(isinstance(value, Fraction) for value in values):
+            values = tuple(map(self.ball, values))
+        return choose(values, key=self.real)
+
+    def multiple(self, name: str, *values: Value) -> Value:
+        """Gcd and lcm; opaque where functions are compared, lcm of different things the product."""
+        if (self.arithmetic is None or not self.values) and _are_integers(*values):
+            return Fraction(getattr(math, name)(*map(int, values)))
+        if name == "lcm" and len(set(map(_rounded, values))) == len(values):
+            return self.sized(math.prod(values, start=Fraction(1)))
+        return self._opaque(name, sorted(values, key=_rounded))
+
+    def remainder(self, value: Value, modulus: Value) -> Value:
+        """Value mod modulus, of rationals."""
+        if isinstance(value, Fraction) and isinstance(modulus, Fraction):
+            return value % modulus
+        return self._opaque("mod", [value, modulus])
+
+
+def _are_integers(*values: Value) -> bool:
+    return all(isinstance(value, Fraction) and value.denominator == 1 for value in values)
+
+
+def _rounded(value: Value) -> str:
+    number = complex(value.middle if isinstance(value, Ball) else value)
+    imaginary = f"{number.imag:+.8e}" if abs(number.imag) > 1e-12 else ""
+    return f"{number.real:.8e}{imaginary}"
+
+
+def named_number(name: str) -> Fraction:
+    """A number between 0.3 and 2.7 that depends on a name only, so on no order."""
+    return Fraction(300 + zlib.crc32(name.encode()) % 2411, 1000)
+
+
+def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
+    """The power where that is rational and real, else None.
+
+    Raises:
+        TooHard: the result would be too long.
+    """
+    power = exponent.numerator
+    if exponent.denominator != 1:
+        root = _rational_root(base, exponent.denominator)
+        if root is None:
+            return None
+        base = root
+    bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+    if base and abs(base) != 1 and abs(power) * bits > MAX_BITS:
+        raise TooHard(f"a power of more than {MAX_BITS} bits")
+    return base ** (power % 2 if abs(base) == 1 else power)
+
+
+def _rational_root(value: Fraction, index: int) -> Fraction | None:
+    """The real root of a rational where it is rational; of a negative one for odd `index` only."""
+    if value < 0:
+        root = _rational_root(-value, index) if index % 2 else None
+        return None if root is None else -root
+    above, below = _integer_root(value.numerator, index), _integer_root(value.denominator, index)
+    return None if above is None or below is None else Fraction(above, below)
+
+
+def _integer_root(value: int, index: int) -> int | None:
+    if index == 2 or value < 2:
+        root = math.isqrt(value)
+        return root if root * root == value else None
+    if value.bit_length() <= index or value.bit_length() > 2_000:
+        return None
+    guess = round(math.exp(math.log(value) / index))
+    if guess.bit_length() > 50:
+        return None
+    return next((root for root in (guess - 1, guess, guess + 1) if root**index == value), None)
+
+
+_ELEMENTARY = {name: name for name in ["sin", "cos", "tan", "sinh", "cosh", "tanh", "exp"]}
+_ELEMENTARY |= {f"arc{name}": f"a{name}" for name in ("sin", "cos", "tan")}
+_ELEMENTARY |= {f"ar{name}": f"a{name}" for name in ("sinh", "cosh", "tanh")}
+_RECIPROCAL = {"cot": "tan", "sec": "cos", "csc": "sin"}
+_RECIPROCAL |= {"coth": "tanh", "sech": "cosh", "csch": "sinh"}
+_OF_RECIPROCAL = {"arccot": "atan", "arcsec": "acos", "arccsc": "asin"}
+
+_CALLS: dict[str, Callable[..., Value]] = {
+    "ln": Evaluation.log,
+    "log": Evaluation.log,
+    "lg": lambda evaluation, value: evaluation.log(value, Fraction(10)),
+    "abs": lambda evaluation, value: (
+        Ball(abs(value.middle), value.radius, value.arithmetic)
+        if isinstance(value, Ball)
+        else abs(value)
+    ),
+    "max": lambda evaluation, *values: evaluation.extreme(max, *values),
+    "min": lambda evaluation, *values: evaluation.extreme(min, *values),
+    "floor": lambda evaluation, value: evaluation.rounding(value, math.floor),
+    "ceil": lambda evaluation, value: evaluation.rounding(value, math.ceil),
+    "sgn": lambda evaluation, value: Fraction(
+        int(evaluation.real(value) > 0) - int(evaluation.real(value) < 0)
+    ),
+    "Re": lambda evaluation, value: evaluation.ball(complex(evaluation.ball(value).real)),
+    "binomial": Evaluation.binomial,
+    "factorial": lambda evaluation, value: evaluation.gamma(value + Fraction(1)),
+    "Gamma": Evaluation.gamma,
+    "gcd": lambda evaluation, *values: evaluation.multiple("gcd", *values),
+    "lcm": lambda evaluation, *values: evaluation.multiple("lcm", *values),
+    "mod": Evaluation.remainder,
+}
+
+_KINDS = "symbol sum product quotient power root factorial percent degree unit calculus call"
+_RULES: dict[str, Callable[[Evaluation, Node], Value]] = {
+    kind: getattr(Evaluation, kind) for kind in _KINDS.split()
+}
+
+
+def exact_value(node: Node, values: Mapping[str, Fraction] | None = None) -> Fraction | None:
+    """The rational number that `node` denotes, None where it is none or is not known to be one.
+
+    Args:
+        values: of symbols, for solving linear relations.
+
+    Raises:
+        TooHard: a number or a count on the way is beyond the limits.
+    """
+    try:
+        value: Fraction = Evaluation(None, values or {}).value(node)
+    except Undefined:
+        return None
+    return value
+
+
+def real_value(node: Node) -> Fraction | None:
+    """The real number that `node` denotes, to 50 digits where it is not rational; else None."""
+    try:
+        evaluation = Evaluation(precise(), {})
+        value = evaluation.real(evaluation.value(node))
+    except (Undefined, TooHard):
+        return None
+    return value if isinstance(value, Fraction) else as_rational(value)
+
+
+def approximate(node: Node, values: Mapping[str, Fraction] | None = None) -> complex:
+    """The value of a tree as a double.
+
+    Raises:
+        Undefined, TooHard: see `Evaluation.value`.
+    """
+    evaluation = Evaluation(DOUBLES, values or {})
+    return complex(evaluation.ball(evaluation.value(node)).middle)
+
+
+@lru_cache(maxsize=8192)
+def free_symbols(node: Node) -> frozenset[str]:
+    """Names in `node` with no known number as their value, without indices of sums."""
+    if node.kind == "symbol":
+        return frozenset() if node.name in ("pi", "e", "i") else frozenset([node.name])
+    names = frozenset[str]().union(*map(free_symbols, node.args))
+    if node.kind == "calculus":
+        index = node.args[0].args[0].name if node.args[0].kind == "relation" else ""
+        names -= {index, "infinity"}
+    return names

@@ -1,0 +1,20 @@
+"""Stack `tiny`: form and answer, each 0 or 1."""
+
+from lib.verifier.grading import has_form
+from lib.verifier.rewards.base import Reward, Rollout
+
+
+def format_reward(rollout: Rollout) -> float:
+    """1.0 when the completion has the required form as a whole."""
+    return float(has_form(rollout.completion, prompt_format=rollout.prompt_format))
+
+
+def answer_reward(rollout: Rollout) -> float:
+    """1.0 when the answer is right, in the required form or not."""
+    return float(rollout.grade.answer_ok)
+
+
+REWARDS = {
+    "format": Reward(format_reward, (0.0, 1.0)),
+    "answer": Reward(answer_reward, (0.0, 1.0)),
+}

@@ -1,0 +1,70 @@
+"""Grading of stored completions: nothing is lost, every bad row is told."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lib.errors import UserError
+from lib.evaluation.grade_file import grade_file
+from lib.prompts import prompt_format
+
+ROWS: list[Any] = [
+    {"id": 1, "response": "so 2 + 2 = 4\nA: 4", "gold": "4", "label": True},
+    {"id": 1, "response": "# Answer\n\n5", "gold": "4", "label": False},
+    {"question": "Which? (A) 3 (B) 4", "completion": r"\boxed{4}", "answer": "B", "correct": 1},
+    {"pred": "1/2", "ground_truth": "0.5", "equal": False},
+    {"prompt": "?", "output": [{"role": "assistant", "content": "It is 7."}], "target": 7},
+]
+BAD = ["{", "[1, 2]", '{"completion": "4"}', '{"reference": "4"}', '{"text": "4", "gold": " "}']
+
+
+def graded(folder: Path, lines: list[str], **options: Any) -> tuple[Any, list[dict[str, Any]]]:
+    source, out = folder / "in.jsonl", folder / "out.jsonl"
+    source.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
+    summary = grade_file(source, out, **options)
+    return summary, [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+
+
+def test_columns_are_found_by_their_usual_names(tmp_path: Path) -> None:
+    summary, rows = graded(tmp_path, [json.dumps(row) for row in ROWS])
+    assert [row["grade"]["right"] for row in rows] == [True, False, True, True, True]
+    assert [row["grade"]["answer"] for row in rows] == ["4", "5", "4", "1/2", "7"]
+    assert rows[2]["grade"]["reason"] == "choice"
+    assert summary.rates["right"].value == pytest.approx(0.8)
+    assert summary.rates["right"].n == 4, "two completions of one problem are one unit"
+    assert [{**row, "grade": None} for row in rows] == [{**row, "grade": None} for row in ROWS]
+
+
+def test_labels_give_a_confusion_table_for_every_grader(tmp_path: Path) -> None:
+    always = {"always": lambda text, reference: True}
+    summary, _ = graded(tmp_path, [json.dumps(row) for row in ROWS], graders=always)
+    assert summary.confusion["right"] == {(True, True): 2, (False, False): 1, (False, True): 1}
+    assert summary.confusion["always"] == {(True, True): 2, (False, True): 2}
+    assert any(line.startswith("always: labelled right 2") for line in summary.lines())
+
+
+def test_a_bad_row_is_one_line_and_is_not_lost(tmp_path: Path) -> None:
+    summary, rows = graded(tmp_path, [*BAD, json.dumps(ROWS[0])])
+    assert [number for number, _ in summary.bad_rows] == [1, 2, 3, 4, 5]
+    assert len(rows) == 6
+    assert sum(line.startswith("line ") for line in summary.lines()) == 5
+    assert summary.rates["right"].value == 1.0
+
+
+def test_a_file_without_a_row_to_grade_is_an_error_that_tells_why(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no row can be graded; the first: no completion"):
+        graded(tmp_path, ['{"gold": "4"}'])
+
+
+def test_a_prompt_format_reads_between_its_marks_and_grades_the_form(tmp_path: Path) -> None:
+    rows = [
+        {"completion": "6<end_working_out><SOLUTION>72</SOLUTION>", "reference": "72"},
+        {"completion": "the answer is 72", "reference": "72"},
+    ]
+    summary, _ = graded(
+        tmp_path, [json.dumps(row) for row in rows], prompt_format=prompt_format("working_out")
+    )
+    assert summary.rates["right"].value == 1.0
+    assert summary.rates["format_ok"].value == 0.5
