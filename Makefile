@@ -75,7 +75,7 @@ evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8
 	    $(if $(filter command environment,$(origin SYSTEM)),--system="$(SYSTEM)")
 
 grade: setup ## grade stored completions: COMPLETIONS=file.jsonl OUT=... PROMPT_FORMAT=... MATH_VERIFY=1
-	@python -m stages.grade_file --completions="$(COMPLETIONS)" $(if $(OUT),--out="$(OUT)") \
+	@python -m stages.grade file "$(COMPLETIONS)" $(if $(OUT),--out="$(OUT)") \
 	    --prompt-format="$(PROMPT_FORMAT)" $(if $(MATH_VERIFY),--math-verify)
 
 serve: setup ## the report and its rollout browser on this machine: PORT=8000

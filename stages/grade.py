@@ -1,6 +1,7 @@
 """Grade what `evaluate` wrote, and sum it up: a changed reward or verifier generates nothing.
 
-Params: reward, evaluate (max_new_tokens).
+`python -m stages.grade file` (make grade) grades anybody's completions. Params: reward, evaluate
+(max_new_tokens).
 """
 
 from pathlib import Path
@@ -11,33 +12,46 @@ from lib.cli import reads, reads_params, writes
 from lib.params import load_params
 
 
-@click.command(help=__doc__)
+@click.group(help=__doc__, invoke_without_command=True)
 @reads_params
 @reads("--completions", "data/completions/grpo.jsonl", "what a checkpoint answered")
 @writes("--graded", "data/graded/grpo.jsonl", "every completion with its grade")
 @writes("--metrics", "reports/metrics/evaluate/grpo.json", "rates with standard errors")
 @writes("--provenance", "reports/provenance/grade/grpo.json", "settings, versions, hashes")
-def main(
-    params_file: Path, completions: Path, graded: Path, metrics: Path, provenance: Path
-) -> None:
+@click.pass_context
+def main(context: click.Context, params_file: Path, completions: Path, **outputs: Path) -> None:
     """Run the stage."""
+    if context.invoked_subcommand:
+        return
     params = load_params(params_file)
-    from lib.artifacts import ROOT, hash_code, write_metrics, write_provenance
-    from lib.artifacts.completions import read_graded
-    from lib.grading.files import grade_file
-    from lib.grading.metrics import headline, summarise
+    from lib.grading.files import grade_and_sum_up
 
-    longest = params.evaluate.max_new_tokens
-    faults = grade_file(completions, graded, reward=params.reward, max_new_tokens=longest)
-    summary = summarise(read_graded(graded))
-    write_metrics(metrics, summary)
-    write_provenance(
-        provenance,
-        settings=params.model_dump(include={"reward": True, "evaluate": {"max_new_tokens"}}),
-        inputs={"completions": completions},
-        verifier={"code": hash_code(ROOT / "lib/verifier"), **faults},
+    context.exit(click.echo(grade_and_sum_up(params, completions, **outputs)))
+
+
+@main.command("file")
+@click.argument("source", type=click.Path(path_type=Path, dir_okay=False))
+@writes("--out", "data/scratch/graded.jsonl", "the same rows, each with its grade and reason")
+@click.option("--prompt-format", default="", help="Read answers between the marks of this format.")
+@click.option("--math-verify", is_flag=True, help="Run math-verify beside our verifier.")
+def grade_any(source: Path, out: Path, prompt_format: str, math_verify: bool) -> None:
+    """Grade a JSONL file with completions and references, whoever wrote it."""
+    from lib.errors import UserError
+    from lib.grading.anybodys import grade_file, math_verify_grader
+    from lib.prompts import PROMPT_FORMATS
+
+    if not source.is_file():
+        raise UserError(f"{source}: no such file; make grade COMPLETIONS=a JSONL file")
+    if prompt_format and prompt_format not in PROMPT_FORMATS:
+        known = ", ".join(PROMPT_FORMATS)
+        raise UserError(f"--prompt-format: no `{prompt_format}`; there are {known}")
+    summary = grade_file(
+        source,
+        out,
+        prompt_format=PROMPT_FORMATS.get(prompt_format),
+        graders={"math_verify": math_verify_grader()} if math_verify else None,
     )
-    click.echo("\n".join(headline(completions.stem, summary)))
+    click.echo("\n".join(summary.lines()))
 
 
 if __name__ == "__main__":

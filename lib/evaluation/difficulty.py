@@ -31,7 +31,10 @@ def measure_pass_rates(
         for problem, group in zip(problems, completions, strict=True):
             for completion in group:
                 graded = grade(
-                    completion.text, reference=problem.reference, prompt_format=prompt_format
+                    completion.text,
+                    reference=problem.reference,
+                    prompt_format=prompt_format,
+                    problem=problem.problem,
                 )
                 yield problem.id, graded.answer_ok
 

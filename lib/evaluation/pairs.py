@@ -198,7 +198,12 @@ def _right_and_wrong(
     """The right completions and the wrong ones."""
     right, wrong = [], []
     for completion in completions:
-        graded = grade(completion.text, reference=problem.reference, prompt_format=prompt_format)
+        graded = grade(
+            completion.text,
+            reference=problem.reference,
+            prompt_format=prompt_format,
+            problem=problem.problem,
+        )
         if not graded.answer_ok:
             wrong.append(completion)
         elif graded.label == BOTH_OK and not completion.truncated:

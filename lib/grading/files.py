@@ -10,11 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import read_jsonl, write_jsonl
-from lib.artifacts.completions import GeneratedCompletion, GradedCompletion
+from lib.artifacts import (
+    ROOT,
+    hash_code,
+    read_jsonl,
+    write_jsonl,
+    write_metrics,
+    write_provenance,
+)
+from lib.artifacts.completions import GeneratedCompletion, GradedCompletion, read_graded
 from lib.errors import UserError
 from lib.grading.grade import Grading, grade_completions
+from lib.grading.metrics import headline, summarise
 from lib.grading.rewards import rewards_of
+from lib.params.schema import Params
 from lib.params.training import Reward
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat, prompt_format
@@ -33,6 +42,27 @@ def grading_of(reward: Reward, *, prompt_format: PromptFormat, max_new_tokens: i
     except UserError:
         return Grading(prompt_format=prompt_format, rewards=(), weights=())
     return Grading(prompt_format=prompt_format, rewards=rewards, weights=reward.weights)
+
+
+def grade_and_sum_up(
+    params: Params, completions: Path, *, graded: Path, metrics: Path, provenance: Path
+) -> str:
+    """Grade the completions of a checkpoint, and write grades, metrics and how they came about.
+
+    Returns:
+        The headline, as lines for the terminal.
+    """
+    longest = params.evaluate.max_new_tokens
+    faults = grade_file(completions, graded, reward=params.reward, max_new_tokens=longest)
+    summary = summarise(read_graded(graded))
+    write_metrics(metrics, summary)
+    write_provenance(
+        provenance,
+        settings=params.model_dump(include={"reward": True, "evaluate": {"max_new_tokens"}}),
+        inputs={"completions": completions},
+        verifier={"code": hash_code(ROOT / "lib/verifier"), **faults},
+    )
+    return "\n".join(headline(completions.stem, summary))
 
 
 def grade_file(

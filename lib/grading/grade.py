@@ -39,6 +39,7 @@ def grade_completions(
         "completions": [[{"role": "assistant", "content": c.text}] for c in completions],
         "completion_ids": [list(c.token_ids) for c in completions],
         "reference": [problem.reference] * count,
+        "problem": [problem.problem] * count,
     }
     scores = {reward.__name__: reward(**columns) for reward in grading.rewards}
     for number, completion in enumerate(completions):
@@ -77,5 +78,8 @@ def _grade(text: str, *, problem: Problem, prompt_format: PromptFormat) -> Grade
     if INSTRUCTION in problem.tags:
         form = prompt_format.parse(text).format_ok
         return Grade(None, form, False, False, f"{form:d}0", UNGRADED)
-    judge = grade_choice if MULTIPLE_CHOICE in problem.tags else grade
-    return judge(text, reference=problem.reference, prompt_format=prompt_format)
+    if MULTIPLE_CHOICE in problem.tags:
+        return grade_choice(text, reference=problem.reference, prompt_format=prompt_format)
+    return grade(
+        text, reference=problem.reference, prompt_format=prompt_format, problem=problem.problem
+    )

@@ -40,9 +40,17 @@ def logging_accuracy(reward: RewardFn, *, prompt_format: PromptFormat, name: str
     ) -> list[float]:
         rewards = reward(prompts, completions, reference=reference, **columns)
         if log_metric and rewards:
+            problems = columns.get("problem") or [None] * len(rewards)
             right = [
-                grade(completion_text(text), reference=wanted, prompt_format=prompt_format)
-                for text, wanted in zip(completions, reference, strict=True)
+                grade(
+                    completion_text(text),
+                    reference=right_answer,
+                    prompt_format=prompt_format,
+                    problem=problem,
+                )
+                for text, right_answer, problem in zip(
+                    completions, reference, problems, strict=True
+                )
             ]
             log_metric(name, sum(graded.answer_ok for graded in right) / len(right))
         return rewards

@@ -86,6 +86,7 @@ def draw_groups(
             "completions": [[{"role": "assistant", "content": c.text}] for c in completions],
             "completion_ids": [list(c.token_ids) for c in completions],
             "reference": [problem.reference] * len(completions),
+            "problem": [problem.problem] * len(completions),
         }
         values = {reward.__name__: reward(**columns) for reward in rewards}
         groups.append(
@@ -104,6 +105,7 @@ def draw_groups(
                             completion.text,
                             reference=problem.reference,
                             prompt_format=prompt_format,
+                            problem=problem.problem,
                         ).label,
                     )
                     for index, completion in enumerate(completions)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lib.errors import UserError
-from lib.evaluation.grade_file import grade_file
+from lib.grading.anybodys import grade_file
 from lib.prompts import prompt_format
 
 ROWS: list[Any] = [
