@@ -19,14 +19,14 @@ from lib.params import load_params
 @writes("--metrics", "reports/metrics/evaluate/grpo.json", "rates with standard errors")
 @writes("--provenance", "reports/provenance/grade/grpo.json", "settings, versions, hashes")
 @click.pass_context
-def main(context: click.Context, params_file: Path, completions: Path, **outputs: Path) -> None:
+def main(context: click.Context, /, params_file: Path, completions: Path, **outputs: Path) -> None:
     """Run the stage."""
     if context.invoked_subcommand:
         return
     params = load_params(params_file)
     from lib.grading.files import grade_and_sum_up
 
-    context.exit(click.echo(grade_and_sum_up(params, completions, **outputs)))
+    click.echo(grade_and_sum_up(params, completions, **outputs))
 
 
 @main.command("file")

@@ -69,7 +69,8 @@ class Summary:
         yield f"bad rows {len(self.bad_rows)}"
         for name, estimate in self.rates.items():
             interval = estimate.interval()
-            yield f"{name} {estimate.value:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+            between = f" [{interval.low:.4f}, {interval.high:.4f}]" if estimate.n > 1 else ""
+            yield f"{name} {estimate.value:.4f}{between}"
         for grader, counts in self.confusion.items():
             right, wrong = (counts[label, True] + counts[label, False] for label in (True, False))
             yield (
