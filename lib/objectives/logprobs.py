@@ -72,7 +72,7 @@ def compute_entropy(logits: Tensor, chunk_size: int | None = None) -> Tensor:
         labels = torch.zeros(logits.shape[:-1], dtype=torch.long, device=logits.device)
         return _chunked(logits, labels, chunk_size).entropy
     log_p = at_least_float32(logits).log_softmax(-1)
-    return -(log_p.exp() * _finite(log_p)).sum(-1)
+    return -(log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(-1)
 
 
 def fused_scores(
@@ -186,17 +186,20 @@ class _FusedScores(torch.autograd.Function):
         scale: float,
         rows: int,
     ) -> tuple[Tensor, Tensor]:
-        layer = _Layer(weight, bias, scale, kind=_compute_dtype(hidden))
-        wide = at_least_float32(hidden[:0]).dtype
-        log_probs, entropy, norm = hidden.new_empty((3, len(hidden)), dtype=wide)
+        layer = _Layer(hidden, weight, bias, scale, kind=_compute_dtype(hidden))
+        log_probs, entropy, norm = layer.empty(3, len(hidden))
+        # Fresh memory for each chunk would take as long as half of its product: the kernel clears
+        # every page of it.
+        logits, probabilities = (
+            layer.empty(min(rows, len(hidden)), layer.vocab_size) for _ in range(2)
+        )
         for at in _slices(len(hidden), rows):
-            z = layer.logits(hidden[at])
-            top = z.amax(-1, keepdim=True)
-            p = (z - top).exp_()  # times their sum; exp is taken once, for sum and entropy
-            total = p.sum(-1)
-            norm[at] = top.squeeze(-1) + total.log()
+            z = layer.logits(hidden[at], out=logits)
+            p = torch.softmax(z, -1, out=probabilities[: len(z)])
+            # log p = z − norm, read where p is largest: elsewhere it may have underflowed.
+            norm[at] = z.amax(-1) - p.amax(-1).log()
             log_probs[at] = z.gather(-1, labels[at, None]).squeeze(-1) - norm[at]
-            entropy[at] = norm[at] - torch.linalg.vecdot(p, _finite(z)) / total
+            entropy[at] = norm[at] - p.mul_(_finite_(z)).sum(-1)
         # The parameters themselves are saved, not what autocast made of them: FSDP2 frees the
         # gathered weight after the forward pass, and gathers it again into the same tensor.
         ctx.save_for_backward(hidden, weight, bias, labels, norm, entropy)
@@ -208,22 +211,24 @@ class _FusedScores(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, to_log_probs: Tensor | None, to_entropy: Tensor | None) -> Any:
         hidden, weight, bias, labels, norm, entropy = ctx.saved_tensors
-        layer = _Layer(weight, bias, ctx.scale, kind=ctx.kind)
+        layer = _Layer(hidden, weight, bias, ctx.scale, kind=ctx.kind)
         of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden) if of_hidden else None
         # Summed over the chunks in float32, whatever the weight's type.
         grad_weight = torch.zeros_like(weight, dtype=norm.dtype) if of_weight else None
         grad_bias = torch.zeros_like(bias, dtype=norm.dtype) if of_bias else None
+        logits = layer.empty(min(ctx.rows, len(hidden)), layer.vocab_size)
         for at in _slices(len(hidden), ctx.rows):
-            log_p = layer.logits(hidden[at]).sub_(norm[at, None])
+            log_p = layer.logits(hidden[at], out=logits).sub_(norm[at, None])
             upstream = torch.zeros_like(norm[at]) if to_log_probs is None else to_log_probs[at]
-            slope = upstream[:, None]
+            slope = upstream = ctx.scale * upstream[:, None]
             if to_entropy is not None:
-                slope = slope + to_entropy[at, None] * (_finite(log_p) + entropy[at, None])
-            grad = log_p.exp_().mul_(-slope).scatter_add_(-1, labels[at, None], upstream[:, None])
+                uncertain = _finite_(log_p.clone()).add_(entropy[at, None])
+                slope = uncertain.mul_(ctx.scale * to_entropy[at, None]).add_(upstream)
+            grad = log_p.exp_().mul_(-slope).scatter_add_(-1, labels[at, None], upstream)
             if grad_bias is not None:
-                grad_bias += ctx.scale * grad.sum(0)
-            grad = grad.mul_(ctx.scale).to(ctx.kind)
+                grad_bias += grad.sum(0)
+            grad = grad.to(ctx.kind)
             if grad_hidden is not None:
                 grad_hidden[at] = grad if layer.weight is None else grad @ layer.weight
             if grad_weight is not None and ctx.kind == norm.dtype:
@@ -242,17 +247,35 @@ class _Layer:
     """The output layer in the type that it computes in; without a weight, rows are logits."""
 
     def __init__(
-        self, weight: Tensor | None, bias: Tensor | None, scale: float, *, kind: torch.dtype
+        self,
+        hidden: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        scale: float,
+        *,
+        kind: torch.dtype,
     ) -> None:
         self.weight = None if weight is None else weight.to(kind)
         self.bias = None if bias is None else bias.to(kind)
         self.scale, self.kind = scale, kind
+        self.vocab_size = hidden.shape[-1] if weight is None else len(weight)
+        self.like = at_least_float32(hidden[:0])
 
-    def logits(self, rows: Tensor) -> Tensor:
-        """[n, V] float32 or wider, in memory of its own."""
+    def empty(self, *shape: int) -> Tensor:
+        """Float32 or wider, as logits and scores are."""
+        return self.like.new_empty(shape)
+
+    def logits(self, rows: Tensor, *, out: Tensor) -> Tensor:
+        """[n, V], the first n rows of `out`."""
+        z = out[: len(rows)]
         if self.weight is None:
-            return at_least_float32(rows) * self.scale
-        z = at_least_float32(linear(rows.to(self.kind), self.weight, self.bias))
+            z.copy_(rows)
+        elif self.kind == z.dtype:
+            torch.mm(rows, self.weight.T, out=z)
+            if self.bias is not None:
+                z += self.bias
+        else:
+            z.copy_(linear(rows.to(self.kind), self.weight, self.bias))
         return z.mul_(self.scale) if self.scale != 1 else z
 
 
@@ -272,6 +295,6 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def _finite(log_p: Tensor) -> Tensor:
-    """Replace −∞ in log p: 0·log 0 is 0, in value and gradient, where 0·(−∞) is NaN."""
-    return log_p.clamp(min=torch.finfo(log_p.dtype).min)
+def _finite_(log_p: Tensor) -> Tensor:
+    """Replace −∞ in place: 0·log 0 is 0, in value and gradient, where 0·(−∞) is NaN."""
+    return log_p.clamp_(min=torch.finfo(log_p.dtype).min)

@@ -20,7 +20,7 @@ from typing import Any
 from lib.artifacts import versions
 from lib.errors import UserError
 from lib.planning.sizes import Shape
-from tests.bench.gpu.contenders import Work, backend_of, generation, ours, rollouts_of, stock
+from tests.bench.gpu.contenders import Work, backend_of, generation, ours, rollouts_of
 
 WAYS = ("reckon", "trl", "unsloth", "vllm")
 
@@ -111,7 +111,7 @@ def _training(way: str, work: Work, folder: Path) -> tuple[float, float, dict[st
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             ends.append(time.perf_counter())
 
-    trainer = stock(work, folder) if way == "trl" else ours(way, work, folder)
+    trainer = ours(way, work, folder)
     trainer.add_callback(Clock())
     trainer.train()
     lengths = [

