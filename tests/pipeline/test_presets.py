@@ -99,11 +99,6 @@ def resolved(trainer: Any, name: str) -> Any:
     """What a trainer made of a setting, in the words of `tests.pipeline.systems`."""
     if name == "optimizer":
         return type(getattr(trainer.optimizer, "optimizer", trainer.optimizer))
-    if isinstance(trainer, PolicyGradientTrainer):
-        if name == "max_new_tokens":
-            return trainer.sampling.max_new_tokens
-        if not hasattr(trainer.args, name):
-            return getattr(trainer.grpo, name)
     if name == "sampling":
         drawn = dataclasses.asdict(trainer.sampling)
         return {key: drawn[key] for key in ("temperature", "top_p", "top_k", "min_p")} | {
@@ -116,6 +111,11 @@ def resolved(trainer: Any, name: str) -> Any:
             if isinstance(one, ValidateByGeneration)
         )
         return "+".join(callback.validator.sets), callback.steps
+    if isinstance(trainer, PolicyGradientTrainer):
+        if name == "max_new_tokens":
+            return trainer.sampling.max_new_tokens
+        if not hasattr(trainer.args, name):
+            return getattr(trainer.grpo, name)
     return getattr(trainer.args, name)
 
 
