@@ -60,7 +60,8 @@ def test_both_trainers_are_measured_and_what_is_not_installed_says_so(tmp_path: 
 def test_a_way_that_fails_is_named_with_its_error(tmp_path: Path) -> None:
     found = compare(dataclasses.replace(TINY, group=1), ("trl",), scratch=tmp_path)
     (failure,) = failures(found)
-    assert failure.startswith("trl: ValueError: ")
+    assert failure.startswith("trl:")
+    assert "group_size=1" in failure
 
 
 @pytest.mark.skipif(bool(find_gpus()), reason="has a GPU")

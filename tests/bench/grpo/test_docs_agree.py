@@ -6,7 +6,6 @@ from tests.bench.results import read
 
 def test_the_readme_shows_the_committed_numbers() -> None:
     results = read(FOLDER)
-    assert {row: tuple(ways) for row, ways in results["rows"].items()} == dict.fromkeys(
-        (TINY, LARGE), WAYS
-    )
+    assert tuple(results["rows"][TINY]) == WAYS
+    assert {"trl", "reckon"} <= set(results["rows"][LARGE]) <= set(WAYS)
     assert (FOLDER / "README.md").read_text() == render(results)

@@ -64,7 +64,8 @@ def whole(model: Any, inputs: dict[str, Any], labels: Tensor, mask: Tensor, _: i
     """As `lib.trainers.scoring` does where logits are small: labels padded, no logits sliced."""
     logits = model(**inputs).logits
     with torch.no_grad():
-        compute_entropy(logits)
+        for rows in logits.flatten(0, 1).split(128):
+            compute_entropy(rows)
     return selective_log_softmax(logits, _padded(labels))[:, :-1]
 
 
@@ -142,8 +143,8 @@ def render(results: dict[str, Any]) -> str:
 
 Written by `python -m tests.bench.objectives`; the numbers are in results.json. A random Qwen3
 (V = {VOCABULARY:,}, hidden 256, 2 layers, tied) scores {ROWS} completions of {TOKENS} tokens and
-goes back, in float32 on one thread ({results["machine"]}, torch {results["torch"]}, TRL
-{results["trl"]}). Each way had {results["rounds"]} processes of its own, in turns, while the
+goes back, in float32 on one thread ({results["machine"]}, torch {results["torch"]},
+TRL {results["trl"]}). Each way had {results["rounds"]} processes of its own, in turns, while the
 machine had other work to do: compare the ratios, which are taken within a round. Medians
 (quartiles).
 
