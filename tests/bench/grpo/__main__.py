@@ -169,9 +169,9 @@ of steps of the same number and seed. Nothing here was run on a GPU.
   {WORK.group} completions of at most {WORK.tokens} tokens, {WORK.steps} steps a run.
 
 `trl` is TRL's own `GRPOTrainer` (`grpo.trainer: trl`), `-vllm` generates with vLLM in the same
-process, for TRL with vLLM's linear layers kept unpacked, without which its weight sync fails on a
-CPU. *forward* is the loss with its log-probs and entropies, *rest* generation, rewards, weight sync
-and optimiser; *tokens* the mean length of a completion.
+process. TRL's gets vLLM's linear layers unpacked, without which its weight sync fails on a CPU, and
+`enforce_eager`, which reckon's has too. *forward* is the loss with its log-probs and entropies,
+*rest* generation, rewards, weight sync and optimiser; *tokens* the mean length of a completion.
 
 | what | way | step, s | over TRL's | forward | backward | rest | tokens |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
