@@ -4,6 +4,7 @@
 (max_new_tokens).
 """
 
+import sys
 from pathlib import Path
 
 import click
@@ -12,24 +13,21 @@ from lib.cli import reads, reads_params, writes
 from lib.params import load_params
 
 
-@click.group(help=__doc__, invoke_without_command=True)
+@click.command(help=__doc__)
 @reads_params
 @reads("--completions", "data/completions/grpo.jsonl", "what a checkpoint answered")
 @writes("--graded", "data/graded/grpo.jsonl", "every completion with its grade")
 @writes("--metrics", "reports/metrics/evaluate/grpo.json", "rates with standard errors")
 @writes("--provenance", "reports/provenance/grade/grpo.json", "settings, versions, hashes")
-@click.pass_context
-def main(context: click.Context, /, params_file: Path, completions: Path, **outputs: Path) -> None:
+def main(params_file: Path, completions: Path, **outputs: Path) -> None:
     """Run the stage."""
-    if context.invoked_subcommand:
-        return
     params = load_params(params_file)
     from lib.grading.files import grade_and_sum_up
 
     click.echo(grade_and_sum_up(params, completions, **outputs))
 
 
-@main.command("file")
+@click.command("file")
 @click.argument("source", type=click.Path(path_type=Path, dir_okay=False))
 @writes("--out", "data/scratch/graded.jsonl", "the same rows, each with its grade and reason")
 @click.option("--prompt-format", default="", help="Read answers between the marks of this format.")
@@ -55,4 +53,7 @@ def grade_any(source: Path, out: Path, prompt_format: str, math_verify: bool) ->
 
 
 if __name__ == "__main__":
+    # Not a group: its options are checked first, and the pipeline's files need not be there.
+    if sys.argv[1:2] == ["file"]:
+        grade_any(sys.argv[2:])
     main()

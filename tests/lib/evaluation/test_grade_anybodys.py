@@ -1,6 +1,8 @@
 """Grading of stored completions: nothing is lost, every bad row is told."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from lib.errors import UserError
 from lib.grading.anybodys import grade_file
 from lib.prompts import prompt_format
+from tests.conftest import ROOT
 
 ROWS: list[Any] = [
     {"id": 1, "response": "so 2 + 2 = 4\nA: 4", "gold": "4", "label": True},
@@ -68,3 +71,20 @@ def test_a_prompt_format_reads_between_its_marks_and_grades_the_form(tmp_path: P
     )
     assert summary.rates["right"].value == 1.0
     assert summary.rates["format_ok"].value == 0.5
+
+
+def test_the_command_needs_nothing_of_the_pipeline(tmp_path: Path) -> None:
+    (tmp_path / "requirements").symlink_to(ROOT / "requirements")  # which a stage looks at first
+    (tmp_path / "in.jsonl").write_text(json.dumps(ROWS[0]), encoding="utf-8")
+    command = [sys.executable, "-m", "stages.grade", "file", str(tmp_path / "in.jsonl")]
+    ran = subprocess.run(
+        [*command, "--out", str(tmp_path / "out.jsonl")],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": str(Path(sys.executable).parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "right 1.0000" in ran.stdout
+    assert (tmp_path / "out.jsonl").is_file()
