@@ -105,8 +105,8 @@ smoke: setup ## run the committed pipeline end to end in a scratch clone, second
 test: dev ## the fast tests, a whole run of the smoke preset included
 	@$(PYTEST) -m "not slow and not gpu and not network and not vllm"
 
-test-all: dev check ## all tests that this machine can run
-	@$(PYTEST) -m "not gpu and not network and not vllm"
+test-all: test check ## all tests that this machine can run: those of `make test`, then the slow ones
+	@$(PYTEST) -m "slow and not gpu and not network and not vllm"
 
 .PHONY: test-vllm
 test-vllm: dev ## the tests that need vLLM, which this installs on a CPU (3 GB with the rest)

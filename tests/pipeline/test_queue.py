@@ -11,7 +11,7 @@ from tests.pipeline.test_end_to_end import Clone, clone_with_smoke
 
 pytestmark = pytest.mark.slow
 
-ARTIFACTS = Path("lib/artifacts.py")
+ARTIFACTS = Path("lib/artifacts/__init__.py")
 MARKED = ("_numbers(metrics))", '_numbers({**metrics, "marked": MARK}))')
 
 
