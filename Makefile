@@ -15,7 +15,7 @@ N ?= 5
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
-.PHONY: help all setup repro report preset plan doctor memory-probe gpu-check compare study \
+.PHONY: help all setup repro report preset fetch plan doctor memory-probe gpu-check compare study \
 	difficulty benchmarks evaluate grade serve serve-model solve push smoke test test-all check bench dev lock clean
 
 help: ## this list
@@ -37,8 +37,11 @@ repro: setup ## re-run what a change in params, code or data affects
 report: setup ## bring the report up to date
 	@dvc repro report
 
-preset: setup ## write params.yaml from a preset: PRESET=a name or a path
-	@python -m stages.preset "$(PRESET)"
+preset: setup ## write params.yaml from a preset: PRESET=a name or a path; QUICK=1 for 5 steps a phase
+	@python -m stages.preset "$(PRESET)" $(if $(QUICK),--quick)
+
+fetch: setup ## bring the models and sets that params.yaml names from the Hub to data/hub
+	@python -m stages.fetch
 
 plan: setup ## what a run would do, without running it: PRESET=a name, or params.yaml as it is
 	@python -m stages.plan "$(PRESET)"

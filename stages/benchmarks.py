@@ -19,12 +19,12 @@ import click
 )
 def main(names: tuple[str, ...], raw: Path) -> None:
     """Fetch each of `names`."""
-    from lib.problems.hub import KNOWN, fetch_known
+    from lib.problems.hub import fetch_known
+    from lib.problems.sources import adapter_of
 
     for name in names:
         path, count = fetch_known(name, raw)
-        adapter = KNOWN[name][0].adapter
-        click.echo(f"benchmarks set={name} rows={count} path={path} adapter={adapter}")
+        click.echo(f"benchmarks set={name} rows={count} path={path} adapter={adapter_of(name)}")
 
 
 if __name__ == "__main__":

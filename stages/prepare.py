@@ -44,6 +44,7 @@ def main(params_file: Path, raw: Path, problems: Path, base: Path, **about: Path
         )
         sets.write_sets(finished, problems, validation=validation)
         figures, dropped = sets.set_metrics(finished), sets.dropped_examples(finished)
+        summary = list(sets.summary_lines(finished, section))
     write_metrics(about["metrics"], figures)
     write_provenance(
         about["provenance"],
@@ -51,9 +52,8 @@ def main(params_file: Path, raw: Path, problems: Path, base: Path, **about: Path
         inputs={"raw": raw, "problems": problems, "base": base},
         dropped=dropped,
     )
-    for name, figure in figures.items():
-        if not isinstance(figure, dict):
-            click.echo(f"prepare {name}={figure:g}")
+    for line in summary:
+        click.echo(f"prepare {line}")
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ from lib.params import PARAMS_FILE, compose_preset, preset_names
 
 @click.command(help=__doc__)
 @click.argument("preset", default="")
-def main(preset: str) -> None:
+@click.option("--quick", is_flag=True, help="Five steps a phase, few problems; all else as it is.")
+def main(preset: str, quick: bool) -> None:
     """Replace params.yaml, unless it holds edits that would be lost."""
     if not preset:
         raise UserError(f"which preset? `make preset PRESET=...` with {', '.join(preset_names())}")
-    text = compose_preset(preset)
+    text = compose_preset(preset, quick=quick)
     before = PARAMS_FILE.read_text(encoding="utf-8") if PARAMS_FILE.exists() else text
     if not (_is_committed(PARAMS_FILE) or _is_preset(before)):
         raise UserError(
@@ -26,11 +27,19 @@ def main(preset: str) -> None:
     PARAMS_FILE.write_text(text, encoding="utf-8")
     changes = difflib.ndiff(before.splitlines(), text.splitlines())
     changed = sum(line.startswith("+ ") for line in changes)
-    click.echo(f"params.yaml is now {preset}: {changed} lines changed; run `dvc repro`")
+    short = ", QUICK" if quick else ""
+    click.echo(
+        f"params.yaml is now {preset}{short}: {changed} lines changed; "
+        "run `make fetch` if it names models or sets of the Hub, then `make all`"
+    )
 
 
 def _is_preset(text: str) -> bool:
-    return any(text == compose_preset(name) for name in preset_names())
+    return any(
+        text == compose_preset(name, quick=quick)
+        for name in preset_names()
+        for quick in (False, True)
+    )
 
 
 def _is_committed(path: Path) -> bool:

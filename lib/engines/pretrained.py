@@ -10,22 +10,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import httpx
-import huggingface_hub
 import torch
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.artifacts import read_json, write_json
+from lib.artifacts.hub import Repository, find
 from lib.engines import tiny
 from lib.errors import UserError
-from lib.params.model import Model
+from lib.params.model import HUB_ID, Model
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
 
@@ -70,8 +62,7 @@ def write_base(
     for name in KEPT:
         if (folder / name).is_file():
             shutil.copyfile(folder / name, directory / name)
-    commit = folder.name if model.revision else ""
-    _write_pointer(directory, folder, name=model.name, revision=commit)
+    _write_pointer(directory, folder, name=model.name, revision=model.revision)
 
 
 def prompted_tokenizer(
@@ -98,22 +89,25 @@ def prompted_tokenizer(
 
 
 def find_weights(name: str, revision: str) -> Path:
-    """The folder that holds a pretrained model: the one named, or the Hub cache's of `revision`.
+    """The folder that holds a pretrained model: the one named, or where its commit was fetched to.
 
     Raises:
         UserError: no such folder, repository or revision, no permission, no network.
     """
-    folder = _snapshot(name, revision) if revision else Path(name)
+    is_on_hub = revision or (HUB_ID.fullmatch(name) and not Path(name).is_dir())
+    folder = find(model_repository(name, revision)) if is_on_hub else Path(name)
     if not (folder / "config.json").is_file():
-        raise UserError(
-            f"model.name={name}: no folder with a config.json is there; "
-            "for a model of the Hub set model.revision to its commit"
-        )
+        raise UserError(f"model.name={name}: no folder with a config.json is there")
     if not _weight_files(folder):
         raise UserError(
             f"model.name={name}: no *.safetensors in {folder}; other weights can run code"
         )
     return folder
+
+
+def model_repository(name: str, revision: str) -> Repository:
+    """A model on the Hub, without weights that could run code."""
+    return Repository("model", name, revision, files=FETCHED, named_by="model.revision")
 
 
 def weights_of(checkpoint: Path) -> Path:
@@ -204,39 +198,3 @@ def _check_unchanged(pointer: dict[str, Any], folder: Path) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _snapshot(name: str, revision: str) -> Path:
-    wanted = f"model.name={name} at {revision[:12]}"
-    try:
-        return _download(name, revision, local_files_only=False)
-    except GatedRepoError as error:
-        raise UserError(
-            f"{wanted}: access has to be granted; accept the terms on the model's page and run "
-            "`hf auth login`"
-        ) from error
-    except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as error:
-        raise UserError(f"{wanted}: no such repository or revision on the Hub") from error
-    except (httpx.HTTPError, OSError) as error:
-        return _cached(name, revision, wanted, error)
-
-
-def _cached(name: str, revision: str, wanted: str, offline: Exception) -> Path:
-    try:
-        return _download(name, revision, local_files_only=True)
-    except LocalEntryNotFoundError:
-        raise UserError(
-            f"{wanted}: not (all) in the Hub's cache, and the Hub cannot be reached; "
-            f"fetch it where it can (`hf download {name} --revision {revision} "
-            "--local-dir FOLDER`) and set model.name to that folder, model.revision to ''"
-        ) from offline
-
-
-def _download(name: str, revision: str, *, local_files_only: bool) -> Path:
-    folder = huggingface_hub.snapshot_download(
-        name,
-        revision=revision,
-        allow_patterns=list(FETCHED),
-        local_files_only=local_files_only,
-    )
-    return Path(folder)

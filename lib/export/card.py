@@ -7,8 +7,9 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from lib.params import Params
-from lib.params.data import HubSource, Prepare
+from lib.params.data import Prepare
 from lib.params.measuring import Export
+from lib.problems.known import hub_splits
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, Interval, wilson_interval
 
@@ -149,9 +150,7 @@ def _header(
     rates: list[CardRow], *, prepare: Prepare, base_model: str, export: Export
 ) -> ModelCardData:
     hub_ids = {
-        each.name: each.source.hub
-        for each in prepare.benchmarks
-        if isinstance(each.source, HubSource)
+        each.name: split.hub for each in prepare.benchmarks for split in hub_splits(each.source)
     }
     results = [
         EvalResult(
@@ -165,7 +164,7 @@ def _header(
         for each in rates
     ]
     sources = [each.source for phase in (prepare.sft, prepare.grpo) for each in phase.sources]
-    trained_on = [source.hub for source in sources if isinstance(source, HubSource)]
+    trained_on = [split.hub for source in sources for split in hub_splits(source)]
     return ModelCardData(
         base_model=base_model or None,
         datasets=[*dict.fromkeys(trained_on)] or None,

@@ -31,7 +31,7 @@ from lib.problems.places import RAW, how_to_import
 RecordField = Literal["problem", "reference", "solution", "subject", "level"]
 
 WITHOUT_ANSWERS = {"alpaca_eval"}
-"""Adapters of sets that nothing can be learnt from."""
+"""Adapters, and the sets of that name, that nothing can be learnt from."""
 
 WITH_FIXED_COLUMNS = {"alpaca_eval", "mmlu"}
 """Adapters that read the columns of one set."""
@@ -99,13 +99,48 @@ def under_raw(text: str) -> str:
 
 
 def _commit(text: str) -> str:
-    if not re.fullmatch(r"[0-9a-f]{40}", text):
-        raise ValueError(f"expected a commit, 40 hex digits, got {text!r}; a branch would drift")
+    if text and not re.fullmatch(r"[0-9a-f]{40}", text):
+        raise ValueError(
+            f"expected a commit, 40 hex digits, or '' for `make fetch` to look up, got {text!r}; "
+            "a branch would drift"
+        )
     return text
 
 
-class RowsSource(Section):
-    """Rows that somebody else wrote, and what makes problems of them."""
+def _number_or_all(value: Any) -> Any:
+    positive = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    if value != "all" and not positive:
+        raise ValueError(f"must be more than 0 or `all`, got {value!r}")
+    if value == math.inf:
+        raise ValueError(f"must be finite, or `all`, got {value!r}")
+    return value
+
+
+def _count_or_all(value: Any) -> Any:
+    if isinstance(value, float):
+        raise ValueError(f"must be a whole number or `all`, got {value!r}")
+    return _number_or_all(value)
+
+
+CountOrAll = Annotated[int | Literal["all"], BeforeValidator(_count_or_all)]
+
+
+class LimitedSource(Section):
+    """Rows that somebody else wrote."""
+
+    limit: CountOrAll
+    """At most so many of its problems, by content hash; `all` for every one."""
+
+
+class KnownSource(LimitedSource):
+    """A public set by its name."""
+
+    known: Name
+    """Which (lib/problems/known.yaml)."""
+
+
+class RowsSource(LimitedSource):
+    """Rows, and what makes problems of them."""
 
     adapter: Name
     """What reads its rows (lib/problems/adapters); `table` goes by the columns' names."""
@@ -136,7 +171,7 @@ class HubSource(RowsSource):
     hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
     """Repository, owner/name."""
     revision: Annotated[str, AfterValidator(_commit)]
-    """Commit of the repository: 40 hex digits."""
+    """Commit of the repository: 40 hex digits, or '' until `make fetch` has looked it up."""
     subset: str
     """Configuration of the card; '' for the only one."""
     split: Annotated[str, Field(min_length=1)]
@@ -149,6 +184,7 @@ SOURCES: dict[str, type[Section]] = {
     "generator": GeneratorSource,
     "path": PathSource,
     "hub": HubSource,
+    "known": KnownSource,
 }
 """Kinds of source by the key that only they have."""
 
@@ -161,28 +197,14 @@ def _kind(source: Any) -> str | None:
 Source = Annotated[
     Annotated[GeneratorSource, Tag("generator")]
     | Annotated[PathSource, Tag("path")]
-    | Annotated[HubSource, Tag("hub")],
+    | Annotated[HubSource, Tag("hub")]
+    | Annotated[KnownSource, Tag("known")],
     Discriminator(
         _kind,
         custom_error_type="source_kind",
-        custom_error_message="expected one of the keys `generator`, `path`, `hub`",
+        custom_error_message="expected one of the keys `generator`, `path`, `hub`, `known`",
     ),
 ]
-
-
-def _number_or_all(value: Any) -> Any:
-    positive = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    if value != "all" and not positive:
-        raise ValueError(f"must be more than 0 or `all`, got {value!r}")
-    if value == math.inf:
-        raise ValueError(f"must be finite, or `all`, got {value!r}")
-    return value
-
-
-def _count_or_all(value: Any) -> Any:
-    if isinstance(value, float):
-        raise ValueError(f"must be a whole number or `all`, got {value!r}")
-    return _number_or_all(value)
 
 
 class Ingredient(Section):
@@ -195,9 +217,10 @@ class Ingredient(Section):
     @field_validator("source")
     @classmethod
     def _has_answers(cls, source: Source) -> Source:
-        if isinstance(source, RowsSource) and source.adapter in WITHOUT_ANSWERS:
+        name = getattr(source, "adapter", None) or getattr(source, "known", None)
+        if name in WITHOUT_ANSWERS:
             raise ValueError(
-                f"adapter `{source.adapter}` reads problems without answers, "
+                f"`{name}` has problems without answers, "
                 "which can be a benchmark and no training data"
             )
         return source
@@ -213,7 +236,7 @@ class SftData(Section):
     """Keep problems whose answer is a number."""
     correct_only: bool
     """Keep problems whose worked solution comes to the reference."""
-    num_train_examples: Annotated[int | Literal["all"], BeforeValidator(_count_or_all)]
+    num_train_examples: CountOrAll
     """Problems to draw, by content hash; `all` for every one."""
 
 
@@ -243,7 +266,7 @@ class GrpoData(Section):
     numeric_only: bool
     """Keep problems whose answer is a number."""
     difficulty: Difficulty
-    num_train_examples: Annotated[int | Literal["all"], BeforeValidator(_count_or_all)]
+    num_train_examples: CountOrAll
     """Problems to draw, by content hash; `all` for every one."""
 
 
@@ -266,7 +289,7 @@ class LengthSettings(Section):
     """What is too long, in tokens, beside `model.max_seq_length`."""
 
     prompt_percentile: Annotated[float, Field(gt=0, le=100)]
-    """Prompts beyond this percentile go; the rest of max_seq_length is for completions."""
+    """Prompts beyond this percentile go; 100 keeps the longest."""
     max_tokens: Count
     """Hard cut on prompt and completion together; 0 for none."""
 
@@ -299,7 +322,7 @@ class Prepare(Section):
     def _leaks_are_looked_for(self) -> Self:
         trained_on = (*self.sft.sources, *self.grpo.sources)
         from_outside = [
-            any(isinstance(entry.source, RowsSource) for entry in entries)
+            any(isinstance(entry.source, LimitedSource) for entry in entries)
             for entries in (trained_on, self.benchmarks)
         ]
         if not self.contamination_ngram and all(from_outside):

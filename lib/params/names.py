@@ -10,6 +10,7 @@ from typing import Any
 
 from lib.params.section import HELD_BACK, NAME
 from lib.problems.adapters import ADAPTERS
+from lib.problems.known import known_sets
 from lib.prompts import PROMPT_FORMATS
 from lib.verifier.rewards import REWARDS, STACKS
 
@@ -46,8 +47,9 @@ def _chosen(content: Mapping[str, Any]) -> Iterator[tuple[str, Any, Collection[s
             yield "validation.sets", name, [*benchmarks, HELD_BACK]
     for keys in (("sft", "sources"), ("grpo", "sources"), ("benchmarks",)):
         for number, entry in enumerate(_entries(content, "prepare", *keys)):
-            key = ".".join(("prepare", *keys, str(number), "source.adapter"))
-            yield key, _at(entry, "source", "adapter"), ADAPTERS
+            key = ".".join(("prepare", *keys, str(number), "source"))
+            yield f"{key}.adapter", _at(entry, "source", "adapter"), ADAPTERS
+            yield f"{key}.known", _at(entry, "source", "known"), known_sets()
 
 
 def _at(content: Any, *keys: str) -> Any:

@@ -15,6 +15,8 @@ from lib.params.schema import Params
 PRESETS = Path(__file__).parent.parent / "presets"
 BASE = "tiny-cpu"
 
+QUICK_ROWS, QUICK_STEPS = 32, 5
+
 
 def preset_names() -> list[str]:
     """All presets, the default first."""
@@ -22,16 +24,22 @@ def preset_names() -> list[str]:
     return [BASE, *(name for name in names if name != BASE)]
 
 
-def compose_preset(preset: str) -> str:
+def compose_preset(preset: str, *, quick: bool = False) -> str:
     """The text of a complete params.yaml for a preset's name or a path to an overlay.
+
+    Args:
+        preset: a name or a path.
+        quick: make it the first ten minutes on a rented card (`shorten`).
 
     Raises:
         UserError: no such preset; a key that the base lacks; values that do not fit together.
     """
     path = _find(preset)
-    complete = _round_trip().load((PRESETS / f"{BASE}.yaml").read_text(encoding="utf-8"))
+    complete = round_trip().load((PRESETS / f"{BASE}.yaml").read_text(encoding="utf-8"))
     if path != PRESETS / f"{BASE}.yaml":
         _overlay(complete, read_yaml(path), origin=str(path), parents=())
+    if quick:
+        shorten(complete)
     text = _dump(complete)
     parse_params(YAML(typ="safe").load(text), origin=str(path))
     return text
@@ -44,6 +52,27 @@ def preset_params(preset: str) -> Params:
         UserError: as `compose_preset`.
     """
     return parse_params(YAML(typ="safe").load(compose_preset(preset)), origin=preset)
+
+
+def shorten(content: dict[str, Any]) -> None:
+    """The same model, lengths, engines and batches, with five steps a phase and few problems.
+
+    SFT has no other measure of its length than epochs and examples: it gets those of five steps.
+    """
+    prepare, sft, grpo = content["prepare"], content["sft"], content["grpo"]
+    for entry in prepare["benchmarks"]:
+        entry["source"] |= {"limit": QUICK_ROWS} if "limit" in entry["source"] else {}
+    prepare["sft"]["num_train_examples"] = QUICK_STEPS * sft["batch_size"]
+    prepare["grpo"]["num_train_examples"] = max(QUICK_ROWS, grpo["prompts_per_step"])
+    content["validation"]["num_problems"] = 8
+    sft["num_epochs"] = min(1, sft["num_epochs"])
+    content["dpo"]["num_epochs"] = min(1, content["dpo"]["num_epochs"])
+    content["dpo"]["pairs"]["num_problems"] = QUICK_ROWS
+    grpo["max_steps"] = min(QUICK_STEPS, grpo["max_steps"])
+    for phase in (sft, grpo):
+        phase |= {"logging_steps": 1, "save_steps": QUICK_STEPS, "eval_steps": QUICK_STEPS}
+    content["evaluate"]["num_samples"] = min(2, content["evaluate"]["num_samples"])
+    content["export"]["num_verified"] = 8
 
 
 def _find(preset: str) -> Path:
@@ -73,7 +102,7 @@ def _overlay(
             below[key] = value
 
 
-def _round_trip() -> YAML:
+def round_trip() -> YAML:
     """The writer that DVC uses for `-S`, so that its changes are one-line diffs."""
     yaml = YAML()
     yaml.default_flow_style = False
@@ -82,5 +111,5 @@ def _round_trip() -> YAML:
 
 def _dump(content: CommentedMap) -> str:
     stream = io.StringIO()
-    _round_trip().dump(content, stream)
+    round_trip().dump(content, stream)
     return stream.getvalue()

@@ -19,10 +19,11 @@ import dataclasses
 import math
 
 from lib.params import Params
-from lib.params.data import GeneratorSource, HubSource, PathSource
+from lib.params.data import GeneratorSource
 from lib.params.model import Model
 from lib.params.training import Optimisation
 from lib.planning.sizes import BYTES, Shape
+from lib.problems.known import AnySource, hub_splits
 from lib.training.batches import micro_batches
 
 ROWS = {
@@ -129,16 +130,18 @@ def sft_examples(params: Params) -> int | None:
     return rows
 
 
-def rows_of(sources: list[GeneratorSource | PathSource | HubSource], params: Params) -> int | None:
+def rows_of(sources: list[AnySource], params: Params) -> int | None:
     """Rows of all sources together; None where one of them is not known."""
     counts = [_rows(source, params) for source in sources]
     return None if None in counts else sum(count for count in counts if count is not None)
 
 
-def _rows(source: GeneratorSource | PathSource | HubSource, params: Params) -> int | None:
+def _rows(source: AnySource, params: Params) -> int | None:
     if isinstance(source, GeneratorSource):
         return int(getattr(params.prepare.synthetic, f"num_{source.generator}"))
-    return ROWS.get((source.hub, source.split)) if isinstance(source, HubSource) else None
+    counts = [ROWS.get((split.hub, split.split)) for split in hub_splits(source)]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def _warmup(section: Optimisation, steps: int | None) -> int | None:

@@ -1,8 +1,8 @@
 """Lengths in tokens: what fits, and how long a completion may get.
 
-A prompt may be as long as the percentile `prepare.lengths.prompt_percentile` of all prompts. What
-`model.max_seq_length` leaves beyond that is the longest completion allowed. Both are counted with
-the tokenizer that trains, the prompt as the prompt format renders it, the completion with its EOS.
+A prompt may be as long as the percentile `prepare.lengths.prompt_percentile` of all prompts, and
+prompt and completion together as long as `model.max_seq_length`. Both are counted with the
+tokenizer that trains, the prompt as the prompt format renders it, the completion with its EOS.
 """
 
 import dataclasses
@@ -88,10 +88,9 @@ class Lengths:
 
 @dataclasses.dataclass(frozen=True)
 class TokenLimits:
-    """The most tokens that one set's prompts, completions and wholes may have."""
+    """The most tokens that one set's prompts, and prompts and completions together, may have."""
 
     prompt: int
-    completion: int
     total: int
 
 
@@ -113,7 +112,7 @@ def measure(
 def token_limits(
     prompts: Sequence[int], lengths: LengthSettings, *, max_seq_length: int
 ) -> TokenLimits:
-    """The longest prompt, completion and whole that params allow these prompts.
+    """The longest prompt, and prompt with completion, that params allow.
 
     Raises:
         UserError: that percentile of the prompts leaves no room for a completion.
@@ -127,7 +126,6 @@ def token_limits(
         )
     return TokenLimits(
         prompt=longest,
-        completion=max_seq_length - longest,
         total=min(max_seq_length, lengths.max_tokens or max_seq_length),
     )
 
@@ -149,9 +147,6 @@ def drop_too_long(
         prompt, completion = lengths.prompts[index], lengths.completions[index]
         if prompt > limits.prompt:
             return "prompt_too_long", f"{prompt} prompt tokens; at most {limits.prompt}"
-        if completion > limits.completion:
-            detail = f"{completion} completion tokens; at most {limits.completion}"
-            return "completion_too_long", detail
         if prompt + completion > limits.total:
             return "too_long", f"{prompt + completion} tokens; at most {limits.total}"
         return None

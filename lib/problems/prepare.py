@@ -20,6 +20,8 @@ from lib.params.data import (
     GeneratorSource,
     GrpoData,
     HubSource,
+    KnownSource,
+    LimitedSource,
     PathSource,
     Prepare,
     SftData,
@@ -39,6 +41,7 @@ from lib.problems.filters import (
 )
 from lib.problems.generated import GeneratedSets, synthetic_sets
 from lib.problems.hub import hub_label
+from lib.problems.known import AnySource
 from lib.problems.lengths import (
     CountTokens,
     Rendering,
@@ -51,11 +54,10 @@ from lib.problems.places import scratch_folder
 from lib.problems.rows import RawRow, RowFault, bad_row_error
 from lib.problems.schema import INSTRUCTION, Problem, write_problems
 from lib.problems.sources import Rows, read_source
-from lib.problems.splits import mix, split
+from lib.problems.splits import draw, mix, split
 from lib.problems.store import Drops, ProblemTable, join, write_table
 from lib.verifier import reference_problem
 
-AnySource = GeneratorSource | PathSource | HubSource
 Reader = Callable[[AnySource], Rows]
 
 
@@ -144,6 +146,8 @@ def _label(source: AnySource) -> str:
             return source.path
         case HubSource():
             return hub_label(source)
+        case KnownSource():
+            return source.known
 
 
 def gather_sets(prepare: Prepare, *, read: Reader, folder: Path) -> ProblemSets:
@@ -246,10 +250,21 @@ def read_set(
     tables = []
     for number, source in enumerate(sources):
         file = folder / f"{name}-{number}.arrow"
-        tables.append(write_table(file, good_rows(source), source=number))
-        if not len(tables[-1]):
+        table = write_table(file, good_rows(source), source=number)
+        if not len(table):
             raise UserError(f"{name}: {_label(source)} has no usable row ({str(drops) or 'empty'})")
+        if isinstance(source, LimitedSource) and source.limit != "all":
+            table = limited(table, source.limit, drops=drops)
+        tables.append(table)
     return join(tables)
+
+
+def limited(table: ProblemTable, limit: int, *, drops: Drops) -> ProblemTable:
+    """At most `limit` rows by content hash, whatever the seed: the same problems in every run."""
+    drawn = draw(table, limit, seed=0)
+    if len(drawn) < len(table):
+        drops.counts["over_limit"] = drops.counts.get("over_limit", 0) + len(table) - len(drawn)
+    return drawn
 
 
 def _lack(problem: Problem, needs_solution: bool) -> RowFault | None:
@@ -356,6 +371,24 @@ def set_metrics(sets: ProblemSets) -> dict[str, Any]:
         "grpo": sets.grpo.metrics(),
         "benchmarks": {name: drops.metrics() for name, drops in sets.benchmark_drops.items()},
     }
+
+
+def summary_lines(sets: ProblemSets, prepare: Prepare) -> Iterator[str]:
+    """What was read, kept and dropped, and where fewer problems are left than params ask for."""
+    for name, problems in sets.benchmarks.items():
+        drops = sets.benchmark_drops[name]
+        yield f"{name}: {len(problems)} problems; dropped: {str(drops) or 'none'}"
+    for each, data in ((sets.sft, prepare.sft), (sets.grpo, prepare.grpo)):
+        drops, requested = each.drops, data.num_train_examples
+        yield (
+            f"{each.name}: {drops.num_read} rows read, {len(each.train)} for training, "
+            f"{len(each.validation)} for validation; dropped: {str(drops) or 'none'}"
+        )
+        if requested != "all" and len(each.train) < requested:
+            yield (
+                f"{each.name}: only {len(each.train)} problems are left of the {requested} that "
+                f"prepare.{each.name}.num_train_examples asks for"
+            )
 
 
 def dropped_examples(sets: ProblemSets) -> dict[str, dict[str, list[dict[str, str]]]]:

@@ -15,9 +15,10 @@ from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
 from lib.errors import UserError
-from lib.params.data import HubSource, PathSource
+from lib.params.data import HubSource, KnownSource, PathSource
 from lib.problems.adapters import ADAPTERS, Adapter
-from lib.problems.hub import KNOWN, fetch, hub_label
+from lib.problems.hub import hub_label, known_source, load_split
+from lib.problems.known import hub_splits, known_sets
 from lib.problems.places import RAW, how_to_import, scratch_folder
 from lib.problems.rows import RawRow, RowFault, read_csv, read_json, read_jsonl, read_table
 from lib.problems.schema import Problem, read_problems
@@ -30,11 +31,12 @@ Rows = Iterator[tuple[RawRow, Problem | RowFault]]
 """Every row of a source with the problem it holds, or what is wrong with it."""
 
 
-def read_source(source: PathSource | HubSource, *, raw: Path = RAW) -> Rows:
+def read_source(source: PathSource | HubSource | KnownSource, *, raw: Path = RAW) -> Rows:
     """The rows of a source of params; see `read_rows`."""
-    at = Path(source.path) if isinstance(source, PathSource) else source
-    columns = {str(field): column for field, column in source.columns.items()}
-    return read_rows(at, adapter=source.adapter, columns=columns, raw=raw)
+    for part in (source,) if isinstance(source, PathSource) else hub_splits(source):
+        at = Path(part.path) if isinstance(part, PathSource) else part
+        columns = {str(field): column for field, column in part.columns.items()}
+        yield from read_rows(at, adapter=part.adapter, columns=columns, raw=raw)
 
 
 def read_rows(
@@ -72,7 +74,7 @@ def read_rows(
 def _raw_rows(at: Path | HubSource, adapter: Adapter, raw: Path) -> Iterator[RawRow]:
     if isinstance(at, HubSource):
         with scratch_folder() as cache:
-            yield from read_table(fetch(at, cache=cache), origin=hub_label(at))
+            yield from read_table(load_split(at, cache=cache), origin=hub_label(at))
         return
     for path in _files(at, raw=raw):
         match path.suffix:
@@ -88,7 +90,7 @@ def _raw_rows(at: Path | HubSource, adapter: Adapter, raw: Path) -> Iterator[Raw
 
 
 def _files(path: Path, *, raw: Path) -> list[Path]:
-    """The files of a path source, in order of name: one file, a folder's, or one Arrow folder.
+    """The files of a path source, in order of name: one, all below a folder, or an Arrow folder.
 
     Raises:
         UserError: outside data/raw, missing, or nothing in it that can be read.
@@ -100,8 +102,14 @@ def _files(path: Path, *, raw: Path) -> list[Path]:
     # What `save_to_disk` writes is one set, and no folder of files.
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
         return [path]
-    candidates = [path] if path.is_file() else sorted(path.iterdir())
-    files = [file for file in candidates if file.suffix in READABLE]
+    candidates = [path] if path.is_file() else sorted(path.rglob("*"))
+    # Hidden files are what tools keep beside a set.
+    files = [
+        file
+        for file in candidates
+        if file.suffix in READABLE
+        and not any(part.startswith(".") for part in file.relative_to(path).parts)
+    ]
     if not files:
         raise UserError(f"prepare: {path}: expected {', '.join(READABLE)}, or a folder of such")
     return files
@@ -166,7 +174,7 @@ def find_benchmark(
         UserError: no such set (tells how to get it), or a row that holds no problem.
     """
     name, path = _locate(query, raw=raw, prepared=prepared)
-    adapter = KNOWN[name][0].adapter if name in KNOWN else "table"
+    adapter = adapter_of(name)
     own = path.parent == prepared
     problems = list(read_problems(path) if own else _whole_rows(path, adapter))
     unique: dict[str, Problem] = {}
@@ -194,15 +202,20 @@ def _locate(query: str, *, raw: Path, prepared: Path) -> tuple[str, Path]:
     for folder in (prepared, raw):
         if (file := folder / f"{name}.jsonl").is_file():
             return name, file
-    if name in KNOWN:
+    if name in known_sets():
         raise UserError(
             f"benchmark `{name}`: {file} is missing; `make benchmarks SETS={name}` fetches it "
             f"from the Hub, and BENCHMARKS={name}=PATH reads a copy that is here already"
         )
     own = sorted(path.stem for path in prepared.glob("*.jsonl"))
     remedy = "" if own else "; `dvc repro prepare` makes those of params.yaml"
-    names = ", ".join([*own, *KNOWN])
+    names = ", ".join([*own, *known_sets()])
     raise UserError(f"no benchmark `{name}`; there are {names}, and any path{remedy}")
+
+
+def adapter_of(name: str) -> str:
+    """What reads the rows of a public set, `table` for any other."""
+    return hub_splits(known_source(name))[0].adapter if name in known_sets() else "table"
 
 
 def _whole_rows(path: Path, adapter: str) -> Iterator[Problem]:

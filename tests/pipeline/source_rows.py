@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.problems.schema import Problem
+from lib.problems.sources import adapter_of
 
 Row = dict[str, Any]
 
@@ -96,28 +97,27 @@ def olympiadbench(problem: Problem) -> Row:
 
 
 ROWS: dict[str, Callable[[Problem], Row]] = {
-    "openai/gsm8k": gsm8k,
-    "open-r1/DAPO-Math-17k-Processed": dapo,
-    "HuggingFaceH4/MATH-500": math500,
-    "nvidia/OpenMathReasoning": open_math_reasoning,
-    "data/raw/open_math_reasoning_mini": open_math_reasoning,
-    "data/raw/math_sft.jsonl": math_jsonl,
-    "data/raw/math_train.jsonl": math,
-    "data/raw/math.jsonl": math,
-    "data/raw/math500.jsonl": math500,
-    "data/raw/gsm8k.jsonl": gsm8k,
-    "data/raw/aime24.jsonl": bare,
-    "data/raw/aime25.jsonl": bare,
-    "data/raw/amc23.jsonl": bare,
-    "data/raw/minerva.jsonl": bare,
-    "data/raw/olympiadbench.jsonl": olympiadbench,
-    "data/raw/mmlu.jsonl": mmlu,
+    "gsm8k_train": gsm8k,
+    "gsm8k": gsm8k,
+    "dapo": dapo,
+    "math500": math500,
+    "open_math_reasoning": open_math_reasoning,
+    "open_math_reasoning_mini": open_math_reasoning,
+    "math_sft": math,
+    "math_train": math,
+    "math": math,
+    "aime24": bare,
+    "aime25": bare,
+    "amc23": bare,
+    "minerva": bare,
+    "olympiadbench": olympiadbench,
+    "mmlu": mmlu,
 }
-"""What a preset's source holds, by its repository or path."""
+"""What a preset's source holds, by the name of its set."""
 
 
 def lay_out(content: dict[str, Any], root: Path, *, worked: Sequence[Problem]) -> None:
-    """Write every source that `content` (a params.yaml) names, and point a Hub source at its file.
+    """Write every source that `content` (a params.yaml) names, and point the params at its file.
 
     Args:
         root: the checkout that gets a data/raw.
@@ -141,10 +141,10 @@ def _sum(number: int) -> Problem:
 
 
 def _written(source: dict[str, Any], root: Path, problems: Sequence[Problem]) -> dict[str, Any]:
-    place = source.get("hub") or source["path"]
-    path = source.get("path") or f"data/raw/{place.replace('/', '-')}-{source['split']}.jsonl"
-    rows = [ROWS[place](problem) for problem in problems]
-    file = root / path if path.endswith(".jsonl") else root / path / "cot.jsonl"
+    name = source["known"]
+    path = f"data/raw/{name}.jsonl"
+    file = root / path
     file.parent.mkdir(parents=True, exist_ok=True)
+    rows = [ROWS[name](problem) for problem in problems]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return {"path": path, "adapter": source["adapter"], "columns": source["columns"]}
+    return {"path": path, "adapter": adapter_of(name), "columns": {}, "limit": source["limit"]}

@@ -65,7 +65,8 @@ def checkout(
     content = YAML(typ="safe").load(compose_preset(name))
     worked = [problem for problem in sets.sft if problem.solution]
     lay_out(content, tmp_path, worked=worked)
-    revision = content["model"]["revision"]
+    # What `make fetch` writes where a preset cites no commit.
+    revision = content["model"]["revision"] = content["model"]["revision"] or COMMIT
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     # For the process in which the export is loaded again.
@@ -76,7 +77,7 @@ def checkout(
         name=content["model"]["name"],
         architecture=expected["architecture"],
         texts=["Tom has 3 apples and 4 pears. How many has he in all?", "3 + 4 = 7"],
-        commit=COMMIT if revision == "main" else revision,
+        commit=revision,
     )
     content["model"] |= CPU
     for section in ("validation", "rollout", "evaluate"):

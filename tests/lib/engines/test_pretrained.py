@@ -60,12 +60,13 @@ def test_a_commit_in_the_hubs_cache_is_found_without_a_network(
     assert weights_of(base) == snapshot
 
 
-def test_a_branch_is_pinned_to_the_commit_that_it_stood_for(
-    cache: Path, smoke: Params, tmp_path: Path
+@pytest.mark.parametrize("revision", ["main", ""])
+def test_a_branch_is_refused_until_fetch_has_looked_up_its_commit(
+    cache: Path, smoke: Params, tmp_path: Path, revision: str
 ) -> None:
     write_snapshot(cache, name="owner/tiny-qwen", architecture="qwen2")
-    base = base_of(tmp_path, settings(smoke, "owner/tiny-qwen", "main"))
-    assert read_pointer(base)["revision"] == COMMIT
+    with pytest.raises(UserError, match=r"has no commit.*run `make fetch`"):
+        base_of(tmp_path, settings(smoke, "owner/tiny-qwen", revision))
 
 
 def test_a_plain_folder_serves_as_well(smoke: Params, tmp_path: Path) -> None:
@@ -170,11 +171,11 @@ def test_a_model_that_is_not_cached_is_one_line_without_a_network(cache: Path) -
     with pytest.raises(UserError) as caught:
         find_weights("owner/elsewhere", COMMIT)
     assert "\n" not in caught.value.message
-    assert "the Hub cannot be reached; fetch it where it can (`hf download" in caught.value.message
+    assert "the Hub cannot be reached; run `make fetch` where it can" in caught.value.message
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"set model\.revision to its commit"):
+    with pytest.raises(UserError, match=r"has no commit.*run `make fetch`"):
         find_weights("owner/model", "")
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"")

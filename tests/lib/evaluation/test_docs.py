@@ -9,7 +9,7 @@ from lib.evaluation.completions import decoding_of
 from lib.evaluation.outside import apply_settings
 from lib.params import Params, parse_params
 from lib.params.load import parse_evaluate
-from lib.problems.hub import KNOWN
+from lib.problems.known import known_sets
 from lib.problems.sources import find_benchmark
 from tests.conftest import ROOT
 
@@ -50,7 +50,7 @@ def test_the_known_names_are_known() -> None:
     listed = PAGE.split("Known names:")[1].split(". Without")[0]
     names = set(re.findall(r"`(\w+)`", listed))
     assert names
-    assert names <= set(KNOWN)
+    assert names <= set(known_sets())
 
 
 def test_the_error_shown_is_the_one_that_comes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

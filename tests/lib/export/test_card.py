@@ -19,7 +19,14 @@ METRICS = {
 def on_the_hub(smoke: Params) -> Params:
     """Two training sets and one benchmark of the Hub."""
     content = smoke.model_dump(mode="json")
-    rows = {"adapter": "table", "columns": {}, "revision": "0" * 40, "subset": "", "files": ""}
+    rows = {
+        "adapter": "table",
+        "columns": {},
+        "limit": "all",
+        "revision": "0" * 40,
+        "subset": "",
+        "files": "",
+    }
     prepare = content["prepare"]
     for phase, hub in (("sft", "unsloth/OpenMathReasoning-mini"), ("grpo", "openai/gsm8k")):
         prepare[phase]["sources"] = [

@@ -253,7 +253,7 @@ def test_completions_have_to_leave_room_for_a_prompt(content: dict[str, Any], se
 
 
 def from_file(adapter: str, **columns: str) -> dict[str, Any]:
-    return {"path": "data/raw/mine.jsonl", "adapter": adapter, "columns": columns}
+    return {"path": "data/raw/mine.jsonl", "adapter": adapter, "columns": columns, "limit": "all"}
 
 
 @pytest.mark.parametrize("phase", ["sft", "grpo"])
@@ -262,7 +262,7 @@ def test_instructions_without_answers_are_no_training_data(
 ) -> None:
     content["prepare"][phase]["sources"][0]["source"] = from_file("alpaca_eval")
     assert problems_of(content) == [
-        f"prepare.{phase}.sources.0.source: adapter `alpaca_eval` reads problems without answers, "
+        f"prepare.{phase}.sources.0.source: `alpaca_eval` has problems without answers, "
         "which can be a benchmark and no training data"
     ]
     content["prepare"]["benchmarks"][0]["source"] = from_file("alpaca_eval")

@@ -30,7 +30,9 @@ def assemble(tmp_path, monkeypatch):
         ingredients = []
         for number, rows in enumerate(sources):
             (raw / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            path = PathSource(path=f"data/raw/{number}.jsonl", adapter="table", columns={})
+            path = PathSource(
+                path=f"data/raw/{number}.jsonl", adapter="table", columns={}, limit="all"
+            )
             ingredients.append(Ingredient(weight="all", source=path))
         sft = {"sources": tuple(ingredients), **(sft or {})}
         prepare = section(sft=sft, **{"bad_rows": "drop", **changes})
@@ -114,8 +116,8 @@ def test_lengths_are_cut_and_their_limits_reported(assemble):
         {**GOOD[0], "problem": "?", "solution": "so " * 30},
     ]
     made = assemble([*GOOD, *long], max_seq_length=20, lengths={"prompt_percentile": 90.0})
-    assert made.drops.counts == {"prompt_too_long": 1, "completion_too_long": 1}
-    assert made.metrics()["max_tokens"] == {"prompt": 5, "completion": 15, "total": 20}
+    assert made.drops.counts == {"prompt_too_long": 1, "too_long": 1}
+    assert made.metrics()["max_tokens"] == {"prompt": 5, "total": 20}
 
 
 def test_num_train_examples_draws_that_many(assemble):

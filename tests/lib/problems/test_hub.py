@@ -7,9 +7,11 @@ import pytest
 from datasets import Dataset
 
 from lib.errors import UserError
-from lib.params.data import HubSource
+from lib.params.data import HubSource, KnownSource
+from lib.problems import hub
 from lib.problems.adapters import ADAPTERS
-from lib.problems.hub import KNOWN, fetch_known
+from lib.problems.hub import fetch_known
+from lib.problems.known import hub_splits, known_sets
 from lib.problems.sources import read_rows, read_source
 
 REVISION = "e53f048856ff4f594e959d75785d2c2d37b678ee"
@@ -39,6 +41,7 @@ GSM8K = HubSource(
     files="",
     adapter="table",
     columns={},
+    limit="all",
 )
 
 
@@ -91,7 +94,7 @@ def test_what_is_not_in_the_cache_says_how_to_use_a_path_instead(cache):
         _read(revision="0" * 40)
     message = str(raised.value)
     assert "cannot be reached" in message
-    assert "path: data/raw/" in message
+    assert "run `make fetch` where it can be" in message
     assert "\n" not in message
 
 
@@ -109,13 +112,13 @@ def test_a_subset_or_split_that_is_not_there_is_an_error_about_params(cache, sub
 
 
 def test_an_id_that_is_none_is_an_error_about_params(cache):
-    with pytest.raises(UserError, match="check `hub` and `revision`"):
+    with pytest.raises(UserError, match="no such repository or revision"):
         _read(hub="open--ai/gsm8k")
 
 
 def test_a_known_set_is_written_under_data_raw_as_its_rows_are(cache, tmp_path, monkeypatch):
     parts = tuple(GSM8K.model_copy(update={"split": split}) for split in ("train", "test"))
-    monkeypatch.setitem(KNOWN, "gsm8k", parts)
+    monkeypatch.setattr(hub, "hub_splits", lambda source: parts)
     raw = tmp_path / "raw"
     path, count = fetch_known("gsm8k", raw)
     assert (path, count) == (raw / "gsm8k.jsonl", 5)
@@ -123,15 +126,15 @@ def test_a_known_set_is_written_under_data_raw_as_its_rows_are(cache, tmp_path, 
     assert [problem.reference for problem in problems] == ["0", "2", "4", "0", "2"]
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", known_sets())
 def test_a_known_set_is_pinned_and_its_adapter_exists(name):
-    for part in KNOWN[name]:
+    for part in hub_splits(KnownSource(known=name, limit="all")):
         assert part.adapter in ADAPTERS
-        assert re.fullmatch(r"[0-9a-f]{40}", part.revision)
+        assert re.fullmatch(r"[0-9a-f]{40}", part.revision) or name == "open_math_reasoning_mini"
 
 
 def test_competition_math_is_another_name_of_math():
-    assert KNOWN["competition_math"] == KNOWN["math"]
+    assert known_sets()["competition_math"] == known_sets()["math"]
 
 
 def test_an_unknown_set_is_answered_with_those_that_there_are(tmp_path):

@@ -39,13 +39,22 @@ def test_at_least_that_percentage_is_not_above_the_percentile(values, percent):
     assert limit in values
 
 
-def test_the_longest_completion_is_what_the_prompts_percentile_leaves():
-    limits = _limits([10, 20, 30, 90], percent=75)
-    assert limits == TokenLimits(prompt=30, completion=70, total=100)
+def test_the_longest_prompt_is_the_percentile_of_all_prompts():
+    assert _limits([10, 20, 30, 90], percent=75) == TokenLimits(prompt=30, total=100)
+
+
+def test_one_long_prompt_takes_no_room_from_the_others(table_of):
+    drops = Drops(num_read=3)
+    limits = _limits([10, 10, 90])
+    kept = drop_too_long(
+        table_of(["a", "b", "c"]), Lengths([10, 10, 90], [80, 91, 5]), limits, drops=drops
+    )
+    assert texts(kept) == ["a", "c"]
+    assert drops.counts == {"too_long": 1}
 
 
 def test_a_hard_cut_lowers_the_total_alone():
-    assert _limits([10], max_tokens=40) == TokenLimits(prompt=10, completion=90, total=40)
+    assert _limits([10], max_tokens=40) == TokenLimits(prompt=10, total=40)
     assert _limits([10], max_tokens=4096).total == 100
 
 
@@ -76,11 +85,9 @@ def test_completions_are_counted_only_where_they_are_learned(table_of):
 def test_each_row_that_does_not_fit_is_counted_under_the_limit_it_exceeds(table_of):
     drops = Drops(num_read=5)
     table = table_of(["fits", "long prompt", "long completion", "long both", "at the limit"])
-    lengths = Lengths([10, 31, 10, 30, 30], [70, 1, 71, 60, 50])
-    kept = drop_too_long(
-        table, lengths, TokenLimits(prompt=30, completion=70, total=80), drops=drops
-    )
+    lengths = Lengths([10, 31, 1, 30, 30], [70, 1, 80, 60, 50])
+    kept = drop_too_long(table, lengths, TokenLimits(prompt=30, total=80), drops=drops)
     assert texts(kept) == ["fits", "at the limit"]
-    assert drops.counts == {"prompt_too_long": 1, "completion_too_long": 1, "too_long": 1}
-    assert drops.examples["too_long"][0]["found"] == "90 tokens; at most 80"
-    assert drops.metrics()["dropped"]["too_long"] == {"count": 1, "share": 0.2}
+    assert drops.counts == {"prompt_too_long": 1, "too_long": 2}
+    assert drops.examples["too_long"][1]["found"] == "90 tokens; at most 80"
+    assert drops.metrics()["dropped"]["too_long"] == {"count": 2, "share": 0.4}

@@ -50,8 +50,16 @@ def checkout(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
+ROWS = {"adapter": "table", "columns": {}, "limit": "all"}
+
+
 def _path(name, **columns):
-    return {"path": f"data/raw/{name}.jsonl", "adapter": "table", "columns": columns}
+    return {
+        "path": f"data/raw/{name}.jsonl",
+        "adapter": "table",
+        "columns": columns,
+        "limit": "all",
+    }
 
 
 def _prepare(content, folder=Path("out")):
@@ -177,7 +185,6 @@ def test_the_same_input_gives_the_same_bytes(content):
 
 
 HUB = {"hub": "openai/gsm8k", "revision": "main", "subset": "", "split": "train", "files": ""}
-ROWS = {"adapter": "table", "columns": {}}
 
 
 @pytest.mark.parametrize(
@@ -185,8 +192,10 @@ ROWS = {"adapter": "table", "columns": {}}
     [
         ({"path": "/tmp/mine.jsonl", **ROWS}, ".path"),
         ({"path": "data/raw/../x.jsonl", **ROWS}, ".path"),
-        ({"path": "data/raw/a", "adapter": "gsm", "columns": {}}, ".adapter"),
-        ({"path": "data/raw/a", "adaptor": "table", "columns": {}}, ".adaptor"),
+        ({"path": "data/raw/a", **ROWS, "adapter": "gsm"}, ".adapter"),
+        ({"path": "data/raw/a", **ROWS, "adaptor": "table"}, ".adaptor"),
+        ({"path": "data/raw/a", **ROWS, "limit": 0}, ".limit"),
+        ({"known": "gsm9k", "limit": "all"}, ".known"),
         ({"paht": "data/raw/a"}, ""),
         ({"generator": "sftt"}, ".generator"),
         ({**HUB, **ROWS}, ".revision"),

@@ -1,0 +1,67 @@
+"""What `make fetch` brings: every repository that params.yaml names, each at a commit.
+
+A model or set whose commit could not be cited has none in its preset. It is looked up once and
+written into params.yaml, so that everyone who repeats the run reads the same files.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lib.artifacts import replacing
+from lib.artifacts.hub import COMMIT, Repository, look_up
+from lib.engines.pretrained import model_repository
+from lib.params import PARAMS_FILE
+from lib.params.model import HUB_ID
+from lib.params.presets import round_trip
+from lib.params.schema import Params
+from lib.problems.hub import repository_of
+from lib.problems.known import AnySource, hub_splits
+
+
+def repositories_of(params: Params) -> list[Repository]:
+    """Every repository that params name, each once."""
+    splits = (split for source in _sources(params) for split in hub_splits(source))
+    named = dict.fromkeys(repository_of(split) for split in splits)
+    model = params.model
+    if model.revision or (HUB_ID.fullmatch(model.name) and not Path(model.name).is_dir()):
+        named[model_repository(model.name, model.revision)] = None
+    return list(named)
+
+
+def _sources(params: Params) -> Iterator[AnySource]:
+    prepare = params.prepare
+    yield from (entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources))
+    yield from (benchmark.source for benchmark in prepare.benchmarks)
+
+
+def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
+    """Look up each commit that params lack and write it down; returns a line for each.
+
+    A set that is named by `known:` becomes a `hub:` source, which has a place for its commit.
+
+    Raises:
+        UserError: no such repository, or the Hub cannot be reached.
+    """
+    unpinned = [each for each in repositories_of(params) if not COMMIT.fullmatch(each.revision)]
+    if not unpinned:
+        return []
+    commits = {(each.kind, each.name): look_up(each)[0] for each in unpinned}
+    yaml = round_trip()
+    content = yaml.load(path.read_text(encoding="utf-8"))
+    model = content["model"]
+    if ("model", model["name"]) in commits:
+        model["revision"] = commits["model", model["name"]]
+    for entry, source in zip(_entries(content), _sources(params), strict=True):
+        for split in hub_splits(source):
+            if not split.revision:
+                commit = commits["dataset", split.hub]
+                entry["source"] = split.model_copy(update={"revision": commit}).model_dump()
+    with replacing(path) as partial:
+        yaml.dump(content, partial)
+    return [f"{name} is at {commit}, now in {path}" for (_, name), commit in commits.items()]
+
+
+def _entries(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    prepare = content["prepare"]
+    yield from (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])

@@ -1,0 +1,178 @@
+"""`make fetch`, with a folder in the Hub's layout in the Hub's place."""
+
+import fnmatch
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import huggingface_hub
+import pytest
+from datasets import Dataset
+from huggingface_hub import DryRunFileInfo
+from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+from ruamel.yaml import YAML
+
+from lib.errors import UserError
+from lib.params import compose_preset, load_params
+from lib.problems.generated import GeneratedSets
+from lib.problems.known import hub_splits
+from lib.problems.sources import read_source
+from stages.fetch import main
+from stages.prepare import main as prepare
+from tests.lib.engines.hub_models import COMMIT, write_snapshot
+from tests.pipeline.source_rows import open_math_reasoning
+
+SET_COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
+
+NOT_FOUND = httpx.Response(404, request=httpx.Request("GET", "https://hub"))
+
+
+class Hub:
+    """`snapshot_download` over folders; `lost` breaks the connection after so many files."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.online, self.lost, self.copied = root, True, 99, []
+
+    def snapshot_download(self, repo_id: str, **request: Any) -> Any:
+        if not self.online or request.get("local_files_only"):
+            raise LocalEntryNotFoundError("no network")
+        repository = self.root / f"{request['repo_type']}s--{repo_id.replace('/', '--')}"
+        if not repository.is_dir():
+            raise RepositoryNotFoundError("404", response=NOT_FOUND)
+        revision = request["revision"] or "main"
+        branch = repository / "refs" / revision
+        commit = branch.read_text() if branch.is_file() else revision
+        folder = repository / "snapshots" / commit
+        globs = request["allow_patterns"] or ["*"]
+        files = [
+            path.relative_to(folder)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and any(fnmatch.fnmatch(path.name, glob) for glob in globs)
+        ]
+        target = request["local_dir"]
+        missing = [file for file in files if not (target / file).is_file()]
+        if request.get("dry_run"):
+            return [
+                DryRunFileInfo(
+                    commit_hash=commit,
+                    file_size=(folder / file).stat().st_size,
+                    filename=str(file),
+                    local_path="",
+                    is_cached=file not in missing,
+                    will_download=file in missing,
+                )
+                for file in files
+            ]
+        for number, file in enumerate(missing):
+            if number == self.lost:
+                raise ConnectionError("reset by peer")
+            (target / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / file, target / file)
+            self.copied.append(str(file))
+        return str(target)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: GeneratedSets) -> Iterator[Hub]:
+    """s0's model and SFT set on a Hub, and a checkout whose params name them at no commit."""
+    worked = [problem for problem in sets.sft if problem.solution][:40]
+    stand_in = Hub(tmp_path / "hub")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", stand_in.snapshot_download)
+    write_snapshot(
+        stand_in.root,
+        name="unsloth/Qwen3-4B-Base",
+        architecture="qwen3",
+        texts=[problem.problem for problem in worked],
+    )
+    repository = stand_in.root / "datasets--unsloth--OpenMathReasoning-mini"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text(SET_COMMIT)
+    file = repository / "snapshots" / SET_COMMIT / "data/cot-00000-of-00001.parquet"
+    file.parent.mkdir(parents=True)
+    rows = [open_math_reasoning(problem) for problem in worked]
+    Dataset.from_list(rows).to_parquet(file)
+    (file.parent.parent / "README.md").write_text(
+        "---\nconfigs:\n- config_name: default\n  data_files:\n"
+        "  - split: cot\n    path: data/cot-*\n---\n"
+    )
+    checkout = tmp_path / "checkout"
+    (checkout / "data/raw").mkdir(parents=True)
+    monkeypatch.chdir(checkout)
+    content = YAML().load(compose_preset("s0-qwen3-4b"))
+    content["prepare"]["grpo"]["sources"][0]["source"] = {"generator": "grpo"}
+    content["prepare"]["benchmarks"] = [{"name": "math500", "source": {"generator": "held_out"}}]
+    with Path("params.yaml").open("w") as params:
+        YAML().dump(content, params)
+    yield stand_in
+
+
+def fetch() -> None:
+    main([], standalone_mode=False)
+
+
+def test_commits_are_looked_up_once_and_written_into_params(hub: Hub) -> None:
+    fetch()
+    params = load_params()
+    (split,) = hub_splits(params.prepare.sft.sources[0].source)
+    assert params.model.revision == COMMIT
+    assert (split.hub, split.revision) == ("unsloth/OpenMathReasoning-mini", SET_COMMIT)
+    written = Path("params.yaml").read_text()
+    assert "# Every knob that changes a result" in written
+    hub.online = False
+    fetch()
+    assert Path("params.yaml").read_text() == written
+
+
+def test_after_it_nothing_needs_the_network(hub: Hub) -> None:
+    fetch()
+    hub.online = False
+    prepare([], standalone_mode=False)
+    assert Path("data/models/base/tokenizer.json").is_file()
+    assert Path("data/problems/sft.jsonl").read_text().count("\n") > 0
+
+
+def test_sizes_are_printed_before_anything_is_fetched(
+    hub: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.lost = 0
+    with pytest.raises(UserError, match="the Hub cannot be reached"):
+        fetch()
+    printed = capsys.readouterr().out
+    assert re.search(rf"model unsloth/Qwen3-4B-Base@{COMMIT[:12]}: 0\.\d\d GB", printed)
+    assert "2 of 2 repositories" in printed
+
+
+def test_an_interrupted_fetch_is_not_taken_for_whole_and_resumes(hub: Hub) -> None:
+    hub.lost = 1
+    with pytest.raises(UserError):
+        fetch()
+    hub.online = False
+    with pytest.raises(UserError, match="run `make fetch`"):
+        list(read_source(load_params().prepare.sft.sources[0].source))
+    hub.online, hub.lost = True, 99
+    fetch()
+    assert len(hub.copied) == len(set(hub.copied)) > 2
+
+
+def test_a_copy_of_the_checkout_below_it_finds_what_was_fetched(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch()
+    source = load_params().prepare.sft.sources[0].source
+    hub.online = False
+    copy = Path(".dvc/tmp/exps/tmp1")
+    copy.mkdir(parents=True)
+    monkeypatch.chdir(copy)
+    assert sum(1 for _ in read_source(source)) > 0
+
+
+def test_a_set_that_is_not_there_is_one_line_and_changes_no_params(hub: Hub) -> None:
+    shutil.rmtree(hub.root / "datasets--unsloth--OpenMathReasoning-mini")
+    before = Path("params.yaml").read_text()
+    with pytest.raises(UserError, match="no such repository or revision") as raised:
+        fetch()
+    assert "\n" not in raised.value.message
+    assert Path("params.yaml").read_text() == before
