@@ -105,8 +105,8 @@ push: setup ## put the export on the Hub: HUB_REPO=me/model (PUBLIC=1, DRY_RUN=1
 smoke: setup ## run the committed pipeline end to end in a scratch clone, seconds per stage
 	@python -m stages.smoke
 
-test: dev ## the fast tests, a whole run of the smoke preset included
-	@$(PYTEST) -m "not slow and not gpu and not network and not vllm"
+test: dev ## the fast tests, a whole run of the smoke preset included (COVERAGE=1: lines of lib not run)
+	@$(PYTEST) $(if $(COVERAGE),--cov=lib --cov-report=term-missing:skip-covered) -m "not slow and not gpu and not network and not vllm"
 
 test-all: test check ## all tests that this machine can run: those of `make test`, then the slow ones
 	@$(PYTEST) -m "slow and not gpu and not network and not vllm"

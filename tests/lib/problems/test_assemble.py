@@ -26,12 +26,12 @@ def assemble(tmp_path, monkeypatch):
     raw = tmp_path / "data/raw"
     raw.mkdir(parents=True)
 
-    def run(*sources, max_seq_length=100, sft=None, **changes):
+    def run(*sources, max_seq_length=100, limit="all", sft=None, **changes):
         ingredients = []
         for number, rows in enumerate(sources):
             (raw / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
             path = PathSource(
-                path=f"data/raw/{number}.jsonl", adapter="table", columns={}, limit="all"
+                path=f"data/raw/{number}.jsonl", adapter="table", columns={}, limit=limit
             )
             ingredients.append(Ingredient(weight="all", source=path))
         sft = {"sources": tuple(ingredients), **(sft or {})}
@@ -122,6 +122,12 @@ def test_lengths_are_cut_and_their_limits_reported(assemble):
 
 def test_num_train_examples_draws_that_many(assemble):
     assert len(assemble(GOOD, sft={"num_train_examples": 7}).train) == 7
+
+
+def test_a_limit_keeps_the_same_problems_in_every_run_and_counts_the_rest(assemble):
+    made = assemble(GOOD, limit=5)
+    assert made.drops.counts == {"over_limit": 15}
+    assert set(texts(made.train)) < set(texts(assemble(GOOD, limit=6).train)) < set(QUESTIONS)
 
 
 def test_nothing_left_is_an_error_that_tells_where_it_went(assemble):

@@ -1,0 +1,43 @@
+"""`QUICK=1`: the real run, five steps long."""
+
+import pytest
+from ruamel.yaml import YAML
+
+from lib.params import compose_preset, preset_names
+from lib.params.presets import QUICK_ROWS, QUICK_STEPS
+
+PRESETS = [name for name in preset_names() if name[0] == "s" and name != "smoke"]
+
+KEPT = {
+    "model": None,
+    "prompt": None,
+    "rollout": None,
+    "reward": None,
+    "sft": ("batch_size", "micro_batch_size", "learning_rate", "optimizer", "packing"),
+    "grpo": ("prompts_per_step", "group_size", "micro_batch_size", "loss", "learning_rate"),
+    "evaluate": ("engine", "benchmarks", "max_new_tokens", "batch_size"),
+}
+"""What decides whether it fits and works; None for a whole section."""
+
+
+def _read(name: str, *, quick: bool) -> dict:
+    return YAML(typ="safe").load(compose_preset(name, quick=quick))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_decides_memory_and_method_is_the_presets(name):
+    whole, quick = (_read(name, quick=quick) for quick in (False, True))
+    for section, keys in KEPT.items():
+        for key in keys or whole[section]:
+            assert quick[section][key] == whole[section][key]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_each_phase_of_the_preset_takes_five_steps(name):
+    whole, quick = (_read(name, quick=quick) for quick in (False, True))
+    examples = quick["prepare"]["sft"]["num_train_examples"]
+    steps = quick["sft"]["num_epochs"] * examples / quick["sft"]["batch_size"]
+    assert steps == (QUICK_STEPS if whole["sft"]["num_epochs"] else 0)
+    assert quick["grpo"]["max_steps"] == (QUICK_STEPS if whole["grpo"]["max_steps"] else 0)
+    assert quick["prepare"]["grpo"]["num_train_examples"] == QUICK_ROWS
+    assert {each["source"]["limit"] for each in quick["prepare"]["benchmarks"]} == {QUICK_ROWS}
