@@ -23,9 +23,15 @@ from huggingface_hub.errors import (
 )
 
 from lib.errors import UserError
+from lib.params.model import HUB_ID
 
 FETCHED = Path("data/hub")
 """Git-ignored, and a dependency of no stage."""
+
+WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+"""No pickled weights: loading those can run code."""
+
+MODEL_FILES = (*WEIGHTS, "*.json", "*.jinja", "*.txt", "*.model")
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -60,6 +66,16 @@ class Repository:
         here = Path.cwd()
         roots = (place for place in (here, *here.parents) if (place / FETCHED).is_dir())
         return next(roots, here) / FETCHED / f"{self.kind}s" / name
+
+
+def is_on_hub(name: str, revision: str) -> bool:
+    """Whether `model.name` is an id on the Hub, and no folder."""
+    return bool(revision or (HUB_ID.fullmatch(name) and not Path(name).is_dir()))
+
+
+def model_repository(name: str, revision: str) -> Repository:
+    """A model on the Hub, without weights that could run code."""
+    return Repository("model", name, revision, files=MODEL_FILES, named_by="model.revision")
 
 
 FAILURES = (httpx.HTTPError, HFValidationError, OSError)

@@ -14,20 +14,15 @@ import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.artifacts import read_json, write_json
-from lib.artifacts.hub import Repository, find
+from lib.artifacts.hub import WEIGHTS, find, is_on_hub, model_repository
 from lib.engines import tiny
 from lib.errors import UserError
-from lib.params.model import HUB_ID, Model
+from lib.params.model import Model
 from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
 
 POINTER = "base.json"
 """Beside the tokenizer of every base model: what it is, and the hashes of its files."""
-
-WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
-"""No pickled weights: loading those can run code."""
-
-FETCHED = (*WEIGHTS, "*.json", "*.jinja", "*.txt", "*.model")
 
 KEPT = ("config.json", "generation_config.json")
 """Files of a pretrained model that are small enough to stand beside its pointer."""
@@ -94,8 +89,8 @@ def find_weights(name: str, revision: str) -> Path:
     Raises:
         UserError: no such folder, repository or revision, no permission, no network.
     """
-    is_on_hub = revision or (HUB_ID.fullmatch(name) and not Path(name).is_dir())
-    folder = find(model_repository(name, revision)) if is_on_hub else Path(name)
+    on_hub = is_on_hub(name, revision)
+    folder = find(model_repository(name, revision)) if on_hub else Path(name)
     if not (folder / "config.json").is_file():
         raise UserError(f"model.name={name}: no folder with a config.json is there")
     if not _weight_files(folder):
@@ -103,11 +98,6 @@ def find_weights(name: str, revision: str) -> Path:
             f"model.name={name}: no *.safetensors in {folder}; other weights can run code"
         )
     return folder
-
-
-def model_repository(name: str, revision: str) -> Repository:
-    """A model on the Hub, without weights that could run code."""
-    return Repository("model", name, revision, files=FETCHED, named_by="model.revision")
 
 
 def weights_of(checkpoint: Path) -> Path:

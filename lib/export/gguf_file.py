@@ -5,7 +5,6 @@ out, and that vectors stay in float32, follows llama.cpp's `convert_hf_to_gguf.p
 """
 
 import json
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -28,14 +27,6 @@ from lib.params.measuring import Export
 if TYPE_CHECKING:
     from gguf import GGUFWriter
 
-OWN_TYPES = ("f16", "q8_0")
-"""Types that the `gguf` package makes by itself."""
-
-TOOL = "llama-quantize"
-
-PLACES = ("~/.unsloth/llama.cpp", "llama.cpp", "llama.cpp/build/bin")
-"""Where Unsloth puts llama.cpp when it first writes a GGUF, and where a clone builds it."""
-
 GGUF_FOLDER = "gguf"
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -51,25 +42,6 @@ PRE_TOKENIZERS = {
 
 UNKNOWN_PRE_TOKENIZER = "default"
 """llama.cpp warns about it, and may cut text otherwise than the tokenizer; token ids it takes."""
-
-
-def find_quantizer(kind: str) -> Path | None:
-    """The tool that makes `kind`, None where none is needed.
-
-    Raises:
-        UserError: it is needed and not there.
-    """
-    if kind in {*OWN_TYPES, "none"}:
-        return None
-    folders = (None, *(Path(place).expanduser() for place in PLACES))
-    tool = next(filter(None, (shutil.which(TOOL, path=folder) for folder in folders)), None)
-    if not tool:
-        raise UserError(
-            f"export.gguf: {kind} needs llama.cpp's `{TOOL}`, which is neither on the PATH nor in "
-            f"{', '.join(PLACES)}; build llama.cpp, or set export.gguf to one of "
-            f"{', '.join(OWN_TYPES)}"
-        )
-    return Path(tool)
 
 
 def write_gguf_form(folder: Path, export: Export, *, quantizer: Path | None) -> None:

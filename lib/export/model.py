@@ -25,7 +25,8 @@ from lib.engines.decoding import end_tokens
 from lib.engines.policy import ADAPTER, is_adapter, load_merged, load_policy, load_tokenizer
 from lib.environment import installed_version
 from lib.export.card import model_card
-from lib.export.gguf_file import find_quantizer, write_gguf_form
+from lib.export.gguf_file import write_gguf_form
+from lib.export.quantizer import find_quantizer
 from lib.export.reload import (
     ADAPTER_FOLDER,
     Answers,

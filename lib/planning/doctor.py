@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lib.params import Params
+from lib.planning.inputs import absent_inputs
 from lib.planning.machine import Machine
 from lib.planning.plan import disk_bytes, plan_dpo, plan_grpo, plan_sft
 from lib.planning.plan_words import in_bytes
@@ -12,15 +13,28 @@ PYTHONS = ("3.11.", "3.12.")
 
 
 def hindrances(params: Params, machine: Machine) -> list[str]:
-    """Why `params` cannot run on `machine`; empty where they can."""
-    return [*_software(params, machine), *_room(params, machine)]
+    """Why `params` cannot run on `machine`, or may fail there; empty where they can."""
+    return [*blockers(params, machine), *doubts(params, machine)]
+
+
+def blockers(params: Params, machine: Machine) -> list[str]:
+    """What certainly ends the run: what is not installed, not there, or not whole."""
+    return [*_software(params, machine), *absent_inputs(params)]
+
+
+def doubts(params: Params, machine: Machine) -> list[str]:
+    """What may end it: packages that differ from the lock, and estimates of memory and disk."""
+    return [*_versions(machine), *_room(params, machine)]
+
+
+def _versions(machine: Machine) -> Iterator[str]:
+    if machine.differing:
+        yield f"{len(machine.differing)} packages differ from the lock; run `make setup`"
 
 
 def _software(params: Params, machine: Machine) -> Iterator[str]:
     if not machine.python.startswith(PYTHONS):
         yield f"Python {machine.python}; reckon needs 3.11 or 3.12"
-    if machine.differing:
-        yield f"{len(machine.differing)} packages differ from the lock; run `make setup`"
     if machine.gpus and not machine.cuda:
         yield f"torch {machine.torch} cannot use the GPU; run `make setup EXTRA=gpu`"
     model = params.model

@@ -9,27 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import replacing
-from lib.artifacts.hub import COMMIT, Repository, look_up
-from lib.engines.pretrained import model_repository
+from lib.artifacts.hub import COMMIT, Repository, is_on_hub, look_up, model_repository
 from lib.params import PARAMS_FILE
-from lib.params.model import HUB_ID
 from lib.params.presets import round_trip
 from lib.params.schema import Params
-from lib.problems.hub import repository_of
-from lib.problems.known import AnySource, hub_splits
+from lib.problems.known import AnySource, hub_splits, repository_of
 
 
 def repositories_of(params: Params) -> list[Repository]:
     """Every repository that params name, each once."""
-    splits = (split for source in _sources(params) for split in hub_splits(source))
+    splits = (split for source in sources_of(params) for split in hub_splits(source))
     named = dict.fromkeys(repository_of(split) for split in splits)
     model = params.model
-    if model.revision or (HUB_ID.fullmatch(model.name) and not Path(model.name).is_dir()):
+    if is_on_hub(model.name, model.revision):
         named[model_repository(model.name, model.revision)] = None
     return list(named)
 
 
-def _sources(params: Params) -> Iterator[AnySource]:
+def sources_of(params: Params) -> Iterator[AnySource]:
+    """Where params have their problems from: training sets, then benchmarks."""
     prepare = params.prepare
     yield from (entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources))
     yield from (benchmark.source for benchmark in prepare.benchmarks)
@@ -52,7 +50,7 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
     model = content["model"]
     if ("model", model["name"]) in commits:
         model["revision"] = commits["model", model["name"]]
-    for entry, source in zip(_entries(content), _sources(params), strict=True):
+    for entry, source in zip(_entries(content), sources_of(params), strict=True):
         for split in hub_splits(source):
             if not split.revision:
                 commit = commits["dataset", split.hub]

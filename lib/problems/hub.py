@@ -9,10 +9,10 @@ from datasets import Dataset
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
 from lib.artifacts import replacing
-from lib.artifacts.hub import Repository, find, look_up
+from lib.artifacts.hub import find, look_up
 from lib.errors import UserError
 from lib.params.data import HubSource, KnownSource
-from lib.problems.known import hub_splits, known_sets
+from lib.problems.known import hub_splits, known_sets, repository_of
 from lib.problems.places import scratch_folder
 from lib.problems.rows import RowFault, read_table
 
@@ -21,12 +21,6 @@ def hub_label(source: HubSource) -> str:
     """What messages call a split on the Hub: "owner/name@revision subset/split"."""
     subset = f"{source.subset}/" if source.subset else ""
     return f"{source.hub}@{source.revision[:8]} {subset}{source.split}"
-
-
-def repository_of(source: HubSource) -> Repository:
-    """The repository that a split is in."""
-    files = (source.files,) if source.files else ()
-    return Repository("dataset", source.hub, source.revision, files=files, named_by="prepare")
 
 
 def load_split(source: HubSource, *, cache: Path) -> Dataset:

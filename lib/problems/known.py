@@ -2,11 +2,14 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ruamel.yaml import YAML
 
 from lib.params.data import GeneratorSource, HubSource, KnownSource, PathSource
+
+if TYPE_CHECKING:
+    from lib.artifacts.hub import Repository
 
 AnySource = GeneratorSource | PathSource | HubSource | KnownSource
 
@@ -29,3 +32,12 @@ def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
     return tuple(
         HubSource(**entry, subset=subset, columns={}, limit=source.limit) for subset in subsets
     )
+
+
+def repository_of(source: HubSource) -> "Repository":
+    """The repository that a split is in."""
+    # Names of sets are checked with params, which no client of the Hub is imported for.
+    from lib.artifacts.hub import Repository
+
+    files = (source.files,) if source.files else ()
+    return Repository("dataset", source.hub, source.revision, files=files, named_by="prepare")

@@ -15,7 +15,7 @@ from lib.artifacts import hash_path
 from tests.conftest import ROOT
 from tests.vllm_server import free_port
 
-ALL = ["prepare", "sft", "grpo", "evaluate@base", "evaluate@sft", "evaluate@grpo"]
+ALL = ["check", "prepare", "sft", "grpo", "evaluate@base", "evaluate@sft", "evaluate@grpo"]
 ALL += ["grade@base", "grade@sft", "grade@grpo", "export", "report"]
 
 
@@ -109,7 +109,7 @@ def test_a_grpo_knob_reruns_what_depends_on_it_and_the_diffs_say_so(
     with modify_yaml(clone.folder / "params.yaml") as params:
         params["grpo"]["max_steps"] = 4
         params["grpo"]["learning_rate"] = 0.02
-    assert clone.repro() == ["grpo", "evaluate@grpo", "grade@grpo", "export", "report"]
+    assert clone.repro() == ["check", "grpo", "evaluate@grpo", "grade@grpo", "export", "report"]
 
     knobs = json.loads(clone.dvc("params", "diff", "--json"))["params.yaml"]
     assert knobs["grpo.max_steps"] == {"old": 3, "new": 4, "diff": 1}
@@ -150,14 +150,38 @@ def test_a_wrong_param_stops_the_run_before_anything_is_lost(
     ran_once: tuple[Clone, list[str]],
 ) -> None:
     clone, _ = ran_once
+    models = hash_path(clone.folder / "data/models")
+    for key, value, error in [
+        ("warmup_ratio", 10, "sft.warmup_ratio: must be at most 1, got 10"),
+        ("learning_rte", 1, "sft.learning_rte: unknown key; did you mean `learning_rate`?"),
+    ]:
+        with modify_yaml(clone.folder / "params.yaml") as params:
+            params["sft"][key] = value
+        said = clone.run(sys.executable, "-m", "dvc", "repro", expected=255)
+        assert error in said
+        assert "Traceback" not in said
+        assert clone.run("git", "status", "--porcelain").split() == ["M", "params.yaml"]
+        assert hash_path(clone.folder / "data/models") == models
+        clone.run("git", "checkout", "params.yaml")
+    assert clone.repro() == []
+
+
+def test_an_engine_that_is_not_installed_is_found_before_anything_is_trained(
+    ran_once: tuple[Clone, list[str]],
+) -> None:
+    clone, _ = ran_once
+    models = hash_path(clone.folder / "data/models")
     with modify_yaml(clone.folder / "params.yaml") as params:
-        params["sft"]["warmup_ratio"] = 10
+        params["seed"] = 5
+        params["model"]["backend"] = "unsloth"
+        params["export"]["gguf"] = "q4_k_m"
     said = clone.run(sys.executable, "-m", "dvc", "repro", expected=255)
-    assert "sft.warmup_ratio: must be at most 1, got 10" in said
-    assert "Traceback" not in said
+    assert "this run would fail for 2 reasons" in said
+    assert "model.backend=unsloth needs a GPU" in said
+    assert "llama-quantize" in said
+    assert hash_path(clone.folder / "data/models") == models
     clone.run("git", "checkout", "params.yaml")
     assert clone.repro() == []
-    assert (clone.folder / "data/models/sft").is_dir()
 
 
 def test_a_server_that_is_down_is_one_line_and_leaves_nothing_half_written(
@@ -218,7 +242,7 @@ def test_dpo_beside_the_phases_that_there_are_runs_what_is_new_and_nothing_else(
     knobs = ["dpo.init=[sft]", "evaluate.checkpoints=[base,sft,dpo]", "export.checkpoint=dpo"]
     said = clone.dvc("exp", "run", *(word for knob in knobs for word in ("--set-param", knob)))
     ran = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
-    assert ran == ["pairs@sft", "dpo@sft", "evaluate@dpo", "grade@dpo", "export", "report"]
+    assert ran == ["check", "pairs@sft", "dpo@sft", "evaluate@dpo", "grade@dpo", "export", "report"]
 
     differences = json.loads(clone.read("reports/metrics/report.json"))
     assert set(differences) == {"base_to_sft", "sft_to_dpo"}

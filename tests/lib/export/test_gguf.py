@@ -20,7 +20,6 @@ from lib.engines.policy import load_tokenizer
 from lib.errors import UserError
 from lib.export.gguf_file import (
     PRE_TOKENIZERS,
-    TOOL,
     check_convertible,
     check_metadata,
     load_gguf,
@@ -28,6 +27,7 @@ from lib.export.gguf_file import (
     tensors_of,
     write_gguf,
 )
+from lib.export.quantizer import TOOL
 from tests.lib.export.conftest import ExportTo, make_model
 
 SHAPE = {

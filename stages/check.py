@@ -1,0 +1,40 @@
+"""Check, before any other stage, all that can be known in a second: params, engines, inputs.
+
+DVC removes what a stage wrote before it runs the stage. A mistake in params.yaml that a stage finds
+itself has already cost the last good model; found here, everything is still in place. What this
+writes never changes, so that no other stage re-runs because of it.
+
+Params: all.
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.cli import reads_params, writes
+from lib.errors import UserError
+from lib.params import load_params
+
+CHECKED = "params.yaml was checked before the stages that depend on this file.\n"
+
+
+@click.command(help=__doc__)
+@reads_params
+@writes("--checked", "data/checked", "a file that is always the same")
+def main(params_file: Path, checked: Path) -> None:
+    """Run the stage."""
+    params = load_params(params_file)
+    from lib.planning.doctor import blockers, doubts
+    from lib.planning.machine import this_machine
+
+    machine = this_machine()
+    for doubt in doubts(params, machine):
+        click.echo(f"check: {doubt}", err=True)
+    if reasons := blockers(params, machine):
+        lines = "\n".join(f"  {reason}" for reason in reasons)
+        raise UserError(f"this run would fail for {len(reasons)} reasons:\n{lines}")
+    checked.write_text(CHECKED, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
