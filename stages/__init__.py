@@ -15,6 +15,7 @@ check_environment()
 end_with_dvc()
 for _name, _value in {
     "TRANSFORMERS_NO_TF": "1",
+    "TRANSFORMERS_NO_TENSORFLOW": "1",
     "USE_TF": "0",
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }.items():

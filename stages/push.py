@@ -38,7 +38,8 @@ def main(
         checkpoint=models / params.export.checkpoint,
         settings=params.model_dump(mode="json"),
     )
-    uploads = collect(export, reports=reports, commit=current_commit())
+    phase = params.export.checkpoint
+    uploads = collect(export, reports=reports, phase=phase, commit=current_commit())
     for upload in uploads:
         click.echo(f"{upload.size:>14,}  {upload.path}")
     total = f"{len(uploads)} files, {sum(upload.size for upload in uploads):,} bytes"

@@ -16,13 +16,17 @@ from lib.params import load_params
 @reads("--model", "data/models/base", "a complete model; adapters come over HTTP")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=int, default=8000, show_default=True, help="Port to listen at.")
+@click.option("--fixed", is_flag=True, help="Take no adapters and no other weights.")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
-def main(params_file: Path, model: Path, host: str, port: int, options: tuple[str, ...]) -> None:
+def main(
+    params_file: Path, model: Path, host: str, port: int, fixed: bool, options: tuple[str, ...]
+) -> None:
     """Serve until Ctrl-C."""
     params = load_params(params_file)
     from lib.engines.server import serve, server_command
 
-    serve(server_command(model, host=host, port=port, model=params.model, options=options))
+    command = server_command(model, host=host, port=port, model=params.model, options=options)
+    serve(command, fixed=fixed)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def vllm_server(checkout: Path, *, params: Path, model: Path, log: Path) -> Iterator[str]:
+def vllm_server(
+    checkout: Path, *, params: Path, model: Path, log: Path, port: int = 0
+) -> Iterator[str]:
     """The address of a server of `model` by the code in `checkout`; gone after the block."""
-    port = free_port()
+    port = port or free_port()
     options = [f"--params={params}", f"--model={model}", f"--port={port}"]
     with log.open("w") as written:
         server = subprocess.Popen(

@@ -121,8 +121,13 @@ class Engine(Protocol):
         show(completion.text)
         return completion
 
-    def sync(self, policy: "PreTrainedModel") -> None:
-        """Generate from the weights that `policy` has now."""
+    def sync(self, policy: "PreTrainedModel") -> str:
+        """Generate from the weights that `policy` has now.
+
+        Returns:
+            Their version, one that no sync before had, read where they are once they are in use:
+            whoever trains on the completions ends where it is none or an old one.
+        """
         ...
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -71,6 +71,27 @@ def keep_trl() -> None:
     from trl.models import utils
 
     utils.disable_gradient_checkpointing = lambda *_: contextlib.nullcontext()
+
+
+def reload_weights(worker: Any, weights: "Iterable[tuple[str, torch.Tensor]]") -> None:
+    """Write a whole model's weights into a running vLLM.
+
+    vllm/model_executor/model_loader/reload/layerwise.py, `finalize_layerwise_processing`, 0.32.0:
+    a layer for which no weights came stays as it was, and a head that is tied to the embeddings
+    gets none. On a CPU it has packed its own copy (vllm/model_executor/layers/utils.py,
+    `dispatch_cpu_unquantized_gemm`) and would go on with the old one, silently; here it packs
+    again. The caller resets the prefix cache, which the worker does not see. The second part can
+    go when vLLM packs a tied head anew.
+
+    Args:
+        worker: vLLM's, of any executor.
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    worker.reload_weights(weights_iterator=weights)
+    for layer in worker.get_model().modules():
+        if isinstance(layer, ParallelLMHead):
+            layer.quant_method.process_weights_after_loading(layer)
 
 
 def keep_linear_weights() -> None:

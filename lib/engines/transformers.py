@@ -63,6 +63,7 @@ class TransformersEngine(Engine):
         self.batch_size = batch_size
         self.label = label
         self._endings: dict[tuple[str, ...], Endings] = {}
+        self._num_syncs = 0
         self._watch: Callable[[list[int]], None] | None = None
 
     @classmethod
@@ -136,9 +137,11 @@ class TransformersEngine(Engine):
             show(completion.text[len(shown) :])
         return completion
 
-    def sync(self, policy: PreTrainedModel) -> None:
+    def sync(self, policy: PreTrainedModel) -> str:
         """Generate from `policy` from now on; a model in memory needs no copy."""
         self.model = policy
+        self._num_syncs += 1
+        return str(self._num_syncs)
 
     def close(self) -> None:
         """Let go of the model."""

@@ -41,14 +41,19 @@ class VllmBase(Engine):
     """What vLLM's engines share, in this process or behind HTTP: requests, answers, adapters."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, *, max_seq_length: int, label: str = ""
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        max_seq_length: int,
+        label: str = "",
+        scratch: str | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.label = label
         self._ends: tuple[int, ...] = ()
-        self._num_adapters = 0
-        self._scratch = tempfile.TemporaryDirectory(prefix="reckon-vllm-")
+        self._num_adapters = self._num_syncs = 0
+        self._scratch = tempfile.TemporaryDirectory(prefix="reckon-vllm-", dir=scratch)
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
@@ -115,16 +120,17 @@ class VllmBase(Engine):
             log_probs=tuple(log_probs) if sampling.log_probs else None,
         )
 
-    def sync(self, policy: PreTrainedModel) -> None:
+    def sync(self, policy: PreTrainedModel) -> str:
         """See `Engine`. An adapter goes by its files."""
+        self._num_syncs += 1
         if not isinstance(policy, PeftModel):
-            self._sync_full(policy)
-            return
+            return self._sync_full(policy)
         folder = Path(self._scratch.name) / str(self._num_adapters)
         save_adapter(policy, folder)
         self.use_adapter(folder)
+        return f"adapter {self._num_adapters}"
 
-    def _sync_full(self, policy: PreTrainedModel) -> None:
+    def _sync_full(self, policy: PreTrainedModel) -> str:
         raise NotImplementedError
 
     def use_adapter(self, folder: Path) -> None:
@@ -265,12 +271,13 @@ class VllmEngine(VllmBase):
             for answer in answers
         ]
 
-    def _sync_full(self, policy: PreTrainedModel) -> None:
+    def _sync_full(self, policy: PreTrainedModel) -> str:
         """Tensor by tensor."""
         weights = policy.state_dict()
         self._llm.apply_model(lambda model: model.load_weights(weights.items()))
         # What is cached was computed with the old weights.
         self._llm.reset_prefix_cache()
+        return f"weights {self._num_syncs}"
 
     def _replace_adapter(self, folder: Path) -> None:
         if self._adapter is not None:

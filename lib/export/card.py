@@ -92,7 +92,8 @@ was graded by reckon's verifier. Intervals are over problems.
 
 ## Prompt
 
-`chat_template.jinja` renders it; `system_prompt.txt` holds the system prompt, empty for none.
+`chat_template.jinja` renders it, the system prompt included; `system_prompt.txt` holds that too,
+empty for none. A conversation with a system message of its own has that in its place.
 
 ````text
 {example}

@@ -43,7 +43,14 @@ from lib.params import Params
 from lib.params.measuring import Evaluate, Export
 from lib.params.model import Model
 from lib.problems.schema import read_benchmarks
-from lib.prompts import Message, format_settings, prompt_format, save_prompt, saved_system
+from lib.prompts import (
+    Message,
+    format_settings,
+    prompt_format,
+    save_prompt,
+    saved_system,
+    with_default_system,
+)
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
@@ -119,6 +126,7 @@ def publish(
             evaluate=params.evaluate,
             export=export,
             stop_strings=own_format.stop_strings,
+            system=system,
         )
         save_prompt(folder, system=system, rendering=format_settings(prompt))
         with (folder / "params.yaml").open("w", encoding="utf-8") as file:
@@ -150,6 +158,7 @@ def export_model(
     evaluate: Evaluate,
     export: Export,
     stop_strings: Sequence[str] = (),
+    system: str = "",
 ) -> Verified:
     """Fold an adapter into the weights, write every form of the model, load each again, compare.
 
@@ -157,6 +166,7 @@ def export_model(
         to: a new folder; the caller puts it in place once this has returned.
         prompts: chat messages on which the greedy tokens must be the same.
         stop_strings: of the prompt format.
+        system: that of the prompts, which the exported chat template has for those without one.
 
     Raises:
         UserError: a form answers otherwise than the checkpoint does, or cannot be made.
@@ -199,6 +209,7 @@ def export_model(
         stops=stop_strings,
     )
     merged.save_pretrained(to, max_shard_size=export.max_shard_size)
+    tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
     tokenizer.save_pretrained(to)
     forms = [Form("merged", export.dtype, answers, SAME)]
     if export.adapter and is_adapter(checkpoint):
@@ -225,7 +236,8 @@ def export_model(
             folder=to.resolve(),
             base=base.resolve(),
             forms=tuple(forms),
-            conversations=prompts,
+            # As its users ask: the same tokens without a word of the system prompt.
+            conversations=[prompt[1:] if system else prompt for prompt in prompts],
             sampling=greedy,
             threads=torch.get_num_threads(),
             attention=EXACT["attention"],

@@ -1,6 +1,8 @@
 """Put the export on the Hugging Face Hub: what goes there, whether it may, and how it fails."""
 
+import csv
 import dataclasses
+import json
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -10,6 +12,7 @@ from typing import Any
 import httpx
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+from transformers import TrainerState
 
 from lib.artifacts import hash_path, read_json
 from lib.errors import UserError
@@ -36,12 +39,13 @@ class Upload:
         return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
 
 
-def collect(export: Path, *, reports: Path, commit: str) -> list[Upload]:
+def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Upload]:
     """Every file that a push uploads, by path.
 
     Args:
         export: what the stage wrote; its card gets the commit.
         reports: metrics, curves and provenance of the run.
+        phase: that the exported checkpoint comes from; one without curves has no trainer state.
         commit: that the export was made at.
     """
     uploads = []
@@ -51,7 +55,28 @@ def collect(export: Path, *, reports: Path, commit: str) -> list[Upload]:
     for folder in TRAINING:
         for path in _files(reports / folder):
             uploads.append(Upload(f"training/{path.relative_to(reports).as_posix()}", path))
+    if (reports / f"curves/{phase}.csv").is_file():
+        uploads.append(Upload("training/trainer_state.json", trainer_state(reports, phase)))
     return uploads
+
+
+def trainer_state(reports: Path, phase: str) -> bytes:
+    """A phase's curves as the file that a `transformers.Trainer` keeps of them.
+
+    The trainer's own has clocks in it, so that no stage writes it.
+    """
+    log = [
+        {name: float(value) for name, value in row.items() if value}
+        for curve in (phase, f"{phase}_validation")
+        if (path := reports / f"curves/{curve}.csv").is_file()
+        for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    ]
+    log = [{**point, "step": int(point["step"])} for point in log]
+    log.sort(key=lambda point: point["step"])
+    steps = int(max((point["step"] for point in log), default=0))
+    state = TrainerState(global_step=steps, max_steps=steps, log_history=log)
+    content = json.dumps(dataclasses.asdict(state), indent=2, sort_keys=True)
+    return f"{content}\n".encode()
 
 
 def check_current(

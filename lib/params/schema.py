@@ -23,7 +23,6 @@ from lib.params.section import HELD_BACK, Positive, Section
 from lib.params.training import (
     Dpo,
     Grpo,
-    Optimisation,
     Reward,
     Rollout,
     Sft,
@@ -97,18 +96,6 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
-    def _full_weights_need_an_engine_in_process(self) -> Self:
-        for section, used in (("rollout", not self.grpo.skipped), ("validation", self.validates)):
-            engine = getattr(self, section).engine
-            if used and not self.model.lora.rank and not ENGINES[engine].takes_full_weights:
-                raise ValueError(
-                    f"{section}.engine: {engine} takes only an adapter (vLLM sends full weights "
-                    "by NCCL, which needs CUDA), and model.lora.rank is 0; set that, or "
-                    f"{section}.engine: vllm"
-                )
-        return self
-
-    @model_validator(mode="after")
     def _trl_generates_by_itself(self) -> Self:
         if self.grpo.trainer != "trl" or self.grpo.skipped:
             return self
@@ -129,12 +116,6 @@ class Params(Section):
     def flat(self) -> dict[str, Any]:
         """Values by dotted key, as params.yaml has them; a list is one value."""
         return dict(_leaves(self.model_dump(mode="json"), ""))
-
-    @property
-    def validates(self) -> bool:
-        """Whether any phase of this run is validated while it trains."""
-        phases: list[Optimisation] = [self.sft, self.grpo, *([self.dpo] if self.dpo.init else [])]
-        return any(phase.eval_steps and not phase.skipped for phase in phases)
 
     @model_validator(mode="after")
     def _order_is_kept(self) -> Self:

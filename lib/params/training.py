@@ -138,9 +138,6 @@ class Rollout(Section):
     """Least probability, relative to the most probable token; 0 for none."""
     max_new_tokens: Positive
     """Longest completion."""
-    max_logp_difference: PositiveFloat
-    """Nats per token between the sampler's and the trainer's log-probs, on average over a batch;
-    beyond it the sampler is on other weights than the policy, and the run ends."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     """Share of a GPU that vLLM takes beside the policy; not read on a CPU and by other engines."""
 

@@ -132,8 +132,6 @@ def _sft(
 def _grpo(
     params: Params, rows: Sequence[Problem], quick: dict[str, Any], *, base: Path, scratch: Path
 ) -> Any:
-    # Rows filled up are no draws of the policy, and all of one length.
-    unchecked = {"max_logp_difference": float("inf")}
     # TRL's trainer holds as much, and generates by itself.
     plain = {
         "trainer": "reckon",
@@ -146,7 +144,7 @@ def _grpo(
         init=base,
         base=base,
         grpo=params.grpo.model_copy(update={**quick, **plain}),
-        rollout=params.rollout.model_copy(update=unchecked),
+        rollout=params.rollout,
         reward=params.reward,
         model=params.model,
         seed=params.seed,
@@ -177,9 +175,9 @@ class FullLength(Engine):
         groups = self.engine.generate(prompts, dataclasses.replace(sampling, stop_strings=()))
         return [[_filled(one, sampling.max_new_tokens) for one in group] for group in groups]
 
-    def sync(self, policy: Any) -> None:
+    def sync(self, policy: Any) -> str:
         """See `Engine`."""
-        self.engine.sync(policy)
+        return self.engine.sync(policy)
 
     def close(self) -> None:
         """See `Engine`."""

@@ -4,7 +4,12 @@ from lib.prompts.base import Message, Parsed, PromptFormat
 from lib.prompts.registry import PROMPT_FORMATS, format_settings, prompt_format
 from lib.prompts.render import prompt_text, render
 from lib.prompts.saved import save_prompt, saved_format
-from lib.prompts.system import save_system, saved_system, system_prompt
+from lib.prompts.system import (
+    save_system,
+    saved_system,
+    system_prompt,
+    with_default_system,
+)
 
 __all__ = [
     "PROMPT_FORMATS",
@@ -20,4 +25,5 @@ __all__ = [
     "saved_format",
     "saved_system",
     "system_prompt",
+    "with_default_system",
 ]

@@ -1,5 +1,6 @@
 """The system prompt: as params give it, from a file, or the format's own instructions."""
 
+import json
 from pathlib import Path
 
 from lib.errors import UserError
@@ -36,6 +37,22 @@ def system_prompt(value: str, *, prompt_format: PromptFormat) -> str:
     if not text:
         raise UserError(f"prompt.system: {path} is empty; write the prompt there or set ''")
     return text
+
+
+def with_default_system(chat_template: str, system: str) -> str:
+    """A template that renders `system` before a conversation without a system message.
+
+    The same template where `system` is ''.
+    """
+    if not system:
+        return chat_template
+    # JSON's escapes are Jinja's too, but for those of half a character.
+    message = f"{{'role': 'system', 'content': {json.dumps(system, ensure_ascii=False)}}}"
+    return (
+        "{%- if messages[0]['role'] != 'system' -%}"
+        f"{{%- set messages = [{message}] + messages -%}}"
+        f"{{%- endif -%}}{chat_template}"
+    )
 
 
 def save_system(folder: Path, text: str) -> None:

@@ -108,7 +108,6 @@ def build_grpo(
                 stop_strings=prompt_format.stop_strings,
                 seed=seed,
             ),
-            max_logp_difference=rollout.max_logp_difference,
             **common,
         )
     trainer.remove_callback(PrinterCallback)

@@ -7,6 +7,7 @@
     arrange     rows of like prompt and length share a micro-batch
     score       log-probs under the policy (`lib.trainers.scoring`)
     check       the sampler's log-probs against these, and the correction for what they differ by
+                (that its weights are the policy's, their version says at each roll-out)
     loss        `lib.objectives.losses`; backward pass, clipping and optimiser are `Trainer`'s
 
 Differs from the papers in: dynamic sampling draws as many new problems as are missing, not a whole
@@ -41,8 +42,8 @@ from lib.objectives.losses import PolicyLoss, policy_loss, sampler_correction
 from lib.params.training import Grpo
 from lib.trainers.scoring import MicroBatch, Scorer, padded
 from lib.training.ranks import whole_on_every_rank
+from lib.training.warning_signs import GAP
 
-GAP = "sampling/sampling_logp_difference"
 RATIO = "sampling/importance_sampling_ratio"
 
 MOST_RATIO = 3.0
@@ -80,7 +81,6 @@ class PolicyGradientTrainer(Trainer):
         reward_weights: one for each of them.
         grpo: params' section.
         sampling: of rollouts; the seed is the step's.
-        max_logp_difference: nats per token, see `_check_sampler`.
     """
 
     def __init__(
@@ -91,7 +91,6 @@ class PolicyGradientTrainer(Trainer):
         reward_weights: Sequence[float],
         grpo: Grpo,
         sampling: Sampling,
-        max_logp_difference: float,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -100,7 +99,7 @@ class PolicyGradientTrainer(Trainer):
         self.reward_weights = torch.tensor(reward_weights)
         self.grpo = grpo
         self.sampling = dataclasses.replace(sampling, log_probs=True)
-        self.max_logp_difference = max_logp_difference
+        self._synced = ""
         self.engine: Engine | None = None
         self.live = False
         self.rollouts: list[Rollout] = []
@@ -160,7 +159,7 @@ class PolicyGradientTrainer(Trainer):
         """The micro-batches of this step's rollouts."""
         assert self.engine is not None
         with self._whole_policy() as policy:
-            self.engine.sync(policy)
+            self._check_version(self.engine.sync(policy))
         groups = self._reward(self._complete(self._problems_of_step(), round_=0))
         if self.grpo.dynamic_sampling:
             groups = self._refill(groups)
@@ -459,19 +458,30 @@ class PolicyGradientTrainer(Trainer):
                 value = getattr(batch.correction, extreme)().item()
                 self._extremes[f"{RATIO}/{extreme}"].append(value)
 
-    def _check_sampler(self, gap: float) -> None:
+    def _check_version(self, version: str | None) -> None:
         """Refuse to learn from a sampler that is not the policy.
 
+        How far their log-probs are apart is no proof, since engines round apart: that is warned of
+        (`lib.training.warning_signs`).
+
         Raises:
-            UserError: the mean gap per token is beyond `rollout.max_logp_difference`, or no number.
+            UserError: the engine has not taken the policy's weights.
         """
-        if not gap <= self.max_logp_difference:
+        if not version or version == self._synced:
             raise UserError(
-                f"step {self.state.global_step + 1}: the sampler's log-probs differ from the "
-                f"trainer's by {gap:.3g} nats per token on average, more than "
-                f"rollout.max_logp_difference={self.max_logp_difference:g}; it samples "
-                "from other weights than those in training. Where the gap is the precision of "
-                "another engine, raise that limit or use rollout.engine=transformers"
+                f"step {self.state.global_step + 1}: {type(self.engine).__name__} still generates "
+                f"from weights of an earlier step (version {self._synced or 'of the start'}); "
+                "nothing of it is learned. Use rollout.engine=transformers, and report this"
+            )
+        self._synced = version
+
+    def _check_gap(self, gap: float) -> None:
+        """Refuse to learn from log-probs that are no numbers."""
+        if not math.isfinite(gap):
+            raise UserError(
+                f"step {self.state.global_step + 1}: log-probs of the sampler or the trainer are "
+                f"no numbers (their mean difference is {gap}); lower grpo.learning_rate, or set "
+                "model.dtype=float32"
             )
 
     # The KL penalty's reference: the policy's own first weights, so that there is no second model
@@ -537,7 +547,7 @@ class PolicyGradientTrainer(Trainer):
         self._extremes.clear()
         gap = self._metrics[f"{GAP}/mean"]
         if gap:
-            self._check_sampler(gap[-1])
+            self._check_gap(gap[-1])
 
     def _gather(self, local: Sequence[Any]) -> Tensor:
         """The rows of all ranks."""

@@ -18,6 +18,9 @@ Point = Mapping[str, float]
 ANSWER_ACCURACY = "answer_accuracy"
 """Column with the share of completions whose answer is right, whatever is rewarded."""
 
+GAP = "sampling/sampling_logp_difference"
+"""Columns with how far the sampler's log-probs are from the trainer's: `/mean` and `/max`."""
+
 STEADY = 3
 """Logged points in a row that make a sign: one step of few completions says little."""
 WINDOW = 10
@@ -28,6 +31,9 @@ COLLAPSED = 0.1
 """Part of its first value below which entropy has collapsed."""
 MANY_CUT = 0.5
 """Share of completions at the length limit that is too much."""
+DRIFTED, ROUNDING = 10.0, 1e-6
+"""Times the sampler's first gap to the trainer that are more than rounding, and the nats per token
+that any two ways to compute in float32 are apart."""
 RISEN, FALLEN = 0.05, 0.05
 """Part of the range of rewards, and points of accuracy, that are more than a swing."""
 
@@ -203,12 +209,29 @@ def reward_hacking(points: list[Point], limits: Limits) -> str:
     )
 
 
+def sampler_drift(points: list[Point], limits: Limits) -> str:
+    """The sampler is further from the trainer than this pair was when their weights were equal.
+
+    What two engines' arithmetic makes of the same weights depends on both, on the precision and on
+    the model (docs/vllm.md): hence the pair's own first gap.
+    """
+    first, *_ = _column(points, f"{GAP}/mean") or [0.0]
+    bound = DRIFTED * max(first, ROUNDING)
+    gaps = _steady(points, f"{GAP}/mean", lambda value: value > bound)
+    return gaps and (
+        f"the sampler's log-probs have been {gaps} nats per token from the trainer's over {STEADY} "
+        f"logged steps, from {first:.3g} at the start, when their weights were the same: it rounds "
+        "otherwise than it did, or is on other weights. Compare with rollout.engine=transformers"
+    )
+
+
 LOOKS: dict[str, Callable[[list[Point], Limits], str]] = {
     "reward_at_minimum": reward_at_minimum,
     "no_signal": no_signal,
     "entropy_collapse": entropy_collapse,
     "at_the_limit": at_the_limit,
     "reward_hacking": reward_hacking,
+    "sampler_drift": sampler_drift,
 }
 """By kind: says what is wrong after these points, '' where nothing is."""
 

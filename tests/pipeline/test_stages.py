@@ -7,7 +7,12 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
-OURS = ("TRANSFORMERS_NO_TF", "USE_TF", "HF_HUB_DISABLE_TELEMETRY")
+OURS = (
+    "TRANSFORMERS_NO_TF",
+    "TRANSFORMERS_NO_TENSORFLOW",
+    "USE_TF",
+    "HF_HUB_DISABLE_TELEMETRY",
+)
 
 
 def said(code: str, **environment: str) -> str:
@@ -37,5 +42,5 @@ def test_a_stage_leaves_an_installed_tensorflow_alone_without_make(tmp_path: Pat
 
 def test_what_the_environment_sets_itself_stays() -> None:
     shown = f"import os, stages; print(*[os.environ[name] for name in {OURS}])"
-    assert said(shown) == "1 0 1"
-    assert said(shown, USE_TF="1", HF_HUB_DISABLE_TELEMETRY="0") == "1 1 0"
+    assert said(shown) == "1 1 0 1"
+    assert said(shown, USE_TF="1", HF_HUB_DISABLE_TELEMETRY="0") == "1 1 1 0"

@@ -76,12 +76,10 @@ def params_of(way: str, work: Work, folder: Path) -> "Params":
         "backend": backend_of(way),
     }
     content["model"]["lora"] |= {"rank": work.lora_rank, "target_modules": list(TARGETS)}
-    # A speed is wanted from engines that round apart, too; `sampler_gap` says how far.
     content["rollout"] |= {
         "engine": rollouts_of(way, work),
         "max_new_tokens": work.tokens,
         "gpu_memory_utilization": 0.5,
-        "max_logp_difference": 1.0,
     }
     content["evaluate"] |= {"max_new_tokens": 16}
     content["validation"] |= {"max_new_tokens": 16}

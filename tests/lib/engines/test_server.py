@@ -1,8 +1,8 @@
 """A vLLM server: the contract over HTTP, adapters, and what is said when something is amiss."""
 
+import functools
 import json
 import os
-import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,15 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from lib.artifacts import hash_path
 from lib.engines.open import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
-from lib.engines.server import ServerEngine, server_command
+from lib.engines.server import ServerEngine, server_command, shape_of
 from lib.errors import UserError
-from lib.params import Params
+from lib.params import Params, compose_preset
 from lib.params.model import Model
 from tests.lib.engines.contract import EngineContract, drawn
 from tests.lib.engines.log_prob_gap import gap, moved
-from tests.vllm_server import free_port, served
+from tests.vllm_server import free_port, served, vllm_server
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.vllm
@@ -27,6 +30,7 @@ class TestContract(EngineContract):
     @pytest.fixture
     def engine(self, vllm_url: str, base: Path) -> Iterator[ServerEngine]:
         opened = ServerEngine(base, load_tokenizer(base), batch_size=16, url=vllm_url)
+        opened.use_weights()
         yield opened
         opened.close()
 
@@ -57,6 +61,68 @@ def test_an_adapter_goes_to_the_server_and_leaves_with_the_engine(
     assert len(served(vllm_url)) == 2
     opened.close()
     assert len(served(vllm_url)) == 1
+
+
+@pytest.mark.vllm
+def test_full_weights_are_the_policys_after_each_sync_and_the_checkpoints_at_first(
+    vllm_url: str,
+    base: Path,
+    full: Model,
+    prompts: list[list[int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the server has been sent before; the smoke model's head is tied."""
+    monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
+    start, policy = (load_policy(base, base=base, settings=full).eval() for _ in range(2))
+    moved(policy)
+    save_policy(policy, load_tokenizer(base), tmp_path / "sft")
+
+    def opened(checkpoint: Path, policy: object = None) -> ServerEngine:
+        return open_engine(
+            "vllm-server", checkpoint, base=base, model=full, batch_size=8, policy=policy
+        )
+
+    engine = opened(tmp_path / "sft")
+    assert gap(engine, policy, prompts) < 1e-4
+    for _ in range(2):
+        moved(policy)
+        assert gap(engine, policy, prompts) > 0.1
+        engine.sync(policy)
+        assert gap(engine, policy, prompts) < 1e-4
+    again = opened(base)
+    assert gap(again, start, prompts) < 1e-4
+    with pytest.raises(UserError, match="was sent other weights by another run"):
+        gap(engine, policy, prompts)
+    engine.close()
+    again.close()
+
+
+@pytest.mark.vllm
+def test_a_server_that_was_started_anew_is_found_out(
+    base: Path, full: Model, prompts: list[list[int]], tmp_path: Path
+) -> None:
+    (tmp_path / "params.yaml").write_text(compose_preset("smoke"))
+    policy, port = moved(load_policy(base, base=base, settings=full)), free_port()
+    start = functools.partial(
+        vllm_server,
+        ROOT,
+        params=tmp_path / "params.yaml",
+        model=base,
+        log=tmp_path / "log",
+        port=port,
+    )
+    with start() as url:
+        engine = connect(base, url)
+        engine.sync(policy)
+        assert gap(engine, policy, prompts) < 1e-4
+    with pytest.raises(UserError, match="no answer from a vLLM server"):
+        engine.generate(prompts, drawn())
+    with start():
+        with pytest.raises(UserError, match="was started anew since this run sent its own"):
+            engine.generate(prompts, drawn())
+        engine.sync(policy)
+        assert gap(engine, policy, prompts) < 1e-4
 
 
 Answer = Callable[[str], tuple[int, object]]
@@ -92,9 +158,12 @@ def stand_in(base: Path) -> Iterator[Callable[[Answer], str]]:
         server.server_close()
 
 
-def serving(root: Path, *, name: str = "served", **others: tuple[int, object]) -> Answer:
-    models = {"data": [{"id": name, "root": str(root), "max_model_len": 256, "parent": None}]}
-    return lambda path: others.get(path.rpartition("/")[2], (200, models))
+def serving(model: Path, *, name: str = "", **others: tuple[int, object]) -> Answer:
+    """A server that `model` was the start of; `others` by the last part of their path."""
+    served = name or f"served@{shape_of(model)}-{hash_path(model)}"
+    models = {"data": [{"id": served, "root": str(model), "max_model_len": 256, "parent": None}]}
+    answers = {"collective_rpc": (200, {"results": [["process", ""]]}), **others}
+    return lambda path: answers.get(path.rpartition("/")[2], (200, models))
 
 
 def connect(base: Path, url: str, **changes) -> ServerEngine:
@@ -123,40 +192,114 @@ def test_a_server_that_dies_between_two_requests_is_one_line_too(
         engine.generate(prompts, drawn())
 
 
-def test_a_server_of_another_model_is_refused(base: Path, stand_in, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"serves {tmp_path}, expected {base}; .* MODEL={base}"):
-        connect(base, stand_in(serving(tmp_path)))
+def test_a_server_of_another_shape_is_refused(base: Path, stand_in, tmp_path: Path) -> None:
+    config = json.loads((base / "config.json").read_text())
+    for changes in ({"hidden_size": 7}, {"rms_norm_eps": 0.5}):
+        (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+        with pytest.raises(UserError, match=f"another shape than {base}; .* MODEL={base}"):
+            connect(base, stand_in(serving(tmp_path)))
 
 
-def test_a_server_of_weights_that_were_written_anew_is_refused(
-    base: Path, smoke: Params, stand_in, tmp_path: Path
-) -> None:
-    """Under the same path: it would go on generating from the old ones."""
-    weights = tmp_path / "base"
-    shutil.copytree(base, weights)
-    command = server_command(weights, host="", port=0, model=smoke.model, options=[])
+def test_a_server_that_reports_no_weights_is_refused(base: Path, stand_in) -> None:
+    """`vllm serve` as it is has log-probs of another temperature, too."""
+    with pytest.raises(UserError, match=f"not started by .*; start it again: .* MODEL={base}"):
+        connect(base, stand_in(serving(base, name="base")))
+
+
+def test_training_and_saving_change_no_shape(base: Path, full: Model, tmp_path: Path) -> None:
+    policy = load_policy(base, base=base, settings=full).bfloat16()
+    policy.config.eos_token_id = 7
+    save_policy(policy, load_tokenizer(base), tmp_path)
+    assert hash_path(tmp_path / "config.json") != hash_path(base / "config.json")
+    assert shape_of(tmp_path) == shape_of(base)
+
+
+def test_the_server_is_told_apart_by_its_weights_and_their_shape(base: Path, smoke: Params) -> None:
+    command = server_command(base, host="", port=0, model=smoke.model, options=[])
     name = command[command.index("--served-model-name") + 1]
-    url = stand_in(serving(weights, name=name))
-    assert connect(weights, url).model == name
-    (weights / "model.safetensors").write_bytes(b"others")
-    with pytest.raises(UserError, match=r"as it was before .*; start it again: make vllm-server"):
-        connect(weights, url)
+    assert name == f"{base}@{shape_of(base)}-{hash_path(base)}"
+
+
+@pytest.mark.parametrize(
+    ("state", "happened"),
+    [
+        (["another process", ""], "was started anew"),
+        (["process", "another run's"], "was sent other weights by another run"),
+        (["process", "unfinished"], "was sent other weights by another run"),
+    ],
+)
+@pytest.mark.parametrize("already", [False, True])
+def test_answers_of_other_weights_are_not_used(
+    base: Path, stand_in, prompts, state: list[str], happened: str, already: bool
+) -> None:
+    """Those that a server had before a batch, and those that it was sent while it answered."""
+    now = ["process", ""]
+    choice = {"token_ids": [5], "finish_reason": "stop", "stop_reason": None, "logprobs": None}
+
+    def answer(path: str) -> tuple[int, object]:
+        if path.endswith("completions"):
+            now[:] = state
+        changes = {
+            "collective_rpc": (200, {"results": [list(now)]}),
+            "completions": (200, {"choices": [choice] * 2}),
+        }
+        return serving(base, **changes)(path)
+
+    engine = connect(base, stand_in(answer))
+    engine.use_weights()
+    now[:] = state if already else now
+    with pytest.raises(UserError, match=f"{happened} since this run sent its own") as refused:
+        engine.generate(prompts, drawn(num_completions=2))
+    assert "\n" not in refused.value.message
 
 
 def test_what_the_server_objects_to_is_passed_on(base: Path, stand_in, prompts) -> None:
     full = stand_in(serving(base, completions=(400, {"error": "no room"})))
     with pytest.raises(UserError, match=r"refused /v1/completions \(400\): .*no room"):
-        connect(base, full).generate(prompts, drawn())
+        engine = connect(base, full)
+        engine.use_weights()
+        engine.generate(prompts, drawn())
 
 
-def test_full_weights_are_refused_in_one_line(base: Path, full: Model, stand_in) -> None:
-    engine = connect(base, stand_in(serving(base)))
-    with pytest.raises(UserError, match=r"takes only an adapter .* needs CUDA") as refused:
+def test_a_server_that_answers_others_takes_no_weights(
+    base: Path, full: Model, stand_in, tmp_path: Path
+) -> None:
+    engine = connect(base, stand_in(serving(base, reset_prefix_cache=(200, {"success": False}))))
+    with pytest.raises(UserError, match=r"did not take .* somebody else's requests"):
         engine.sync(load_policy(base, base=base, settings=full))
-    assert "\n" not in refused.value.message
+
+
+def test_weights_go_through_the_folder_that_both_sides_see(
+    base: Path, full: Model, stand_in, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECKON_VLLM_SHARED", str(tmp_path))
+    version = ""
+    written = []
+
+    def answer(path: str) -> tuple[int, object]:
+        nonlocal version
+        folders = list(tmp_path.glob("*/weights"))
+        if folders and path.endswith("collective_rpc") and not version:
+            written.append(sorted(file.name for file in folders[0].iterdir()))
+            version = f"{folders[0].parent.name}-1"
+        answers = {
+            "collective_rpc": (200, {"results": [["process", version]]}),
+            "reset_prefix_cache": (200, {"success": True}),
+        }
+        return serving(base, **answers)(path)
+
+    engine = connect(base, stand_in(answer))
+    engine.sync(load_policy(base, base=base, settings=full))
+    assert "model.safetensors" in written[0]
+    assert not list(tmp_path.glob("*/*"))
+    engine.close()
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("RECKON_VLLM_SHARED", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=r"RECKON_VLLM_SHARED=.*nowhere: no such folder"):
+        connect(base, engine.url)
 
 
 def test_the_address_is_environment(base: Path, stand_in, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECKON_VLLM_URL", stand_in(serving(base)) + "/")
-    assert connect(base, "").model == "served"
+    assert connect(base, "").model.startswith("served@")
     assert os.environ["RECKON_VLLM_URL"].startswith(connect(base, "").url)

@@ -55,19 +55,22 @@ def adapter(base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory)
 def export_to(smoke: Params, sets: GeneratedSets) -> ExportTo:
     """Export with settings of choice: four held-out prompts, 16 tokens each."""
 
-    def run(checkpoint: Path, to: Path, *, base: Path, **settings: object) -> Verified:
+    def run(
+        checkpoint: Path, to: Path, *, base: Path, system: str = "", **settings: object
+    ) -> Verified:
         own_format = prompt_format(smoke.prompt.format)
         return export_model(
             checkpoint,
             to,
             base=base,
             prompts=[
-                own_format.prompt(problem.problem, system="")
+                own_format.prompt(problem.problem, system=system)
                 for problem in sets.benchmarks["held_out"][:4]
             ],
             model=smoke.model,
             evaluate=smoke.evaluate,
             export=smoke.export.model_copy(update=settings),
+            system=system,
         )
 
     return run

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import gguf
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -16,6 +17,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from lib.engines.base import encode
 from lib.engines.policy import is_adapter, load_merged, load_tokenizer, save_policy
 from lib.errors import UserError
 from lib.export import model
@@ -67,6 +69,24 @@ def test_the_export_is_complete_and_folds_the_adapter_in(
     assert not torch.equal(written, untrained.bfloat16())
     template = AutoTokenizer.from_pretrained(exported).chat_template
     assert template == prompt_format(smoke.prompt.format).chat_template
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_question_alone_has_the_prompt_of_training_in_an_export(
+    base: Path, tmp_path: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every form: transformers renders one, llama.cpp reads the same text in the GGUF."""
+    export_to(base, tmp_path / "export", base=base, system="Be brief.", gguf="f16")
+    training = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}]
+    trained = encode(load_tokenizer(base), [training])
+    assert encode(load_tokenizer(tmp_path / "export"), [training[1:], training]) == 2 * trained
+    (file,) = (tmp_path / "export/gguf").iterdir()
+    template = gguf.GGUFReader(file).fields["tokenizer.chat_template"].contents()
+    assert template == load_tokenizer(tmp_path / "export").chat_template
+
+    monkeypatch.setattr(model, "with_default_system", lambda template, system: template)
+    with pytest.raises(UserError, match="merged: its tokenizer encodes the prompts otherwise"):
+        export_to(base, tmp_path / "without", base=base, system="Be brief.")
 
 
 def test_generation_config_is_the_evaluations_and_the_formats(smoke: Params) -> None:

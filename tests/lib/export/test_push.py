@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from transformers import TrainerState
 
 from lib.artifacts import hash_path, write_json
+from lib.export.push import collect
 from lib.params import load_params
 from stages.push import main
 from tests.conftest import ROOT
@@ -104,6 +106,7 @@ def test_everything_goes_in_one_commit_and_the_token_in_its_header_alone(run: Pa
         "training/metrics/evaluate/grpo.json",
         "training/curves/grpo.csv",
         "training/provenance/export.json",
+        "training/trainer_state.json",
     }
     assert hub.files["model.safetensors"] == b"merged weights"
     assert hub.created[0]["visibility"] == "private"
@@ -113,9 +116,28 @@ def test_everything_goes_in_one_commit_and_the_token_in_its_header_alone(run: Pa
     ).stdout.strip()
     assert f"# A model\n\nMade at commit `{head}" in hub.files["README.md"].decode()
     assert "commit" not in (run / "models/export/README.md").read_text()
-    assert f"7 files, {sum(map(len, hub.files.values())):,} bytes went to" in done.stdout
+    assert f"8 files, {sum(map(len, hub.files.values())):,} bytes went to" in done.stdout
     assert TOKEN.encode() not in b"".join(hub.files.values())
     assert_unseen(run, done.stdout, done.stderr)
+
+
+def test_the_trainer_state_is_the_curves_as_transformers_reads_them(run: Path) -> None:
+    curves = run / "reports/curves"
+    (curves / "grpo.csv").write_text("step,kl,loss\n1,,0.5\n2,0.1,0.25\n")
+    (curves / "grpo_validation.csv").write_text("step,answer_accuracy\n0,0.0\n2,1.0\n")
+    uploads = collect(run / "models/export", reports=run / "reports", phase="grpo", commit="c")
+    (state,) = (each for each in uploads if each.path == "training/trainer_state.json")
+    (run / "trainer_state.json").write_bytes(state.content)
+    read = TrainerState.load_from_json(str(run / "trainer_state.json"))
+    assert (read.global_step, read.max_steps) == (2, 2)
+    assert read.log_history == [
+        {"step": 0, "answer_accuracy": 0.0},
+        {"step": 1, "loss": 0.5},
+        {"step": 2, "kl": 0.1, "loss": 0.25},
+        {"step": 2, "answer_accuracy": 1.0},
+    ]
+    untrained = collect(run / "models/export", reports=run / "reports", phase="base", commit="c")
+    assert "training/trainer_state.json" not in {each.path for each in untrained}
 
 
 @pytest.mark.parametrize(

@@ -190,22 +190,6 @@ def test_a_validation_that_cannot_be_is_refused(
     assert said.startswith(problem)
 
 
-@pytest.mark.parametrize("section", ["rollout", "validation"])
-def test_full_weights_are_not_sent_to_a_server(content: dict[str, Any], section: str) -> None:
-    content[section]["engine"] = "vllm-server"
-    (said,) = problems_of(content)
-    assert said.startswith(f"{section}.engine: vllm-server takes only an adapter")
-    assert said.endswith(f"model.lora.rank is 0; set that, or {section}.engine: vllm")
-    content["model"]["lora"]["rank"] = 8
-    parse_params(content, origin="params.yaml")
-
-
-def test_a_server_that_no_phase_asks_is_nobodys_business(content: dict[str, Any]) -> None:
-    content["rollout"]["engine"] = content["validation"]["engine"] = "vllm-server"
-    content["grpo"]["max_steps"] = content["sft"]["eval_steps"] = 0
-    parse_params(content, origin="params.yaml")
-
-
 def test_checkpoints_that_are_never_written_cannot_be_kept(content: dict[str, Any]) -> None:
     content["sft"] |= {"save_steps": 0, "keep_checkpoints": 2}
     assert problems_of(content) == ["sft: keep_checkpoints=2 keeps nothing while save_steps is 0"]

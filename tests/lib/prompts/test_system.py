@@ -1,7 +1,13 @@
 import pytest
 
 from lib.errors import UserError
-from lib.prompts import prompt_format, save_system, saved_system, system_prompt
+from lib.prompts import (
+    prompt_format,
+    save_system,
+    saved_system,
+    system_prompt,
+    with_default_system,
+)
 
 XML = prompt_format("xml")
 
@@ -38,3 +44,7 @@ def test_what_prepare_keeps_is_what_later_stages_read(tmp_path):
 def test_a_base_model_without_a_system_prompt_says_what_writes_it(tmp_path):
     with pytest.raises(UserError, match="dvc repro prepare"):
         saved_system(tmp_path)
+
+
+def test_without_a_system_prompt_the_template_stays_as_it_is():
+    assert with_default_system(XML.chat_template, "") == XML.chat_template

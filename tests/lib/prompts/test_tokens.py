@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from lib.problems.schema import Problem
-from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text
+from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text, with_default_system
 from lib.prompts.layouts import LAYOUTS
 from lib.trainers.sft import sft_dataset
 
@@ -48,6 +48,27 @@ def test_our_rendering_is_the_tokenizers(chosen, build_tokenizer, bos, system):
     rendered = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
     ours = prompt_text(chosen, PROBLEM, system=system, bos_token=tokenizer.bos_token or "")
     assert rendered == ours
+
+
+@pytest.mark.parametrize("bos", [True, False])
+@pytest.mark.parametrize("system", ["Think first.", "A {{ b }} {% c %}\n\t'd' \"e\" \\f é 🙂"])
+def test_a_question_alone_has_the_prompt_tokens_of_training_after_an_export(
+    chosen, build_tokenizer, bos, system
+):
+    tokenizer = build_tokenizer(chosen.chat_template, marks=chosen.marks, bos=bos)
+    trained = _encode(chosen, tokenizer, system).prompt_ids
+    tokenizer.chat_template = with_default_system(chosen.chat_template, system)
+
+    def ids(*turns: tuple[str, str]) -> list[int]:
+        messages = [{"role": role, "content": content} for role, content in turns]
+        return tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+
+    assert ids(("user", PROBLEM)) == trained
+    # Once, where it is there already; and not at all where there is another one.
+    assert ids(("system", system), ("user", PROBLEM)) == trained
+    text = tokenizer.decode(ids(("system", "Be brief."), ("user", PROBLEM)))
+    assert "Be brief." in text
+    assert system not in text
 
 
 @pytest.mark.parametrize("bos", [True, False])

@@ -5,6 +5,7 @@ smoke preset with the changes of FOLDER/changes.json, from FOLDER/base, and writ
 came to: FOLDER/<ranks>-<rank>.pt.
 """
 
+import itertools
 import json
 import random
 import sys
@@ -33,6 +34,7 @@ class Script:
 
     def __init__(self, base: Path) -> None:
         self.tokenizer = load_tokenizer(base)
+        self._versions = map(str, itertools.count(1))
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
@@ -44,8 +46,9 @@ class Script:
             for count in [sampling.num_completions]
         ]
 
-    def sync(self, policy: Any) -> None:
+    def sync(self, policy: Any) -> str:
         """Nothing to hold."""
+        return next(self._versions)
 
     def close(self) -> None:
         """Nothing held."""

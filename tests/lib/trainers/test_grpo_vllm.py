@@ -30,7 +30,7 @@ def server(vllm_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return vllm_url
 
 
-@pytest.fixture(params=["vllm-lora", "vllm-full", "vllm-server-lora"])
+@pytest.fixture(params=["vllm-lora", "vllm-full", "vllm-server-lora", "vllm-server-full"])
 def trainer(
     request: pytest.FixtureRequest,
     sets: GeneratedSets,
@@ -65,10 +65,10 @@ def break_the_second_sync(trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = type(trainer.engine)
     sync, synced = engine.sync, []
 
-    def only_once(self: object, policy: object) -> None:
+    def only_once(self: object, policy: object) -> str:
         if not synced:
-            synced.append(True)
-            sync(self, policy)
+            synced.append(sync(self, policy))
+        return synced[0]
 
     monkeypatch.setattr(engine, "sync", only_once)
 
@@ -86,7 +86,7 @@ def test_a_sampler_left_on_old_weights_ends_the_run(
     trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_the_second_sync(trainer, monkeypatch)
-    with pytest.raises(UserError, match=r"step [23]: the sampler's log-probs differ"):
+    with pytest.raises(UserError, match=r"step 2: .* still generates from weights of an"):
         trainer.train()
 
 

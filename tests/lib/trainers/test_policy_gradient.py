@@ -26,6 +26,7 @@ from lib.prompts.tagged import TaggedFormat
 from lib.trainers.policy_gradient import PolicyGradientTrainer
 from lib.trainers.scoring import MicroBatch
 from lib.training.tracking import curve_points
+from lib.training.warning_signs import WarningSigns
 from tests.lib.trainers.steps import Steps, build, letters, reward_with
 
 Builder = Callable[..., PolicyGradientTrainer]
@@ -131,8 +132,8 @@ class Stale(TransformersEngine):
         super().__init__(*args, **kwargs)
         self.model = copy.deepcopy(self.model)
 
-    def sync(self, policy: Any) -> None:
-        pass
+    def sync(self, policy: Any) -> str:
+        return "the start"
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -140,10 +141,43 @@ def test_a_sampler_left_on_old_weights_ends_the_run(built: Builder, live: bool) 
     trainer = built(max_steps=20, learning_rate=0.02, warmup_ratio=0.0)
     engine = Stale(trainer.model, trainer.processing_class, batch_size=16)
     trainer.roll_out_with(engine, live=live)
-    with pytest.raises(UserError, match=r"step [2-9]: .* more than rollout.max_logp_difference"):
+    with pytest.raises(UserError, match="step 2: Stale still generates from weights of an"):
         trainer.train()
     with pytest.raises(RuntimeError, match="closed"):
         engine.generate([[1]], trainer.sampling)
+
+
+def test_log_probs_that_are_no_numbers_end_the_run(built: Builder) -> None:
+    trainer = built(max_steps=2)
+    shifts = [0.0, math.nan]
+    engine = Off(trainer.model, trainer.processing_class, batch_size=16, shifts=shifts)
+    trainer.roll_out_with(engine, live=False)
+    with pytest.raises(UserError, match="step 1: log-probs of the sampler or the trainer are no"):
+        trainer.train()
+
+
+def test_a_sampler_that_drifts_is_warned_of_with_numbers_and_the_run_goes_on(
+    built: Builder,
+) -> None:
+    trainer = built(max_steps=6)
+    shifts = [0.0]
+    engine = Off(trainer.model, trainer.processing_class, batch_size=16, shifts=shifts)
+    sync = engine.sync
+
+    def drifting(policy: Any) -> str:
+        shifts[0] = 0.5 if trainer.state.global_step >= 2 else 0.0
+        return sync(policy)
+
+    engine.sync = drifting
+    trainer.roll_out_with(engine, live=False)
+    trainer.train()
+    (watch,) = (c for c in trainer.callback_handler.callbacks if isinstance(c, WarningSigns))
+    signs = {sign["kind"]: sign for sign in watch.signs}
+    gaps = [point[f"{GAP}/mean"] for point in curve_points(trainer.state)]
+    assert len(gaps) == 6
+    assert signs["sampler_drift"]["step"] == 5
+    assert f"from {gaps[0]:.3g} at the start" in signs["sampler_drift"]["text"]
+    assert f"{min(gaps[2:5]):.3g} to {max(gaps[2:5]):.3g} nats" in signs["sampler_drift"]["text"]
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -383,7 +417,7 @@ def test_an_engine_with_its_own_weights_is_corrected_for_what_it_samples_differe
 ) -> None:
     """Each completion by its own ratio, and not at all where that exceeds 3."""
     shifts = [0.0, 0.5, -0.5, 2.0]
-    trainer = built(max_steps=1, rollout={"max_logp_difference": 10.0}, advantage="none")
+    trainer = built(max_steps=1, advantage="none")
     engine = Off(trainer.model, trainer.processing_class, batch_size=16, shifts=shifts)
     trainer.roll_out_with(engine, live=False)
     steps = Steps(trainer)

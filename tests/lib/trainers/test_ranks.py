@@ -79,7 +79,6 @@ def test_grpo_on_two_ranks_has_the_gradient_of_one_and_equal_weights(
     changes = {
         "model": lora(rank),
         "grpo": {"max_steps": 2, "max_grad_norm": NO_CLIPPING},
-        "rollout": {"max_logp_difference": 100.0},
     }
     shared: dict[str, Any] = {"base": base, "sets": sets, **changes}
     (alone,) = trained("grpo", tmp_path / "one", processes=1, **shared)

@@ -161,6 +161,7 @@ ENGINES = [
             ("vllm", "transformers", False),
             ("transformers", "vllm-server", True),
             ("vllm-server", "vllm-server", True),
+            ("vllm-server", "vllm-server", False),
         ]
     ),
 ]
@@ -229,7 +230,8 @@ def served(vllm_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.vllm
 @pytest.mark.usefixtures("served")
 @pytest.mark.parametrize(
-    ("engine", "lora"), [("vllm", True), ("vllm", False), ("vllm-server", True)]
+    ("engine", "lora"),
+    [("vllm", True), ("vllm", False), ("vllm-server", True), ("vllm-server", False)],
 )
 def test_each_point_is_of_the_policy_as_it_is_then(
     read: Read,

@@ -16,6 +16,7 @@ from lib.training.run import Outputs, run_phase
 from lib.training.warning_signs import ANSWER_ACCURACY, Limits, Sign, Watch
 from lib.verifier.rewards import build_rewards
 
+GAP = "sampling/sampling_logp_difference/mean"
 LIMITS = Limits(lowest=-6.5, highest=12.5, max_new_tokens=48)
 
 
@@ -27,6 +28,7 @@ def curve(length: int = 30, **columns: Sequence[float]) -> list[Mapping[str, flo
         "frac_reward_zero_std": [0.3],
         "entropy": [0.5],
         "completions/clipped_ratio": [0.0],
+        GAP: [0.003],
     }
     return [
         {"step": step + 1.0}
@@ -53,6 +55,17 @@ def one(points: Sequence[Mapping[str, float]], limits: Limits = LIMITS) -> Sign:
 
 def test_a_healthy_run_shows_none() -> None:
     assert signs_of(curve(), LIMITS) == []
+
+
+@pytest.mark.parametrize(("first", "drifted"), [(0.003, 0.031), (0.0, 2e-5), (3e-7, 2e-5)])
+def test_a_sampler_that_drifts_is_held_against_its_own_first_gap(
+    first: float, drifted: float
+) -> None:
+    sign = one(curve(**{GAP: [first, drifted / 3, drifted, drifted, drifted / 3, drifted]}))
+    assert (sign.kind, sign.step) == ("sampler_drift", 8)
+    assert f"{drifted:.3g} nats" in sign.text
+    assert f"from {first:.3g} at the start" in sign.text
+    assert signs_of(curve(**{GAP: [first, max(9 * first, 9e-6)]}), LIMITS) == []
 
 
 def test_reward_at_the_stacks_minimum_is_said_once_with_the_range_and_the_knob() -> None:
