@@ -49,8 +49,10 @@ def reads_params(command: Command) -> Command:
 
 def _must_exist(context: click.Context, option: click.Parameter, path: Path) -> Path:
     if not path.exists() and not context.resilient_parsing:
+        beside = sorted(each.name for each in path.parent.glob("[!.]*") if each.is_dir())
+        there = f" (there: {', '.join(beside)})" if beside and not path.suffix else ""
         raise click.BadParameter(
-            f"{path} is missing. An earlier stage writes it: run `dvc repro`.", param=option
+            f"{path} is missing{there}. An earlier stage writes it: run `dvc repro`.", param=option
         )
     return path
 

@@ -9,10 +9,12 @@ an installed TensorFlow alone and sends no telemetry, unless the environment say
 import os
 
 from lib.environment import check_environment
+from lib.errors import explain_full_disk
 from lib.lifetime import end_with_dvc
 
 check_environment()
 end_with_dvc()
+explain_full_disk()
 for _name, _value in {
     "TRANSFORMERS_NO_TF": "1",
     "TRANSFORMERS_NO_TENSORFLOW": "1",

@@ -15,7 +15,7 @@ from lib.params import load_params
 @reads_params
 @reads("--model", "data/models/base", "a complete model; adapters come over HTTP")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", type=int, default=8000, show_default=True, help="Port to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen at.")
 @click.option("--fixed", is_flag=True, help="Take no adapters and no other weights.")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def main(

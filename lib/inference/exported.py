@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from lib.artifacts.models import model_faults
 from lib.errors import UserError
 from lib.prompts import PromptFormat, saved_format, saved_system
 from lib.prompts.system import SAVED
@@ -23,9 +24,12 @@ def find_model(model_id: str | Path) -> Path:
     """
     folder = Path(model_id)
     if folder.is_dir():
-        if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
-            return folder
-        raise UserError(f"{folder} holds no model: expected a config.json in it")
+        # An adapter, and what `prepare` keeps of a pretrained model, have their weights elsewhere.
+        elsewhere = ("adapter_config.json", "base.json")
+        if not any((folder / name).is_file() for name in elsewhere):
+            for fault in model_faults(folder):
+                raise UserError(fault)
+        return folder
     if folder == DEFAULT_MODEL:
         raise UserError(f"{folder} is missing: nothing is exported yet; run `dvc repro export`")
     if not _HUB_ID.fullmatch(str(model_id)):

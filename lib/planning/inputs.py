@@ -3,12 +3,11 @@
 Read from names, sizes and headers only, so that it costs no import of torch and no second.
 """
 
-import json
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 from lib.artifacts.hub import COMMIT, is_on_hub
+from lib.artifacts.models import model_faults
 from lib.errors import UserError
 from lib.export.quantizer import find_quantizer
 from lib.params import Params
@@ -33,38 +32,9 @@ def absent_inputs(params: Params) -> Iterator[str]:
             yield f"{repository.named_by}: `{repository}` has no commit yet; run `make fetch`"
     model = params.model
     if model.name and not is_on_hub(model.name, model.revision):
-        yield from model_faults(Path(model.name))
+        faults = model_faults(Path(model.name))
+        yield from (f"model.name: {fault}" for fault in faults)
     try:
         find_quantizer(params.export.gguf)
     except UserError as error:
         yield error.message
-
-
-def model_faults(folder: Path) -> Iterator[str]:
-    """What a folder with a pretrained model lacks."""
-    for name in ("config.json", "tokenizer.json"):
-        if not (folder / name).is_file():
-            yield f"model.name={folder}: no {name} in it; save model and tokenizer there together"
-    weights = sorted(folder.glob("*.safetensors"))
-    if not weights:
-        yield f"model.name={folder}: no *.safetensors in it; other weights can run code"
-    for path in weights:
-        if fault := safetensors_fault(path):
-            yield f"{path}: {fault}; copy it again"
-
-
-def safetensors_fault(path: Path) -> str:
-    """Why a safetensors file is not whole, by its header and size; '' for one that is."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        start = file.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
-        if 8 + length > size:
-            return f"truncated, {size} bytes"
-        try:
-            header = json.loads(file.read(length))
-        except ValueError:
-            return "not a safetensors file"
-    header.pop("__metadata__", None)
-    end = 8 + length + max((entry["data_offsets"][1] for entry in header.values()), default=0)
-    return "" if end == size else f"truncated, {size} of {end} bytes"

@@ -2,6 +2,8 @@
 
 import functools
 import http.server
+import os
+import webbrowser
 from pathlib import Path
 
 import click
@@ -45,13 +47,23 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
     show_default=True,
     help="The page to serve.",
 )
-@click.option("--port", default=8000, show_default=True, help="0 takes a free port.")
-def main(page: Path, port: int) -> None:
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="0 takes a free port.",
+)
+@click.option("--browser/--no-browser", default=True, help="Open the page in the browser.")
+def main(page: Path, port: int, browser: bool) -> None:
     """Serve the report on this machine until Ctrl-C."""
     if not page.is_file():
         raise UserError(f"{page} is missing. The report stage writes it: run `make report`.")
     with report_server(page.parent, port=port) as server:
-        click.echo(f"http://{HOST}:{server.server_address[1]}/{page.name} (Ctrl-C ends)")
+        address = f"http://{HOST}:{server.server_address[1]}/{page.name}"
+        click.echo(f"{address} (Ctrl-C ends)")
+        if browser and os.isatty(1):
+            webbrowser.open(address)
         try:
             server.serve_forever()
         except KeyboardInterrupt:

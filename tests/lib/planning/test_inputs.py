@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from lib.artifacts.models import model_faults, safetensors_fault
 from lib.params import Params, parse_params, preset_params
-from lib.planning.inputs import absent_inputs, model_faults, safetensors_fault
+from lib.planning.inputs import absent_inputs
 from tests.lib.engines.hub_models import write_model
 
 
@@ -58,4 +59,4 @@ def test_a_whole_model_has_no_fault_and_a_truncated_one_has(tmp_path: Path) -> N
     (folder / "tokenizer.json").unlink()
     faults = list(model_faults(folder))
     assert len(faults) == 2
-    assert "no tokenizer.json" in faults[0]
+    assert "no tokenizer (tokenizer.json)" in faults[0]
