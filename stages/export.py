@@ -39,7 +39,7 @@ def main(
         measured=measured,
     )
     vllm = {"vllm": verified.on_vllm} if verified.vllm else {}
-    facts = {"logit_errors": verified.logit_errors, "export": hash_path(written["export"])}
+    facts = {"errors": verified.errors, "export": hash_path(written["export"])}
     write_metrics(written["metrics"], verified.numbers)
     inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
     used = params.model_dump(mode="json")

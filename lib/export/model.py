@@ -1,10 +1,10 @@
 """Write a checkpoint as one complete model in every form that params name, and prove each.
 
-What is compared with what, on the same held-out prompts (`lib.export.reload`):
+What is compared with what, along the checkpoint's own tokens on held-out prompts
+(`lib.export.reload`):
 
 - a folded adapter with the adapter on top of its base, in float32, where both are one function;
-- weights rounded to the export's type with the checkpoint in float32, logits only, within what
-  the type costs;
+- weights rounded to the export's type with the checkpoint in float32, within what the type costs;
 - what a fresh process loads from disk with what was written, in the type of the export, where both
   round alike.
 """
@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 from transformers import GenerationConfig, PreTrainedModel
 
 from lib.artifacts import hash_path, read_json, replacing, write_json
-from lib.engines.base import Sampling
+from lib.engines.base import Sampling, encode
 from lib.engines.decoding import end_tokens
 from lib.engines.policy import ADAPTER, is_adapter, load_merged, load_policy, load_tokenizer
 from lib.environment import installed_version
@@ -33,9 +33,10 @@ from lib.export.reload import (
     Form,
     Mismatch,
     Request,
-    answer,
     compare,
     device_here,
+    greedy_completions,
+    read,
     refuse,
     verify_afresh,
 )
@@ -57,17 +58,17 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 EXACT = {"dtype": "float32", "attention": "sdpa"}
 """How a fold is verified, whatever training used; flash attention is for 16 bits only."""
 
-SAME = 1e-5
-"""Largest relative error of logits between equal weights of equal type."""
+MOST_TOKENS = 256
+"""Of each completion that the proof reads along."""
 
-ROUNDING = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-"""Largest relative error of logits that a type may cost, against float32."""
+SAME = 1e-5
+"""Largest mean difference of log-probs, in nats, between equal weights computed alike."""
+
+ARITHMETIC = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+"""The same between two ways to compute in a type, or between it and float32."""
 
 QUANTISED = {"q8_0": 5e-2, "q6_k": 1e-1, "q5_k_m": 2e-1, "q4_k_m": 3e-1}
 """The same of a GGUF type."""
-
-ON_VLLM = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 2e-1}
-"""Largest difference of a log-prob, in nats, between two ways to compute with equal weights."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,14 +78,14 @@ class Verified:
     Attributes:
         num_prompts: held-out prompts.
         num_parameters: of the exported model.
-        logit_errors: relative error of the logits, by what was compared.
+        errors: mean difference of log-probs in nats, by what was compared.
         vllm: how vLLM's answers differ; None where it is not installed, or cannot run the model.
         vllm_refusal: why vLLM, which is installed, cannot run the model here.
     """
 
     num_prompts: int
     num_parameters: int
-    logit_errors: dict[str, float]
+    errors: dict[str, float]
     vllm: Mismatch | None
     vllm_refusal: str
 
@@ -92,7 +93,7 @@ class Verified:
     def on_vllm(self) -> str:
         """The outcome on vLLM, in words; '' where it is not installed."""
         if self.vllm:
-            return f"log-probs off by {self.vllm.error:.2g} at most"
+            return f"log-probs off by {self.vllm.error:.2g} nats on average"
         return f"not verified: {self.vllm_refusal}" if self.vllm_refusal else ""
 
     @property
@@ -164,7 +165,7 @@ def export_model(
 
     Args:
         to: a new folder; the caller puts it in place once this has returned.
-        prompts: chat messages on which the greedy tokens must be the same.
+        prompts: chat messages whose greedy completions are read along.
         stop_strings: of the prompt format.
         system: that of the prompts, which the exported chat template has for those without one.
 
@@ -174,33 +175,32 @@ def export_model(
     quantizer, tokenizer = find_quantizer(export.gguf), load_tokenizer(checkpoint)
     greedy = Sampling(
         num_completions=1,
-        max_new_tokens=evaluate.max_new_tokens,
+        max_new_tokens=min(evaluate.max_new_tokens, MOST_TOKENS),
         temperature=0.0,
         stop_strings=tuple(stop_strings),
     )
-    answers_of = partial(answer, tokenizer=tokenizer, conversations=prompts, sampling=greedy)
-    errors: dict[str, float] = {}
-
-    def checked(
-        changed: PreTrainedModel, what: str, *, tolerance: float, same_tokens: bool
-    ) -> Answers:
-        """Its answers, once they are near enough to what was trained."""
-        answers = answers_of(changed, read=trained.completions)
-        mismatch = compare(answers, trained)
-        errors[what] = refuse(mismatch, what, tolerance=tolerance, same_tokens=same_tokens)
-        return answers
-
-    merged = _whole(checkpoint, base=base)
+    merged, trained_model = _whole(checkpoint, base=base), None
     if is_adapter(checkpoint):
         exact = model.model_copy(update=EXACT)
-        trained = answers_of(load_policy(checkpoint, base=base, settings=exact).to(device_here()))
-        answers = checked(merged, "fold", tolerance=ROUNDING["float32"], same_tokens=True)
-    else:
-        answers = trained = answers_of(merged)
+        trained_model = load_policy(checkpoint, base=base, settings=exact).to(device_here())
+    token_ids = encode(tokenizer, prompts)
+    own = greedy_completions(trained_model or merged, tokenizer, token_ids, greedy)
+    answers_of = partial(read, prompts=token_ids, completions=own)
+    answers = trained = answers_of(trained_model or merged)
+    errors: dict[str, float] = {}
+
+    def checked(changed: PreTrainedModel, what: str, *, tolerance: float) -> Answers:
+        """Its answers, once they are near enough to what was trained."""
+        answers = answers_of(changed)
+        errors[what] = refuse(compare(answers, trained), what, tolerance=tolerance)
+        return answers
+
+    if trained_model:
+        del trained_model
+        answers = checked(merged, "fold", tolerance=ARITHMETIC["float32"])
     if export.dtype != "float32":
         round_weights(merged, getattr(torch, export.dtype))
-        tolerance = ROUNDING[export.dtype]
-        answers = checked(merged, "rounding", tolerance=tolerance, same_tokens=False)
+        answers = checked(merged, "rounding", tolerance=ARITHMETIC[export.dtype])
 
     merged.generation_config = generation_config(
         evaluate,
@@ -214,23 +214,19 @@ def export_model(
     forms = [Form("merged", export.dtype, answers, SAME)]
     if export.adapter and is_adapter(checkpoint):
         write_adapter(checkpoint, to)
-        forms.append(Form("adapter", "float32", trained, ROUNDING["float32"]))
+        forms.append(Form("adapter", "float32", trained, ARITHMETIC["float32"]))
     if export.gguf != "none":
         write_gguf_form(to, export, quantizer=quantizer)
         if export.gguf in QUANTISED:
             tolerance = QUANTISED[export.gguf]
-            forms.append(Form("gguf", "float32", trained, tolerance, same_tokens=False))
+            forms.append(Form("gguf", "float32", trained, tolerance))
         else:
             halved = _whole(to, base=base)
             halve_matrices(halved)
-            tolerance = ROUNDING["float16"]
-            in_half = checked(halved, "f16", tolerance=tolerance, same_tokens=False)
+            in_half = checked(halved, "f16", tolerance=ARITHMETIC["float16"])
             forms.append(Form("gguf", "float32", in_half, SAME))
     if installed_version("vllm"):
-        # In 16 bits two tokens that are nearly as likely may change places.
-        exact_tokens = export.dtype == "float32"
-        tolerance = ON_VLLM[export.dtype]
-        forms.append(Form("vllm", export.dtype, answers, tolerance, same_tokens=exact_tokens))
+        forms.append(Form("vllm", export.dtype, answers, ARITHMETIC[export.dtype]))
     verification = verify_afresh(
         Request(
             folder=to.resolve(),
@@ -238,7 +234,6 @@ def export_model(
             forms=tuple(forms),
             # As its users ask: the same tokens without a word of the system prompt.
             conversations=[prompt[1:] if system else prompt for prompt in prompts],
-            sampling=greedy,
             threads=torch.get_num_threads(),
             attention=EXACT["attention"],
         )

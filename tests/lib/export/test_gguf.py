@@ -153,7 +153,7 @@ def test_eight_bits_stay_within_their_tolerance(
     adapter: Path, base: Path, tmp_path: Path, export_to: ExportTo
 ) -> None:
     verified = export_to(adapter, tmp_path / "export", base=base, gguf="q8_0")
-    assert 0 < verified.logit_errors["gguf"] < 5e-2
+    assert 0 < verified.errors["gguf"] < 5e-2
     (file,) = (tmp_path / "export/gguf").iterdir()
     assert file.name == "reckon-grpo-Q8_0.gguf"
     held = {tensor.name: tensor.tensor_type for tensor in gguf.GGUFReader(file).tensors}
@@ -187,7 +187,7 @@ def test_llama_cpp_is_found_where_unsloth_puts_it_and_what_it_writes_is_verified
     fake_quantizer(tmp_path / ".unsloth/llama.cpp", f'echo "$3" >{tmp_path}/type; cp "$1" "$2"')
     monkeypatch.setenv("HOME", str(tmp_path))
     verified = export_to(base, tmp_path / "out/export", base=base, gguf="q4_k_m")
-    assert verified.logit_errors["gguf"] < 1e-2
+    assert verified.errors["gguf"] < 1e-2
     assert (tmp_path / "type").read_text() == "Q4_K_M\n"
     (file,) = (tmp_path / "out/export/gguf").iterdir()
     assert file.name == "reckon-grpo-Q4_K_M.gguf"

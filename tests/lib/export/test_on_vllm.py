@@ -9,7 +9,7 @@ from lib.engines.policy import load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.export import model, reload
-from lib.export.model import ON_VLLM
+from lib.export.model import ARITHMETIC
 from tests.lib.export.conftest import ExportTo
 
 
@@ -38,19 +38,16 @@ def test_an_export_that_vllm_reads_alike_is_accepted(
     in_place_of_vllm(monkeypatch, None)
     verified = export_to(adapter, tmp_path / "export", base=base, dtype=dtype)
     assert verified.vllm is not None
-    assert verified.vllm.differing == []
-    assert verified.vllm.error < 1e-5
+    assert verified.vllm.flip == 0
+    # In 16 bits a prompt that is read in one batch with longer ones rounds otherwise.
+    assert verified.vllm.error < {"float32": 1e-5, "bfloat16": 5e-3}[dtype]
     assert verified.on_vllm.startswith("log-probs off by ")
 
 
 @pytest.mark.usefixtures("in_process")
-@pytest.mark.parametrize(
-    ("dtype", "said"),
-    [("float32", "[1-4] of 4 greedy completions differ"), ("bfloat16", "log-probs are off by")],
-)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_an_export_that_vllm_reads_otherwise_is_refused(
     dtype: str,
-    said: str,
     adapter: Path,
     base: Path,
     tmp_path: Path,
@@ -58,7 +55,9 @@ def test_an_export_that_vllm_reads_otherwise_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     in_place_of_vllm(monkeypatch, base)
-    with pytest.raises(UserError, match=f"export: vllm: {said} .*; nothing was exported"):
+    with pytest.raises(
+        UserError, match=r"export: vllm: log-probs are off by .*; nothing was exported"
+    ):
         export_to(adapter, tmp_path / "export", base=base, dtype=dtype)
 
 
@@ -93,4 +92,4 @@ def test_vllm_loads_what_was_written_in_the_fresh_process(
 ) -> None:
     verified = export_to(adapter, tmp_path / "export", base=base, dtype=dtype)
     assert verified.vllm is not None, verified.on_vllm
-    assert 0 < verified.vllm.error <= ON_VLLM[dtype]
+    assert 0 < verified.vllm.error <= ARITHMETIC[dtype]
