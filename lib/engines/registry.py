@@ -17,7 +17,6 @@ class EngineFacts:
         extra: of `make setup`, which installs the library; '' where nothing must be installed.
         live: generates with the policy's own weights in memory. The others hold a copy in other
             kernels: it has to be synced, and its log-probs differ by more than rounding.
-        takes_full_weights: `sync` brings full weights, not only an adapter.
         below_unsloth: on the backend unsloth, it runs on the policy's own tensors (fast_inference).
         batches_per_chunk: batches that evaluation asks for at once. An engine that schedules by
             itself is only fast when it has many to choose from.
@@ -27,7 +26,6 @@ class EngineFacts:
     library: str
     extra: str = ""
     live: bool = False
-    takes_full_weights: bool = True
     below_unsloth: bool = False
     batches_per_chunk: int = 1
 
@@ -48,8 +46,6 @@ ENGINES = {
     "vllm-server": EngineFacts(
         implementation="lib.engines.server:ServerEngine",
         library="vllm",
-        # vLLM sends full weights with NCCL, which needs CUDA on both sides.
-        takes_full_weights=False,
         batches_per_chunk=16,
     ),
 }

@@ -18,18 +18,20 @@ from lib.params.measuring import (
     Export,
     Sensitivity,
 )
-from lib.params.model import Model, Prompt
+from lib.params.model import Model, Prompt, lost_updates
 from lib.params.section import HELD_BACK, Positive, Section
 from lib.params.training import (
     Dpo,
     Grpo,
-    Optimisation,
     Reward,
     Rollout,
     Sft,
     Validation,
 )
 from lib.prompts import PROMPT_FORMATS
+
+ACCEPTABLE_LOSS = 0.05
+"""Share of bfloat16 weights that may stay as they were; 2e-4 on full weights is the first below."""
 
 
 class Params(Section):
@@ -97,18 +99,6 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
-    def _full_weights_need_an_engine_in_process(self) -> Self:
-        for section, used in (("rollout", not self.grpo.skipped), ("validation", self.validates)):
-            engine = getattr(self, section).engine
-            if used and not self.model.lora.rank and not ENGINES[engine].takes_full_weights:
-                raise ValueError(
-                    f"{section}.engine: {engine} takes only an adapter (vLLM sends full weights "
-                    "by NCCL, which needs CUDA), and model.lora.rank is 0; set that, or "
-                    f"{section}.engine: vllm"
-                )
-        return self
-
-    @model_validator(mode="after")
     def _trl_generates_by_itself(self) -> Self:
         if self.grpo.trainer != "trl" or self.grpo.skipped:
             return self
@@ -129,12 +119,6 @@ class Params(Section):
     def flat(self) -> dict[str, Any]:
         """Values by dotted key, as params.yaml has them; a list is one value."""
         return dict(_leaves(self.model_dump(mode="json"), ""))
-
-    @property
-    def validates(self) -> bool:
-        """Whether any phase of this run is validated while it trains."""
-        phases: list[Optimisation] = [self.sft, self.grpo, *([self.dpo] if self.dpo.init else [])]
-        return any(phase.eval_steps and not phase.skipped for phase in phases)
 
     @model_validator(mode="after")
     def _order_is_kept(self) -> Self:
@@ -171,6 +155,19 @@ class Params(Section):
                     f"there, {why}; add it"
                 )
         return self
+
+    def warnings(self) -> list[str]:
+        """What is allowed, and probably not meant."""
+        if self.model.dtype != "bfloat16" or self.model.lora.rank:
+            return []
+        phases = {name: getattr(self, name) for name in self.starts}
+        return [
+            f"{name}.learning_rate: {phase.learning_rate:g} on bfloat16 weights leaves "
+            f"{lost_updates(phase.learning_rate):.0%} of them as they were, however many steps "
+            "agree; set model.dtype: float32 with model.mixed_precision: bf16"
+            for name, phase in phases.items()
+            if not phase.skipped and lost_updates(phase.learning_rate) > ACCEPTABLE_LOSS
+        ]
 
     @model_validator(mode="after")
     def _formats_are_others(self) -> Self:
