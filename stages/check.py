@@ -24,13 +24,14 @@ CHECKED = "params.yaml was checked before the stages that depend on this file.\n
 def main(params_file: Path, checked: Path) -> None:
     """Run the stage."""
     params = load_params(params_file)
-    from lib.planning.doctor import blockers, doubts
+    from lib.planning.doctor import findings
     from lib.planning.machine import this_machine
 
-    machine = this_machine()
-    for doubt in doubts(params, machine):
-        click.echo(f"check: {doubt}", err=True)
-    if reasons := blockers(params, machine):
+    against = findings(params, this_machine())
+    for each in against:
+        if each.weight != "certain":
+            click.echo(f"check: {each.text}", err=True)
+    if reasons := [each.text for each in against if each.weight == "certain"]:
         lines = "\n".join(f"  {reason}" for reason in reasons)
         raise UserError(f"this run would fail for {len(reasons)} reasons:\n{lines}")
     checked.write_text(CHECKED, encoding="utf-8")

@@ -17,7 +17,7 @@ from lib.params import load_params, preset_params
 def main(params_file: Path, preset: str) -> None:
     """Plan."""
     params = preset_params(preset) if preset else load_params(params_file)
-    from lib.planning.plan_words import plan_lines
+    from lib.planning.plan import plan_lines
 
     for line in plan_lines(params):
         click.echo(line)

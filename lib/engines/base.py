@@ -64,6 +64,11 @@ class LoadSettings:
     attention: str
     max_seq_length: int
 
+    @property
+    def inference_dtype(self) -> str:
+        """As `lib.params.model.Model` has it."""
+        return self.dtype
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EngineRequest:

@@ -287,7 +287,7 @@ def server_command(
         "tokenizer": checkpoint,
         # The path would go on naming weights that another run of `prepare` has replaced.
         "served_model_name": f"{checkpoint}@{shape_of(weights)}-{hash_path(weights)}",
-        "dtype": model.dtype,
+        "dtype": model.inference_dtype,
         "max_model_len": model.max_seq_length,
         # The model's own sampling defaults would fill in what a request leaves open.
         "generation_config": "vllm",

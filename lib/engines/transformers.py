@@ -71,7 +71,7 @@ class TransformersEngine(Engine):
         """See `Engine`."""
         policy, checkpoint = request.policy, request.checkpoint
         if policy is None:
-            dtype, attention = request.model.dtype, request.model.attention
+            dtype, attention = request.model.inference_dtype, request.model.attention
             loaded = load_merged(checkpoint, base=request.base, dtype=dtype, attention=attention)
             policy = loaded.to(torch.accelerator.current_accelerator() or "cpu")
         tokenizer = load_tokenizer(checkpoint)

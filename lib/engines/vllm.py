@@ -218,13 +218,13 @@ class VllmEngine(VllmBase):
                 # vLLM reads files, and the rows of added tokens are in no file yet.
                 weights = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reckon-")))
                 load_merged(
-                    full, base=full, dtype=model.dtype, attention=model.attention
+                    full, base=full, dtype=model.inference_dtype, attention=model.attention
                 ).save_pretrained(weights)
             engine = cls(
                 weights,
                 # The same as an adapter's, in a folder where vLLM finds the model's config too.
                 load_tokenizer(full),
-                dtype=model.dtype,
+                dtype=model.inference_dtype,
                 max_seq_length=model.max_seq_length,
                 batch_size=request.batch_size,
                 lora_rank=_lora_rank(checkpoint, policy),

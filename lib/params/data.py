@@ -309,6 +309,8 @@ class Prepare(Section):
     """Training problems that share so many words in a row with a benchmark go; 0 keeps them."""
     validation_share: Annotated[float, Field(ge=0, lt=1)]
     """Part of the training problems that is held back, by content hash."""
+    validation_from: Annotated[tuple[Literal["sft", "grpo"], ...], Field(min_length=1)]
+    """The training sets that give it; a small SFT set is better left whole."""
     lengths: LengthSettings
 
     @model_validator(mode="after")

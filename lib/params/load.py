@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast, get_args
 
+import click
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
@@ -27,7 +28,10 @@ def load_params(path: Path = PARAMS_FILE) -> Params:
     Raises:
         UserError: one line for each problem, with its dotted key.
     """
-    return parse_params(read_yaml(path), origin=str(path))
+    params = parse_params(read_yaml(path), origin=str(path))
+    for warning in params.warnings():
+        click.echo(f"Warning: {path}: {warning}", err=True)
+    return params
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Sections of params.yaml on what is trained, and how it is asked."""
 
+import math
 import re
 from typing import Annotated, Literal, Self
 
@@ -67,9 +68,9 @@ class Model(Section):
     tag_tokens: bool
     """Give a Hub model's tokenizer each tag of the prompt format as one new token."""
     dtype: Literal["float32", "bfloat16"]
-    """Type of the weights while training."""
+    """Type of the weights while training; adapters are float32 whatever it is."""
     mixed_precision: Literal["fp32", "bf16"]
-    """`bf16` computes in bfloat16 over weights of `dtype`."""
+    """`bf16` computes in bfloat16 over weights of `dtype`: with `float32`, over master weights."""
     attention: Literal["eager", "sdpa", "flash_attention_2"]
     """Attention implementation."""
     gradient_checkpointing: bool
@@ -78,6 +79,11 @@ class Model(Section):
     """Tokens of prompt and completion together."""
     tiny: Tiny
     lora: Lora
+
+    @property
+    def inference_dtype(self) -> str:
+        """Type of weights that are only generated from: what training computes in."""
+        return "bfloat16" if self.mixed_precision == "bf16" else self.dtype
 
     @model_validator(mode="after")
     def _unsloth_can(self) -> Self:
@@ -99,6 +105,17 @@ class Model(Section):
                 "for a folder set revision to ''"
             )
         return self
+
+
+def lost_updates(learning_rate: float, *, deviation: float = 0.02) -> float:
+    """Share of bfloat16 weights that an AdamW update of size `learning_rate` leaves as they were.
+
+    A weight in [2^e, 2^(e+1)) has neighbours 2^(e-7) away, and rounds back to itself unless it
+    moves by half of that. Each step rounds anew, so that steps of one sign do not add up. Weights
+    are taken as normal; 0.02 is the deviation that Qwen and Llama start from.
+    """
+    moves_below = 2.0 ** (math.ceil(math.log2(learning_rate)) + 8)
+    return math.erfc(moves_below / (deviation * math.sqrt(2)))
 
 
 def _file_under_raw(value: str) -> str:

@@ -18,7 +18,7 @@ from lib.params.measuring import (
     Export,
     Sensitivity,
 )
-from lib.params.model import Model, Prompt
+from lib.params.model import Model, Prompt, lost_updates
 from lib.params.section import HELD_BACK, Positive, Section
 from lib.params.training import (
     Dpo,
@@ -29,6 +29,9 @@ from lib.params.training import (
     Validation,
 )
 from lib.prompts import PROMPT_FORMATS
+
+ACCEPTABLE_LOSS = 0.05
+"""Share of bfloat16 weights that may stay as they were; 2e-4 on full weights is the first below."""
 
 
 class Params(Section):
@@ -152,6 +155,19 @@ class Params(Section):
                     f"there, {why}; add it"
                 )
         return self
+
+    def warnings(self) -> list[str]:
+        """What is allowed, and probably not meant."""
+        if self.model.dtype != "bfloat16" or self.model.lora.rank:
+            return []
+        phases = {name: getattr(self, name) for name in self.starts}
+        return [
+            f"{name}.learning_rate: {phase.learning_rate:g} on bfloat16 weights leaves "
+            f"{lost_updates(phase.learning_rate):.0%} of them as they were, however many steps "
+            "agree; set model.dtype: float32 with model.mixed_precision: bf16"
+            for name, phase in phases.items()
+            if not phase.skipped and lost_updates(phase.learning_rate) > ACCEPTABLE_LOSS
+        ]
 
     @model_validator(mode="after")
     def _formats_are_others(self) -> Self:

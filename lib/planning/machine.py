@@ -1,7 +1,6 @@
 """What this machine has, found without importing anything heavy."""
 
 import dataclasses
-import importlib.metadata
 import importlib.util
 import platform
 import re
@@ -12,9 +11,7 @@ from pathlib import Path
 import psutil
 from packaging.requirements import Requirement
 
-from lib.environment import LOCK
-
-_SMI = ("--query-gpu=name,driver_version,memory.total,memory.free", "--format=csv,noheader,nounits")
+from lib.environment import LOCK, installed_version
 
 MIB = 1024**2
 
@@ -66,11 +63,11 @@ def this_machine(root: Path = Path(), *, lock: Path = LOCK) -> Machine:
         differing=tuple(
             f"{name} {installed or 'missing'} (locked: {version})"
             for name, version in locked.items()
-            if (installed := _version(name).partition("+")[0]) != version
+            if (installed := installed_version(name)) != version
         ),
         num_locked=len(locked),
-        torch=_version("torch"),
-        cuda=_cuda(),
+        torch=_torch("__version__"),
+        cuda=_torch("cuda"),
         gpus=find_gpus(),
         cores=psutil.cpu_count() or 1,
         memory=psutil.virtual_memory().available,
@@ -96,29 +93,22 @@ def locked_versions(lock: Path) -> dict[str, str]:
 
 def find_gpus(command: str = "nvidia-smi") -> tuple[Gpu, ...]:
     """What the driver's own tool lists; nothing where there is no driver, or it fails."""
+    query = "--query-gpu=name,driver_version,memory.total,memory.free"
+    arguments = [command, query, "--format=csv,noheader,nounits"]
     try:
-        shown = subprocess.run([command, *_SMI], capture_output=True, text=True, check=True)
+        shown = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return ()
-    rows = [[part.strip() for part in line.split(",")] for line in shown.stdout.splitlines()]
+    rows = re.findall(r"^(.+?), *(.+?), *(\d+), *(\d+)$", shown, re.MULTILINE)
     return tuple(
-        Gpu(name, driver, int(total) * MIB, int(free) * MIB)
-        for name, driver, total, free in rows
-        if total.isdigit() and free.isdigit()
+        Gpu(name, driver, int(all_) * MIB, int(free) * MIB) for name, driver, all_, free in rows
     )
 
 
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def _cuda() -> str:
-    """What torch/version.py says; importing torch for it would take seconds."""
+def _torch(name: str) -> str:
+    """What torch/version.py says of itself; importing torch for it would take seconds."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return ""
     source = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
-    return "".join(re.findall(r"^cuda\b.*= '([\d.]+)'$", source, re.MULTILINE))
+    return "".join(re.findall(rf"^{name}\b.*= '([^']+)'$", source, re.MULTILINE))

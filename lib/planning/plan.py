@@ -1,36 +1,34 @@
-"""What a run would do, from params alone: steps, batches, schedule, memory, disk. No torch needed.
+"""What a run would do, from params alone: steps, tokens, memory, disk, time. No torch is needed.
 
-Estimates, in bytes; N weights, M of them trained, L layers, T tokens of a micro-batch:
-
-    weights      N · bytes(dtype)
-    gradients    M · bytes(dtype)
-    AdamW        2 · M · bytes(dtype), in CPU memory with an optimiser that keeps its state there
-    activations  T · (8 · hidden + 4 · intermediate) · bytes(compute) for each layer, or with
-                 gradient checkpointing T · hidden for each layer and the rest for one
-    logits       2 · T · vocab · 4: float32, and their gradient
-    cache        sequences · length · L · 2 · kv_heads · head_dim · bytes(dtype), of transformers
-    reference    N · bytes(dtype): the policy that training is tied to, where all is trained
-
-A table of attention scores is left out (sdpa and flash attention hold none), and so is what CUDA,
-the allocator and vLLM take for themselves; `make memory-probe` measures.
+Time is floating-point operations at UTILISATION of an A100's peak, and for decoding, where every
+token reads all weights once, the A100's bandwidth at the same share: a training step takes 6 per
+weight and token (4 where the weights are frozen), 2 more with gradient checkpointing; generation 2.
+Attention, validation, loading and waiting are left out, and rows count as full.
 """
 
 import dataclasses
+import json
 import math
+from collections.abc import Iterator
+from typing import Any
 
-from lib.params import Params
+from lib.engines.unsloth import shares_weights
+from lib.params import Params, preset_params
 from lib.params.data import GeneratorSource
-from lib.params.model import Model
+from lib.params.presets import BASE
 from lib.params.training import Optimisation
-from lib.planning.sizes import BYTES, Shape
-from lib.problems.known import AnySource, hub_splits
+from lib.planning.memory import longest_row, memory_at_peak, workload
+from lib.planning.sizes import BYTES, FACTS, Shape, shape_of
+from lib.problems.known import hub_splits
 from lib.training.batches import micro_batches
 
-ROWS = {
-    ("openai/gsm8k", "train"): 7_473,
-    ("open-r1/DAPO-Math-17k-Processed", "train"): 14_116,
-}
-"""Rows of sets on the Hub, as their pages state them."""
+A100_FLOPS, A100_BANDWIDTH, UTILISATION = 312e12, 2.0e12, 0.4
+"""In bfloat16, per second; bytes per second (the 80 GB card's data sheet)."""
+
+CARDS_GB = (24, 40, 80, 141)
+
+CUDA_BYTES = 2**29
+"""What a process takes of a GPU before it holds a tensor; assumed, not measured here."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,162 +37,289 @@ class Phase:
 
     Attributes:
         skipped: why it is, '' where it runs.
-        steps: optimiser steps, None where the number of examples is not known before `prepare`.
+        rows: that it learns from; None where only an earlier stage can count them.
+        rows_from: where that number comes from.
+        steps: optimiser steps, None where rows are not known.
         warmup_steps: of those, with a rising learning rate.
         completions: sequences per optimiser step.
         tokens: at most, per optimiser step.
-        memory: estimate by part, in bytes.
-        trainer: what TRL is given for the batch.
+        memory: bytes at the peak, by what they hold; {} for a model of unknown shape.
+        vllm_share: of the policy's GPU, for a vLLM beside it.
+        weights_in_share: vLLM's share holds the policy's own weights.
+        seconds: of one step on an A100.
+        trainer: what the trainer is given for the batch.
     """
 
     name: str
     skipped: str
-    examples: int | None
+    rows: int | None
+    rows_from: str
     steps: int | None
     warmup_steps: int | None
     completions: int
     tokens: int
     memory: dict[str, int]
+    vllm_share: float
+    weights_in_share: bool
+    seconds: float
     trainer: dict[str, int]
 
-
-def plan_sft(params: Params, shape: Shape | None) -> Phase:
-    """Supervised fine-tuning; one epoch's last step may be smaller than the others."""
-    sft, model = params.sft, params.model
-    examples = sft_examples(params)
-    steps = None
-    if examples is not None:
-        steps = math.ceil(examples / sft.batch_size) * sft.num_epochs
-    return Phase(
-        name="sft",
-        skipped="" if sft.num_epochs else "sft.num_epochs is 0",
-        examples=examples,
-        steps=steps,
-        warmup_steps=_warmup(sft, steps),
-        completions=sft.batch_size,
-        tokens=sft.batch_size * model.max_seq_length,
-        memory=_training_memory(sft, sft.micro_batch_size, model=model, shape=shape),
-        trainer=micro_batches(sft.batch_size, micro_batch=sft.micro_batch_size, world_size=1),
-    )
+    def bytes_on(self, card: int) -> int:
+        """What the phase takes of a GPU with `card` bytes."""
+        shared = self.memory.get("weights", 0) if self.weights_in_share else 0
+        return sum(self.memory.values()) - shared + int(self.vllm_share * card) + CUDA_BYTES
 
 
-def plan_grpo(params: Params, shape: Shape | None) -> Phase:
-    """Reinforcement; completions of a micro-batch may be as long as the whole sequence."""
-    grpo, model = params.grpo, params.model
+def phases_of(params: Params, shape: Shape | None) -> list[Phase]:
+    """The training phases in their order; DPO where params have it."""
+    sft, grpo, dpo = params.sft, params.grpo, params.dpo
+    rows, source = _rows(params, "sft")
     completions = grpo.prompts_per_step * grpo.group_size
-    memory = _training_memory(grpo, grpo.micro_batch_size, model=model, shape=shape)
+    steps = None if rows is None else math.ceil(rows / sft.batch_size) * sft.num_epochs
+    phases = [
+        _phase(params, shape, "sft", rows=(rows, source), steps=steps, rows_a_step=sft.batch_size),
+        _phase(
+            params, shape, "grpo", rows=_rows(params, "grpo"), steps=grpo.max_steps,
+            rows_a_step=completions,
+        ),
+    ]  # fmt: skip
+    if dpo.init:
+        unknown = None, "pairs has to run first"
+        phases.append(
+            _phase(params, shape, "dpo", rows=unknown, steps=None, rows_a_step=dpo.batch_size)
+        )
+    return phases
+
+
+def _phase(
+    params: Params,
+    shape: Shape | None,
+    name: str,
+    *,
+    rows: tuple[int | None, str],
+    steps: int | None,
+    rows_a_step: int,
+) -> Phase:
+    section, model, rollout = getattr(params, name), params.model, params.rollout
+    sequences = rows_a_step * (2 if name == "dpo" else 1)
+    generates = name == "grpo"
+    tokens = sequences * longest_row(params, name)
+    share = 0.0
+    if not rollout.device:
+        if generates and rollout.engine == "vllm":
+            share = rollout.gpu_memory_utilization
+        elif section.eval_steps and params.validation.engine == "vllm":
+            share = params.validation.gpu_memory_utilization
+    seconds = 0.0
     if shape is not None:
-        if params.rollout.engine == "transformers":
-            memory["cache"] = cache_bytes(shape, model, sequences=completions)
-        if grpo.beta and not model.lora.rank:
-            memory["reference"] = memory["weights"]
+        work = (4 if model.lora.rank else 6) + 2 * model.gradient_checkpointing + 2 * generates
+        seconds = work * shape.parameters * tokens / (UTILISATION * A100_FLOPS)
+        reads = rollout.max_new_tokens * generates
+        seconds += reads * 2 * shape.parameters / (UTILISATION * A100_BANDWIDTH)
     return Phase(
-        name="grpo",
-        skipped="" if grpo.max_steps else "grpo.max_steps is 0",
-        examples=rows_of([entry.source for entry in params.prepare.grpo.sources], params),
-        steps=grpo.max_steps,
-        warmup_steps=_warmup(grpo, grpo.max_steps),
-        completions=completions,
-        tokens=completions * params.rollout.max_new_tokens,
-        memory=memory,
-        trainer=micro_batches(completions, micro_batch=grpo.micro_batch_size, world_size=1),
+        name=name,
+        skipped=section.skipped,
+        rows=rows[0],
+        rows_from=rows[1],
+        steps=steps,
+        # As transformers counts: a share below 1 is rounded up to whole steps.
+        warmup_steps=None
+        if steps is None
+        else math.ceil(steps * min(section.warmup_ratio, 1 - 1e-9)),
+        completions=sequences,
+        tokens=sequences * rollout.max_new_tokens if generates else tokens,
+        memory=memory_at_peak(model, shape, workload(params, name, shape)) if shape else {},
+        vllm_share=share,
+        weights_in_share=generates and shares_weights(model, engine=rollout.engine),
+        seconds=seconds,
+        trainer=micro_batches(rows_a_step, micro_batch=section.micro_batch_size, world_size=1),
     )
 
 
-def plan_dpo(params: Params, shape: Shape | None) -> Phase:
-    """Preferences; how many pairs there are is known once they are mined."""
-    dpo, model = params.dpo, params.model
-    # A forward pass reads both completions of each pair, after its prompt.
-    memory = _training_memory(dpo, 2 * dpo.micro_batch_size, model=model, shape=shape)
-    if shape is not None and not model.lora.rank:
-        memory["reference"] = memory["weights"]
-    return Phase(
-        name="dpo",
-        skipped=dpo.skipped,
-        examples=None,
-        steps=None,
-        warmup_steps=None,
-        completions=2 * dpo.batch_size,
-        tokens=2 * dpo.batch_size * model.max_seq_length,
-        memory=memory,
-        trainer=micro_batches(dpo.batch_size, micro_batch=dpo.micro_batch_size, world_size=1),
-    )
-
-
-def sft_examples(params: Params) -> int | None:
-    """Examples that SFT sees before filters; None where only `prepare` can count them."""
-    data = params.prepare.sft
-    rows = rows_of([entry.source for entry in data.sources], params)
-    if isinstance(data.num_train_examples, int):
-        return data.num_train_examples if rows is None else min(rows, data.num_train_examples)
-    return rows
-
-
-def rows_of(sources: list[AnySource], params: Params) -> int | None:
-    """Rows of all sources together; None where one of them is not known."""
-    counts = [_rows(source, params) for source in sources]
-    return None if None in counts else sum(count for count in counts if count is not None)
-
-
-def _rows(source: AnySource, params: Params) -> int | None:
-    if isinstance(source, GeneratorSource):
-        return int(getattr(params.prepare.synthetic, f"num_{source.generator}"))
-    counts = [ROWS.get((split.hub, split.split)) for split in hub_splits(source)]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known and len(known) == len(counts) else None
-
-
-def _warmup(section: Optimisation, steps: int | None) -> int | None:
-    """As transformers counts: a share below 1 is rounded up to whole steps."""
-    return None if steps is None else math.ceil(steps * min(section.warmup_ratio, 1 - 1e-9))
-
-
-def trained_parameters(model: Model, shape: Shape) -> int:
-    """Weights that training moves."""
-    lora = model.lora
-    if not lora.rank:
-        return shape.parameters
-    return shape.adapter_parameters(rank=lora.rank, targets=lora.target_modules)
-
-
-def _training_memory(
-    section: Optimisation, micro_batch: int, *, model: Model, shape: Shape | None
-) -> dict[str, int]:
-    if shape is None:
-        return {}
-    size, trained = BYTES[model.dtype], trained_parameters(model, shape)
-    compute = 2 if model.mixed_precision == "bf16" else size
-    tokens = micro_batch * model.max_seq_length
-    block = tokens * (8 * shape.hidden + 4 * shape.intermediate) * compute
-    kept = tokens * shape.hidden * compute
-    layers = kept * shape.layers + block if model.gradient_checkpointing else block * shape.layers
-    state = 2 * trained * size
-    return {
-        "weights": shape.parameters * size,
-        "gradients": trained * size,
-        "optimizer": 0 if section.optimizer == "memory_efficient_adamw" else state,
-        "activations": layers,
-        "logits": 2 * tokens * shape.vocab * 4,
-    }
-
-
-def cache_bytes(shape: Shape, model: Model, *, sequences: int) -> int:
-    """Keys and values of `sequences` at their longest."""
-    per_token = shape.layers * 2 * shape.kv_heads * shape.head_dim * BYTES[model.dtype]
-    return sequences * model.max_seq_length * per_token
+def _rows(params: Params, name: str) -> tuple[int | None, str]:
+    """Rows of a training set, and where the number comes from."""
+    prepare = params.prepare
+    data, cut = getattr(prepare, name), prepare.lengths.max_tokens
+    total, sources = 0, []
+    for source in (entry.source for entry in data.sources):
+        if isinstance(source, GeneratorSource):
+            total += int(getattr(prepare.synthetic, f"num_{source.generator}"))
+            sources.append("generated")
+            continue
+        # Of several subsets the table counts all rows.
+        splits = {f"{split.hub} {split.split}" for split in hub_splits(source)}
+        facts = [FACTS["sets"].get(split) for split in splits]
+        if not facts or None in facts:
+            return None, "prepare has to run first"
+        for each in facts:
+            kept = each.get("kept", {}).get(cut) if name == "sft" else None
+            count = kept or each["rows"]
+            total += count if source.limit == "all" else min(count, source.limit)
+            note = f"within {cut} tokens" if kept else "before filters"
+            sources.append(f"{each['source']}, {note}")
+    if name in prepare.validation_from and prepare.validation_share:
+        total = round(total * (1 - prepare.validation_share))
+        sources.append(f"less {prepare.validation_share:.0%} for validation")
+    limit = data.num_train_examples
+    return (total if limit == "all" else min(total, limit)), "; ".join(dict.fromkeys(sources))
 
 
 def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
     """Files that the stages leave, by name; a skipped phase passes a copy on."""
     model = params.model
     weights = shape.parameters * BYTES[model.dtype]
-    pointer = 0 if model.name else shape.parameters * BYTES["float32"]
-    saved = trained_parameters(model, shape) * BYTES[model.dtype] if model.lora.rank else weights
-    sft = saved if params.sft.num_epochs else pointer
-    sizes = {"base": pointer, "sft": sft, "grpo": saved if params.grpo.max_steps else sft}
+    sizes = {"base": 0 if model.name else shape.parameters * BYTES["float32"]}
+    saved = shape.trained(model) * BYTES["float32"] if model.lora.rank else weights
+    for name, before in params.starts.items():
+        sizes[name] = sizes[before] if getattr(params, name).skipped else saved
+    return {**sizes, "export": shape.parameters * BYTES[params.export.dtype]}
+
+
+def plan_lines(params: Params) -> Iterator[str]:
+    """The plan as text, a line each."""
+    model, shape = params.model, shape_of(params.model)
+    name = f"{model.name}@{model.revision[:12]}" if model.revision else model.name
+    count = f"{shape.parameters / 1e6:,.1f} M parameters" if shape else "size unknown"
+    yield (
+        f"plan: base model {name or 'tiny Qwen3 from random weights'}: {count}, {model.dtype}, "
+        f"computes in {model.mixed_precision}, attention {model.attention}, "
+        f"backend {model.backend}, max_seq_length {model.max_seq_length}"
+    )
+    yield f"  {_trained_words(params, shape)}"
+    yield f"  prompt {params.prompt.format}, layout {params.prompt.layout}"
+    yield "  stages: " + " → ".join(_stages(params))
+    for phase in phases_of(params, shape):
+        yield from _phase_lines(phase, getattr(params, phase.name), params)
+    evaluate = params.evaluate
+    yield (
+        f"evaluate with {evaluate.engine}: {', '.join(evaluate.checkpoints)} on "
+        f"{', '.join(evaluate.benchmarks)}; {evaluate.num_samples} samples at "
+        f"T {evaluate.temperature:g}, top_p {evaluate.top_p:g}, at most "
+        f"{evaluate.max_new_tokens} tokens"
+    )
+    if shape is None:
+        yield "memory and disk: unknown without the model's config.json"
+    else:
+        sizes = disk_bytes(params, shape)
+        yield (
+            f"disk ≈ {in_bytes(sum(sizes.values()))} in data/models: {_parts(sizes)}; again in "
+            "DVC's cache; beside it the Hub's files of the model, and checkpoints to resume from"
+        )
+    yield "estimates (lib/planning/memory.py, plan.py), not verified on a GPU; `make memory-probe`"
+    for warning in params.warnings():
+        yield f"warning: {warning}"
+    base = preset_params(BASE).flat()
+    changed = {key: value for key, value in params.flat().items() if value != base[key]}
+    yield f"params: {len(changed)} of {len(base)} differ from {BASE}, which has the others"
+    for key, value in changed.items():
+        yield f"  {key}: {_in_words(value)} ({BASE}: {_in_words(base[key])})"
+
+
+def _in_words(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _phase_lines(phase: Phase, section: Optimisation, params: Params) -> Iterator[str]:
+    if phase.skipped:
+        yield f"{phase.name}: skipped, {phase.skipped}"
+        return
+    waits = f"unknown: {phase.rows_from}"
+    rows = waits if phase.rows is None else f"{phase.rows:,} rows ({phase.rows_from})"
+    yield (
+        f"{phase.name}: steps {waits if phase.steps is None else phase.steps}, warm-up "
+        f"{'unknown' if phase.warmup_steps is None else phase.warmup_steps}; "
+        f"learning rate {section.learning_rate:g}, {section.lr_schedule}; "
+        f"{section.optimizer} β ({section.adam_beta1:g}, {section.adam_beta2:g}), "
+        f"weight decay {section.weight_decay:g}, clip {section.max_grad_norm:g}"
+    )
+    if phase.name != "dpo":
+        yield f"  data: {rows}"
+    yield "  trainer: " + ", ".join(f"{name}={value}" for name, value in phase.trainer.items())
+    yield (
+        f"  per step: {phase.completions} sequences, at most {phase.tokens:,} "
+        f"{'completion ' if phase.name == 'grpo' else ''}tokens"
+    )
+    if phase.memory:
+        cards = [f"{gb} GB {'yes' if fits(phase, gb * 10**9) else 'no'}" for gb in CARDS_GB]
+        yield (
+            f"  memory ≈ {in_bytes(sum(phase.memory.values()))}: {_parts(phase.memory)}"
+            f"{f'; vLLM {phase.vllm_share:.0%} of the GPU' if phase.vllm_share else ''}"
+        )
+        yield f"  fits one GPU of: {', '.join(cards)}"
+        whole = f", {phase.seconds * phase.steps / 3600:.2g} h in all" if phase.steps else ""
+        yield f"  time ≳ {phase.seconds:.2g} s a step{whole}, on an A100 at {UTILISATION:.0%}"
+    stated = FACTS["statements"].get(params.model.name, {}).get(phase.name)
+    if stated:
+        yield f"  the source states: {stated}"
+    yield from {"sft": _nothing, "grpo": _grpo_lines, "dpo": _dpo_lines}[phase.name](params)
+
+
+def fits(phase: Phase, card: int) -> bool:
+    """Whether a phase has room on a GPU with `card` bytes."""
+    return phase.bytes_on(card) <= card
+
+
+def _nothing(params: Params) -> Iterator[str]:
+    return iter(())
+
+
+def _grpo_lines(params: Params) -> Iterator[str]:
+    grpo, rollout = params.grpo, params.rollout
+    sampling = {name: getattr(rollout, name) for name in ("top_p", "top_k", "min_p")}
+    settings = ", ".join(f"{name} {value:g}" for name, value in sampling.items())
+    beside = f"on {rollout.device}" if rollout.device else "beside the policy"
+    if shares_weights(params.model, engine=rollout.engine):
+        beside = "with the weights, which are the policy's own: Unsloth's fast_inference"
+    share = f" (vLLM takes {rollout.gpu_memory_utilization:.0%} of the GPU {beside})"
+    yield (
+        f"  engine {rollout.engine}{share if rollout.engine == 'vllm' else ''}; "
+        f"rollouts: {grpo.prompts_per_step} problems × {grpo.group_size} completions a step, "
+        f"{grpo.max_steps * grpo.prompts_per_step * grpo.group_size:,} in all; "
+        f"T {rollout.temperature:g}, {settings}, at most {rollout.max_new_tokens} tokens"
+    )
+    yield (
+        f"  objective: loss {grpo.loss}, advantage {grpo.advantage}, β {grpo.beta:g}; "
+        f"reward stack {params.reward.stack} × {' '.join(f'{w:g}' for w in params.reward.weights)}"
+    )
+
+
+def _dpo_lines(params: Params) -> Iterator[str]:
+    dpo, pairs = params.dpo, params.dpo.pairs
+    count = f"{pairs.num_problems:,}" if pairs.num_problems else "all"
+    yield (
+        f"  pairs: {count} GRPO problems × {pairs.num_completions} completions of {dpo.init[0]}, "
+        f"at most {pairs.max_per_problem} of each problem"
+    )
+    yield f"  objective: loss {dpo.loss}, β {dpo.beta:g}"
+
+
+def _stages(params: Params) -> list[str]:
+    phases = [
+        f"({name} passed on)" if getattr(params, name).skipped else name for name in params.starts
+    ]
     for init in params.dpo.init:
-        sizes["dpo"] = saved if params.dpo.num_epochs else sizes[init]
-    return {
-        **sizes,
-        "export": shape.parameters * BYTES[params.export.dtype],
-    }
+        phases[2:] = [f"pairs@{init}", f"dpo@{init}" if phases[2] == "dpo" else phases[2]]
+    evaluated = ",".join(params.evaluate.checkpoints)
+    return ["prepare", *phases, f"evaluate@{{{evaluated}}}", f"export {params.export.checkpoint}"]
+
+
+def _trained_words(params: Params, shape: Shape | None) -> str:
+    lora = params.model.lora
+    if not lora.rank:
+        return "all weights are trained"
+    count = f" ({shape.trained(params.model) / 1e6:,.1f} M trained)" if shape else ""
+    return f"LoRA r {lora.rank} α {lora.alpha} on {', '.join(lora.target_modules)}{count}"
+
+
+def _parts(parts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {in_bytes(size)}" for name, size in parts.items())
+
+
+def in_bytes(size: int) -> str:
+    """Size in the unit that leaves at most three digits before the point."""
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1000:
+            return f"{amount:.3g} {unit}"
+        amount /= 1024
+    return f"{amount:.3g} TiB"

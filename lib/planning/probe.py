@@ -21,14 +21,13 @@ import psutil
 import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
-from lib.engines.base import Engine, GeneratedCompletion, Sampling
+from lib.engines.base import GeneratedCompletion, Sampling
 from lib.errors import UserError
 from lib.params import Params
 from lib.problems.lengths import Rendering
-from lib.problems.schema import Problem, read_problems
-from lib.trainers.grpo import build_grpo
-from lib.trainers.sft import build_sft
-from lib.training.setup import asked_with
+from lib.problems.schema import Problem, read_problems, write_problems
+from lib.trainers.grpo import grpo_setup
+from lib.trainers.sft import sft_setup
 from lib.training.tracking import ProgressLines
 from lib.training.warning_signs import WarningSigns
 
@@ -102,12 +101,19 @@ def _fullest(
 def _take_steps(
     params: Params, phase: str, *, base: Path, rows: Sequence[Problem], size: int
 ) -> None:
-    quick = {"micro_batch_size": size, "save_steps": 0, "keep_checkpoints": 0, "eval_steps": 0}
-    build = {"sft": _sft, "grpo": _grpo}[phase]
-    with tempfile.TemporaryDirectory() as scratch:
-        trainer = build(params, rows, quick, base=base, scratch=Path(scratch))
-        for spoken in (ProgressLines, WarningSigns):
-            trainer.remove_callback(spoken)
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        write_problems(scratch / "rows.jsonl", rows)
+        places = {"problems": scratch / "rows.jsonl", "base": base, "scratch": scratch}
+        short = _two_steps(params, phase, size)
+        if phase == "sft":
+            trainer: Any = sft_setup(short, **places).trainer
+        else:
+            trainer = grpo_setup(short, init=base, **places).trainer
+            trainer.engine.generate = _full_length(trainer.engine.generate)
+            trainer.reward_funcs = [_alternating for _ in trainer.reward_funcs]
+        for callback in (ProgressLines, WarningSigns):
+            trainer.remove_callback(callback)
         try:
             trainer.train()
         finally:
@@ -115,84 +121,48 @@ def _take_steps(
                 trainer.engine.close()
 
 
-def _sft(
-    params: Params, rows: Sequence[Problem], quick: dict[str, Any], *, base: Path, scratch: Path
-) -> Any:
-    return build_sft(
-        rows,
-        base=base,
-        sft=params.sft.model_copy(update={**quick, "num_epochs": STEPS}),
-        model=params.model,
-        seed=params.seed,
-        scratch=scratch,
-        **asked_with(params, base),
-    )
-
-
-def _grpo(
-    params: Params, rows: Sequence[Problem], quick: dict[str, Any], *, base: Path, scratch: Path
-) -> Any:
-    # TRL's trainer holds as much, and generates by itself.
-    plain = {
-        "trainer": "reckon",
-        "max_steps": STEPS,
-        "dynamic_sampling": 0,
-        "mask_truncated": False,
+def _two_steps(params: Params, phase: str, size: int) -> Params:
+    changes: dict[str, Any] = {
+        "micro_batch_size": size,
+        "save_steps": 0,
+        "keep_checkpoints": 0,
+        "eval_steps": 0,
     }
-    trainer = build_grpo(
-        rows,
-        init=base,
-        base=base,
-        grpo=params.grpo.model_copy(update={**quick, **plain}),
-        rollout=params.rollout,
-        reward=params.reward,
-        model=params.model,
-        seed=params.seed,
-        scratch=scratch,
-        **asked_with(params, base),
-    )
-    trainer.engine = FullLength(trainer.engine)
-    trainer.reward_funcs = [_alternating for _ in trainer.reward_funcs]
-    return trainer
+    if phase == "sft":
+        changes["num_epochs"] = STEPS
+    else:  # TRL's trainer holds as much, and generates by itself
+        changes |= {"trainer": "reckon", "max_steps": STEPS}
+        changes |= {"dynamic_sampling": 0, "mask_truncated": False}
+    section = getattr(params, phase).model_copy(update=changes)
+    return params.model_copy(update={phase: section})
 
 
 def _alternating(completions: Sequence[Any], **columns: Any) -> list[float]:
     return [float(number % 2) for number in range(len(completions))]
 
 
-class FullLength(Engine):
-    """An engine that generates, and fills every completion up to the longest length."""
+Generate = Callable[[Sequence[Sequence[int]], Sampling], list[list[GeneratedCompletion]]]
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.facts = engine.facts
-        self.tokenizer = engine.tokenizer
 
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+def _full_length(generate: Generate) -> Generate:
+    """Every completion with its last token, and that token's log-prob, up to the longest length."""
+
+    def filled(one: GeneratedCompletion, tokens: int) -> GeneratedCompletion:
+        missing, log_probs = tokens - len(one.token_ids), one.log_probs or ()
+        return dataclasses.replace(
+            one,
+            token_ids=one.token_ids + one.token_ids[-1:] * missing,
+            log_probs=log_probs + log_probs[-1:] * missing,
+        )
+
+    def generate_full(
+        prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
-        """See `Engine`; nothing but the end token stops early, which leaves the cache its size."""
-        groups = self.engine.generate(prompts, dataclasses.replace(sampling, stop_strings=()))
-        return [[_filled(one, sampling.max_new_tokens) for one in group] for group in groups]
+        # Nothing but the end token stops early, which leaves the cache its size.
+        groups = generate(prompts, dataclasses.replace(sampling, stop_strings=()))
+        return [[filled(one, sampling.max_new_tokens) for one in group] for group in groups]
 
-    def sync(self, policy: Any) -> str:
-        """See `Engine`."""
-        return self.engine.sync(policy)
-
-    def close(self) -> None:
-        """See `Engine`."""
-        self.engine.close()
-
-
-def _filled(completion: GeneratedCompletion, tokens: int) -> GeneratedCompletion:
-    """`completion` with its last token, and that token's log-prob, up to the longest length."""
-    missing = tokens - len(completion.token_ids)
-    log_probs = completion.log_probs or ()
-    return dataclasses.replace(
-        completion,
-        token_ids=completion.token_ids + completion.token_ids[-1:] * missing,
-        log_probs=log_probs + log_probs[-1:] * missing,
-    )
+    return generate_full
 
 
 def divisors(batch: int) -> list[int]:

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
 from lib.params.model import HUB_ID, Model
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+FACTS = YAML(typ="safe").load(Path(__file__).with_name("facts.yaml"))
+"""Row counts, statements of the source systems, shapes of the presets' models."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,95 +45,46 @@ class Shape:
     qk_norm: bool = False
 
     @property
+    def query(self) -> int:
+        """Width of the queries."""
+        return self.heads * self.head_dim
+
+    @property
+    def key(self) -> int:
+        """Width of the keys, and of the values."""
+        return self.kv_heads * self.head_dim
+
+    @property
     def parameters(self) -> int:
         """All weights."""
         embeddings = self.vocab * self.hidden * (1 if self.tied else 2)
-        return embeddings + self.layers * self._block + self.hidden
+        bias = (self.query + 2 * self.key) * self.qkv_bias
+        norms = 2 * self.hidden + 2 * self.head_dim * self.qk_norm
+        return embeddings + self.in_products + self.layers * (bias + norms) + self.hidden
 
     @property
-    def _block(self) -> int:
-        query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        linear = sum(inputs * outputs for inputs, outputs in self.linear_layers.values())
-        bias = query + 2 * key if self.qkv_bias else 0
-        norms = 2 * self.hidden + (2 * self.head_dim if self.qk_norm else 0)
-        return linear + bias + norms
+    def in_products(self) -> int:
+        """Weights of the blocks' linear layers."""
+        return self.layers * sum(a * b for a, b in self.linear_layers.values())
 
     @property
     def linear_layers(self) -> dict[str, tuple[int, int]]:
         """Inputs and outputs of a block's linear layers, by the names that LoRA targets."""
-        query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         return {
-            "q_proj": (self.hidden, query),
-            "k_proj": (self.hidden, key),
-            "v_proj": (self.hidden, key),
-            "o_proj": (query, self.hidden),
+            "q_proj": (self.hidden, self.query),
+            "k_proj": (self.hidden, self.key),
+            "v_proj": (self.hidden, self.key),
+            "o_proj": (self.query, self.hidden),
             "gate_proj": (self.hidden, self.intermediate),
             "up_proj": (self.hidden, self.intermediate),
             "down_proj": (self.intermediate, self.hidden),
         }
 
-    def adapter_parameters(self, *, rank: int, targets: tuple[str, ...]) -> int:
-        """Weights of LoRA adapters: rank × (inputs + outputs) for each layer that has one."""
-        adapted = [self.linear_layers[name] for name in targets if name in self.linear_layers]
-        return self.layers * rank * sum(inputs + outputs for inputs, outputs in adapted)
-
-
-_QWEN25_15B = Shape(
-    hidden=1536,
-    intermediate=8960,
-    layers=28,
-    heads=12,
-    kv_heads=2,
-    head_dim=128,
-    vocab=151936,
-    qkv_bias=True,
-)
-
-SHAPES = {
-    "unsloth/Qwen3-4B-Base": Shape(
-        hidden=2560,
-        intermediate=9728,
-        layers=36,
-        heads=32,
-        kv_heads=8,
-        head_dim=128,
-        vocab=151936,
-        qk_norm=True,
-    ),
-    "Qwen/Qwen3-0.6B": Shape(
-        hidden=1024,
-        intermediate=3072,
-        layers=28,
-        heads=16,
-        kv_heads=8,
-        head_dim=128,
-        vocab=151936,
-        qk_norm=True,
-    ),
-    "Qwen/Qwen2.5-0.5B-Instruct": Shape(
-        hidden=896,
-        intermediate=4864,
-        layers=24,
-        heads=14,
-        kv_heads=2,
-        head_dim=64,
-        vocab=151936,
-        qkv_bias=True,
-    ),
-    "Qwen/Qwen2.5-1.5B-Instruct": _QWEN25_15B,
-    "Qwen/Qwen2.5-Math-1.5B": _QWEN25_15B,
-    "Qwen/Qwen2.5-Math-1.5B-Instruct": _QWEN25_15B,
-    "meta-llama/Llama-3.2-1B-Instruct": Shape(
-        hidden=2048,
-        intermediate=8192,
-        layers=16,
-        heads=32,
-        kv_heads=8,
-        head_dim=64,
-        vocab=128256,
-    ),
-}
-"""Shapes of the presets' models, as their config.json on the Hub states them."""
+    def trained(self, model: Model) -> int:
+        """Weights that training moves: with LoRA, rank × (inputs + outputs) of each layer."""
+        lora = model.lora
+        adapted = [sum(self.linear_layers.get(name, ())) for name in lora.target_modules]
+        return self.layers * lora.rank * sum(adapted) if lora.rank else self.parameters
 
 
 def shape_of(model: Model) -> Shape | None:
@@ -169,3 +125,6 @@ def shape_in(config: Mapping[str, Any]) -> Shape | None:
         qkv_bias=kind == "qwen2",
         qk_norm=kind == "qwen3",
     )
+
+
+SHAPES = {name: shape for name, config in FACTS["models"].items() if (shape := shape_in(config))}

@@ -329,7 +329,8 @@ def finish(
     rates = read_pass_rates(Path(band.file)) if band else {}
     if band:
         table = keep_band(table, rates, band, drops=drops)
-    train, validation = split(table, share=prepare.validation_share)
+    held_back = prepare.validation_share if gathered.name in prepare.validation_from else 0.0
+    train, validation = split(table, share=held_back)
     train = mix(train, data.sources, limit=data.num_train_examples, seed=seed, drops=drops)
     if band and band.easy_first:
         train = easy_to_hard(train, rates)

@@ -82,6 +82,7 @@ def checkout(
     content["model"] |= CPU
     for section in ("validation", "rollout", "evaluate"):
         content[section]["engine"] = "transformers"
+    content["rollout"]["device"] = ""
     if content["grpo"]["max_steps"]:
         content["grpo"]["max_steps"] = 2
     content["evaluate"]["max_new_tokens"] = content["validation"]["max_new_tokens"] = 32
@@ -129,6 +130,7 @@ def test_a_preset_has_of_its_system_what_the_run_on_a_cpu_changes(preset: str) -
     engines = rollout.engine, rollout.gpu_memory_utilization, evaluate.engine
     assert engines == expected["engines"]
     assert own.validation.engine == expected.get("validation_engine", "transformers")
+    assert rollout.device == expected.get("device", "")
     assert (own.sft.num_epochs, own.grpo.max_steps) == expected["phases"]
     assert (own.model.max_seq_length, rollout.max_new_tokens) == expected["lengths"]
     assert (evaluate.temperature, evaluate.top_p) == expected["sampled"]

@@ -8,8 +8,8 @@ import pytest
 from transformers import TrainingArguments
 
 from lib.params import Params, preset_names, preset_params
-from lib.planning.plan import cache_bytes, disk_bytes, plan_dpo, plan_grpo, plan_sft
-from lib.planning.plan_words import plan_lines
+from lib.planning.memory import cache_bytes_per_token, memory_at_peak, workload
+from lib.planning.plan import Phase, disk_bytes, fits, phases_of, plan_lines
 from lib.planning.sizes import shape_of
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
@@ -17,6 +17,11 @@ from lib.trainers.dpo import dpo_arguments
 from lib.trainers.grpo import grpo_arguments
 from lib.trainers.sft import build_sft
 from tests.conftest import ROOT
+
+
+def phase_of(params: Params, name: str) -> Phase:
+    (phase,) = (each for each in phases_of(params, shape_of(params.model)) if each.name == name)
+    return phase
 
 
 def test_planned_sft_is_what_the_trainer_resolves(
@@ -32,7 +37,7 @@ def test_planned_sft_is_what_the_trainer_resolves(
         seed=0,
         scratch=tmp_path,
     )
-    planned = plan_sft(smoke, shape_of(smoke.model))
+    planned = phase_of(smoke, "sft")
     loader = trainer.get_train_dataloader()
     steps = trainer.set_initial_training_values(trainer.args, loader)[-1]
     assert planned.steps == steps
@@ -40,13 +45,15 @@ def test_planned_sft_is_what_the_trainer_resolves(
     for name, value in planned.trainer.items():
         assert getattr(trainer.args, name) == value
     trained = sum(w.numel() for w in trainer.model.parameters() if w.requires_grad)
-    assert planned.memory["gradients"] == 4 * trained
+    shape = shape_of(smoke.model)
+    assert shape is not None
+    assert shape.trained(smoke.model) == trained
 
 
 @pytest.mark.parametrize("name", preset_names())
 def test_planned_grpo_is_what_the_trainer_resolves(name: str, tmp_path: Path) -> None:
     params = preset_params(name)
-    planned = plan_grpo(params, shape_of(params.model))
+    planned = phase_of(params, "grpo")
     assert planned.memory
     if params.grpo.max_steps == 0:
         assert planned.skipped == "grpo.max_steps is 0"
@@ -69,11 +76,12 @@ def preferring(params: Params, **changes: int) -> Params:
 @pytest.mark.parametrize("name", preset_names())
 def test_planned_dpo_is_what_trl_resolves(name: str, tmp_path: Path) -> None:
     params = preset_params(name)
-    planned = plan_dpo(params, shape_of(params.model))
+    measured = params.evaluate.model_copy(update={"checkpoints": ("base", "sft", "grpo", "dpo")})
+    planned = phase_of(preferring(params.model_copy(update={"evaluate": measured})), "dpo")
     args = dpo_arguments(params.dpo, model=params.model, seed=0, scratch=tmp_path)
     for key, value in planned.trainer.items():
         assert getattr(args, key) == value
-    assert (planned.memory["reference"] > 0) if not params.model.lora.rank else planned.memory
+    assert ("reference" in planned.memory) == (not params.model.lora.rank)
 
 
 def test_dpo_stands_in_the_plan_where_params_ask_for_it() -> None:
@@ -81,7 +89,9 @@ def test_dpo_stands_in_the_plan_where_params_ask_for_it() -> None:
     assert not any("dpo" in line for line in plan_lines(params))
     lines = "\n".join(plan_lines(preferring(params)))
     assert "sft → grpo → pairs@sft → dpo@sft → evaluate@" in lines
-    assert "dpo: steps unknown until pairs has run, warm-up unknown; learning rate 0.0002" in lines
+    assert (
+        "dpo: steps unknown: pairs has to run first, warm-up unknown; learning rate 0.0002" in lines
+    )
     assert "trainer: per_device_train_batch_size=32, gradient_accumulation_steps=1" in lines
     assert "pairs: all GRPO problems × 8 completions of sft, at most 1 of each problem" in lines
     assert "objective: loss sigmoid, β 0.1" in lines
@@ -113,36 +123,59 @@ def test_a_plan_needs_no_torch() -> None:
     assert any("LoRA r 32 α 64" in line for line in shown)
 
 
-def test_half_the_micro_batch_halves_what_grows_with_it() -> None:
-    params = preset_params("tiny-cpu")
-    shape = shape_of(params.model)
-    half = params.model_copy(update={"sft": params.sft.model_copy(update={"micro_batch_size": 4})})
-    before, after = plan_sft(params, shape).memory, plan_sft(half, shape).memory
-    assert after["activations"] * 2 == before["activations"]
-    assert after["logits"] * 2 == before["logits"]
-    assert after["weights"] == before["weights"]
-
-
 def test_a_known_model_takes_known_room() -> None:
-    """4.02 billion weights of 2 bytes; 8 KiB × 36 layers of cache for each of 2 × 2048 tokens."""
+    """4.02 billion weights of 2 bytes and adapters of 4; and 4 KiB × 36 layers a token."""
     params = preset_params("s0-qwen3-4b")
     shape = shape_of(params.model)
     assert shape is not None
-    assert plan_grpo(params, shape).memory["weights"] == 2 * 4_022_468_096
-    assert cache_bytes(shape, params.model, sequences=2) == 2 * 2048 * 36 * 2 * 8 * 128 * 2
+    weights = phase_of(params, "grpo").memory["weights"]
+    assert weights == 2 * 4_022_468_096 + 4 * shape.trained(params.model)
+    assert cache_bytes_per_token(shape, params.model) == 36 * 2 * 8 * 128 * 2
     assert disk_bytes(params, shape)["base"] == 0
 
 
 def test_the_reference_policy_counts_where_no_adapter_can_be_switched_off() -> None:
     full, lora = (preset_params(name) for name in ("s1-qwen2.5-0.5b", "s4-gsm8k-lora"))
-    planned = plan_grpo(full, shape_of(full.model)).memory
+    planned = phase_of(full, "grpo").memory
     assert planned["reference"] == planned["weights"]
-    assert "reference" not in plan_grpo(lora, shape_of(lora.model)).memory
+    assert "reference" not in phase_of(lora, "grpo").memory
+
+
+def test_vllm_counts_once_where_it_is_and_with_the_weights_where_it_shares_them() -> None:
+    """S0's vLLM holds the policy's weights; S2's validates on another GPU, or else on the same."""
+    gib = 2**30
+    s0 = phase_of(preset_params("s0-qwen3-4b"), "grpo")
+    own = sum(s0.memory.values()) - s0.memory["weights"]
+    assert s0.bytes_on(80 * gib) == pytest.approx(own + 56 * gib + gib / 2)
+    apart = preset_params("s2-math-sft")
+    assert apart.rollout.device == "cuda:1"
+    rollout = apart.rollout.model_copy(update={"device": ""})
+    together = apart.model_copy(update={"rollout": rollout})
+    difference = phase_of(together, "sft").bytes_on(80 * gib) - phase_of(apart, "sft").bytes_on(
+        80 * gib
+    )
+    share = apart.validation.gpu_memory_utilization
+    assert difference == pytest.approx(share * 80 * gib)
+    assert fits(phase_of(apart, "sft"), 40 * gib)
+    assert not fits(phase_of(together, "sft"), 40 * gib)
+
+
+def test_generation_by_the_policy_counts_with_its_cache() -> None:
+    params = preset_params("s0-qwen3-4b")
+    shape = shape_of(params.model)
+    assert shape is not None
+    assert workload(params, "sft", shape).generated == params.validation.batch_size
+    none = params.model_copy(update={"sft": params.sft.model_copy(update={"eval_steps": 0})})
+    assert workload(none, "sft", shape).generated == 0
+    many = params.validation.model_copy(update={"batch_size": 64})
+    crowded = params.model_copy(update={"validation": many})
+    parts = memory_at_peak(params.model, shape, workload(crowded, "sft", shape))
+    assert parts["cache"] == 64 * 2048 * cache_bytes_per_token(shape, params.model)
 
 
 def test_vllms_cache_is_in_its_share_and_the_engine_is_named() -> None:
     params = preset_params("s1-qwen2.5-0.5b")
-    assert "cache" not in plan_grpo(params, shape_of(params.model)).memory
+    assert "cache" not in phase_of(params, "grpo").memory
     lines = list(plan_lines(params))
     assert any("engine vllm (vLLM takes 30% of the GPU beside" in line for line in lines)
     assert any(line.startswith("evaluate with vllm: ") for line in lines)

@@ -160,7 +160,7 @@ def test_another_error_than_memorys_is_not_taken_for_it(
     def broken(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(probing, "build_sft", broken)
+    monkeypatch.setattr(probing, "sft_setup", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         probe(smoke, "sft", base=own_base, problems=full(1), tokens=20, limit=PLENTY)
 

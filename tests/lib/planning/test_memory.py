@@ -1,0 +1,285 @@
+"""The memory that a plan states is what torch then allocates.
+
+Peaks are counted by the sizes of the tensors that are alive, which on a CPU is what torch's
+allocator hands out; the resident size of a process adds libraries and what malloc keeps.
+"""
+
+import json
+import shutil
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from lib.engines.base import encode
+from lib.engines.policy import add_adapter, load_tokenizer
+from lib.objectives.logprobs import CHUNK_NUMEL, fused_scores
+from lib.params import Params, preset_params
+from lib.planning import memory
+from lib.planning.memory import Workload, memory_at_peak, workload
+from lib.planning.probe import _alternating, _full_length
+from lib.planning.sizes import SHAPES, Shape, shape_in
+from lib.problems.generated import GeneratedSets
+from lib.problems.schema import Problem
+from lib.prompts import prompt_format
+from lib.trainers import scoring
+from lib.trainers.dpo import build_dpo
+from lib.trainers.grpo import build_grpo
+from lib.trainers.sft import build_sft
+from tests.lib.trainers.runs import changed
+
+FORMAT = prompt_format("working_out")
+ALL_WEIGHTS = preset_params("tiny-cpu").model.lora.model_dump(mode="json")
+UNSAVED = {"save_steps": 0, "keep_checkpoints": 0, "eval_steps": 0}
+
+
+class LiveTensors(TorchDispatchMode):
+    """Bytes of the tensors that are alive, and the most there ever were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._sizes: dict[int, int] = {}
+
+    def count(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage._cdata in self._sizes:
+            return
+        self._sizes[storage._cdata] = storage.nbytes()
+        self.now += storage.nbytes()
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._free, storage._cdata)
+
+    def _free(self, address: int) -> None:
+        self.now -= self._sizes.pop(address)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = func(*args, **(kwargs or {}))
+        for each in tree_leaves(results):
+            if isinstance(each, Tensor):
+                self.count(each)
+        return results
+
+
+def widened(base: Path, folder: Path, **sizes: int) -> Shape:
+    """The smoke preset's tokenizer with a larger model: its own is lost beside its logits."""
+    shutil.copytree(base, folder)
+    written = json.loads((folder / "config.json").read_text())
+    config = Qwen3Config(**{k: v for k, v in written.items() if k != "layer_types"} | sizes)
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    shape = shape_in(config.to_dict())
+    assert shape is not None
+    return shape
+
+
+def peak_of(trainer: Any) -> int:
+    live = LiveTensors()
+    for model in (trainer.model, getattr(trainer, "ref_model", None)):
+        for weight in model.parameters() if model is not None else ():
+            live.count(weight)
+    for weight in getattr(trainer, "_first_weights", ()):
+        live.count(weight)
+    with live:
+        trainer.train()
+    return live.peak
+
+
+def sft_trainer(params: Params, base: Path, scratch: Path, sets: GeneratedSets) -> Any:
+    row = Problem.create(problem="What is 1 + 2?", reference="3", solution="one " * 180)
+    return build_sft(
+        [row] * params.sft.batch_size,
+        base=base,
+        prompt_format=FORMAT,
+        system="",
+        sft=params.sft,
+        model=params.model,
+        seed=0,
+        scratch=scratch,
+    )
+
+
+def grpo_trainer(params: Params, base: Path, scratch: Path, sets: GeneratedSets) -> Any:
+    trainer = build_grpo(
+        sorted(sets.grpo, key=lambda problem: -len(problem.problem))[:4],
+        init=base,
+        base=base,
+        prompt_format=FORMAT,
+        system="",
+        grpo=params.grpo,
+        rollout=params.rollout.model_copy(update={"max_logp_difference": float("inf")}),
+        reward=params.reward,
+        model=params.model,
+        seed=0,
+        scratch=scratch,
+    )
+    assert trainer.engine is not None
+    trainer.engine.generate = _full_length(trainer.engine.generate)
+    trainer.reward_funcs = [_alternating for _ in trainer.reward_funcs]
+    return trainer
+
+
+def dpo_trainer(params: Params, base: Path, scratch: Path, sets: GeneratedSets) -> Any:
+    length = params.model.max_seq_length
+    pair = {"prompt_ids": [5] * 20}
+    pair |= {"chosen_ids": [6] * (length - 20), "rejected_ids": [7] * (length - 20)}
+    return build_dpo(
+        [pair] * params.dpo.batch_size,
+        init=base,
+        base=base,
+        dpo=params.dpo,
+        model=params.model,
+        seed=0,
+        scratch=scratch,
+    )
+
+
+def tokens_of_sft_row(base: Path) -> int:
+    tokenizer = load_tokenizer(base)
+    (prompt,) = encode(tokenizer, [FORMAT.prompt("What is 1 + 2?", system="")])
+    target = FORMAT.target(solution=("one " * 180).strip(), reference="3") + tokenizer.eos_token
+    return len(prompt) + len(tokenizer(target, add_special_tokens=False)["input_ids"])
+
+
+CASES: dict[str, tuple[str, dict[str, int], dict[str, Any], Callable[..., Any]]] = {
+    "sft, chunked": (
+        "chunked",
+        {"vocab_size": 6000, "num_hidden_layers": 3, "hidden_size": 160, "intermediate_size": 512},
+        {"sft": {"batch_size": 6, "micro_batch_size": 3, "num_epochs": 2, **UNSAVED}},
+        sft_trainer,
+    ),
+    "grpo, whole": (
+        "whole",
+        {"vocab_size": 2000, "num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 768},
+        {
+            "model": {"max_seq_length": 130},
+            "rollout": {"max_new_tokens": 60},
+            "grpo": {"micro_batch_size": 16, "max_steps": 2, "beta": 0.04, **UNSAVED},
+        },
+        grpo_trainer,
+    ),
+    "grpo, fused": (
+        "fused",
+        {"vocab_size": 90000, "num_hidden_layers": 2, "hidden_size": 96, "intermediate_size": 256},
+        {
+            "model": {"max_seq_length": 130, "gradient_checkpointing": True},
+            "rollout": {"max_new_tokens": 60},
+            "grpo": {"micro_batch_size": 16, "max_steps": 2, **UNSAVED},
+        },
+        grpo_trainer,
+    ),
+    "dpo": (
+        "whole",
+        {"vocab_size": 3000, "num_hidden_layers": 2, "hidden_size": 192, "intermediate_size": 384},
+        {
+            "model": {"max_seq_length": 128},
+            "dpo": {"batch_size": 4, "micro_batch_size": 4, "num_epochs": 2, **UNSAVED},
+        },
+        dpo_trainer,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_phase_holds_at_its_peak_what_the_plan_states_within_a_tenth(
+    case: str, smoke: Params, base: Path, sets: GeneratedSets, tmp_path: Path
+) -> None:
+    loss, sizes, changes, build = CASES[case]
+    shape = widened(base, tmp_path / "base", **sizes)
+    model = {"max_seq_length": tokens_of_sft_row(base), **changes.get("model", {})}
+    params = changed(smoke, {**changes, "model": {**model, "lora": {**ALL_WEIGHTS, "rank": 0}}})
+    work = workload(params, case[:4].strip(","), shape)
+    assert work.loss == loss
+    measured = peak_of(build(params, tmp_path / "base", tmp_path / "scratch", sets))
+    stated = sum(memory_at_peak(params.model, shape, work).values())
+    assert stated == pytest.approx(measured, rel=0.1)
+
+
+def test_the_limits_of_fusing_are_the_trainers() -> None:
+    assert memory.CHUNK_NUMEL == CHUNK_NUMEL
+    assert memory.LARGE == scoring.LARGE
+
+
+@pytest.mark.slow
+def test_s1_at_its_real_shape_holds_what_the_plan_states() -> None:
+    """Under fake tensors: float32 weights under autocast, checkpointing, fused log-probs, KL
+    reference; the second micro-batch of a step, when gradients and AdamW's state are there."""
+    params = preset_params("s1-qwen2.5-0.5b")
+    shape = SHAPES[params.model.name]
+    rows, length = params.grpo.micro_batch_size, params.model.max_seq_length
+    scored = params.rollout.max_new_tokens + 1
+    with FakeTensorMode():
+        config = Qwen2Config(
+            hidden_size=shape.hidden,
+            intermediate_size=shape.intermediate,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.kv_heads,
+            vocab_size=shape.vocab,
+            tie_word_embeddings=True,
+        )
+        model = Qwen2ForCausalLM(config)
+        model.gradient_checkpointing_enable()
+        model.train()
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        reference = [weight.detach().clone() for weight in model.parameters()]
+        for weight in model.parameters():
+            weight.grad = torch.zeros_like(weight)
+        optimizer.step()
+        tracker = MemTracker()
+        tracker.track_external(model, optimizer, *reference)
+        with tracker:
+            ids = torch.randint(0, shape.vocab, (rows, length))
+            with torch.autocast("cpu", torch.bfloat16):
+                hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+                scores = fused_scores(
+                    hidden[:, -scored:].flatten(0, 1),
+                    model.lm_head.weight,
+                    ids[:, -scored:].flatten(),
+                )
+            scores.log_probs.mean().backward()
+        (peak,) = tracker.get_tracker_snapshot("peak").values()
+    stated = memory_at_peak(params.model, shape, workload(params, "grpo", shape))
+    assert sum(stated.values()) == pytest.approx(peak["Total"], rel=0.02)
+    # The source's 24 GB, vLLM's share of them included.
+    card = 24 * 10**9
+    share = params.rollout.gpu_memory_utilization * card
+    assert sum(stated.values()) + share < 22.3 * 2**30
+
+
+def test_adapters_are_float32_on_a_bfloat16_base(smoke: Params) -> None:
+    config = Qwen3Config(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, vocab_size=64,
+    )  # fmt: skip
+    adapted = add_adapter(Qwen3ForCausalLM(config).to(torch.bfloat16), smoke.model.lora)
+    types = {weight.requires_grad: weight.dtype for weight in adapted.parameters()}
+    assert types == {True: torch.float32, False: torch.bfloat16}
+    shape = shape_in(config.to_dict())
+    assert shape is not None
+    half = smoke.model.model_copy(update={"dtype": "bfloat16"})
+    work = Workload(tokens=1, scored=1, loss="whole", accumulates=True, offloads=False)
+    trained = shape.trained(half)
+    stated = memory_at_peak(half, shape, work)
+    assert stated["weights"] == 2 * shape.parameters + 4 * trained
+    assert stated["optimizer"] == 2 * stated["gradients"] == 8 * trained
+
+
+def test_half_the_micro_batch_halves_what_grows_with_it() -> None:
+    params = preset_params("s1-qwen2.5-0.5b")
+    shape = SHAPES[params.model.name]
+    half, whole = (
+        memory_at_peak(params.model, shape, workload(each, "grpo", shape))
+        for each in (params, changed(params, {"grpo": {"micro_batch_size": 16}}))
+    )
+    converted = shape.in_products * 2 // shape.layers
+    assert whole["activations"] - converted == 2 * (half["activations"] - converted)
+    assert whole["weights"] == half["weights"]

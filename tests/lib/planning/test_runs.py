@@ -1,0 +1,102 @@
+"""What a run of each system is: the table in docs/presets.md is the plan's, and its rows are real.
+
+`python -m tests.lib.planning.test_runs` prints the table anew.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from lib.params import preset_params
+from lib.planning.plan import CARDS_GB, Phase, fits, in_bytes, phases_of
+from lib.planning.sizes import FACTS, shape_of
+from tests.conftest import ROOT
+from tests.pipeline.systems import SYSTEMS
+
+DOCS = ROOT / "docs/presets.md"
+
+HEADER = (
+    "| preset, phase | rows | steps | sequences, tokens a step | peak memory | one GPU of, GB "
+    "| A100 | the source states |\n|---|--:|--:|--:|--:|---|--:|---|"
+)
+
+
+def phases(preset: str) -> dict[str, Phase]:
+    params = preset_params(preset)
+    planned = phases_of(params, shape_of(params.model))
+    return {phase.name: phase for phase in planned if not phase.skipped}
+
+
+def table() -> Iterator[str]:
+    yield from HEADER.splitlines()
+    for preset in SYSTEMS:
+        stated = FACTS["statements"].get(preset_params(preset).model.name, {})
+        for name, phase in phases(preset).items():
+            share = f" + vLLM {phase.vllm_share:.0%}" if phase.vllm_share else ""
+            cards = " ".join(str(gb) for gb in CARDS_GB if fits(phase, gb * 10**9))
+            yield (
+                f"| `{preset}` {name} | {phase.rows:,} | {phase.steps:,} "
+                f"| {phase.completions}, {phase.tokens:,} "
+                f"| {in_bytes(sum(phase.memory.values()))}{share} | {cards} "
+                f"| {phase.seconds:.2g} s a step | {stated.get(name, '')} |"
+            )
+
+
+def test_the_table_in_the_docs_is_the_plans() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    missing = [row for row in table() if row not in text]
+    assert not missing, "run `python -m tests.lib.planning.test_runs` and put its rows there"
+
+
+def test_s0_is_the_run_that_its_source_describes() -> None:
+    """2 epochs of 59 rows one by one, about 118 steps; 100 steps of 2 completions at 18 s on an
+    A100."""
+    s0 = phases("s0-qwen3-4b")
+    assert (s0["sft"].rows, s0["sft"].steps) == (59, 118)
+    assert (s0["grpo"].steps, s0["grpo"].completions) == (100, 2)
+    assert s0["grpo"].seconds == pytest.approx(18, rel=0.25)
+    assert fits(s0["grpo"], 40 * 10**9)
+
+
+def test_s1_is_one_epoch_within_24_gb() -> None:
+    grpo = phases("s1-qwen2.5-0.5b")["grpo"]
+    assert grpo.rows == 7473
+    assert grpo.steps == grpo.rows // 4
+    assert grpo.completions == 64
+    assert grpo.bytes_on(24 * 10**9) <= 22.3 * 2**30
+
+
+def test_s2_and_s3_take_the_rows_that_their_sources_state() -> None:
+    s2, s3 = phases("s2-math-sft"), phases("s3-cs336")
+    assert (s2["sft"].rows, s2["sft"].steps) == (7500, 469)
+    assert (s3["sft"].rows, s3["sft"].steps) == (12_000, 375)
+    assert (s3["grpo"].steps, s3["grpo"].completions) == (200, 256)
+
+
+@pytest.mark.parametrize("preset", ["s4-gsm8k-lora", "s4-gsm8k-lora-llama"])
+def test_s4_is_one_epoch_of_gsm8k(preset: str) -> None:
+    grpo = phases(preset)["grpo"]
+    assert (grpo.steps, grpo.completions) == (7473 // 4, 64)
+
+
+def test_all_weights_are_trained_in_float32() -> None:
+    for preset in SYSTEMS:
+        model = preset_params(preset).model
+        assert (model.dtype == "float32") == (not model.lora.rank), preset
+        assert model.mixed_precision == "bf16"
+        assert preset_params(preset).warnings() == []
+
+
+def test_gsm8k_has_the_rows_that_the_table_counts() -> None:
+    shared = Path(os.environ.get("RECKON_SHARED", "")) / "data/gsm8k/train.jsonl"
+    if not shared.is_file():
+        pytest.skip("RECKON_SHARED names no folder with GSM8K")
+    lines = shared.read_text(encoding="utf-8").splitlines()
+    assert len(lines) == FACTS["sets"]["openai/gsm8k train"]["rows"]
+
+
+if __name__ == "__main__":
+    click.echo("\n".join(table()))
