@@ -55,7 +55,7 @@ from lib.problems.rows import RawRow, RowFault, bad_row_error
 from lib.problems.schema import INSTRUCTION, Problem, write_problems
 from lib.problems.sources import Rows, read_source
 from lib.problems.splits import draw, mix, split
-from lib.problems.store import Drops, ProblemTable, join, write_table
+from lib.problems.store import Drops, ProblemTable, join, keep, write_table
 from lib.verifier import reference_problem
 
 Reader = Callable[[AnySource], Rows]
@@ -287,11 +287,27 @@ def _refuse_empty(name: str, table: ProblemTable, drops: Drops) -> None:
 
 def finish_sets(sets: ProblemSets, prepare: Prepare, **how: Any) -> ProblemSets:
     """Cut by length and difficulty, hold validation back, mix and draw; see `finish`."""
-    return dataclasses.replace(
-        sets,
-        sft=finish(sets.sft, prepare.sft, prepare, **how),
-        grpo=finish(sets.grpo, prepare.grpo, prepare, **how),
-    )
+    sft = finish(sets.sft, prepare.sft, prepare, **how)
+    grpo = finish(sets.grpo, prepare.grpo, prepare, **how)
+    # Where both sets give, the same problems are held back of both.
+    if prepare.validation_share and "sft" not in prepare.validation_from:
+        sft = _without(sft, grpo.validation)
+    if prepare.validation_share and "grpo" not in prepare.validation_from:
+        grpo = _without(grpo, sft.validation)
+    return dataclasses.replace(sets, sft=sft, grpo=grpo)
+
+
+def _without(training: TrainingSet, validation: ProblemTable) -> TrainingSet:
+    """`training` without the problems that the other set holds back."""
+    held_back = set(validation.column("id"))
+
+    def is_there(index: int, problem: Problem) -> tuple[str, str] | None:
+        there = problem.id in held_back
+        return ("in_validation", "held back of the other training set") if there else None
+
+    train = keep(training.train, is_there, drops=training.drops)
+    _refuse_empty(training.name, train, training.drops)
+    return dataclasses.replace(training, train=train)
 
 
 def finish(

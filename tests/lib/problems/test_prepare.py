@@ -147,6 +147,23 @@ def test_validation_is_held_back_of_both_sets_without_repeating_a_problem(conten
     assert len(trained) + len(held) == len(GSM8K)
 
 
+def test_a_set_that_gives_no_validation_loses_only_what_the_other_holds_back(content):
+    whole, _ = _prepare(content, Path("whole"))
+    content["prepare"] |= {"validation_share": 0.4, "validation_from": ["grpo"]}
+    partly, _ = _prepare(content, Path("partly"))
+    assert partly["num_sft"] == whole["num_sft"]
+    assert partly["num_grpo"] + partly["num_validation"] == whole["num_grpo"]
+    assert partly["num_validation"] > 0
+    both = [{"weight": "all", "source": _path("gsm8k")}]
+    content["prepare"]["sft"]["sources"] = content["prepare"]["grpo"]["sources"] = both
+    shared, _ = _prepare(content, Path("shared"))
+    held = {problem.id for problem in read_problems(Path("shared/validation.jsonl"))}
+    trained = {problem.id for problem in read_problems(Path("shared/sft.jsonl"))}
+    assert held
+    assert not trained & held
+    assert shared["num_sft"] + len(held) == len(GSM8K)
+
+
 def test_a_difficulty_file_keeps_a_band_of_the_grpo_problems(content):
     ids = [Problem.create(problem=row["question"], reference="").id for row in GSM8K]
     rates = {key: PassRate(number % 5, 4) for number, key in enumerate(ids)}
