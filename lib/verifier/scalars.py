@@ -71,37 +71,36 @@ def same_scalar(reference: Node, answer: Node) -> tuple[bool, str]:
         Undecided: neither can be evaluated.
         TooHard: beyond the limits, and not the same tree either.
     """
-    try:
-        expected, actual = exact_value(reference), exact_value(answer)
-    except TooHard:
-        if canonical(reference) == canonical(answer):
-            return True, "structure"
-        raise
-    step = "number"
-    if expected is None or actual is None:
-        if reference == answer or canonical(reference) == canonical(answer):
-            return True, "structure"
+    if canonical(reference) == canonical(answer):
+        return True, "structure"
+    expected, actual = exact_value(reference), exact_value(answer)
+    step = "number" if expected is not None and actual is not None else "numeric"
+    if step == "numeric":
         names = free_symbols(reference) | free_symbols(answer)
         if "infinity" in names:
             return False, "structure"
         if names:
-            return _same_function(reference, answer, names), "numeric"
+            return _same_function(reference, answer, names), step
         if _agree(reference, answer, {})[0]:
-            return True, "numeric"
-        step, expected, actual = "numeric", real_value(reference), real_value(answer)
-    if expected is None or actual is None or expected == actual:
-        return expected is not None and expected == actual, step
+            return True, step
+    elif expected == actual:
+        return True, step
     decimals = decimal_literal(reference), decimal_literal(answer)
-    if _represents(decimals[1], expected, decimals[0]) or _represents(
+    if not any(decimals):
+        return False, step
+    expected = real_value(reference) if expected is None else expected
+    actual = real_value(answer) if actual is None else actual
+    is_represented = _represents(decimals[1], expected, decimals[0]) or _represents(
         decimals[0], actual, decimals[1]
-    ):
-        return True, "decimal"
-    return False, step
+    )
+    return is_represented, "decimal" if is_represented else step
 
 
-def _represents(literal: Decimal | None, value: Fraction, other: Decimal | None) -> bool:
+def _represents(
+    literal: Decimal | None, value: Fraction | None, other: Decimal | None
+) -> bool:
     """Whether a decimal represents another number: enough digits, correct to the last place."""
-    if literal is None:
+    if literal is None or value is None:
         return False
     difference = abs(value - literal.value)
     if literal.digits >= _NOISE_DIGITS and difference <= abs(value) / 10**12:
