@@ -96,9 +96,7 @@ def same_scalar(reference: Node, answer: Node) -> tuple[bool, str]:
     return is_represented, "decimal" if is_represented else step
 
 
-def _represents(
-    literal: Decimal | None, value: Fraction | None, other: Decimal | None
-) -> bool:
+def _represents(literal: Decimal | None, value: Fraction | None, other: Decimal | None) -> bool:
     """Whether a decimal represents another number: enough digits, correct to the last place."""
     if literal is None or value is None:
         return False
