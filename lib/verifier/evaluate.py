@@ -367,20 +367,36 @@ _RULES: dict[str, Callable[[Evaluation, Node], Value]] = {
 }
 
 
-def exact_value(node: Node, values: Mapping[str, Fraction] | None = None) -> Fraction | None:
+@lru_cache(maxsize=8192)
+def exact_constant(node: Node) -> Fraction | None:
+    """`exact_value` without symbols; kept, since a set compares each element with several."""
+    return exact_value(node, {})
+
+
+def exact_value(node: Node, values: Mapping[str, Fraction]) -> Fraction | None:
     """The rational number that `node` denotes, None where it is none or is not known to be one.
 
     Args:
-        values: of symbols, for solving linear relations.
+        values: of symbols.
 
     Raises:
         TooHard: a number or a count on the way is beyond the limits.
     """
     try:
-        value: Fraction = Evaluation(None, values or {}).value(node)
+        value: Fraction = Evaluation(None, values).value(node)
     except Undefined:
         return None
     return value
+
+
+@lru_cache(maxsize=8192)
+def double_constant(node: Node) -> Value:
+    """The value of a tree without symbols, a ball of doubles where it is not exact.
+
+    Raises:
+        Undefined, TooHard: see `Evaluation.value`.
+    """
+    return Evaluation(DOUBLES, {}).value(node)
 
 
 def real_value(node: Node) -> Fraction | None:

@@ -276,11 +276,13 @@ def _rounding(reference: str, answer: str, problem: str) -> Iterator[Reading]:
     )
     if trees[1].kind == "unit":
         trees = trees[0], trees[1].args[0]
+    places = _places(problem)
+    if places is None and literal is None and answered is None:
+        return
     value, expected = real_value(trees[1]), real_value(trees[0])
     if value is None or expected is None:
         return
     is_exact = not re.search(r"\d\.\d", answer)
-    places = _places(problem)
     is_approximate = re.search(r"approximat|\babout\b|estimate|closest", problem, re.I)
     if places is not None:
         step = Fraction(10) ** -places * scale
