@@ -318,15 +318,11 @@ def _rational_root(value: Fraction, index: int) -> Fraction | None:
 
 
 def _integer_root(value: int, index: int) -> int | None:
-    if index == 2 or value < 2:
-        root = math.isqrt(value)
-        return root if root * root == value else None
-    if value.bit_length() <= index or value.bit_length() > 2_000:
+    """The root where it is an integer that a double can find."""
+    if value.bit_length() > 100:
         return None
-    guess = round(math.exp(math.log(value) / index))
-    if guess.bit_length() > 50:
-        return None
-    return next((root for root in (guess - 1, guess, guess + 1) if root**index == value), None)
+    root = round(value ** (1 / index))
+    return root if root**index == value else None
 
 
 _ELEMENTARY = {name: name for name in ["sin", "cos", "tan", "sinh", "cosh", "tanh", "exp"]}

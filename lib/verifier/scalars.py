@@ -8,6 +8,7 @@ Doubles are tried first, 50 digits where balls overlap and are too wide to tell.
 
 import zlib
 from collections.abc import Mapping
+from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ class Undecided(ValueError):
     """The steps up to here cannot tell; the message says why."""
 
 
-class Decimal(NamedTuple):
+class Literal(NamedTuple):
     """A number literal: its value, last place, and significant digits."""
 
     value: Fraction
@@ -48,21 +49,19 @@ class Decimal(NamedTuple):
     digits: int
 
 
-def decimal_literal(node: Node) -> Decimal | None:
+def decimal_literal(node: Node) -> Literal | None:
     """What `node` is when it is digits as written, with a sign or a power of ten; else None."""
     if node.kind == "product" and len(node.args) == 2:
         left, right = node.args
         if right.kind == "power" and right.args[0].value == 10:
             scale, literal = exact_constant(right), decimal_literal(left)
             if literal and scale:
-                return Decimal(literal.value * scale, literal.last_place * scale, literal.digits)
+                return Literal(literal.value * scale, literal.last_place * scale, literal.digits)
         return None
     if node.kind != "number" or not node.name or node.value is None:
         return None
-    mantissa, _, exponent = node.name.lower().lstrip("-").partition("e")
-    whole, _, part = mantissa.partition(".")
-    last_place = Fraction(10) ** (int(exponent or 0) - len(part))
-    return Decimal(node.value, last_place, len((whole + part).lstrip("0")))
+    _, digits, exponent = Decimal(node.name).as_tuple()
+    return Literal(node.value, Fraction(10) ** int(exponent), len(digits))
 
 
 def same_scalar(reference: Node, answer: Node) -> tuple[bool, str]:
@@ -97,7 +96,7 @@ def same_scalar(reference: Node, answer: Node) -> tuple[bool, str]:
     return is_represented, "decimal" if is_represented else step
 
 
-def _represents(literal: Decimal | None, value: Fraction | None, other: Decimal | None) -> bool:
+def _represents(literal: Literal | None, value: Fraction | None, other: Literal | None) -> bool:
     """Whether a decimal represents another number: enough digits, correct to the last place."""
     if literal is None or value is None:
         return False
