@@ -368,16 +368,13 @@ def _base(reference: Node, answer: Node) -> tuple[bool, str]:
 def _ratio(reference: Node, answer: Node) -> tuple[bool, str]:
     """Proportional terms; a ratio of two is also the fraction."""
     expected, actual = _terms(reference), _terms(answer)
-    if len(expected) != len(actual):
-        two, one = sorted((expected, actual), key=len, reverse=True)
-        if (len(two), len(one)) != (2, 1):
-            return False, "ratio"
-        return same(Node("quotient", tuple(two)), one[0])
+    if {len(expected), len(actual)} == {1, 2}:
+        expected, actual = ([*terms, number(1)][:2] for terms in (expected, actual))
     crossed = (
         same_scalar(Node("product", (expected[0], two)), Node("product", (actual[0], one)))[0]
-        for one, two in zip(expected[1:], actual[1:], strict=True)
+        for one, two in zip(expected[1:], actual[1:], strict=False)
     )
-    return all(crossed), "ratio"
+    return len(expected) == len(actual) and all(crossed), "ratio"
 
 
 def _terms(node: Node) -> list[Node]:

@@ -210,6 +210,8 @@ class Evaluation:
     def call(self, node: Node) -> Value:
         """A function that is known, or any other as a number that depends on name and arguments."""
         values = [self.value(argument) for argument in node.args]
+        if not values:
+            raise Undefined("a function of nothing")
         if node.name in _ELEMENTARY:
             return self.ball(values[0]).apply(_ELEMENTARY[node.name])
         if node.name in _RECIPROCAL:
