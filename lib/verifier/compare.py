@@ -8,7 +8,7 @@ from lib.verifier.limits import MAX_ITEMS
 from lib.verifier.named import Named, difference, named, names_agree, residuals, with_bound_names
 from lib.verifier.scalars import Undecided, decimal_literal, proportional, same_scalar
 from lib.verifier.sets import real_set, same_set
-from lib.verifier.tree import Node, TooHard, canonical, negated, number
+from lib.verifier.tree import Node, TooHard, canonical, negated, nodes, number
 from lib.verifier.units import parse_unit
 
 _SETS = frozenset(["union", "intersection", "difference", "builder"])
@@ -123,7 +123,7 @@ def _same_tuple(reference: Node, answer: Node) -> bool:
 
 
 def _has_plusminus(node: Node) -> bool:
-    return node.kind == "plusminus" or any(map(_has_plusminus, node.args))
+    return any(part.kind == "plusminus" for part in nodes(node))
 
 
 def _signs(node: Node) -> Iterator[Node]:
@@ -255,6 +255,9 @@ def _same_relation(reference: Node, answer: Node) -> tuple[bool, str]:
     """Equations: as values where they give a name one, else as constraints."""
     if reference.kind == answer.kind and reference.args[0].kind == answer.args[0].kind == "call":
         reference, answer = with_bound_names(reference), with_bound_names(answer)
+    moduli = [[p.args[1] for p in nodes(tree) if p.name == "mod"] for tree in (reference, answer)]
+    if all(moduli) and not _same_in_order(*moduli):
+        return False, "structure"
     expected, actual = _stated(reference), _stated(answer)
     if expected and actual:
         if names_agree(expected.name, actual.name):

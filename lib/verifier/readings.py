@@ -31,7 +31,7 @@ Reading = tuple[str, str, str]
 
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|textbf|textit|textrm)\s*\{([^{}]*)\}")
 _NUMBERS = r"(?:real|complex|positive|negative|natural|rational|integral|whole|non-?\w+)\s+"
-_SET = r"\\mathbb\s*\{?\s*[A-Z]\s*\}?(?:\s*[_^]\s*(?:\{[^{}]*\}|[^\s{}]))*"
+_SET = r"\\mathbb\s*\{?\s*[A-Z]\s*\}?(?:\s*[_^]\s*(?:\{[^{}1-9]*\}|[^\s{}1-9]))*(?![_^])"
 _MEMBER = rf"\\?[A-Za-z]+(?:\s*,\s*[A-Za-z])*\s*(?:\\in\s*(?:{_SET}|[RZNQC]\b)(?![\w\\]))"
 _QUALIFIER = re.compile(
     rf"[,;]?\s*\(?\s*(?:"
