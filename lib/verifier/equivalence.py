@@ -98,6 +98,8 @@ def _compare(expected: str, actual: str, thorough: bool) -> Verdict:
     numbers = as_number(expected), as_number(actual)
     if numbers[0] is not None and numbers[0] == numbers[1]:
         return Verdict(True, "number")
+    if _INTEGER.fullmatch(expected) and _INTEGER.fullmatch(actual):
+        return Verdict(False, "number")
     reference, answer = _normalized(expected), _normalized(actual)
     if not reference or not answer:
         return Verdict(False, "no answer")
@@ -108,6 +110,9 @@ def _compare(expected: str, actual: str, thorough: bool) -> Verdict:
     if verdict := _by_words(reference, answer, numbers):
         return verdict
     return _by_structure(reference, answer, thorough)
+
+
+_INTEGER = re.compile(r"-?\d{1,300}")
 
 
 @functools.lru_cache(maxsize=8192)
