@@ -8,7 +8,7 @@ from lib.verifier.limits import MAX_ITEMS
 from lib.verifier.named import Named, difference, named, names_agree, residuals, with_bound_names
 from lib.verifier.scalars import Undecided, decimal_literal, proportional, same_scalar
 from lib.verifier.sets import real_set, same_set
-from lib.verifier.tree import Node, TooHard, canonical, negated, nodes, number
+from lib.verifier.tree import Node, TooHard, canonical, negated, nodes, number, operands
 from lib.verifier.units import parse_unit
 
 _SETS = frozenset(["union", "intersection", "difference", "builder"])
@@ -213,7 +213,7 @@ def _same_region(reference: Node, answer: Node) -> bool:
     if reference.kind == answer.kind and reference.kind in _SETS:
         if canonical(reference) == canonical(answer):
             return True
-        parts = _operands(reference, reference.kind), _operands(answer, answer.kind)
+        parts = [[*operands(tree, tree.kind)] for tree in (reference, answer)]
         is_ordered = reference.kind in ("difference", "builder")
         return _same_in_order(*parts) if is_ordered else _same_items(*parts)
     if {reference.kind, answer.kind} <= _COLLECTIONS:
@@ -225,12 +225,6 @@ def _same_region(reference: Node, answer: Node) -> bool:
     if not pairs[0] or not pairs[1] or bool(pairs[0].name) == bool(pairs[1].name):
         return False
     return equal(pairs[0].values[-1], pairs[1].values[-1])
-
-
-def _operands(node: Node, kind: str) -> list[Node]:
-    if node.kind != kind:
-        return [node]
-    return [part for argument in node.args for part in _operands(argument, kind)]
 
 
 def _same_constraint(reference: Node, answer: Node) -> bool:
