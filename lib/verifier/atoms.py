@@ -228,6 +228,8 @@ class Atoms:
         if not self.starts_atom() and self.peek.text != "-":
             return symbol(name)
         operand = self._operand()
+        if not operand:
+            raise Unparsable("a function of nothing")
         if exponent is not None and exponent.value == -1 and name in _RECIPROCAL:
             return call(f"arc{name}", *operand)
         if name == "sqrt":

@@ -210,8 +210,6 @@ class Evaluation:
     def call(self, node: Node) -> Value:
         """A function that is known, or any other as a number that depends on name and arguments."""
         values = [self.value(argument) for argument in node.args]
-        if not values:
-            raise Undefined("a function of nothing")
         if node.name in _ELEMENTARY:
             return self.ball(values[0]).apply(_ELEMENTARY[node.name])
         if node.name in _RECIPROCAL:
@@ -219,7 +217,10 @@ class Evaluation:
         if node.name in _OF_RECIPROCAL:
             return (1 / self.ball(values[0])).apply(_OF_RECIPROCAL[node.name])
         rule = _CALLS.get(node.name)
-        return rule(self, *values) if rule else self._opaque(node.name, values)
+        try:
+            return rule(self, *values) if rule else self._opaque(node.name, values)
+        except TypeError as error:
+            raise Undefined("another number of arguments") from error
 
     def _opaque(self, name: str, values: list[Value]) -> Value:
         if self.arithmetic is None:
