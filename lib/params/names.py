@@ -12,7 +12,7 @@ from lib.params.section import HELD_BACK, NAME
 from lib.problems.adapters import ADAPTERS
 from lib.problems.known import known_sets
 from lib.prompts import PROMPT_FORMATS
-from lib.verifier.rewards import REWARDS, STACKS
+from lib.verifier.rewards import STACKS, reward_names
 
 
 def unknown_names(content: Mapping[str, Any]) -> list[str]:
@@ -38,7 +38,7 @@ def _chosen(content: Mapping[str, Any]) -> Iterator[tuple[str, Any, Collection[s
     yield "reward.stack", _at(content, "reward", "stack"), STACKS
     yield "validation.stack", _at(content, "validation", "stack"), STACKS
     for name in _entries(content, "reward", "extra"):
-        yield "reward.extra", name, REWARDS
+        yield "reward.extra", name, reward_names()
     benchmarks = [_at(made, "name") for made in _entries(content, "prepare", "benchmarks")]
     if benchmarks and all(isinstance(name, str) for name in benchmarks):
         for name in _entries(content, "evaluate", "benchmarks"):

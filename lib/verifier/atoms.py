@@ -1,8 +1,9 @@
 r"""The parser's small parts: numbers, names, groups, functions, and what is attached to them."""
 
 from collections.abc import Callable
+from fractions import Fraction
 
-from lib.verifier.numbers import decimal_value
+from lib.verifier.limits import MAX_DIGITS
 from lib.verifier.tokens import END, Token
 from lib.verifier.tree import Node, TooHard, Unparsable, call, number, symbol
 from lib.verifier.units import is_unit, number_word
@@ -227,6 +228,8 @@ class Atoms:
         if not self.starts_atom() and self.peek.text != "-":
             return symbol(name)
         operand = self._operand()
+        if not operand:
+            raise Unparsable("a function of nothing")
         if exponent is not None and exponent.value == -1 and name in _RECIPROCAL:
             return call(f"arc{name}", *operand)
         if name == "sqrt":
@@ -438,11 +441,10 @@ def parse_number(literal: str) -> Node:
     Raises:
         TooHard: too many digits.
     """
-    mantissa, _, exponent = literal.lower().partition("e")
-    value = decimal_value(mantissa, int(exponent or 0)) if len(exponent) <= 6 else None
-    if value is None:
+    exponent = literal.lower().partition("e")[2].lstrip("+-")
+    if len(literal) > MAX_DIGITS or len(exponent) > 3:
         raise TooHard("digits of a literal")
-    return number(value, literal)
+    return number(Fraction(literal), literal)
 
 
 def spelled(node: Node) -> str:

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from lib.verifier.evaluate import exact_value, real_value
+from lib.verifier.evaluate import exact_constant, real_value
 from lib.verifier.limits import MAX_ITEMS
 from lib.verifier.named import Named, difference, named, names_agree, residuals, with_bound_names
 from lib.verifier.scalars import Undecided, decimal_literal, proportional, same_scalar
 from lib.verifier.sets import real_set, same_set
-from lib.verifier.tree import Node, TooHard, canonical, negated, number
+from lib.verifier.tree import Node, TooHard, canonical, negated, nodes, number, operands
 from lib.verifier.units import parse_unit
 
 _SETS = frozenset(["union", "intersection", "difference", "builder"])
@@ -123,7 +123,7 @@ def _same_tuple(reference: Node, answer: Node) -> bool:
 
 
 def _has_plusminus(node: Node) -> bool:
-    return node.kind == "plusminus" or any(map(_has_plusminus, node.args))
+    return any(part.kind == "plusminus" for part in nodes(node))
 
 
 def _signs(node: Node) -> Iterator[Node]:
@@ -201,7 +201,7 @@ def _same_items(expected: list[Node], actual: list[Node]) -> bool:
 
 
 def _rational(node: Node) -> object:
-    return exact_value(node) if node.kind in ("number", "quotient", "product") else None
+    return exact_constant(node) if node.kind in ("number", "quotient", "product") else None
 
 
 def _same_region(reference: Node, answer: Node) -> bool:
@@ -213,7 +213,7 @@ def _same_region(reference: Node, answer: Node) -> bool:
     if reference.kind == answer.kind and reference.kind in _SETS:
         if canonical(reference) == canonical(answer):
             return True
-        parts = _operands(reference, reference.kind), _operands(answer, answer.kind)
+        parts = [[*operands(tree, tree.kind)] for tree in (reference, answer)]
         is_ordered = reference.kind in ("difference", "builder")
         return _same_in_order(*parts) if is_ordered else _same_items(*parts)
     if {reference.kind, answer.kind} <= _COLLECTIONS:
@@ -225,12 +225,6 @@ def _same_region(reference: Node, answer: Node) -> bool:
     if not pairs[0] or not pairs[1] or bool(pairs[0].name) == bool(pairs[1].name):
         return False
     return equal(pairs[0].values[-1], pairs[1].values[-1])
-
-
-def _operands(node: Node, kind: str) -> list[Node]:
-    if node.kind != kind:
-        return [node]
-    return [part for argument in node.args for part in _operands(argument, kind)]
 
 
 def _same_constraint(reference: Node, answer: Node) -> bool:
@@ -255,6 +249,9 @@ def _same_relation(reference: Node, answer: Node) -> tuple[bool, str]:
     """Equations: as values where they give a name one, else as constraints."""
     if reference.kind == answer.kind and reference.args[0].kind == answer.args[0].kind == "call":
         reference, answer = with_bound_names(reference), with_bound_names(answer)
+    moduli = [[p.args[1] for p in nodes(tree) if p.name == "mod"] for tree in (reference, answer)]
+    if all(moduli) and not _same_in_order(*moduli):
+        return False, "structure"
     expected, actual = _stated(reference), _stated(answer)
     if expected and actual:
         if names_agree(expected.name, actual.name):
@@ -368,16 +365,13 @@ def _base(reference: Node, answer: Node) -> tuple[bool, str]:
 def _ratio(reference: Node, answer: Node) -> tuple[bool, str]:
     """Proportional terms; a ratio of two is also the fraction."""
     expected, actual = _terms(reference), _terms(answer)
-    if len(expected) != len(actual):
-        two, one = sorted((expected, actual), key=len, reverse=True)
-        if (len(two), len(one)) != (2, 1):
-            return False, "ratio"
-        return same(Node("quotient", tuple(two)), one[0])
+    if {len(expected), len(actual)} == {1, 2}:
+        expected, actual = ([*terms, number(1)][:2] for terms in (expected, actual))
     crossed = (
         same_scalar(Node("product", (expected[0], two)), Node("product", (actual[0], one)))[0]
-        for one, two in zip(expected[1:], actual[1:], strict=True)
+        for one, two in zip(expected[1:], actual[1:], strict=False)
     )
-    return all(crossed), "ratio"
+    return len(expected) == len(actual) and all(crossed), "ratio"
 
 
 def _terms(node: Node) -> list[Node]:

@@ -98,6 +98,8 @@ def _compare(expected: str, actual: str, thorough: bool) -> Verdict:
     numbers = as_number(expected), as_number(actual)
     if numbers[0] is not None and numbers[0] == numbers[1]:
         return Verdict(True, "number")
+    if _INTEGER.fullmatch(expected) and _INTEGER.fullmatch(actual):
+        return Verdict(False, "number")
     reference, answer = _normalized(expected), _normalized(actual)
     if not reference or not answer:
         return Verdict(False, "no answer")
@@ -108,6 +110,9 @@ def _compare(expected: str, actual: str, thorough: bool) -> Verdict:
     if verdict := _by_words(reference, answer, numbers):
         return verdict
     return _by_structure(reference, answer, thorough)
+
+
+_INTEGER = re.compile(r"-?\d{1,300}")
 
 
 @functools.lru_cache(maxsize=8192)
@@ -181,20 +186,12 @@ def _letters(text: str) -> str | int:
 
 def _by_structure(reference: str, answer: str, thorough: bool) -> Verdict:
     try:
-        expected = _tree(reference)
-    except Unparsable:
-        return _as_prose(reference, answer, thorough)
-    except TooHard:
-        return Verdict(False, "limit")
-    try:
-        verdict = _by_trees(expected, _tree(answer), reference, answer, thorough)
+        verdict = _by_trees(_tree(reference), _tree(answer), reference, answer, thorough)
     except Unparsable:
         verdict = Verdict(False, "unparsed")
     except TooHard:
         verdict = Verdict(False, "limit")
-    if verdict.equal or has_prose(reference) or not has_prose(answer):
-        return verdict
-    return _from_prose(reference, answer, thorough)
+    return verdict if verdict.equal else _in_words(reference, answer, thorough) or verdict
 
 
 def _tree(text: str) -> Node:
@@ -254,28 +251,23 @@ def _holds(expected: Node, actual: Node) -> bool:
         return False
 
 
-def _as_prose(reference: str, answer: str, thorough: bool) -> Verdict:
-    """A reference in words: the same words, or the same answer in both."""
-    if _words(reference) == _words(answer):
+def _in_words(reference: str, answer: str, thorough: bool) -> Verdict | None:
+    """The same sentence, or the same answer once that in a sentence is taken out of it."""
+    in_words = has_prose(reference), has_prose(answer)
+    if any(in_words) and _words(reference) == _words(answer):
         return Verdict(True, "text")
     # Two sentences that end in one number may still say different things of it.
-    is_reducible = has_prose(reference) and not has_prose(answer)
-    inner = extract_answer(reference) if is_reducible else None
-    if inner is None or normalize(inner) == reference:
-        return Verdict(False, "text")
-    return _compare(inner, answer, thorough)
-
-
-def _from_prose(reference: str, answer: str, thorough: bool) -> Verdict:
-    """An answer with words around it: what is left without them."""
-    if _words(reference) == _words(answer):
-        return Verdict(True, "text")
+    if in_words[0] == in_words[1]:
+        return None
     # "The graph is a hyperbola" against a word, "the area is 5" against a number.
     phrase = _IS.fullmatch(answer) if reference.isalpha() or "text" in reference else None
-    inner = phrase[1] if phrase else extract_answer(answer)
-    if inner is None or normalize(inner) == answer:
-        return Verdict(False, "unparsed")
-    return _compare(reference, inner.strip(), thorough)
+    sentence = reference if in_words[0] else answer
+    inner = phrase[1].strip() if phrase else extract_answer(sentence)
+    if inner is None or normalize(inner) == sentence:
+        return None
+    return (
+        _compare(inner, answer, thorough) if in_words[0] else _compare(reference, inner, thorough)
+    )
 
 
 _IS = re.compile(r".*\b(?:is|are|be)\b:?\s+(?:an?\s+|the\s+)?(.+)", re.DOTALL)

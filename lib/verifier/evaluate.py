@@ -217,7 +217,10 @@ class Evaluation:
         if node.name in _OF_RECIPROCAL:
             return (1 / self.ball(values[0])).apply(_OF_RECIPROCAL[node.name])
         rule = _CALLS.get(node.name)
-        return rule(self, *values) if rule else self._opaque(node.name, values)
+        try:
+            return rule(self, *values) if rule else self._opaque(node.name, values)
+        except TypeError as error:
+            raise Undefined("another number of arguments") from error
 
     def _opaque(self, name: str, values: list[Value]) -> Value:
         if self.arithmetic is None:
@@ -318,15 +321,11 @@ def _rational_root(value: Fraction, index: int) -> Fraction | None:
 
 
 def _integer_root(value: int, index: int) -> int | None:
-    if index == 2 or value < 2:
-        root = math.isqrt(value)
-        return root if root * root == value else None
-    if value.bit_length() <= index or value.bit_length() > 2_000:
+    """The root where it is an integer that a double can find."""
+    if value.bit_length() > 100:
         return None
-    guess = round(math.exp(math.log(value) / index))
-    if guess.bit_length() > 50:
-        return None
-    return next((root for root in (guess - 1, guess, guess + 1) if root**index == value), None)
+    root = round(value ** (1 / index))
+    return root if root**index == value else None
 
 
 _ELEMENTARY = {name: name for name in ["sin", "cos", "tan", "sinh", "cosh", "tanh", "exp"]}
@@ -367,20 +366,36 @@ _RULES: dict[str, Callable[[Evaluation, Node], Value]] = {
 }
 
 
-def exact_value(node: Node, values: Mapping[str, Fraction] | None = None) -> Fraction | None:
+@lru_cache(maxsize=8192)
+def exact_constant(node: Node) -> Fraction | None:
+    """`exact_value` without symbols; kept, since a set compares each element with several."""
+    return exact_value(node, {})
+
+
+def exact_value(node: Node, values: Mapping[str, Fraction]) -> Fraction | None:
     """The rational number that `node` denotes, None where it is none or is not known to be one.
 
     Args:
-        values: of symbols, for solving linear relations.
+        values: of symbols.
 
     Raises:
         TooHard: a number or a count on the way is beyond the limits.
     """
     try:
-        value: Fraction = Evaluation(None, values or {}).value(node)
+        value: Fraction = Evaluation(None, values).value(node)
     except Undefined:
         return None
     return value
+
+
+@lru_cache(maxsize=8192)
+def double_constant(node: Node) -> Value:
+    """The value of a tree without symbols, a ball of doubles where it is not exact.
+
+    Raises:
+        Undefined, TooHard: see `Evaluation.value`.
+    """
+    return Evaluation(DOUBLES, {}).value(node)
 
 
 def real_value(node: Node) -> Fraction | None:

@@ -135,10 +135,9 @@ def r1_zero_reward_fn(
         return {"format_reward": 0.0, "answer_reward": 0.0, "reward": 0.0}
     inside = response.rpartition("<answer>")[2].partition("</answer>")[0]
     answer = last_boxed(inside) if "\\boxed" in inside else inside
-    several = isinstance(ground_truth, Sequence) and not isinstance(ground_truth, str)
-    references = ground_truth if several else [ground_truth]
+    references = [ground_truth] if isinstance(ground_truth, str | float | int) else ground_truth
     right = any(
         compare(reference=str(reference), answer=answer, problem=problem, thorough=not fast).equal
-        for reference in references  # type: ignore[union-attr]
+        for reference in references
     )
     return {"format_reward": 1.0, "answer_reward": float(right), "reward": float(right)}

@@ -40,8 +40,8 @@ MAX_SUM_TERMS = 500
 MAX_OPERATIONS = 4_000
 """Nodes that one comparison evaluates, all points together."""
 
-MAX_SYMBOLIC_NODES = 60
-"""Nodes of an expression that sympy gets to see."""
+MAX_SYMBOLIC_NODES = 120
+"""Nodes of a question that sympy gets to see."""
 
 MAX_SYMBOLIC_EXPONENT = 100
 """Largest exponent and factorial that sympy gets to see."""

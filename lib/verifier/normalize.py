@@ -8,8 +8,6 @@ import unicodedata
 
 from lib.verifier.limits import MAX_ANSWER_CHARS
 
-_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
-_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-")
 _SIGNS = str.maketrans(
     {
         "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "⁄": "/", "∕": "/",
@@ -116,8 +114,8 @@ def _without_ending(text: str) -> str:
 def _ascii(text: str) -> str:
     text = _CIRCLED.sub(lambda match: f"{ord(match[0]) - 0x245F},", text)
     text = _VULGAR.sub(_fraction, text.translate(_INVISIBLE))
-    text = _RAISED.sub(lambda match: f"^{{{match[0].translate(_SUPERSCRIPTS)}}}", text)
-    text = _LOWERED.sub(lambda match: f"_{{{match[0].translate(_SUBSCRIPTS)}}}", text)
+    text = _RAISED.sub(r"^{\g<0>}", text)
+    text = _LOWERED.sub(r"_{\g<0>}", text)
     return unicodedata.normalize("NFKC", text).translate(_SIGNS)
 
 

@@ -14,9 +14,7 @@ from lib.verifier.limits import MAX_DIGITS, MAX_LOG2
 from lib.verifier.tree import TooHard
 
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)")
-_LITERAL = re.compile(
-    r"([-+]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([-+]?\d{1,4}))?(?:/(\d+(?:\.\d*)?|\.\d+))?"
-)
+_LITERAL = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)(?:/(\d+\.?\d*|\.\d+))?")
 _PRECISE_DIGITS = 50
 
 
@@ -26,30 +24,15 @@ def as_number(text: str) -> Fraction | None:
     Reads "72", "-1,234.50", ".5", "1e5", "3/4". No LaTeX, no words: see `lib.verifier.parse`.
     """
     compact = text.strip()
-    if not compact or len(compact) > MAX_DIGITS:
+    if len(compact) > MAX_DIGITS:
         return None
     if "," in compact:
         compact = _GROUPED.sub(lambda match: match[0].replace(",", ""), compact)
     match = _LITERAL.fullmatch(compact)
     if match is None:
         return None
-    sign, digits, exponent, below = match.groups()
-    value = decimal_value(digits, int(exponent or 0))
-    divisor = decimal_value(below) if below else 1
-    if value is None or not divisor:
-        return None
-    value = -value if sign == "-" else value
-    return value / divisor if below else value
-
-
-def decimal_value(digits: str, exponent: int = 0) -> Fraction | None:
-    """The exact value of decimal digits times a power of ten, None beyond the limits."""
-    if len(digits) > MAX_DIGITS or abs(exponent) > MAX_DIGITS:
-        return None
-    whole, _, part = digits.partition(".")
-    if exponent == len(part) == 0:
-        return Fraction(int(whole))
-    return Fraction(int(whole + part or "0")) * Fraction(10) ** (exponent - len(part))
+    above, below = Fraction(match[1]), Fraction(match[2] or 1)
+    return above / below if below else None
 
 
 class Undefined(ValueError):

@@ -21,6 +21,7 @@ RELATIONS = {
 SET_OPERATIONS = {"cup": "union", "cap": "intersection", "setminus": "difference"}
 _PRODUCT_SIGNS = ("*", "cdot", "times")
 _QUOTIENT_SIGNS = ("/", "div")
+_ENDS = frozenset(["", ",", ";", "and", "or", ")", "]", "}", "}set", "+", "-", *RELATIONS])
 _SIGNS = {"+": "+", "-": "-", "pm": "+-", "mp": "-+"}
 
 
@@ -121,6 +122,9 @@ class Parser(Atoms):
         left = self.signed()
         while True:
             token = self.peek
+            # Most factors are followed by nothing: one look instead of seven.
+            if token.text in _ENDS and token.kind != "text":
+                return left
             if token.kind == "text":
                 left = self.with_unit(left)
             elif self.take(*_PRODUCT_SIGNS):

@@ -11,8 +11,9 @@ tests/golden/verifier/readings.jsonl.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 from lib.verifier.evaluate import real_value
 from lib.verifier.normalize import normalize
@@ -20,7 +21,7 @@ from lib.verifier.parse import parse
 from lib.verifier.scalars import decimal_literal
 from lib.verifier.tree import TooHard, Unparsable
 from lib.verifier.units import UNITS, compound_quantity
-from lib.verifier.vocabulary import has_prose, has_words
+from lib.verifier.vocabulary import has_words
 
 _MAX_CHARS = 600
 """Longer texts have no other reading: rules search, and some take quadratic time."""
@@ -30,7 +31,7 @@ Reading = tuple[str, str, str]
 
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|textbf|textit|textrm)\s*\{([^{}]*)\}")
 _NUMBERS = r"(?:real|complex|positive|negative|natural|rational|integral|whole|non-?\w+)\s+"
-_SET = r"\\mathbb\s*\{?\s*[A-Z]\s*\}?(?:\s*[_^]\s*(?:\{[^{}]*\}|[^\s{}]))*"
+_SET = r"\\mathbb\s*\{?\s*[A-Z]\s*\}?(?:\s*[_^]\s*(?:\{[^{}1-9]*\}|[^\s{}1-9]))*(?![_^])"
 _MEMBER = rf"\\?[A-Za-z]+(?:\s*,\s*[A-Za-z])*\s*(?:\\in\s*(?:{_SET}|[RZNQC]\b)(?![\w\\]))"
 _QUALIFIER = re.compile(
     rf"[,;]?\s*\(?\s*(?:"
@@ -56,9 +57,9 @@ _ORDINAL = re.compile(
 )
 _LABEL = re.compile(r"(?<![A-Za-z\\])(?!and\b|or\b)[A-Za-z][a-z]{2,}(?:\s+[a-z]+)?\s*[:=]\s*(?!=)")
 _LAYOUT = re.compile(r"\\(?:begin|end)\s*\{[pb]?matrix\}|\\\\")
-_ENUMERATED = re.compile(r"\s*\((?:i|a|1)\)")
 _ENUMERATOR = re.compile(r"\((?:[ivx]+|[a-h]|\d)\)")
-_DECISION = re.compile(r"(yes|no|true|false)\s*[,.;:]\s*(?!.*\b(?:but|or)\b)")
+_DECISION = re.compile(r"^(yes|no|true|false)\s*[,.;:](?!.*\b(?:but|or)\b).*$", re.I)
+_LETTERS = re.compile(r"^\(?[A-H](?:(?:[\s,;()]|\band\b)*[A-H])+\)?$")
 _SYSTEM = re.compile(r"\\begin\s*\{(?:cases|aligned)\}([^&]*?)\\end\s*\{(?:cases|aligned)\}")
 _POINT = re.compile(r"^[A-Z]\s*(?=\([^()]*,)")
 _ALL = re.compile(rf"^all\s+(?:{_NUMBERS})*(?:integers?|numbers?|values of)?\s*(?=[a-z]\W)")
@@ -70,22 +71,32 @@ _NUMBERED = re.compile(r"^\(\d\)(?:[,\s]*\(\d\))+$")
 _CONDITION = re.compile(
     r"(?<=[^\s=])\s*\(\s*[a-z]\s*(?:[<>]|\\(?:ge|le|in|ne)(?:q|qslant)?\b)[^()]*\)$"
 )
-_SPELLINGS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
-    ("system", _SYSTEM, lambda match: match[1].replace(r"\\", ",")),
-    ("point", _POINT, lambda match: ""),
-    ("all", _ALL, lambda match: ""),
-    ("reals", _REALS, lambda match: r"\mathbb{R}"),
-    ("infinitely many", _INFINITE, lambda match: r"\infty"),
-    ("no value", _NO_VALUE, lambda match: "none exists"),
-    ("combinations", _COMBINATIONS, lambda match: rf"\binom{{{match[1]}}}{{{match[2]}}}"),
-    ("numbered", _NUMBERED, lambda match: ",".join(re.findall(r"\d+", match[0]))),
+_BOTH, _REFERENCE, _ANSWER = (True, True), (True, False), (False, True)
+_SPELLINGS: tuple[tuple[str, tuple[bool, bool], re.Pattern[str], Any], ...] = (
+    ("decimal comma", _ANSWER, re.compile(r"^(-?\d+),(\d+)$"), r"\1.\2"),
+    ("layout", _ANSWER, _LAYOUT, " "),
+    ("parts", _ANSWER, re.compile(r"^\s*\((?:i|a|1)\).*$"), lambda match: _parts(match[0])),
+    ("system", _BOTH, _SYSTEM, lambda match: match[1].replace(r"\\", ",")),
+    ("point", _BOTH, _POINT, ""),
+    ("all", _BOTH, _ALL, ""),
+    ("reals", _BOTH, _REALS, r"\\mathbb{R}"),
+    ("infinitely many", _BOTH, _INFINITE, r"\\infty"),
+    ("no value", _BOTH, _NO_VALUE, "none exists"),
+    ("combinations", _BOTH, _COMBINATIONS, r"\\binom{\1}{\2}"),
+    ("numbered", _BOTH, _NUMBERED, lambda match: ",".join(re.findall(r"\d+", match[0]))),
+    ("choices", _BOTH, _LETTERS, lambda match: re.sub("[^A-H]", "", match[0])),
+    ("compound quantity", _BOTH, re.compile("^.+$"), lambda match: compound_quantity(match[0])),
+    # The reference tells where it holds, which an answer may leave unsaid.
+    ("condition", _REFERENCE, _CONDITION, ""),
+    ("decision", _ANSWER, _DECISION, r"\1"),
+    ("decision", _REFERENCE, _DECISION, r"\1"),
 )
+"""Rule, the sides that it rewrites, what it rewrites and how."""
 _HINT = re.compile(
     r"(?<![\\A-Za-z])[A-Za-z]{2}|\\(?:text|mathrm|in|ge|le|ne|begin)\b|[A-HP]|\([\da-z]\)|[<>]"
     r"|\d,\d"
 )
 """What any rule needs; most pairs have none of it, and no other reading."""
-_DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _PARAMETER = re.compile(r"(?<![A-Za-z\\])[kmnjl](?![A-Za-z])")
 
 
@@ -95,10 +106,6 @@ def readings(reference: str, answer: str) -> Iterator[Reading]:
         return
     if not (_HINT.search(reference) or _HINT.search(answer)):
         return
-    if _DECIMAL_COMMA.fullmatch(answer):
-        yield "decimal comma", reference, answer.replace(",", ".")
-    if "matrix}" in answer and "matrix}" not in reference:
-        yield "layout", reference, normalize(_LAYOUT.sub(" ", answer))
     plain = _without_words(reference), _without_words(answer)
     if plain != (reference, answer):
         yield "explanation", *plain
@@ -108,29 +115,18 @@ def readings(reference: str, answer: str) -> Iterator[Reading]:
         values = _LABEL.sub("", plain[0]), _LABEL.sub("", plain[1])
         if not any(map(has_words, values)):
             yield "labels", *values
-    if _ENUMERATED.match(answer) and len(parts := _ENUMERATOR.split(answer)) > 2:
-        yield "parts", reference, f"({','.join(part.strip(' ,;') for part in parts[1:])})"
-    for step, pattern, new in _SPELLINGS:
-        pair = pattern.sub(new, plain[0]), pattern.sub(new, plain[1])
-        if pair != plain:
-            yield step, *pair
-    total = compound_quantity(plain[0]) or plain[0], compound_quantity(plain[1]) or plain[1]
-    if total != plain:
-        yield "compound quantity", *total
-    if _CONDITION.search(reference):
-        # The reference tells where it holds, which an answer may leave unsaid.
-        yield "condition", _CONDITION.sub("", reference), answer
-    if _is_decision(*plain) or _is_decision(*plain[::-1]):
-        yield "decision", plain[0], plain[0]
-    letters = [re.sub(r"[\s,;()]|\band\b", "", text) for text in plain]
-    if letters[0] == letters[1] and re.fullmatch("[A-H]{2,}", letters[0]):
-        yield "choices", letters[0], letters[0]
+    for step, sides, pattern, new in _SPELLINGS:
+        pair = [
+            pattern.sub(new, text) if side else text
+            for text, side in zip(plain, sides, strict=True)
+        ]
+        if pair != [*plain]:
+            yield step, normalize(pair[0]), normalize(pair[1])
 
 
-def _is_decision(decision: str, explained: str) -> bool:
-    """`Yes` and `Yes, because …`."""
-    match = _DECISION.match(explained.lower() + ",")
-    return bool(match) and match[1] == decision.lower()  # type: ignore[index]
+def _parts(text: str) -> str:
+    """`(i) 2 (ii) 1` as a tuple."""
+    return f"({','.join(part.strip(' ,;') for part in _ENUMERATOR.split(text)[1:])})"
 
 
 def _without_words(text: str) -> str:
@@ -141,8 +137,6 @@ def _without_words(text: str) -> str:
     for pattern in (_QUALIFIER, _ADVERB):
         plain = pattern.sub("", plain) or plain
     plain = _ORDINAL.sub("", plain)
-    if has_prose(plain) and not has_prose(text) and not re.search(r"\d", plain):
-        return normalize(plain)
     changed = "".join(plain.split()) != "".join(_TEXT.sub(r" \1 ", text).split())
     return normalize(plain) if changed else text
 
@@ -176,6 +170,7 @@ _PLACES = {
 }  # fmt: skip
 _NEAREST = re.compile(r"nearest\s+(\w+?)s?\b")
 _DECIMALS = re.compile(r"(\w+)\s+decimal\s+(?:place|digit)", re.I)
+_APPROXIMATE = re.compile(r"approximat|\babout\b|estimate|closest", re.I)
 _COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "1": 1, "2": 2, "3": 3, "4": 4}
 _QUESTION_UNIT = re.compile(
     r"(?i:\bin|how many|number of)\s+(?:\\text\{\s*)?(square |cubic )?([A-Za-z]+)"
@@ -274,28 +269,24 @@ def _rounding(reference: str, answer: str, problem: str) -> Iterator[Reading]:
         decimal_literal(tree.args[0] if tree.kind in ("percent", "unit") else tree)
         for tree in trees
     )
-    if trees[1].kind == "unit":
-        trees = trees[0], trees[1].args[0]
-    value, expected = real_value(trees[1]), real_value(trees[0])
+    of_reference = of_answer = None
+    if (places := _places(problem)) is not None:
+        of_answer = Fraction(10) ** -places
+        of_reference = of_answer if literal else None
+    elif _APPROXIMATE.search(problem) and answered and answered.digits >= 3:
+        of_reference = answered.last_place
+    elif literal and literal.digits >= 3 and literal.last_place <= Fraction(1, 100):
+        # Three digits that a fraction rounds to are no coincidence; the reference is its rounding.
+        of_answer = literal.last_place
+    else:
+        return
+    expected, value = map(real_value, trees)
+    is_exact = not re.search(r"\d\.\d", answer)
     if value is None or expected is None:
         return
-    is_exact = not re.search(r"\d\.\d", answer)
-    places = _places(problem)
-    is_approximate = re.search(r"approximat|\babout\b|estimate|closest", problem, re.I)
-    if places is not None:
-        step = Fraction(10) ** -places * scale
-        rounds = (literal is not None and _round(expected, step) == value) or (
-            is_exact and _round(value, step) == expected
-        )
-    elif is_approximate and answered and answered.digits >= 3:
-        rounds = _round(expected, answered.last_place * scale) == value
-    else:
-        # Three digits that a fraction rounds to are no coincidence; the reference is its rounding.
-        is_rounding = literal and literal.digits >= 3 and literal.last_place <= Fraction(1, 100)
-        rounds = bool(is_exact and literal and is_rounding) and (
-            _round(value, literal.last_place * scale) == expected  # type: ignore[union-attr]
-        )
-    if rounds:
+    if (of_reference and _round(expected, of_reference * scale) == value) or (
+        is_exact and of_answer and _round(value, of_answer * scale) == expected
+    ):
         yield "rounding", reference, reference
 
 

@@ -8,6 +8,7 @@ Doubles are tried first, 50 digits where balls overlap and are too wide to tell.
 
 import zlib
 from collections.abc import Mapping
+from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -15,7 +16,8 @@ from lib.verifier.evaluate import (
     Evaluation,
     Value,
     approximate,
-    exact_value,
+    double_constant,
+    exact_constant,
     free_symbols,
     named_number,
     real_value,
@@ -39,7 +41,7 @@ class Undecided(ValueError):
     """The steps up to here cannot tell; the message says why."""
 
 
-class Decimal(NamedTuple):
+class Literal(NamedTuple):
     """A number literal: its value, last place, and significant digits."""
 
     value: Fraction
@@ -47,21 +49,19 @@ class Decimal(NamedTuple):
     digits: int
 
 
-def decimal_literal(node: Node) -> Decimal | None:
+def decimal_literal(node: Node) -> Literal | None:
     """What `node` is when it is digits as written, with a sign or a power of ten; else None."""
     if node.kind == "product" and len(node.args) == 2:
         left, right = node.args
         if right.kind == "power" and right.args[0].value == 10:
-            scale, literal = exact_value(right), decimal_literal(left)
+            scale, literal = exact_constant(right), decimal_literal(left)
             if literal and scale:
-                return Decimal(literal.value * scale, literal.last_place * scale, literal.digits)
+                return Literal(literal.value * scale, literal.last_place * scale, literal.digits)
         return None
     if node.kind != "number" or not node.name or node.value is None:
         return None
-    mantissa, _, exponent = node.name.lower().lstrip("-").partition("e")
-    whole, _, part = mantissa.partition(".")
-    last_place = Fraction(10) ** (int(exponent or 0) - len(part))
-    return Decimal(node.value, last_place, len((whole + part).lstrip("0")))
+    _, digits, exponent = Decimal(node.name).as_tuple()
+    return Literal(node.value, Fraction(10) ** int(exponent), len(digits))
 
 
 def same_scalar(reference: Node, answer: Node) -> tuple[bool, str]:
@@ -71,37 +71,34 @@ def same_scalar(reference: Node, answer: Node) -> tuple[bool, str]:
         Undecided: neither can be evaluated.
         TooHard: beyond the limits, and not the same tree either.
     """
-    try:
-        expected, actual = exact_value(reference), exact_value(answer)
-    except TooHard:
-        if canonical(reference) == canonical(answer):
-            return True, "structure"
-        raise
-    step = "number"
-    if expected is None or actual is None:
-        if reference == answer or canonical(reference) == canonical(answer):
-            return True, "structure"
+    if canonical(reference) == canonical(answer):
+        return True, "structure"
+    expected, actual = exact_constant(reference), exact_constant(answer)
+    step = "number" if expected is not None and actual is not None else "numeric"
+    if step == "numeric":
         names = free_symbols(reference) | free_symbols(answer)
         if "infinity" in names:
             return False, "structure"
         if names:
-            return _same_function(reference, answer, names), "numeric"
+            return _same_function(reference, answer, names), step
         if _agree(reference, answer, {})[0]:
-            return True, "numeric"
-        step, expected, actual = "numeric", real_value(reference), real_value(answer)
-    if expected is None or actual is None or expected == actual:
-        return expected is not None and expected == actual, step
+            return True, step
+    elif expected == actual:
+        return True, step
     decimals = decimal_literal(reference), decimal_literal(answer)
-    if _represents(decimals[1], expected, decimals[0]) or _represents(
+    if not any(decimals):
+        return False, step
+    expected = real_value(reference) if expected is None else expected
+    actual = real_value(answer) if actual is None else actual
+    is_represented = _represents(decimals[1], expected, decimals[0]) or _represents(
         decimals[0], actual, decimals[1]
-    ):
-        return True, "decimal"
-    return False, step
+    )
+    return is_represented, "decimal" if is_represented else step
 
 
-def _represents(literal: Decimal | None, value: Fraction, other: Decimal | None) -> bool:
+def _represents(literal: Literal | None, value: Fraction | None, other: Literal | None) -> bool:
     """Whether a decimal represents another number: enough digits, correct to the last place."""
-    if literal is None:
+    if literal is None or value is None:
         return False
     difference = abs(value - literal.value)
     if literal.digits >= _NOISE_DIGITS and difference <= abs(value) / 10**12:
@@ -162,7 +159,8 @@ def _agree(reference: Node, answer: Node, values: Mapping[str, Fraction]) -> tup
     for precision, enough in enumerate(_ENOUGH):
         evaluation = Evaluation(precise() if precision else DOUBLES, values)
         try:
-            one, two = evaluation.value(reference), evaluation.value(answer)
+            value = evaluation.value if values or precision else double_constant
+            one, two = value(reference), value(answer)
             same = _overlap(evaluation, one, two, enough)
         except (Imprecise, TooHard) as error:
             reason = error

@@ -1,6 +1,8 @@
 """Subsets of the real line: intervals, unions, inequalities, in one canonical form."""
 
+import functools
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
@@ -80,7 +82,7 @@ def _cut(node: Node, after: bool) -> Cut:
     return Cut(float(f"{value.real:.12g}"), after, node)
 
 
-def _combined(left: Cuts, right: Cuts, keep: Callable[[bool, bool], bool]) -> Cuts:
+def _combined(keep: Callable[[bool, bool], bool], left: Cuts, right: Cuts) -> Cuts:
     """The cuts of what `keep` wants, told whether a number is in the one and in the other."""
     cuts: list[Cut] = []
     sides = [{cut[:2] for cut in side} for side in (left, right)]
@@ -92,16 +94,9 @@ def _combined(left: Cuts, right: Cuts, keep: Callable[[bool, bool], bool]) -> Cu
     return tuple(cuts)
 
 
-def _union(left: Cuts, right: Cuts) -> Cuts:
-    return _combined(left, right, lambda one, two: one or two)
-
-
-def _intersection(left: Cuts, right: Cuts) -> Cuts:
-    return _combined(left, right, lambda one, two: one and two)
-
-
-def _difference(left: Cuts, right: Cuts) -> Cuts:
-    return _combined(left, right, lambda one, two: one and not two)
+_union = functools.partial(_combined, operator.or_)
+_intersection = functools.partial(_combined, operator.and_)
+_difference = functools.partial(_combined, operator.gt)
 
 
 def _operation(combine: Callable[[Cuts, Cuts], Cuts]) -> Callable[[Node], RealSet | None]:
@@ -144,15 +139,15 @@ def _sum(node: Node) -> RealSet | None:
 
 def _relation(node: Node) -> RealSet | None:
     """A chain of inequalities in one variable, each of them linear in it."""
-    operators = node.name.split(" ")
-    if operators == ["in"] and is_name(node.args[0]):
+    comparisons = node.name.split(" ")
+    if comparisons == ["in"] and is_name(node.args[0]):
         inside = real_set(_REALS if node.args[1] == Node("symbol", (), "R") else node.args[1])
         return inside and inside._replace(name=spelling(node.args[0]))
-    if any(operator not in _FLIPPED for operator in operators):
+    if any(comparison not in _FLIPPED for comparison in comparisons):
         return None
     parts = [
-        _inequality(left, operator, right)
-        for left, operator, right in zip(node.args, operators, node.args[1:], strict=False)
+        _inequality(left, comparison, right)
+        for left, comparison, right in zip(node.args, comparisons, node.args[1:], strict=False)
     ]
     return _together(parts, _intersection)
 
@@ -168,43 +163,39 @@ def _together(parts: list[RealSet | None], combine: Callable[[Cuts, Cuts], Cuts]
     return RealSet(cuts, known[0].name)
 
 
-def _inequality(left: Node, operator: str, right: Node) -> RealSet | None:
+def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
     if is_name(left) and not free_symbols(right) - {"infinity"}:
-        return RealSet(_ray(operator, right), spelling(left))
+        return RealSet(_ray(comparison, right), spelling(left))
     if is_name(right) and not free_symbols(left) - {"infinity"}:
-        return RealSet(_ray(_FLIPPED[operator], left), spelling(right))
+        return RealSet(_ray(_FLIPPED[comparison], left), spelling(right))
     if left.kind == "call" and left.name == "abs" and not free_symbols(right):
         # |f| < c is −c < f < c, and |f| > c is what is left.
-        parts = [_inequality(left.args[0], operator, right)]
-        parts.append(_inequality(left.args[0], _FLIPPED[operator], negated(right)))
-        return _together(parts, _intersection if operator in ("<", "<=", "!=") else _union)
+        parts = [_inequality(left.args[0], comparison, right)]
+        parts.append(_inequality(left.args[0], _FLIPPED[comparison], negated(right)))
+        return _together(parts, _intersection if comparison in ("<", "<=", "!=") else _union)
     names = free_symbols(left) | free_symbols(right)
     if len(names) != 1:
         return None
     (name,) = names
-    at = [_difference_at(left, right, {name: Fraction(value)}) for value in (0, 1, 2)]
+    residual = Node("sum", (left, negated(right)))
+    at = [exact_value(residual, {name: Fraction(value)}) for value in (0, 1, 2)]
     if at[0] is None or at[1] is None or at[2] is None:
         return None
     slope = at[1] - at[0]
     if not slope or at[2] - at[1] != slope:
         return None
-    operator = operator if slope > 0 else _FLIPPED[operator]
-    return RealSet(_ray(operator, number(-at[0] / slope)), f"symbol:{name}")
+    comparison = comparison if slope > 0 else _FLIPPED[comparison]
+    return RealSet(_ray(comparison, number(-at[0] / slope)), f"symbol:{name}")
 
 
-def _difference_at(left: Node, right: Node, values: dict[str, Fraction]) -> Fraction | None:
-    one, two = exact_value(left, values), exact_value(right, values)
-    return None if one is None or two is None else one - two
-
-
-def _ray(operator: str, end: Node) -> Cuts:
+def _ray(comparison: str, end: Node) -> Cuts:
     """The reals that are in this relation to `end`."""
     before, after = _cut(end, False), _cut(end, True)
-    if operator in ("=", "!="):
-        return (before, after) if operator == "=" else _difference(_LINE, (before, after))
-    if operator in ("<", "<="):
-        return (_LINE[0], after if operator == "<=" else before)
-    return (before if operator == ">=" else after, _LINE[1])
+    if comparison in ("=", "!="):
+        return (before, after) if comparison == "=" else _difference(_LINE, (before, after))
+    if comparison in ("<", "<="):
+        return (_LINE[0], after if comparison == "<=" else before)
+    return (before if comparison == ">=" else after, _LINE[1])
 
 
 def _builder(node: Node) -> RealSet | None:

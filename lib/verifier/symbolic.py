@@ -3,7 +3,7 @@
 `python -m lib.verifier.symbolic` answers questions line by line: a question is a JSON list
 `[reference, answer]` of normalized texts, an answer `[equal, step]`. It imports neither torch nor
 transformers, holds its memory to `MEMORY_BYTES`, and ends when its standard input does.
-`worker_client` starts it and kills it when it is late.
+`worker_client` starts it with the CPU seconds that one question may take.
 
 Trees come from this package's parser and become sympy expressions node by node: no text reaches
 `sympify`. What sympy leaves unevaluated stays undecided. What is too large is refused by
@@ -12,6 +12,7 @@ Trees come from this package's parser and become sympy expressions node by node:
 
 import json
 import resource
+import signal
 import sys
 from typing import Any
 
@@ -33,11 +34,11 @@ MEMORY_BYTES = 512 * 1024 * 1024
 _SCALARS = names(
     "number symbol sum product quotient power root call factorial calculus relation list"
 )
-_ROUNDING = names("abs floor ceil sgn max min mod")
+_JUMPING = names("abs floor ceil sgn max min mod infinity")
 _FUNCTIONS = pairs(
     "sin=sin cos=cos tan=tan cot=cot sec=sec csc=csc sinh=sinh cosh=cosh tanh=tanh arcsin=asin "
     "arccos=acos arctan=atan ln=log log=log exp=exp abs=Abs floor=floor ceil=ceiling "
-    "binomial=binomial Gamma=gamma erf=erf"
+    "binomial=binomial Gamma=gamma erf=erf sum=Add product=Mul power=Pow factorial=factorial"
 )
 _CONSTANTS = pairs("pi=pi e=E i=I infinity=oo")
 _POINTS = ((7, 10), (13, 11), (9, 4))
@@ -45,54 +46,41 @@ _DIGITS = 30
 
 
 def is_symbolic_question(*trees: Node) -> bool:
-    """Whether sympy could decide: scalars with calculus in them.
-
-    Raises:
-        TooHard: beyond the limits.
-    """
+    """Whether sympy could decide: scalars with calculus in them, within the limits."""
     parts = [part for tree in trees for part in nodes(tree)]
     calculus = [part for part in parts if part.kind == "calculus"]
-    if len(calculus) > MAX_CALCULUS:
-        raise TooHard(f"more than {MAX_CALCULUS} sums, limits and integrals")
-    if not calculus or not {part.kind for part in parts} <= _SCALARS:
-        return False
-    if max(len(list(nodes(tree))) for tree in trees) > MAX_SYMBOLIC_NODES:
-        raise TooHard(f"more than {MAX_SYMBOLIC_NODES} nodes")
-    for part in parts:
-        if part.kind == "factorial" and _exceeds(part):
-            raise TooHard("factorial")
-        if part.kind == "power" and _is_hard_power(*part.args):
-            raise TooHard("exponent")
-        if part.kind == "calculus":
-            _check_calculus(*part.args)
-    return True
+    return (
+        0 < len(calculus) <= MAX_CALCULUS
+        and len(parts) <= MAX_SYMBOLIC_NODES
+        and {part.kind for part in parts} <= _SCALARS
+        and not any(part.kind == "factorial" and _is_large(part) for part in parts)
+        and not any(part.kind == "power" and _is_hard_power(*part.args) for part in parts)
+        and all(_is_plain(*part.args) for part in calculus)
+    )
 
 
-def _check_calculus(lower: Node, upper: Node, body: Node) -> None:
+def _is_plain(lower: Node, upper: Node, body: Node) -> bool:
+    """Bounds without functions, and no function of functions, nor what jumps, between them."""
     bounds = [*nodes(lower), *nodes(upper)]
-    if any(part.kind == "calculus" for part in bounds) or nesting(lower) or nesting(upper):
-        raise TooHard("bounds that are no plain numbers")
-    named = {part.name for part in nodes(body)}
-    if named & _ROUNDING:
-        raise TooHard("a sum, limit or integral of what jumps")
-    if nesting(body) > MAX_INTEGRAND_NESTING or "infinity" in named:
-        raise TooHard("functions of functions, or infinity, under a sum, limit or integral")
+    return (
+        all(part.kind not in ("calculus", "call", "root") for part in bounds)
+        and not any(map(_is_exponential, bounds))
+        and nesting(body) <= MAX_INTEGRAND_NESTING
+        and not {part.name for part in nodes(body)} & _JUMPING
+    )
 
 
 def _is_hard_power(base: Node, exponent: Node) -> bool:
     """Symbols in both, a large exponent, or a power in it of what is no small number."""
-    symbols = (free_symbols(part) - {"infinity"} for part in (base, exponent))
+    hard = ("factorial", "calculus")
     return (
-        all(symbols)
-        or _exceeds(exponent)
-        or any(
-            part.kind in ("factorial", "calculus") or _is_exponential(part)
-            for part in nodes(exponent)
-        )
+        all(free_symbols(part) - {"infinity"} for part in (base, exponent))
+        or _is_large(exponent)
+        or any(part.kind in hard or _is_exponential(part) for part in nodes(exponent))
     )
 
 
-def _exceeds(node: Node) -> bool:
+def _is_large(node: Node) -> bool:
     """Whether a number beyond the limit is anywhere in `node`."""
     return any(part.value and abs(part.value) > MAX_SYMBOLIC_EXPONENT for part in nodes(node))
 
@@ -148,17 +136,14 @@ def _convert(node: Node) -> Any:
             raise Undecided("no closed form")
         return result
     parts = [_convert(part) for part in node.args]
-    if node.kind == "call" and node.name in _FUNCTIONS:
-        return getattr(sympy, _FUNCTIONS[node.name])(*parts)
-    if node.kind in ("sum", "product"):
-        return (sympy.Add if node.kind == "sum" else sympy.Mul)(*parts)
     if node.kind == "quotient":
         return parts[0] / parts[1]
-    if node.kind in ("power", "root"):
-        return parts[0] ** parts[1] if node.kind == "power" else parts[1] ** (1 / parts[0])
-    if node.kind == "factorial":
-        return sympy.factorial(parts[0])
-    raise Undecided(f"no symbolic {node.kind}")
+    if node.kind == "root":
+        return parts[1] ** (1 / parts[0])
+    function = _FUNCTIONS.get(node.name if node.kind == "call" else node.kind)
+    if function is None:
+        raise Undecided(f"no symbolic {node.kind}")
+    return getattr(sympy, function)(*parts)
 
 
 def _limit_or_sum(node: Node) -> Any:
@@ -204,21 +189,26 @@ def decide(reference: str, answer: str) -> tuple[bool, str]:
         return same_symbolic(parse(reference), parse(answer)), "symbolic"
     except (Undecided, Unparsable, TooHard):
         return False, "undecided"
-    except (ArithmeticError, AttributeError, MemoryError, NotImplementedError, RecursionError):
+    except _SYMPY_FAILS:
         return False, "symbolic failure"
-    except (LookupError, TypeError, ValueError):
-        return False, "symbolic failure"
+
+
+_SYMPY_FAILS = (
+    *(ArithmeticError, AttributeError, LookupError, MemoryError, NotImplementedError),
+    *(RecursionError, TypeError, ValueError),
+)
 
 
 def main() -> None:
-    """Answer until the input ends."""
+    """Answer until the input ends; SIGPROF ends a question that takes too much CPU time."""
     import sympy  # noqa: F401  loaded before the first question is timed
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(decide(*json.loads(line))) + "\n")
+        signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
+        answer = decide(*json.loads(line))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 

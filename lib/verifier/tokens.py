@@ -74,8 +74,9 @@ def tokenize(text: str, *, grouped: bool = True) -> list[Token]:
         position = match.end()
         if match.lastgroup != "space":
             new = _tokens(match, tokens, grouped)
-            depth += sum(_DEPTH.get(token.text, 0) for token in new)
-            tokens.extend(new)
+            for token in new:
+                depth += _DEPTH.get(token.text, 0)
+                tokens.append(token)
         if len(tokens) > MAX_TOKENS:
             raise TooHard(f"more than {MAX_TOKENS} tokens")
     return [*tokens, END]
@@ -83,15 +84,15 @@ def tokenize(text: str, *, grouped: bool = True) -> list[Token]:
 
 def _tokens(match: re.Match[str], before: list[Token], grouped: bool) -> list[Token]:
     kind, text = match.lastgroup, match[0]
-    follows_value = bool(before) and (
-        before[-1].kind in ("number", "text") or before[-1].text in (")", "}", "/", "pi", "mu")
-    )
     if kind == "number":
         return [Token("number", text.replace(",", ""))]
     if kind == "operator":
         return [Token("operator", _OPERATORS.get(text, text))]
     if kind == "command":
         return [_command(text[1:])]
+    follows_value = bool(before) and (
+        before[-1].kind in ("number", "text") or before[-1].text in (")", "}", "/", "pi", "mu")
+    )
     if kind == "word":
         return list(_word(text, follows_value))
     content = match["style"].strip(" ~")

@@ -70,13 +70,13 @@ def negated(node: Node) -> Node:
     return Node("product", (MINUS_ONE, node))
 
 
-def _operands(node: Node) -> Iterator[Node]:
-    """Parts of a tree; of a sum in a sum and a product in a product, those of the inner one."""
+def operands(node: Node, kind: str) -> Iterator[Node]:
+    """The operands that are joined by operations of this kind, however they are nested."""
+    if node.kind != kind:
+        yield node
+        return
     for part in node.args:
-        if part.kind == node.kind and node.kind in ("sum", "product"):
-            yield from _operands(part)
-        else:
-            yield part
+        yield from operands(part, kind)
 
 
 def nodes(node: Node) -> Iterator[Node]:
@@ -88,8 +88,9 @@ def nodes(node: Node) -> Iterator[Node]:
 
 def canonical(node: Node) -> str:
     """A text that equal trees share; the order of terms and factors does not show in it."""
-    parts = [canonical(part) for part in _operands(node)]
-    if node.kind in ("sum", "product", "set", "union", "intersection"):
+    is_flat = node.kind in ("sum", "product")
+    parts = [canonical(part) for part in (operands(node, node.kind) if is_flat else node.args)]
+    if is_flat or node.kind in ("set", "union", "intersection"):
         parts.sort()
     label = str(node.value) if node.kind == "number" else f"{node.name}{node.value or ''}"
     return f"{node.kind}:{label}({','.join(parts)})" if parts else f"{node.kind}:{label}"

@@ -111,14 +111,14 @@ def parse_unit(text: str) -> Unit | None:
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)[\s,]*(?:and\s+)?")
 
 
-def compound_quantity(text: str) -> str | None:
-    """`3 hours 30 minutes` in its first unit; None where `text` is no such sum of one dimension."""
+def compound_quantity(text: str) -> str:
+    """`3 hours 30 minutes` in its first unit; `text` where it is no such sum of one dimension."""
     amounts = _AMOUNT.findall(text) if re.fullmatch(rf"(?:{_AMOUNT.pattern}){{2,}}", text) else []
     known = [UNITS[name] for _, name in amounts if name in UNITS]
     if not known or len(known) < len(amounts) or len({unit.dimension for unit in known}) > 1:
-        return None
+        return text
     if any(one.factor <= two.factor for one, two in itertools.pairwise(known)):
-        return None
+        return text
     total = sum(
         Fraction(amount) * unit.factor for (amount, _), unit in zip(amounts, known, strict=True)
     )

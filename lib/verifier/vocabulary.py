@@ -1,5 +1,6 @@
 """Names that the tokenizer knows, and what tells words from mathematics."""
 
+import functools
 import re
 
 
@@ -74,6 +75,7 @@ _CODE = re.compile(
 )
 
 
+@functools.lru_cache(maxsize=4096)
 def has_prose(text: str) -> bool:
     """Whether `text` is natural language: two words at least, and no program code or tags."""
     words = _words(text)

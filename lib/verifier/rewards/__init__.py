@@ -1,44 +1,60 @@
-"""Rewards by name, and the named stacks, each a file that is imported when it is named.
+"""Rewards by name, and the named stacks: the files of this folder, imported when they are named.
 
-A new stack is one file with its `REWARDS` and one line in `STACKS`. Weights are the caller's
+A new stack is one file with its `REWARDS`, in the order of the weights. Weights are the caller's
 (params: `reward.weights`): a stack tells only what is measured.
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lib.errors import UserError
 from lib.prompts.base import PromptFormat
-from lib.verifier.rewards.base import Reward, RewardFn, RewardSettings, Rollout, as_trl
+from lib.verifier.rewards.base import BoundedReward, RewardFn, RewardSettings, Rollout, as_trl
 
-STACKS: dict[str, tuple[str, ...]] = {
-    "tiny": ("format", "answer"),
-    "s0": ("match_format_exactly", "match_format_approximately", "check_answer", "check_numbers"),
-    "s1": ("s1_correctness", "s1_numeric", "s1_xml_format"),
-    "s4": ("s4_correctness", "s4_integer", "s4_strict_format", "s4_soft_format", "s4_tag_count"),
-    "r1_zero": ("r1_zero",),
-}
-"""File in this folder: names of its rewards, in the order of the weights."""
-
-REWARDS: dict[str, str] = {
-    name: file
-    for file, names in {**STACKS, "shaping": ("overlong", "repetition", "cosine_length")}.items()
-    for name in names
-}
-"""Name of a reward: file that has it."""
+_FILES = {file.stem for file in Path(__file__).parent.glob("*.py")} - {"__init__", "base"}
 
 
-def load_reward(name: str) -> Reward:
-    """The reward called `name`; imports its file.
+class _Stacks(Mapping[str, tuple[str, ...]]):
+    """File in this folder: names of its rewards, in the order of the weights."""
+
+    def __getitem__(self, file: str) -> tuple[str, ...]:
+        if file not in _FILES:
+            raise KeyError(file)
+        return tuple(_rewards(file))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(_FILES))
+
+    def __len__(self) -> int:
+        return len(_FILES)
+
+
+STACKS = _Stacks()
+
+
+def _rewards(file: str) -> dict[str, BoundedReward]:
+    rewards: dict[str, BoundedReward] = importlib.import_module(f"{__name__}.{file}").REWARDS
+    return rewards
+
+
+def reward_names() -> list[str]:
+    """Names of all rewards; imports their files."""
+    return [name for names in STACKS.values() for name in names]
+
+
+def load_reward(name: str) -> BoundedReward:
+    """The reward called `name`; files that are imported already are searched first.
 
     Raises:
         UserError: there is none (lists those that there are).
     """
-    if name not in REWARDS:
-        raise UserError(f"reward.stack: no reward `{name}`; there are {', '.join(REWARDS)}")
-    reward: Reward = importlib.import_module(f"{__name__}.{REWARDS[name]}").REWARDS[name]
-    return reward
+    for file in sorted(STACKS, key=lambda file: f"{__name__}.{file}" not in sys.modules):
+        if name in (rewards := _rewards(file)):
+            return rewards[name]
+    raise UserError(f"reward.stack: no reward `{name}`; there are {', '.join(reward_names())}")
 
 
 def build_rewards(
@@ -47,12 +63,12 @@ def build_rewards(
     """Reward functions for TRL, in the order of `names`; each is called as it is named.
 
     Args:
-        names: keys of `REWARDS`, such as `STACKS["tiny"]`.
+        names: such as `STACKS["tiny"]`.
         prompt_format: the format that the prompts ask for.
         settings: fields of `RewardSettings`.
 
     Raises:
-        UserError: a name that is not registered (lists those that are), a setting that is needed
+        UserError: a name that no file has (lists those that there are), a setting that is needed
             and not set, a prompt format without the tags that are counted.
     """
     known = RewardSettings(**settings)
@@ -68,7 +84,7 @@ def stack_range(
     """Smallest and largest weighted total of a stack, each reward taken by itself.
 
     Raises:
-        UserError: an unregistered name, or not one weight a name.
+        UserError: an unknown name, or not one weight a name.
     """
     if isinstance(weights, Mapping):
         weights = [weights[name] for name in names]
@@ -85,13 +101,13 @@ def stack_range(
 
 
 __all__ = [
-    "REWARDS",
     "STACKS",
-    "Reward",
+    "BoundedReward",
     "RewardFn",
     "RewardSettings",
     "Rollout",
     "build_rewards",
     "load_reward",
+    "reward_names",
     "stack_range",
 ]

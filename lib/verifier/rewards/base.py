@@ -84,7 +84,7 @@ class Rollout:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reward:
+class BoundedReward:
     """A registered reward.
 
     Attributes:
@@ -112,7 +112,7 @@ def completion_text(completion: Completion) -> str:
 
 
 def as_trl(
-    name: str, reward: Reward, *, prompt_format: PromptFormat, settings: RewardSettings
+    name: str, reward: BoundedReward, *, prompt_format: PromptFormat, settings: RewardSettings
 ) -> RewardFn:
     """`reward` as TRL calls it, under the name by which TRL logs it.
 

@@ -1,7 +1,7 @@
 """Stack `r1_zero`: 1 only for the strict form and the right answer together."""
 
 from lib.verifier.grading import r1_zero_reward_fn
-from lib.verifier.rewards.base import Reward, Rollout
+from lib.verifier.rewards.base import BoundedReward, Rollout
 
 
 def r1_zero(rollout: Rollout) -> float:
@@ -10,4 +10,4 @@ def r1_zero(rollout: Rollout) -> float:
     return scores["reward"]
 
 
-REWARDS = {"r1_zero": Reward(r1_zero, (0.0, 1.0))}
+REWARDS = {"r1_zero": BoundedReward(r1_zero, (0.0, 1.0))}

@@ -7,7 +7,7 @@ import re
 
 from lib.verifier.equivalence import is_equivalent
 from lib.verifier.numbers import as_number
-from lib.verifier.rewards.base import Reward, Rollout
+from lib.verifier.rewards.base import BoundedReward, Rollout
 
 _NUMBER = re.compile(r"-?[\d.,]+")
 
@@ -61,8 +61,10 @@ def _ratio(answer: str, reference: str) -> float | None:
 
 
 REWARDS = {
-    "match_format_exactly": Reward(match_format_exactly, (0.0, 3.0), tagged=True),
-    "match_format_approximately": Reward(match_format_approximately, (-3.0, 1.5), tagged=True),
-    "check_answer": Reward(check_answer, (-2.0, 5.0), tagged=True),
-    "check_numbers": Reward(check_numbers, (-1.5, 3.0), tagged=True),
+    "match_format_exactly": BoundedReward(match_format_exactly, (0.0, 3.0), tagged=True),
+    "match_format_approximately": BoundedReward(
+        match_format_approximately, (-3.0, 1.5), tagged=True
+    ),
+    "check_answer": BoundedReward(check_answer, (-2.0, 5.0), tagged=True),
+    "check_numbers": BoundedReward(check_numbers, (-1.5, 3.0), tagged=True),
 }

@@ -1,7 +1,7 @@
 """Stack `s1`: correctness 1.0, numeric 0.1, format 4 × 0.025; sum 1.2."""
 
 from lib.verifier.numbers import as_number
-from lib.verifier.rewards.base import Reward, Rollout
+from lib.verifier.rewards.base import BoundedReward, Rollout
 
 TOLERANCE = 1e-6
 """Difference up to which two numbers count as equal in this stack."""
@@ -41,7 +41,7 @@ def answer_or_hashes(rollout: Rollout) -> str | None:
 
 
 REWARDS = {
-    "s1_correctness": Reward(correctness, (0.0, 1.0)),
-    "s1_numeric": Reward(numeric, (0.0, 0.1)),
-    "s1_xml_format": Reward(xml_format, (0.0, 0.1), tagged=True),
+    "s1_correctness": BoundedReward(correctness, (0.0, 1.0)),
+    "s1_numeric": BoundedReward(numeric, (0.0, 0.1)),
+    "s1_xml_format": BoundedReward(xml_format, (0.0, 0.1), tagged=True),
 }

@@ -3,7 +3,7 @@
 import re
 
 from lib.verifier.equivalence import is_equivalent
-from lib.verifier.rewards.base import Reward, Rollout
+from lib.verifier.rewards.base import BoundedReward, Rollout
 
 _INTEGER = re.compile(r"[-+]?\d+")
 
@@ -48,9 +48,9 @@ def tag_count(rollout: Rollout) -> float:
 
 
 REWARDS = {
-    "s4_correctness": Reward(correctness, (0.0, 2.0)),
-    "s4_integer": Reward(integer, (0.0, 0.5)),
-    "s4_strict_format": Reward(strict_format, (0.0, 0.5), tagged=True),
-    "s4_soft_format": Reward(soft_format, (0.0, 0.5), tagged=True),
-    "s4_tag_count": Reward(tag_count, (0.0, 0.5), tagged=True),
+    "s4_correctness": BoundedReward(correctness, (0.0, 2.0)),
+    "s4_integer": BoundedReward(integer, (0.0, 0.5)),
+    "s4_strict_format": BoundedReward(strict_format, (0.0, 0.5), tagged=True),
+    "s4_soft_format": BoundedReward(soft_format, (0.0, 0.5), tagged=True),
+    "s4_tag_count": BoundedReward(tag_count, (0.0, 0.5), tagged=True),
 }

@@ -3,7 +3,7 @@
 import math
 
 from lib.errors import UserError
-from lib.verifier.rewards.base import Reward, RewardSettings, Rollout
+from lib.verifier.rewards.base import BoundedReward, RewardSettings, Rollout
 
 
 def overlong(rollout: Rollout) -> float:
@@ -66,13 +66,13 @@ def num_tokens(rollout: Rollout) -> int:
 
 
 REWARDS = {
-    "overlong": Reward(
+    "overlong": BoundedReward(
         overlong, (-1.0, 0.0), needs=("max_completion_tokens", "overlong_cache_tokens")
     ),
-    "repetition": Reward(
+    "repetition": BoundedReward(
         repetition, repetition_bounds, needs=("repetition_ngram", "repetition_max_penalty")
     ),
-    "cosine_length": Reward(
+    "cosine_length": BoundedReward(
         cosine_length,
         cosine_bounds,
         needs=("max_completion_tokens", "cosine_correct", "cosine_wrong"),

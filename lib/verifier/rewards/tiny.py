@@ -1,7 +1,7 @@
 """Stack `tiny`: form and answer, each 0 or 1."""
 
 from lib.verifier.grading import has_form
-from lib.verifier.rewards.base import Reward, Rollout
+from lib.verifier.rewards.base import BoundedReward, Rollout
 
 
 def format_reward(rollout: Rollout) -> float:
@@ -15,6 +15,6 @@ def answer_reward(rollout: Rollout) -> float:
 
 
 REWARDS = {
-    "format": Reward(format_reward, (0.0, 1.0)),
-    "answer": Reward(answer_reward, (0.0, 1.0)),
+    "format": BoundedReward(format_reward, (0.0, 1.0)),
+    "answer": BoundedReward(answer_reward, (0.0, 1.0)),
 }

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def speed(grader: Grader, rows: list[Row]) -> dict[str, Any]:
     """Each short bare answer once, after one answer that loads the libraries."""
     short = [row for row in rows if row["form"] == "answer" and len(row["gold"]) <= SHORT]
     short = [row for row in short if len(row["pred"]) <= SHORT]
-    grader("x+1", "1+x", "answer", "")
+    grader(r"\sqrt{2}", "2^{1/2}", "answer", "")
     walls = []
     start = cpu_s()
     for row in short:
@@ -112,6 +113,15 @@ def fresh(grader: Grader, rows: list[Row]) -> dict[str, Any]:
     return rates
 
 
+def timed(
+    measure: Callable[[Grader, list[Row]], dict[str, Any]], grader: Grader, rows: list[Row]
+) -> dict[str, Any]:
+    """`measure` with its speed, extraction included."""
+    start = cpu_s()
+    measured = measure(grader, rows)
+    return measured | {"answers_per_cpu_second": round(len(rows) / (cpu_s() - start))}
+
+
 def asked_worker() -> int:
     """Questions to sympy since the last call."""
     from lib.verifier import counters, reset_counters
@@ -133,10 +143,10 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
     results["pairs"]["worker_calls"] = asked_worker()
     for source in sources:
         rows = [row for row in outputs if row["source"].startswith(source)]
-        results[source] = agreement(grader, rows) | {"worker_calls": asked_worker()}
+        results[source] = timed(agreement, grader, rows) | {"worker_calls": asked_worker()}
     for path in sorted((folder / "grading" / "fresh").glob("*.jsonl")):
         rows = read(folder, f"fresh/{path.name}")
-        results[path.stem] = fresh(grader, rows) | {"worker_calls": asked_worker()}
+        results[path.stem] = timed(fresh, grader, rows) | {"worker_calls": asked_worker()}
     if name == "reckon":
         from lib.verifier import counters
 
@@ -176,6 +186,9 @@ def table(results: dict[str, Any]) -> str:
         for rate in ("tpr", "tnr"):
             if isinstance(results["reckon"][name], dict) and rate in results["reckon"][name]:
                 add(f"{name}: {rate.upper()}", name, rate, form="{:.2%}")
+    for name, measured in results["reckon"].items():
+        if name != "speed" and "answers_per_cpu_second" in measured:
+            add(f"{name}: answers per CPU-second", name, "answers_per_cpu_second")
     add("short answers per CPU-second", "speed", "answers_per_cpu_second")
     add("median, ms", "speed", "median_ms")
     add("99th percentile, ms", "speed", "p99_ms")

@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from lib.verifier.rewards import Reward, Rollout, load_reward
+from lib.verifier.rewards import BoundedReward, Rollout, load_reward
 
 
 def holds_value(text: str, reference: str) -> bool:
@@ -57,7 +57,7 @@ def main(out: Path, keep: int) -> None:
         return reward
 
     tiny = importlib.import_module("lib.verifier.rewards.tiny")
-    tiny.REWARDS["answer"] = Reward(recorded, answer.bounds)
+    tiny.REWARDS["answer"] = BoundedReward(recorded, answer.bounds)
     importlib.import_module("stages.grpo").main.main([], standalone_mode=False)
     rows = list(rollouts)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

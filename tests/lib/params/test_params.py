@@ -180,7 +180,10 @@ def test_a_checkpoint_between_two_generations_is_refused_with_the_steps_beside_i
         ({"sets": ["gsm"]}, "validation.sets: no `gsm`; there are held_out, harder, validation"),
         ({"sets": ["validation"]}, "validation.sets: nothing is held back while prepare."),
         ({"sets": ["harder", "harder"]}, "validation.sets: `harder` stands there twice"),
-        ({"stack": "s5"}, "validation.stack: no `s5`; there are tiny, s0, s1, s4, r1_zero"),
+        (
+            {"stack": "s5"},
+            "validation.stack: no `s5`; there are r1_zero, s0, s1, s4, shaping, tiny",
+        ),
         ({"weights": [1.0]}, "validation.weights: 1 weights for 2 functions (format, answer)"),
         ({"max_new_tokens": 256}, "validation.max_new_tokens: 256 is not below"),
     ],

@@ -223,7 +223,7 @@ def successes(stack: str, texts: list[str], reference: str, problem: str) -> lis
 
 
 @pytest.mark.parametrize("family", sorted(ATTACKS))
-@pytest.mark.parametrize("stack", sorted(STACKS))
+@pytest.mark.parametrize("stack", sorted(FLOORS))
 def test_no_attack_earns_the_reward_of_an_answer(stack: str, family: str) -> None:
     assert [
         success
@@ -232,7 +232,7 @@ def test_no_attack_earns_the_reward_of_an_answer(stack: str, family: str) -> Non
     ] == []
 
 
-@pytest.mark.parametrize("stack", sorted(STACKS))
+@pytest.mark.parametrize("stack", sorted(FLOORS))
 def test_the_right_answer_earns_it_and_the_question_repeated_does_not(stack: str) -> None:
     """Or else the attacks above would fail for want of a frame that pays."""
     reference, problem = PROBLEMS[0]
@@ -240,6 +240,10 @@ def test_the_right_answer_earns_it_and_the_question_repeated_does_not(stack: str
     assert all(load_reward(name) for name in FLOORS[stack])
     assert len(successes(stack, [reference], reference, problem)) >= len(FLOORS[stack])
     assert successes(stack, [problem], reference, problem) == []
+
+
+def test_every_stack_that_pays_for_an_answer_is_attacked() -> None:
+    assert set(STACKS) - {"shaping"} == set(FLOORS)
 
 
 def test_check_numbers_pays_for_the_first_number_only() -> None:

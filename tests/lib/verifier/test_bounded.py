@@ -185,13 +185,19 @@ def test_a_thread_that_is_not_the_main_one_grades() -> None:
     assert verdicts == [(True, "symbolic")]
 
 
-def test_a_late_worker_is_killed_counted_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    asks_the_worker(49)
+def stopped_worker(number: int) -> subprocess.Popen[bytes]:
+    """The worker after its first answer, without a core."""
+    asks_the_worker(number)
     reset_counters()
-    process = worker_client._state.process
+    process = worker_client._worker.process
     assert process is not None
-    process.send_signal(signal.SIGSTOP)  # the fastest worker would be in time for any deadline
-    monkeypatch.setattr(worker_client, "TIMEOUT_S", 0.0)
+    process.send_signal(signal.SIGSTOP)
+    return process
+
+
+def test_a_late_worker_is_killed_counted_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped_worker(49)
+    monkeypatch.setattr(worker_client, "PATIENCE_S", 0.05)
     assert asks_the_worker(50) == (False, "timeout")
     assert counters()["timeouts"] == 1
     monkeypatch.undo()
@@ -199,11 +205,7 @@ def test_a_late_worker_is_killed_counted_and_replaced(monkeypatch: pytest.Monkey
 
 
 def test_a_worker_without_a_core_is_waited_for() -> None:
-    asks_the_worker(59)
-    reset_counters()
-    process = worker_client._state.process
-    assert process is not None
-    process.send_signal(signal.SIGSTOP)
+    process = stopped_worker(59)
     resume = threading.Timer(2 * worker_client.TIMEOUT_S, process.send_signal, [signal.SIGCONT])
     resume.start()
     assert asks_the_worker(60) == (True, "symbolic")
@@ -211,25 +213,22 @@ def test_a_worker_without_a_core_is_waited_for() -> None:
     resume.join()
 
 
-def test_a_worker_that_has_computed_for_too_long_is_not_waited_for(
+def test_a_worker_that_computes_for_too_long_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asks_the_worker(61)
+    worker_client._worker.stop()
     reset_counters()
-    process = worker_client._state.process
-    assert process is not None
-    process.send_signal(signal.SIGSTOP)
-    spent = iter([0.0, worker_client.TIMEOUT_S])
-    monkeypatch.setattr(worker_client, "_cpu_s", lambda process: next(spent))
-    monkeypatch.setattr(worker_client, "PATIENCE_S", 1e6)
+    monkeypatch.setattr(worker_client, "TIMEOUT_S", 1e-3)
+    monkeypatch.setattr(worker_client, "PATIENCE_S", 1e3)
     assert asks_the_worker(62) == (False, "timeout")
     assert counters()["timeouts"] == 1
+    worker_client._worker.stop()
 
 
 def test_a_dead_worker_is_replaced() -> None:
     reset_counters()
     assert worker_client.ask("2", r"\int_0^1 4x dx")[0]
-    process = worker_client._state.process
+    process = worker_client._worker.process
     assert process is not None
     process.kill()
     process.wait()

@@ -107,6 +107,12 @@ def test_what_public_graders_get_wrong_is_not_equal(reference: str, answer: str)
     assert not is_equivalent(reference=reference, answer=answer)
 
 
+@pytest.mark.parametrize("text", [r"\arcsin()", "log_0{}", r"\sqrt()", r"\binom(3)", "floor(1,2)"])
+def test_a_function_of_too_few_or_too_many_arguments_is_wrong_and_no_fault(text: str) -> None:
+    assert compare(reference="3", answer=text).decided_by in ("unparsed", "undecided")
+    reference_problem(text)
+
+
 def test_a_unit_may_go_unsaid_but_not_be_another() -> None:
     assert is_equivalent(reference=r"5 \text{ cm}", answer="5")
     assert is_equivalent(reference="5", answer=r"5 \text{ cm}")

@@ -1,15 +1,18 @@
 """Rewards: the stacks' exact values, TRL's signature, and the stacks' ranges."""
 
 import math
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from lib.errors import UserError
 from lib.prompts import prompt_format
-from lib.verifier.rewards import REWARDS, STACKS, build_rewards, stack_range
+from lib.verifier.rewards import STACKS, build_rewards, reward_names, stack_range
 
+ROOT = Path(__file__).parents[3]
 WORKING_OUT, XML = prompt_format("working_out"), prompt_format("xml")
 S0_RIGHT = "6 · 12<end_working_out><SOLUTION>72</SOLUTION>"
 S4_RIGHT = "<reasoning>\n6 · 12\n</reasoning>\n<answer>\n72\n</answer>\n"
@@ -96,7 +99,7 @@ def test_stack_r1_zero_pays_only_for_both() -> None:
     assert values("r1_zero", "the answer is 72") == [0.0]
 
 
-@pytest.mark.parametrize("stack", sorted(STACKS))
+@pytest.mark.parametrize("stack", sorted(set(STACKS) - {"shaping"}))
 def test_chat_messages_are_scored_as_their_text(stack: str) -> None:
     message = [{"role": "assistant", "content": S0_RIGHT}]
     assert values(stack, message) == values(stack, S0_RIGHT)
@@ -124,12 +127,30 @@ def test_weights_scale_and_may_turn_a_range() -> None:
 
 
 def test_every_reward_is_named_as_registered() -> None:
-    rewards = build_rewards(list(REWARDS), prompt_format=XML, **ALL_SETTINGS)
-    assert [reward.__name__ for reward in rewards] == list(REWARDS)
+    rewards = build_rewards(reward_names(), prompt_format=XML, **ALL_SETTINGS)
+    assert [reward.__name__ for reward in rewards] == reward_names()
+    assert len(set(reward_names())) == len(reward_names())
+
+
+def test_a_file_in_the_folder_is_a_stack(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "lib/verifier/rewards/sad.py").write_text(
+        "from lib.verifier.rewards.base import BoundedReward\n"
+        "REWARDS = {'never': BoundedReward(lambda rollout: -1.0, (-1.0, 0.0))}\n"
+    )
+    script = (
+        "from lib.prompts import prompt_format; from lib.verifier.rewards import *;"
+        "(never,) = build_rewards(STACKS['sad'], prompt_format=prompt_format('xml'));"
+        "print(never(completions=['72'], reference=['72']))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "[-1.0]\n"
 
 
 def test_an_unknown_reward_is_an_error_that_lists_the_known() -> None:
-    with pytest.raises(UserError, match=r"no reward `speed`; there are format, answer"):
+    with pytest.raises(UserError, match=r"no reward `speed`; there are r1_zero, .*format, answer"):
         build_rewards(["speed"], prompt_format=XML)
 
 
