@@ -97,6 +97,20 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
+    def _head_is_torchs(self) -> Self:
+        if self.grpo.cast_lm_head_to_fp32 and self.model.backend == "unsloth":
+            raise ValueError(
+                "grpo.cast_lm_head_to_fp32: backend unsloth computes logits with kernels of its "
+                "own; set it to false, or model.backend to transformers"
+            )
+        if self.grpo.cast_lm_head_to_fp32 and "lm_head" in self.model.lora.target_modules:
+            raise ValueError(
+                "grpo.cast_lm_head_to_fp32: an output layer with an adapter keeps its type; take "
+                "lm_head out of model.lora.target_modules, or set it to false"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _full_weights_need_an_engine_in_process(self) -> Self:
         for section, used in (("rollout", not self.grpo.skipped), ("validation", self.validates)):
             engine = getattr(self, section).engine
