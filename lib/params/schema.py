@@ -24,6 +24,7 @@ from lib.params.training import (
     Dpo,
     Grpo,
     Optimisation,
+    Raft,
     Reward,
     Rollout,
     Sft,
@@ -48,6 +49,7 @@ class Params(Section):
     reward: Reward
     grpo: Grpo
     dpo: Dpo
+    raft: Raft
     evaluate: Evaluate
     sensitivity: Sensitivity
     export: Export
@@ -148,6 +150,7 @@ class Params(Section):
     def validates(self) -> bool:
         """Whether any phase of this run is validated while it trains."""
         phases: list[Optimisation] = [self.sft, self.grpo, *([self.dpo] if self.dpo.init else [])]
+        phases += [self.raft.as_sft(self.sft)] if self.raft.init else []
         return any(phase.eval_steps and not phase.skipped for phase in phases)
 
     @model_validator(mode="after")
@@ -163,27 +166,31 @@ class Params(Section):
     def starts(self) -> dict[str, str]:
         """The checkpoint that each phase of this run started from, by the phase's own."""
         starts = {"sft": "base", "grpo": "sft"}
-        return starts | ({"dpo": self.dpo.init[0]} if self.dpo.init else {})
+        return starts | {name: phase.init[0] for name, phase in self._optional if phase.init}
+
+    @property
+    def _optional(self) -> tuple[tuple[str, Dpo | Raft], ...]:
+        return ("dpo", self.dpo), ("raft", self.raft)
 
     @model_validator(mode="after")
-    def _preferred_is_measured(self) -> Self:
+    def _optional_phases_are_measured(self) -> Self:
         measured = self.evaluate.checkpoints
-        if not self.dpo.init:
-            if "dpo" in measured:
+        for name, phase in self._optional:
+            if not phase.init and name in measured:
                 raise ValueError(
-                    "evaluate.checkpoints: `dpo` is there, but dpo.init is [], so that nothing "
-                    "makes it; set dpo.init to [sft] or [grpo]"
+                    f"evaluate.checkpoints: `{name}` is there, but {name}.init is [], so that "
+                    f"nothing makes it; set {name}.init to [sft] or [grpo]"
                 )
-            return self
-        for needed, why in (
-            ("dpo", "so that nobody would know what it did"),
-            (self.dpo.init[0], "which what it changed is measured against"),
-        ):
-            if needed not in measured:
-                raise ValueError(
-                    f"evaluate.checkpoints: dpo.init is [{self.dpo.init[0]}] and `{needed}` is not "
-                    f"there, {why}; add it"
-                )
+            for init in phase.init:
+                for needed, why in (
+                    (name, "so that nobody would know what it did"),
+                    (init, "which what it changed is measured against"),
+                ):
+                    if needed not in measured:
+                        raise ValueError(
+                            f"evaluate.checkpoints: {name}.init is [{init}] and `{needed}` is not "
+                            f"there, {why}; add it"
+                        )
         return self
 
     @model_validator(mode="after")
