@@ -28,12 +28,13 @@ def main(
     params = load_params(params_file)
     from lib.artifacts import write_jsonl, write_metrics, write_provenance
     from lib.engines.runtime import configure
-    from lib.evaluation.pairs import mine_checkpoint, pair_rows
+    from lib.evaluation.pairs import as_rows, mine_checkpoint, mine_pairs
 
     configure(seed=params.seed, threads=params.torch_threads)
     settings = params.dpo.pairs
     mined = mine_checkpoint(
         init,
+        mine=mine_pairs,
         base=base,
         problems=problems,
         model=params.model,
@@ -42,7 +43,7 @@ def main(
         settings=settings,
         seed=params.seed,
     )
-    write_jsonl(pairs, pair_rows(mined.pairs))
+    write_jsonl(pairs, as_rows(mined.pairs))
     write_metrics(written["metrics"], mined.metrics())
     used = {**params.model_dump(include=SECTIONS), "dpo": {"pairs": settings.model_dump()}}
     inputs = {"problems": problems, "base": base, "init": init}

@@ -1,6 +1,7 @@
 """Write the report from what the stages wrote: Markdown, figures, one HTML page.
 
-Params: evaluate (checkpoints), export (checkpoint), dpo (init), prompt (format), sensitivity.
+Params: evaluate (checkpoints), export (checkpoint), dpo and raft (init), prompt (format),
+sensitivity.
 """
 
 from pathlib import Path

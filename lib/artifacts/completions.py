@@ -27,10 +27,10 @@ class GeneratedCompletion:
         text: decoded, without special tokens, a stop string included.
         token_ids: as generated, the end-of-sequence token included.
         finish: why it ended.
-        log_probs: of each token, with the logits divided by the temperature (greedy: by 1) and
-            before top-p, top-k and min-p cut the distribution. A trainer recomputes exactly that,
-            so that the gap between the two is only rounding. None where `Sampling` did not ask for
-            them.
+        log_probs: of each token under the distribution that it was sampled from, after
+            temperature, min-p, top-k and top-p (greedy: the whole softmax at temperature 1). A
+            trainer recomputes exactly that, so that the gap between the two is only rounding. None
+            where `Sampling` did not ask for them.
     """
 
     text: str

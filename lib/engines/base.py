@@ -49,6 +49,11 @@ class Sampling:
     seed: int = 0
     log_probs: bool = False
 
+    @property
+    def truncates(self) -> bool:
+        """Whether tokens are sampled from a part of the vocabulary."""
+        return self.temperature > 0 and (self.top_p < 1 or self.top_k > 0 or self.min_p > 0)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoadSettings:

@@ -23,7 +23,7 @@ VLLM_ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     # Threads are torch's own, as many as `torch_threads` says.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    # `temper_log_probs` is for this runner's sampler, the only one that there is on a CPU.
+    # The runner whose log-probs were checked, the only one that there is on a CPU.
     "VLLM_USE_V2_MODEL_RUNNER": "0",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
@@ -112,51 +112,6 @@ def _stay_plain(layer: Any, remove_weight: bool) -> None:
     import torch
 
     layer.cpu_linear = torch.nn.functional.linear
-
-
-def temper_log_probs() -> None:
-    """Let vLLM return log-probs after the temperature and before top-k, top-p and min-p.
-
-    vllm/v1/sample/sampler.py, `Sampler.forward`, 0.32.0: `raw_logprobs` are before the temperature,
-    `processed_logprobs` after the cuts, and a trainer recomputes neither. An engine that is told
-    the latter (unsloth_zoo/vllm_utils.py, `load_vllm`, 2026.10.7, leaves no choice) is built with
-    the former, which passes through here. For engines that are built after the call. Can go when
-    there is a mode between the two.
-    """
-    from vllm.v1.sample.sampler import Sampler
-
-    plain, build = Sampler.forward, Sampler.__init__
-    if build.__module__ == __name__:
-        return
-
-    def init(self: Any, logprobs_mode: str = "raw_logprobs", *args: Any, **kwargs: Any) -> None:
-        build(self, "raw_logprobs", *args, **kwargs)
-
-    def forward(self: Any, logits: "torch.Tensor", sampling_metadata: Any, **kwargs: Any) -> Any:
-        self.compute_logprobs = functools.partial(
-            _tempered, temperature=sampling_metadata.temperature
-        )
-        try:
-            return plain(self, logits, sampling_metadata, **kwargs)
-        finally:
-            del self.compute_logprobs
-
-    Sampler.__init__, Sampler.forward = init, forward
-
-
-def _tempered(logits: "torch.Tensor", *, temperature: "torch.Tensor | None") -> "torch.Tensor":
-    """[B, V] log-probs; a greedy row, whose temperature is 0, as it is.
-
-    Args:
-        logits: [B, V].
-        temperature: [B], or None where all rows are greedy.
-    """
-    import torch
-
-    scores = logits.float()
-    if temperature is not None:
-        scores = scores / torch.where(temperature < 1e-5, 1.0, temperature)[:, None]
-    return scores.log_softmax(dim=-1)
 
 
 def name_cpu_build() -> None:

@@ -213,7 +213,8 @@ def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor
         tokens = scores.argmax(-1)
     else:
         # In float32 the sum over a large vocabulary would round small probabilities away.
-        cumulative = truncate(scores, sampling).softmax(-1).double().cumsum(-1)
+        scores = truncate(scores, sampling)
+        cumulative = scores.softmax(-1).double().cumsum(-1)
         quantiles = (uniforms * cumulative[:, -1])[:, None]
         tokens = torch.searchsorted(cumulative, quantiles, right=True)[:, 0]
     if not sampling.log_probs:
@@ -222,14 +223,18 @@ def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor
 
 
 def truncate(scores: Tensor, sampling: Sampling) -> Tensor:
-    """[B, V] with -inf for what top-k, top-p and min-p leave out, as transformers does it."""
+    """[B, V] with -inf for what min-p, top-k and top-p leave out.
+
+    In vLLM's order (vllm/v1/sample/sampler.py, `Sampler.sample`, 0.32.0): top-p is a share of what
+    the other two leave. transformers applies min-p last, which keeps more tokens.
+    """
     warpers = LogitsProcessorList()
+    if sampling.min_p:
+        warpers.append(MinPLogitsWarper(sampling.min_p))
     if sampling.top_k:
         warpers.append(TopKLogitsWarper(sampling.top_k))
     if sampling.top_p < 1:
         warpers.append(TopPLogitsWarper(sampling.top_p))
-    if sampling.min_p:
-        warpers.append(MinPLogitsWarper(sampling.min_p))
     kept: Tensor = warpers(None, scores)
     return kept
 

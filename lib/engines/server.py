@@ -291,13 +291,13 @@ def server_command(
         "max_model_len": model.max_seq_length,
         # The model's own sampling defaults would fill in what a request leaves open.
         "generation_config": "vllm",
+        "logprobs_mode": "processed_logprobs",
         "enable_lora": True,
         "max_lora_rank": next(
             (rank for rank in LORA_RANKS if rank >= max(model.lora.rank, LEAST_LORA_RANK)),
             LORA_RANKS[-1],
         ),
         "max_loras": 2,
-        "worker_extension_cls": "lib.engines.worker.Extension",
         **(
             {}
             if torch.cuda.is_available()

@@ -111,8 +111,6 @@ def load_unsloth(
     import torch
 
     shares = memory_share > 0
-    if shares:
-        compat.temper_log_probs()
     with compat.undisturbed() if shares else contextlib.nullcontext():
         model, _ = _exactly(
             _fast_language_model().from_pretrained,

@@ -320,7 +320,6 @@ def _build(
 
     if model_parallel_is_initialized():
         raise RuntimeError("another vLLM engine is open in this process; close it first")
-    compat.temper_log_probs()
     if current_platform.is_cpu():
         if keep_linear:
             compat.keep_linear_weights()
@@ -332,6 +331,8 @@ def _build(
         max_model_len=max_seq_length,
         seed=0,
         disable_log_stats=True,
+        # Of the distribution that is sampled from, which the trainer scores under too.
+        logprobs_mode="processed_logprobs",
         use_tqdm_on_load=False,
         **settings,
     )

@@ -8,12 +8,9 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor
 
-from lib.engines.compat import reload_weights, temper_log_probs
+from lib.engines.compat import reload_weights
 
 _PROCESS = uuid.uuid4().hex
-
-# For the worker that is built after this import.
-temper_log_probs()
 
 
 class Extension:

@@ -1,13 +1,14 @@
-"""Preference pairs mined from rollouts: a right against a wrong completion of one problem.
+"""What training takes from graded rollouts: preference pairs, a right against a wrong completion of
+one problem (DPO), or the right completions by themselves (RAFT, arXiv:2304.06767).
 
 Token ids are kept as they were generated, so that what is trained on is what was sampled.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, rollout_sampling
 from lib.engines.open import open_engine
@@ -17,6 +18,8 @@ from lib.params.training import Pairs, Rollout
 from lib.problems.schema import Problem, read_problems
 from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
 from lib.verifier import grade
+
+T = TypeVar("T")
 
 BOTH_OK = "11"
 """Label of a completion whose form and answer are right."""
@@ -74,9 +77,42 @@ class Mined:
         }
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RightCompletion:
+    """A completion with the right answer in the required form; ids as in `Pair`."""
+
+    problem_id: str
+    problem: str
+    reference: str
+    completion: str
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BestOfN:
+    """The right completions of the problems that have any; see `Mined` for the numbers."""
+
+    completions: tuple[RightCompletion, ...]
+    num_problems: int
+    num_completions: int
+    num_right: int
+
+    def metrics(self) -> dict[str, float]:
+        """Comparable numbers."""
+        solved = len({row.problem_id for row in self.completions})
+        return {
+            "num_completions": len(self.completions),
+            "num_problems": self.num_problems,
+            "right_share": self.num_right / (self.num_problems * self.num_completions),
+            "solved_problem_share": solved / self.num_problems,
+        }
+
+
 def mine_checkpoint(
     checkpoint: Path,
     *,
+    mine: Callable[..., T],
     base: Path,
     problems: Path,
     model: Model,
@@ -84,10 +120,11 @@ def mine_checkpoint(
     rollout: Rollout,
     settings: Pairs,
     seed: int,
-) -> Mined:
-    """Pairs from rollouts of what `sft` or `grpo` wrote to `checkpoint`; see `mine_pairs`.
+) -> T:
+    """What `mine` makes of rollouts of what `sft` or `grpo` wrote to `checkpoint`.
 
     Args:
+        mine: `mine_pairs`, or `best_of_n` without the last of its arguments.
         base: the weights that an adapter was trained on.
         problems: JSONL of problems with references.
     """
@@ -101,7 +138,7 @@ def mine_checkpoint(
         label=f"pairs {checkpoint.name}",
     )
     with contextlib.closing(engine):
-        return mine_pairs(
+        return mine(
             engine,
             list(read_problems(problems)),
             prompt_format=used_format,
@@ -135,15 +172,11 @@ def mine_pairs(
         UserError: no problem gave both kinds; says which kind was missing, and what to change.
     """
     problems = problems[: settings.num_problems or None]
-    prompts = encode(
-        engine.tokenizer, [prompt_format.prompt(p.problem, system=system) for p in problems]
-    )
     pairs: list[Pair] = []
     num_right = num_without_right = num_without_wrong = 0
-    for problem, prompt, group in zip(
-        problems, prompts, engine.generate(prompts, sampling), strict=True
+    for problem, prompt, right, wrong in _graded(
+        engine, problems, prompt_format=prompt_format, system=system, sampling=sampling
     ):
-        right, wrong = _right_and_wrong(group, problem=problem, prompt_format=prompt_format)
         num_right += len(right)
         num_without_right += not right
         num_without_wrong += not wrong
@@ -173,6 +206,56 @@ def mine_pairs(
     return mined
 
 
+def best_of_n(
+    engine: Engine,
+    problems: Sequence[Problem],
+    *,
+    prompt_format: PromptFormat,
+    system: str,
+    settings: Pairs,
+    sampling: Sampling,
+    at_most: int,
+) -> BestOfN:
+    """Sample every problem and keep `at_most` different right completions of each.
+
+    Right is as in `mine_pairs`. All that is right has the same reward, so that the first are kept,
+    not the shortest: a choice by length would teach one.
+
+    Raises:
+        UserError: not one completion is right.
+    """
+    problems = problems[: settings.num_problems or None]
+    rows: list[RightCompletion] = []
+    num_right = 0
+    for problem, prompt, right, _ in _graded(
+        engine, problems, prompt_format=prompt_format, system=system, sampling=sampling
+    ):
+        num_right += len(right)
+        rows += [
+            RightCompletion(
+                problem_id=problem.id,
+                problem=problem.problem,
+                reference=problem.reference,
+                completion=completion.text,
+                prompt_ids=tuple(prompt),
+                completion_ids=completion.token_ids,
+            )
+            for completion in _distinct(right)[:at_most]
+        ]
+    if not rows:
+        raise UserError(
+            f"raft: not one of {len(problems)} problems x {sampling.num_completions} completions "
+            "is right in the required form, so there is nothing to train on; train SFT further "
+            "(sft.num_epochs), raise dpo.pairs.num_completions, or look with `make debug-rollouts`"
+        )
+    return BestOfN(
+        completions=tuple(rows),
+        num_problems=len(problems),
+        num_completions=sampling.num_completions,
+        num_right=num_right,
+    )
+
+
 def matched(
     right: Sequence[GeneratedCompletion], wrong: Sequence[GeneratedCompletion], *, at_most: int
 ) -> Iterator[tuple[GeneratedCompletion, GeneratedCompletion]]:
@@ -186,10 +269,32 @@ def matched(
         yield rights[i], wrongs[j]
 
 
-def pair_rows(pairs: Sequence[Pair]) -> Iterator[Mapping[str, Any]]:
-    """The pairs as JSONL holds them."""
-    for pair in pairs:
-        yield dataclasses.asdict(pair)
+def as_rows(mined: Sequence[Pair] | Sequence[RightCompletion]) -> Iterator[Mapping[str, Any]]:
+    """As JSONL holds them."""
+    for row in mined:
+        yield dataclasses.asdict(row)
+
+
+def _graded(
+    engine: Engine,
+    problems: Sequence[Problem],
+    *,
+    prompt_format: PromptFormat,
+    system: str,
+    sampling: Sampling,
+) -> Iterator[tuple[Problem, list[int], list[GeneratedCompletion], list[GeneratedCompletion]]]:
+    """Each problem with its prompt, its right completions and its wrong ones."""
+    prompts = encode(
+        engine.tokenizer, [prompt_format.prompt(p.problem, system=system) for p in problems]
+    )
+    for problem, prompt, group in zip(
+        problems, prompts, engine.generate(prompts, sampling), strict=True
+    ):
+        yield (
+            problem,
+            prompt,
+            *_right_and_wrong(group, problem=problem, prompt_format=prompt_format),
+        )
 
 
 def _right_and_wrong(

@@ -1,6 +1,11 @@
 """Log-probabilities and entropies of tokens: from whole logits, or fused with the output layer.
 
-    log π(y) = z_y − logsumexp(z),   H = −Σ_v p_v · log p_v,   p = softmax(z),   z = W h
+    log π(y) = z_y − logsumexp(z_S),   H = −Σ_{v∈S} p_v · log p_v,   p = softmax(z_S),   z = W h
+
+S is the whole vocabulary, or what top-k, top-p and min-p leave of it (`Truncate`): the distribution
+that the tokens were sampled from. S is computed from z and has no gradient. A y outside S, which
+rounding or an update has moved over the edge, keeps its z_y: its log-prob stays finite, and its
+gradient is onehot(y) − p as for the others.
 
 From whole logits, logits [N, V], their softmax and their gradient exist at one time. `fused_scores`
 takes the hidden states instead and makes the logits of a chunk of rows at a time, once in the
@@ -12,7 +17,8 @@ Shapes: N rows (positions to score), V vocabulary, D hidden size.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -23,6 +29,10 @@ from torch.nn.functional import linear
 CHUNK_NUMEL = 2**25
 """Logits that `fused_scores` holds at a time: 128 MiB in float32, 220 rows at V = 151,936. Half as
 many cost a tenth more CPU time, twice as many save none (tests/bench/objectives)."""
+
+
+Truncate = Callable[[Tensor], Tensor]
+"""[n, V] scores to the same with −∞ outside of S, as the sampler does it; a new tensor."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +62,7 @@ def selective_log_softmax(
         [...], float32 or wider.
     """
     if chunk_size is not None:
-        return _chunked(logits, index, chunk_size).log_probs
+        return score_logits(logits, index, rows=chunk_size).log_probs
     # Not log_softmax, whose result is as large as the logits and kept for the backward pass too.
     wide = at_least_float32(logits)
     return wide.gather(-1, index.unsqueeze(-1)).squeeze(-1) - wide.logsumexp(-1)
@@ -70,7 +80,7 @@ def compute_entropy(logits: Tensor, chunk_size: int | None = None) -> Tensor:
     """
     if chunk_size is not None:
         labels = torch.zeros(logits.shape[:-1], dtype=torch.long, device=logits.device)
-        return _chunked(logits, labels, chunk_size).entropy
+        return score_logits(logits, labels, rows=chunk_size).entropy
     log_p = at_least_float32(logits).log_softmax(-1)
     return -(log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(-1)
 
@@ -82,6 +92,7 @@ def fused_scores(
     *,
     bias: Tensor | None = None,
     temperature: float = 1.0,
+    truncate: Truncate | None = None,
     chunk_numel: int = CHUNK_NUMEL,
 ) -> TokenScores:
     """Score labels from the output layer's input, without ever holding all logits.
@@ -94,10 +105,60 @@ def fused_scores(
         labels: [N] tokens to score.
         bias: [V].
         temperature: divides the logits.
+        truncate: after the temperature; None for the whole vocabulary. It sorts a chunk's logits,
+            in the forward pass and again in the backward pass.
         chunk_numel: logits held at a time; at least one row's.
     """
     rows = max(1, chunk_numel // len(weight))
-    return TokenScores(*_FusedScores.apply(hidden, weight, bias, labels, 1 / temperature, rows))  # type: ignore[no-untyped-call]
+    return TokenScores(
+        *_FusedScores.apply(hidden, weight, bias, labels, 1 / temperature, truncate, rows)  # type: ignore[no-untyped-call]
+    )
+
+
+def score_logits(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    temperature: float = 1.0,
+    truncate: Truncate | None = None,
+    rows: int = 128,
+) -> TokenScores:
+    """Score labels from logits that exist, `rows` at a time; gradients as in `fused_scores`.
+
+    Args:
+        logits: [..., V].
+        labels: [...] tokens to score.
+    """
+    flat = logits.reshape(-1, logits.shape[-1])
+    scores = _FusedScores.apply(  # type: ignore[no-untyped-call]
+        flat, None, None, labels.reshape(-1), 1 / temperature, truncate, rows
+    )
+    return TokenScores(*(score.view(labels.shape) for score in scores))
+
+
+class Float32Head(torch.nn.Linear):
+    """An output layer that computes in float32 from weights of any type, under autocast too."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[..., V] float32 logits."""
+        with torch.autocast(hidden.device.type, enabled=False):
+            bias = None if self.bias is None else self.bias.float()
+            return linear(hidden.float(), self.weight.float(), bias)
+
+
+def cast_head(model: Any) -> None:
+    """Let the output layer compute in float32 from now on: MiniMax-M1, arXiv:2506.13585.
+
+    Weights keep their type (TRL makes them float32 too), and so does what is saved. The class is
+    exchanged and not `forward`, which `score_labels` replaces for a call.
+
+    Raises:
+        ValueError: the output layer is none of torch's own, such as one with an adapter.
+    """
+    head = model.get_output_embeddings()
+    if type(head) is not torch.nn.Linear:
+        raise ValueError(f"the output layer is a {type(head).__name__}, not a torch.nn.Linear")
+    head.__class__ = Float32Head
 
 
 def can_fuse(model: Any) -> bool:
@@ -107,7 +168,7 @@ def can_fuse(model: Any) -> bool:
     which shows when one token is put through.
     """
     head = model.get_output_embeddings()
-    if type(head) is not torch.nn.Linear or "forward" in vars(head):
+    if type(head) not in (torch.nn.Linear, Float32Head) or "forward" in vars(head):
         return False
     made: list[Tensor] = []
     hook = head.register_forward_hook(lambda _, __, logits: made.append(logits))
@@ -127,6 +188,7 @@ def score_labels(
     mask: Tensor,
     *,
     temperature: float = 1.0,
+    truncate: Truncate | None = None,
     chunk_numel: int = CHUNK_NUMEL,
     entropy_grad: bool = False,
     head: Any = None,
@@ -147,14 +209,17 @@ def score_labels(
     head = head or model.get_output_embeddings()
 
     def scores_in_place_of_logits(hidden: Tensor) -> Tensor:
-        scores = fused_scores(
-            hidden[mask],
-            head.weight,
-            labels[mask],
-            bias=head.bias,
-            temperature=temperature,
-            chunk_numel=chunk_numel,
-        )
+        exact = isinstance(head, Float32Head)
+        with torch.autocast(hidden.device.type, enabled=False) if exact else nullcontext():
+            scores = fused_scores(
+                hidden[mask].float() if exact else hidden[mask],
+                head.weight,
+                labels[mask],
+                bias=head.bias,
+                temperature=temperature,
+                truncate=truncate,
+                chunk_numel=chunk_numel,
+            )
         entropy = scores.entropy if entropy_grad else scores.entropy.detach()
         pair = torch.stack([scores.log_probs, entropy], -1)
         return pair.new_zeros((*mask.shape, 2)).index_put((mask,), pair)
@@ -165,12 +230,6 @@ def score_labels(
     finally:
         del head.forward
     return TokenScores(log_probs, entropy)
-
-
-def _chunked(logits: Tensor, labels: Tensor, rows: int) -> TokenScores:
-    flat = logits.reshape(-1, logits.shape[-1])
-    scores = _FusedScores.apply(flat, None, None, labels.reshape(-1), 1.0, rows)  # type: ignore[no-untyped-call]
-    return TokenScores(*(score.view(labels.shape) for score in scores))
 
 
 class _FusedScores(torch.autograd.Function):
@@ -184,9 +243,12 @@ class _FusedScores(torch.autograd.Function):
         bias: Tensor | None,
         labels: Tensor,
         scale: float,
+        truncate: Truncate | None,
         rows: int,
     ) -> tuple[Tensor, Tensor]:
-        layer = _Layer(hidden, weight, bias, scale, kind=_compute_dtype(hidden))
+        # Logits that exist have their type already, whatever autocast says.
+        kind = hidden.dtype if weight is None else _compute_dtype(hidden)
+        layer = _Layer(hidden, weight, bias, scale, kind=kind)
         log_probs, entropy, norm = layer.empty(3, len(hidden))
         # Fresh memory for each chunk would take as long as half of its product: the kernel clears
         # every page of it.
@@ -195,15 +257,17 @@ class _FusedScores(torch.autograd.Function):
         )
         for at in _slices(len(hidden), rows):
             z = layer.logits(hidden[at], out=logits)
+            label = z.gather(-1, labels[at, None]).squeeze(-1)
+            z = truncate(z) if truncate else z
             p = torch.softmax(z, -1, out=probabilities[: len(z)])
             # log p = z − norm, read where p is largest: elsewhere it may have underflowed.
             norm[at] = z.amax(-1) - p.amax(-1).log()
-            log_probs[at] = z.gather(-1, labels[at, None]).squeeze(-1) - norm[at]
+            log_probs[at] = label - norm[at]
             entropy[at] = norm[at] - p.mul_(_finite_(z)).sum(-1)
         # The parameters themselves are saved, not what autocast made of them: FSDP2 frees the
         # gathered weight after the forward pass, and gathers it again into the same tensor.
         ctx.save_for_backward(hidden, weight, bias, labels, norm, entropy)
-        ctx.scale, ctx.rows, ctx.kind = scale, rows, layer.kind
+        ctx.scale, ctx.truncate, ctx.rows, ctx.kind = scale, truncate, rows, layer.kind
         ctx.set_materialize_grads(False)
         return log_probs, entropy
 
@@ -219,7 +283,8 @@ class _FusedScores(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias, dtype=norm.dtype) if of_bias else None
         logits = layer.empty(min(ctx.rows, len(hidden)), layer.vocab_size)
         for at in _slices(len(hidden), ctx.rows):
-            log_p = layer.logits(hidden[at], out=logits).sub_(norm[at, None])
+            z = layer.logits(hidden[at], out=logits)
+            log_p = (ctx.truncate(z) if ctx.truncate else z).sub_(norm[at, None])
             upstream = torch.zeros_like(norm[at]) if to_log_probs is None else to_log_probs[at]
             slope = upstream = ctx.scale * upstream[:, None]
             if to_entropy is not None:
@@ -239,7 +304,7 @@ class _FusedScores(torch.autograd.Function):
             grad_hidden,
             None if grad_weight is None else grad_weight.to(weight.dtype),
             None if grad_bias is None else grad_bias.to(bias.dtype),
-            *(None, None, None),
+            *(None, None, None, None),
         )
 
 
@@ -296,5 +361,8 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 
 
 def _finite_(log_p: Tensor) -> Tensor:
-    """Replace −∞ in place: 0·log 0 is 0, in value and gradient, where 0·(−∞) is NaN."""
-    return log_p.clamp_(min=torch.finfo(log_p.dtype).min)
+    """Replace −∞ in place: 0·log 0 is 0, in value and gradient, where 0·(−∞) is NaN.
+
+    By what does not overflow either when it is multiplied by a gradient.
+    """
+    return log_p.clamp_(min=-1e30)

@@ -1,4 +1,4 @@
-"""Policy-gradient losses: REINFORCE, the clipped surrogate, and the ways to average tokens.
+"""Policy-gradient losses: REINFORCE, the clipped surrogate, CISPO, and how tokens are averaged.
 
 With A the advantage of completion i, ρ_t = π(y_t) / π_old(y_t), and m the mask of the L_i tokens
 that count:
@@ -6,19 +6,27 @@ that count:
     reinforce      ℓ_t = −A · log π(y_t)                         Williams (1992)
     clipped        ℓ_t = −min(ρ_t A, clip(ρ_t, 1−ε, 1+ε_high) A) PPO, arXiv:1707.06347
                    ε_high > ε: "clip higher"                     DAPO, arXiv:2503.14476
+    two-sided      ρ_t A becomes min(ρ_t, δ) A, δ > 1 + ε_high   INTELLECT-2, arXiv:2505.07291
+    cispo          ℓ_t = −sg(min(ρ_t, 1+ε_high)) A log π(y_t)    CISPO, arXiv:2506.13585
     sequence level ρ = exp(mean_t log ρ_t), one for all tokens   GSPO, arXiv:2507.18071
-    corrected      w_i · ℓ_t, see `sampler_correction`           as in TRL
+    corrected      w_i · ℓ_t                                     see `lib.objectives.sampler`
     with KL        ℓ_t + β · ρ_t KL_t, or β · KL_t               see `lib.objectives.kl`
+    with entropy   L − c · Σ_i Σ_t m H_t / Σ_i L_i               see `lib.objectives.entropy`
 
     grpo           mean_i (Σ_t m ℓ / L_i)                        GRPO, arXiv:2402.03300
     bnpo           Σ_i Σ_t m ℓ / Σ_i L_i, over this micro-batch  TRL's name
-    dapo           the same, L_i summed over the optimiser step  DAPO, arXiv:2503.14476
+    dapo, cispo    the same, L_i summed over the optimiser step  DAPO, arXiv:2503.14476
     dr_grpo        Σ_i Σ_t m ℓ / (B · longest allowed)           Dr. GRPO, arXiv:2503.20783
 
 Differs from the papers in: GSPO's own clip ranges (3e-4, 4e-4) are the caller's to choose, the
 sequence's ratio multiplies every token's term (with `grpo` averaging that is the paper's
 objective), and a row without tokens counts as 0 rather than as 0/0. `reinforce` averages like
-`grpo`.
+`grpo`. CISPO's lower bound, which the paper sets so low that it never binds, is left out; the
+upper one is the paper's 1 + ε_high, where TRL's `epsilon_high` is that sum.
+
+sg: no gradient goes through. The surrogate drops a token whose ratio left the clip range; CISPO
+bounds its weight, and every token keeps a gradient. Where A < 0 the surrogate bounds ρ from below
+only: a token that became 100 times likelier has 100 times the loss, which δ ends.
 
 Shapes: B completions, T tokens.
 """
@@ -31,7 +39,7 @@ from torch import Tensor
 
 from lib.objectives.kl import KLEstimator, kl_per_token
 
-LossType = Literal["reinforce", "grpo", "bnpo", "dr_grpo", "dapo"]
+LossType = Literal["reinforce", "grpo", "bnpo", "dr_grpo", "dapo", "cispo"]
 RatioLevel = Literal["token", "sequence"]
 
 
@@ -42,7 +50,7 @@ class PolicyLoss:
     Attributes:
         loss: scalar.
         clipped: [B, T] bool, [B, 1] for a ratio per sequence: where the clip removed the gradient,
-            padding included.
+            of `cispo` where it bounded the weight of a token with A > 0; padding included.
         kl: [B, T] KL estimate as it entered the loss; zeros without a reference policy.
     """
 
@@ -60,12 +68,15 @@ def policy_loss(
     old_log_probs: Tensor | None = None,
     clip_low: float = 0.2,
     clip_high: float | None = None,
+    delta: float | None = None,
     ratio_level: RatioLevel = "token",
     correction: Tensor | None = None,
     reference_log_probs: Tensor | None = None,
     kl_coef: float = 0.0,
     kl_estimator: KLEstimator = "k3",
     kl_weighted: bool = True,
+    entropy: Tensor | None = None,
+    entropy_coef: float = 0.0,
     max_completion_length: int | None = None,
     num_tokens: float | None = None,
 ) -> PolicyLoss:
@@ -80,6 +91,7 @@ def policy_loss(
             means this very policy (ratio 1, but with its gradient). `reinforce` does not read it.
         clip_low: ε; the ratio is held above 1 − ε.
         clip_high: ε_high; the ratio is held below 1 + ε_high. None: ε.
+        delta: δ; None for the one-sided clip where A < 0. `reinforce` and `cispo` do not read it.
         ratio_level: "sequence" is GSPO.
         correction: [B, 1] or [B, T], multiplies the token losses but not the KL penalty.
         reference_log_probs: [B, T] of the reference policy, needed when `kl_coef` is not 0.
@@ -87,8 +99,10 @@ def policy_loss(
         kl_estimator: TRL and GRPO use k3.
         kl_weighted: multiply the estimate by ρ (DeepSeek-V3.2, arXiv:2512.02556; TRL's default),
             which makes k1 and k3 unbiased for the policy in training, in value and gradient.
+        entropy: [B, T], with gradient; needed when `entropy_coef` is not 0.
+        entropy_coef: c.
         max_completion_length: for `dr_grpo`.
-        num_tokens: for `dapo`, see `aggregate_token_losses`.
+        num_tokens: for `dapo`, `cispo` and the entropy, see `aggregate_token_losses`.
 
     Raises:
         ValueError: unknown names, wrong shapes, or a missing argument.
@@ -105,8 +119,14 @@ def policy_loss(
     log_ratio = log_importance_ratio(log_probs, old, mask, level=ratio_level)
     if loss_type == "reinforce":
         losses, clipped = -credit * log_probs, torch.zeros_like(ignored)
+    elif loss_type == "cispo":
+        ratio, most = log_ratio.detach().exp(), 1 + (clip_low if clip_high is None else clip_high)
+        losses = -ratio.clamp(max=most) * credit * log_probs
+        clipped = (ratio > most) & (credit > 0)
     else:
-        losses, clipped = clipped_surrogate(credit, log_ratio, low=clip_low, high=clip_high)
+        losses, clipped = clipped_surrogate(
+            credit, log_ratio, low=clip_low, high=clip_high, delta=delta
+        )
     if correction is not None:
         losses = losses * correction
     kl = torch.zeros_like(log_probs)
@@ -125,17 +145,29 @@ def policy_loss(
         max_completion_length=max_completion_length,
         num_tokens=num_tokens,
     )
+    if entropy_coef:
+        if entropy is None:
+            raise ValueError(f"entropy_coef={entropy_coef} needs `entropy`")
+        mean = aggregate_token_losses(entropy, mask, loss_type="dapo", num_tokens=num_tokens)
+        loss = loss - entropy_coef * mean
     return PolicyLoss(loss, clipped, kl.detach())
 
 
 def clipped_surrogate(
-    advantages: Tensor, log_ratio: Tensor, *, low: float, high: float | None
+    advantages: Tensor,
+    log_ratio: Tensor,
+    *,
+    low: float,
+    high: float | None,
+    delta: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Per-token loss, and where the clip removed the gradient."""
     ratio = log_ratio.exp()
     held = ratio.clamp(1 - low, 1 + (low if high is None else high))
-    unclipped, clipped = ratio * advantages, held * advantages
-    return -torch.minimum(unclipped, clipped), clipped < unclipped
+    bounded = ratio if delta is None else ratio.clamp(max=delta)
+    unclipped, clipped = bounded * advantages, held * advantages
+    removed = (clipped < unclipped) | ((bounded < ratio) & (advantages < 0))
+    return -torch.minimum(unclipped, clipped), removed
 
 
 def log_importance_ratio(
@@ -158,27 +190,6 @@ def log_importance_ratio(
     return total / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
-def sampler_correction(
-    trainer_log_probs: Tensor, sampler_log_probs: Tensor, mask: Tensor, *, most: float
-) -> Tensor:
-    """Weight of a completion whose sampler computes with other kernels than the trainer.
-
-    w = Π_t π_trainer(y_t) / π_sampler(y_t) over the whole completion, and 0 where that exceeds
-    `most`: such a completion is hardly one of the policy's (TRL's `sequence_mask`).
-
-    Args:
-        trainer_log_probs: [B, T] under the weights that the completion was sampled from.
-        sampler_log_probs: [B, T] that the sampler reported.
-        mask: [B, T], 1 on the tokens that count.
-
-    Returns:
-        [B, 1], without gradient.
-    """
-    gap = torch.where(mask.bool(), trainer_log_probs.detach() - sampler_log_probs, 0)
-    ratio = gap.sum(-1, keepdim=True).exp()
-    return torch.where(ratio > most, 0, ratio)
-
-
 def aggregate_token_losses(
     token_losses: Tensor,
     mask: Tensor,
@@ -190,15 +201,15 @@ def aggregate_token_losses(
     """Average a loss over tokens and completions, as the objective named `loss_type` does.
 
     Micro-batches of equal size give the full batch's loss: averaged for reinforce, grpo and
-    dr_grpo, *added up* for dapo with the whole step's `num_tokens`. For bnpo they do not: its
-    divisor is the micro-batch's own.
+    dr_grpo, *added up* for dapo and cispo with the whole step's `num_tokens`. For bnpo they do
+    not: its divisor is the micro-batch's own.
 
     Args:
         token_losses: [B, T].
         mask: [B, T], 1 on the tokens that count.
         loss_type: see the module.
         max_completion_length: divisor per completion of `dr_grpo`, which needs it.
-        num_tokens: divisor of `dapo`, the tokens that count in all micro-batches of the
+        num_tokens: divisor of `dapo` and `cispo`, the tokens that count in all micro-batches of the
             optimiser step; None: those of this batch.
 
     Raises:
@@ -212,7 +223,7 @@ def aggregate_token_losses(
         if max_completion_length is None:
             raise ValueError("dr_grpo divides by max_completion_length, which is missing")
         return kept.sum() / (len(kept) * max_completion_length)
-    if loss_type == "dapo" and num_tokens is not None:
+    if loss_type in ("dapo", "cispo") and num_tokens is not None:
         return kept.sum() / max(num_tokens, 1)
     return kept.sum() / mask.sum().clamp(min=1)
 

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from lib.params.data import first_repeated
 from lib.params.section import Count, EngineName, Name, Positive, PositiveFloat, Section
 
-Checkpoint = Literal["base", "sft", "grpo", "dpo"]
+Checkpoint = Literal["base", "sft", "grpo", "dpo", "raft"]
 
 
 class Decoding(Section):

@@ -23,6 +23,7 @@ from lib.params.section import HELD_BACK, Positive, Section
 from lib.params.training import (
     Dpo,
     Grpo,
+    Raft,
     Reward,
     Rollout,
     Sft,
@@ -50,6 +51,7 @@ class Params(Section):
     reward: Reward
     grpo: Grpo
     dpo: Dpo
+    raft: Raft
     evaluate: Evaluate
     sensitivity: Sensitivity
     export: Export
@@ -99,6 +101,20 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
+    def _head_is_torchs(self) -> Self:
+        if self.grpo.cast_lm_head_to_fp32 and self.model.backend == "unsloth":
+            raise ValueError(
+                "grpo.cast_lm_head_to_fp32: backend unsloth computes logits with kernels of its "
+                "own; set it to false, or model.backend to transformers"
+            )
+        if self.grpo.cast_lm_head_to_fp32 and "lm_head" in self.model.lora.target_modules:
+            raise ValueError(
+                "grpo.cast_lm_head_to_fp32: an output layer with an adapter keeps its type; take "
+                "lm_head out of model.lora.target_modules, or set it to false"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _trl_generates_by_itself(self) -> Self:
         if self.grpo.trainer != "trl" or self.grpo.skipped:
             return self
@@ -133,27 +149,31 @@ class Params(Section):
     def starts(self) -> dict[str, str]:
         """The checkpoint that each phase of this run started from, by the phase's own."""
         starts = {"sft": "base", "grpo": "sft"}
-        return starts | ({"dpo": self.dpo.init[0]} if self.dpo.init else {})
+        return starts | {name: phase.init[0] for name, phase in self._optional if phase.init}
+
+    @property
+    def _optional(self) -> tuple[tuple[str, Dpo | Raft], ...]:
+        return ("dpo", self.dpo), ("raft", self.raft)
 
     @model_validator(mode="after")
-    def _preferred_is_measured(self) -> Self:
+    def _optional_phases_are_measured(self) -> Self:
         measured = self.evaluate.checkpoints
-        if not self.dpo.init:
-            if "dpo" in measured:
+        for name, phase in self._optional:
+            if not phase.init and name in measured:
                 raise ValueError(
-                    "evaluate.checkpoints: `dpo` is there, but dpo.init is [], so that nothing "
-                    "makes it; set dpo.init to [sft] or [grpo]"
+                    f"evaluate.checkpoints: `{name}` is there, but {name}.init is [], so that "
+                    f"nothing makes it; set {name}.init to [sft] or [grpo]"
                 )
-            return self
-        for needed, why in (
-            ("dpo", "so that nobody would know what it did"),
-            (self.dpo.init[0], "which what it changed is measured against"),
-        ):
-            if needed not in measured:
-                raise ValueError(
-                    f"evaluate.checkpoints: dpo.init is [{self.dpo.init[0]}] and `{needed}` is not "
-                    f"there, {why}; add it"
-                )
+            for init in phase.init:
+                for needed, why in (
+                    (name, "so that nobody would know what it did"),
+                    (init, "which what it changed is measured against"),
+                ):
+                    if needed not in measured:
+                        raise ValueError(
+                            f"evaluate.checkpoints: {name}.init is [{init}] and `{needed}` is not "
+                            f"there, {why}; add it"
+                        )
         return self
 
     def warnings(self) -> list[str]:

@@ -188,8 +188,9 @@ class Grpo(Optimisation):
     """Optimiser steps on one batch of rollouts."""
     shuffle: bool
     """Draw problems in random order; false keeps the order that `prepare` wrote."""
-    loss: Literal["grpo", "bnpo", "dr_grpo", "dapo", "reinforce"]
-    """How token losses are averaged (TRL's names), or −A·log π without ratio or clipping."""
+    loss: Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "reinforce"]
+    """How token losses are averaged (TRL's names); `cispo` bounds the weight of a token in place of
+    leaving it out (arXiv:2506.13585); `reinforce` is −A·log π without ratio or clipping."""
     advantage: Literal["none", "mean", "group", "batch", "rloo"]
     """Rewards as they are, minus their group's mean (divided by the deviation of the group or the
     batch, or not), or minus the mean of the group's others (docs/objectives.md)."""
@@ -199,11 +200,29 @@ class Grpo(Optimisation):
     """Clipping of the probability ratio, below and, unless epsilon_high is set, above."""
     epsilon_high: NonNegative
     """Upper clipping (DAPO's clip-higher, arXiv:2503.14476); 0 for the same as epsilon."""
+    delta: NonNegative
+    """Largest ratio of a completion with negative advantage (INTELLECT-2, arXiv:2505.07291), above
+    1 + epsilon_high; 0 for none."""
+    sampler_correction: Literal[
+        "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
+    ]
+    """Weight of a token or completion that an engine with its own weights sampled: how much
+    likelier the trainer finds it, cut at the cap, or left out above it (TRL's names)."""
+    correction_cap: PositiveFloat
+    """Largest such weight."""
     beta: NonNegative
     """Coefficient of the KL penalty towards the SFT checkpoint; 0 for none."""
     kl_weighted: bool
     """Multiply the KL estimate by the probability ratio, which makes its gradient unbiased
     (DeepSeek-V3.2, arXiv:2512.02556); false is GRPO's own."""
+    entropy_coef: NonNegative
+    """Coefficient of the entropy bonus; 0 for none. With entropy_target, the first one."""
+    entropy_target: NonNegative
+    """Nats per token that the coefficient is steered towards (Skywork-OR1, arXiv:2505.22312); 0
+    keeps it as it is."""
+    cast_lm_head_to_fp32: bool
+    """Compute the policy's logits in float32 whatever its weights are in (MiniMax-M1,
+    arXiv:2506.13585)."""
     mask_truncated: bool
     """Leave completions that ran into the longest length out of the loss (DAPO)."""
     dynamic_sampling: Count
@@ -245,6 +264,20 @@ class Grpo(Optimisation):
             )
         if self.loss == "reinforce" and self.importance_level == "sequence":
             raise ValueError("importance_level=sequence; loss `reinforce` has no ratio: use token")
+        return self
+
+    @model_validator(mode="after")
+    def _delta_bounds(self) -> Self:
+        if self.delta and self.loss in ("reinforce", "cispo"):
+            raise ValueError(
+                f"delta={self.delta:g} has no effect with loss={self.loss}; set it to 0.0"
+            )
+        highest = 1 + (self.epsilon_high or self.epsilon)
+        if self.delta and self.delta <= highest:
+            raise ValueError(
+                f"delta={self.delta:g} is not above 1 + epsilon_high = {highest:g}, where it would "
+                "take the place of the clip; 4.0 is usual, 0.0 is none"
+            )
         return self
 
     @model_validator(mode="after")
@@ -329,6 +362,30 @@ class Dpo(Optimisation):
                 "set it to 0.0, or choose robust or exo_pair"
             )
         return self
+
+
+class Raft(Section):
+    """Rejection-sampling fine-tuning (RAFT, arXiv:2304.06767), an optional phase: SFT on the right
+    ones of n completions. Samples as `dpo.pairs` and `rollout` say, trains as `sft` does."""
+
+    init: Annotated[tuple[Literal["sft", "grpo"], ...], Field(max_length=1)]
+    """The checkpoint that is sampled and trained from; [] for no such phase."""
+    max_per_problem: Positive
+    """Right completions that one problem may give."""
+    num_epochs: Count
+    """Passes over them; 0 skips the phase."""
+    learning_rate: PositiveFloat
+    """In place of `sft.learning_rate`, which starts from an untrained format."""
+
+    @property
+    def skipped(self) -> str:
+        """Why the phase is skipped, in words; '' where it is not."""
+        return "" if self.num_epochs else "raft.num_epochs is 0"
+
+    def as_sft(self, sft: Sft) -> Sft:
+        """How it trains."""
+        own = {"num_epochs": self.num_epochs, "learning_rate": self.learning_rate}
+        return sft.model_copy(update=own)
 
 
 def check_divides(what: str, total: int, part: int, *, unit: str) -> None:

@@ -48,6 +48,7 @@ CURVES: dict[str, dict[str, str]] = {
         "grad_norm": "gradient norm",
     },
 }
+CURVES["raft"] = CURVES["sft"]
 """By stage: logged column → what it measures, in the order of the panels."""
 
 MAX_BINS = 12

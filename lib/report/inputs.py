@@ -82,8 +82,8 @@ def main_mode(modes: Mapping[str, Any]) -> str:
     return "greedy" if "greedy" in modes else "sampled"
 
 
-STAGES = ("prepare", "sft", "grpo", "pairs", "dpo", "export")
-OPTIONAL = {"pairs": "dpo", "dpo": "dpo"}
+STAGES = ("prepare", "sft", "grpo", "pairs", "dpo", "best_of_n", "raft", "export")
+OPTIONAL = {"pairs": "dpo", "dpo": "dpo", "best_of_n": "raft", "raft": "raft"}
 """Stages of a run only if it evaluates that checkpoint; their files may be an older run's."""
 
 
@@ -131,7 +131,7 @@ def load_run(
         },
         curves={
             stage: read_curve(sources.curves / f"{stage}.csv")
-            for stage in ("sft", "grpo", "dpo")
+            for stage in ("sft", "grpo", "dpo", "raft")
             if stage in stages
         },
         skipped=frozenset(stage for stage in stages if provenance[stage].get("skipped")),

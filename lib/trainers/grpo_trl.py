@@ -48,7 +48,17 @@ def build_trl(
             beta=grpo.beta,
             use_bias_correction_kl=grpo.kl_weighted,
             epsilon=grpo.epsilon,
-            epsilon_high=grpo.epsilon_high or None,
+            # TRL's bound of `cispo` is on the ratio itself.
+            epsilon_high=1 + (grpo.epsilon_high or grpo.epsilon)
+            if grpo.loss == "cispo"
+            else grpo.epsilon_high or None,
+            delta=grpo.delta or None,
+            vllm_importance_sampling_mode=grpo.sampler_correction,
+            vllm_importance_sampling_clip_max=grpo.correction_cap,
+            entropy_coef=grpo.entropy_coef,
+            use_adaptive_entropy=grpo.entropy_target > 0,
+            entropy_target=grpo.entropy_target,
+            cast_lm_head_to_fp32=grpo.cast_lm_head_to_fp32,
             mask_truncated_completions=grpo.mask_truncated,
             reward_weights=list(reward.weights),
             max_completion_length=rollout.max_new_tokens,

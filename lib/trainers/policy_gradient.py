@@ -31,23 +31,22 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
-from transformers import PreTrainedModel, Trainer
+from transformers import PreTrainedModel, Trainer, TrainerCallback
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput
 
 from lib.artifacts.completions import GeneratedCompletion
 from lib.engines.base import Engine, Sampling, encode
 from lib.errors import UserError
 from lib.objectives.advantages import group_advantages, has_signal
-from lib.objectives.losses import PolicyLoss, policy_loss, sampler_correction
+from lib.objectives.entropy import EntropyCoefficient
+from lib.objectives.losses import policy_loss
+from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
+from lib.trainers.curve import Curve
 from lib.trainers.scoring import MicroBatch, Scorer, padded
 from lib.training.ranks import whole_on_every_rank
 from lib.training.warning_signs import GAP
-
-RATIO = "sampling/importance_sampling_ratio"
-
-MOST_RATIO = 3.0
-"""Of the trainer's to the sampler's probability of a completion; above it, it is left out."""
 
 RewardFunction = Callable[..., Sequence[float | None]]
 """TRL's signature; None says that a function does not apply to a completion."""
@@ -106,15 +105,17 @@ class PolicyGradientTrainer(Trainer):
         """Of the last step, in its order."""
         self.extra_columns: dict[str, list[Any]] = {}
         """What reward functions said of them through `log_extra`."""
-        self._metrics: dict[str, list[float]] = defaultdict(list)
-        # Of the step that is under way, on this process: [sum, count], and numbers to choose from.
-        self._sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(2, dtype=torch.float64))
-        self._extremes: dict[str, list[float]] = defaultdict(list)
+        self.curve = Curve(self.accelerator)
+        self.bonus = EntropyCoefficient(grpo.entropy_coef, grpo.entropy_target)
+        if self.bonus.is_used:
+            self.add_callback(SavedCoefficient(self.bonus))
         whole = self.accelerator.num_processes == 1
         self.scorer = Scorer(
             self.model,
-            temperature=sampling.temperature,
+            sampling=sampling,
             shares_prompts=whole and not self.args.gradient_checkpointing,
+            entropy_grad=self.bonus.is_used,
+            float32_head=grpo.cast_lm_head_to_fp32,
         )
         # Trainer then divides a micro-batch's loss by their number.
         self.model_accepts_loss_kwargs = False
@@ -164,7 +165,10 @@ class PolicyGradientTrainer(Trainer):
         if self.grpo.dynamic_sampling:
             groups = self._refill(groups)
         self.rollouts = [rollout for group in groups for rollout in group]
-        self._record_lengths()
+        completions = [rollout.completion for rollout in self.rollouts]
+        self.curve.add_lengths(
+            [len(one.token_ids) for one in completions], [one.truncated for one in completions]
+        )
         batches = self._arrange(self._advantages())
         if self.grpo.beta:
             with self._reference_policy(), torch.no_grad():
@@ -207,8 +211,8 @@ class PolicyGradientTrainer(Trainer):
             for group in groups
             for row in group
         ]
-        self.state.num_input_tokens_seen += int(self._gather([sum(lengths)]).sum())
-        self._metrics["num_tokens"] = [self.state.num_input_tokens_seen]
+        self.state.num_input_tokens_seen += int(self.curve.gather([sum(lengths)]).sum())
+        self.curve.values["num_tokens"] = [self.state.num_input_tokens_seen]
         return groups
 
     @contextlib.contextmanager
@@ -239,7 +243,7 @@ class PolicyGradientTrainer(Trainer):
         # Every rank has the same functions, which log the same names.
         for name, values in sorted(metrics.items()):
             mean = torch.tensor(sum(values) / len(values), device=rewards.device)
-            self._metrics[name].append(self.accelerator.reduce(mean, "mean").item())
+            self.curve.record(name, self.accelerator.reduce(mean, "mean").item())
         scored = iter(
             dataclasses.replace(row, rewards=of_row)
             for row, of_row in zip(rows, rewards, strict=True)
@@ -283,13 +287,13 @@ class PolicyGradientTrainer(Trainer):
                 "completions too alike: choose others (`make difficulty`) or a larger "
                 "grpo.group_size, raise the rounds, or set 0 to train on what there is"
             )
-        self._metrics["dynamic_sampling/rounds"].append(float(round_))
-        without = 1 - self._gather([sum(signals) / len(signals)]).mean().item()
-        self._metrics["dynamic_sampling/frac_without_signal"].append(without)
+        self.curve.record("dynamic_sampling/rounds", float(round_))
+        without = 1 - self.curve.gather([sum(signals) / len(signals)]).mean().item()
+        self.curve.record("dynamic_sampling/frac_without_signal", without)
         return groups
 
     def _most(self, missing: Sequence[int]) -> int:
-        return int(self._gather([float(len(missing))]).max())
+        return int(self.curve.gather([float(len(missing))]).max())
 
     def _with_signal(self, groups: Sequence[Group]) -> list[bool]:
         """Which groups move the policy: rewards differ, and not all rows are masked."""
@@ -319,28 +323,13 @@ class PolicyGradientTrainer(Trainer):
         advantages = group_advantages(filled, baseline=self.grpo.advantage)
         advantages = advantages.masked_fill(totals.isnan(), 0).flatten()
 
-        for index, function in enumerate(self.reward_funcs):
-            name = f"rewards/{function.__name__}"
-            self._metrics[f"{name}/mean"].append(rewards[:, index].nanmean().item())
-            self._metrics[f"{name}/std"].append(_std(rewards[:, index]))
-        self._metrics["reward"].append(totals.nanmean().item())
-        self._metrics["reward_std"].append(_std(totals.flatten()))
+        names = [function.__name__ for function in self.reward_funcs]
+        self.curve.add_rewards(names, rewards, totals)
         flat = 1 - has_signal(filled).float().mean()
-        self._metrics["frac_reward_zero_std"].append(flat.item())
+        self.curve.record("frac_reward_zero_std", flat.item())
 
         size, rank = len(self.rollouts), self.accelerator.process_index
         return advantages[rank * size : (rank + 1) * size]
-
-    def _record_lengths(self) -> None:
-        lengths, truncated = self._gather(
-            [[len(row.completion.token_ids), row.completion.truncated] for row in self.rollouts]
-        ).T
-        self._metrics["completions/clipped_ratio"].append(truncated.mean().item())
-        ended = torch.zeros(1) if truncated.all() else lengths[truncated == 0]
-        for name, values in (("length", lengths), ("terminated_length", ended)):
-            for statistic in ("mean", "min", "max"):
-                value = getattr(values, statistic)().item()
-                self._metrics[f"completions/{statistic}_{name}"].append(value)
 
     # Micro-batches
 
@@ -358,7 +347,7 @@ class PolicyGradientTrainer(Trainer):
 
             order.sort(key=key)
         counted = [self._counted(row) for row in rows]
-        total = self._gather([float(sum(map(sum, counted)))]).sum().item()
+        total = self.curve.gather([float(sum(map(sum, counted)))]).sum().item()
         parts = [order[start : start + size] for start in range(0, len(order), size)]
         return [
             self._collate(
@@ -423,15 +412,24 @@ class PolicyGradientTrainer(Trainer):
             old_log_probs=batch.old_log_probs,
             clip_low=self.grpo.epsilon,
             clip_high=self.grpo.epsilon_high or None,
+            delta=self.grpo.delta or None,
             ratio_level=self.grpo.importance_level,
             correction=batch.correction,
             reference_log_probs=batch.reference_log_probs,
             kl_coef=self.grpo.beta,
             kl_weighted=self.grpo.kl_weighted,
+            entropy=scores.entropy,
+            entropy_coef=self.bonus.of_step,
             max_completion_length=self.sampling.max_new_tokens,
             num_tokens=batch.num_tokens,
         )
-        self._add_to_curve(loss, scores.entropy, batch)
+        self.curve.add_loss(
+            loss,
+            entropy=scores.entropy.detach(),
+            advantages=batch.advantages,
+            mask=batch.loss_mask,
+            kl=self.grpo.beta > 0,
+        )
         if batch.last:
             self._close_step()
         return loss.loss
@@ -440,23 +438,32 @@ class PolicyGradientTrainer(Trainer):
         # The last one of a step is real on every rank: AdamW takes no step without gradients, and
         # DDP averages them in its backward pass. Sharded policies need equally many passes.
         sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
-        needed = batch.last or sharded or not self._packs or self.grpo.beta > 0
+        penalised = self.grpo.beta > 0 or self.bonus.is_used
+        needed = batch.last or sharded or not self._packs or penalised
         return not (needed or batch.advantages.any())
 
     def _compare_with_sampler(self, batch: MicroBatch) -> None:
         """Before the first update on a batch, the trainer's log-probs should be the sampler's."""
         assert batch.old_log_probs is not None
-        gaps = (batch.old_log_probs - batch.sampler_log_probs).abs() * batch.loss_mask
-        self._add(f"{GAP}/mean", gaps, batch.loss_mask)
-        self._extremes[f"{GAP}/max"].append(gaps.max().item())
+        comparison = compare_with_sampler(
+            batch.old_log_probs,
+            batch.sampler_log_probs,
+            batch.loss_mask,
+            correction=self.grpo.sampler_correction,
+            cap=self.grpo.correction_cap,
+        )
+        self.curve.add_comparison(comparison, batch.loss_mask)
         if not self.live:
-            batch.correction = sampler_correction(
-                batch.old_log_probs, batch.sampler_log_probs, batch.loss_mask, most=MOST_RATIO
-            )
-            self._add(f"{RATIO}/mean", batch.correction, batch.loss_mask)
-            for extreme in ("min", "max"):
-                value = getattr(batch.correction, extreme)().item()
-                self._extremes[f"{RATIO}/{extreme}"].append(value)
+            batch.correction = comparison.weights
+
+    def _close_step(self) -> None:
+        self.curve.close_step()
+        values = self.curve.values
+        if gap := values[f"{GAP}/mean"]:
+            self._check_gap(gap[-1])
+        if self.bonus.is_used:
+            self.bonus.update(values["entropy"][-1])
+            self.curve.record("entropy_coef", self.bonus.coefficient)
 
     def _check_version(self, version: str | None) -> None:
         """Refuse to learn from a sampler that is not the policy.
@@ -511,63 +518,28 @@ class PolicyGradientTrainer(Trainer):
             self._first_weights[at] = weight.detach().clone()
             weight.copy_(other)
 
-    # The curve
-
-    def _add_to_curve(self, loss: PolicyLoss, entropy: Tensor, batch: MicroBatch) -> None:
-        mask, credit = batch.loss_mask, batch.advantages.unsqueeze(-1)
-        low, high = loss.clipped & (credit < 0), loss.clipped & (credit > 0)
-        self._add("entropy", entropy, mask)
-        for name, clipped in {"low": low, "high": high, "region": low | high}.items():
-            self._add(f"clip_ratio/{name}_mean", clipped.float(), mask)
-        if self.grpo.beta:
-            self._add("kl", loss.kl, mask)
-        self._extremes["clip_ratio/low_min"] += _row_means(low.float(), mask)
-        self._extremes["clip_ratio/high_max"] += _row_means(high.float(), mask)
-
-    def _add(self, name: str, values: Tensor, mask: Tensor) -> None:
-        """To a mean over the step's tokens that count, or over its completions where `values` has
-        one number for each."""
-        kept = torch.ones_like(values) if values.shape[1] == 1 else mask
-        self._sums[name] += torch.stack([(values * kept).sum(), kept.sum()]).cpu().double()
-
-    def _close_step(self) -> None:
-        """Once a step, since ranks leave out unequally many micro-batches: a collective in each of
-        them would meet another one."""
-        names = sorted(self._sums)
-        sums = torch.stack([self._sums[name] for name in names]).to(self.accelerator.device)
-        for name, (total, count) in zip(
-            names, self.accelerator.reduce(sums, "sum").tolist(), strict=True
-        ):
-            self._metrics[name].append(total / max(count, 1))
-        for name in sorted(self._extremes):
-            choose = min if name.endswith("min") else max
-            every = self._gather([choose(self._extremes[name], default=0.0)])
-            self._metrics[name].append(choose(every.tolist()))
-        self._sums.clear()
-        self._extremes.clear()
-        gap = self._metrics[f"{GAP}/mean"]
-        if gap:
-            self._check_gap(gap[-1])
-
-    def _gather(self, local: Sequence[Any]) -> Tensor:
-        """The rows of all ranks."""
-        rows = torch.tensor(local, device=self.accelerator.device, dtype=torch.float32)
-        gathered: Tensor = self.accelerator.gather(rows)
-        return gathered
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the means of what was recorded since the last log."""
-        means: dict[str, float] = {}
-        for name, values in self._metrics.items():
-            known = [value for value in values if not math.isnan(value)]
-            if known:
-                means[name] = sum(known) / len(known)
-        self._metrics.clear()
-        super().log({**logs, **means}, start_time)
+        super().log({**logs, **self.curve.take_point()}, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:
         """None are counted: the model's estimate reads token ids, which stand in micro-batches."""
         return 0
+
+
+class SavedCoefficient(TrainerCallback, ExportableState):
+    """Keeps the entropy bonus's coefficient in a checkpoint's `trainer_state.json`."""
+
+    def __init__(self, bonus: EntropyCoefficient) -> None:
+        self.bonus = bonus
+
+    def state(self) -> dict[str, Any]:
+        """See `ExportableState`."""
+        return {"args": {}, "attributes": dataclasses.asdict(self.bonus)}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Of a run that starts, what it has already; of a resumed one, the checkpoint's."""
+        vars(self.bonus).update(state.stateful_callbacks[type(self).__name__]["attributes"])
 
 
 def keyed_seed(*parts: object) -> int:
@@ -589,20 +561,3 @@ def _called(function: RewardFunction, arguments: Mapping[str, Any], rows: int) -
             "completions; expected one for each"
         )
     return [math.nan if value is None else float(value) for value in values]
-
-
-def _std(values: Tensor) -> float:
-    """Unbiased, of what is a number; NaN for fewer than two."""
-    known = values[~values.isnan()]
-    if len(known) < 2:
-        return math.nan
-    variance = (known - known.mean()).square().mean() * (len(known) / (len(known) - 1))
-    return math.sqrt(variance.item())
-
-
-def _row_means(values: Tensor, mask: Tensor) -> list[float]:
-    """Means over the tokens that count, of rows that have any."""
-    if values.shape[1] == 1:
-        return values.squeeze(1).tolist()
-    counts = mask.sum(-1)
-    return ((values * mask).sum(-1) / counts)[counts > 0].tolist()

@@ -12,6 +12,7 @@ longest completion.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,13 +20,18 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from lib.engines.decoding import can_decode
+from lib.engines.base import Sampling
+from lib.engines.decoding import can_decode, truncate
 from lib.engines.unsloth import is_unsloth
+from lib.errors import UserError
 from lib.objectives.logprobs import (
     TokenScores,
+    Truncate,
     can_fuse,
+    cast_head,
     compute_entropy,
     score_labels,
+    score_logits,
     selective_log_softmax,
 )
 
@@ -48,7 +54,7 @@ class MicroBatch:
         last: of the step.
         reference_log_probs: [b, T], with a KL penalty.
         old_log_probs: [b, T], from the first pass on.
-        correction: [b, 1], from the first pass on, for an engine with weights of its own.
+        correction: [b, 1] or [b, T], from the first pass on, for an engine with its own weights.
     """
 
     prompt_ids: Tensor
@@ -79,14 +85,31 @@ class Scorer:
 
     Args:
         policy: without wrappers.
-        temperature: of the sampler; log-probs and entropy are those of the softmax at it.
+        sampling: log-probs and entropy are those of the distribution that it samples from.
+        entropy_grad: let gradients flow through the entropy too.
+        float32_head: let the output layer compute in float32, wherever the policy is used.
         shares_prompts: allowed where one process holds the whole policy; two forward passes before
             one backward pass are more than DDP and FSDP follow.
     """
 
-    def __init__(self, policy: Any, *, temperature: float, shares_prompts: bool) -> None:
+    def __init__(
+        self,
+        policy: Any,
+        *,
+        sampling: Sampling,
+        shares_prompts: bool,
+        entropy_grad: bool = False,
+        float32_head: bool = False,
+    ) -> None:
+        if float32_head:
+            try:
+                cast_head(policy)
+            except ValueError as error:
+                raise UserError(f"grpo.cast_lm_head_to_fp32: {error}; set it to false") from error
         self.head = policy.get_output_embeddings()
-        self.temperature = temperature
+        self.temperature, self.entropy_grad = sampling.temperature, entropy_grad
+        cut = functools.partial(truncate, sampling=sampling)
+        self.truncate: Truncate | None = cut if sampling.truncates else None
         self.shares_prompts = shares_prompts and can_decode(policy)
         # Unsloth replaces the forward pass, and asks the output layer in its own ways.
         self.fuses = not is_unsloth(policy) and can_fuse(policy)
@@ -145,18 +168,32 @@ class Scorer:
         kept = torch.nn.functional.pad(batch.completion_mask, (0, 1)).bool()
         if self.fuses and kept.numel() * len(self.head.weight) > LARGE:
             scores = score_labels(
-                model, inputs, labels, kept, temperature=self.temperature, head=self.head
+                model,
+                inputs,
+                labels,
+                kept,
+                temperature=self.temperature,
+                truncate=self.truncate,
+                entropy_grad=self.entropy_grad,
+                head=self.head,
             )
             return TokenScores(scores.log_probs[:, :-1], scores.entropy[:, :-1])
-        logits = model(**inputs).logits[:, -length - 1 :]
+        scores = self._from_logits(model(**inputs).logits[:, -length - 1 :], labels)
+        ended = ~kept[:, :-1]
+        return TokenScores(
+            scores.log_probs[:, :-1].masked_fill(ended, 0),
+            scores.entropy[:, :-1].masked_fill(ended, 0),
+        )
+
+    def _from_logits(self, logits: Tensor, labels: Tensor) -> TokenScores:
+        if self.truncate or self.entropy_grad:
+            return score_logits(
+                logits, labels, temperature=self.temperature, truncate=self.truncate
+            )
         if self.temperature != 1.0:
             logits = logits / self.temperature
         with torch.no_grad():
             # Some rows at a time: it is logged only, and makes two tensors of the logits' size.
-            rows = logits.flatten(0, 1).split(128)
+            rows = logits.flatten(0, 1).split(128)  # type: ignore[no-untyped-call]
             entropy = torch.cat([compute_entropy(part) for part in rows]).view(labels.shape)
-        log_probs = selective_log_softmax(logits, labels)
-        ended = ~kept[:, :-1]
-        return TokenScores(
-            log_probs[:, :-1].masked_fill(ended, 0), entropy[:, :-1].masked_fill(ended, 0)
-        )
+        return TokenScores(selective_log_softmax(logits, labels), entropy)

@@ -146,7 +146,7 @@ def test_only_training_goes_through_a_launcher() -> None:
     launched = {
         name for name, stage in DAG["stages"].items() if "${LAUNCH:-python}" in stage["cmd"]
     }
-    assert launched == {"sft", "grpo", "dpo"}
+    assert launched == {"sft", "grpo", "dpo", "raft"}
 
 
 def test_the_lock_was_made_from_the_code_beside_it(tmp_path: Path) -> None:

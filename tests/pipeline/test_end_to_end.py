@@ -235,6 +235,25 @@ def test_skipped_phases_pass_the_checkpoint_on_and_are_labelled(
 
 
 @pytest.mark.slow
+def test_raft_beside_the_phases_that_there_are_runs_what_is_new_and_nothing_else(
+    ran_once: tuple[Clone, list[str]],
+) -> None:
+    clone, _ = ran_once
+    knobs = ["raft.init=[sft]", "evaluate.checkpoints=[base,sft,grpo,raft]"]
+    said = clone.dvc("exp", "run", *(word for knob in knobs for word in ("--set-param", knob)))
+    ran = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
+    assert set(ran) == {
+        "best_of_n@sft", "raft@sft", "evaluate@raft", "grade@raft", "export", "report",
+    }  # fmt: skip
+    differences = json.loads(clone.read("reports/metrics/report.json"))
+    assert set(differences) == {"base_to_sft", "sft_to_grpo", "sft_to_raft"}
+    assert "Training: raft" in clone.read("reports/report.md")
+    clone.run("git", "checkout", ".")
+    clone.run("git", "clean", "--force", "--quiet", "reports")
+    clone.dvc("checkout", "--force")
+
+
+@pytest.mark.slow
 def test_dpo_beside_the_phases_that_there_are_runs_what_is_new_and_nothing_else(
     ran_once: tuple[Clone, list[str]],
 ) -> None:

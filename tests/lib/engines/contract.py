@@ -4,6 +4,7 @@ The subclass gives the fixture `engine`: an engine in float32 on the checkpoint 
 preset's random weights, whose completions vary, and repeat no pattern).
 """
 
+import itertools
 import math
 from collections import Counter
 from itertools import chain
@@ -38,6 +39,19 @@ def cut_text(tokenizer, token_ids: tuple[int, ...], at: int) -> str:
 
 def texts_end_with_stop(completion: GeneratedCompletion, stop: str) -> bool:
     return completion.text.endswith(stop) and stop not in completion.text[:-1]
+
+
+def left_after_cuts(probs: list[float], sampling: Sampling) -> list[int]:
+    """The tokens that are sampled from, by the definitions of min-p, then top-k, then top-p."""
+    tokens = sorted(range(len(probs)), key=lambda token: -probs[token])
+    if sampling.temperature == 0:
+        return tokens
+    tokens = [token for token in tokens if probs[token] >= sampling.min_p * probs[tokens[0]]]
+    tokens = tokens[: sampling.top_k or None]
+    mass = sampling.top_p * sum(probs[token] for token in tokens)
+    above = itertools.accumulate((probs[token] for token in tokens), initial=0.0)
+    # A token is left where those above it do not make up the share yet.
+    return [token for token, reached in zip(tokens, above, strict=False) if reached < mass]
 
 
 class EngineContract:
@@ -165,18 +179,31 @@ class EngineContract:
         assert outside(drawn(temperature=1.5, **cut)) == 0
         assert not_the_first(drawn(temperature=1.5, **cut)) > 0
 
-    @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
-    def test_log_probs_are_those_of_a_plain_forward_pass(
-        self, engine: Engine, plain, prompts, temperature: float
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"temperature": 0.0, "top_p": 0.5},
+            {"temperature": 0.6},
+            {"temperature": 1.0, "top_p": 0.7},
+            {"temperature": 1.0, "top_k": 7},
+            {"temperature": 1.0, "min_p": 0.1},
+            {"temperature": 1.3, "top_p": 0.6, "top_k": 9, "min_p": 0.2},
+        ],
+        ids=str,
+    )
+    def test_log_probs_are_those_of_the_distribution_that_is_sampled_from(
+        self, engine: Engine, plain, prompts, settings
     ) -> None:
-        asked = {"num_completions": 2, "temperature": temperature, "log_probs": True}
-        groups = engine.generate(prompts, drawn(**asked, top_p=0.9, top_k=50))
-        for prompt, group in zip(prompts, groups, strict=True):
+        sampling = drawn(num_completions=2, log_probs=True, **settings)
+        for prompt, group in zip(prompts, engine.generate(prompts, sampling), strict=True):
             for completion in group:
-                logits = logits_of(plain, prompt, completion.token_ids) / (temperature or 1.0)
-                tokens = torch.tensor(completion.token_ids)[:, None]
-                expected = logits.log_softmax(-1).gather(-1, tokens)[:, 0]
-                assert completion.log_probs == pytest.approx(expected.tolist(), abs=1e-4)
+                logits = logits_of(plain, prompt, completion.token_ids).double()
+                probs = (logits / (sampling.temperature or 1.0)).softmax(-1)
+                expected = [
+                    math.log(p[token] / sum(p[other] for other in left_after_cuts(p, sampling)))
+                    for p, token in zip(probs.tolist(), completion.token_ids, strict=True)
+                ]
+                assert completion.log_probs == pytest.approx(expected, abs=1e-4)
         assert engine.generate(prompts[:1], drawn())[0][0].log_probs is None
 
     def test_a_prompt_that_fills_the_positions_but_one_gets_one_token(

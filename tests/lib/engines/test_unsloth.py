@@ -12,7 +12,7 @@ import torch
 from ruamel.yaml import YAML
 from transformers import PreTrainedTokenizerBase
 
-from lib.engines import compat, unsloth
+from lib.engines import unsloth
 from lib.engines.base import Sampling, encode
 from lib.engines.open import open_engine
 from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
@@ -43,7 +43,6 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> list[fake_vllm.FakeLlm]:
         return opened[-1]
 
     fake_vllm.install(monkeypatch)
-    monkeypatch.setattr(compat, "temper_log_probs", lambda: None)
     fake_unsloth.install(monkeypatch, open_fake)
     return opened
 
@@ -147,7 +146,6 @@ def test_a_closed_engine_lets_go_of_vllm_and_the_policy_keeps_its_weights(
 def test_an_unsloth_that_quietly_opened_no_vllm_is_refused(
     calls: fake_unsloth.Calls, settings: Model, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compat, "temper_log_probs", lambda: None)
     with pytest.raises(UserError, match=r"rollout\.engine=vllm: Unsloth can share no weights"):
         trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
 

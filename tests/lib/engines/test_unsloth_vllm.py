@@ -18,7 +18,7 @@ from lib.engines.vllm import on_cpu
 from lib.errors import UserError
 from lib.params.model import Model
 from tests.lib.engines import fake_unsloth, unsloth_contract
-from tests.lib.engines.contract import EngineContract, drawn
+from tests.lib.engines.contract import EngineContract
 from tests.lib.engines.log_prob_gap import gap, moved
 
 pytestmark = pytest.mark.vllm
@@ -87,16 +87,6 @@ class TestSharedEngine(EngineContract):
     def test_it_is_the_policys_own(self, engine: Engine, patched: list[Any]) -> None:
         assert isinstance(engine, SharedVllmEngine)
         assert len(patched) == 1
-
-    def test_log_probs_are_before_the_cuts_though_the_engine_was_told_otherwise(
-        self, engine: Engine, prompts: list[list[int]]
-    ) -> None:
-        whole = engine.generate(prompts, drawn(temperature=0.9, log_probs=True))
-        cut = engine.generate(prompts, drawn(temperature=0.9, log_probs=True, min_p=0.9))
-        likeliest = [group[0] for group in cut]
-        # The only token that is left would have log-prob 0 after the cut.
-        assert all(max(completion.log_probs) < -1e-3 for completion in likeliest)
-        assert whole != cut
 
     def test_an_adapter_is_the_policys_after_each_sync_and_the_old_one_before(
         self, engine: SharedVllmEngine, prompts: list[list[int]]

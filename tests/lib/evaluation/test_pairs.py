@@ -1,12 +1,14 @@
 """Pairs hold a right and a wrong completion of one problem, as they were generated."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from lib.engines.base import Finish, GeneratedCompletion, Sampling, encode
 from lib.errors import UserError
-from lib.evaluation.pairs import Mined, matched, mine_pairs
+from lib.evaluation.pairs import BestOfN, best_of_n, matched, mine_pairs
 from lib.params.training import Pairs
 from lib.problems.schema import Problem
 from lib.prompts import prompt_format
@@ -54,15 +56,19 @@ def answer(value: str) -> str:
 
 
 def mined(
-    said: Mapping[int, Sequence[str | tuple[str, Finish]]], *, num_problems: int = 0, most: int = 1
-) -> Mined:
+    said: Mapping[int, Sequence[str | tuple[str, Finish]]],
+    *,
+    num_problems: int = 0,
+    most: int = 1,
+    mine: Callable[..., Any] = mine_pairs,
+) -> Any:
     """What these completions of the problems give; a bare text ended by itself."""
     script = {
         PROBLEMS[n].problem: [(c, "eos") if isinstance(c, str) else c for c in completions]
         for n, completions in said.items()
     }
     num_completions = len(next(iter(script.values())))
-    return mine_pairs(
+    return mine(
         Scripted(script),  # type: ignore[arg-type]
         PROBLEMS[: len(said)],
         prompt_format=FORMAT,
@@ -151,3 +157,37 @@ def test_without_any_pair_the_error_says_which_kind_is_missing(
 ) -> None:
     with pytest.raises(UserError, match=words):
         mined(said)
+
+
+def kept(said: Mapping[int, Sequence[str | tuple[str, Finish]]], *, at_most: int = 1) -> BestOfN:
+    return mined(said, mine=functools.partial(best_of_n, at_most=at_most))
+
+
+def test_best_of_n_keeps_the_first_right_completions_of_each_problem_as_generated() -> None:
+    said = {
+        0: [answer("7"), answer("1"), "so " + answer("1"), answer("1")],
+        1: [answer("2")] * 4,
+        2: [answer("9")] * 4,
+    }
+    (first, second) = kept(said).completions
+    assert (first.completion, second.completion) == (answer("1"), answer("2"))
+    assert first.completion_ids == tuple(map(ord, answer("1")))
+    prompt = FORMAT.prompt(PROBLEMS[0].problem, system="")
+    assert first.prompt_ids == tuple(encode(Scripted.tokenizer, [prompt])[0])  # type: ignore[arg-type]
+    # Two different ones of the first problem, one of the second, whose four are equal.
+    more = kept(said, at_most=4)
+    assert [row.completion for row in more.completions] == [
+        answer("1"),
+        "so " + answer("1"),
+        answer("2"),
+    ]
+    numbers = more.metrics()
+    assert numbers["right_share"] == pytest.approx(7 / 12)
+    assert numbers["solved_problem_share"] == pytest.approx(2 / 3)
+
+
+def test_best_of_n_keeps_nothing_that_was_cut_off_or_left_the_form() -> None:
+    said = {0: [(answer("1"), "length"), "The answer is 1"], 1: [answer("2"), answer("9")]}
+    assert [row.problem for row in kept(said).completions] == [PROBLEMS[1].problem]
+    with pytest.raises(UserError, match="raft: not one of 1 problems x 2 completions is right"):
+        kept({0: [answer("7"), "1"]})

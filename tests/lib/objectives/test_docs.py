@@ -8,38 +8,62 @@ import pytest
 from lib.course import CourseLossType
 from lib.objectives.advantages import Baseline
 from lib.objectives.losses import LossType
+from lib.objectives.sampler import Correction
 from lib.params.training import Grpo
 
 DOCS = Path(__file__).parents[3] / "docs" / "objectives.md"
 
 
+def rows_after(text: str) -> list[str]:
+    """The table's rows that follow a piece of text, up to the next heading row or its end."""
+    lines = DOCS.read_text().partition(text)[2].splitlines()[1:]
+    start = next(number for number, line in enumerate(lines) if line.startswith("| "))
+    rows = []
+    for line in lines[start:]:
+        if not line.startswith("| ") or line.startswith("| **"):
+            break
+        rows.append(line)
+    return rows
+
+
 @pytest.mark.parametrize(
-    ("section", "choices"),
+    ("section", "choices", "key"),
     [
-        ("## Advantages", get_args(Baseline)),
-        ("## Losses", get_args(LossType)),
-        ("Names from elsewhere", get_args(CourseLossType)),
+        ("| **`grpo.advantage`**", get_args(Baseline), "advantage"),
+        ("| **`grpo.loss`**", get_args(LossType), "loss"),
+        ("| **what was sampled**", get_args(Correction), "sampler_correction"),
     ],
 )
-def test_each_table_has_a_row_for_every_choice(section: str, choices: tuple[str, ...]) -> None:
-    text = DOCS.read_text()
-    table = text[text.index(section) :].split("\n\n")
-    rows = next(block for block in table if block.startswith("|")).splitlines()[2:]
-    assert sorted(row.split("`")[1] for row in rows) == sorted(choices)
+def test_the_table_has_a_row_for_every_choice_that_params_take(
+    section: str, choices: tuple[str, ...], key: str
+) -> None:
+    named = {row.split("`")[1].split(": ")[-1] for row in rows_after(section)}
+    assert set(choices) == set(get_args(Grpo.model_fields[key].annotation))
+    assert set(choices) <= named
+    assert named - set(choices) <= {*Grpo.model_fields, "rollout.top_p"}
 
 
-@pytest.mark.parametrize(
-    ("section", "key"), [("## Advantages", "advantage"), ("## Losses", "loss")]
-)
-def test_what_it_says_that_a_run_uses_is_what_params_take(section: str, key: str) -> None:
-    text = DOCS.read_text()
-    table = text[text.index(section) :].split("\n\n")
-    rows = next(block for block in table if block.startswith("|")).splitlines()[2:]
-    used = {row.split("`")[1] for row in rows if "library only" not in row}
-    assert used == set(get_args(Grpo.model_fields[key].annotation))
+def test_each_row_says_equation_oracle_cost_and_when() -> None:
+    header, _, *rows = rows_after("on [B, T] numbers.")
+    assert header.split(" | ")[0] == "| param"
+    for section in ("grpo.advantage", "grpo.loss"):
+        rows += rows_after(f"| **`{section}`**")
+    for heading in ("clip and ratio", "penalty and bonus", "what was sampled", "which rows"):
+        rows += rows_after(f"| **{heading}**")
+    assert len(rows) > 20
+    for row in rows:
+        cells = [cell.strip() for cell in row.split("|")[1:-1]]
+        assert len(cells) == 6, row
+        assert all(cells[place] for place in (0, 1, 3, 4, 5)), row
+
+
+def test_names_from_elsewhere_are_the_courses() -> None:
+    rows = rows_after("Names from elsewhere")[2:]
+    assert sorted(row.split("`")[1] for row in rows) == sorted(get_args(CourseLossType))
 
 
 def test_every_test_file_that_it_names_exists() -> None:
     names = {word.strip("`,") for word in DOCS.read_text().split() if word.startswith("`test_")}
-    assert len(names) > 5
-    assert all((Path(__file__).parent / name).is_file() for name in names)
+    named = [name for name in names if name.endswith(".py")]
+    assert len(named) > 5
+    assert all((Path(__file__).parent / name).is_file() for name in named)

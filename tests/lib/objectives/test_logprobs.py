@@ -10,9 +10,11 @@ from lib.course import get_response_log_probs
 from lib.objectives.logprobs import (
     TokenScores,
     can_fuse,
+    cast_head,
     compute_entropy,
     fused_scores,
     score_labels,
+    score_logits,
     selective_log_softmax,
 )
 from tests.lib.objectives.tiny import PAD, VOCAB_SIZE, tiny_model
@@ -262,3 +264,75 @@ def test_the_heads_weight_has_the_gradient_of_whole_logits(tied: bool, autocast:
     for name, gradient in expected.items():
         largest = gradient.abs().max()
         assert (actual[name] - gradient).abs().max() < (3e-2 if autocast else 1e-5) * largest, name
+
+
+def nucleus(scores: Tensor) -> Tensor:
+    """The most probable tokens that make up 80 %, by another route than the engine's."""
+    probs, order = scores.softmax(-1).sort(-1, descending=True)
+    kept = probs.cumsum(-1) - probs < 0.8
+    return scores.masked_fill(~torch.zeros_like(kept).scatter(-1, order, kept), float("-inf"))
+
+
+@pytest.mark.parametrize("rows", [1, 4, 100])
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_scores_of_a_cut_distribution_have_the_values_and_gradients_of_autograd(
+    rows: int, temperature: float
+) -> None:
+    """Labels inside and outside of what the cut leaves; the bonus's gradient is the entropy's."""
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(9, 6, generator=generator), torch.randn(20, 6, generator=generator)
+    hidden, weight = hidden.double().requires_grad_(), weight.double().requires_grad_()
+    z = hidden @ weight.T / temperature
+    labels = torch.cat([z.argmax(-1)[:4], z.argmin(-1)[4:6], z.topk(2).indices[6:, 1]])
+    cut = nucleus(z.detach())
+    assert cut.gather(-1, labels[:, None]).isinf().any()
+    left = z.masked_fill(cut.isinf(), float("-inf"))
+    expected = z.gather(-1, labels[:, None])[:, 0] - left.logsumexp(-1)
+    probs = left.softmax(-1)
+    logs = torch.where(cut.isinf(), 0, z - left.logsumexp(-1, keepdim=True))
+    entropy = -(probs * logs).sum(-1)
+    upstream = torch.randn(2, 9, generator=generator, dtype=torch.float64)
+    wanted = torch.autograd.grad(
+        (upstream * torch.stack([expected, entropy])).sum(), (hidden, weight)
+    )
+    fused = fused_scores(
+        hidden, weight, labels, temperature=temperature, truncate=nucleus, chunk_numel=rows * 20
+    )
+    plain = score_logits(
+        hidden @ weight.T, labels, temperature=temperature, truncate=nucleus, rows=rows
+    )
+    for scores in (fused, plain):
+        torch.testing.assert_close(scores.log_probs, expected)
+        torch.testing.assert_close(scores.entropy, entropy)
+        total = (upstream * torch.stack([scores.log_probs, scores.entropy])).sum()
+        torch.testing.assert_close(torch.autograd.grad(total, (hidden, weight)), wanted)
+
+
+@pytest.mark.parametrize("autocast", [True, False])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_head_in_float32_gives_the_logits_of_float32_weights(tied: bool, autocast: bool) -> None:
+    """Whole and fused; bfloat16's own logits are off by a hundred times as much."""
+    model = tiny_model(0, tie_word_embeddings=tied).bfloat16()
+    ids = torch.randint(100, (2, 9), generator=torch.Generator().manual_seed(0))
+    head, mask = model.get_output_embeddings(), torch.ones(2, 9, dtype=torch.bool)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        hidden = model.model(ids).last_hidden_state
+        rounded = model(ids).logits
+        cast_head(model)
+        logits = model(ids).logits
+        assert can_fuse(model)
+        fused = score_labels(model, {"input_ids": ids}, ids, mask)
+    expected = hidden.float() @ head.weight.float().T
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-5)
+    log_probs = expected.log_softmax(-1).gather(-1, ids[..., None])[..., 0]
+    torch.testing.assert_close(fused.log_probs, log_probs, atol=1e-4, rtol=1e-5)
+    assert (rounded.float() - expected).abs().max() > 1e-2
+    assert head.weight.dtype == torch.bfloat16
+    (fused.log_probs.sum() + logits.sum()).backward()
+    assert head.weight.grad.isfinite().all()
+
+
+def test_a_head_with_an_adapter_cannot_be_cast(model: Qwen3ForCausalLM) -> None:
+    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["lm_head", "q_proj"]))
+    with pytest.raises(ValueError, match=r"not a torch\.nn\.Linear"):
+        cast_head(adapted)

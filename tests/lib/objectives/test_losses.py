@@ -14,10 +14,10 @@ from lib.objectives.losses import (
     aggregate_token_losses,
     log_importance_ratio,
     policy_loss,
-    sampler_correction,
 )
+from lib.objectives.sampler import compare_with_sampler, effective_sample_share
 
-LOSS_TYPES: tuple[LossType, ...] = ("reinforce", "grpo", "bnpo", "dr_grpo", "dapo")
+LOSS_TYPES: tuple[LossType, ...] = ("reinforce", "grpo", "bnpo", "dr_grpo", "dapo", "cispo")
 B, T = 4, 6
 
 
@@ -251,7 +251,7 @@ def test_the_samplers_correction_scales_the_loss_but_not_the_penalty(
     policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
 ) -> None:
     sampler = policy.detach() + torch.linspace(-1.5, 1.5, B, dtype=policy.dtype)[:, None]
-    correction = sampler_correction(policy, sampler, mask, most=3.0)
+    correction = compare_with_sampler(policy, sampler, mask).weights
     ratio = ((policy.detach() - sampler) * mask).sum(-1).exp()
     assert (ratio > 3).any() and (ratio < 3).any()
     torch.testing.assert_close(correction[:, 0], torch.where(ratio > 3, 0, ratio))
@@ -260,6 +260,82 @@ def test_the_samplers_correction_scales_the_loss_but_not_the_penalty(
     plain = policy_loss(policy, advantages * correction[:, 0], mask, kl_coef=0.5, **knobs)
     corrected = policy_loss(policy, advantages, mask, kl_coef=0.5, correction=correction, **knobs)
     torch.testing.assert_close(corrected.loss, plain.loss)
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("bound", ["truncate", "mask"])
+def test_a_correction_is_the_ratio_up_to_the_cap_and_the_gap_its_logarithm(
+    policy: Tensor, old: Tensor, mask: Tensor, level: str, bound: str
+) -> None:
+    found = compare_with_sampler(policy, old, mask, correction=f"{level}_{bound}", cap=1.2)
+    rows = (policy.detach() - old).tolist()
+    for row, length, weights, gaps in zip(
+        rows, mask.sum(-1).tolist(), found.weights.tolist(), found.gap.tolist(), strict=True
+    ):
+        counted = row[:length]
+        logs = counted if level == "token" else [sum(counted)]
+        expected = [
+            math.exp(log) if math.exp(log) <= 1.2 else (1.2 if bound == "truncate" else 0.0)
+            for log in logs
+        ]
+        assert weights[: len(expected)] == pytest.approx(expected)
+        assert gaps == pytest.approx([*map(abs, counted), *[0.0] * (T - length)])
+
+
+def test_the_effective_sample_is_whole_for_equal_weights_and_one_for_one_that_outweighs() -> None:
+    def share(weights: list[float]) -> float:
+        values = torch.tensor(weights)
+        return effective_sample_share(values.mean().item(), values.square().mean().item())
+
+    assert share([0.3] * 8) == pytest.approx(1)
+    assert share([0.0] * 7 + [5.0]) == pytest.approx(1 / 8)
+    assert share([1.0, 3.0]) == pytest.approx(16 / 20)
+    assert share([0.0, 0.0]) == 0
+
+
+def test_cispo_weighs_every_tokens_gradient_by_its_bounded_ratio(
+    policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
+) -> None:
+    knobs = {"loss_type": "cispo", "old_log_probs": old, "clip_high": 0.1}
+    loss = policy_loss(policy, advantages, mask, **knobs).loss
+    gradient = torch.autograd.grad(loss, policy)[0]
+    ratio = (policy.detach() - old).exp()
+    expected = -ratio.clamp(max=1.1) * advantages[:, None] / mask.sum()
+    torch.testing.assert_close(gradient, expected * mask)
+    assert (ratio[mask] > 1.1).any()
+    assert (gradient[mask] != 0).all()
+
+
+def test_delta_bounds_the_loss_of_a_token_that_became_likely_against_its_advantage() -> None:
+    old = torch.tensor([[-9.0, -2.0]], dtype=torch.float64)
+    policy = torch.tensor([[-1.0, -1.5]], dtype=torch.float64, requires_grad=True)
+    credit, mask = torch.tensor([-1.0], dtype=torch.float64), torch.ones(1, 2)
+    result = policy_loss(
+        policy, credit, mask, loss_type="grpo", old_log_probs=old, clip_high=0.2, delta=4.0
+    )
+    (gradient,) = torch.autograd.grad(result.loss, policy)
+    # e^8 is cut to 4; e^0.5 = 1.65 is beyond the clip range and within delta: it counts whole.
+    assert result.loss.item() == pytest.approx((4 + math.exp(0.5)) / 2)
+    assert gradient.tolist()[0] == pytest.approx([0, math.exp(0.5) / 2])
+    assert result.clipped.tolist() == [[True, False]]
+
+
+def test_the_entropy_bonus_of_micro_batches_is_that_of_the_full_batch(
+    policy: Tensor, advantages: Tensor, mask: Tensor
+) -> None:
+    entropy = policy.detach().abs().requires_grad_()
+    knobs = {"loss_type": "grpo", "entropy_coef": 0.7}
+    whole = policy_loss(policy, advantages, mask, entropy=entropy, **knobs).loss
+    plain = policy_loss(policy, advantages, mask, loss_type="grpo").loss
+    torch.testing.assert_close(whole, plain - 0.7 * entropy[mask].mean())
+    halves = [
+        policy_loss(
+            policy[rows], advantages[rows], mask[rows], entropy=entropy[rows],
+            num_tokens=mask.sum().item() / 2, **knobs,
+        ).loss
+        for rows in (slice(0, 2), slice(2, 4))
+    ]  # fmt: skip
+    torch.testing.assert_close(sum(halves) / 2, whole)
 
 
 def test_course_names_delegate(policy: Tensor, old: Tensor, advantages: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from trl.trainer.utils import selective_log_softmax as trl_selective_log_softmax
 
 from lib.course import compute_per_instance_dpo_loss, encode_alpaca, get_response_log_probs
 from lib.objectives.advantages import Baseline, group_advantages
+from lib.objectives.entropy import EntropyCoefficient
 from lib.objectives.logprobs import compute_entropy, selective_log_softmax
 from lib.objectives.losses import LossType, RatioLevel, policy_loss
+from lib.objectives.sampler import Correction, compare_with_sampler
 from tests.lib.objectives.tiny import PAD, tiny_model, tiny_tokenizer
 
 PROMPT_LENGTH, T, B = 3, 7, 4
@@ -88,7 +91,7 @@ def assert_equal(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize(("kl_coef", "kl_weighted"), [(0.0, True), (0.2, True), (0.2, False)])
 @pytest.mark.parametrize("ratio_level", ["token", "sequence"])
 @pytest.mark.parametrize("clip_high", [0.2, 0.4])
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo"])
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "cispo"])
 def test_policy_loss_is_trls(
     trainer: GRPOTrainer,
     batch: dict[str, Tensor],
@@ -99,7 +102,9 @@ def test_policy_loss_is_trls(
     kl_weighted: bool,
 ) -> None:
     trainer.loss_type, trainer.importance_sampling_level = loss_type, ratio_level
-    trainer.beta, trainer.epsilon_low, trainer.epsilon_high = kl_coef, 0.2, clip_high
+    # TRL bounds CISPO's ratio itself.
+    high = 1 + clip_high if loss_type == "cispo" else clip_high
+    trainer.beta, trainer.epsilon_low, trainer.epsilon_high = kl_coef, 0.2, high
     trainer.args.use_bias_correction_kl = kl_weighted
     trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()
@@ -126,10 +131,132 @@ def test_policy_loss_is_trls(
     metrics = trainer._metrics["train"]
     if ratio_level == "token":  # per sequence, TRL counts rows where we count their tokens
         clipped = result.clipped[batch["completion_mask"].bool()].float().mean()
-        assert metrics["clip_ratio/region_mean"] == [pytest.approx(clipped.item())]
+        name = "cispo_clip_ratio" if loss_type == "cispo" else "clip_ratio/region_mean"
+        assert metrics[name] == [pytest.approx(clipped.item())]
     if kl_coef:
         kl = result.kl[batch["completion_mask"].bool()].mean()
         assert metrics["kl"] == [pytest.approx(kl.item(), rel=1e-4)]
+
+
+@pytest.mark.parametrize("ratio_level", ["token", "sequence"])
+@pytest.mark.parametrize("delta", [1.25, 4.0])
+def test_the_two_sided_clip_is_trls(
+    trainer: GRPOTrainer,
+    batch: dict[str, Tensor],
+    delta: float,
+    ratio_level: RatioLevel,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer.loss_type, trainer.importance_sampling_level, trainer.beta = "dapo", ratio_level, 0.0
+    trainer.epsilon_low = trainer.epsilon_high = 0.2
+    trainer.current_gradient_accumulation_steps = 1
+    monkeypatch.setattr(trainer.args, "delta", delta)
+    batch["old_per_token_logps"] = batch["old_per_token_logps"] - 0.5
+    theirs = value_and_gradients(trainer.model, trainer._compute_loss(trainer.model, batch))
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+
+    def ours(delta: float | None) -> tuple[Tensor, dict[str, Tensor]]:
+        result = policy_loss(
+            log_probs(trainer.model, ids),
+            batch["advantages"],
+            batch["completion_mask"],
+            loss_type="dapo",
+            old_log_probs=batch["old_per_token_logps"],
+            delta=delta,
+            ratio_level=ratio_level,
+        )
+        return value_and_gradients(trainer.model, result.loss)
+
+    assert_equal(ours(delta), theirs)
+    if delta < 2 and ratio_level == "token":
+        assert ours(None)[0] > theirs[0] + 1e-3
+
+
+@pytest.mark.parametrize(("first", "target"), [(0.3, 0.0), (0.0, 9.0), (0.02, 0.1), (0.004, 0.1)])
+def test_the_entropy_bonus_and_its_coefficient_are_trls(
+    trainer: GRPOTrainer,
+    batch: dict[str, Tensor],
+    first: float,
+    target: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fixed; steered below a target that the entropy stays under; and above one."""
+    trainer.loss_type, trainer.importance_sampling_level, trainer.beta = "grpo", "token", 0.0
+    trainer.epsilon_low = trainer.epsilon_high = 0.2
+    trainer.current_gradient_accumulation_steps = 1
+    settings = {
+        "entropy_coef": first,
+        "use_adaptive_entropy": target > 0,
+        "_entropy_bonus_enabled": True,
+        "_last_world_entropy": float("inf"),
+    }
+    for name, value in settings.items():
+        monkeypatch.setattr(trainer, name, value)
+    monkeypatch.setattr(trainer.args, "entropy_target", target)
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    mask, bonus, applied = batch["completion_mask"], EntropyCoefficient(first, target), []
+    for _ in range(3):
+        theirs = value_and_gradients(trainer.model, trainer._compute_loss(trainer.model, batch))
+        logits = trainer.model(ids).logits[:, -T - 1 : -1]
+        entropy = compute_entropy(logits)
+        result = policy_loss(
+            selective_log_softmax(logits, batch["completion_ids"]),
+            batch["advantages"],
+            mask,
+            loss_type="grpo",
+            old_log_probs=batch["old_per_token_logps"],
+            entropy=entropy,
+            entropy_coef=bonus.of_step,
+        )
+        applied.append(bonus.of_step)
+        bonus.update(entropy[mask.bool()].mean().item())
+        assert_equal(value_and_gradients(trainer.model, result.loss), theirs)
+        assert bonus.coefficient == pytest.approx(trainer.entropy_coef)
+    assert bonus.is_used
+    assert any(applied) == (target != 0.1)
+
+
+@pytest.mark.parametrize(
+    "correction", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+)
+def test_the_samplers_correction_is_trls(
+    trainer: GRPOTrainer, correction: Correction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    lengths = [7, 2, 4, 1, 5, 3, 6, 2]
+    completions = [torch.randint(100, (n,), generator=generator).tolist() for n in lengths]
+    reported = [(-5 + 2 * torch.randn(n, generator=generator)).tolist() for n in lengths]
+    engine = SimpleNamespace(
+        sync_weights=lambda: None,
+        generate=lambda **_: (None, completions, [[[v] for v in row] for row in reported], None),
+    )
+    settings = {
+        "use_vllm": True,
+        "vllm_generation": engine,
+        "_last_loaded_step": -1,
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": correction,
+        "vllm_importance_sampling_clip_max": 2.0,
+        "vllm_importance_sampling_clip_min": None,
+    }
+    for name, value in settings.items():
+        monkeypatch.setattr(trainer, name, value, raising=False)
+    trainer.model.train()
+    rows = [{"prompt": "ab"}] * 4 + [{"prompt": "cd"}] * 4
+    theirs = trainer._generate_and_score_completions(rows)
+    mask = theirs["completion_mask"]
+    ours = compare_with_sampler(
+        theirs["old_per_token_logps"],
+        theirs["sampling_per_token_logps"],
+        mask,
+        correction=correction,
+        cap=2.0,
+    )
+    torch.testing.assert_close(ours.weights, theirs["importance_sampling_ratio"])
+    gap = trainer._metrics["train"]["sampling/sampling_logp_difference/mean"][-1]
+    assert (ours.gap.sum() / mask.sum()).item() == pytest.approx(gap)
+    bounded = ours.weights == (2 if correction.endswith("truncate") else 0)
+    assert 0 < bounded.float().mean() < 1
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo"])

@@ -115,7 +115,7 @@ def grpo_trainer(params: Params, base: Path, scratch: Path, sets: GeneratedSets)
         prompt_format=FORMAT,
         system="",
         grpo=params.grpo,
-        rollout=params.rollout.model_copy(update={"max_logp_difference": float("inf")}),
+        rollout=params.rollout,
         reward=params.reward,
         model=params.model,
         seed=0,

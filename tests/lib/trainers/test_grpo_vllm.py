@@ -12,6 +12,7 @@ from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.grpo import build_grpo
 from lib.training.tracking import curve_points
+from tests.lib.trainers.ratios import CUTS, ratios
 from tests.vllm_server import served
 
 pytestmark = pytest.mark.vllm
@@ -80,6 +81,16 @@ def test_the_gap_between_sampler_and_trainer_is_rounding_at_every_step(
     gaps = [point[GAP] for point in curve_points(trainer.state)]
     assert len(gaps) == smoke.grpo.max_steps
     assert all(0 < gap < 1e-5 for gap in gaps)
+
+
+@pytest.mark.parametrize("trainer", ["vllm-full", "vllm-server-lora"], indirect=True)
+def test_the_mean_ratio_is_one_under_every_cut(trainer) -> None:
+    for cut in CUTS:
+        found = ratios(trainer, cut)
+        assert found.mean == pytest.approx(1, abs=0.002), cut
+        assert found.farthest < 1e-3, cut
+        if set(cut) - {"temperature"}:
+            assert found.uncut < 0.97, cut
 
 
 def test_a_sampler_left_on_old_weights_ends_the_run(

@@ -15,10 +15,7 @@ def test_generation_reference_and_loss_run_under_autocast_over_float32_weights(
     smoke: Params, full: Model, sets: GeneratedSets, base: Path, tmp_path: Path
 ) -> None:
     model = full.model_copy(update={"mixed_precision": "bf16"})
-    trainer = build(
-        sets.grpo, base, smoke, tmp_path, model=model, beta=0.04, max_steps=1,
-        rollout={"max_logp_difference": 1.0},
-    )  # fmt: skip
+    trainer = build(sets.grpo, base, smoke, tmp_path, model=model, beta=0.04, max_steps=1)
     seen: set[tuple[str, bool, torch.dtype]] = set()
 
     def hook(module: Any, args: Any, result: torch.Tensor) -> None:

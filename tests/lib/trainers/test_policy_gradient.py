@@ -42,13 +42,18 @@ def built(sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path:
     return builder
 
 
-def log_probs(model: Any, batch: MicroBatch) -> Tensor:
-    """[B, T] of the completions' tokens."""
+def log_softmax(model: Any, batch: MicroBatch) -> Tensor:
+    """[B, T, V] over the completions."""
     ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
     seen = torch.cat([batch.prompt_mask, batch.completion_mask], 1)
     length = batch.completion_ids.shape[1]
-    logits = model(input_ids=ids, attention_mask=seen).logits[:, -length - 1 : -1]
-    return logits.log_softmax(-1).gather(-1, batch.completion_ids.unsqueeze(-1)).squeeze(-1)
+    return model(input_ids=ids, attention_mask=seen).logits[:, -length - 1 : -1].log_softmax(-1)
+
+
+def log_probs(model: Any, batch: MicroBatch) -> Tensor:
+    """[B, T] of the completions' tokens."""
+    of_all = log_softmax(model, batch)
+    return of_all.gather(-1, batch.completion_ids.unsqueeze(-1)).squeeze(-1)
 
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
@@ -59,6 +64,9 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "clip higher": {"loss": "grpo", "epsilon": 0.01, "epsilon_high": 0.5},
     # Wide: a step this large moves whole sequences beyond the usual bounds, with no gradient left.
     "gspo": {"loss": "grpo", "importance_level": "sequence", "epsilon": 0.9, "epsilon_high": 9.0},
+    "cispo": {"loss": "cispo", "epsilon_high": 0.05},
+    "two-sided clip": {"loss": "grpo", "epsilon": 0.01, "epsilon_high": 0.02, "delta": 1.05},
+    "entropy bonus": {"loss": "grpo", "entropy_coef": 0.05},
     "kl": {"loss": "grpo", "beta": 0.5},
     "kl of GRPO": {"loss": "grpo", "beta": 0.5, "kl_weighted": False},
     "mask": {"loss": "grpo", "mask_truncated": True},
@@ -70,6 +78,9 @@ def gradients(trainer: PolicyGradientTrainer, batch: MicroBatch, **knobs: Any) -
     """Of the objective, at the trainer's weights, from log-probs of whole logits."""
     trainer.model.zero_grad()
     scores = log_probs(trainer.model, batch)
+    if knobs.get("entropy_coef"):
+        of_all = log_softmax(trainer.model, batch)
+        knobs["entropy"] = -(of_all.exp() * of_all).sum(-1)
     policy_loss(scores, batch.advantages, batch.loss_mask, **knobs).loss.backward()
     return {n: p.grad.clone() for n, p in trainer.model.named_parameters() if p.grad is not None}
 
@@ -93,7 +104,9 @@ def test_the_gradient_of_a_step_is_the_objectives_and_no_others(built: Builder, 
         "old_log_probs": old,
         "clip_low": changes.get("epsilon", 0.2),
         "clip_high": changes.get("epsilon_high"),
+        "delta": changes.get("delta"),
         "ratio_level": changes.get("importance_level", "token"),
+        "entropy_coef": changes.get("entropy_coef", 0.0),
         "reference_log_probs": log_probs(initial, batch).detach(),
         "kl_coef": changes.get("beta", 0.0),
         "kl_weighted": changes.get("kl_weighted", True),
@@ -109,6 +122,131 @@ def test_the_gradient_of_a_step_is_the_objectives_and_no_others(built: Builder, 
     if name != "reinforce":
         differences = [(others[key] - theirs[key]).abs().max() for key in theirs]
         assert max(differences) > 1e-2 * largest
+
+
+def test_the_entropy_bonus_keeps_the_policy_more_random(built: Builder) -> None:
+    def entropies(**changes: Any) -> list[float]:
+        trainer = built(max_steps=4, learning_rate=0.005, warmup_ratio=0.0, **changes)
+        trainer.train()
+        return [point["entropy"] for point in curve_points(trainer.state)]
+
+    plain, fixed = entropies(), entropies(entropy_coef=1.0)
+    assert fixed[0] == pytest.approx(plain[0], rel=1e-6)
+    assert fixed[-1] > plain[-1] + 0.01
+    # Below its target, steered from its second step on; above it, without an effect.
+    steered = entropies(entropy_coef=1.0, entropy_target=99.0)
+    assert steered[1] == pytest.approx(plain[1], rel=1e-5)
+    assert steered[-1] > plain[-1] + 0.01
+    assert entropies(entropy_coef=1.0, entropy_target=0.01) == pytest.approx(plain, rel=1e-5)
+
+
+def test_a_micro_batch_without_signal_has_the_bonuss_gradient(built: Builder) -> None:
+    """Where all rewards are equal, only the entropy moves the policy."""
+
+    def moved(**changes: Any) -> bool:
+        trainer = built(max_steps=1, micro_batch_size=4, warmup_ratio=0.0, **changes)
+        trainer.reward_funcs = [lambda completions, **columns: [1.0] * len(completions)] * 2
+        before = [weight.detach().clone() for weight in trainer.model.parameters()]
+        trainer.train()
+        return not all(map(torch.equal, before, trainer.model.parameters()))
+
+    assert moved(entropy_coef=0.1)
+    assert not moved()
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.3])
+def test_delta_ends_the_gradient_of_bad_completions_that_became_likely(
+    built: Builder, delta: float
+) -> None:
+    """All ratios are e: the upper clip holds the good completions, δ alone the bad ones."""
+    trainer = built(max_steps=1, delta=delta)
+    steps = Steps(trainer)
+    trainer.train()
+    batch = steps.batches[0]
+    batch.old_log_probs = log_probs(trainer.model, batch).detach() - 1
+    trainer.model.zero_grad()
+    trainer.compute_loss(trainer.model, {"batch": batch}).backward()
+    moved = any(weight.grad.any() for weight in trainer.model.parameters())
+    assert moved == (not delta)
+
+
+def test_a_head_in_float32_scores_what_a_bfloat16_policy_samples_without_rounding_it(
+    built: Builder, full: Model
+) -> None:
+    half = full.model_copy(update={"dtype": "bfloat16"})
+    weights, gaps = [], []
+    for cast in (False, True):
+        trainer = built(model=half, cast_lm_head_to_fp32=cast, learning_rate=0.02, warmup_ratio=0.0)
+        steps = Steps(trainer)
+        trainer.train()
+        weights.append([weight.detach().clone() for weight in trainer.model.parameters()])
+        batch = steps.batches[0]
+        trainer.model.load_state_dict(steps.weights[0], strict=False)
+        scores = trainer.scorer.score(trainer.model, batch)
+        hidden: list[Tensor] = []
+        head = trainer.model.get_output_embeddings()
+        head.register_forward_hook(lambda _, given, __, kept=hidden: kept.append(given[0]))
+        trainer.scorer.score(trainer.model, batch)
+        logits = hidden[-1].float() @ head.weight.float().T
+        length = batch.completion_ids.shape[1]
+        exact = logits[:, -length - 1 : -1].log_softmax(-1)
+        wanted = exact.gather(-1, batch.completion_ids[..., None])[..., 0]
+        gaps.append(((wanted - scores.log_probs).abs() * batch.loss_mask).max().item())
+    assert gaps[1] < 1e-4 < 1e-3 < gaps[0]
+    assert not all(map(torch.equal, *weights))
+
+
+@pytest.mark.parametrize("correction", ["token_truncate", "token_mask", "sequence_truncate"])
+def test_a_step_takes_the_correction_that_params_name(built: Builder, correction: str) -> None:
+    trainer = built(
+        max_steps=1,
+        advantage="none",
+        sampler_correction=correction,
+        correction_cap=1.2,
+    )
+    shifts = [0.0, 2.0, -0.5, 9.0]
+    engine = Off(trainer.model, trainer.processing_class, batch_size=16, shifts=shifts)
+    trainer.roll_out_with(engine, live=False)
+    steps = Steps(trainer)
+    trainer.train()
+    batch = steps.batches[0]
+    trainer.model.load_state_dict(steps.weights[0], strict=False)
+    log_ratio = log_probs(trainer.model, batch).detach() - batch.sampler_log_probs
+    log_ratio = log_ratio * batch.loss_mask
+    if correction.startswith("sequence"):
+        log_ratio = log_ratio.sum(-1, keepdim=True)
+    ratio = log_ratio.exp()
+    outside = 1.2 if correction.endswith("truncate") else 0.0
+    weights = torch.where(ratio > 1.2, outside, ratio)
+    knobs = {"loss_type": trainer.grpo.loss, "num_tokens": batch.num_tokens}
+    ours = gradients(trainer, batch, correction=weights, **knobs)
+    largest = max(float(gradient.abs().max()) for gradient in steps.gradients[0].values())
+    torch.testing.assert_close(ours, steps.gradients[0], atol=1e-4 * largest, rtol=1e-3)
+    without = gradients(trainer, batch, **knobs)
+    assert max((without[n] - ours[n]).abs().max() for n in ours) > 1e-2 * largest
+    counted = weights[batch.loss_mask] if weights.shape[1] > 1 else weights
+    share = counted.mean() ** 2 / counted.square().mean()
+    point = curve_points(trainer.state)[0]
+    assert point["sampling/effective_sample_share"] == pytest.approx(share.item(), rel=1e-4)
+    assert 0 < share < 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"delta": 4.0, "loss": "cispo"}, "delta=4 has no effect with loss=cispo"),
+        (
+            {"delta": 1.25, "epsilon_high": 0.28},
+            r"delta=1.25 is not above 1 .* = 1.28",
+        ),
+    ],
+)
+def test_a_delta_that_bounds_nothing_is_refused(
+    smoke: Params, changes: dict[str, Any], message: str
+) -> None:
+    whole = {**smoke.grpo.model_dump(), "save_steps": 0, "keep_checkpoints": 0, **changes}
+    with pytest.raises(ValueError, match=message):
+        Grpo.model_validate(whole)
 
 
 def test_reinforce_reads_no_older_policy(built: Builder) -> None:

@@ -1,0 +1,78 @@
+"""What the sampler drew from against what the trainer computes, and the correction for it.
+
+Before the first update both should have one distribution. An engine with kernels or weights of its
+own differs a little, and its tokens are drawn off-policy. With π the trainer's distribution and q
+the sampler's, both after temperature, min-p, top-k and top-p:
+
+    r_t = π(y_t) / q(y_t)       E_q[r_t] = 1 where the two have the same support
+    token       w_t = g(r_t)                arXiv:2510.18855 (IcePop), which masks
+    sequence    w = g(Π_t r_t)              TRL's default, which masks
+    truncate    g(r) = min(r, cap)          truncated importance sampling (Ionides, 2008)
+    mask        g(r) = r, 0 above cap       such a token or completion is hardly the policy's
+    ESS         (Σ w)² / (n Σ w²)           Kish (1965): 1 for equal weights, 1/n for one alone
+
+The weight multiplies the token losses and not the KL penalty. A product over a completion is exact
+and its variance grows with the length; a token's own ratio is biased and keeps long completions.
+
+Differs from the papers in: no lower bound; IcePop's is 0.5 by default.
+
+Shapes: B completions, T tokens.
+"""
+
+import dataclasses
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from lib.objectives.losses import check_choice
+
+Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+"""Level and g; TRL's names."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplerComparison:
+    """How far apart sampler and trainer are.
+
+    Attributes:
+        gap: [B, T] |log π − log q| in nats, 0 where the mask is; what the gap check judges.
+        weights: [B, T] for a level of tokens, [B, 1] of sequences; without gradient.
+    """
+
+    gap: Tensor
+    weights: Tensor
+
+
+def compare_with_sampler(
+    trainer_log_probs: Tensor,
+    sampler_log_probs: Tensor,
+    mask: Tensor,
+    *,
+    correction: Correction = "sequence_mask",
+    cap: float = 3.0,
+) -> SamplerComparison:
+    """Compare the two log-probs of the sampled tokens, for the gap check and for the correction.
+
+    Args:
+        trainer_log_probs: [B, T] under the weights that the completions were sampled from.
+        sampler_log_probs: [B, T] that the sampler reported.
+        mask: [B, T], 1 on the tokens that count.
+        correction: level and g of the module's table.
+        cap: largest weight.
+
+    Raises:
+        ValueError: unknown correction.
+    """
+    check_choice("correction", correction, get_args(Correction))
+    level, bound = correction.split("_")
+    log_ratio = torch.where(mask.bool(), trainer_log_probs.detach() - sampler_log_probs, 0)
+    total = log_ratio if level == "token" else log_ratio.sum(-1, keepdim=True)
+    ratio = total.exp()
+    weights = ratio.clamp(max=cap) if bound == "truncate" else torch.where(ratio > cap, 0, ratio)
+    return SamplerComparison(log_ratio.abs(), weights)
+
+
+def effective_sample_share(mean: float, mean_square: float) -> float:
+    """ESS as a share of the sample, from the mean weight and the mean squared weight."""
+    return mean**2 / mean_square if mean_square else 0.0

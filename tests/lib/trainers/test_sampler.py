@@ -1,0 +1,94 @@
+"""The trainer scores under the distribution that the sampler drew from, whatever cuts it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lib.params import Params
+from lib.params.model import Model
+from lib.problems.generated import GeneratedSets
+from lib.trainers import scoring
+from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.training.tracking import curve_points
+from tests.lib.trainers.ratios import CUTS, ratios
+from tests.lib.trainers.steps import Steps, build, letters, reward_with
+
+Builder = Callable[..., PolicyGradientTrainer]
+CUT = {"top_p": 0.8, "top_k": 50, "min_p": 0.05}
+
+
+@pytest.fixture
+def built(sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path) -> Builder:
+    def builder(**changes: Any) -> PolicyGradientTrainer:
+        trainer = build(sets.grpo, base, smoke, tmp_path, **{"model": full, **changes})
+        return reward_with(trainer, letters)
+
+    return builder
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+def test_the_mean_ratio_is_one(
+    built: Builder, cut: dict[str, Any], fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "LARGE", 0 if fused else 2**40)
+    found = ratios(built(), cut)
+    assert found.mean == pytest.approx(1, abs=0.002)
+    assert found.farthest < 1e-3
+    if set(cut) - {"temperature"}:
+        assert found.uncut < 0.97
+
+
+def test_steps_under_cuts_learn_from_the_cut_distribution(built: Builder) -> None:
+    """The gradient is that of log-probs over what is left, by autograd with the mask by hand."""
+    trainer = built(max_steps=1, loss="reinforce", rollout=CUT)
+    steps = Steps(trainer)
+    trainer.train()
+    batch = steps.batches[0]
+    trainer.model.load_state_dict(steps.weights[0], strict=False)
+    trainer.model.zero_grad()
+    ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
+    seen = torch.cat([batch.prompt_mask, batch.completion_mask], 1)
+    length = batch.completion_ids.shape[1]
+    logits = trainer.model(input_ids=ids, attention_mask=seen).logits[:, -length - 1 : -1]
+    probs = logits.detach().softmax(-1)
+    left = probs >= 0.05 * probs.amax(-1, keepdim=True)
+    left &= logits >= logits.topk(50).values[..., -1:]
+    inside = (probs * left / (probs * left).sum(-1, keepdim=True)).sort(-1, descending=True)
+    left &= torch.zeros_like(left).scatter(
+        -1, inside.indices, inside.values.cumsum(-1) - inside.values < 0.8
+    )
+    cut = logits.masked_fill(~left, float("-inf")).log_softmax(-1)
+    scores = cut.gather(-1, batch.completion_ids[..., None])[..., 0].masked_fill(
+        ~batch.loss_mask, 0
+    )
+    rows = (scores * batch.loss_mask).sum(-1) / batch.loss_mask.sum(-1)
+    (-batch.advantages * rows).mean().backward()
+    ours = {n: p.grad for n, p in trainer.model.named_parameters() if p.grad is not None}
+    largest = max(float(gradient.abs().max()) for gradient in steps.gradients[0].values())
+    torch.testing.assert_close(ours, steps.gradients[0], atol=1e-4 * largest, rtol=1e-3)
+    point = curve_points(trainer.state)[0]
+    assert point["sampling/importance_sampling_ratio/mean"] == pytest.approx(1, abs=1e-4)
+    assert point["sampling/effective_sample_share"] == pytest.approx(1, abs=1e-4)
+    entropy = -(cut.exp() * cut.masked_fill(~left, 0)).sum(-1)[batch.loss_mask].mean()
+    assert point["entropy"] == pytest.approx(entropy.item(), rel=1e-4)
+
+
+def test_a_steered_coefficient_goes_on_where_the_checkpoint_left_it(built: Builder) -> None:
+    def run(steps: int, resume: Path | None = None) -> PolicyGradientTrainer:
+        trainer = built(max_steps=steps, save_steps=2, entropy_coef=0.1, entropy_target=99.0)
+        trainer.train(resume_from_checkpoint=resume and str(resume))
+        return trainer
+
+    whole = run(4)
+    checkpoint = Path(whole.args.output_dir) / "checkpoint-2"
+    saved = json.loads((checkpoint / "trainer_state.json").read_text())
+    kept = saved["stateful_callbacks"]["SavedCoefficient"]["attributes"]
+    assert kept["coefficient"] == pytest.approx(0.11)
+    resumed = run(4, checkpoint)
+    assert resumed.bonus == whole.bonus
+    assert resumed.bonus.coefficient == pytest.approx(0.12)
