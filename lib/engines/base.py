@@ -76,6 +76,7 @@ class EngineRequest:
     label: str
     policy: "PreTrainedModel | None"
     memory_share: float
+    device: str
 
 
 class Engine(Protocol):
