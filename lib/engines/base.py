@@ -86,6 +86,7 @@ class EngineRequest:
     label: str
     policy: "PreTrainedModel | None"
     memory_share: float
+    device: str
 
 
 class Engine(Protocol):

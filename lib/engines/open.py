@@ -35,6 +35,7 @@ def open_engine(
     label: str = "",
     policy: PreTrainedModel | None = None,
     memory_share: float = 0.9,
+    device: str = "",
 ) -> Engine:
     """An engine that generates from `checkpoint`; the caller closes it.
 
@@ -47,6 +48,7 @@ def open_engine(
         policy: the checkpoint where it is in memory already, as in training; `sync` brings the
             weights that it then has.
         memory_share: of a GPU, for an engine with a copy of the weights.
+        device: for the same, where it is in this process: a GPU like `cuda:1`; '' for the first.
 
     Raises:
         UserError: the engine is not installed, or cannot run this checkpoint here.
@@ -60,6 +62,7 @@ def open_engine(
             label=label,
             policy=policy,
             memory_share=memory_share,
+            device=device,
         )
     )
 

@@ -155,12 +155,15 @@ class VllmEngine(VllmBase):
         receives_weights: `sync` brings full weights, for which a CPU needs `keep_linear_weights`.
         memory_share: of a GPU's memory, for weights and cache.
         label: name of the progress bar; '' shows none.
+        device: a GPU like `cuda:1`; '' for the process's own.
 
     Raises:
         UserError: vLLM cannot run this model here.
     """
 
     facts = ENGINES["vllm"]
+    # Of an engine that another one was built by: it is where that one put it.
+    _gpu: int | None = None
 
     def __init__(
         self,
@@ -174,11 +177,21 @@ class VllmEngine(VllmBase):
         receives_weights: bool = False,
         memory_share: float = 0.9,
         label: str = "",
+        device: str = "",
     ) -> None:
         compat.prepare_vllm()
         # Of a launcher: each has an engine of its own, on its own device.
         self._among_ranks = torch.distributed.is_initialized()
-        with compat.undisturbed():
+        self._gpu = int(device.partition(":")[2]) if device else None
+        executor: Any = "external_launcher" if self._among_ranks else None
+        if self._gpu is not None:
+            if self._among_ranks:
+                raise UserError(
+                    f"rollout.device={device}: of several ranks each generates on its own GPU; "
+                    "set it to '', or train on one"
+                )
+            executor = compat.executor_on(self._gpu)
+        with compat.undisturbed(), self._on_device():
             self._llm = _build(
                 weights,
                 tokenizer,
@@ -188,9 +201,7 @@ class VllmEngine(VllmBase):
                     "dtype": dtype,
                     "max_num_seqs": batch_size,
                     "gpu_memory_utilization": memory_share,
-                    "distributed_executor_backend": "external_launcher"
-                    if self._among_ranks
-                    else None,
+                    "distributed_executor_backend": executor,
                     **_lora(lora_rank),
                 },
             )
@@ -231,6 +242,7 @@ class VllmEngine(VllmBase):
                 receives_weights=policy is not None,
                 memory_share=request.memory_share,
                 label=request.label,
+                device=request.device,
             )
         if adapter:
             engine.use_adapter(checkpoint)
@@ -246,12 +258,13 @@ class VllmEngine(VllmBase):
             raise RuntimeError("the engine is closed")
         from vllm import SamplingParams
 
-        answers = self._llm.generate(
-            [{"prompt_token_ids": list(prompt)} for prompt in prompts],
-            [SamplingParams(**request) for request in requests],
-            use_tqdm=self._bar if self.label else False,
-            lora_request=self._adapter,
-        )
+        with self._on_device():
+            answers = self._llm.generate(
+                [{"prompt_token_ids": list(prompt)} for prompt in prompts],
+                [SamplingParams(**request) for request in requests],
+                use_tqdm=self._bar if self.label else False,
+                lora_request=self._adapter,
+            )
         return [
             [
                 self._completion(
@@ -274,9 +287,10 @@ class VllmEngine(VllmBase):
     def _sync_full(self, policy: PreTrainedModel) -> str:
         """Tensor by tensor."""
         weights = policy.state_dict()
-        self._llm.apply_model(lambda model: model.load_weights(weights.items()))
-        # What is cached was computed with the old weights.
-        self._llm.reset_prefix_cache()
+        with self._on_device():
+            self._llm.apply_model(lambda model: model.load_weights(weights.items()))
+            # What is cached was computed with the old weights.
+            self._llm.reset_prefix_cache()
         return f"weights {self._num_syncs}"
 
     def _replace_adapter(self, folder: Path) -> None:
@@ -295,12 +309,18 @@ class VllmEngine(VllmBase):
             return
         from vllm.distributed import cleanup_dist_env_and_memory
 
-        with compat.process_group_kept() if self._among_ranks else contextlib.nullcontext():
+        kept = compat.process_group_kept() if self._among_ranks else contextlib.nullcontext()
+        with kept, self._on_device():
             self._llm.llm_engine.engine_core.shutdown()
             self._llm = None
             cleanup_dist_env_and_memory()
         gc.collect()
         self._scratch.cleanup()
+
+    def _on_device(self) -> contextlib.AbstractContextManager[None]:
+        """Kernels go to the current GPU, which is the trainer's outside of the block."""
+        # `torch.cuda.device` puts the current one back however vLLM leaves it.
+        return contextlib.nullcontext() if self._gpu is None else torch.cuda.device(self._gpu)
 
     def _bar(self, **options: Any) -> Any:
         return tqdm(**{**options, "desc": self.label, "unit": "problem", "disable": None})

@@ -124,6 +124,7 @@ def build_grpo(
         batch_size=grpo.prompts_per_step * grpo.group_size // num_processes(),
         policy=trainer.model,
         memory_share=rollout.gpu_memory_utilization,
+        device=rollout.device,
     )
     trainer.roll_out_with(engine, live=live)
     return trainer

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from transformers import Trainer
 
+from lib.engines import compat
 from lib.params.model import Model
 from lib.params.training import Optimisation
 from lib.training.launch import num_processes
@@ -20,6 +21,7 @@ def shared_arguments(
     Args:
         scratch: folder for whatever a trainer writes on its own; not an output of the stage.
     """
+    compat.one_gpu_per_process()
     gpu = torch.accelerator.is_available()
     return {
         "output_dir": str(scratch),

@@ -61,6 +61,7 @@ class Validator:
         settings: which engine, and its size.
         init: the checkpoint that training starts from.
         base: the weights that an adapter is trained on.
+        device: of an engine with a copy of the weights, as `open_engine` takes it.
     """
 
     sets: Mapping[str, Sequence[Problem]]
@@ -71,6 +72,7 @@ class Validator:
     model: Model
     init: Path
     base: Path
+    device: str = ""
 
     def check_engine(self) -> None:
         """Whether the engine can be opened, before anything is loaded.
@@ -90,6 +92,7 @@ class Validator:
             batch_size=self.settings.batch_size,
             policy=policy,
             memory_share=self.settings.gpu_memory_utilization,
+            device=self.device,
         )
 
     def measure(self, engine: Engine) -> dict[str, dict[str, float]]:
@@ -150,6 +153,7 @@ def read_validator(
         model=params.model,
         init=init,
         base=base,
+        device=params.rollout.device,
     )
 
 

@@ -2,10 +2,13 @@
 
 import random
 import warnings
+from pathlib import Path
 
 import numpy as np
 import torch
+from transformers import TrainingArguments
 
+from lib.engines import compat
 from lib.engines.compat import silence_supported_range, undisturbed
 
 RANGE = "TRL currently supports vLLM versions from 0.20.0 to 0.30.0. You have version {} installed."
@@ -34,3 +37,12 @@ def test_building_an_engine_takes_neither_random_states_nor_the_setting_of_threa
     assert torch.equal(torch.get_rng_state(), states[0])
     assert random.getstate() == states[1]
     assert np.random.get_state()[1].tolist() == states[2]
+
+
+def test_a_trainer_takes_one_gpu_however_many_it_sees(tmp_path: Path) -> None:
+    compat.one_gpu_per_process()
+    arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    assert arguments.n_gpu == 0
+    arguments._n_gpu = 2
+    assert arguments.n_gpu == 1
+    assert arguments.train_batch_size == arguments.per_device_train_batch_size

@@ -3,6 +3,7 @@
 import gc
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -121,6 +122,16 @@ def test_heads_without_a_kernel_are_refused_in_one_line(
     odd.config.save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"no attention for head_dim=24 of .*; expected one of 32"):
         open_engine("vllm", tmp_path, base=base, model=smoke.model, batch_size=8)
+
+
+def test_an_engine_is_put_on_the_gpu_of_a_number() -> None:
+    """As far as it can be seen without one: what vLLM's executor gives its worker."""
+    compat.prepare_vllm()
+    executor = compat.executor_on(1)
+    on_gpu = executor.__new__(executor)
+    on_gpu.vllm_config = SimpleNamespace(device_config=SimpleNamespace(device="cuda"))
+    _, rank, number = on_gpu._distributed_args()
+    assert (rank, number) == (0, 1)
 
 
 def test_the_repairs_stand_where_they_are_said_to_be() -> None:
