@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion
-from lib.stats import Estimate, clustered_mean, maj_at_k, mean_estimate, pass_at_k
+from lib.stats import Estimate, clustered_mean, maj_at_k, mean_estimate, pass_at_k, pass_hat_k
 
 Rows = Sequence[GradedCompletion]
 Rate = Callable[[GradedCompletion], float]
@@ -72,20 +72,17 @@ def _summarise_mode(mode: str, rows: Rows) -> dict[str, Any]:
 
 
 def _attempts(rows: Rows) -> dict[str, float]:
-    """pass@1, pass@k and maj@k for k = all samples of a problem."""
+    """pass@1, pass@k, pass^k and maj@k for k = all samples of a problem."""
     by_problem = _grouped(rows, lambda row: [row.problem_id]).values()
     k = _num_samples(rows)
     numbers: dict[str, float] = {"num_samples": k}
-    for attempts in sorted({1, k}):
-        chances = [
-            pass_at_k(
-                num_completions=len(samples),
-                num_correct=sum(row.answer_ok for row in samples),
-                k=attempts,
-            )
-            for samples in by_problem
-        ]
-        numbers |= _with_error(f"pass_at_{attempts}", mean_estimate(chances))
+    counts = [(len(samples), sum(row.answer_ok for row in samples)) for samples in by_problem]
+    for name, chance, attempts in (
+        *(("pass_at", pass_at_k, attempts) for attempts in sorted({1, k})),
+        *(("pass_hat", pass_hat_k, attempts) for attempts in {k} - {1}),
+    ):
+        chances = [chance(num_completions=n, num_correct=c, k=attempts) for n, c in counts]
+        numbers |= _with_error(f"{name}_{attempts}", mean_estimate(chances))
     votes = [
         maj_at_k(
             answers=[row.answer for row in samples],

@@ -20,7 +20,7 @@ from lib.report.charts import INK, LOOK, colors_of
 from lib.report.inputs import Run
 from lib.report.tables import CLASSES, REASONS, measures
 from lib.report.templates import render, source
-from lib.report.text import percent
+from lib.report.text import cell
 
 if TYPE_CHECKING:
     from lib.report.report import Report
@@ -53,11 +53,12 @@ def headline_scores(run: Run) -> Iterator[dict[str, Any]]:
         rates = []
         for row in strong:
             numbers = run.modes(name, benchmark).get(row.mode, {})
+            value, _, error = cell(numbers, row.name).partition(" ")
             rates.append(
                 {
                     "title": row.title,
-                    "value": percent(numbers.get(row.name)),
-                    "se": percent(numbers.get(f"{row.name}_se")),
+                    "value": value,
+                    "error": error,
                     "width": round(100 * numbers.get(row.name, 0.0), 1),
                 }
             )

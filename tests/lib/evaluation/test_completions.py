@@ -141,8 +141,18 @@ def test_rates_stand_beside_their_error_and_n(rows: list[GradedCompletion]) -> N
     assert greedy["format_accuracy"] == 1.0
     assert greedy["mean_reward"] == pytest.approx(0.75)
     assert (sampled["pass_at_1"], sampled["pass_at_2"]) == (0.5, 0.5)
+    assert sampled["pass_hat_2"] == 0.5
     assert (sampled["answer_accuracy"], sampled["strict_accuracy"]) == (0.5, 0.25)
     assert [sampled[f"class_{label}"] for label in ("00", "01", "10", "11")] == [0.25] * 4
+
+
+def test_the_same_completions_again_leave_pass_at_1_as_it_is(rows: list[GradedCompletion]) -> None:
+    """Where pass@1 is divided by k it halves (lighteval#771)."""
+    sampled = [row for row in rows if row.mode == "sampled"]
+    once, twice = (summarise(sampled * times)["held_out"]["sampled"] for times in (1, 2))
+    assert (once["num_samples"], twice["num_samples"]) == (2, 4)
+    assert once["pass_at_1"] == twice["pass_at_1"] == 0.5
+    assert once["pass_at_1_se"] == pytest.approx(twice["pass_at_1_se"])
 
 
 def test_breakdowns_cover_level_subject_and_tag(rows: list[GradedCompletion]) -> None:
