@@ -58,6 +58,14 @@ gpu-check: dev ## on a GPU: its tests, and speed and memory beside TRL, Unsloth 
 compare: setup ## params and metrics against another revision: BASE=HEAD
 	@python -m stages.compare --base "$(BASE)"
 
+# Columns are kept or dropped by their names' beginnings: the params that differ, and the outcome.
+EXPERIMENT_COLUMNS = Experiment|exported\.
+PARAM_COLUMNS = seed|model|prompt|prepare|validation|sft|rollout|reward|grpo|dpo|evaluate|export
+.PHONY: experiments
+experiments: setup ## the experiments: what each changed, and what its exported checkpoint came to
+	@dvc exp show --no-pager --only-changed --keep '($(EXPERIMENT_COLUMNS)).*' \
+	    --drop '(?!($(EXPERIMENT_COLUMNS)|($(PARAM_COLUMNS))(\.|$$))).*'
+
 study: setup ## three seeds and the control of more SFT, into reports/study (half an hour)
 	@python -m stages.study
 

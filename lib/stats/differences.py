@@ -20,17 +20,17 @@ class Difference:
     """`after` minus `before`.
 
     Attributes:
-        before, after: the two means.
-        difference: their difference with its own standard error.
+        difference: of the two means, with its own standard error.
         interval: 95 % interval of the difference.
         p_value: two-sided, of the hypothesis that there is no difference.
+        before, after: the two means; nan where only their difference is known.
     """
 
-    before: float
-    after: float
     difference: Estimate
     interval: Interval
     p_value: float
+    before: float = dataclasses.field(default=math.nan, compare=False)
+    after: float = dataclasses.field(default=math.nan, compare=False)
 
     def is_worse(self, alpha: float = 0.05) -> bool:
         """Whether `after` is below `before` by more than chance explains."""

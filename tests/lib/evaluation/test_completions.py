@@ -15,7 +15,7 @@ from lib.engines.policy import load_tokenizer
 from lib.evaluation import completions as completions_module
 from lib.evaluation.completions import decoding_of, generate_missing, samplings, tasks_of
 from lib.grading.files import grade_rows
-from lib.grading.metrics import headline, summarise
+from lib.grading.metrics import headline, headline_metrics, summarise
 from lib.params import Params
 from lib.params.measuring import Evaluate, Override
 from lib.problems.schema import INSTRUCTION, MULTIPLE_CHOICE, Problem
@@ -308,3 +308,16 @@ def test_the_bar_starts_at_what_was_done_before_and_shows_the_speed(
     shown = capsys.readouterr().err
     assert re.search(r"evaluate grpo:\s+33%.*2/6", shown)
     assert re.search(r"evaluate grpo: 100%.*6/6.*[\d,]+ tokens/s", shown)
+
+
+def test_headline_metrics_are_few_and_each_has_its_error(rows: list[GradedCompletion]) -> None:
+    summary = summarise(rows)
+    metrics = headline_metrics(summary)["held_out"]
+    assert set(metrics["greedy"]) == {
+        "n", "answer_accuracy", "answer_accuracy_se", "format_accuracy", "format_accuracy_se",
+        "mean_equations", "mean_equations_se",
+    }  # fmt: skip
+    assert metrics["sampled"]["pass_hat_2_se"] == summary["held_out"]["sampled"]["pass_hat_2_se"]
+    assert sum(map(len, metrics.values())) < 20
+    sampled = headline_metrics({"held_out": {"sampled": summary["held_out"]["sampled"]}})
+    assert "format_accuracy" in sampled["held_out"]["sampled"]

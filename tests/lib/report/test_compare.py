@@ -2,6 +2,7 @@ import json
 import math
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from lib.report.compare import (
     compare_metrics,
     compare_with,
     metric_changes,
+    rates_diff,
     reading_order,
     resolve_revision,
     run_dvc,
@@ -229,3 +231,25 @@ def test_a_failure_of_dvc_is_told_in_its_words(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"`dvc metrics diff` failed: ERROR: \w+"):
         run_dvc("metrics", "diff")
+
+
+def test_an_experiment_is_a_revision_by_its_name(repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    commit = resolve_revision("HEAD")
+    subprocess.run(["git", "update-ref", "refs/exps/ab/cdef/wider", commit], check=True)
+    assert resolve_revision("wider") == commit
+    with pytest.raises(UserError, match="dvc exp list"):
+        resolve_revision("narrower")
+
+
+def test_rates_of_both_sides_are_compared_where_the_cache_has_them(monkeypatch, tmp_path):
+    file = tmp_path / "grpo.json"
+    write_json(file, {"held_out": {"greedy": {"by_level": {"1": {"answer_accuracy": 0.5}}}}})
+    before = tmp_path / "before.json"
+    write_json(before, {"held_out": {"greedy": {"by_level": {"1": {"answer_accuracy": 0.25}}}}})
+    monkeypatch.setattr("lib.report.compare.at_revision", lambda *_: nullcontext(before))
+    assert rates_diff([file, tmp_path / "sft.json"], commit="HEAD") == {
+        str(file): {"held_out.greedy.by_level.1.answer_accuracy": entry(0.25, 0.5)}
+    }
+    monkeypatch.setattr("lib.report.compare.at_revision", lambda *_: nullcontext())
+    assert rates_diff([file], commit="HEAD") == {}
