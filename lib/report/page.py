@@ -82,7 +82,7 @@ def data_blocks(report: "Report", run: Run) -> Iterator[tuple[str, str]]:
     ]
     yield "charts", packed(charts)
     yield "look", packed({"config": LOOK, "ink": INK})
-    yield "vega", _chart_library()
+    yield "vega", packed_text(chart_library())
     # The text of a problem travels once, and not with every completion.
     first: dict[tuple[str, str], GradedCompletion] = {}
     for rows in run.completions.values():
@@ -107,9 +107,9 @@ def data_blocks(report: "Report", run: Run) -> Iterator[tuple[str, str]]:
 
 
 @functools.cache
-def _chart_library() -> str:
+def chart_library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script; bundling takes seconds."""
-    return packed_text(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 
 COLUMNS = {

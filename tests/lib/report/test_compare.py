@@ -1,5 +1,6 @@
 import json
 import math
+import re
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -181,7 +182,9 @@ def test_a_changed_knob_and_its_worse_model_are_shown(repository, monkeypatch):
     assert "WORKSPACE IS WORSE THAN HEAD BEYOND NOISE" in against.alarms[1]
     assert against.exported[0].title.startswith("Exported checkpoint on held_out, unpaired")
     assert all(alarm in text for alarm in against.alarms)
-    assert (repository / "plots" / "index.html").exists()
+    page = (repository / "plots" / "index.html").read_text("utf-8")
+    assert "window.vegaEmbed=" in page
+    assert not re.search(r"<(script|link)[^>]+(src|href)=", page), "it loads from the network"
     assert "| grpo.group_size | 8 | 2 |" in "\n".join(against.lines(markdown=True))
 
 
