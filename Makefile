@@ -41,6 +41,13 @@ preset: setup ## write params.yaml from a preset: PRESET=a name or a path; QUICK
 compare: setup ## params and metrics against another revision: BASE=HEAD
 	@python -m stages.compare --base "$(BASE)"
 
+# Columns are kept or dropped by their names' beginnings: the params that differ, and the outcome.
+EXPERIMENT_COLUMNS = Experiment|exported\.
+PARAM_COLUMNS = seed|model|prompt|prepare|validation|sft|rollout|reward|grpo|dpo|evaluate|export
+experiments: setup ## the experiments: what each changed, and what its exported checkpoint came to
+	@dvc exp show --no-pager --only-changed --keep '($(EXPERIMENT_COLUMNS)).*' \
+	    --drop '(?!($(EXPERIMENT_COLUMNS)|($(PARAM_COLUMNS))(\.|$$))).*'
+
 report: setup ## bring the report up to date
 	@dvc repro report
 

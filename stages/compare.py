@@ -14,9 +14,9 @@ from lib.params import load_params
 
 @click.command(help=__doc__)
 @reads_params
-@click.option("--base", default="HEAD", show_default=True, help="The revision to compare with.")
+@click.option("--base", default="HEAD", show_default=True, help="A revision or an experiment.")
 @click.option("--md", is_flag=True, help="Print Markdown, for a pull request.")
-@click.option("--all", "everything", is_flag=True, help="Break the metrics down by level etc.")
+@click.option("--all", "everything", is_flag=True, help="Every rate, by level etc.")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
 @click.option("--graded", type=click.Path(path_type=Path), default="data/graded")
 @writes("--plots", "data/scratch/compare", "both runs' curves, one above the other, as HTML")

@@ -17,7 +17,8 @@ from lib.params import load_params
 @reads_params
 @reads("--completions", "data/completions/grpo.jsonl", "what a checkpoint answered")
 @writes("--graded", "data/graded/grpo.jsonl", "every completion with its grade")
-@writes("--metrics", "reports/metrics/evaluate/grpo.json", "rates with standard errors")
+@writes("--rates", "data/graded/grpo.json", "every rate, also by level, subject and tag")
+@writes("--metrics", "reports/metrics/evaluate/grpo.json", "the headline, with standard errors")
 @writes("--provenance", "reports/provenance/grade/grpo.json", "settings, versions, hashes")
 def main(params_file: Path, completions: Path, **outputs: Path) -> None:
     """Run the stage."""

@@ -14,7 +14,7 @@ from lib.params import load_params
 
 @click.command(help=__doc__)
 @reads_params
-@reads("--graded", "data/graded", "every graded completion")
+@reads("--graded", "data/graded", "every graded completion, and their rates")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
 @reads("--curves", "reports/curves", "the training curves")
 @reads("--provenance", "reports/provenance", "settings, versions, hashes")
@@ -45,7 +45,7 @@ def main(
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,
-        formats=load_formats(metrics, own=params.prompt.format, sensitivity=params.sensitivity),
+        formats=load_formats(graded, own=params.prompt.format, sensitivity=params.sensitivity),
     )
     report = write_report(run, markdown=markdown, figures=figures, page=page, metrics=differences)
     for line in loud(report.alarms):

@@ -30,7 +30,7 @@ def main(
     from lib.report.summary import results_block, summary_lines, with_results
 
     checkpoints, benchmarks = params.evaluate.checkpoints, params.evaluate.benchmarks
-    measured = load_metrics(metrics, checkpoints)
+    measured = load_metrics(metrics / "evaluate", checkpoints)
     comparisons = read_comparisons(read_json(metrics / "report.json"), checkpoints, params.starts)
     if readme:
         block = results_block(measured, comparisons=comparisons, benchmarks=benchmarks)

@@ -1,6 +1,7 @@
 """The model card: what the model is, what was measured, and how to get the numbers again."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from lib.params.data import Prepare
 from lib.params.measuring import Export
 from lib.problems.known import hub_splits
 from lib.prompts import PromptFormat
-from lib.stats import Estimate, Interval, wilson_interval
+from lib.stats import Estimate, Interval, share_interval
 
 HEADLINE = {
     ("greedy", "answer_accuracy"): "answer accuracy, greedy",
@@ -144,12 +145,7 @@ def headline(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator[
                 continue
             numbers = modes[mode]
             value, n = numbers[name], int(numbers["n"])
-            error = numbers.get(f"{name}_se", 0.0)
-            if mode == "greedy" or not error:  # a problem is right or wrong, or all are alike
-                interval = wilson_interval(successes=round(value * n), n=n)
-            else:
-                reach = Estimate(value, error, n).interval()
-                interval = Interval(max(0.0, reach.low), min(1.0, reach.high))
+            interval = share_interval(Estimate(value, numbers.get(f"{name}_se", math.nan), n))
             yield CardRow(benchmark=benchmark, label=label, value=value, interval=interval, n=n)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from lib.artifacts import write_jsonl
 from lib.errors import UserError
 from lib.prompts import PromptFormat
-from lib.stats import Estimate, clustered_mean
+from lib.stats import Estimate, clustered_mean, share_interval
 from lib.verifier import compare, extract_answer
 from lib.verifier.grading import has_form
 
@@ -68,7 +68,7 @@ class Summary:
         yield f"graded {max((e.n for e in self.rates.values()), default=0)} problems"
         yield f"bad rows {len(self.bad_rows)}"
         for name, estimate in self.rates.items():
-            interval = estimate.interval()
+            interval = share_interval(estimate)
             between = f" [{interval.low:.4f}, {interval.high:.4f}]" if estimate.n > 1 else ""
             yield f"{name} {estimate.value:.4f}{between}"
         for grader, counts in self.confusion.items():

@@ -21,7 +21,7 @@ from lib.artifacts import (
 from lib.artifacts.completions import GeneratedCompletion, GradedCompletion, read_graded
 from lib.errors import UserError
 from lib.grading.grade import Grading, grade_completions
-from lib.grading.metrics import headline, summarise
+from lib.grading.metrics import headline, headline_metrics, summarise
 from lib.grading.rewards import rewards_of
 from lib.params.schema import Params
 from lib.params.training import Reward
@@ -45,9 +45,19 @@ def grading_of(reward: Reward, *, prompt_format: PromptFormat, max_new_tokens: i
 
 
 def grade_and_sum_up(
-    params: Params, completions: Path, *, graded: Path, metrics: Path, provenance: Path
+    params: Params,
+    completions: Path,
+    *,
+    graded: Path,
+    rates: Path,
+    metrics: Path,
+    provenance: Path,
 ) -> str:
     """Grade the completions of a checkpoint, and write grades, metrics and how they came about.
+
+    Args:
+        rates: every number, by level, subject and tag too, for the report.
+        metrics: of those the headline, for git and `dvc metrics diff`.
 
     Returns:
         The headline, as lines for the terminal.
@@ -55,7 +65,8 @@ def grade_and_sum_up(
     longest = params.evaluate.max_new_tokens
     faults = grade_file(completions, graded, reward=params.reward, max_new_tokens=longest)
     summary = summarise(read_graded(graded))
-    write_metrics(metrics, summary)
+    write_metrics(rates, summary)
+    write_metrics(metrics, headline_metrics(summary))
     write_provenance(
         provenance,
         settings=params.model_dump(include={"reward": True, "evaluate": {"max_new_tokens"}}),

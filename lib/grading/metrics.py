@@ -2,12 +2,13 @@
 
 import dataclasses
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion
-from lib.stats import Estimate, clustered_mean, maj_at_k, mean_estimate, pass_at_k
+from lib.stats import Estimate, clustered_mean, maj_at_k, mean_estimate, pass_at_k, pass_hat_k
 
 Rows = Sequence[GradedCompletion]
 Rate = Callable[[GradedCompletion], float]
@@ -27,6 +28,9 @@ RATES: dict[str, Rate] = {
     "class_10": lambda row: row.label == "10",
     "class_11": lambda row: row.label == "11",
 }
+
+HEADLINE = r"answer_accuracy|mean_equations|(pass_at|pass_hat|maj_at)_\d+"
+"""What checkpoints are compared by, beside the format: each with its error."""
 
 OF_ANSWERS = ("answer_accuracy", "strict_accuracy", "class_00", "class_01", "class_10", "class_11")
 """Rates that mean nothing where there is no right answer."""
@@ -72,20 +76,17 @@ def _summarise_mode(mode: str, rows: Rows) -> dict[str, Any]:
 
 
 def _attempts(rows: Rows) -> dict[str, float]:
-    """pass@1, pass@k and maj@k for k = all samples of a problem."""
+    """pass@1, pass@k, pass^k and maj@k for k = all samples of a problem."""
     by_problem = _grouped(rows, lambda row: [row.problem_id]).values()
     k = _num_samples(rows)
     numbers: dict[str, float] = {"num_samples": k}
-    for attempts in sorted({1, k}):
-        chances = [
-            pass_at_k(
-                num_completions=len(samples),
-                num_correct=sum(row.answer_ok for row in samples),
-                k=attempts,
-            )
-            for samples in by_problem
-        ]
-        numbers |= _with_error(f"pass_at_{attempts}", mean_estimate(chances))
+    counts = [(len(samples), sum(row.answer_ok for row in samples)) for samples in by_problem]
+    for name, chance, attempts in (
+        *(("pass_at", pass_at_k, attempts) for attempts in sorted({1, k})),
+        *(("pass_hat", pass_hat_k, attempts) for attempts in {k} - {1}),
+    ):
+        chances = [chance(num_completions=n, num_correct=c, k=attempts) for n, c in counts]
+        numbers |= _with_error(f"{name}_{attempts}", mean_estimate(chances))
     votes = [
         maj_at_k(
             answers=[row.answer for row in samples],
@@ -118,6 +119,21 @@ def _with_error(name: str, estimate: Estimate) -> dict[str, float]:
     """The value, and its error where there is one: a single problem tells nothing of spread."""
     error = {} if math.isnan(estimate.se) else {f"{name}_se": estimate.se}
     return {name: estimate.value, **error}
+
+
+def headline_metrics(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Of `summarise`, what checkpoints are compared by: what `dvc metrics diff` shows."""
+    metrics: dict[str, Any] = {}
+    for benchmark, modes in summary.items():
+        for mode, numbers in modes.items():
+            # Greedy answers tell of the form; where there are none, the sampled ones do.
+            form = "|format_accuracy" if mode == GREEDY or GREEDY not in modes else ""
+            name = re.compile(rf"n|num_samples|({HEADLINE}{form})(_se)?")
+            kept = {key: value for key, value in numbers.items() if name.fullmatch(key)}
+            if mode == SAMPLED:  # once more as pass_at_1
+                kept = {key: kept[key] for key in kept if not key.startswith("answer_accuracy")}
+            metrics.setdefault(benchmark, {})[mode] = kept
+    return metrics
 
 
 def headline(checkpoint: str, summary: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

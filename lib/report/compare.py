@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from lib.report.comparisons import (
     read_comparisons,
 )
 from lib.report.inputs import read_json
+from lib.report.page import chart_library
 from lib.report.tables import comparison_table
+from lib.report.templates import render
 from lib.report.text import MISSING, Table, loud, markdown_table, table_lines
 from lib.stats import Estimate, independent_difference
 
@@ -114,7 +117,7 @@ def compare_with(
     """Compare the workspace with the revision `base`.
 
     Args:
-        base: anything that git resolves to a commit.
+        base: anything that git resolves to a commit, or an experiment's name.
         metrics: folder of the metrics.
         graded: folder of the graded completions; without them, or without those of `base` in DVC's
             cache, the exported checkpoints are compared by their metrics only.
@@ -122,7 +125,8 @@ def compare_with(
         checkpoints: of the workspace, in the order of training.
         starts: by checkpoint, the one that it was trained from.
         exported: the checkpoint that the workspace exports.
-        breakdowns: whether to list the numbers by level, tag and subject too.
+        breakdowns: whether to list every rate too, by level, tag and subject, where DVC's cache
+            holds those of `base`.
 
     Raises:
         UserError: git does not know `base`, DVC failed, or the workspace has no metrics.
@@ -130,6 +134,8 @@ def compare_with(
     commit = resolve_revision(base)
     params = _dvc_json("params", "diff", commit)
     diff = _dvc_json("metrics", "diff", "--all", commit)
+    if breakdowns:
+        diff |= rates_diff([graded / f"{name}.json" for name in checkpoints], commit=commit)
     trained = read_comparisons(read_json(metrics / "report.json"), checkpoints, starts)
     before = [of["export.checkpoint"]["old"] for of in params.values() if "export.checkpoint" in of]
     names = (before[0] if before else exported, exported)
@@ -150,9 +156,21 @@ def compare_with(
             for benchmark in dict.fromkeys(comparison.benchmark for comparison in between)
         ),
         metrics=metrics_table(sorted(changes, key=reading_order), base=base),
-        plots=run_dvc("plots", "diff", commit, "--out", str(plots)).strip(),
+        plots=draw_curves(commit, plots),
         alarms=(*alarms(trained, untrained=checkpoints[0]), *alarms(between)),
     )
+
+
+def draw_curves(commit: str, folder: Path) -> str:
+    """`dvc plots diff` against the workspace, as a page that needs no network; its address.
+
+    DVC's own page loads Vega from the network; in this template there is no place for that.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        template = Path(scratch) / "page.html"
+        template.write_text(render("plots.html.j2", autoescape=False, library=chart_library()))
+        arguments = ("--out", str(folder), "--html-template", str(template))
+        return run_dvc("plots", "diff", commit, *arguments).strip()
 
 
 def compare_completions(base: str, old: Path, new: Path, *, commit: str) -> list[Comparison]:
@@ -167,11 +185,8 @@ def compare_completions(base: str, old: Path, new: Path, *, commit: str) -> list
     """
     if not new.exists():
         return []
-    with tempfile.TemporaryDirectory() as folder:
-        restored = Path(folder) / old.name
-        try:
-            run_dvc("get", ".", str(old), "--rev", commit, "--out", str(restored))
-        except UserError:  # DVC's cache has it no more
+    with at_revision(old, commit) as restored:
+        if not restored:
             return []
         before = tuple(read_graded(restored))
     after = tuple(read_graded(new))
@@ -205,6 +220,40 @@ def compare_metrics(
             Comparison(before=base, after=WORKSPACE, benchmark=benchmark, mode=mode, change=change)
         )
     return comparisons
+
+
+def rates_diff(files: Iterable[Path], *, commit: str) -> dict[str, Any]:
+    """Of each file of rates that both sides have, what `dvc metrics diff` prints of metrics."""
+    diff = {}
+    for file in filter(Path.exists, files):
+        with at_revision(file, commit) as restored:
+            if restored:
+                old, new = (dict(_leaves(read_json(path))) for path in (restored, file))
+                diff[str(file)] = {
+                    name: {"old": old.get(name), "new": new.get(name)} for name in {**old, **new}
+                }
+    return diff
+
+
+@contextmanager
+def at_revision(file: Path, commit: str) -> Iterator[Path | None]:
+    """A copy of an out as it was at `commit`; None where DVC's cache has it no more."""
+    with tempfile.TemporaryDirectory() as folder:
+        restored = Path(folder) / file.name
+        try:
+            run_dvc("get", ".", str(file), "--rev", commit, "--out", str(restored))
+        except UserError:
+            yield None
+        else:
+            yield restored
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _estimates(entries: Mapping[str, Mapping[str, Any]], side: str) -> dict[str, Estimate]:
@@ -276,22 +325,23 @@ def _value(value: Any) -> str:
 
 
 def resolve_revision(name: str) -> str:
-    """The commit that `name` means.
+    """The commit that a revision of git or an experiment of DVC means.
 
     Raises:
-        UserError: git knows no such revision.
+        UserError: there is none of that name.
     """
-    ran = subprocess.run(
-        ["git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"],
-        capture_output=True,
-        text=True,
-        check=False,
+    # An experiment of DVC is a reference of git, two levels below refs/exps.
+    for command in (
+        ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"],
+        ["for-each-ref", "--format=%(objectname)", f"refs/exps/*/*/{name}"],
+    ):
+        ran = subprocess.run(["git", *command], capture_output=True, text=True, check=False)
+        if ran.returncode == 0 and ran.stdout:
+            return ran.stdout.splitlines()[0]
+    raise UserError(
+        f"BASE={name}: git knows no such revision, and DVC no such experiment; `git log --oneline` "
+        "and `dvc exp list` list those there are"
     )
-    if ran.returncode:
-        raise UserError(
-            f"BASE={name}: git knows no such revision; `git log --oneline` lists those there are"
-        )
-    return ran.stdout.strip()
 
 
 def _dvc_json(*arguments: str) -> dict[str, Any]:

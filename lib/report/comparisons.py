@@ -166,8 +166,6 @@ def read_comparisons(
 
 def _numbers(change: Difference) -> dict[str, float]:
     numbers = {
-        "after": change.after,
-        "before": change.before,
         "difference": change.difference.value,
         "difference_se": change.difference.se,
         "high": change.interval.high,
@@ -179,10 +177,8 @@ def _numbers(change: Difference) -> dict[str, float]:
 
 
 def _difference(numbers: Mapping[str, float]) -> Difference:
-    """What `_numbers` wrote; what it left out was not finite."""
+    """What `_numbers` wrote; what it left out was not finite. Both means are in other files."""
     return Difference(
-        before=numbers["before"],
-        after=numbers["after"],
         difference=Estimate(
             numbers["difference"], numbers.get("difference_se", math.nan), int(numbers["n"])
         ),

@@ -19,7 +19,7 @@ from lib.report.charts import (
 )
 from lib.report.inputs import Curve, Run, main_mode
 from lib.report.tables import BREAKDOWNS, CLASSES, measures, natural_order
-from lib.stats import Estimate, Interval, mean_estimate, pass_at_k, wilson_interval
+from lib.stats import Estimate, mean_estimate, pass_at_k, share_interval
 
 CURVES: dict[str, dict[str, str]] = {
     "sft": {
@@ -68,7 +68,7 @@ def accuracy_figure(run: Run) -> Figure:
     for benchmark in run.benchmarks:
         rates = [row for row in measures(run.modes(run.checkpoints[0], benchmark)) if row.is_rate]
         rows = [
-            {"label": rate.title, "checkpoint": name, **_bounds(numbers, rate.name, rate.mode)}
+            {"label": rate.title, "checkpoint": name, **_bounds(numbers, rate.name)}
             for rate in rates
             for name in run.checkpoints
             if rate.name in (numbers := run.modes(name, benchmark).get(rate.mode, {}))
@@ -90,7 +90,7 @@ def breakdown_figure(run: Run) -> Figure:
                 {
                     "label": label,
                     "checkpoint": name,
-                    **_bounds(of[label], "answer_accuracy", main_mode(modes[name])),
+                    **_bounds(of[label], "answer_accuracy"),
                 }
                 for label in labels
                 for name, of in columns.items()
@@ -225,21 +225,13 @@ def _curve_panel(curve: Curve, names: Mapping[str, str], title: str) -> Panel | 
     return lines(rows, title=title, series=list(names.values()), color=color) if rows else None
 
 
-def _bounds(numbers: Mapping[str, float], name: str, mode: str) -> dict[str, float]:
-    """Value, 95 % interval and n of one rate of the metrics.
-
-    Greedy rates count problems, so Wilson's interval holds and has a width even at 0 of n.
-    """
-    n, value = int(numbers.get("n", 0)), numbers[name]
-    estimate = Estimate(value, numbers.get(f"{name}_se", math.nan), n)
-    is_count = mode == "greedy" and n
-    return _interval(
-        estimate, wilson_interval(successes=round(value * n), n=n) if is_count else None
-    )
+def _bounds(numbers: Mapping[str, float], name: str) -> dict[str, float]:
+    """Value, 95 % interval and n of one rate of the metrics."""
+    error = numbers.get(f"{name}_se", math.nan)
+    return _interval(Estimate(numbers[name], error, int(numbers.get("n", 1))))
 
 
-def _interval(estimate: Estimate, interval: Interval | None = None) -> dict[str, float]:
-    """For a chart of shares: the interval, by default Student's, cut at 0 and 1."""
-    value, n, interval = estimate.value, estimate.n, interval or estimate.interval()
-    bounds = {"value": value, "low": max(0.0, interval.low), "high": min(1.0, interval.high)}
-    return {name: round(bound, 5) for name, bound in bounds.items()} | {"n": n}
+def _interval(estimate: Estimate) -> dict[str, float]:
+    interval = share_interval(estimate)
+    bounds = {"value": estimate.value, "low": interval.low, "high": interval.high}
+    return {name: round(bound, 5) for name, bound in bounds.items()} | {"n": estimate.n}

@@ -124,7 +124,7 @@ def load_run(
         starts=dict(starts),
         benchmarks=tuple(benchmarks),
         exported=exported,
-        metrics=load_metrics(sources.metrics, checkpoints),
+        metrics=load_metrics(sources.graded, checkpoints),
         completions={
             checkpoint: tuple(read_graded(sources.graded / f"{checkpoint}.jsonl"))
             for checkpoint in checkpoints
@@ -143,11 +143,11 @@ def load_run(
     )
 
 
-def load_formats(metrics: Path, *, own: str, sensitivity: Sensitivity) -> Formats | None:
+def load_formats(graded: Path, *, own: str, sensitivity: Sensitivity) -> Formats | None:
     """What `sensitivity` wrote, beside what `evaluate` did for the same checkpoint.
 
     Args:
-        metrics: folder of the stages' metrics.
+        graded: folder of the graded completions and their rates.
         own: the format that is trained.
         sensitivity: the section of params.
 
@@ -156,10 +156,10 @@ def load_formats(metrics: Path, *, own: str, sensitivity: Sensitivity) -> Format
     """
     if not sensitivity.formats:
         return None
-    folder, checkpoint = metrics / "evaluate", sensitivity.checkpoint
+    checkpoint = sensitivity.checkpoint
     others = {name: f"formats/{name}.json" for name in sensitivity.formats}
     files = {own: f"{checkpoint}.json", **others}
-    return Formats(checkpoint, {name: read_json(folder / file) for name, file in files.items()})
+    return Formats(checkpoint, {name: read_json(graded / file) for name, file in files.items()})
 
 
 def load_skipped(provenance: Path, stages: Sequence[str]) -> frozenset[str]:
@@ -170,12 +170,12 @@ def load_skipped(provenance: Path, stages: Sequence[str]) -> frozenset[str]:
 
 
 def load_metrics(folder: Path, checkpoints: Sequence[str]) -> dict[str, Metrics]:
-    """`<folder>/evaluate/<checkpoint>.json` of each checkpoint.
+    """`<folder>/<checkpoint>.json` of each checkpoint.
 
     Raises:
         UserError: one is missing or no JSON.
     """
-    return {name: read_json(folder / "evaluate" / f"{name}.json") for name in checkpoints}
+    return {name: read_json(folder / f"{name}.json") for name in checkpoints}
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from lib.report.charts import INK, LOOK, colors_of
 from lib.report.inputs import Run
 from lib.report.tables import CLASSES, REASONS, measures
 from lib.report.templates import render, source
-from lib.report.text import percent
+from lib.report.text import cell
 
 if TYPE_CHECKING:
     from lib.report.report import Report
@@ -53,11 +53,12 @@ def headline_scores(run: Run) -> Iterator[dict[str, Any]]:
         rates = []
         for row in strong:
             numbers = run.modes(name, benchmark).get(row.mode, {})
+            value, _, error = cell(numbers, row.name).partition(" ")
             rates.append(
                 {
                     "title": row.title,
-                    "value": percent(numbers.get(row.name)),
-                    "se": percent(numbers.get(f"{row.name}_se")),
+                    "value": value,
+                    "error": error,
                     "width": round(100 * numbers.get(row.name, 0.0), 1),
                 }
             )
@@ -81,7 +82,7 @@ def data_blocks(report: "Report", run: Run) -> Iterator[tuple[str, str]]:
     ]
     yield "charts", packed(charts)
     yield "look", packed({"config": LOOK, "ink": INK})
-    yield "vega", _chart_library()
+    yield "vega", packed_text(chart_library())
     # The text of a problem travels once, and not with every completion.
     first: dict[tuple[str, str], GradedCompletion] = {}
     for rows in run.completions.values():
@@ -106,9 +107,9 @@ def data_blocks(report: "Report", run: Run) -> Iterator[tuple[str, str]]:
 
 
 @functools.cache
-def _chart_library() -> str:
+def chart_library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script; bundling takes seconds."""
-    return packed_text(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 
 COLUMNS = {

@@ -9,6 +9,7 @@ from lib.artifacts import replacing, write_metrics
 from lib.artifacts.completions import GradedCompletion
 from lib.report.charts import Figure, figure_svg
 from lib.report.comparisons import (
+    MEASURES,
     Comparison,
     alarms,
     compare_checkpoints,
@@ -85,7 +86,7 @@ def write_report(run: Run, *, markdown: Path, figures: Path, page: Path, metrics
     ):
         with replacing(path) as partial:
             partial.write_text(text, encoding="utf-8")
-    write_metrics(metrics, comparison_metrics(report.comparisons))
+    write_metrics(metrics, comparison_metrics(report.comparisons) | exported_metrics(run))
     return report
 
 
@@ -135,6 +136,18 @@ def build_report(run: Run) -> Report:
         provenance=list(provenance_tables(run)),
         comparisons=comparisons,
     )
+
+
+def exported_metrics(run: Run) -> dict[str, dict[str, float]]:
+    """What the exported checkpoint came to on the first benchmark.
+
+    No other file has these keys, so `dvc exp show` names their columns without the file.
+    """
+    modes = run.modes(run.exported, run.benchmarks[0])
+    measured = {
+        name: modes[mode][name] for mode, name in MEASURES.items() if name in modes.get(mode, {})
+    }
+    return {"exported": measured} if measured else {}
 
 
 def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.errors import UserError
 from lib.report.comparisons import compare_pair
 from lib.report.text import Table, markdown_table, percent, points
-from lib.stats import Difference, mean_estimate
+from lib.stats import Difference, mean_estimate, seeds_interval
 
 SFT, GRPO, CONTROL = "sft", "grpo", "control"
 UNSEEN = "unseen_equations"
@@ -81,9 +81,11 @@ def study_metrics(runs: Sequence[SeedRun], *, benchmark: str) -> dict[str, Any]:
     means: dict[str, Any] = {}
     for pair in PAIRS:
         for measure in next(iter(seeds.values()))[pair]:
-            mean = mean_estimate([seed[pair][measure]["difference"] for seed in seeds.values()])
-            interval = mean.interval()
-            numbers = {"difference": mean.value, "low": interval.low, "high": interval.high}
+            of_seeds = [seed[pair][measure] for seed in seeds.values()]
+            values = [numbers["difference"] for numbers in of_seeds]
+            interval = seeds_interval(values, n=of_seeds[0]["n"])
+            mean = mean_estimate(values).value
+            numbers = {"difference": mean, "low": interval.low, "high": interval.high}
             means.setdefault(pair, {})[measure] = {**numbers, "num_seeds": len(seeds)}
     return {**seeds, "mean": means}
 

@@ -8,7 +8,7 @@ from lib.report.inputs import Metrics
 from lib.report.tables import headline
 from lib.report.text import Table, loud, markdown_table, table_lines
 
-ROWS = ("answer accuracy", "pass@", "maj@", "format accuracy", "equations")
+ROWS = ("answer accuracy", "pass@", "pass^", "maj@", "format accuracy", "equations")
 """Beginnings of the rows that a reader looks for first."""
 
 START = "<!-- results: python -m stages.summary --readme -->"
@@ -72,7 +72,7 @@ def with_results(readme: str, block: str) -> str:
 
 def _headline_rows(table: Table) -> Table:
     rows = tuple(row for row in table.rows if row[0].startswith(ROWS))
-    return Table(f"{table.title}; %, ± standard error", table.header, rows)
+    return Table(f"{table.title}; %, ± standard error (≤, ≥: 95 %)", table.header, rows)
 
 
 def _gains(

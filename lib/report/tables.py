@@ -1,15 +1,13 @@
 """The report's tables, as text in cells; Markdown, HTML and the terminal print the same ones."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from lib.report.comparisons import Comparison
 from lib.report.inputs import Formats, Metrics, main_mode
-from lib.report.text import MISSING, Table, decimal, p_value, percent, points
-
-Formatter = Callable[[float | None, float | None], str]
+from lib.report.text import Formatter, Table, cell, decimal, p_value, percent, points
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +76,7 @@ def measures(modes: Mapping[str, Mapping[str, Any]]) -> Iterator[Measure]:
         yield Measure("pass@1, sampled", "sampled", "pass_at_1", strong=True)
     if k > 1:
         yield Measure(f"pass@{k}, sampled", "sampled", f"pass_at_{k}")
+        yield Measure(f"pass^{k}, sampled", "sampled", f"pass_hat_{k}")
         yield Measure(f"maj@{k}, sampled", "sampled", f"maj_at_{k}")
     mode = "greedy" if "greedy" in modes else "sampled"
     yield Measure("strict answer accuracy", mode, "strict_accuracy")
@@ -113,9 +112,7 @@ def headline(
         if any(measure.name in of for of in numbers):
             if measure.strong:
                 strong.add(len(rows))
-            cells = (
-                measure.format(of.get(measure.name), of.get(f"{measure.name}_se")) for of in numbers
-            )
+            cells = (cell(of, measure.name, measure.format) for of in numbers)
             rows.append((measure.title, *cells))
     n = next((int(of["n"]) for of in columns[0].values() if "n" in of), 0)
     k = columns[0].get("sampled", {}).get("num_samples")
@@ -129,13 +126,11 @@ def comparison_table(comparisons: Sequence[Comparison], benchmark: str) -> Table
     for comparison in comparisons:
         change, interval = comparison.change, comparison.change.interval
         if comparison.benchmark == benchmark:
-            # Where all problems changed alike there is no interval: nothing tells of the spread.
-            known = change.difference.se != 0
             rows.append(
                 (
                     f"{comparison.before} → {comparison.after}, {comparison.mode}",
                     points(change.difference.value),
-                    f"{points(interval.low)} … {points(interval.high)}" if known else MISSING,
+                    f"{points(interval.low)} … {points(interval.high)}",
                     p_value(change.p_value),
                     str(change.difference.n),
                     points(comparison.detectable).lstrip("+"),
@@ -166,7 +161,7 @@ def breakdown(
     for key in sorted(dict.fromkeys(key for of in groups for key in of), key=natural_order):
         n = next(int(of[key]["n"]) for of in groups if key in of)
         cells = (of.get(key, {}) for of in groups)
-        rates = (percent(c.get("answer_accuracy"), c.get("answer_accuracy_se")) for c in cells)
+        rates = (cell(of, "answer_accuracy") for of in cells)
         rows.append((key, str(n), *rates))
     title = f"{benchmark} by {BREAKDOWNS[group]}, answer accuracy ({mode})"
     header = (BREAKDOWNS[group], "n", *_titles(metrics, skipped))

@@ -8,11 +8,15 @@ import dataclasses
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import click
 
+from lib.stats import Estimate, share_interval
+
 MISSING = "–"
+Formatter = Callable[[float | None, float | None, float | None], str]
+"""How a value, its standard error and its number of problems are printed."""
 _MARKUP = re.compile(
     r"[\\`*\[\]|~$#]"  # always markup
     r"|(?<!\w)_|_(?!\w)"  # emphasis at the edge of a word, not inside one
@@ -35,18 +39,35 @@ class Table:
     strong: frozenset[int] = frozenset()
 
 
-def percent(value: float | None, se: float | None = None) -> str:
-    """A rate in percent with its standard error in points: 0.616, 0.022 → "61.6 ± 2.2"."""
-    scaled = (None if number is None else 100 * number for number in (value, se))
-    return decimal(*scaled, digits=1)
+def percent(value: float | None, se: float | None = None, n: float | None = None) -> str:
+    """A rate in percent with its standard error in points: 0.616, 0.022 → "61.6 ± 2.2".
 
-
-def decimal(value: float | None, se: float | None = None, *, digits: int = 2) -> str:
-    """A number with its standard error, "–" where there is none."""
+    Where the error would be printed as 0.0, of `n` problems that are all alike, the end of the
+    95 % interval is printed instead: "100.0 (≥ 99.1)".
+    """
     if value is None or math.isnan(value):
         return MISSING
-    error = "" if se is None or math.isnan(se) else f" ± {se:.{digits}f}"
+    cell = decimal(100 * value, None if se is None else 100 * se, digits=1)
+    if se is None or n is None or "±" in cell:
+        return cell
+    interval = share_interval(Estimate(value, se, int(n)))
+    bound = f"≤ {100 * interval.high:.1f}" if value < 0.5 else f"≥ {100 * interval.low:.1f}"
+    return f"{cell} ({bound})"
+
+
+def decimal(
+    value: float | None, se: float | None = None, n: float | None = None, *, digits: int = 2
+) -> str:
+    """A number with its standard error, "–" where there is none; no error that rounds to 0."""
+    if value is None or math.isnan(value):
+        return MISSING
+    error = "" if se is None or not round(se, digits) > 0 else f" ± {se:.{digits}f}"
     return f"{value:.{digits}f}{error}"
+
+
+def cell(numbers: Mapping[str, float], name: str, form: Formatter = percent) -> str:
+    """One number of a mode's metrics with its error, "–" where it has none."""
+    return form(numbers.get(name), numbers.get(f"{name}_se"), numbers.get("n"))
 
 
 def points(value: float) -> str:

@@ -4,7 +4,7 @@ The unit that is drawn at random is the problem: completions of one problem are 
 so every standard error here is computed over problems (arXiv:2411.00640).
 """
 
-from lib.stats.attempts import avg_at_k, maj_at_k, pass_at_k
+from lib.stats.attempts import avg_at_k, maj_at_k, pass_at_k, pass_hat_k
 from lib.stats.differences import (
     Difference,
     independent_difference,
@@ -14,10 +14,10 @@ from lib.stats.differences import (
 from lib.stats.estimates import (
     Estimate,
     Interval,
-    bootstrap_interval,
     clustered_mean,
     mean_estimate,
-    wilson_interval,
+    seeds_interval,
+    share_interval,
 )
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "Estimate",
     "Interval",
     "avg_at_k",
-    "bootstrap_interval",
     "clustered_mean",
     "independent_difference",
     "maj_at_k",
@@ -33,5 +32,7 @@ __all__ = [
     "minimum_detectable_difference",
     "paired_difference",
     "pass_at_k",
-    "wilson_interval",
+    "pass_hat_k",
+    "seeds_interval",
+    "share_interval",
 ]

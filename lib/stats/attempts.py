@@ -1,6 +1,6 @@
-"""What several completions of one problem show: pass@k, maj@k, avg@k.
+"""What several completions of one problem show: pass@k, pass^k, maj@k, avg@k.
 
-All three are expectations over a random set of k of the N completions that were sampled, computed
+All of them are expectations over a random set of k of the N completions that were sampled, computed
 exactly, so that a larger N lowers the variance and leaves the meaning as it is.
 """
 
@@ -22,6 +22,18 @@ def pass_at_k(*, num_completions: int, num_correct: int, k: int) -> float:
     _check_k(k, num_completions)
     misses = math.comb(num_completions - num_correct, k)
     return 1.0 - misses / math.comb(num_completions, k)
+
+
+def pass_hat_k(*, num_completions: int, num_correct: int, k: int) -> float:
+    """pass^k, the chance that all of k completions are right: C(c, k) / C(N, k)
+    (arXiv:2406.12045).
+
+    Raises:
+        ValueError: num_correct outside 0 … N, or k outside 1 … N.
+    """
+    # All are right where none is wrong: the complement of pass@k of the wrong ones.
+    num_wrong = num_completions - num_correct
+    return 1.0 - pass_at_k(num_completions=num_completions, num_correct=num_wrong, k=k)
 
 
 def avg_at_k(correct: Sequence[bool]) -> float:

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from statistics import NormalDist
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 
-from lib.stats.estimates import Estimate, Interval, mean_estimate
+from lib.stats.estimates import Estimate, Interval, mean_estimate, padded_mean
+
+PADDING = 2.0
+"""Problems that are added to a difference: one each way."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,17 +20,17 @@ class Difference:
     """`after` minus `before`.
 
     Attributes:
-        before, after: the two means.
-        difference: their difference with its own standard error.
+        difference: of the two means, with its own standard error.
         interval: 95 % interval of the difference.
         p_value: two-sided, of the hypothesis that there is no difference.
+        before, after: the two means; nan where only their difference is known.
     """
 
-    before: float
-    after: float
     difference: Estimate
     interval: Interval
     p_value: float
+    before: float = dataclasses.field(default=math.nan, compare=False)
+    after: float = dataclasses.field(default=math.nan, compare=False)
 
     def is_worse(self, alpha: float = 0.05) -> bool:
         """Whether `after` is below `before` by more than chance explains."""
@@ -43,9 +47,10 @@ def paired_difference(
     """Compare two checkpoints on the same problems (arXiv:2411.00640, section 4).
 
     The difference is taken problem by problem, which removes what makes problems hard or easy for
-    both. The p-value is that of the t-test on the differences, but never below 2^(1-m) with m
-    problems that changed: no test by random signs can show more (two problems that both improved
-    have no spread, and prove little).
+    both. Interval and p-value are those of Bonett and Price (2012): one gain and one loss are
+    added, each as large as the changes are, so that problems of which none changed bound the
+    difference too. The p-value is never below 2^(1-m) with m problems that changed: no test by
+    random signs can show more (two problems that both improved have no spread, and prove little).
 
     Args:
         before: score by problem id (0/1, or the mean over a problem's completions).
@@ -62,31 +67,50 @@ def paired_difference(
         )
     changes = np.array([after[problem] - before[problem] for problem in before])
     difference = mean_estimate(changes)
-    floor = 2.0 ** (1 - min(int(np.count_nonzero(changes)), 1000))
+    num_changed = int(np.count_nonzero(changes))
+    step = change_size(np.sum(changes**2), num_changed)
+    centre, error = padded_mean(
+        difference.value, difference.se, difference.n, extremes=(-step, step), padding=PADDING
+    )
+    floor = 2.0 ** (1 - min(num_changed, 1000))
     return Difference(
         before=math.fsum(before.values()) / len(before),
         after=math.fsum(after.values()) / len(after),
         difference=difference,
-        interval=difference.interval(level),
-        p_value=max(_p_value(difference), min(1.0, floor)),
+        interval=_interval(float(centre), float(error), level),
+        p_value=max(_p_value(float(centre), float(error)), min(1.0, floor)),
     )
 
 
-def independent_difference(*, before: Estimate, after: Estimate, level: float = 0.95) -> Difference:
-    """Compare two estimates when only they are known: se² = se_before² + se_after².
+def change_size(sum_of_squares: ArrayLike, num_changed: ArrayLike) -> NDArray[np.float64]:
+    """Root mean square of the changes that are not 0, and of one change from wrong to right.
 
-    For the same problems this is too wide (their scores go together), never too narrow in
-    practice; it is what committed metrics allow.
+    1 where every change is a whole one, as with greedy answers; less where a problem's share of
+    right completions moves a little.
     """
-    smaller = min(before.n, after.n)
-    spread = math.hypot(before.se, after.se)
-    difference = Estimate(after.value - before.value, spread, smaller)
+    return np.sqrt((np.asarray(sum_of_squares) + 1.0) / (np.asarray(num_changed) + 1.0))
+
+
+def independent_difference(*, before: Estimate, after: Estimate, level: float = 0.95) -> Difference:
+    """Compare two rates when only they are known: se² = se_before² + se_after².
+
+    One right and one wrong problem are added to each (Agresti and Caffo 2000). For the same
+    problems this is too wide (their scores go together), never too narrow in practice; it is what
+    committed metrics allow. Where an error is unknown nothing is concluded.
+    """
+    smaller, spread = min(before.n, after.n), math.hypot(before.se, after.se)
+    (low, low_error), (high, high_error) = (
+        padded_mean(side.value, side.se, side.n, extremes=(0.0, 1.0), padding=PADDING)
+        for side in (before, after)
+    )
+    centre = float(high - low)
+    error = math.inf if math.isnan(spread) else math.hypot(float(low_error), float(high_error))
     return Difference(
         before=before.value,
         after=after.value,
-        difference=difference,
-        interval=difference.interval(level),
-        p_value=_p_value(difference),
+        difference=Estimate(after.value - before.value, spread, smaller),
+        interval=_interval(centre, error, level),
+        p_value=_p_value(centre, error),
     )
 
 
@@ -111,11 +135,11 @@ def minimum_detectable_difference(
     return reach * sd / math.sqrt(n)
 
 
-def _p_value(difference: Estimate) -> float:
-    if difference.n < 2 or math.isnan(difference.se) or difference.value == 0:
-        return 1.0
-    if difference.se == 0:
-        return 0.0
-    # P(|T| ≥ |t|), both tails. Small benchmarks need Student's t: with AIME's 30 problems 1.96
-    # standard errors are not 95 %.
-    return float(2 * stdtr(difference.n - 1, -abs(difference.value / difference.se)))
+def _interval(centre: float, error: float, level: float) -> Interval:
+    reach = NormalDist().inv_cdf((1 + level) / 2) * error
+    return Interval(max(-1.0, centre - reach), min(1.0, centre + reach), level)
+
+
+def _p_value(centre: float, error: float) -> float:
+    """P(|Z| ≥ |z|), both tails."""
+    return 2 * NormalDist().cdf(-abs(centre / error))

@@ -264,7 +264,7 @@ def test_dpo_beside_the_phases_that_there_are_runs_what_is_new_and_nothing_else(
     assert ran == ["check", "pairs@sft", "dpo@sft", "evaluate@dpo", "grade@dpo", "export", "report"]
 
     differences = json.loads(clone.read("reports/metrics/report.json"))
-    assert set(differences) == {"base_to_sft", "sft_to_dpo"}
+    assert set(differences) == {"base_to_sft", "sft_to_dpo", "exported"}
     report = clone.read("reports/report.md")
     assert "The exported model is `dpo`" in report
     assert "Training: dpo" in report

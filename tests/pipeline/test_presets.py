@@ -225,6 +225,7 @@ def _graded(checkpoint: str) -> list[str]:
     return [
         f"--completions=data/completions/{checkpoint}.jsonl",
         f"--graded=data/graded/{checkpoint}.jsonl",
+        f"--rates=data/graded/{checkpoint}.json",
         f"--metrics=reports/metrics/evaluate/{checkpoint}.json",
         f"--provenance=reports/provenance/grade/{checkpoint}.json",
     ]

@@ -15,7 +15,7 @@ from lib.engines.policy import load_tokenizer
 from lib.evaluation import completions as completions_module
 from lib.evaluation.completions import decoding_of, generate_missing, samplings, tasks_of
 from lib.grading.files import grade_rows
-from lib.grading.metrics import headline, summarise
+from lib.grading.metrics import headline, headline_metrics, summarise
 from lib.params import Params
 from lib.params.measuring import Evaluate, Override
 from lib.problems.schema import INSTRUCTION, MULTIPLE_CHOICE, Problem
@@ -141,8 +141,18 @@ def test_rates_stand_beside_their_error_and_n(rows: list[GradedCompletion]) -> N
     assert greedy["format_accuracy"] == 1.0
     assert greedy["mean_reward"] == pytest.approx(0.75)
     assert (sampled["pass_at_1"], sampled["pass_at_2"]) == (0.5, 0.5)
+    assert sampled["pass_hat_2"] == 0.5
     assert (sampled["answer_accuracy"], sampled["strict_accuracy"]) == (0.5, 0.25)
     assert [sampled[f"class_{label}"] for label in ("00", "01", "10", "11")] == [0.25] * 4
+
+
+def test_the_same_completions_again_leave_pass_at_1_as_it_is(rows: list[GradedCompletion]) -> None:
+    """Where pass@1 is divided by k it halves (lighteval#771)."""
+    sampled = [row for row in rows if row.mode == "sampled"]
+    once, twice = (summarise(sampled * times)["held_out"]["sampled"] for times in (1, 2))
+    assert (once["num_samples"], twice["num_samples"]) == (2, 4)
+    assert once["pass_at_1"] == twice["pass_at_1"] == 0.5
+    assert once["pass_at_1_se"] == pytest.approx(twice["pass_at_1_se"])
 
 
 def test_breakdowns_cover_level_subject_and_tag(rows: list[GradedCompletion]) -> None:
@@ -298,3 +308,16 @@ def test_the_bar_starts_at_what_was_done_before_and_shows_the_speed(
     shown = capsys.readouterr().err
     assert re.search(r"evaluate grpo:\s+33%.*2/6", shown)
     assert re.search(r"evaluate grpo: 100%.*6/6.*[\d,]+ tokens/s", shown)
+
+
+def test_headline_metrics_are_few_and_each_has_its_error(rows: list[GradedCompletion]) -> None:
+    summary = summarise(rows)
+    metrics = headline_metrics(summary)["held_out"]
+    assert set(metrics["greedy"]) == {
+        "n", "answer_accuracy", "answer_accuracy_se", "format_accuracy", "format_accuracy_se",
+        "mean_equations", "mean_equations_se",
+    }  # fmt: skip
+    assert metrics["sampled"]["pass_hat_2_se"] == summary["held_out"]["sampled"]["pass_hat_2_se"]
+    assert sum(map(len, metrics.values())) < 20
+    sampled = headline_metrics({"held_out": {"sampled": summary["held_out"]["sampled"]}})
+    assert "format_accuracy" in sampled["held_out"]["sampled"]

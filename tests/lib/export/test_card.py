@@ -71,7 +71,7 @@ def test_the_hub_reads_base_model_datasets_and_results(on_the_hub: Params) -> No
 def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub: Params) -> None:
     text = card(on_the_hub).text
     assert "| held_out | answer accuracy, greedy | 61.2 | 56.9 … 65.4 | 500 |" in text
-    assert "| held_out | pass@1, sampled | 47.5 | 44.7 … 50.3 | 500 |" in text
+    assert "| held_out | pass@1, sampled | 47.5 | 44.8 … 50.3 | 500 |" in text
     assert "````text\nUser: 2 + 2?\nAssistant: <think>\n````" in text
     assert "or after `</answer>`" in text
     assert "- checkpoint: `0123456789abcdef`" in text
@@ -91,7 +91,7 @@ def test_a_rate_without_spread_keeps_an_honest_interval() -> None:
     never, *_, always = headline(metrics, ["a", "held_out"])
     assert (never.benchmark, always.benchmark) == ("a", "held_out")
     assert never.interval.low == 0.0
-    assert never.interval.high == pytest.approx(0.2425, abs=1e-4)
+    assert never.interval.high == pytest.approx(0.2820, abs=1e-4)
     assert always.interval.high == 1.0
     assert 0.98 < always.interval.low < 1.0
 

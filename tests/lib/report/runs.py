@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from lib.artifacts.completions import read_graded
-from lib.grading.metrics import summarise
+from lib.grading.metrics import headline_metrics, summarise
 from lib.report.inputs import Run, Sources, load_run
 
 CHECKPOINTS = ("base", "sft", "grpo")
@@ -112,10 +112,9 @@ def write_run(
             sources.graded / f"{checkpoint}.jsonl",
             "".join(json.dumps(row) + "\n" for row in rows),
         )
-        write_json(
-            sources.metrics / "evaluate" / f"{checkpoint}.json",
-            summarise(read_graded(sources.graded / f"{checkpoint}.jsonl")),
-        )
+        summary = summarise(read_graded(sources.graded / f"{checkpoint}.jsonl"))
+        write_json(sources.graded / f"{checkpoint}.json", summary)
+        write_json(sources.metrics / "evaluate" / f"{checkpoint}.json", headline_metrics(summary))
         write_json(sources.provenance / "evaluate" / f"{checkpoint}.json", noted(checkpoint))
     for stage in ("prepare", "sft", "grpo", "export"):
         write_json(sources.provenance / f"{stage}.json", noted(stage, skipped=stage in skipped))

@@ -1,7 +1,9 @@
 import json
 import math
+import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from lib.report.compare import (
     compare_metrics,
     compare_with,
     metric_changes,
+    rates_diff,
     reading_order,
     resolve_revision,
     run_dvc,
@@ -179,7 +182,9 @@ def test_a_changed_knob_and_its_worse_model_are_shown(repository, monkeypatch):
     assert "WORKSPACE IS WORSE THAN HEAD BEYOND NOISE" in against.alarms[1]
     assert against.exported[0].title.startswith("Exported checkpoint on held_out, unpaired")
     assert all(alarm in text for alarm in against.alarms)
-    assert (repository / "plots" / "index.html").exists()
+    page = (repository / "plots" / "index.html").read_text("utf-8")
+    assert "window.vegaEmbed=" in page
+    assert not re.search(r"<(script|link)[^>]+(src|href)=", page), "it loads from the network"
     assert "| grpo.group_size | 8 | 2 |" in "\n".join(against.lines(markdown=True))
 
 
@@ -229,3 +234,25 @@ def test_a_failure_of_dvc_is_told_in_its_words(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"`dvc metrics diff` failed: ERROR: \w+"):
         run_dvc("metrics", "diff")
+
+
+def test_an_experiment_is_a_revision_by_its_name(repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    commit = resolve_revision("HEAD")
+    subprocess.run(["git", "update-ref", "refs/exps/ab/cdef/wider", commit], check=True)
+    assert resolve_revision("wider") == commit
+    with pytest.raises(UserError, match="dvc exp list"):
+        resolve_revision("narrower")
+
+
+def test_rates_of_both_sides_are_compared_where_the_cache_has_them(monkeypatch, tmp_path):
+    file = tmp_path / "grpo.json"
+    write_json(file, {"held_out": {"greedy": {"by_level": {"1": {"answer_accuracy": 0.5}}}}})
+    before = tmp_path / "before.json"
+    write_json(before, {"held_out": {"greedy": {"by_level": {"1": {"answer_accuracy": 0.25}}}}})
+    monkeypatch.setattr("lib.report.compare.at_revision", lambda *_: nullcontext(before))
+    assert rates_diff([file, tmp_path / "sft.json"], commit="HEAD") == {
+        str(file): {"held_out.greedy.by_level.1.answer_accuracy": entry(0.25, 0.5)}
+    }
+    monkeypatch.setattr("lib.report.compare.at_revision", lambda *_: nullcontext())
+    assert rates_diff([file], commit="HEAD") == {}

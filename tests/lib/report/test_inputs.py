@@ -36,7 +36,7 @@ def test_an_export_that_was_not_evaluated_is_refused(tmp_path):
         read(write_run(tmp_path, problems=2), exported="dpo")
 
 
-@pytest.mark.parametrize("missing", ["metrics/evaluate/sft.json", "graded/sft.jsonl"])
+@pytest.mark.parametrize("missing", ["graded/sft.json", "graded/sft.jsonl"])
 def test_a_missing_file_is_named_with_the_command_that_writes_it(tmp_path, missing):
     sources = write_run(tmp_path, problems=2)
     (tmp_path / missing).unlink()

@@ -1,5 +1,6 @@
 """The study's numbers are paired per seed, and its mean is over seeds."""
 
+import math
 from typing import Any
 
 import pytest
@@ -76,8 +77,10 @@ def test_each_seed_is_compared_with_its_own_start_and_control(study: dict[str, A
 def test_the_mean_is_over_seeds_with_an_interval_of_its_own(study: dict[str, Any]) -> None:
     mean = study["mean"]["sft_to_grpo"]["greedy_answer_accuracy"]
     assert (mean["difference"], mean["num_seeds"]) == (0.625, 2)
-    # Two seeds, 0.5 and 0.75: se 0.125, t(0.975, df 1) 12.706.
-    assert mean["low"] == pytest.approx(0.625 - 12.706 * 0.125, abs=1e-3)
+    n = study["seed_0"]["sft_to_grpo"]["greedy_answer_accuracy"]["n"]
+    # Two seeds, 0.5 and 0.75: se 0.125, t(0.975, df 1) 12.706; a gain and a loss among 2n problems.
+    reach = math.hypot(12.706 * 0.125, 1.96 * math.sqrt(2) / (2 * n + 2))
+    assert mean["low"] == pytest.approx(0.625 - reach, abs=1e-3)
 
 
 def test_unseen_problems_are_counted_apart(study: dict[str, Any]) -> None:

@@ -79,7 +79,9 @@ def test_other_prompt_formats_stand_beside_the_trained_one(run):
         ("answer accuracy, greedy", "answer_accuracy"),
         ("strict answer accuracy", "strict_accuracy"),
     ):
-        assert rows[title] == tuple(percent(of[name], of[f"{name}_se"]) for of in (sft, base))
+        assert rows[title] == tuple(
+            percent(of[name], of[f"{name}_se"], of["n"]) for of in (sft, base)
+        )
     assert "equations written" not in rows
 
 

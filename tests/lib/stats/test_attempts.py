@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.stats import avg_at_k, maj_at_k, pass_at_k
+from lib.stats import avg_at_k, maj_at_k, pass_at_k, pass_hat_k
 
 grades = st.lists(st.booleans(), min_size=1, max_size=8)
 
@@ -36,6 +36,23 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_right_completion(correct, data
     subsets = [any(subset) for subset in itertools.combinations(correct, k)]
     measured = pass_at_k(num_completions=len(correct), num_correct=sum(correct), k=k)
     assert measured == pytest.approx(sum(subsets) / len(subsets))
+
+
+@given(grades, st.data())
+def test_pass_hat_k_is_the_share_of_subsets_with_only_right_completions(correct, data):
+    k = data.draw(st.integers(1, len(correct)))
+    subsets = [all(subset) for subset in itertools.combinations(correct, k)]
+    measured = pass_hat_k(num_completions=len(correct), num_correct=sum(correct), k=k)
+    assert measured == pytest.approx(sum(subsets) / len(subsets))
+
+
+@pytest.mark.parametrize("num_completions", [2, 4, 8, 16, 64])
+def test_pass_at_1_does_not_fall_as_completions_are_added(num_completions):
+    """As in lighteval#771, where pass@1 halves each time that k doubles."""
+    half = {"num_completions": num_completions, "num_correct": num_completions // 2}
+    assert pass_at_k(**half, k=1) == pass_hat_k(**half, k=1) == 0.5
+    assert pass_hat_k(**half, k=num_completions) == 0.0
+    assert pass_at_k(**half, k=num_completions) == 1.0
 
 
 @given(attempts())

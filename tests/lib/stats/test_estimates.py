@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from lib.stats import (
     Estimate,
-    bootstrap_interval,
     clustered_mean,
     mean_estimate,
-    wilson_interval,
+    seeds_interval,
+    share_interval,
 )
 
 scores = st.lists(st.integers(-5, 5), min_size=2, max_size=30)
@@ -86,35 +86,58 @@ def test_clusters_of_another_length_are_refused():
         clustered_mean([1, 2], ["a"])
 
 
-def test_wilson_interval_is_that_of_the_textbook_example():
-    interval = wilson_interval(successes=81, n=263)
-    assert (interval.low, interval.high) == pytest.approx((0.2553, 0.3662), abs=1e-4)
+def of_problems(successes, n):
+    return mean_estimate([1] * successes + [0] * (n - successes))
+
+
+def test_share_interval_of_0_or_1_grades_is_that_of_agresti_and_coull():
+    interval = share_interval(of_problems(81, 263))
+    centre = (81 + 1.96**2 / 2) / (263 + 1.96**2)
+    reach = 1.96 * math.sqrt(centre * (1 - centre) / (263 + 1.96**2))
+    expected = (centre - reach, centre + reach)
+    assert (interval.low, interval.high) == pytest.approx(expected, abs=1e-4)
 
 
 @given(st.integers(1, 200), st.data())
-def test_wilson_interval_stays_a_share_and_holds_the_rate(n, data):
+def test_share_interval_stays_a_share_and_holds_the_rate(n, data):
     successes = data.draw(st.integers(0, n))
-    interval = wilson_interval(successes=successes, n=n)
+    interval = share_interval(of_problems(successes, n))
     assert 0 <= interval.low <= successes / n <= interval.high <= 1
-    mirrored = wilson_interval(successes=n - successes, n=n)
+    mirrored = share_interval(of_problems(n - successes, n))
     assert (mirrored.low, mirrored.high) == pytest.approx((1 - interval.high, 1 - interval.low))
 
 
-def test_wilson_interval_of_none_right_is_not_a_point():
-    assert wilson_interval(successes=0, n=30).high == pytest.approx(0.1135, abs=1e-3)
+@pytest.mark.parametrize("n", [1, 30, 272, 1319])
+def test_none_right_bounds_the_rate_one_sided_with_95_percent_or_more(n):
+    never, always = share_interval(of_problems(0, n)), share_interval(of_problems(n, n))
+    # With the rate at the bound, none of n is right in at most 5 of 100 experiments.
+    assert (1 - never.high) ** n <= 0.05 or n == 1
+    assert (never.low, always.high) == (0, 1)
+    assert always.low == pytest.approx(1 - never.high)
+    assert 0 < never.high < 1
+
+
+def test_a_rate_whose_error_is_unknown_gets_the_interval_of_whole_problems():
+    known = share_interval(Estimate(0.612, of_problems(306, 500).se, 500))
+    unknown = share_interval(Estimate(0.612, math.nan, 500))
+    assert (unknown.low, unknown.high) == pytest.approx((known.low, known.high), abs=1e-4)
+
+
+def test_seeds_that_agree_to_the_last_problem_still_leave_doubt():
+    interval = seeds_interval([0.0, 0.0, 0.0], n=500)
+    assert -0.01 < interval.low < 0 < interval.high < 0.01
+
+
+def test_seeds_that_differ_get_students_t():
+    values = [0.2, 0.3, 0.25]
+    plain, padded = mean_estimate(values).interval(), seeds_interval(values, n=500)
+    assert (padded.low, padded.high) == pytest.approx((plain.low, plain.high), abs=1e-3)
 
 
 def coverage(draw_interval, truth, repeats=1500):
     generator = np.random.default_rng(7)
     intervals = [draw_interval(generator) for _ in range(repeats)]
     return sum(interval.low <= truth <= interval.high for interval in intervals) / repeats
-
-
-def test_wilson_interval_covers_the_truth_in_about_95_of_100_experiments():
-    covered = coverage(
-        lambda g: wilson_interval(successes=int(g.binomial(60, 0.1)), n=60), truth=0.1
-    )
-    assert covered == pytest.approx(0.95, abs=0.025)
 
 
 def eight_completions(generator, num_problems=80):
@@ -126,31 +149,11 @@ def eight_completions(generator, num_problems=80):
 def test_clustered_interval_covers_the_truth_and_the_naive_one_does_not():
     problems = np.repeat(np.arange(80), 8).tolist()
     clustered = coverage(
-        lambda g: clustered_mean(eight_completions(g).ravel(), problems).interval(), truth=0.4
+        lambda g: share_interval(clustered_mean(eight_completions(g).ravel(), problems)),
+        truth=0.4,
     )
-    naive = coverage(lambda g: mean_estimate(eight_completions(g).ravel()).interval(), truth=0.4)
+    naive = coverage(
+        lambda g: share_interval(mean_estimate(eight_completions(g).ravel())), truth=0.4
+    )
     assert clustered == pytest.approx(0.95, abs=0.02)
     assert naive < 0.8
-
-
-def test_bootstrap_interval_covers_the_truth_in_about_95_of_100_experiments():
-    covered = coverage(
-        lambda g: bootstrap_interval(eight_completions(g), seed=1, num_resamples=300),
-        truth=0.4,
-        repeats=300,
-    )
-    assert covered == pytest.approx(0.95, abs=0.04)
-
-
-def test_bootstrap_is_a_function_of_its_seed():
-    values = np.random.default_rng(3).normal(size=50)
-    first, again = (bootstrap_interval(values, seed=5) for _ in range(2))
-    assert first == again
-    assert first != bootstrap_interval(values, seed=6)
-
-
-def test_bootstrap_of_the_mean_agrees_with_the_formula():
-    values = np.random.default_rng(3).normal(size=400)
-    formula = mean_estimate(values).interval()
-    drawn = bootstrap_interval(values, seed=5)
-    assert (drawn.low, drawn.high) == pytest.approx((formula.low, formula.high), abs=0.02)

@@ -1,0 +1,237 @@
+"""How often each interval that reckon prints covers the truth: `python -m tests.bench.intervals`.
+
+Experiments are simulated whose truth is known, over a fine grid of rates, and the interval of each
+is computed by the code that the report uses. About a minute. A problem is drawn from the possible
+outcomes of its N completions, so an experiment of n problems is one multinomial draw.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from lib.stats import maj_at_k, pass_at_k, seeds_interval
+from lib.stats.differences import PADDING, change_size
+from lib.stats.estimates import padded_bounds, padded_mean
+
+HERE = Path(__file__).parent
+SIZES = (30, 40, 272, 500, 1319)
+SEEDS = (3, 5, 10)
+N = 8
+"""Completions of a problem."""
+SPREADS = (0.3, 1.0, 3.0)
+"""a + b of the beta distribution that difficulties come from: 0.3 makes most problems easy or
+hopeless, 3 leaves most of them open."""
+ALIKE = 400
+"""a + b of the seeds' rates: a standard deviation of 2.5 points at a rate of one half."""
+EVEN = np.arange(1, 100) / 100
+EDGE = np.geomspace(1e-4, 0.01, 20)
+NOISE = 1e-9
+
+Array = NDArray[np.float64]
+Covered = tuple[Array, Array]
+"""Coverage on the even grid of rates, and near 0 and 1."""
+
+OUTCOMES = {
+    "pass@1": [pass_at_k(num_completions=N, num_correct=c, k=1) for c in range(N + 1)],
+    "pass@4": [pass_at_k(num_completions=N, num_correct=c, k=4) for c in range(N + 1)],
+    "maj@8": [
+        maj_at_k(answers=["1"] * c + ["2"] * (N - c), correct=[True] * c + [False] * (N - c), k=N)
+        for c in range(N + 1)
+    ],
+}
+"""By measure, what a problem with 0 … N right completions contributes."""
+
+
+def main() -> None:
+    """Simulate, and write results.json and README.md."""
+    results = {
+        name: {
+            "mean": round(float(covered[0].mean()), 4),
+            "lowest": round(float(min(covered[0].min(), covered[1].min())), 4),
+        }
+        for name, covered in simulate(repeats=4000)
+    }
+    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    (HERE / "README.md").write_text(page(results), encoding="utf-8")
+    print(page(results))  # noqa: T201
+
+
+def simulate(
+    *, repeats: int, sizes: tuple[int, ...] = SIZES, thin: int = 1
+) -> Iterator[tuple[str, Covered]]:
+    """Name and coverage of every interval; `thin` takes every so-manyth rate of the grids."""
+    generator = np.random.default_rng(17)
+    even, edge = EVEN[::thin], np.concatenate([EDGE[::thin], 1 - EDGE[::thin]])
+    for n in sizes:
+        yield f"rate of problems, n={n}", (rates_covered(n, even), rates_covered(n, edge))
+        for measure, values in OUTCOMES.items():
+            for spread in SPREADS:
+                parts = (
+                    np.array(
+                        [
+                            mean_covered(n, np.array(values), rate, spread, repeats, generator)
+                            for rate in grid
+                        ]
+                    )
+                    for grid in (even, edge)
+                )
+                yield f"{measure}, spread {spread}, n={n}", (next(parts), next(parts))
+        for kind, covered in (("greedy", greedy_covered), ("sampled", sampled_covered)):
+            parts = (
+                np.array(
+                    [
+                        covered(n, rate, share, repeats, generator)
+                        for rate in grid
+                        for share in (0.5, 0.75, 1.0)
+                    ]
+                )
+                for grid in (even[even <= 0.6][:: 1 if kind == "greedy" else 3], EDGE[::thin])
+            )
+            yield f"paired difference, {kind}, n={n}", (next(parts), next(parts))
+        parts = (
+            np.array([unpaired_covered(n, rate, repeats, generator) for rate in grid])
+            for grid in (even, edge)
+        )
+        yield f"unpaired difference, n={n}", (next(parts), next(parts))
+        for seeds in SEEDS:
+            # Every interval is a call here: fewer of them, on a tenth of the rates.
+            covered = np.array(
+                [seeds_covered(n, rate, seeds, repeats // 2, generator) for rate in even[4::10]]
+            )
+            yield f"mean over {seeds} seeds, n={n}", (covered, covered)
+
+
+def rates_covered(n: int, rates: Array) -> Array:
+    """Exact coverage of the interval of a 0/1 measure of n problems."""
+    right = np.arange(n + 1)
+    mean = right / n
+    low, high = share_bounds(mean, np.sqrt(mean * (1 - mean) / (n - 1)), n)
+    inside = (low <= rates[:, None]) & (rates[:, None] <= high)
+    return np.asarray((inside * stats.binom.pmf(right, n, rates[:, None])).sum(axis=1))
+
+
+def mean_covered(
+    n: int,
+    values: Array,
+    rate: float,
+    spread: float,
+    repeats: int,
+    generator: np.random.Generator,
+) -> float:
+    """Coverage of the mean of `values[right completions]` over problems of unlike difficulty."""
+    chances = stats.betabinom.pmf(np.arange(N + 1), N, rate * spread, (1 - rate) * spread)
+    mean, se, _ = draw(n, values, chances, repeats, generator)
+    return inside(share_bounds(mean, se, n), float(chances @ values / chances.sum()))
+
+
+def greedy_covered(
+    n: int, changed: float, gains: float, repeats: int, generator: np.random.Generator
+) -> float:
+    """Coverage of a paired difference: a share `changed` of grades, of which `gains` are gains."""
+    chances = np.array([changed * (1 - gains), 1 - changed, changed * gains])
+    return paired_covered(n, np.array([-1.0, 0.0, 1.0]), chances, repeats, generator)
+
+
+def sampled_covered(
+    n: int, rate: float, gain: float, repeats: int, generator: np.random.Generator
+) -> float:
+    """The same of pass@1: of what was wrong before, the share `gain` - 0.5 comes right."""
+    edges = np.linspace(0, 1, 101)
+    weights = np.diff(stats.beta.cdf(edges, rate, 1 - rate))
+    before = (edges[1:] + edges[:-1]) / 2
+    after = before + (1 - before) * (gain - 0.5)
+    counts = np.arange(N + 1)[:, None]
+    joint = stats.binom.pmf(counts, N, before) * weights @ stats.binom.pmf(counts, N, after).T
+    chances = np.array([np.trace(joint, change) for change in range(-N, N + 1)])
+    return paired_covered(n, np.arange(-N, N + 1) / N, chances, repeats, generator)
+
+
+def paired_covered(
+    n: int, changes: Array, chances: Array, repeats: int, generator: np.random.Generator
+) -> float:
+    mean, se, counts = draw(n, changes, chances, repeats, generator)
+    step = change_size(counts @ changes**2, counts @ (changes != 0))
+    bounds = padded_bounds(mean, se, n, extremes=(-step, step), padding=PADDING)
+    return inside(bounds, float(chances @ changes / chances.sum()))
+
+
+def unpaired_covered(n: int, rate: float, repeats: int, generator: np.random.Generator) -> float:
+    """Coverage of the difference of two rates that are known by value and error only."""
+    other = min(1.0, rate + 0.1)
+    sides = []
+    for truth in (rate, other):
+        mean = generator.binomial(n, truth, size=repeats) / n
+        se = np.sqrt(mean * (1 - mean) / (n - 1))
+        sides.append(padded_mean(mean, se, n, extremes=(0.0, 1.0), padding=PADDING))
+    centre, reach = sides[1][0] - sides[0][0], 1.96 * np.hypot(sides[0][1], sides[1][1])
+    return inside((centre - reach, centre + reach), other - rate)
+
+
+def seeds_covered(
+    n: int, rate: float, seeds: int, repeats: int, generator: np.random.Generator
+) -> float:
+    """Coverage over seeds that gain at rates of their own, a tenth of them losing."""
+    gains = generator.beta(ALIKE * rate, ALIKE * (1 - rate), size=(repeats, seeds))
+    chances = np.stack([gains * 0.9, gains * 0.1, 1 - gains], axis=-1)
+    counts = generator.multinomial(n, chances)
+    intervals = [seeds_interval(values, n=n) for values in (counts[..., 0] - counts[..., 1]) / n]
+    bounds = np.array([(each.low, each.high) for each in intervals]).T
+    return inside((bounds[0], bounds[1]), 0.8 * rate)
+
+
+def draw(
+    n: int, values: Array, chances: Array, repeats: int, generator: np.random.Generator
+) -> tuple[Array, Array, Array]:
+    """Means and standard errors of experiments with n problems, and how often each outcome came."""
+    counts = generator.multinomial(n, chances / chances.sum(), size=repeats)
+    mean = counts @ values / n
+    spread = np.maximum(counts @ values**2 / n - mean**2, 0.0)
+    return mean, np.sqrt(spread / (n - 1)), counts
+
+
+def share_bounds(mean: Array, se: Array, n: int) -> tuple[Array, Array]:
+    low, high = padded_bounds(mean, se, n, extremes=(0.0, 1.0), padding=None)
+    return np.maximum(low, 0.0), np.minimum(high, 1.0)
+
+
+def inside(bounds: tuple[Array, Array], truth: float) -> float:
+    """Share of the intervals that hold the truth."""
+    low, high = bounds
+    return float(np.mean((low - NOISE <= truth) & (truth <= high + NOISE)))
+
+
+def page(results: Mapping[str, Mapping[str, float]]) -> str:
+    """The results as a table: intervals down, numbers of problems across."""
+    rows: dict[str, dict[int, str]] = {}
+    for name, covered in results.items():
+        what, n = name.rsplit(", n=", 1)
+        cell = f"{100 * covered['mean']:.1f} ({100 * covered['lowest']:.1f})"
+        rows.setdefault(what, {})[int(n)] = cell
+    body = "\n".join(
+        f"| {what} | {' | '.join(cells[n] for n in SIZES)} |" for what, cells in rows.items()
+    )
+    head = " | ".join(f"n = {n:,}" for n in SIZES)
+    return f"""# Benchmark: intervals
+
+`python -m tests.bench.intervals` writes this page and `results.json`: of 100 experiments, in how
+many does the 95 % interval hold the truth? The mean over an even grid of rates, and in brackets the
+lowest of any rate, those down to 0.0001 included. The methods are in
+[docs/statistics.md](../../../docs/statistics.md).
+
+| interval | {head} |
+| :-- |{" --: |" * len(SIZES)}
+{body}
+
+`spread` is a + b of the beta distribution that the problems' difficulties come from. Simulated
+with 4,000 experiments a rate (2,000 over seeds), so that a cell's lowest is lower by up to 1.4
+points than the truth is; the first row is exact. Rates of seeds are beta-distributed with a + b of
+{ALIKE}, with means of 0.05, 0.15, …: nearer to 0 their distribution is too skew for Student's t.
+"""
+
+
+if __name__ == "__main__":
+    main()
