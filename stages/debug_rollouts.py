@@ -30,12 +30,12 @@ def main(
     params, folder = load_params(params_file), find_checkpoint(checkpoint)
     import itertools
 
+    from lib.artifacts.problems import read_problems
     from lib.engines.base import rollout_sampling
     from lib.engines.open import open_engine
     from lib.engines.runtime import configure
     from lib.grading.rewards import rewards_of
     from lib.planning.diagnostics import draw_groups, report_lines, tag_tokens, verdicts
-    from lib.problems.schema import read_problems
     from lib.prompts import format_settings, prompt_format, saved_system
     from lib.training.warning_signs import Limits
 

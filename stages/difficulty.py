@@ -21,12 +21,12 @@ from lib.params import load_params
 def main(params_file: Path, num_completions: int, **paths: Path) -> None:
     """Write the pass rates."""
     params = load_params(params_file)
+    from lib.artifacts.problems import read_problems
     from lib.engines.base import rollout_sampling
     from lib.engines.open import open_engine
     from lib.engines.runtime import configure
     from lib.evaluation.difficulty import measure_pass_rates
     from lib.problems.difficulty import write_pass_rates
-    from lib.problems.schema import read_problems
     from lib.prompts import format_settings, prompt_format, saved_system
 
     configure(seed=params.seed, threads=params.torch_threads)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lib.artifacts.problems import write_problems
 from lib.params import compose_preset
 from lib.problems.generated import GeneratedSets
-from lib.problems.schema import write_problems
 
 DOCS = Path(__file__).parents[1] / "docs/training.md"
 

@@ -15,10 +15,10 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.artifacts import read_json, write_json
 from lib.artifacts.hub import WEIGHTS, find, is_on_hub, model_repository
+from lib.artifacts.problems import Problem
 from lib.engines import tiny
 from lib.errors import UserError
 from lib.params.model import Model
-from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
 
 POINTER = "base.json"

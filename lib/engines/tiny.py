@@ -13,9 +13,9 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from lib.artifacts.problems import Problem
 from lib.errors import UserError
 from lib.params.model import Model
-from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
 
 PAD_TOKEN = "<|pad|>"

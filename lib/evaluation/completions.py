@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from lib.artifacts import write_jsonl
 from lib.artifacts.completions import GREEDY, SAMPLED
+from lib.artifacts.problems import Problem, read_benchmarks
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
 from lib.engines.open import open_engine
 from lib.engines.policy import is_adapter, read_max_positions
@@ -26,7 +27,6 @@ from lib.errors import UserError
 from lib.evaluation.stream import Stream, rows_fingerprint, scratch_of
 from lib.params.measuring import Decoding, Evaluate
 from lib.params.model import Model, Prompt
-from lib.problems.schema import Problem, read_benchmarks
 from lib.prompts import (
     PROMPT_FORMATS,
     Message,

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from lib.artifacts.problems import Problem
 from lib.engines.base import Engine, Sampling, encode
 from lib.problems.difficulty import PassRate, count_passes
-from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
 from lib.verifier import grade
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from lib.artifacts import ROOT, hash_code, write_metrics, write_provenance
 from lib.artifacts.completions import read_graded
+from lib.artifacts.problems import INSTRUCTION
 from lib.engines.base import Engine
 from lib.engines.open import loading, open_engine
 from lib.engines.policy import read_max_positions
@@ -21,7 +22,6 @@ from lib.grading.metrics import summarise
 from lib.params.measuring import Evaluate
 from lib.params.model import Model
 from lib.params.training import Reward
-from lib.problems.schema import INSTRUCTION
 from lib.problems.sources import BenchmarkSet
 
 

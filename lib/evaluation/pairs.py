@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lib.artifacts.problems import Problem, read_problems
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, rollout_sampling
 from lib.engines.open import open_engine
 from lib.errors import UserError
 from lib.params.model import Model, Prompt
 from lib.params.training import Pairs, Rollout
-from lib.problems.schema import Problem, read_problems
 from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
 from lib.verifier import grade
 

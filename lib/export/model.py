@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 from transformers import GenerationConfig, PreTrainedModel
 
 from lib.artifacts import hash_path, read_json, replacing, write_json
+from lib.artifacts.problems import read_benchmarks
 from lib.engines.base import Sampling, encode
 from lib.engines.decoding import end_tokens
 from lib.engines.policy import ADAPTER, is_adapter, load_merged, load_policy, load_tokenizer
@@ -43,7 +44,6 @@ from lib.export.reload import (
 from lib.params import Params
 from lib.params.measuring import Evaluate, Export
 from lib.params.model import Model
-from lib.problems.schema import read_benchmarks
 from lib.prompts import (
     Message,
     format_settings,

@@ -19,13 +19,13 @@ from lib.artifacts import (
     write_provenance,
 )
 from lib.artifacts.completions import GeneratedCompletion, GradedCompletion, read_graded
+from lib.artifacts.problems import Problem
 from lib.errors import UserError
 from lib.grading.grade import Grading, grade_completions
 from lib.grading.metrics import headline, headline_metrics, summarise
 from lib.grading.rewards import rewards_of
 from lib.params.schema import Params
 from lib.params.training import Reward
-from lib.problems.schema import Problem
 from lib.prompts import PromptFormat, prompt_format
 from lib.verifier import counters
 

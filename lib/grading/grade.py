@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from lib.artifacts.completions import UNGRADED, GeneratedCompletion, GradedCompletion
-from lib.problems.schema import INSTRUCTION, MULTIPLE_CHOICE, Problem
+from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.prompts import Message, PromptFormat
 from lib.verifier import Grade, grade, grade_choice
 

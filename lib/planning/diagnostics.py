@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
+from lib.artifacts.problems import Problem
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
-from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
 from lib.training.warning_signs import Limits
 from lib.verifier import grade

@@ -21,11 +21,11 @@ import psutil
 import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
+from lib.artifacts.problems import Problem, read_problems, write_problems
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.errors import UserError
 from lib.params import Params
 from lib.problems.lengths import Rendering
-from lib.problems.schema import Problem, read_problems, write_problems
 from lib.trainers.grpo import grpo_setup
 from lib.trainers.sft import sft_setup
 from lib.training.tracking import ProgressLines

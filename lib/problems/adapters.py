@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.problems.columns import first_present, problem_text, text_of, to_problem
 from lib.problems.rows import Fields, RowFault
-from lib.problems.schema import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.prompts import prompt_format
 
 LETTERS = ("A", "B", "C", "D")

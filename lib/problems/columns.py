@@ -18,8 +18,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lib.artifacts.problems import Problem, excerpt
 from lib.problems.rows import Fields, RowFault
-from lib.problems.schema import Problem, excerpt
 from lib.prompts.boxed import last_box
 
 PROBLEM = ("problem", "question", "prompt")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import read_records, write_jsonl
+from lib.artifacts.problems import Problem
 from lib.errors import UserError
 from lib.params.data import Difficulty
-from lib.problems.schema import Problem
 from lib.problems.store import Drops, ProblemTable, keep
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lib.problems.schema import Problem
+from lib.artifacts.problems import Problem
 from lib.problems.store import Drops, ProblemTable, keep
 from lib.verifier import extract_answer, is_equivalent
 

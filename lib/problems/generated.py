@@ -16,9 +16,9 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from lib.artifacts.problems import Problem
 from lib.errors import UserError
 from lib.params.data import Synthetic
-from lib.problems.schema import Problem
 
 SPLIT_BUCKETS: dict[str, int] = {
     "sft": 0,

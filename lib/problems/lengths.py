@@ -13,9 +13,9 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from lib.artifacts import read_json
+from lib.artifacts.problems import Problem
 from lib.errors import UserError
 from lib.params.data import LengthSettings
-from lib.problems.schema import Problem
 from lib.problems.store import Drops, ProblemTable, keep
 from lib.prompts import PromptFormat, prompt_text
 

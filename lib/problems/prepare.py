@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import replacing
+from lib.artifacts.problems import INSTRUCTION, Problem, write_problems
 from lib.errors import UserError
 from lib.params.data import (
     GeneratorSource,
@@ -52,7 +53,6 @@ from lib.problems.lengths import (
 )
 from lib.problems.places import scratch_folder
 from lib.problems.rows import RawRow, RowFault, bad_row_error
-from lib.problems.schema import INSTRUCTION, Problem, write_problems
 from lib.problems.sources import Rows, read_source
 from lib.problems.splits import draw, mix, split
 from lib.problems.store import Drops, ProblemTable, join, keep, write_table

@@ -14,6 +14,7 @@ import datasets
 from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
+from lib.artifacts.problems import Problem, read_problems
 from lib.errors import UserError
 from lib.params.data import HubSource, KnownSource, PathSource
 from lib.problems.adapters import ADAPTERS, Adapter
@@ -21,7 +22,6 @@ from lib.problems.hub import hub_label, known_source, load_split
 from lib.problems.known import hub_splits, known_sets
 from lib.problems.places import RAW, how_to_import, scratch_folder
 from lib.problems.rows import RawRow, RowFault, read_csv, read_json, read_jsonl, read_table
-from lib.problems.schema import Problem, read_problems
 
 READABLE = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
 

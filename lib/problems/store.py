@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow
 from datasets import Dataset, concatenate_datasets
 
-from lib.problems.schema import Problem, excerpt
+from lib.artifacts.problems import Problem, excerpt
 
 BATCH = 200
 """Rows in memory at a time."""

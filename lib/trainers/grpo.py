@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
+from lib.artifacts.problems import Problem, read_problems
 from lib.engines.base import rollout_sampling
 from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, trainable_policy
@@ -16,7 +17,6 @@ from lib.grading.rewards import logging_accuracy, rewards_of
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Grpo, Reward, Rollout
-from lib.problems.schema import Problem, read_problems
 from lib.prompts import PromptFormat
 from lib.trainers.policy_gradient import PolicyGradientTrainer
 from lib.training.arguments import choose_optimizer, shared_arguments

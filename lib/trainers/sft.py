@@ -11,12 +11,12 @@ from transformers import PreTrainedTokenizerBase, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 from lib.artifacts import read_jsonl
+from lib.artifacts.problems import Problem, read_problems
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.errors import UserError
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Sft
-from lib.problems.schema import Problem, read_problems
 from lib.prompts import Message, PromptFormat
 from lib.training.arguments import choose_optimizer, shared_arguments
 from lib.training.batches import micro_batches

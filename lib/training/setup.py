@@ -7,9 +7,9 @@ from typing import Any
 
 from transformers import Trainer
 
+from lib.artifacts.problems import Problem
 from lib.engines.policy import save_policy
 from lib.params.schema import Params
-from lib.problems.schema import Problem
 from lib.prompts import format_settings, prompt_format, saved_system
 from lib.training.tracking import curve_points
 from lib.verifier.rewards import RewardFn

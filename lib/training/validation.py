@@ -21,6 +21,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from lib.artifacts.problems import Problem, read_problems
 from lib.engines.base import Engine, Sampling, encode
 from lib.engines.open import check_engine, open_engine
 from lib.engines.registry import ENGINES
@@ -30,7 +31,6 @@ from lib.grading.metrics import RATES
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Validation
-from lib.problems.schema import Problem, read_problems
 from lib.prompts import PromptFormat
 from lib.stats import clustered_mean
 from lib.verifier.rewards import STACKS, build_rewards

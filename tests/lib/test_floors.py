@@ -48,7 +48,7 @@ def test_lib_is_the_checkouts_own() -> None:
     assert Path(lib.__file__ or "").parents[1] == ROOT
 
 
-@pytest.mark.parametrize("path", ["lib/params/__init__.py", "lib/problems/schema.py"])
+@pytest.mark.parametrize("path", ["lib/params/__init__.py", "lib/artifacts/problems.py"])
 def test_git_does_not_ignore_the_library(path: str) -> None:
     ignored = subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT, check=False)
     assert ignored.returncode == 1

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.problems.schema import Problem
+from lib.artifacts.problems import Problem
 from lib.problems.sources import adapter_of
 
 Row = dict[str, Any]

@@ -11,6 +11,7 @@ import torch
 
 from lib.artifacts import write_metrics
 from lib.artifacts.completions import read_graded
+from lib.artifacts.problems import write_problems
 from lib.engines.runtime import configure
 from lib.evaluation.completions import complete_checkpoint
 from lib.export.model import publish
@@ -18,7 +19,6 @@ from lib.grading.files import grade_file
 from lib.grading.metrics import summarise
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
-from lib.problems.schema import write_problems
 from lib.prompts import format_settings
 from lib.prompts.saved import save_prompt
 from lib.trainers.grpo import grpo_setup

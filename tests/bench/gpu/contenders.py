@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from lib.planning.sizes import Shape
 
 if TYPE_CHECKING:
+    from lib.artifacts.problems import Problem
     from lib.params import Params
-    from lib.problems.schema import Problem
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -97,7 +97,7 @@ def params_of(way: str, work: Work, folder: Path) -> "Params":
 
 def ours(way: str, work: Work, folder: Path) -> Any:
     """The trainer of a way, ready to start."""
-    from lib.problems.schema import Problem
+    from lib.artifacts.problems import Problem
 
     problems = [Problem.create(problem=text, reference="0") for text in texts(work)]
     trainer = trainer_of(params_of(way, work, folder), problems, folder)

@@ -72,11 +72,11 @@ def measure(*, count: int, text_scale: int) -> dict[str, Any]:
 
 def prepare(raw: Path, tokenizer: Path, *, cache: Path, scale: int) -> dict[str, Any]:
     """What the stage does with one training set and one benchmark, filters and all."""
+    from lib.artifacts.problems import write_problems
     from lib.params import preset_params
     from lib.problems.filters import index_benchmark
     from lib.problems.lengths import Rendering, token_counter
     from lib.problems.prepare import finish, gather, read_set
-    from lib.problems.schema import write_problems
     from lib.problems.sources import read_rows
     from lib.problems.store import Drops
     from lib.prompts import prompt_format

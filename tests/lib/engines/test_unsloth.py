@@ -12,6 +12,7 @@ import torch
 from ruamel.yaml import YAML
 from transformers import PreTrainedTokenizerBase
 
+from lib.artifacts.problems import Problem
 from lib.engines import unsloth
 from lib.engines.base import Sampling, encode
 from lib.engines.open import open_engine
@@ -20,7 +21,6 @@ from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.params import compose_preset, parse_params
 from lib.params.model import Model
-from lib.problems.schema import Problem
 from lib.prompts import prompt_format
 from lib.trainers.sft import sft_dataset
 from tests.lib.engines import fake_unsloth, fake_vllm, unsloth_contract

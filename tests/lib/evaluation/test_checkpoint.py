@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from lib.artifacts.problems import write_problems
 from lib.evaluation.completions import complete_checkpoint
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
-from lib.problems.schema import write_problems
 from lib.prompts import format_settings
 from lib.prompts.saved import save_prompt
 

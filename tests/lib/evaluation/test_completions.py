@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lib.artifacts.completions import GradedCompletion
+from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.evaluation import completions as completions_module
@@ -18,7 +19,6 @@ from lib.grading.files import grade_rows
 from lib.grading.metrics import headline, headline_metrics, summarise
 from lib.params import Params
 from lib.params.measuring import Evaluate, Override
-from lib.problems.schema import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.prompts import prompt_format
 
 WORKING_OUT = prompt_format("working_out")

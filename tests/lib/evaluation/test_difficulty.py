@@ -1,8 +1,8 @@
+from lib.artifacts.problems import Problem
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.evaluation.difficulty import measure_pass_rates
 from lib.problems.difficulty import PassRate
-from lib.problems.schema import Problem
 from lib.prompts import prompt_format
 
 XML = prompt_format("xml")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from lib.artifacts.problems import write_problems
 from lib.params import compose_preset
 from lib.problems.generated import GeneratedSets
-from lib.problems.schema import write_problems
 from lib.prompts import save_system
 from tests.conftest import ROOT
 

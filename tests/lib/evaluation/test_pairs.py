@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from lib.artifacts.problems import Problem
 from lib.engines.base import Finish, GeneratedCompletion, Sampling, encode
 from lib.errors import UserError
 from lib.evaluation.pairs import BestOfN, best_of_n, matched, mine_pairs
 from lib.params.training import Pairs
-from lib.problems.schema import Problem
 from lib.prompts import prompt_format
 
 FORMAT = prompt_format("working_out")

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from lib.artifacts.problems import Problem
 from lib.engines.base import Finish, GeneratedCompletion
 from lib.engines.policy import load_tokenizer
 from lib.planning.diagnostics import Group, ScoredCompletion, report_lines, tag_tokens, verdicts
-from lib.problems.schema import Problem
 from lib.prompts import prompt_format
 from lib.training.warning_signs import Limits
 

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from lib.artifacts.problems import Problem
 from lib.engines.base import encode
 from lib.engines.policy import add_adapter, load_tokenizer
 from lib.objectives.logprobs import CHUNK_NUMEL, fused_scores
@@ -29,7 +30,6 @@ from lib.planning.memory import Workload, memory_at_peak, workload
 from lib.planning.probe import _alternating, _full_length
 from lib.planning.sizes import SHAPES, Shape, shape_in
 from lib.problems.generated import GeneratedSets
-from lib.problems.schema import Problem
 from lib.prompts import prompt_format
 from lib.trainers import scoring
 from lib.trainers.dpo import build_dpo

@@ -14,6 +14,7 @@ import torch
 from ruamel.yaml import YAML
 from transformers import Trainer
 
+from lib.artifacts.problems import Problem, write_problems
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.params import Params, compose_preset
@@ -21,7 +22,6 @@ from lib.planning import probe as probing
 from lib.planning.probe import batch_of, divisors, longest_first, probe
 from lib.problems.generated import GeneratedSets
 from lib.problems.lengths import rendering_of, token_counter
-from lib.problems.schema import Problem, write_problems
 from lib.prompts import prompt_format, save_system
 from lib.trainers.policy_gradient import PolicyGradientTrainer
 from tests.conftest import ROOT

@@ -2,10 +2,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from lib.artifacts.problems import Problem
 from lib.params import preset_params
 from lib.params.data import Prepare
 from lib.problems.lengths import Rendering
-from lib.problems.schema import Problem
 from lib.problems.store import ProblemTable, write_table
 from lib.prompts import prompt_format
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
 from lib.problems.adapters import ADAPTERS
 from lib.problems.rows import RowFault
-from lib.problems.schema import INSTRUCTION, MULTIPLE_CHOICE
 
 
 def _convert(adapter, fields, columns=None, origin="rows.jsonl"):

@@ -1,5 +1,6 @@
 import pytest
 
+from lib.artifacts.problems import content_id
 from lib.errors import UserError
 from lib.problems.difficulty import (
     PassRate,
@@ -9,7 +10,6 @@ from lib.problems.difficulty import (
     read_pass_rates,
     write_pass_rates,
 )
-from lib.problems.schema import content_id
 from lib.problems.store import Drops
 from tests.lib.problems.conftest import section, texts
 

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.artifacts.problems import Problem
 from lib.problems.filters import (
     Overlap,
     decontaminate,
@@ -13,7 +14,6 @@ from lib.problems.filters import (
     keep_correct,
     keep_numeric,
 )
-from lib.problems.schema import Problem
 from lib.problems.store import Drops
 from tests.lib.problems.conftest import texts
 

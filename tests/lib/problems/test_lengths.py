@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.artifacts.problems import Problem
 from lib.errors import UserError
 from lib.problems.lengths import (
     Lengths,
@@ -11,7 +12,6 @@ from lib.problems.lengths import (
     percentile,
     token_limits,
 )
-from lib.problems.schema import Problem
 from lib.problems.store import Drops
 from tests.lib.problems.conftest import rendering, section, texts
 

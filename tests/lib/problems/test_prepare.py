@@ -8,6 +8,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from lib.artifacts import hash_path
+from lib.artifacts.problems import Problem, read_benchmarks, read_problems
 from lib.errors import UserError
 from lib.params import compose_preset, parse_params
 from lib.problems.difficulty import PassRate, write_pass_rates
@@ -19,7 +20,6 @@ from lib.problems.prepare import (
     set_metrics,
     write_sets,
 )
-from lib.problems.schema import Problem, read_benchmarks, read_problems
 from tests.lib.problems.conftest import rendering, words
 
 GSM8K = [

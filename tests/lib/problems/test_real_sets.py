@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from lib.artifacts.problems import MULTIPLE_CHOICE, Problem
 from lib.problems.filters import Overlap, index_benchmark
 from lib.problems.prepare import gather
 from lib.problems.rows import RowFault
-from lib.problems.schema import MULTIPLE_CHOICE, Problem
 from lib.problems.sources import read_rows
 from tests.lib.problems.conftest import section
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.problems.schema import content_id
+from lib.artifacts.problems import content_id
 from lib.problems.splits import draw, in_validation, mixture_counts, position
 from tests.lib.problems.conftest import texts
 

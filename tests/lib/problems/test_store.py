@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.problems.schema import Problem, read_problems, write_problems
+from lib.artifacts.problems import Problem, read_problems, write_problems
 from lib.problems.store import BATCH, join, write_table
 from tests.lib.problems.conftest import texts
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.artifacts.problems import Problem
 from lib.params import preset_params
 from lib.params.data import Synthetic
 from lib.problems.generated import (
@@ -23,7 +24,6 @@ from lib.problems.generated import (
     tag_unseen_equations,
     written_equations,
 )
-from lib.problems.schema import Problem
 
 TRAINING = preset_params("tiny-cpu").prepare.synthetic
 HARDER = TRAINING.model_copy(update={"level_weights": (0.0, 0.0, 0.0, 0.0, 1.0)})

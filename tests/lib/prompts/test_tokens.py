@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.problems.schema import Problem
+from lib.artifacts.problems import Problem
 from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text, with_default_system
 from lib.prompts.layouts import LAYOUTS
 from lib.trainers.sft import sft_dataset

@@ -8,9 +8,9 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from lib.artifacts.problems import write_problems
 from lib.params import compose_preset
 from lib.problems.generated import GeneratedSets
-from lib.problems.schema import write_problems
 from lib.prompts import save_system
 
 WRITTEN = ("model", "metrics", "curve", "validation-curve", "provenance")

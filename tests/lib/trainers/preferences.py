@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lib.artifacts.problems import Problem
 from lib.engines.base import encode
 from lib.engines.policy import load_tokenizer
-from lib.problems.schema import Problem
 from lib.prompts import PromptFormat
 
 

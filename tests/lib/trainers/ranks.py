@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback
 
+from lib.artifacts.problems import read_problems
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.engines.runtime import configure
 from lib.params import Params, preset_params
-from lib.problems.schema import read_problems
 from lib.prompts import format_settings, prompt_format
 from lib.trainers.grpo import build_grpo
 from lib.trainers.sft import build_sft

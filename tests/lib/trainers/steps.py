@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor
 from transformers import TrainerCallback
 
+from lib.artifacts.problems import Problem
 from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Grpo, Reward, Rollout
-from lib.problems.schema import Problem
 from lib.prompts import PromptFormat, prompt_format
 from lib.trainers.grpo import build_grpo
 from lib.trainers.policy_gradient import PolicyGradientTrainer

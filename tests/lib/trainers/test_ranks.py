@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from lib.artifacts.problems import write_problems
 from lib.params import preset_params
 from lib.problems.generated import GeneratedSets
-from lib.problems.schema import write_problems
 from tests.conftest import ROOT
 from tests.lib.trainers.grpo_stage import grpo_stage, learned
 

@@ -14,12 +14,12 @@ import pytest
 from transformers import Trainer
 
 from lib.artifacts import hash_path, read_json, write_jsonl
+from lib.artifacts.problems import write_problems
 from lib.engines.policy import load_merged
 from lib.engines.runtime import configure
 from lib.errors import UserError
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
-from lib.problems.schema import write_problems
 from lib.prompts import prompt_format
 from lib.trainers.sft import build_sft
 from lib.training.run import run_phase

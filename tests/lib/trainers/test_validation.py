@@ -12,6 +12,7 @@ import pytest
 import torch
 from transformers import TrainerState
 
+from lib.artifacts.problems import write_problems
 from lib.engines.base import Engine, GeneratedCompletion
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer
 from lib.engines.transformers import TransformersEngine
@@ -20,7 +21,6 @@ from lib.params import Params
 from lib.params.model import Model
 from lib.params.section import EngineName
 from lib.problems.generated import GeneratedSets
-from lib.problems.schema import write_problems
 from lib.prompts import prompt_format
 from lib.trainers.grpo import build_grpo
 from lib.training.run import run_phase
