@@ -63,7 +63,7 @@ EXPERIMENT_COLUMNS = Experiment|exported\.
 PARAM_COLUMNS = seed|model|prompt|prepare|validation|sft|rollout|reward|grpo|dpo|evaluate|export
 .PHONY: experiments
 experiments: setup ## the experiments: what each changed, and what its exported checkpoint came to
-	@dvc exp show --no-pager --only-changed --keep '($(EXPERIMENT_COLUMNS)).*' \
+	@COLUMNS=$${COLUMNS:-120} dvc exp show --no-pager --only-changed --keep '($(EXPERIMENT_COLUMNS)).*' \
 	    --drop '(?!($(EXPERIMENT_COLUMNS)|($(PARAM_COLUMNS))(\.|$$))).*'
 
 study: setup ## three seeds and the control of more SFT, into reports/study (half an hour)
