@@ -45,7 +45,7 @@ compare: setup ## params and metrics against another revision: BASE=HEAD
 EXPERIMENT_COLUMNS = Experiment|exported\.
 PARAM_COLUMNS = seed|model|prompt|prepare|validation|sft|rollout|reward|grpo|dpo|evaluate|export
 experiments: setup ## the experiments: what each changed, and what its exported checkpoint came to
-	@dvc exp show --no-pager --only-changed --keep '($(EXPERIMENT_COLUMNS)).*' \
+	@COLUMNS=$${COLUMNS:-120} dvc exp show --no-pager --only-changed --keep '($(EXPERIMENT_COLUMNS)).*' \
 	    --drop '(?!($(EXPERIMENT_COLUMNS)|($(PARAM_COLUMNS))(\.|$$))).*'
 
 report: setup ## bring the report up to date

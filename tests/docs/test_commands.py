@@ -60,24 +60,52 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_run(ran: Clone, page: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     try:
         for block in blocks_of(page):
             if block.script and not block.not_run:
-                done = subprocess.run(
-                    ["bash", "-euo", "pipefail", "-c", block.script],
-                    cwd=ran.folder,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    timeout=HANG_S,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    check=False,
-                )
+                done = in_bash(block.script, ran)
                 assert done.returncode == block.exit_code, f"{block.script}\n{done.stdout}"
     finally:
-        ran.run("git", "reset", "--quiet", "--hard")
-        ran.run("git", "clean", "--quiet", "--force", "-d")
-        ran.dvc("checkout", "--force")
+        put_back(ran)
+
+
+@pytest.mark.slow
+def test_tables_of_runs_show_what_differs_within_120_columns(ran: Clone) -> None:
+    try:
+        ran.dvc("exp", "run", "--name", "steep", "--set-param", "grpo.learning_rate=0.02")
+        table = in_bash("make experiments", ran).stdout
+        head = next(line for line in table.splitlines() if "Experiment" in line).split()
+        measured = ["exported.answer_accuracy", "exported.pass_at_1"]
+        assert head == ["Experiment", *measured, "grpo.learning_rate"]
+        assert re.search(r"\[steep\] .*0\.02\b", table)
+        changes = in_bash("dvc metrics diff", ran).stdout
+        assert "held_out" in changes
+        assert len(changes.splitlines()) < 70
+        widths = [len(line.rstrip()) for line in (table + changes).splitlines()]
+        assert max(widths) <= 120
+        assert "steep" in in_bash("make compare BASE=steep", ran).stdout
+    finally:
+        put_back(ran)
+
+
+def in_bash(script: str, clone: Clone) -> subprocess.CompletedProcess[str]:
+    """What a reader would see who types `script` in the clone."""
+    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=clone.folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        timeout=HANG_S,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+def put_back(clone: Clone) -> None:
+    clone.run("git", "reset", "--quiet", "--hard")
+    clone.run("git", "clean", "--quiet", "--force", "-d")
+    clone.dvc("checkout", "--force")
