@@ -298,6 +298,7 @@ def server_command(
             LORA_RANKS[-1],
         ),
         "max_loras": 2,
+        "worker_extension_cls": "lib.engines.worker.Extension",
         **(
             {}
             if torch.cuda.is_available()

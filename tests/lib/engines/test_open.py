@@ -55,6 +55,7 @@ def test_the_server_is_asked_for_adapters_log_probs_and_no_defaults_of_the_model
         "--generation-config vllm",
         "--enable-lora",
         "--max-lora-rank 64",
+        "--worker-extension-cls lib.engines.worker.Extension",
         "--logprobs-mode processed_logprobs",
     ):
         assert option in line
