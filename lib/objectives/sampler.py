@@ -14,7 +14,7 @@ the sampler's, both after temperature, min-p, top-k and top-p:
 The weight multiplies the token losses and not the KL penalty. A product over a completion is exact
 and its variance grows with the length; a token's own ratio is biased and keeps long completions.
 
-Differs from the papers in: no lower bound; IcePop's is 0.5 by default.
+Differs from the papers in: no lower bound, which IcePop has too.
 
 Shapes: B completions, T tokens.
 """

@@ -180,7 +180,7 @@ class EngineContract:
         assert not_the_first(drawn(temperature=1.5, **cut)) > 0
 
     @pytest.mark.parametrize(
-        "settings",
+        "requested",
         [
             {"temperature": 0.0, "top_p": 0.5},
             {"temperature": 0.6},
@@ -192,9 +192,9 @@ class EngineContract:
         ids=str,
     )
     def test_log_probs_are_those_of_the_distribution_that_is_sampled_from(
-        self, engine: Engine, plain, prompts, settings
+        self, engine: Engine, plain, prompts, requested
     ) -> None:
-        sampling = drawn(num_completions=2, log_probs=True, **settings)
+        sampling = drawn(num_completions=2, log_probs=True, **requested)
         for prompt, group in zip(prompts, engine.generate(prompts, sampling), strict=True):
             for completion in group:
                 logits = logits_of(plain, prompt, completion.token_ids).double()
