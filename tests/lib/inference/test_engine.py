@@ -84,7 +84,7 @@ def test_vllm_answers_with_an_adapter_on_its_base(
 @pytest.mark.vllm
 def test_a_broken_model_is_one_line_on_vllm_too(taught: Path, tmp_path: Path) -> None:
     shutil.copytree(taught, tmp_path / "export")
-    (tmp_path / "export/model.safetensors").write_bytes(b"not weights")
+    (tmp_path / "export/config.json").write_text('{"model_type": "nonsense"}')
     with pytest.raises(UserError, match=r"export cannot be loaded as a model: [^\n]+$"):
         build_text_generator(tmp_path / "export", engine="vllm")
 

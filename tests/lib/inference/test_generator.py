@@ -178,6 +178,10 @@ def test_a_broken_model_is_one_line(taught: Path, tmp_path: Path) -> None:
     (broken / "model.safetensors").write_bytes(b"not weights")
     with pytest.raises(UserError, match=r"model\.safetensors: truncated, 11 bytes[^\n]+$"):
         build_text_generator(broken, device="cpu")
+    shutil.copyfile(taught / "model.safetensors", broken / "model.safetensors")
+    (broken / "config.json").write_text('{"model_type": "nonsense"}')
+    with pytest.raises(UserError, match=r"export cannot be loaded as a model: [^\n]+$"):
+        build_text_generator(broken, device="cpu")
 
 
 def test_a_model_without_a_chat_template_says_what_is_missing(taught: Path, tmp_path: Path) -> None:
