@@ -132,6 +132,8 @@ def compare_with(
         UserError: git does not know `base`, DVC failed, or the workspace has no metrics.
     """
     commit = resolve_revision(base)
+    for path in sorted(metrics.rglob("*.json")):
+        read_json(path)  # DVC would pass over one that is no JSON, as if its numbers were not there
     params = _dvc_json("params", "diff", commit)
     diff = _dvc_json("metrics", "diff", "--all", commit)
     if breakdowns:
@@ -278,8 +280,9 @@ def metric_changes(diff: Diff) -> Iterator[MetricChange]:
             old, new = entry.get("old"), entry.get("new")
             if old != new and not name.endswith(SUPPORTING):
                 error = entries.get(f"{name}_se", {})
-                # Without an error on one side the difference has none: hypot of nan is nan.
-                se = math.hypot(*(error.get(side, math.nan) for side in ("old", "new")))
+                errors = [error[side] for side in ("old", "new") if error.get(side) is not None]
+                # Without an error on one side the difference has none.
+                se = math.hypot(*errors) if len(errors) == 2 else math.nan
                 yield MetricChange(file=file, name=name, old=old, new=new, se=se)
 
 

@@ -90,7 +90,7 @@ def test_a_number_without_an_error_has_no_verdict():
 
 
 def test_a_new_number_has_no_verdict():
-    (change,) = metric_changes({"m.json": {"a": {"new": 1.0}, "a_se": {"new": 0.1}}})
+    (change,) = metric_changes({"m.json": {"a": {"new": 1.0}, "a_se": {"old": None, "new": 0.1}}})
     assert math.isnan(change.in_standard_errors)
 
 
@@ -256,3 +256,19 @@ def test_rates_of_both_sides_are_compared_where_the_cache_has_them(monkeypatch, 
     }
     monkeypatch.setattr("lib.report.compare.at_revision", lambda *_: nullcontext())
     assert rates_diff([file], commit="HEAD") == {}
+
+
+def test_a_corrupt_metrics_file_is_an_error_that_names_it(in_root, tmp_path):
+    (tmp_path / "evaluate").mkdir()
+    (tmp_path / "evaluate/grpo.json").write_text('{"a":')
+    with pytest.raises(UserError, match=r"evaluate/grpo\.json: not JSON .*dvc repro"):
+        compare_with(
+            "HEAD",
+            metrics=tmp_path,
+            graded=tmp_path,
+            plots=tmp_path,
+            checkpoints=["grpo"],
+            starts={},
+            exported="grpo",
+            breakdowns=False,
+        )
