@@ -249,10 +249,10 @@ def test_raft_beside_the_phases_that_there_are_runs_what_is_new_and_nothing_else
     said = clone.dvc("exp", "run", *(word for knob in knobs for word in ("--set-param", knob)))
     ran = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
     assert set(ran) == {
-        "best_of_n@sft", "raft@sft", "evaluate@raft", "grade@raft", "export", "report",
+        "check", "best_of_n@sft", "raft@sft", "evaluate@raft", "grade@raft", "export", "report",
     }  # fmt: skip
     differences = json.loads(clone.read("reports/metrics/report.json"))
-    assert set(differences) == {"base_to_sft", "sft_to_grpo", "sft_to_raft"}
+    assert set(differences) == {"base_to_sft", "sft_to_grpo", "sft_to_raft", "exported"}
     assert "Training: raft" in clone.read("reports/report.md")
     clone.run("git", "checkout", ".")
     clone.run("git", "clean", "--force", "--quiet", "reports")
