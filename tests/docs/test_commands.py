@@ -93,6 +93,7 @@ def in_bash(script: str, clone: Clone) -> subprocess.CompletedProcess[str]:
     """What a reader would see who types `script` in the clone."""
     environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    environment["COLUMNS"] = "80"  # a terminal narrower than the tables
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=clone.folder,
