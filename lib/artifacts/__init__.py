@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from ruamel.yaml import YAML
 
 from lib.errors import UserError
+from lib.plugins import plugin_hashes
 
 Record = TypeVar("Record")
 
@@ -187,6 +188,7 @@ def fingerprint(decisive: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> s
     """16 hex digits of all that decides a result: `decisive`, the inputs' content, the packages."""
     content = {
         **decisive,
+        **_plugins(decisive),
         "inputs": {name: hash_path(path) for name, path in inputs.items()},
         "versions": versions(),
     }
@@ -206,6 +208,13 @@ def write_provenance(
         "settings": settings,
         "versions": versions(),
         "inputs": {name: hash_path(source) for name, source in inputs.items()},
+        **_plugins(settings),
         **facts,
     }
     write_json(path, content)
+
+
+def _plugins(settings: Any) -> dict[str, Any]:
+    """Hashes of the plugins that settings name; nothing where they name none."""
+    hashes = plugin_hashes(settings)
+    return {"plugins": hashes} if hashes else {}

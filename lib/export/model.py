@@ -44,6 +44,7 @@ from lib.export.reload import (
 from lib.params import Params
 from lib.params.measuring import Evaluate, Export
 from lib.params.model import Model
+from lib.plugins import plugin_hashes
 from lib.prompts import (
     Message,
     format_settings,
@@ -143,6 +144,7 @@ def publish(
                 "checkpoint": hash_path(checkpoint),
                 "base": hash_path(base),
                 "benchmarks": hash_path(problems),
+                **plugin_hashes(params.model_dump()),
             },
         )
         (folder / "README.md").write_text(card, encoding="utf-8")

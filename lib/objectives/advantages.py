@@ -14,6 +14,7 @@ rewards are all equal gets exact zeros, where rounding could leave ±1e-8/ε.
 Shapes: P problems, G completions of each (a group), B = P·G.
 """
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
@@ -22,12 +23,15 @@ from torch import Tensor
 Baseline = Literal["none", "mean", "group", "batch", "rloo"]
 
 
-def group_advantages(rewards: Tensor, *, baseline: Baseline, eps: float = 1e-4) -> Tensor:
+def group_advantages(
+    rewards: Tensor, *, baseline: Baseline | Callable[[Tensor], Tensor], eps: float = 1e-4
+) -> Tensor:
     """Credit each completion relative to the other completions of the same problem.
 
     Args:
         rewards: [P, G] total reward per completion, any scale.
-        baseline: see the table above; `grpo.advantage` in params has the same names.
+        baseline: see the table above; `grpo.advantage` in params has the same names. A function
+            of rewards [P, G] gives the advantages itself.
         eps: added to the standard deviation (TRL's value by default).
 
     Returns:
@@ -37,6 +41,8 @@ def group_advantages(rewards: Tensor, *, baseline: Baseline, eps: float = 1e-4) 
     Raises:
         ValueError: unknown baseline, or G < 2 where a baseline needs a group.
     """
+    if callable(baseline):
+        return baseline(rewards)
     if baseline not in get_args(Baseline):
         raise ValueError(f"no baseline `{baseline}`; there are {', '.join(get_args(Baseline))}")
     if baseline == "none":

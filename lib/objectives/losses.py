@@ -32,6 +32,7 @@ Shapes: B completions, T tokens.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
@@ -40,6 +41,9 @@ from torch import Tensor
 from lib.objectives.kl import KLEstimator, kl_per_token
 
 LossType = Literal["reinforce", "grpo", "bnpo", "dr_grpo", "dapo", "cispo"]
+TokenLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""One's own: log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T] to losses of
+the tokens [B, T], averaged like `dapo`."""
 RatioLevel = Literal["token", "sequence"]
 
 
@@ -64,7 +68,7 @@ def policy_loss(
     advantages: Tensor,
     mask: Tensor,
     *,
-    loss_type: LossType,
+    loss_type: LossType | TokenLoss,
     old_log_probs: Tensor | None = None,
     clip_low: float = 0.2,
     clip_high: float | None = None,
@@ -86,7 +90,8 @@ def policy_loss(
         policy_log_probs: [B, T] of the policy in training.
         advantages: [B], one per completion.
         mask: [B, T], 1 on the tokens that count; elsewhere nothing is read.
-        loss_type: see the module; `grpo.loss` in params has the same names.
+        loss_type: see the module; `grpo.loss` in params has the same names. A function in place
+            of ratio, clip and averaging.
         old_log_probs: [B, T] of the policy before the first update on these completions; None
             means this very policy (ratio 1, but with its gradient). `reinforce` does not read it.
         clip_low: ε; the ratio is held above 1 − ε.
@@ -107,7 +112,8 @@ def policy_loss(
     Raises:
         ValueError: unknown names, wrong shapes, or a missing argument.
     """
-    check_choice("loss_type", loss_type, get_args(LossType))
+    if not callable(loss_type):
+        check_choice("loss_type", loss_type, get_args(LossType))
     if advantages.shape != policy_log_probs.shape[:1]:
         raise ValueError(f"advantages: expected [{len(policy_log_probs)}], got {advantages.shape}")
     credit, ignored = advantages.unsqueeze(-1), ~mask.bool()
@@ -117,7 +123,9 @@ def policy_loss(
     else:
         old = old_log_probs.masked_fill(ignored, 0)
     log_ratio = log_importance_ratio(log_probs, old, mask, level=ratio_level)
-    if loss_type == "reinforce":
+    if callable(loss_type):
+        losses, clipped = loss_type(log_probs, old, credit, ~ignored), torch.zeros_like(ignored)
+    elif loss_type == "reinforce":
         losses, clipped = -credit * log_probs, torch.zeros_like(ignored)
     elif loss_type == "cispo":
         ratio, most = log_ratio.detach().exp(), 1 + (clip_low if clip_high is None else clip_high)
@@ -141,7 +149,7 @@ def policy_loss(
     loss = aggregate_token_losses(
         losses,
         mask,
-        loss_type=loss_type,
+        loss_type="dapo" if callable(loss_type) else loss_type,
         max_completion_length=max_completion_length,
         num_tokens=num_tokens,
     )

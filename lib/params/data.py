@@ -21,6 +21,7 @@ from lib.params.section import (
     Count,
     Name,
     NonNegative,
+    Part,
     Positive,
     PositiveFloat,
     Section,
@@ -142,8 +143,9 @@ class KnownSource(LimitedSource):
 class RowsSource(LimitedSource):
     """Rows, and what makes problems of them."""
 
-    adapter: Name
-    """What reads its rows (lib/problems/adapters); `table` goes by the columns' names."""
+    adapter: Part
+    """What reads its rows (lib/problems/adapters, or `plugins/file.py:name`); `table` goes by the
+    columns' names."""
     columns: dict[RecordField, str]
     """Column of each record field where the names do not say; {} otherwise."""
 

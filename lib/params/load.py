@@ -16,6 +16,7 @@ from lib.params.data import SOURCES
 from lib.params.measuring import Evaluate
 from lib.params.names import suggest, unknown_names
 from lib.params.schema import Params
+from lib.plugins import is_plugin
 from lib.prompts import format_settings, prompt_format
 from lib.verifier.rewards import STACKS, build_rewards
 
@@ -118,7 +119,9 @@ def _unfit(params: Params) -> list[str]:
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
     try:
         chosen = prompt_format(**format_settings(params.prompt))
-        build_rewards((*functions, *checked), prompt_format=chosen, **settings)
+        # One's own are tried by `check`: a stage before GRPO need not have them.
+        registered = [name for name in (*functions, *checked) if not is_plugin(name)]
+        build_rewards(registered, prompt_format=chosen, **settings)
     except UserError as error:
         return [error.message]
     return []

@@ -29,7 +29,8 @@ from lib.params.training import (
     Sft,
     Validation,
 )
-from lib.prompts import PROMPT_FORMATS
+from lib.plugins import is_plugin
+from lib.prompts import PROMPT_FORMATS, prompt_format
 
 ACCEPTABLE_LOSS = 0.05
 """Share of bfloat16 weights that may stay as they were; 2e-4 on full weights is the first below."""
@@ -118,12 +119,15 @@ class Params(Section):
     def _trl_generates_by_itself(self) -> Self:
         if self.grpo.trainer != "trl" or self.grpo.skipped:
             return self
-        format_ = PROMPT_FORMATS.get(self.prompt.format)
+        name = self.prompt.format
+        known = is_plugin(name) or name in PROMPT_FORMATS  # another one is `unknown_names`' to say
         lacking = {
             "rollout.engine: vllm-server": self.rollout.engine == "vllm-server",
             "model.backend: unsloth": self.model.backend == "unsloth",
             f"prompt.format: {self.prompt.format}, whose stop strings end a completion": (
-                bool(format_ and format_.stop_strings) and self.rollout.engine == "transformers"
+                known
+                and bool(prompt_format(name).stop_strings)
+                and self.rollout.engine == "transformers"
             ),
             "grpo.beta above 0 on full weights": self.grpo.beta > 0 and not self.model.lora.rank,
         }

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lib.engines.registry import ENGINES
+from lib.plugins import PATTERN, is_plugin
 
 NAME = r"^[a-z0-9][a-z0-9_-]*$"
 
@@ -27,6 +28,20 @@ Share = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 Name = Annotated[str, Field(pattern=NAME)]
+Part = Annotated[str, Field(pattern=f"{NAME}|{PATTERN}")]
+"""A name that a registry knows, or `plugins/file.py:name` (`lib.plugins`)."""
+
+
+def one_of(*names: str) -> AfterValidator:
+    """One of `names`, or a plugin."""
+
+    def check(name: str) -> str:
+        if name not in names and not is_plugin(name):
+            known = ", ".join(map(repr, names))
+            raise ValueError(f"must be one of {known}, or plugins/file.py:name; got {name!r}")
+        return name
+
+    return AfterValidator(check)
 
 
 class Section(BaseModel):

@@ -10,11 +10,18 @@ from lib.params.section import (
     EngineName,
     Name,
     NonNegative,
+    Part,
     Positive,
     PositiveFloat,
     Section,
     Share,
+    one_of,
 )
+from lib.plugins import is_plugin
+
+LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "reinforce")
+
+ADVANTAGES = ("none", "mean", "group", "batch", "rloo")
 
 
 class Optimisation(Section):
@@ -152,8 +159,8 @@ class Reward(Section):
     """Named stack of reward functions (lib/verifier/rewards)."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
     """One weight for each function, those of the stack first, then `extra`."""
-    extra: tuple[Name, ...]
-    """Further reward functions by name."""
+    extra: tuple[Part, ...]
+    """Further reward functions by name, or as `plugins/file.py:name`."""
     overlong_cache_tokens: Count
     """`overlong`: tokens before the longest completion over which the punishment rises."""
     repetition_ngram: Positive
@@ -188,10 +195,10 @@ class Grpo(Optimisation):
     """Optimiser steps on one batch of rollouts."""
     shuffle: bool
     """Draw problems in random order; false keeps the order that `prepare` wrote."""
-    loss: Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "reinforce"]
+    loss: Annotated[str, one_of(*LOSSES)]
     """How token losses are averaged (TRL's names); `cispo` bounds the weight of a token in place of
     leaving it out (arXiv:2506.13585); `reinforce` is −A·log π without ratio or clipping."""
-    advantage: Literal["none", "mean", "group", "batch", "rloo"]
+    advantage: Annotated[str, one_of(*ADVANTAGES)]
     """Rewards as they are, minus their group's mean (divided by the deviation of the group or the
     batch, or not), or minus the mean of the group's others (docs/objectives.md)."""
     importance_level: Literal["token", "sequence"]
@@ -283,8 +290,8 @@ class Grpo(Optimisation):
     @model_validator(mode="after")
     def _trl_can(self) -> Self:
         lacking = {
-            "loss=reinforce": self.loss == "reinforce",
-            f"advantage={self.advantage}": self.advantage in ("none", "rloo"),
+            f"advantage={self.advantage}": self.advantage not in ("group", "batch", "mean"),
+            f"loss={self.loss}": self.loss == "reinforce" or is_plugin(self.loss),
             f"dynamic_sampling={self.dynamic_sampling}": self.dynamic_sampling > 0,
         }
         if self.trainer == "trl" and any(lacking.values()):

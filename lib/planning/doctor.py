@@ -8,6 +8,7 @@ from lib.params import Params
 from lib.planning.inputs import absent_inputs
 from lib.planning.machine import Machine
 from lib.planning.plan import disk_bytes, in_bytes, phases_of
+from lib.planning.plugins import plugin_faults
 from lib.planning.sizes import shape_of
 
 PYTHONS = ("3.11.", "3.12.")
@@ -28,7 +29,7 @@ class Finding:
 
 def findings(params: Params, machine: Machine) -> list[Finding]:
     """All that is wrong with `params` on `machine`; empty where nothing is."""
-    certain = (*_software(params, machine), *absent_inputs(params))
+    certain = (*_software(params, machine), *absent_inputs(params), *plugin_faults(params))
     likely = (*_versions(machine), *_room(params, machine))
     return [
         *(Finding(text, "certain") for text in certain),

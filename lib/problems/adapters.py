@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
+from lib.errors import UserError
+from lib.plugins import in_words, load_plugin
 from lib.problems.columns import first_present, problem_text, text_of, to_problem
 from lib.problems.rows import Fields, RowFault
 from lib.prompts import prompt_format
@@ -191,6 +193,30 @@ def alpaca_eval(fields: Fields, columns: Mapping[str, str], origin: str) -> Prob
         subject=text_of(fields.get("dataset") or "", "dataset"),
         tags=(INSTRUCTION,),
     )
+
+
+def own_adapter(name: str) -> Adapter:
+    """The plugin called `name`: a function from a row to a mapping that the column table reads.
+
+    Raises:
+        UserError: it is no function. A row for which it raises, or gives no mapping, is left out,
+            named and counted, as every row without a problem is.
+    """
+    own = load_plugin(name, "adapters")
+    if not callable(own):
+        raise UserError(f"{name}: expected a function from a row to a mapping, got {own!r}")
+
+    def convert(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+        try:
+            renamed = own(dict(fields))
+        except Exception as error:
+            given = in_words(name, error, given=f"the row {str(fields)[:80]}")
+            raise RowFault("unreadable", detail=given.message) from error
+        if not isinstance(renamed, Mapping):
+            raise RowFault("unreadable", detail=f"{name} gave {renamed!r}; expected a mapping")
+        return to_problem(renamed, columns=columns)
+
+    return Adapter(convert)
 
 
 ADAPTERS: dict[str, Adapter] = {

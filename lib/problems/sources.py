@@ -17,7 +17,8 @@ from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from lib.artifacts.problems import Problem, read_problems
 from lib.errors import UserError
 from lib.params.data import HubSource, KnownSource, PathSource
-from lib.problems.adapters import ADAPTERS, Adapter
+from lib.plugins import is_plugin
+from lib.problems.adapters import ADAPTERS, Adapter, own_adapter
 from lib.problems.hub import hub_label, known_source, load_split
 from lib.problems.known import hub_splits, known_sets
 from lib.problems.places import RAW, how_to_import, scratch_folder
@@ -50,7 +51,7 @@ def read_rows(
 
     Args:
         at: where they are.
-        adapter: which of `ADAPTERS` reads them.
+        adapter: which of `ADAPTERS` reads them, or `plugins/file.py:name`.
         columns: record field to column, where the column table is not to decide.
         raw: the folder that a path has to be in.
 
@@ -58,15 +59,18 @@ def read_rows(
         UserError: a path that is missing or outside `raw`, an unknown adapter, or a Hub set that
             cannot be fetched.
     """
-    if adapter not in ADAPTERS:
+    if is_plugin(adapter):
+        reader = own_adapter(adapter)
+    elif adapter in ADAPTERS:
+        reader = ADAPTERS[adapter]
+    else:
         raise UserError(f"{at}: no adapter `{adapter}`; there are {', '.join(ADAPTERS)}")
-    convert = ADAPTERS[adapter].convert
-    for row in _raw_rows(at, ADAPTERS[adapter], raw):
+    for row in _raw_rows(at, reader, raw):
         if isinstance(row.fields, RowFault):
             yield row, row.fields
             continue
         try:
-            yield row, convert(row.fields, columns or {}, row.origin)
+            yield row, reader.convert(row.fields, columns or {}, row.origin)
         except RowFault as fault:
             yield row, fault
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from lib.errors import UserError
+from lib.plugins import is_plugin, load_plugin
 from lib.prompts.base import PromptFormat
 from lib.prompts.boxed import BoxedFormat
 from lib.prompts.layouts import ALPACA, LAYOUTS, PLAIN, R1_ZERO
@@ -52,7 +53,7 @@ def prompt_format(
     """The format called `name`.
 
     Args:
-        name: as in `PROMPT_FORMATS`.
+        name: as in `PROMPT_FORMATS`, or `plugins/file.py:name`.
         tags: four tags in place of the format's own: working open, close, answer open, close.
         layout: "plain", or the turns of a model family: "chatml" (Qwen), "llama3".
 
@@ -60,12 +61,22 @@ def prompt_format(
         UserError: no such format or layout (lists those that there are), or tags that the format
             cannot take.
     """
-    if name not in PROMPT_FORMATS:
+    if is_plugin(name):
+        own_format = _own_format(name)
+    elif name in PROMPT_FORMATS:
+        own_format = PROMPT_FORMATS[name]
+    else:
         raise UserError(f"prompt.format: no format `{name}`; there are {', '.join(PROMPT_FORMATS)}")
-    own_format = PROMPT_FORMATS[name]
     if tags:
         own_format = _with_tags(own_format, tags)
     return own_format if layout == "plain" else _with_layout(own_format, layout)
+
+
+def _own_format(name: str) -> TaggedFormat | BoxedFormat:
+    own = load_plugin(name, "formats")
+    if not isinstance(own, TaggedFormat | BoxedFormat):
+        raise UserError(f"{name}: expected a TaggedFormat or a BoxedFormat, got {own!r}")
+    return dataclasses.replace(own, name=name)
 
 
 class PromptSection(Protocol):

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from lib.errors import UserError
+from lib.plugins import plugin_hashes
 from lib.prompts.base import PromptFormat
 from lib.prompts.registry import prompt_format
 from lib.prompts.system import save_system
 
 FORMAT_FILE = "prompt_format.json"
-"""Holds `name`, `tags` and `layout`: what `prompt_format` takes."""
+"""Holds `name`, `tags` and `layout`: what `prompt_format` takes; of a plugin, its hash."""
 
 
 def save_prompt(folder: Path, *, system: str, rendering: Mapping[str, Any]) -> None:
@@ -23,7 +24,9 @@ def save_prompt(folder: Path, *, system: str, rendering: Mapping[str, Any]) -> N
 def save_format(folder: Path, rendering: Mapping[str, Any]) -> None:
     """Keep what `prompt_format` takes beside a tokenizer."""
     prompt_format(**rendering)
-    text = json.dumps({**rendering, "tags": list(rendering["tags"])}, indent=2, sort_keys=True)
+    content = {**rendering, "tags": list(rendering["tags"])}
+    content |= plugin_hashes({"format": rendering["name"]})
+    text = json.dumps(content, indent=2, sort_keys=True)
     (folder / FORMAT_FILE).write_text(text + "\n", encoding="utf-8")
 
 
@@ -38,7 +41,11 @@ def saved_format(folder: Path) -> PromptFormat | None:
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return prompt_format(content["name"], tags=content["tags"], layout=content["layout"])
+        own = prompt_format(content["name"], tags=content["tags"], layout=content["layout"])
+        for name, digest in plugin_hashes({"format": content["name"]}).items():
+            if content.get(name) != digest:
+                raise UserError(f"the model was trained with another version of {name}")
+        return own
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path} is damaged ({error!r}); expected name, tags and layout of a prompt format"

@@ -41,8 +41,10 @@ from lib.errors import UserError
 from lib.objectives.advantages import group_advantages, has_signal
 from lib.objectives.entropy import EntropyCoefficient
 from lib.objectives.losses import policy_loss
+from lib.objectives.own import objective
 from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
+from lib.plugins import is_plugin
 from lib.trainers.curve import Curve
 from lib.trainers.scoring import MicroBatch, Scorer, padded
 from lib.training.ranks import whole_on_every_rank
@@ -97,6 +99,7 @@ class PolicyGradientTrainer(Trainer):
         self.reward_funcs = list(reward_funcs)
         self.reward_weights = torch.tensor(reward_weights)
         self.grpo = grpo
+        self.loss, self.advantage = objective(grpo.loss), objective(grpo.advantage)
         self.sampling = dataclasses.replace(sampling, log_probs=True)
         self._synced = ""
         self.engine: Engine | None = None
@@ -320,7 +323,7 @@ class PolicyGradientTrainer(Trainer):
         # Where no function applied, a completion counts as its group's mean, and teaches nothing.
         means = totals.nanmean(-1, keepdim=True).nan_to_num().expand_as(totals)
         filled = torch.where(totals.isnan(), means, totals)
-        advantages = group_advantages(filled, baseline=self.grpo.advantage)
+        advantages = group_advantages(filled, baseline=self.advantage)
         advantages = advantages.masked_fill(totals.isnan(), 0).flatten()
 
         names = [function.__name__ for function in self.reward_funcs]
@@ -408,7 +411,7 @@ class PolicyGradientTrainer(Trainer):
             scores.log_probs,
             batch.advantages,
             batch.loss_mask,
-            loss_type=self.grpo.loss,
+            loss_type=self.loss,
             old_log_probs=batch.old_log_probs,
             clip_low=self.grpo.epsilon,
             clip_high=self.grpo.epsilon_high or None,
@@ -438,7 +441,7 @@ class PolicyGradientTrainer(Trainer):
         # The last one of a step is real on every rank: AdamW takes no step without gradients, and
         # DDP averages them in its backward pass. Sharded policies need equally many passes.
         sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
-        penalised = self.grpo.beta > 0 or self.bonus.is_used
+        penalised = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
         needed = batch.last or sharded or not self._packs or penalised
         return not (needed or batch.advantages.any())
 

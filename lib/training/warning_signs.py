@@ -4,6 +4,7 @@ They are a function of what was logged, so that a run that was interrupted ends 
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -63,8 +64,10 @@ class Limits:
 
     @property
     def near(self) -> float:
-        """Distance within which a mean reward is at an end of the range."""
-        return NEAR * (self.highest - self.lowest)
+        """Distance within which a mean reward is at an end of the range; no reward is near an end
+        that is not known."""
+        width = self.highest - self.lowest
+        return NEAR * width if math.isfinite(width) else 0.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,16 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[2]
 
-PLUMBING = ("lib/cli.py", "lib/environment.py", "lib/errors.py", "lib/lifetime.py", "lib/params")
+PLUMBING = (
+    "lib/cli.py",
+    "lib/environment.py",
+    "lib/errors.py",
+    "lib/lifetime.py",
+    "lib/params",
+    "lib/plugins.py",
+)
 """Exempt from dvc.yaml, with what only they import: how a stage is called and ended, and how a
-mistake is worded. The values of params are tracked by DVC themselves."""
+mistake is worded. The values of params are tracked by DVC themselves, as copies of plugins are."""
 
 WHOLE = (
     "lib/artifacts",
@@ -111,7 +118,7 @@ def write_dependencies() -> None:
     file = ROOT / "dvc.yaml"
     pipeline = yaml.load(file)
     for stage in pipeline["stages"].values():
-        exchanged = [dep for dep in stage["deps"] if dep.startswith(("${", "data/"))]
+        exchanged = [dep for dep in stage["deps"] if dep.startswith(("${", "data/", "plugins"))]
         stage["deps"][:] = [*sorted(dependencies(script(stage))), *exchanged]
     with file.open("w", encoding="utf-8") as written:
         yaml.dump(pipeline, written)

@@ -64,6 +64,26 @@ def test_completions_depend_on_nothing_that_grades() -> None:
     assert not any(path.startswith("lib/engines") for path in paths("grade", "deps"))
 
 
+@pytest.mark.parametrize(
+    ("role", "expected"),
+    [
+        ("rewards", {"grpo", "grade", "evaluate", "export", "report"}),
+        ("objectives", {"grpo", "grade", "evaluate", "export", "report"}),
+        ("adapters", {"prepare", "sft"}),
+        ("formats", {"prepare", "sft", "grpo", "evaluate", "grade", "export"}),
+    ],
+)
+def test_a_plugin_re_runs_its_role_s_stages(role: str, expected: set[str]) -> None:
+    """Through everything that is made of what it changes; a reward and a loss retrain no SFT."""
+    changed, rerun = {f"data/plugins/{role}"}, set[str]()
+    for stage in STAGES * len(STAGES):
+        if changed & paths(stage, "deps"):
+            rerun.add(stage)
+            changed |= paths(stage, "outs") | paths(stage, "metrics")
+    assert expected <= rerun
+    assert ("sft" in rerun) == (role in ("adapters", "formats"))
+
+
 def test_the_walk_stops_at_the_plumbing_and_the_plumbing_exists() -> None:
     reached = {path.relative_to(ROOT).as_posix() for path in reachable(ROOT / "stages/sft.py")}
     assert not any(path.startswith(PLUMBING) for path in reached)
@@ -75,8 +95,9 @@ def test_paths_that_a_stage_reads_are_its_dependencies(stage: str) -> None:
     read = {str(o.default) for o in options(stage) if (o.help or "").startswith("Reads")} - {
         "params.yaml"
     }
-    # Nobody reads what `check` writes: that it is there is the order of the stages.
-    data = {path for path in paths(stage, "deps") if not is_code(path)} - {"data/checked"}
+    # What `check` writes is no option: it is there for the order, and for `load_plugin`.
+    checked = paths("check", "outs")
+    data = {path for path in paths(stage, "deps") if not is_code(path)} - checked
     assert all(
         any(Path(d).is_relative_to(path) or Path(path).is_relative_to(d) for d in data)
         for path in read

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from lib.errors import UserError
+from lib.plugins import is_plugin
 from lib.prompts.base import PromptFormat
 from lib.verifier.rewards.base import BoundedReward, RewardFn, RewardSettings, Rollout, as_trl
+from lib.verifier.rewards.own import own_range, own_reward
 
-_FILES = {file.stem for file in Path(__file__).parent.glob("*.py")} - {"__init__", "base"}
+_FILES = {file.stem for file in Path(__file__).parent.glob("*.py")} - {"__init__", "base", "own"}
 
 
 class _Stacks(Mapping[str, tuple[str, ...]]):
@@ -63,7 +65,7 @@ def build_rewards(
     """Reward functions for TRL, in the order of `names`; each is called as it is named.
 
     Args:
-        names: such as `STACKS["tiny"]`.
+        names: such as `STACKS["tiny"]`, or `plugins/file.py:name`.
         prompt_format: the format that the prompts ask for.
         settings: fields of `RewardSettings`.
 
@@ -73,7 +75,9 @@ def build_rewards(
     """
     known = RewardSettings(**settings)
     return [
-        as_trl(name, load_reward(name), prompt_format=prompt_format, settings=known)
+        own_reward(name, prompt_format=prompt_format, settings=known)
+        if is_plugin(name)
+        else as_trl(name, load_reward(name), prompt_format=prompt_format, settings=known)
         for name in names
     ]
 
@@ -82,6 +86,8 @@ def stack_range(
     names: Sequence[str], weights: Sequence[float] | Mapping[str, float], **settings: Any
 ) -> tuple[float, float]:
     """Smallest and largest weighted total of a stack, each reward taken by itself.
+
+    Infinite where one of `plugins/` does not say.
 
     Raises:
         UserError: an unknown name, or not one weight a name.
@@ -93,9 +99,13 @@ def stack_range(
             f"reward.weights: {len(weights)} weights for {len(names)} rewards ({', '.join(names)})"
         )
     known = RewardSettings(**settings)
+    ranges = [
+        own_range(name, known) if is_plugin(name) else load_reward(name).range(known)
+        for name in names
+    ]
     ends = [
-        sorted(weight * end for end in load_reward(name).range(known))
-        for name, weight in zip(names, weights, strict=True)
+        sorted(weight * end for end in own) if weight else (0.0, 0.0)
+        for own, weight in zip(ranges, weights, strict=True)
     ]
     return sum(low for low, _ in ends), sum(high for _, high in ends)
 

@@ -9,7 +9,7 @@ from lib.course import CourseLossType
 from lib.objectives.advantages import Baseline
 from lib.objectives.losses import LossType
 from lib.objectives.sampler import Correction
-from lib.params.training import Grpo
+from lib.params.training import ADVANTAGES, LOSSES, Grpo
 
 DOCS = Path(__file__).parents[3] / "docs" / "objectives.md"
 
@@ -27,18 +27,22 @@ def rows_after(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("section", "choices", "key"),
+    ("section", "choices", "taken"),
     [
-        ("| **`grpo.advantage`**", get_args(Baseline), "advantage"),
-        ("| **`grpo.loss`**", get_args(LossType), "loss"),
-        ("| **what was sampled**", get_args(Correction), "sampler_correction"),
+        ("| **`grpo.advantage`**", get_args(Baseline), ADVANTAGES),
+        ("| **`grpo.loss`**", get_args(LossType), LOSSES),
+        (
+            "| **what was sampled**",
+            get_args(Correction),
+            get_args(Grpo.model_fields["sampler_correction"].annotation),
+        ),
     ],
 )
 def test_the_table_has_a_row_for_every_choice_that_params_take(
-    section: str, choices: tuple[str, ...], key: str
+    section: str, choices: tuple[str, ...], taken: tuple[str, ...]
 ) -> None:
     named = {row.split("`")[1].split(": ")[-1] for row in rows_after(section)}
-    assert set(choices) == set(get_args(Grpo.model_fields[key].annotation))
+    assert set(choices) == set(taken)
     assert set(choices) <= named
     assert named - set(choices) <= {*Grpo.model_fields, "rollout.top_p"}
 

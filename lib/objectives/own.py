@@ -1,0 +1,70 @@
+"""Losses and advantages from `plugins/` (`lib.plugins`), held to their shapes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lib.errors import UserError
+from lib.plugins import in_words, is_plugin, load_plugin
+
+
+def objective(name: str) -> Any:
+    """`name` itself; of a plugin, its function: a loss or an advantage.
+
+    Loss: log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T] to the losses of
+    the tokens [B, T]. Advantage: rewards [P, G] to advantages [P, G]. Both have the shape of their
+    first argument.
+
+    Raises:
+        UserError: it is no function; when it is called, it raises or gives another shape.
+    """
+    if not is_plugin(name):
+        return name
+    own: Callable[..., Any] = load_plugin(name, "objectives")
+    if not callable(own):
+        raise UserError(f"{name}: expected a function of tensors, got {own!r}")
+
+    def checked(*tensors: Tensor) -> Tensor:
+        given = f"tensors of shapes {', '.join(str(list(tensor.shape)) for tensor in tensors)}"
+        try:
+            result = own(*tensors)
+        except Exception as error:
+            raise in_words(name, error, given=given) from error
+        shape = list(tensors[0].shape)
+        if not isinstance(result, Tensor) or list(result.shape) != shape:
+            got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
+            raise UserError(f"{name}: gave {got} for {given}; expected a tensor of shape {shape}")
+        return result
+
+    return checked
+
+
+def try_loss(name: str) -> None:
+    """Call a loss on two completions of three tokens, and differentiate it.
+
+    Raises:
+        UserError: see `objective`; or it gives no gradient, or values that are not finite.
+    """
+    log_probs = torch.tensor([[-1.0, -0.5, -2.0], [-0.1, -3.0, -1.0]], requires_grad=True)
+    credit = torch.tensor([[1.0], [-1.0]])
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    losses = objective(name)(log_probs, log_probs.detach(), credit, mask)
+    if not losses.requires_grad:
+        raise UserError(f"{name}: its losses have no gradient; compute them from the log-probs")
+    (gradient,) = torch.autograd.grad(losses.sum(), log_probs)
+    if not (losses.isfinite().all() and gradient.isfinite().all()):
+        raise UserError(f"{name}: gave {losses.tolist()} for log-probs {log_probs.tolist()}")
+
+
+def try_advantage(name: str) -> None:
+    """Call an advantage on a group of mixed rewards, and on one of equal ones.
+
+    Raises:
+        UserError: see `objective`; or it gives values that are not finite.
+    """
+    rewards = torch.tensor([[1.0, 0.0, 0.5], [1.0, 1.0, 1.0]])
+    advantages = objective(name)(rewards)
+    if not advantages.isfinite().all():
+        raise UserError(f"{name}: gave {advantages.tolist()} for rewards {rewards.tolist()}")

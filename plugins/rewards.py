@@ -1,0 +1,15 @@
+"""Rewards of one's own, for `reward.extra`: in reckon's signature, and in TRL's."""
+
+from typing import Any
+
+from lib.verifier.rewards import Rollout
+
+
+def brevity(rollout: Rollout) -> float:
+    """1 for an empty completion, falling to 0 at 400 characters."""
+    return max(0.0, 1 - len(rollout.completion) / 400)
+
+
+def shows_equations(completions: list[list[dict[str, str]]], **columns: Any) -> list[float]:
+    """A tenth for each equation that is written out, up to three."""
+    return [0.1 * min(3, messages[0]["content"].count("=")) for messages in completions]
