@@ -8,6 +8,7 @@ export PYTHONUNBUFFERED := 1
 
 BASE ?= HEAD
 PORT ?= 8000
+STUDY ?= seeds
 CHECKPOINT ?= sft
 K ?= 8
 N ?= 5
@@ -66,8 +67,8 @@ clean: ## remove what tools cached; never data, reports or .venv
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-study: setup ## three seeds and the control of more SFT, into reports/study (half an hour)
-	@python -m stages.study
+study: setup ## an experiment over seeds, into reports/studies: STUDY=a file of studies/
+	@python -m stages.study --study="$(STUDY)"
 
 ##@ Data and models
 

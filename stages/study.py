@@ -1,41 +1,55 @@
-"""Three seeds and a control, run as DVC experiments; writes reports/study. Outside the DAG.
+"""Run a study of studies/*.yaml over seeds as DVC experiments, two at a time; outside the DAG.
 
-The control spends the compute of GRPO on more epochs of SFT on the same data. What an experiment
-has computed before, DVC's run-cache gives back.
+Interrupted, the same command goes on where it was.
 """
 
 from pathlib import Path
 
 import click
 
-from lib.cli import reads_params, writes
+from lib.cli import reads_params
 from lib.params import load_params
 
-SEEDS = (0, 1, 2)
-CONTROL_EPOCHS = 5
-"""Epochs of SFT for the CPU time of the default's SFT and GRPO together: GRPO takes about two
-fifths of the time of SFT's 3 epochs (75 s beside 185 s); rounded up, in the control's favour."""
+SCRATCH = Path("data/scratch/studies")
 
 
 @click.command(help=__doc__)
 @reads_params
-@writes("--study", "reports/study", "the table and its numbers")
-def main(params_file: Path, study: Path) -> None:
-    """Run what has not run yet, then write the tables."""
+@click.option(
+    "--study", "name", required=True, help="The name of a file in studies/, without .yaml."
+)
+@click.option("--jobs", type=click.IntRange(min=1), default=2, help="Experiments at a time.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("reports/studies"),
+    show_default=True,
+    help="Writes the page, figure and numbers, in a folder of the study's name.",
+)
+def main(params_file: Path, name: str, jobs: int, out: Path) -> None:
+    """Run what has not run yet, then write the page."""
     params = load_params(params_file)
-    from lib.artifacts import write_metrics
-    from lib.report.study import read_seed_run, run_experiment, study_markdown, study_metrics
+    from lib.studies.definition import load_study
 
-    for seed in SEEDS:
-        run_experiment(f"study-seed-{seed}", "report", f"seed={seed}")
-        more_sft = f"sft.num_epochs={CONTROL_EPOCHS}"
-        run_experiment(f"study-control-{seed}", "grade@sft", f"seed={seed}", more_sft)
-    runs = [read_seed_run(seed) for seed in SEEDS]
-    metrics = study_metrics(runs, benchmark=params.evaluate.benchmarks[0])
-    write_metrics(study / "study.json", metrics)
-    control = f"SFT for {CONTROL_EPOCHS} epochs instead of {params.sft.num_epochs} and no GRPO"
-    (study / "study.md").write_text(study_markdown(metrics, control=control), encoding="utf-8")
-    click.echo(f"study seeds={len(runs)} table={study / 'study.md'}")
+    study = load_study(name)
+    from lib.artifacts import write_metrics
+    from lib.report.charts import figure_svg
+    from lib.studies.experiments import run_study
+    from lib.studies.results import study_figure, study_markdown, study_metrics, verdicts
+
+    scores, hours = run_study(name, study, scratch=SCRATCH, jobs=jobs, say=click.echo)
+    benchmark = params.evaluate.benchmarks[0]
+    metrics = study_metrics(study, scores, benchmark=benchmark)
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_metrics(folder / "study.json", metrics)
+    svg = figure_svg(study_figure(name, metrics))
+    (folder / "figure.svg").write_text(svg, encoding="utf-8")
+    page = study_markdown(name, study, metrics, benchmark=benchmark, hours=hours)
+    (folder / "study.md").write_text(page, encoding="utf-8")
+    for line in verdicts(study, metrics, measure="pass@1").values():
+        click.echo(line.replace("*", "").replace("`", ""))
+    click.echo(f"study page={folder / 'study.md'}")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def parse_params(content: Mapping[str, Any], *, origin: str) -> Params:
         params = Params.model_validate_json(text, strict=True)
         problems = problems or _unfit(params)
     except ValidationError as error:
-        problems = [*_in_words(error.errors()), *problems]
+        problems = [*in_words(error.errors()), *problems]
     if problems:
         raise _refused(origin, problems)
     return params
@@ -86,7 +86,7 @@ def parse_evaluate(content: Mapping[str, Any], *, origin: str) -> Evaluate:
         return Evaluate.model_validate_json(_as_json(content, origin=origin), strict=True)
     except ValidationError as error:
         placed = [{**problem, "loc": ("evaluate", *problem["loc"])} for problem in error.errors()]
-        raise _refused(origin, _in_words(cast(list[ErrorDetails], placed))) from error
+        raise _refused(origin, in_words(cast(list[ErrorDetails], placed))) from error
 
 
 def _refused(origin: str, problems: Sequence[str]) -> UserError:
@@ -127,7 +127,7 @@ def _unfit(params: Params) -> list[str]:
     return []
 
 
-def _in_words(problems: Sequence[ErrorDetails]) -> list[str]:
+def in_words(problems: Sequence[ErrorDetails]) -> list[str]:
     """One line each; a list that came out short since its entries are wrong is no second one."""
     places = [problem["loc"] for problem in problems]
     return [

@@ -1,0 +1,119 @@
+"""What a file under `studies/` may say."""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from lib.errors import UserError
+from lib.params import Params
+from lib.params.load import in_words, parse_params, read_yaml
+from lib.params.measuring import Checkpoint
+from lib.params.section import Name, Section
+
+STUDIES = Path("studies")
+
+PLAIN = re.compile(r"[\w./:+-]+")
+
+Value = bool | int | float | str | list[Any]
+
+
+class Variant(Section):
+    """One way to train.
+
+    Variants of the same `params` are one run for each seed, whose stages share what they can.
+    """
+
+    checkpoint: Checkpoint
+    """Which checkpoint of its run is measured."""
+    params: dict[str, Value] = Field(default_factory=dict)
+    """Values by dotted key, in place of params.yaml's."""
+
+
+class Comparison(Section):
+    """Two variants on the same problems, seed by seed."""
+
+    before: Name
+    after: Name
+    expect: Literal["better", "worse", "no difference"]
+    """What the claim says of `after`."""
+
+
+class Study(Section):
+    """An experiment that anyone can repeat."""
+
+    claim: str
+    """What the comparisons test, in a sentence."""
+    source: str
+    """Where it was claimed, like arXiv:2506.10947; '' for this project."""
+    seeds: Annotated[tuple[int, ...], Field(min_length=3)]
+    variants: Annotated[dict[Name, Variant], Field(min_length=2)]
+    comparisons: Annotated[tuple[Comparison, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Self:
+        for each in self.comparisons:
+            for name in (each.before, each.after):
+                if name not in self.variants:
+                    known = ", ".join(self.variants)
+                    raise ValueError(f"comparisons: no variant `{name}`; there are {known}")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: {list(self.seeds)}; expected different ones")
+        return self
+
+
+def load_study(name: str) -> Study:
+    """The study in `studies/<name>.yaml`, each variant's params checked.
+
+    Raises:
+        UserError: there is none, or one line for each thing that is wrong with it.
+    """
+    path = STUDIES / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in STUDIES.glob("*.yaml")))
+        raise UserError(f"STUDY: no file {path}; there are {known}")
+    content = read_yaml(path)
+    try:
+        # As JSON, since strict Python mode refuses a list where a tuple is meant.
+        study = Study.model_validate_json(json.dumps(content), strict=True)
+    except ValidationError as error:
+        lines = "\n  ".join(in_words(error.errors()))
+        raise UserError(f"{path}:\n  {lines}") from error
+    current = read_yaml(Path("params.yaml"))
+    for variant_name, variant in study.variants.items():
+        with_params(current, variant, origin=f"{path}: variants.{variant_name}")
+    return study
+
+
+def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Params:
+    """Params.yaml's `content` with a variant's values.
+
+    Raises:
+        UserError: a key that params.yaml has not, or a value that it refuses.
+    """
+    changed = _copy(content)
+    for dotted, value in variant.params.items():
+        *sections, key = dotted.split(".")
+        place = changed
+        for section in sections:
+            place = place.get(section, {}) if isinstance(place, dict) else {}
+        if key not in place:
+            raise UserError(f"{origin}.params: params.yaml has no key `{dotted}`")
+        place[key] = value
+    return parse_params(changed, origin=origin)
+
+
+def _copy(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _copy(value) for key, value in content.items()}
+    return list(content) if isinstance(content, list) else content
+
+
+def hydra(dotted: str, value: Value) -> str:
+    """A value as `dvc exp run --set-param` takes it."""
+    if isinstance(value, list):
+        return f"{dotted}=[{','.join(hydra('', each)[1:] for each in value)}]"
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{dotted}={text if PLAIN.fullmatch(text) else repr(text)}"

@@ -1,0 +1,200 @@
+"""Run what a study asks for, as DVC experiments; what ran before on the same code is kept."""
+
+import concurrent.futures
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dvc.api
+
+from lib.artifacts import read_json, write_json
+from lib.artifacts.completions import GREEDY, SAMPLED, GradedCompletion, read_graded
+from lib.errors import UserError
+from lib.stats import pass_at_k
+from lib.studies.definition import Study, Value, Variant, hydra
+
+Scores = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""By benchmark and measure: the score of each problem, by its id."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One run of the pipeline: a seed, and the params of one or more variants.
+
+    Attributes:
+        variants: by name, with the checkpoint of each.
+    """
+
+    name: str
+    seed: int
+    params: Mapping[str, Value]
+    variants: Mapping[str, Variant]
+
+    @property
+    def targets(self) -> list[str]:
+        """What DVC is to bring up to date."""
+        return sorted({f"grade@{variant.checkpoint}" for variant in self.variants.values()})
+
+
+def experiments_of(name: str, study: Study) -> list[Experiment]:
+    """Seed by seed; of each seed, variants with the same params together."""
+    groups: dict[str, dict[str, Variant]] = {}
+    for variant_name, variant in study.variants.items():
+        key = json.dumps(variant.params, sort_keys=True)
+        groups.setdefault(key, {})[variant_name] = variant
+    return [
+        Experiment(
+            name=f"{name}-{'-'.join(variants)}-{seed}",
+            seed=seed,
+            params=json.loads(key),
+            variants=variants,
+        )
+        for seed in study.seeds
+        for key, variants in groups.items()
+    ]
+
+
+def run_study(
+    name: str, study: Study, *, scratch: Path, jobs: int, say: Callable[[str], None]
+) -> tuple[dict[tuple[str, int], Scores], float]:
+    """Scores by variant and seed, and the hours that all experiments took; runs what has not run.
+
+    Of each seed, one experiment runs first and leaves what the others share in DVC's run-cache.
+
+    Args:
+        scratch: where scores are kept for the next time, by experiment.
+        jobs: experiments at a time.
+        say: gets a line for each experiment that ended, with the time left.
+
+    Raises:
+        UserError: an experiment failed, or files that git knows are changed.
+    """
+    state = _state()
+    waiting = [each for each in experiments_of(name, study) if _kept(each, scratch, state) is None]
+    first = list({each.seed: each for each in reversed(waiting)}.values())[::-1]
+    progress = Progress(total=len(waiting), say=say)
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for part in (first, [each for each in waiting if each not in first]):
+            for _ in pool.map(lambda each: _run(each, scratch, state, progress), part):
+                pass
+    scores: dict[tuple[str, int], Scores] = {}
+    seconds = 0.0
+    for each in experiments_of(name, study):
+        kept = _kept(each, scratch, state)
+        assert kept is not None
+        seconds += kept["seconds"]
+        scores |= {(variant, each.seed): kept["scores"][variant] for variant in each.variants}
+    return scores, seconds / 3600
+
+
+class Progress:
+    """Counts experiments, and says how long the rest will take at the pace of those that ended."""
+
+    def __init__(self, *, total: int, say: Callable[[str], None]) -> None:
+        self.total, self.say = total, say
+        self.done, self.start, self.lock = 0, time.monotonic(), threading.Lock()
+
+    def ended(self, name: str) -> None:
+        """Say that an experiment ended."""
+        with self.lock:
+            self.done += 1
+            minutes = (time.monotonic() - self.start) / 60
+            left = minutes / self.done * (self.total - self.done)
+            self.say(
+                f"study {self.done}/{self.total} experiment={name} minutes={minutes:.1f} "
+                f"left={left:.0f}"
+            )
+
+
+def _state() -> str:
+    """The commit whose code and params the study measures.
+
+    Raises:
+        UserError: the checkout differs from it, so that no commit says what was measured.
+    """
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    if changed:
+        raise UserError(f"study: uncommitted changes; commit them first:\n{changed}")
+    tracked = ("lib", "stages", "plugins", "dvc.yaml", "params.yaml", "data/raw")
+    return json.dumps([_git("rev-parse", f"HEAD:{path}") for path in tracked])
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], capture_output=True, text=True, check=True
+    ).stdout.rstrip()
+
+
+def _kept(experiment: Experiment, scratch: Path, state: str) -> Mapping[str, Any] | None:
+    """What the experiment gave the last time, where code and params are still the same."""
+    path = scratch / f"{experiment.name}.json"
+    content = read_json(path) if path.is_file() else {}
+    same = content.get("state") == state and content.get("params") == dict(experiment.params)
+    return content if same else None
+
+
+def _run(experiment: Experiment, scratch: Path, state: str, progress: Progress) -> None:
+    """In a copy of the checkout, so that the workspace stays as it is.
+
+    An older one of that name goes first: `--force` would take its name too, and switch off the
+    run-cache with it.
+    """
+    start, command = time.monotonic(), [sys.executable, "-m", "dvc", "exp"]
+    subprocess.run([*command, "remove", experiment.name], capture_output=True, check=False)
+    settings = {"seed": experiment.seed, **experiment.params}
+    sets = [part for key, value in settings.items() for part in ("-S", hydra(key, value))]
+    run = [*command, "run", "--temp", "--name", experiment.name, *sets, *experiment.targets]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    if done.returncode:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+        raise UserError(f"study: experiment {experiment.name} failed:\n{tail}")
+    scores = {
+        name: problem_scores(_graded(experiment.name, variant.checkpoint))
+        for name, variant in experiment.variants.items()
+    }
+    content = {
+        "state": state,
+        "params": dict(experiment.params),
+        "seconds": time.monotonic() - start,
+        "scores": scores,
+    }
+    write_json(scratch / f"{experiment.name}.json", content)
+    progress.ended(experiment.name)
+
+
+def _graded(revision: str, checkpoint: str) -> list[GradedCompletion]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graded.jsonl"
+        path.write_text(dvc.api.read(f"data/graded/{checkpoint}.jsonl", rev=revision))
+        return list(read_graded(path))
+
+
+def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict[str, float]]]:
+    """Per benchmark: greedy accuracy, pass@1 and pass@k of every problem."""
+    groups: dict[tuple[str, str, str], list[bool]] = {}
+    for row in rows:
+        groups.setdefault((row.benchmark, row.mode, row.problem_id), []).append(row.answer_ok)
+    scores: dict[str, dict[str, dict[str, float]]] = {}
+    for (benchmark, mode, problem), right in groups.items():
+        of_benchmark = scores.setdefault(benchmark, {})
+        for measure, score in _measured(mode, right):
+            of_benchmark.setdefault(measure, {})[problem] = score
+    return scores
+
+
+def _measured(mode: str, right: Sequence[bool]) -> Iterator[tuple[str, float]]:
+    if mode == GREEDY:
+        yield "greedy", float(right[0])
+    if mode == SAMPLED:
+        for k in sorted({1, len(right)}):
+            yield (
+                f"pass@{k}",
+                float(pass_at_k(num_completions=len(right), num_correct=sum(right), k=k)),
+            )

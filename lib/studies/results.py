@@ -1,0 +1,197 @@
+"""A study's numbers, its verdict in words, and its page."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lib.report.charts import Figure, whiskers
+from lib.report.text import Table, markdown_table, percent, points
+from lib.stats import mean_estimate, paired_difference, seeds_interval
+from lib.studies.definition import Comparison, Study
+from lib.studies.experiments import Scores
+
+LIMITS = (
+    "What it is about: a model of 0.48 million parameters, trained from random weights on one "
+    "generator of word problems. It says what happens here, and what to look for elsewhere."
+)
+
+
+def study_metrics(
+    study: Study, scores: Mapping[tuple[str, int], Scores], *, benchmark: str
+) -> dict[str, Any]:
+    """Rates of each variant and differences of each comparison, by seed and their means.
+
+    A rate's interval and a difference's are over seeds, and no tighter than the problems allow
+    (`lib.stats.seeds_interval`); a seed's difference is paired over its problems.
+    """
+    rates = {
+        variant: {
+            measure: _over_seeds(
+                {seed: _mean(scores[variant, seed][benchmark][measure]) for seed in study.seeds},
+                n=len(scores[variant, study.seeds[0]][benchmark][measure]),
+            )
+            for measure in scores[variant, study.seeds[0]][benchmark]
+        }
+        for variant in study.variants
+    }
+    return {
+        "variants": rates,
+        "comparisons": {
+            f"{each.before} to {each.after}": _compared(each, study, scores, benchmark)
+            for each in study.comparisons
+        },
+    }
+
+
+def _compared(
+    comparison: Comparison,
+    study: Study,
+    scores: Mapping[tuple[str, int], Scores],
+    benchmark: str,
+) -> dict[str, Any]:
+    measures: dict[str, Any] = {}
+    for measure in scores[comparison.after, study.seeds[0]][benchmark]:
+        changes = {
+            seed: paired_difference(
+                before=scores[comparison.before, seed][benchmark][measure],
+                after=scores[comparison.after, seed][benchmark][measure],
+            )
+            for seed in study.seeds
+        }
+        n = next(iter(changes.values())).difference.n
+        values = {seed: change.difference.value for seed, change in changes.items()}
+        intervals = {
+            f"seed_{seed}": {"low": change.interval.low, "high": change.interval.high}
+            for seed, change in changes.items()
+        }
+        measures[measure] = {**_over_seeds(values, n=n), "intervals": intervals}
+    return {"expected": comparison.expect, **measures}
+
+
+def _mean(scores: Mapping[str, float]) -> float:
+    return mean_estimate(list(scores.values())).value
+
+
+def _over_seeds(values: Mapping[int, float], *, n: int) -> dict[str, Any]:
+    """The mean over seeds with its interval, and what each seed gave; n problems each."""
+    interval = seeds_interval(list(values.values()), n=n)
+    return {
+        "mean": mean_estimate(list(values.values())).value,
+        "low": interval.low,
+        "high": interval.high,
+        "n": n,
+        **{f"seed_{seed}": value for seed, value in values.items()},
+    }
+
+
+def verdicts(study: Study, metrics: Mapping[str, Any], *, measure: str) -> dict[str, str]:
+    """By comparison, in a sentence: whether it came out as the claim says."""
+    lines = {}
+    for each in study.comparisons:
+        name = f"{each.before} to {each.after}"
+        numbers = metrics["comparisons"][name][measure]
+        low, high = numbers["low"], numbers["high"]
+        seen = "better" if low > 0 else "worse" if high < 0 else "no difference"
+        seeds = [numbers[f"seed_{seed}"] for seed in study.seeds]
+        above = sum(value > 0 for value in seeds)
+        lines[name] = (
+            f"**{'As claimed' if seen == each.expect else 'Not as claimed'}**: `{each.after}` "
+            f"against `{each.before}` in {measure}: {points(numbers['mean'])} points "
+            f"({points(low)} to {points(high)}), above on {above} of {len(seeds)} seeds; expected "
+            f"{each.expect}, seen {seen}."
+        )
+    return lines
+
+
+def study_markdown(
+    name: str, study: Study, metrics: Mapping[str, Any], *, benchmark: str, hours: float
+) -> str:
+    """The study as a page."""
+    measures = list(next(iter(metrics["variants"].values())))
+    headline = "pass@1" if "pass@1" in measures else measures[0]
+    changed = {
+        variant: "; ".join(f"`{key}: {value}`" for key, value in of.params.items()) or "the default"
+        for variant, of in study.variants.items()
+    }
+    variants = Table(
+        f"Variants on {benchmark}",
+        ("variant", "checkpoint", "params", *measures),
+        tuple(
+            (
+                variant,
+                study.variants[variant].checkpoint,
+                changed[variant],
+                *(_share(numbers[measure]) for measure in measures),
+            )
+            for variant, numbers in metrics["variants"].items()
+        ),
+    )
+    differences = Table(
+        "Differences in points",
+        ("comparison", "measure", "mean", *(f"seed {seed}" for seed in study.seeds)),
+        tuple(
+            (
+                comparison.replace(" to ", " → "),
+                measure,
+                _interval(of[measure]),
+                *(points(of[measure][f"seed_{seed}"]) for seed in study.seeds),
+            )
+            for comparison, of in metrics["comparisons"].items()
+            for measure in measures
+        ),
+    )
+    source = f" Source: {study.source}." if study.source else ""
+    return (
+        "\n\n".join(
+            [
+                f"# {name}",
+                f"{study.claim}{source}",
+                *verdicts(study, metrics, measure=headline).values(),
+                LIMITS,
+                *(
+                    f"## {table.title}\n\n{markdown_table(table)}"
+                    for table in (variants, differences)
+                ),
+                "![](figure.svg)",
+                "Means and 95 % intervals are over seeds, and no tighter than the problems allow; "
+                "differences are paired over problems.",
+                f"`make study STUDY={name}` repeats it: {len(study.seeds)} seeds, "
+                f"{hours:.1f} hours of experiments the last time.",
+            ]
+        )
+        + "\n"
+    )
+
+
+def study_figure(name: str, metrics: Mapping[str, Any]) -> Figure:
+    """Each variant's mean rate with its interval over seeds, a panel for each measure."""
+    variants = list(metrics["variants"])
+    measures = list(metrics["variants"][variants[0]])
+    panels = [
+        whiskers(
+            [
+                {
+                    "label": variant,
+                    "checkpoint": measure,
+                    "value": numbers[measure]["mean"],
+                    "low": numbers[measure]["low"],
+                    "high": numbers[measure]["high"],
+                    "n": numbers[measure]["n"],
+                }
+                for variant, numbers in metrics["variants"].items()
+            ],
+            title=measure,
+            checkpoints=[measure],
+            labels=variants,
+        )
+        for measure in measures
+    ]
+    return Figure(name, name, "Means over seeds with 95 % intervals.", tuple(panels))
+
+
+def _share(numbers: Mapping[str, float]) -> str:
+    return f"{percent(numbers['mean'])} ({percent(numbers['low'])} to {percent(numbers['high'])})"
+
+
+def _interval(numbers: Mapping[str, float]) -> str:
+    low, high = points(numbers["low"]), points(numbers["high"])
+    return f"{points(numbers['mean'])} ({low} to {high})"

@@ -1,0 +1,66 @@
+"""Rewards that should teach nothing, or less: the negative controls of a study, and noisy ones.
+
+Named in `reward.extra`, with weight 0 for the stack's own rewards. Noise is keyed by problem and
+completion: the same completion is judged the same way in every run.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+
+from lib.verifier.rewards import BoundedReward, Rollout
+
+Completions = list[list[dict[str, str]]]
+
+
+def _chance(rollout: Rollout) -> float:
+    """A number in [0, 1) that problem and completion decide."""
+    text = f"{rollout.problem}\0{rollout.completion}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
+
+
+def _share(score: Callable[[Rollout], float]) -> BoundedReward:
+    return BoundedReward(score, (0.0, 1.0))
+
+
+truth = _share(lambda rollout: float(rollout.grade.answer_ok))
+
+format_alone = _share(lambda rollout: float(rollout.grade.format_ok))
+
+random = _share(lambda rollout: float(_chance(rollout) < 0.5))
+
+wrong_label = _share(
+    lambda rollout: float(bool(rollout.grade.answer) and not rollout.grade.answer_ok)
+)
+
+
+def majority(
+    completions: Completions, problem: list[str], reference: list[str], **columns: object
+) -> list[float]:
+    """1 for what ends like most completions of the same problem do (TTRL, arXiv:2504.16084)."""
+    endings = [messages[0]["content"].split()[-1:] for messages in completions]
+    votes: dict[str, Counter[str]] = {}
+    for question, ending in zip(problem, endings, strict=True):
+        votes.setdefault(question, Counter()).update(ending)
+    most = {question: count.most_common(1) for question, count in votes.items()}
+    return [
+        float(bool(ending) and ending[0] == most[question][0][0])
+        for question, ending in zip(problem, endings, strict=True)
+    ]
+
+
+def _noisy(*, false_negatives: float, false_positives: float) -> BoundedReward:
+    """The truth, with a share of right answers called wrong and of wrong ones called right."""
+
+    def score(rollout: Rollout) -> float:
+        right, chance = rollout.grade.answer_ok, _chance(rollout)
+        flipped = chance < (false_negatives if right else false_positives)
+        return float(right != flipped)
+
+    return _share(score)
+
+
+false_negatives_10 = _noisy(false_negatives=0.1, false_positives=0.0)
+false_negatives_40 = _noisy(false_negatives=0.4, false_positives=0.0)
+false_positives_10 = _noisy(false_negatives=0.0, false_positives=0.1)
+false_positives_40 = _noisy(false_negatives=0.0, false_positives=0.4)

@@ -1,0 +1,206 @@
+"""Studies: what their files say, which experiments that makes, and what the numbers come to."""
+
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lib.artifacts.completions import GradedCompletion
+from lib.errors import UserError
+from lib.params.load import read_yaml
+from lib.planning.plugins import plugin_faults
+from lib.studies.definition import STUDIES, Study, Variant, hydra, load_study, with_params
+from lib.studies.experiments import Scores, experiments_of, problem_scores
+from lib.studies.results import study_figure, study_markdown, study_metrics, verdicts
+
+ROOT = Path(__file__).parents[3]
+
+SEEDS = (0, 1, 2)
+
+
+def study(**changes: Any) -> Study:
+    content = {
+        "claim": "More is more.",
+        "source": "",
+        "seeds": SEEDS,
+        "variants": {
+            "sft": {"checkpoint": "sft"},
+            "grpo": {"checkpoint": "grpo"},
+            "control": {"checkpoint": "sft", "params": {"sft.num_epochs": 5}},
+        },
+        "comparisons": (
+            {"before": "sft", "after": "grpo", "expect": "better"},
+            {"before": "grpo", "after": "control", "expect": "no difference"},
+        ),
+    }
+    return Study.model_validate({**content, **changes})
+
+
+def scores_of(right: dict[str, list[int]]) -> dict[tuple[str, int], Scores]:
+    """By variant, how many of 40 problems each seed has right, the first ones."""
+    return {
+        (variant, seed): {
+            "held_out": {"greedy": {str(number): float(number < count) for number in range(40)}}
+        }
+        for variant, counts in right.items()
+        for seed, count in zip(SEEDS, counts, strict=True)
+    }
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / STUDIES).glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_variant_of_the_committed_studies_is_one_that_check_lets_pass(path: Path) -> None:
+    content = read_yaml(ROOT / "params.yaml")
+    for name, variant in load_study(path.stem).variants.items():
+        params = with_params(content, variant, origin=name)
+        assert list(plugin_faults(params)) == []
+        for dotted, value in variant.params.items():
+            assert params.flat()[dotted] == value
+
+
+def test_variants_with_the_same_params_are_one_run_per_seed() -> None:
+    experiments = experiments_of("s", study())
+    assert len(experiments) == 2 * len(SEEDS)
+    both = [each for each in experiments if set(each.variants) == {"sft", "grpo"}]
+    assert [each.seed for each in both] == list(SEEDS)
+    assert both[0].targets == ["grade@grpo", "grade@sft"]
+    assert len({each.name for each in experiments}) == len(experiments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seeds": (0, 1)}, "at least 3"),
+        ({"seeds": (0, 1, 1)}, "different"),
+        (
+            {"comparisons": ({"before": "sft", "after": "gpro", "expect": "better"},)},
+            "no variant `gpro`",
+        ),
+        ({"variants": {"a": {"checkpoint": "last"}, "b": {"checkpoint": "sft"}}}, "checkpoint"),
+    ],
+)
+def test_a_study_that_could_not_tell_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        study(**changes)
+
+
+def test_a_variant_may_change_only_what_params_have() -> None:
+    content = read_yaml(ROOT / "params.yaml")
+    before = read_yaml(ROOT / "params.yaml")
+    with pytest.raises(UserError, match=r"no key `grpo\.max_step`"):
+        with_params(
+            content,
+            Variant(checkpoint="grpo", params={"grpo.max_step": 1}),
+            origin="studies/x.yaml",
+        )
+    with pytest.raises(UserError, match="group_size"):
+        with_params(
+            content, Variant(checkpoint="grpo", params={"grpo.group_size": 1}), origin="studies/x"
+        )
+    with_params(content, Variant(checkpoint="sft", params={"reward.extra": ["overlong"],
+                "reward.weights": [0.0, 1.0, 1.0]}), origin="studies/x")  # fmt: skip
+    assert content == before
+
+
+def test_an_unknown_study_names_those_that_there_are() -> None:
+    with pytest.raises(UserError, match="there are controls, noise, seeds"):
+        load_study("sedes")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "a.b=0.5"),
+        (True, "a.b=true"),
+        ("plugins/a.py:f", "a.b=plugins/a.py:f"),
+        ("two words", "a.b='two words'"),
+        (["x", 1, False], "a.b=[x,1,false]"),
+    ],
+)
+def test_values_are_written_as_dvc_takes_them(value: Any, text: str) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    assert hydra("a.b", value) == text
+    assert OverridesParser.create().parse_override(text).value() == value
+
+
+def test_scores_are_per_problem_and_mode() -> None:
+    rows = [
+        completion("greedy", "p", answer_ok=True),
+        *(completion("sampled", "p", answer_ok=number == 0) for number in range(4)),
+        *(completion("sampled", "q", answer_ok=False) for _ in range(4)),
+    ]
+    assert problem_scores(rows) == {
+        "held_out": {
+            "greedy": {"p": 1.0},
+            "pass@1": {"p": 0.25, "q": 0.0},
+            "pass@4": {"p": 1.0, "q": 0.0},
+        }
+    }
+
+
+def test_means_are_over_seeds_and_differences_paired() -> None:
+    right = {"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [20, 24, 16]}
+    metrics = study_metrics(study(), scores_of(right), benchmark="held_out")
+    assert metrics["variants"]["sft"]["greedy"]["mean"] == pytest.approx(10 / 40)
+    gain = metrics["comparisons"]["sft to grpo"]["greedy"]
+    assert [gain[f"seed_{seed}"] for seed in SEEDS] == [0.25, 0.3, 0.2]
+    # Student's t with two degrees of freedom, and the bound that the problems set.
+    half = 4.302653 * statistics.stdev([0.25, 0.3, 0.2]) / math.sqrt(3)
+    assert gain["high"] - gain["mean"] >= half
+    assert gain["high"] - gain["mean"] == pytest.approx(half, rel=0.1)
+    same = metrics["comparisons"]["grpo to control"]["greedy"]
+    assert same["low"] < 0 < same["high"]
+
+
+@pytest.mark.parametrize(
+    ("grpo", "as_claimed"), [([30, 31, 29], True), ([10, 30, 2], False), ([2, 2, 2], False)]
+)
+def test_the_verdict_is_that_of_the_interval(grpo: list[int], as_claimed: bool) -> None:
+    right = {"sft": [10, 10, 10], "grpo": grpo, "control": grpo}
+    metrics = study_metrics(study(), scores_of(right), benchmark="held_out")
+    lines = verdicts(study(), metrics, measure="greedy")
+    assert lines["sft to grpo"].startswith("**As claimed**") == as_claimed
+    assert lines["grpo to control"].startswith("**As claimed**")
+
+
+def test_the_page_has_a_row_for_each_variant_and_the_figure_a_point() -> None:
+    right = {"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [0, 0, 0]}
+    metrics = study_metrics(study(), scores_of(right), benchmark="held_out")
+    page = study_markdown("more", study(), metrics, benchmark="held_out", hours=1.0)
+    for variant in ("sft", "grpo", "control"):
+        assert f"| {variant} |" in page
+    assert "make study STUDY=more" in page
+    assert "± 0.0" not in page
+    (panel,) = study_figure("more", metrics).panels
+    assert len(panel.spec["data"]["values"]) == 3
+
+
+def completion(mode: str, problem: str, *, answer_ok: bool) -> GradedCompletion:
+    return GradedCompletion(
+        checkpoint="sft",
+        benchmark="held_out",
+        mode=mode,
+        problem_id=problem,
+        sample=0,
+        problem="?",
+        reference="1",
+        subject="",
+        level=1,
+        tags=(),
+        completion="",
+        answer="1",
+        format_ok=True,
+        answer_ok=answer_ok,
+        strict_ok=answer_ok,
+        reasoning_present=False,
+        reasoning_chars=0,
+        equations=0,
+        label="11",
+        decided_by="exact",
+        rewards={},
+        reward=0.0,
+        num_tokens=1,
+        truncated=False,
+    )
