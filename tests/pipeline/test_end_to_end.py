@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from dvc.utils.serialize import load_yaml, modify_yaml
 
 from lib.artifacts import hash_path
 from tests.conftest import ROOT
+from tests.docs.blocks import blocks_of
 from tests.vllm_server import free_port
 
 ALL = ["check", "prepare", "sft", "grpo", "evaluate@base", "evaluate@sft", "evaluate@grpo"]
@@ -240,13 +242,18 @@ def test_skipped_phases_pass_the_checkpoint_on_and_are_labelled(
     assert clone.repro() == ["report"]
 
 
+def command_of(page: str) -> list[str]:
+    """What docs/<page>.md tells a reader to run, after the word `dvc`."""
+    (block,) = (each for each in blocks_of(ROOT / f"docs/{page}.md") if each.script)
+    return shlex.split(block.script)[1:]
+
+
 @pytest.mark.slow
 def test_raft_beside_the_phases_that_there_are_runs_what_is_new_and_nothing_else(
     ran_once: tuple[Clone, list[str]],
 ) -> None:
     clone, _ = ran_once
-    knobs = ["raft.init=[sft]", "evaluate.checkpoints=[base,sft,grpo,raft]"]
-    said = clone.dvc("exp", "run", *(word for knob in knobs for word in ("--set-param", knob)))
+    said = clone.dvc(*command_of("raft"))
     ran = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
     assert set(ran) == {
         "check", "best_of_n@sft", "raft@sft", "evaluate@raft", "grade@raft", "export", "report",
@@ -264,8 +271,7 @@ def test_dpo_beside_the_phases_that_there_are_runs_what_is_new_and_nothing_else(
     ran_once: tuple[Clone, list[str]],
 ) -> None:
     clone, _ = ran_once
-    knobs = ["dpo.init=[sft]", "evaluate.checkpoints=[base,sft,dpo]", "export.checkpoint=dpo"]
-    said = clone.dvc("exp", "run", *(word for knob in knobs for word in ("--set-param", knob)))
+    said = clone.dvc(*command_of("dpo"))
     ran = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
     assert ran == ["check", "pairs@sft", "dpo@sft", "evaluate@dpo", "grade@dpo", "export", "report"]
 
