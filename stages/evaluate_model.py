@@ -7,6 +7,7 @@ Params: seed, torch_threads, model (attention), reward, evaluate.
 """
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -25,6 +26,13 @@ from lib.params.load import read_yaml
 @click.option("--base", type=click.Path(path_type=Path), help="The model below an adapter.")
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Problems per benchmark.")
 @click.option(
+    "--too-long",
+    type=click.Choice(["wrong", "skip", "refuse"]),
+    default="wrong",
+    show_default=True,
+    help="What becomes of a problem whose prompt is too long for a model.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("data/evaluations"),
@@ -40,6 +48,7 @@ def main(
     system: str | None,
     base: Path | None,
     limit: int,
+    too_long: Literal["refuse", "skip", "wrong"],
     out: Path,
 ) -> None:
     """Measure."""
@@ -67,6 +76,7 @@ def main(
         model=params.model,
         seed=seed,
         limit=limit,
+        too_long=too_long,
     )
     metrics = {}
     for model in prompted_models(_words(models), formats=_words(formats), system=system, base=base):

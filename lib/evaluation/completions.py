@@ -8,11 +8,13 @@ prompt, not on the chunks before: a run that was killed resumes with the same co
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import click
 from tqdm import tqdm
 
 from lib.artifacts import write_jsonl
@@ -37,6 +39,9 @@ from lib.prompts import (
     system_prompt,
 )
 from lib.prompts.layouts import PLAIN
+
+TooLong = Literal["refuse", "skip", "wrong"]
+"""What becomes of a problem that is too long for a model: an error, none, or a wrong answer."""
 
 
 def complete_checkpoint(
@@ -100,6 +105,7 @@ def complete(
     scratch: Path,
     completions: Path,
     positions: int | None,
+    too_long: TooLong = "refuse",
 ) -> dict[str, Any]:
     """Let an engine answer, whatever its model is.
 
@@ -108,12 +114,14 @@ def complete(
         scratch: folder of what is done so far.
         completions: JSONL that gets the rows, by benchmark, mode, problem and sample.
         positions: of the model, None where it sets no limit.
+        too_long: what becomes of a problem whose prompt leaves no position for an answer.
 
     Returns:
         For provenance, what it takes to generate the same again beside settings and inputs.
 
     Raises:
-        UserError: a prompt is too long for the model, before anything is generated.
+        UserError: a prompt is too long for the model and `too_long` refuses it, before anything is
+            generated; or no problem of a benchmark is left.
     """
     tasks = list(
         tasks_of(
@@ -123,17 +131,22 @@ def complete(
             system=system,
             evaluate=evaluate,
             seed=seed,
+            positions=positions,
         )
     )
-    _check_lengths(tasks, positions=positions)
+    _check_lengths(tasks, positions=positions, too_long=too_long)
     generate_missing(engine, tasks, folder=scratch, label=label)
-    rows = (row for task in tasks for row in task.stream(scratch).rows())
+    rows = itertools.chain.from_iterable(task.stream(scratch).rows() for task in tasks)
+    if too_long == "wrong":
+        rows = itertools.chain(rows, *(task.unanswered() for task in tasks))
     write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
     library = ENGINES[evaluate.engine].library
     template = str(engine.tokenizer.chat_template)
     sampling: dict[str, dict[str, Any]] = {}
     for task in tasks:
         mode = {**task.settings(), "num_problems": len(task.problems)}
+        if task.too_long:
+            mode |= {"too_long": too_long, "num_too_long": len(task.too_long)}
         sampling.setdefault(task.benchmark, {})[task.mode] = mode
     return {
         "engine": {"name": evaluate.engine, "version": installed_version(library)},
@@ -154,7 +167,8 @@ class Task:
     Attributes:
         prompts: one conversation per problem.
         token_ids: the same as the model reads them.
-        chunks: places of problems; together, every place once.
+        chunks: places of problems; together, every place once that is not `too_long`.
+        too_long: places of problems whose prompt leaves no position for an answer.
     """
 
     benchmark: str
@@ -165,6 +179,14 @@ class Task:
     prompts: Sequence[Sequence[Message]]
     token_ids: Sequence[Sequence[int]]
     chunks: Sequence[Sequence[int]]
+    too_long: Sequence[int]
+
+    def unanswered(self) -> Iterator[dict[str, Any]]:
+        """Rows of the problems that are too long: completions that are empty and truncated."""
+        empty = GeneratedCompletion(text="", token_ids=(), finish="length")
+        for place in self.too_long:
+            for sample in range(self.sampling.num_completions):
+                yield self.row(place, sample, empty)
 
     def stream(self, folder: Path) -> Stream:
         """Its rows in `folder`."""
@@ -208,13 +230,17 @@ def tasks_of(
     system: str,
     evaluate: Evaluate,
     seed: int,
+    positions: int | None = None,
 ) -> Iterator[Task]:
     """What there is to do, ordered by benchmark and mode."""
     batch = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
     for benchmark, problems in benchmarks.items():
         prompts = [prompt_format.prompt(p.problem, system=system) for p in problems]
         token_ids = encode(engine.tokenizer, prompts)
-        order = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))
+        by_length = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))
+        fitting = [
+            place for place in by_length if positions is None or len(token_ids[place]) < positions
+        ]
         decoding = decoding_of(evaluate, benchmark)
         for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
             size = max(1, batch // sampling.num_completions)
@@ -226,7 +252,8 @@ def tasks_of(
                 problems=problems,
                 prompts=prompts,
                 token_ids=token_ids,
-                chunks=[order[start : start + size] for start in range(0, len(order), size)],
+                chunks=[fitting[start : start + size] for start in range(0, len(fitting), size)],
+                too_long=by_length[len(fitting) :],
             )
 
 
@@ -254,7 +281,7 @@ def generate_missing(
 ) -> None:
     """Generate the chunks that are not yet in `folder`, under a bar where there is a `label`."""
     streams = [task.stream(folder) for task in tasks]
-    total = sum(len(task.problems) * task.sampling.num_completions for task in tasks)
+    total = sum(sum(map(len, task.chunks)) * task.sampling.num_completions for task in tasks)
     done = sum(stream.num_rows for stream in streams)
     num_tokens, start = 0, time.monotonic()
     with tqdm(
@@ -280,16 +307,19 @@ def generate_missing(
                 bar.update(len(rows))
 
 
-def _check_lengths(tasks: Sequence[Task], *, positions: int | None) -> None:
-    for task in tasks:
-        longest = max(map(len, task.token_ids), default=0)
-        if positions is not None and longest >= positions:
-            place = next(i for i, ids in enumerate(task.token_ids) if len(ids) == longest)
-            raise UserError(
-                f"{task.benchmark}: problem {task.problems[place].id} has {longest} tokens as a "
-                f"prompt, and the model has {positions} positions for prompt and completion; "
-                "leave the problem out, or take a model with more"
-            )
+def _check_lengths(tasks: Sequence[Task], *, positions: int | None, too_long: TooLong) -> None:
+    for task in (each for each in tasks if each.too_long):
+        place, count = task.too_long[-1], len(task.too_long)
+        fault = (
+            f"{task.benchmark}: problem {task.problems[place].id} has {len(task.token_ids[place])} "
+            f"tokens as a prompt, and the model has {positions} positions for prompt and completion"
+        )
+        if too_long == "refuse" or (too_long == "skip" and not task.chunks):
+            raise UserError(f"{fault}; leave the problem out, or take a model with more")
+        if task.mode == GREEDY or len(tasks) == 1:
+            outcome = "left out" if too_long == "skip" else "counted as wrong"
+            shares = f"{count} of {len(task.problems)} problems are too long and {outcome}"
+            click.echo(f"Warning: {fault}; {shares}", err=True)
 
 
 def decoding_of(evaluate: Evaluate, benchmark: str) -> Decoding:

@@ -14,7 +14,7 @@ from lib.engines.open import loading, open_engine
 from lib.engines.policy import read_max_positions
 from lib.errors import UserError
 from lib.evaluation.alpaca import write_outputs
-from lib.evaluation.completions import complete
+from lib.evaluation.completions import TooLong, complete
 from lib.evaluation.outside import PromptedModel
 from lib.evaluation.stream import rows_fingerprint, scratch_of
 from lib.grading.files import grade_file
@@ -31,6 +31,7 @@ class Measurement:
 
     Attributes:
         limit: problems per benchmark, 0 for all; `sets` hold no more already.
+        too_long: see `complete`.
     """
 
     sets: Sequence[BenchmarkSet]
@@ -39,6 +40,7 @@ class Measurement:
     model: Model
     seed: int
     limit: int
+    too_long: TooLong
 
     def settings(self, model: PromptedModel) -> dict[str, Any]:
         """All of it for one model, for fingerprint and provenance."""
@@ -81,6 +83,7 @@ def measure_model(model: PromptedModel, measurement: Measurement, *, out: Path) 
                 scratch=scratch,
                 completions=completions,
                 positions=read_max_positions(model.base),
+                too_long=measurement.too_long,
             )
         faults = grade_file(
             completions, graded, reward=reward, max_new_tokens=evaluate.max_new_tokens

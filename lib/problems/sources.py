@@ -17,6 +17,7 @@ from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from lib.artifacts.problems import Problem, read_problems
 from lib.errors import UserError
 from lib.params.data import HubSource, KnownSource, PathSource
+from lib.params.names import suggest
 from lib.plugins import is_plugin
 from lib.problems.adapters import ADAPTERS, Adapter, own_adapter
 from lib.problems.hub import hub_label, known_source, load_split
@@ -213,8 +214,8 @@ def _locate(query: str, *, raw: Path, prepared: Path) -> tuple[str, Path]:
         )
     own = sorted(path.stem for path in prepared.glob("*.jsonl"))
     remedy = "" if own else "; `dvc repro prepare` makes those of params.yaml"
-    names = ", ".join([*own, *known_sets()])
-    raise UserError(f"no benchmark `{name}`; there are {names}, and any path{remedy}")
+    names = suggest(name, [*own, *known_sets()])
+    raise UserError(f"no benchmark `{name}`; {names} Any path will do too{remedy}")
 
 
 def adapter_of(name: str) -> str:

@@ -13,8 +13,16 @@ from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
+from lib.errors import UserError
 from lib.evaluation import completions as completions_module
-from lib.evaluation.completions import decoding_of, generate_missing, samplings, tasks_of
+from lib.evaluation.completions import (
+    TooLong,
+    complete,
+    decoding_of,
+    generate_missing,
+    samplings,
+    tasks_of,
+)
 from lib.grading.files import grade_rows
 from lib.grading.metrics import headline, headline_metrics, summarise
 from lib.params import Params
@@ -222,6 +230,43 @@ def test_a_run_that_was_stopped_goes_on_with_what_is_missing_and_ends_the_same(
     resumed = ScriptedEngine(base, SCRIPTS)
     assert generated(resumed, PROBLEMS, evaluate=evaluate, folder=tmp_path / "cut") == whole
     assert stopped.calls + resumed.calls == whole_engine.calls
+
+
+@pytest.mark.parametrize(("too_long", "n", "accuracy"), [("skip", 1, 1.0), ("wrong", 2, 0.5)])
+def test_a_problem_that_is_too_long_is_left_out_or_wrong_and_counted(
+    smoke: Params,
+    base: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    too_long: TooLong,
+    n: int,
+    accuracy: float,
+) -> None:
+    long = Problem.create(problem="What is 2 + 2? " * 20, reference="4", subject="a")
+    arguments: dict[str, Any] = {
+        "label": "x",
+        "prompt_format": WORKING_OUT,
+        "system": "",
+        "evaluate": smoke.evaluate,
+        "seed": 0,
+        "completions": tmp_path / "completions.jsonl",
+        "positions": 60,
+    }
+    engine, problems = ScriptedEngine(base, {"1 + 2": [RIGHT, RIGHT]}), [PROBLEMS[0], long]
+    with pytest.raises(UserError, match=f"problem {long.id} has .* 60 positions"):
+        complete(engine, {"held_out": problems}, scratch=tmp_path / "refused", **arguments)
+    assert engine.calls == []
+    facts = complete(
+        engine, {"held_out": problems}, scratch=tmp_path, too_long=too_long, **arguments
+    )
+    said = capsys.readouterr().err
+    assert said.count(long.id) == 1
+    assert facts["sampling"]["held_out"]["greedy"]["num_too_long"] == 1
+    rows = [json.loads(line) for line in (tmp_path / "completions.jsonl").open(encoding="utf-8")]
+    numbers = summarise(graded(smoke, rows))["held_out"]
+    assert numbers["greedy"]["n"] == numbers["sampled"]["n"] == n
+    assert numbers["greedy"]["answer_accuracy"] == accuracy
+    assert numbers["sampled"]["pass_at_1"] == accuracy
 
 
 def test_a_letter_is_graded_as_a_choice(smoke: Params, base: Path, tmp_path: Path) -> None:
