@@ -3,7 +3,7 @@
 Params: seed, torch_threads, model, prompt, rollout, dpo.pairs, raft.max_per_problem.
 """
 
-import functools
+import dataclasses
 from pathlib import Path
 
 import click
@@ -29,13 +29,12 @@ def main(
     params = load_params(params_file)
     from lib.artifacts import write_jsonl, write_metrics, write_provenance
     from lib.engines.runtime import configure
-    from lib.evaluation.pairs import as_rows, best_of_n, mine_checkpoint
+    from lib.evaluation.pairs import best_of_n, sample_checkpoint, sampling_metrics
 
     configure(seed=params.seed, threads=params.torch_threads)
     settings, at_most = params.dpo.pairs, params.raft.max_per_problem
-    mined = mine_checkpoint(
+    groups = sample_checkpoint(
         init,
-        mine=functools.partial(best_of_n, at_most=at_most),
         base=base,
         problems=problems,
         model=params.model,
@@ -44,12 +43,15 @@ def main(
         settings=settings,
         seed=params.seed,
     )
-    write_jsonl(right, as_rows(mined.completions))
-    write_metrics(written["metrics"], mined.metrics())
+    rows = best_of_n(groups, at_most=at_most)
+    metrics = sampling_metrics(groups, rows)
+    write_jsonl(right, map(dataclasses.asdict, rows))
+    write_metrics(written["metrics"], metrics)
     used = {"dpo": {"pairs": settings.model_dump()}, "raft": {"max_per_problem": at_most}}
     used |= params.model_dump(include=SECTIONS)
     inputs = {"problems": problems, "base": base, "init": init}
     write_provenance(written["provenance"], settings=used, inputs=inputs)
+    click.echo(" ".join(["best_of_n", *(f"{name}={value:g}" for name, value in metrics.items())]))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Params: seed, torch_threads, model, prompt, rollout, dpo.pairs.
 """
 
+import dataclasses
 from pathlib import Path
 
 import click
@@ -28,13 +29,12 @@ def main(
     params = load_params(params_file)
     from lib.artifacts import write_jsonl, write_metrics, write_provenance
     from lib.engines.runtime import configure
-    from lib.evaluation.pairs import as_rows, mine_checkpoint, mine_pairs
+    from lib.evaluation.pairs import preference_pairs, sample_checkpoint, sampling_metrics
 
     configure(seed=params.seed, threads=params.torch_threads)
     settings = params.dpo.pairs
-    mined = mine_checkpoint(
+    groups = sample_checkpoint(
         init,
-        mine=mine_pairs,
         base=base,
         problems=problems,
         model=params.model,
@@ -43,12 +43,14 @@ def main(
         settings=settings,
         seed=params.seed,
     )
-    write_jsonl(pairs, as_rows(mined.pairs))
-    write_metrics(written["metrics"], mined.metrics())
+    rows = preference_pairs(groups, at_most=settings.max_per_problem)
+    metrics = sampling_metrics(groups, rows)
+    write_jsonl(pairs, map(dataclasses.asdict, rows))
+    write_metrics(written["metrics"], metrics)
     used = {**params.model_dump(include=SECTIONS), "dpo": {"pairs": settings.model_dump()}}
     inputs = {"problems": problems, "base": base, "init": init}
     write_provenance(written["provenance"], settings=used, inputs=inputs)
-    numbers = (f"{name}={value:g}" for name, value in mined.metrics().items())
+    numbers = (f"{name}={value:g}" for name, value in metrics.items())
     click.echo(" ".join(["pairs", *numbers]))
 
 

@@ -6,9 +6,8 @@ Token ids are kept as they were generated, so that what is trained on is what wa
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 from lib.artifacts.problems import Problem, read_problems
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, rollout_sampling
@@ -18,8 +17,6 @@ from lib.params.model import Model, Prompt
 from lib.params.training import Pairs, Rollout
 from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
 from lib.verifier import grade
-
-T = TypeVar("T")
 
 BOTH_OK = "11"
 """Label of a completion whose form and answer are right."""
@@ -46,38 +43,6 @@ class Pair:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Mined:
-    """What the problems gave.
-
-    Attributes:
-        num_problems: that were sampled.
-        num_completions: of each problem.
-        num_right: completions with the right answer in the right form, of all.
-        num_without_right: problems without any such completion.
-        num_without_wrong: problems without a wrong answer.
-    """
-
-    pairs: tuple[Pair, ...]
-    num_problems: int
-    num_completions: int
-    num_right: int
-    num_without_right: int
-    num_without_wrong: int
-
-    def metrics(self) -> dict[str, float]:
-        """Comparable numbers."""
-        paired = len({pair.problem_id for pair in self.pairs})
-        return {
-            "num_pairs": len(self.pairs),
-            "num_problems": self.num_problems,
-            "right_share": self.num_right / (self.num_problems * self.num_completions),
-            "paired_problem_share": paired / self.num_problems,
-            "without_right_share": self.num_without_right / self.num_problems,
-            "without_wrong_share": self.num_without_wrong / self.num_problems,
-        }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RightCompletion:
     """A completion with the right answer in the required form; ids as in `Pair`."""
 
@@ -89,30 +54,28 @@ class RightCompletion:
     completion_ids: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BestOfN:
-    """The right completions of the problems that have any; see `Mined` for the numbers."""
+@dataclasses.dataclass(frozen=True)
+class GradedGroup:
+    """The completions of one problem.
 
-    completions: tuple[RightCompletion, ...]
-    num_problems: int
+    Attributes:
+        prompt_ids: as the engine was asked.
+        num_completions: all of them; some are neither right nor wrong.
+        right: the right answer in the required form, ended by itself.
+        wrong: another answer or none. A right answer in the wrong form is neither: as the chosen
+            one it would teach to leave the form, as the rejected one to leave the answer.
+    """
+
+    problem: Problem
+    prompt_ids: tuple[int, ...]
     num_completions: int
-    num_right: int
-
-    def metrics(self) -> dict[str, float]:
-        """Comparable numbers."""
-        solved = len({row.problem_id for row in self.completions})
-        return {
-            "num_completions": len(self.completions),
-            "num_problems": self.num_problems,
-            "right_share": self.num_right / (self.num_problems * self.num_completions),
-            "solved_problem_share": solved / self.num_problems,
-        }
+    right: list[GeneratedCompletion]
+    wrong: list[GeneratedCompletion]
 
 
-def mine_checkpoint(
+def sample_checkpoint(
     checkpoint: Path,
     *,
-    mine: Callable[..., T],
     base: Path,
     problems: Path,
     model: Model,
@@ -120,11 +83,10 @@ def mine_checkpoint(
     rollout: Rollout,
     settings: Pairs,
     seed: int,
-) -> T:
-    """What `mine` makes of rollouts of what `sft` or `grpo` wrote to `checkpoint`.
+) -> list[GradedGroup]:
+    """Rollouts of what `sft` or `grpo` wrote to `checkpoint`.
 
     Args:
-        mine: `mine_pairs`, or `best_of_n` without the last of its arguments.
         base: the weights that an adapter was trained on.
         problems: JSONL of problems with references.
     """
@@ -138,12 +100,11 @@ def mine_checkpoint(
         label=f"pairs {checkpoint.name}",
     )
     with contextlib.closing(engine):
-        return mine(
+        return sample_groups(
             engine,
-            list(read_problems(problems)),
+            list(read_problems(problems))[: settings.num_problems or None],
             prompt_format=used_format,
             system=saved_system(base),
-            settings=settings,
             sampling=rollout_sampling(
                 rollout,
                 num_completions=settings.num_completions,
@@ -153,107 +114,115 @@ def mine_checkpoint(
         )
 
 
-def mine_pairs(
+def sample_groups(
     engine: Engine,
     problems: Sequence[Problem],
     *,
     prompt_format: PromptFormat,
     system: str,
-    settings: Pairs,
     sampling: Sampling,
-) -> Mined:
-    """Sample every problem and pair right completions with wrong ones.
+) -> list[GradedGroup]:
+    """Sample and grade every problem."""
+    prompts = encode(
+        engine.tokenizer, [prompt_format.prompt(p.problem, system=system) for p in problems]
+    )
+    return [
+        GradedGroup(
+            problem,
+            tuple(prompt),
+            len(completions),
+            *_right_and_wrong(completions, problem=problem, prompt_format=prompt_format),
+        )
+        for problem, prompt, completions in zip(
+            problems, prompts, engine.generate(prompts, sampling), strict=True
+        )
+    ]
 
-    Right is what has the right answer in the required form and ended by itself; wrong is what has
-    another answer or none. A right answer in the wrong form is neither: as the chosen one it would
-    teach to leave the form, as the rejected one to leave the answer.
+
+def preference_pairs(groups: Sequence[GradedGroup], *, at_most: int) -> list[Pair]:
+    """`at_most` pairs of a right and a wrong completion of each problem.
 
     Raises:
-        UserError: no problem gave both kinds; says which kind was missing, and what to change.
+        UserError: no problem has both kinds; says which kind is missing, and what to change.
     """
-    problems = problems[: settings.num_problems or None]
-    pairs: list[Pair] = []
-    num_right = num_without_right = num_without_wrong = 0
-    for problem, prompt, right, wrong in _graded(
-        engine, problems, prompt_format=prompt_format, system=system, sampling=sampling
-    ):
-        num_right += len(right)
-        num_without_right += not right
-        num_without_wrong += not wrong
-        pairs += [
-            Pair(
-                problem_id=problem.id,
-                problem=problem.problem,
-                reference=problem.reference,
-                chosen=chosen.text,
-                rejected=rejected.text,
-                prompt_ids=tuple(prompt),
-                chosen_ids=chosen.token_ids,
-                rejected_ids=rejected.token_ids,
-            )
-            for chosen, rejected in matched(right, wrong, at_most=settings.max_per_problem)
-        ]
-    mined = Mined(
-        pairs=tuple(pairs),
-        num_problems=len(problems),
-        num_completions=sampling.num_completions,
-        num_right=num_right,
-        num_without_right=num_without_right,
-        num_without_wrong=num_without_wrong,
-    )
-    if not pairs:
-        raise UserError(_why_no_pair(mined))
-    return mined
+    pairs = [
+        Pair(
+            problem_id=group.problem.id,
+            problem=group.problem.problem,
+            reference=group.problem.reference,
+            chosen=chosen.text,
+            rejected=rejected.text,
+            prompt_ids=group.prompt_ids,
+            chosen_ids=chosen.token_ids,
+            rejected_ids=rejected.token_ids,
+        )
+        for group in groups
+        for chosen, rejected in matched(group.right, group.wrong, at_most=at_most)
+    ]
+    if pairs:
+        return pairs
+    if not any(group.right for group in groups):
+        fault = (
+            "not one is right in the required form, so there is nothing to prefer; "
+            "train SFT further (sft.num_epochs), or look with `make debug-rollouts`"
+        )
+    elif not any(group.wrong for group in groups):
+        fault = (
+            "not one has a wrong answer, so there is nothing to reject; "
+            "take harder problems (prepare.grpo), or leave dpo.init empty"
+        )
+    else:
+        fault = (
+            "each problem is solved always or never; raise dpo.pairs.num_completions or "
+            "rollout.temperature, or take problems of middle difficulty (`make difficulty`)"
+        )
+    raise UserError(f"dpo.pairs: no pair in {_size(groups)}: {fault}")
 
 
-def best_of_n(
-    engine: Engine,
-    problems: Sequence[Problem],
-    *,
-    prompt_format: PromptFormat,
-    system: str,
-    settings: Pairs,
-    sampling: Sampling,
-    at_most: int,
-) -> BestOfN:
-    """Sample every problem and keep `at_most` different right completions of each.
+def best_of_n(groups: Sequence[GradedGroup], *, at_most: int) -> list[RightCompletion]:
+    """`at_most` different right completions of each problem.
 
-    Right is as in `mine_pairs`. All that is right has the same reward, so that the first are kept,
-    not the shortest: a choice by length would teach one.
+    All that is right has the same reward, so that the first are kept, not the shortest: a choice
+    by length would teach one.
 
     Raises:
         UserError: not one completion is right.
     """
-    problems = problems[: settings.num_problems or None]
-    rows: list[RightCompletion] = []
-    num_right = 0
-    for problem, prompt, right, _ in _graded(
-        engine, problems, prompt_format=prompt_format, system=system, sampling=sampling
-    ):
-        num_right += len(right)
-        rows += [
-            RightCompletion(
-                problem_id=problem.id,
-                problem=problem.problem,
-                reference=problem.reference,
-                completion=completion.text,
-                prompt_ids=tuple(prompt),
-                completion_ids=completion.token_ids,
-            )
-            for completion in _distinct(right)[:at_most]
-        ]
+    rows = [
+        RightCompletion(
+            problem_id=group.problem.id,
+            problem=group.problem.problem,
+            reference=group.problem.reference,
+            completion=completion.text,
+            prompt_ids=group.prompt_ids,
+            completion_ids=completion.token_ids,
+        )
+        for group in groups
+        for completion in _distinct(group.right)[:at_most]
+    ]
     if not rows:
         raise UserError(
-            f"raft: not one of {len(problems)} problems x {sampling.num_completions} completions "
-            "is right in the required form, so there is nothing to train on; train SFT further "
-            "(sft.num_epochs), raise dpo.pairs.num_completions, or look with `make debug-rollouts`"
+            f"raft: not one of {_size(groups)} is right in the required form, so there is nothing "
+            "to train on; train SFT further (sft.num_epochs), raise dpo.pairs.num_completions, or "
+            "look with `make debug-rollouts`"
         )
-    return BestOfN(
-        completions=tuple(rows),
-        num_problems=len(problems),
-        num_completions=sampling.num_completions,
-        num_right=num_right,
-    )
+    return rows
+
+
+def sampling_metrics(
+    groups: Sequence[GradedGroup], rows: Sequence[Pair | RightCompletion]
+) -> dict[str, float]:
+    """What was sampled, and how much of it became the `rows` to train on."""
+    num_problems = len(groups)
+    return {
+        "num_rows": len(rows),
+        "num_problems": num_problems,
+        "right_share": sum(len(group.right) for group in groups)
+        / sum(group.num_completions for group in groups),
+        "kept_problem_share": len({row.problem_id for row in rows}) / num_problems,
+        "without_right_share": sum(not group.right for group in groups) / num_problems,
+        "without_wrong_share": sum(not group.wrong for group in groups) / num_problems,
+    }
 
 
 def matched(
@@ -267,34 +236,6 @@ def matched(
     )
     for i, j in places[:at_most]:
         yield rights[i], wrongs[j]
-
-
-def as_rows(mined: Sequence[Pair] | Sequence[RightCompletion]) -> Iterator[Mapping[str, Any]]:
-    """As JSONL holds them."""
-    for row in mined:
-        yield dataclasses.asdict(row)
-
-
-def _graded(
-    engine: Engine,
-    problems: Sequence[Problem],
-    *,
-    prompt_format: PromptFormat,
-    system: str,
-    sampling: Sampling,
-) -> Iterator[tuple[Problem, list[int], list[GeneratedCompletion], list[GeneratedCompletion]]]:
-    """Each problem with its prompt, its right completions and its wrong ones."""
-    prompts = encode(
-        engine.tokenizer, [prompt_format.prompt(p.problem, system=system) for p in problems]
-    )
-    for problem, prompt, group in zip(
-        problems, prompts, engine.generate(prompts, sampling), strict=True
-    ):
-        yield (
-            problem,
-            prompt,
-            *_right_and_wrong(group, problem=problem, prompt_format=prompt_format),
-        )
 
 
 def _right_and_wrong(
@@ -320,22 +261,5 @@ def _distinct(completions: Sequence[GeneratedCompletion]) -> list[GeneratedCompl
     return list({completion.token_ids: completion for completion in completions}.values())
 
 
-def _why_no_pair(mined: Mined) -> str:
-    """Why there is no pair, and what could be done."""
-    sampled = (
-        f"dpo.pairs: no pair in {mined.num_problems} problems x {mined.num_completions} completions"
-    )
-    if mined.num_without_right == mined.num_problems:
-        return (
-            f"{sampled}: not one is right in the required form, so there is nothing to prefer; "
-            "train SFT further (sft.num_epochs), or look with `make debug-rollouts`"
-        )
-    if mined.num_without_wrong == mined.num_problems:
-        return (
-            f"{sampled}: not one has a wrong answer, so there is nothing to reject; "
-            "take harder problems (prepare.grpo), or leave dpo.init empty"
-        )
-    return (
-        f"{sampled}: each problem is solved always or never; raise dpo.pairs.num_completions or "
-        "rollout.temperature, or take problems of middle difficulty (`make difficulty`)"
-    )
+def _size(groups: Sequence[GradedGroup]) -> str:
+    return f"{len(groups)} problems x {groups[0].num_completions} completions"

@@ -1,16 +1,22 @@
 """Pairs hold a right and a wrong completion of one problem, as they were generated."""
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from lib.artifacts.problems import Problem
 from lib.engines.base import Finish, GeneratedCompletion, Sampling, encode
 from lib.errors import UserError
-from lib.evaluation.pairs import BestOfN, best_of_n, matched, mine_pairs
-from lib.params.training import Pairs
+from lib.evaluation.pairs import (
+    GradedGroup,
+    Pair,
+    RightCompletion,
+    best_of_n,
+    matched,
+    preference_pairs,
+    sample_groups,
+    sampling_metrics,
+)
 from lib.prompts import prompt_format
 
 FORMAT = prompt_format("working_out")
@@ -55,41 +61,33 @@ def answer(value: str) -> str:
     return FORMAT.target(solution="", reference=value)
 
 
-def mined(
-    said: Mapping[int, Sequence[str | tuple[str, Finish]]],
-    *,
-    num_problems: int = 0,
-    most: int = 1,
-    mine: Callable[..., Any] = mine_pairs,
-) -> Any:
-    """What these completions of the problems give; a bare text ended by itself."""
+def sampled(said: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[GradedGroup]:
+    """Groups of these completions of the problems; a bare text ended by itself."""
     script = {
         PROBLEMS[n].problem: [(c, "eos") if isinstance(c, str) else c for c in completions]
         for n, completions in said.items()
     }
     num_completions = len(next(iter(script.values())))
-    return mine(
+    return sample_groups(
         Scripted(script),  # type: ignore[arg-type]
         PROBLEMS[: len(said)],
         prompt_format=FORMAT,
         system="",
-        settings=Pairs(
-            num_problems=num_problems,
-            num_completions=num_completions,
-            max_per_problem=most,
-            batch_size=8,
-        ),
         sampling=Sampling(num_completions=num_completions, max_new_tokens=9, temperature=1.0),
     )
 
 
+def mined(said: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[Pair]:
+    return preference_pairs(sampled(said), at_most=1)
+
+
 def test_a_pair_is_a_right_and_a_wrong_completion_of_one_problem_as_generated() -> None:
     found = mined({0: [answer("1"), answer("7")], 1: [answer("9"), answer("2")]})
-    assert [(pair.chosen, pair.rejected) for pair in found.pairs] == [
+    assert [(pair.chosen, pair.rejected) for pair in found] == [
         (answer("1"), answer("7")),
         (answer("2"), answer("9")),
     ]
-    for pair, problem in zip(found.pairs, PROBLEMS, strict=False):
+    for pair, problem in zip(found, PROBLEMS, strict=False):
         prompt = FORMAT.prompt(problem.problem, system="")
         assert pair.prompt_ids == tuple(encode(Scripted.tokenizer, [prompt])[0])  # type: ignore[arg-type]
         assert pair.chosen_ids == tuple(map(ord, pair.chosen))
@@ -99,13 +97,13 @@ def test_a_pair_is_a_right_and_a_wrong_completion_of_one_problem_as_generated() 
 
 def test_a_right_answer_without_the_form_or_cut_off_is_neither_chosen_nor_rejected() -> None:
     found = mined({0: ["The answer is 1", answer("7")], 1: [answer("2"), answer("9")]})
-    assert [pair.problem for pair in found.pairs] == [PROBLEMS[1].problem]
+    assert [pair.problem for pair in found] == [PROBLEMS[1].problem]
     found = mined({0: [(answer("1"), "length"), answer("7")], 1: [answer("2"), answer("9")]})
-    assert [pair.problem for pair in found.pairs] == [PROBLEMS[1].problem]
+    assert [pair.problem for pair in found] == [PROBLEMS[1].problem]
 
 
 def test_a_completion_that_was_cut_off_may_be_rejected() -> None:
-    (pair,) = mined({0: [("so 5 and", "length"), answer("1")]}).pairs
+    (pair,) = mined({0: [("so 5 and", "length"), answer("1")]})
     assert (pair.chosen, pair.rejected) == (answer("1"), "so 5 and")
 
 
@@ -126,19 +124,15 @@ def test_the_numbers_say_where_pairs_were_lost() -> None:
         1: [answer("2"), answer("2")],
         2: [answer("0"), answer("0")],
     }
-    assert mined(said).metrics() == {
-        "num_pairs": 1,
+    groups = sampled(said)
+    assert sampling_metrics(groups, preference_pairs(groups, at_most=1)) == {
+        "num_rows": 1,
         "num_problems": 3,
         "right_share": 3 / 6,
-        "paired_problem_share": 1 / 3,
+        "kept_problem_share": 1 / 3,
         "without_right_share": 1 / 3,
         "without_wrong_share": 1 / 3,
     }
-
-
-def test_only_the_first_problems_are_sampled_where_params_say_so() -> None:
-    said = {0: [answer("1"), answer("7")], 1: [answer("2"), answer("9")]}
-    assert len(mined(said, num_problems=1).pairs) == 1
 
 
 @pytest.mark.parametrize(
@@ -159,8 +153,10 @@ def test_without_any_pair_the_error_says_which_kind_is_missing(
         mined(said)
 
 
-def kept(said: Mapping[int, Sequence[str | tuple[str, Finish]]], *, at_most: int = 1) -> BestOfN:
-    return mined(said, mine=functools.partial(best_of_n, at_most=at_most))
+def kept(
+    said: Mapping[int, Sequence[str | tuple[str, Finish]]], *, at_most: int = 1
+) -> list[RightCompletion]:
+    return best_of_n(sampled(said), at_most=at_most)
 
 
 def test_best_of_n_keeps_the_first_right_completions_of_each_problem_as_generated() -> None:
@@ -169,25 +165,25 @@ def test_best_of_n_keeps_the_first_right_completions_of_each_problem_as_generate
         1: [answer("2")] * 4,
         2: [answer("9")] * 4,
     }
-    (first, second) = kept(said).completions
+    (first, second) = kept(said)
     assert (first.completion, second.completion) == (answer("1"), answer("2"))
     assert first.completion_ids == tuple(map(ord, answer("1")))
     prompt = FORMAT.prompt(PROBLEMS[0].problem, system="")
     assert first.prompt_ids == tuple(encode(Scripted.tokenizer, [prompt])[0])  # type: ignore[arg-type]
     # Two different ones of the first problem, one of the second, whose four are equal.
     more = kept(said, at_most=4)
-    assert [row.completion for row in more.completions] == [
+    assert [row.completion for row in more] == [
         answer("1"),
         "so " + answer("1"),
         answer("2"),
     ]
-    numbers = more.metrics()
+    numbers = sampling_metrics(sampled(said), more)
     assert numbers["right_share"] == pytest.approx(7 / 12)
-    assert numbers["solved_problem_share"] == pytest.approx(2 / 3)
+    assert numbers["kept_problem_share"] == pytest.approx(2 / 3)
 
 
 def test_best_of_n_keeps_nothing_that_was_cut_off_or_left_the_form() -> None:
     said = {0: [(answer("1"), "length"), "The answer is 1"], 1: [answer("2"), answer("9")]}
-    assert [row.problem for row in kept(said).completions] == [PROBLEMS[1].problem]
+    assert [row.problem for row in kept(said)] == [PROBLEMS[1].problem]
     with pytest.raises(UserError, match="raft: not one of 1 problems x 2 completions is right"):
         kept({0: [answer("7"), "1"]})
