@@ -32,7 +32,7 @@ class Variant(Section):
     """Values by dotted key, in place of params.yaml's."""
 
 
-class Comparison(Section):
+class Contrast(Section):
     """Two variants on the same problems, seed by seed."""
 
     before: Name
@@ -50,7 +50,7 @@ class Study(Section):
     """Where it was claimed, like arXiv:2506.10947; '' for this project."""
     seeds: Annotated[tuple[int, ...], Field(min_length=3)]
     variants: Annotated[dict[Name, Variant], Field(min_length=2)]
-    comparisons: Annotated[tuple[Comparison, ...], Field(min_length=1)]
+    comparisons: Annotated[tuple[Contrast, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:

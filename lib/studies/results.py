@@ -6,7 +6,7 @@ from typing import Any
 from lib.report.charts import Figure, whiskers
 from lib.report.text import Table, markdown_table, percent, points
 from lib.stats import mean_estimate, paired_difference, seeds_interval
-from lib.studies.definition import Comparison, Study
+from lib.studies.definition import Contrast, Study
 from lib.studies.experiments import Scores
 
 LIMITS = (
@@ -43,7 +43,7 @@ def study_metrics(
 
 
 def _compared(
-    comparison: Comparison,
+    comparison: Contrast,
     study: Study,
     scores: Mapping[tuple[str, int], Scores],
     benchmark: str,
