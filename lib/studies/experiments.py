@@ -146,7 +146,9 @@ def _run(experiment: Experiment, scratch: Path, state: str, progress: Progress) 
     An older one of that name goes first: `--force` would take its name too, and switch off the
     run-cache with it.
     """
-    start, command = time.monotonic(), [sys.executable, "-m", "dvc", "exp"]
+    # Two at a time meet at the checkout's lock, which each holds for seconds.
+    command = [sys.executable, "-m", "dvc", "--wait-for-lock", "exp"]
+    start = time.monotonic()
     subprocess.run([*command, "remove", experiment.name], capture_output=True, check=False)
     settings = {"seed": experiment.seed, **experiment.params}
     sets = [part for key, value in settings.items() for part in ("-S", hydra(key, value))]
