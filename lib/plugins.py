@@ -116,10 +116,10 @@ def copy_plugins(settings: Any, folders: Mapping[str, Path]) -> None:
         shutil.copy(name.partition(":")[0], folders[role])
 
 
-def in_words(name: str, error: Exception, *, given: str) -> UserError:
+def in_words(name: str, error: Exception, *, inputs: str) -> UserError:
     """An error that a plugin's function raised, with what it was called with."""
     where = _where(error, Path(name.partition(":")[0]))
-    return UserError(f"{name}: {where}, called with {given}")
+    return UserError(f"{name}: {where}, called with {inputs}")
 
 
 def _where(error: Exception, file: Path) -> str:

@@ -24,11 +24,11 @@ def masked_mean(tensor: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
         `tensor`'s shape without `dim`. NaN where the mask is 0 throughout: such a mean does not
         exist. Losses that must survive an empty row use `aggregate_token_losses` instead.
     """
-    chosen = mask.bool().expand_as(tensor)
-    kept = torch.where(chosen, tensor, 0)
+    counted = mask.bool().expand_as(tensor)
+    kept = torch.where(counted, tensor, 0)
     if dim is None:
-        return kept.sum() / chosen.sum()
-    return kept.sum(dim=dim) / chosen.sum(dim=dim)
+        return kept.sum() / counted.sum()
+    return kept.sum(dim=dim) / counted.sum(dim=dim)
 
 
 def masked_normalize(

@@ -137,22 +137,22 @@ def _graded(
         return {"line": line, "error": f"no JSON: {error}"}
     if not isinstance(row, dict):
         return {"line": line, "error": f"expected an object, got {type(row).__name__}"}
-    found = {column: _first(row, names) for column, names in COLUMNS.items()}
-    text = _text(found["completion"])
-    bare = None if text is not None or found["answer"] is None else str(found["answer"])
+    fields = {column: _first(row, names) for column, names in COLUMNS.items()}
+    text = _text(fields["completion"])
+    bare = None if text is not None or fields["answer"] is None else str(fields["answer"])
     if text is None and bare is None:
         return {**row, "error": f"no completion: none of {', '.join(COLUMNS['completion'])}"}
-    if found["reference"] is None or not str(found["reference"]).strip():
+    if fields["reference"] is None or not str(fields["reference"]).strip():
         return {**row, "error": f"no reference: none of {', '.join(COLUMNS['reference'])}"}
-    reference, problem = str(found["reference"]), _text(found["problem"])
+    reference, problem = str(fields["reference"]), _text(fields["problem"])
     answer = bare if text is None else extract_answer(text, prompt_format=prompt_format)
     verdict = compare(reference=reference, answer=answer, problem=problem)
     grade = {
         "right": verdict.equal,
         "answer": answer,
         "reason": verdict.decided_by,
-        "label": _label(found["label"]),
-        "problem": str(found["id"] or problem or reference),
+        "label": _label(fields["label"]),
+        "problem": str(fields["id"] or problem or reference),
     }
     if prompt_format:
         grade["format_ok"] = has_form(text or "", prompt_format=prompt_format)

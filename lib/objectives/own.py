@@ -27,15 +27,15 @@ def objective(name: str) -> Any:
         raise UserError(f"{name}: expected a function of tensors, got {own!r}")
 
     def checked(*tensors: Tensor) -> Tensor:
-        given = f"tensors of shapes {', '.join(str(list(tensor.shape)) for tensor in tensors)}"
+        inputs = f"tensors of shapes {', '.join(str(list(tensor.shape)) for tensor in tensors)}"
         try:
             result = own(*tensors)
         except Exception as error:
-            raise in_words(name, error, given=given) from error
+            raise in_words(name, error, inputs=inputs) from error
         shape = list(tensors[0].shape)
         if not isinstance(result, Tensor) or list(result.shape) != shape:
             got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
-            raise UserError(f"{name}: gave {got} for {given}; expected a tensor of shape {shape}")
+            raise UserError(f"{name}: gave {got} for {inputs}; expected a tensor of shape {shape}")
         return result
 
     return checked

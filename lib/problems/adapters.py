@@ -210,8 +210,8 @@ def own_adapter(name: str) -> Adapter:
         try:
             renamed = own(dict(fields))
         except Exception as error:
-            given = in_words(name, error, given=f"the row {str(fields)[:80]}")
-            raise RowFault("unreadable", detail=given.message) from error
+            fault = in_words(name, error, inputs=f"the row {str(fields)[:80]}")
+            raise RowFault("unreadable", detail=fault.message) from error
         if not isinstance(renamed, Mapping):
             raise RowFault("unreadable", detail=f"{name} gave {renamed!r}; expected a mapping")
         return to_problem(renamed, columns=columns)

@@ -261,10 +261,10 @@ def read_set(
 
 def limited(table: ProblemTable, limit: int, *, drops: Drops) -> ProblemTable:
     """At most `limit` rows by content hash, whatever the seed: the same problems in every run."""
-    drawn = draw(table, limit, seed=0)
-    if len(drawn) < len(table):
-        drops.counts["over_limit"] = drops.counts.get("over_limit", 0) + len(table) - len(drawn)
-    return drawn
+    kept = draw(table, limit, seed=0)
+    if len(kept) < len(table):
+        drops.counts["over_limit"] = drops.counts.get("over_limit", 0) + len(table) - len(kept)
+    return kept
 
 
 def _lack(problem: Problem, needs_solution: bool) -> RowFault | None:

@@ -41,7 +41,7 @@ def own_reward(name: str, *, prompt_format: PromptFormat, settings: RewardSettin
         return _with_trls_signature(name, own)
 
     def score(rollout: Rollout) -> float:
-        return _numbers(name, own, rollout, given=_shown(rollout.completion))[0]
+        return _numbers(name, own, rollout, inputs=_shown(rollout.completion))[0]
 
     reward = BoundedReward(functools.wraps(own)(score), UNBOUNDED)
     return as_trl(label(name), reward, prompt_format=prompt_format, settings=settings)
@@ -60,10 +60,12 @@ def _with_trls_signature(name: str, own: Callable[..., Any]) -> RewardFn:
     ) -> list[float]:
         texts = [completion_text(completion) for completion in completions]
         messages = [[{"role": "assistant", "content": text}] for text in texts]
-        given = f"{len(texts)} completions, the first {_shown(texts[0]) if texts else 'of none'}"
-        values = _numbers(name, own, given=given, prompts=prompts, completions=messages, **columns)
+        inputs = f"{len(texts)} completions, the first {_shown(texts[0]) if texts else 'of none'}"
+        values = _numbers(
+            name, own, inputs=inputs, prompts=prompts, completions=messages, **columns
+        )
         if len(values) != len(texts):
-            raise UserError(f"{name}: {len(values)} values for {given}; expected one for each")
+            raise UserError(f"{name}: {len(values)} values for {inputs}; expected one for each")
         return values
 
     score_all.__name__ = score_all.__qualname__ = label(name)
@@ -71,18 +73,18 @@ def _with_trls_signature(name: str, own: Callable[..., Any]) -> RewardFn:
 
 
 def _numbers(
-    name: str, own: Callable[..., Any], *arguments: Any, given: str, **columns: Any
+    name: str, own: Callable[..., Any], *arguments: Any, inputs: str, **columns: Any
 ) -> list[float]:
     """What `own` gives, as finite numbers; one where it gives no list."""
     try:
         result = own(*arguments, **columns)
     except Exception as error:
-        raise in_words(name, error, given=given) from error
+        raise in_words(name, error, inputs=inputs) from error
     values = list(result) if isinstance(result, Sequence) and columns else [result]
     values = [0.0 if value is None and columns else value for value in values]
     for value in values:
         if not isinstance(value, int | float) or not math.isfinite(value):
-            raise UserError(f"{name}: gave {value!r} for {given}; expected a finite number")
+            raise UserError(f"{name}: gave {value!r} for {inputs}; expected a finite number")
     return [float(value) for value in values]
 
 
