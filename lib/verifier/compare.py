@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from lib.verifier.evaluate import exact_constant, real_value
+from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.limits import MAX_ITEMS
 from lib.verifier.named import Named, difference, named, names_agree, residuals, with_bound_names
 from lib.verifier.scalars import Undecided, decimal_literal, proportional, same_scalar
@@ -201,7 +201,7 @@ def _same_items(expected: list[Node], actual: list[Node]) -> bool:
 
 
 def _rational(node: Node) -> object:
-    return exact_constant(node) if node.kind in ("number", "quotient", "product") else None
+    return exact_value(node) if node.kind in ("number", "quotient", "product") else None
 
 
 def _same_region(reference: Node, answer: Node) -> bool:
