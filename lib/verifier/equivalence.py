@@ -9,7 +9,6 @@ either decides or passes on.
 
 import functools
 import re
-from fractions import Fraction
 from typing import NamedTuple
 
 from lib.verifier import worker_client
@@ -23,7 +22,7 @@ from lib.verifier.readings import readings, readings_of_problem
 from lib.verifier.scalars import Undecided
 from lib.verifier.symbolic import is_symbolic_question
 from lib.verifier.tree import Node, TooHard, Unparsable, with_common_logarithm
-from lib.verifier.units import number_word, parse_unit, same_time
+from lib.verifier.units import parse_unit, same_time
 from lib.verifier.vocabulary import FORMATTING, has_prose
 
 
@@ -107,7 +106,7 @@ def _compare(expected: str, actual: str, thorough: bool) -> Verdict:
         return Verdict(True, "normalized")
     if len(answer) > MAX_ANSWER_CHARS and not has_prose(answer):
         return Verdict(False, "limit")
-    if verdict := _by_words(reference, answer, numbers):
+    if verdict := _by_words(reference, answer):
         return verdict
     return _by_structure(reference, answer, thorough)
 
@@ -121,9 +120,7 @@ def _normalized(text: str) -> str:
     return normalize(unwrapped(normalize(text) if "boxed{" not in text else text))
 
 
-def _by_words(
-    reference: str, answer: str, numbers: tuple[Fraction | None, Fraction | None]
-) -> Verdict | None:
+def _by_words(reference: str, answer: str) -> Verdict | None:
     """A verdict on letters of multiple choice, times and words; None where there are none."""
     if choice := _choices(reference, answer):
         return choice
@@ -131,24 +128,11 @@ def _by_words(
         return Verdict(equal, "time")
     if _letters(reference) == _letters(answer):
         return Verdict(True, "text")
-    if (word := _number_word(answer, numbers[0])) or (word := _number_word(reference, numbers[1])):
-        return word
     if reference.isalpha() and reference.isupper() and len(reference) >= 3 and answer.isalpha():
         return Verdict(False, "text")
-    nothing = {_EMPTY.sub("", reference.lower()), _EMPTY.sub("", answer.lower())}
-    if nothing <= _NOTHING and "no" not in (reference.lower(), answer.lower()):
-        return Verdict(True, "empty set")
     return None
 
 
-def _number_word(text: str, number: Fraction | None) -> Verdict | None:
-    """Whether `text` names `number`, "seven"; None where it is no such word."""
-    word = number_word(_FORMATTED.sub("", text).strip("{} ").lower())
-    return None if word is None or number is None else Verdict(word == number, "number word")
-
-
-_EMPTY = re.compile(r"\\(?:text|mathrm|mbox)\b|[{}\s\\]|\bsolutions?\b|\bset\b|\breal\b")
-_NOTHING = {"no", "emptyset", "varnothing", "empty", "none", "thereareno"}
 _STYLED = r"(?:\\(?:text|mathrm|textbf|mathbf)\{)?\s*\(?\s*"
 _CHOICE = re.compile(
     rf"(?:(?:Option|Choice|Answer):? )?{_STYLED}([A-Za-z])\s*[).:]*\s*\}}?", re.IGNORECASE

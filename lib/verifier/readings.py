@@ -20,7 +20,7 @@ from lib.verifier.normalize import normalize
 from lib.verifier.parse import parse
 from lib.verifier.scalars import decimal_literal
 from lib.verifier.tree import TooHard, Unparsable
-from lib.verifier.units import UNITS, compound_quantity
+from lib.verifier.units import UNITS, compound_quantity, number_word
 from lib.verifier.vocabulary import has_words
 
 _MAX_CHARS = 600
@@ -66,6 +66,9 @@ _ALL = re.compile(rf"^all\s+(?:{_NUMBERS})*(?:integers?|numbers?|values of)?\s*(
 _REALS = re.compile(r"^(?:the )?(?:set of )?(?:all|any|every) (?:real numbers?|reals)(?: x)?$")
 _INFINITE = re.compile(r"^(?:infinitely many|infinite)(?: solutions?| numbers?)?$", re.I)
 _NO_VALUE = re.compile(r"^(?:DNE|(?:it )?does not exist|undefined)$", re.I)
+_NOTHING = re.compile(
+    r"^(?:none|(?:there are )?no (?:real )?solutions?|(?:the )?empty(?: ?set)?)$", re.I
+)
 _COMBINATIONS = re.compile(r"\bC_\{?(\d+)\}?\^\{?(\d+)\}?")
 _NUMBERED = re.compile(r"^\(\d\)(?:[,\s]*\(\d\))+$")
 _CONDITION = re.compile(
@@ -82,6 +85,8 @@ _SPELLINGS: tuple[tuple[str, tuple[bool, bool], re.Pattern[str], Any], ...] = (
     ("reals", _BOTH, _REALS, r"\\mathbb{R}"),
     ("infinitely many", _BOTH, _INFINITE, r"\\infty"),
     ("no value", _BOTH, _NO_VALUE, "none exists"),
+    ("empty set", _BOTH, _NOTHING, r"\\emptyset"),
+    ("number word", _BOTH, re.compile("^[A-Za-z]+$"), lambda match: _digits(match[0])),
     ("combinations", _BOTH, _COMBINATIONS, r"\\binom{\1}{\2}"),
     ("numbered", _BOTH, _NUMBERED, lambda match: ",".join(re.findall(r"\d+", match[0]))),
     ("choices", _BOTH, _LETTERS, lambda match: re.sub("[^A-H]", "", match[0])),
@@ -127,6 +132,11 @@ def readings(reference: str, answer: str) -> Iterator[Reading]:
 def _parts(text: str) -> str:
     """`(i) 2 (ii) 1` as a tuple."""
     return f"({','.join(part.strip(' ,;') for part in _ENUMERATOR.split(text)[1:])})"
+
+
+def _digits(word: str) -> str:
+    number = number_word(word.lower())
+    return word if number is None else str(number)
 
 
 def _without_words(text: str) -> str:
