@@ -7,14 +7,13 @@ from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.limits import MAX_ITEMS
 from lib.verifier.named import Named, difference, named, names_agree, residuals, with_bound_names
 from lib.verifier.scalars import Undecided, decimal_literal, proportional, same_scalar
-from lib.verifier.sets import real_set, same_set
+from lib.verifier.sets import REALS, real_set, same_set
 from lib.verifier.tree import Node, TooHard, canonical, negated, nodes, number, operands
 from lib.verifier.units import parse_unit
 
 _SETS = frozenset(["union", "intersection", "difference", "builder"])
 _COLLECTIONS = frozenset(["list", "set"])
 _INTERVALS = frozenset(["()", "[]", "(]", "[)"])
-_REALS = Node("symbol", (), "reals")
 _MAX_PAIRS = 2_500
 
 
@@ -54,10 +53,10 @@ def equal(reference: Node, answer: Node) -> bool:
 
 def _is_region(node: Node) -> bool:
     """A set of numbers that is no list of its elements, or inequalities."""
-    if node.kind in ("list", "sum"):
+    if node.kind == "list":
         return any(_is_region(item) for item in node.args)
     is_inequality = node.kind == "relation" and any(op in node.name for op in ("<", ">", "!="))
-    return is_inequality or node.kind in _SETS or node == _REALS
+    return is_inequality or node.kind in _SETS or node == REALS
 
 
 _PLAIN = re.compile(r"[^\w]+")
@@ -218,8 +217,6 @@ def _same_region(reference: Node, answer: Node) -> bool:
         return _same_in_order(*parts) if is_ordered else _same_items(*parts)
     if {reference.kind, answer.kind} <= _COLLECTIONS:
         return _same_items(list(reference.args), list(answer.args))
-    if "sum" in (reference.kind, answer.kind):
-        return False
     # `x \in S` against S.
     pairs = named(reference), named(answer)
     if not pairs[0] or not pairs[1] or bool(pairs[0].name) == bool(pairs[1].name):

@@ -113,6 +113,9 @@ class Parser(Atoms):
             if sign in ("pm", "mp"):
                 left = terms[0] if len(terms) == 1 else Node("sum", tuple(terms))
                 terms = [Node("plusminus", (left, term), _SIGNS[sign])]
+            elif term.kind == "set" and sign == "-" and len(terms) == 1:
+                # A minus before a set is their difference, `\\mathbb{R} - \\{1\\}`.
+                terms = [Node("difference", (terms[0], term))]
             else:
                 terms.append(term if sign == "+" else negated(term))
         return terms[0] if len(terms) == 1 else Node("sum", tuple(terms))
