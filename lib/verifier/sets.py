@@ -157,15 +157,15 @@ def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
     names = free_symbols(left) | free_symbols(right)
     if len(names) != 1:
         return None
-    (name,) = names
+    (variable,) = names
     residual = Node("sum", (left, negated(right)))
-    places = ({name: Fraction(place)} for place in (0, 1, 2))
+    places = ({variable: Fraction(place)} for place in (0, 1, 2))
     at = [value for place in places if (value := exact_value(residual, place)) is not None]
     if len(at) < 3 or at[0] == at[1] or at[0] + at[2] != 2 * at[1]:
         return None
     slope = at[1] - at[0]
     comparison = comparison if slope > 0 else _FLIPPED[comparison]
-    return RealSet(_ray(comparison, number(-at[0] / slope)), f"symbol:{name}")
+    return RealSet(_ray(comparison, number(-at[0] / slope)), f"symbol:{variable}")
 
 
 def _ray(comparison: str, end: Node) -> Cuts:
