@@ -228,18 +228,9 @@ def _same_constraint(reference: Node, answer: Node) -> bool:
     """Relations with symbols: the same up to a positive factor and turning round."""
     expected, actual = difference(reference), difference(answer)
     if expected is None or actual is None or expected[1] != actual[1]:
-        return canonical(reference) in (canonical(answer), canonical(_reversed(answer)))
+        return canonical(reference) == canonical(answer)
     sign = proportional(expected[0], actual[0])
     return sign > 0 or (sign < 0 and expected[1] in ("!=", "="))
-
-
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
-
-def _reversed(node: Node) -> Node:
-    """A chain of inequalities read from right to left."""
-    operators = [_TURNED.get(operator, operator) for operator in node.name.split(" ")]
-    return node._replace(args=node.args[::-1], name=" ".join(reversed(operators)))
 
 
 def _same_relation(reference: Node, answer: Node) -> tuple[bool, str]:
@@ -306,8 +297,9 @@ def _is_consistent(first: Node, other: Node) -> bool:
 
 def _with_unit(reference: Node, answer: Node) -> tuple[bool, str]:
     """Equal numbers, units convertible where both are known; a unit that only one has is free."""
-    units = [parse_unit(node.name) if node.kind == "unit" else None for node in (reference, answer)]
-    inner, outer = _without_unit(reference, answer.name), _without_unit(answer, reference.name)
+    quantities = quantity(reference), quantity(answer)
+    units = [parse_unit(node.name) if node.kind == "unit" else None for node in quantities]
+    inner, outer = (node.args[0] if node.kind == "unit" else node for node in quantities)
     if units[0] and units[1]:
         if units[0].dimension != units[1].dimension:
             return False, "units"
@@ -316,13 +308,13 @@ def _with_unit(reference: Node, answer: Node) -> tuple[bool, str]:
     return same(inner, outer)
 
 
-def _without_unit(node: Node, unit: str) -> Node:
-    """`node` without its unit, marked as one or only written like `unit`."""
-    if node.kind == "unit":
-        return node.args[0]
-    if node.kind == "product" and node.args[-1] == Node("symbol", (), unit):
-        return node.args[0] if len(node.args) == 2 else node._replace(args=node.args[:-1])
-    return node
+def quantity(node: Node) -> Node:
+    """`5 m` with its unit, where what is after the number is a known one."""
+    if node.kind != "product" or len(node.args) != 2:
+        return node
+    value, unit = node.args
+    name = unit.name if unit.kind == "symbol" else "^".join(part.name for part in unit.args)
+    return Node("unit", (value,), name) if parse_unit(name) else node
 
 
 def _angle(reference: Node, answer: Node) -> tuple[bool, str]:
@@ -342,11 +334,10 @@ def _percent(reference: Node, answer: Node) -> tuple[bool, str]:
     """`10 %` is both 10 and 0.1; of two percentages the numbers count."""
     if reference.kind == answer.kind:
         return same(reference.args[0], answer.args[0])
-    value = (reference if reference.kind == "percent" else answer).args[0]
-    hundredths = Node("quotient", (value, number(100)))
-    if reference.kind == "percent":
-        return equal(value, answer) or equal(hundredths, answer), "percent"
-    return equal(reference, value) or equal(reference, hundredths), "percent"
+    expected, actual = (
+        (node, *node.args) if node.kind == "percent" else (node,) for node in (reference, answer)
+    )
+    return any(same_scalar(one, two)[0] for one in expected for two in actual), "percent"
 
 
 def _base(reference: Node, answer: Node) -> tuple[bool, str]:

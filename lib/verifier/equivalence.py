@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 from lib.verifier import worker_client
-from lib.verifier.compare import same
+from lib.verifier.compare import quantity, same
 from lib.verifier.extract import extract_answer, unwrapped
 from lib.verifier.limits import MAX_ANSWER_CHARS
 from lib.verifier.normalize import normalize
@@ -22,7 +22,7 @@ from lib.verifier.readings import readings, readings_of_problem
 from lib.verifier.scalars import Undecided
 from lib.verifier.symbolic import is_symbolic_question
 from lib.verifier.tree import Node, TooHard, Unparsable, with_common_logarithm
-from lib.verifier.units import parse_unit, same_time
+from lib.verifier.units import same_time
 from lib.verifier.vocabulary import FORMATTING, has_prose
 
 
@@ -197,19 +197,11 @@ def _by_trees(expected: Node, actual: Node, reference: str, answer: str, thoroug
     return _other_trees(expected, actual, reference, answer) or verdict
 
 
-_BARE_UNIT = re.compile(
-    r"([-+]?[\d.,]+(?:/\d+|\s*\\times\s*10\^\{?-?\d+\}?)?)\s*([A-Za-zµ°/^0-9{} ]+)"
-)
-
-
 def _other_trees(expected: Node, actual: Node, reference: str, answer: str) -> Verdict | None:
     """The answer parsed another way: commas that separate, a unit without a mark, base ten."""
-    as_unit = actual.kind == "product" and expected.kind in ("number", "quotient", "unit")
-    unit = _unmarked_unit(answer) if as_unit else None
-    other = (
-        _unmarked_unit(reference) if (expected.kind, actual.kind) == ("product", "unit") else None
-    )
-    if (unit and _holds(expected, unit)) or (other and _holds(other, actual)):
+    kinds = expected.kind, actual.kind
+    has_unit = kinds == ("product", "unit") or kinds[0] != "product" == kinds[1]
+    if has_unit and _holds(quantity(expected), quantity(actual)):
         return Verdict(True, "units")
     has_logarithm = "log" in reference or "log" in answer
     if has_logarithm and _holds(with_common_logarithm(expected), with_common_logarithm(actual)):
@@ -219,12 +211,6 @@ def _other_trees(expected: Node, actual: Node, reference: str, answer: str) -> V
         if trees != (expected, actual) and (_holds(expected, trees[1]) or _holds(trees[0], actual)):
             return Verdict(True, "separators")
     return None
-
-
-def _unmarked_unit(text: str) -> Node | None:
-    """`5 m` as a quantity: the letters after the number are a unit that is known."""
-    match = _BARE_UNIT.fullmatch(text)
-    return Node("unit", (_tree(match[1]),), match[2]) if match and parse_unit(match[2]) else None
 
 
 def _holds(expected: Node, actual: Node) -> bool:

@@ -116,12 +116,10 @@ def with_bound_names(node: Node) -> Node:
 
 
 def difference(node: Node) -> tuple[Node, str] | None:
-    """Left minus right and the relation to 0, "greater" turned into "less"; None for a chain."""
+    """Left minus right and the relation to 0; None for a chain."""
     if len(node.args) != 2:
         return None
-    left, right = node.args[::-1] if node.name in (">", ">=") else node.args
-    operator = {">": "<", ">=": "<=", "~": "="}.get(node.name, node.name)
-    return Node("sum", (left, negated(right))), operator
+    return Node("sum", (node.args[0], negated(node.args[1]))), node.name.replace("~", "=")
 
 
 def residuals(constraint: Node, solution: Node) -> list[Node]:

@@ -18,6 +18,7 @@ RELATIONS = {
     "equiv": "=", "propto": "propto", "to": "to", "rightarrow": "to", "implies": "to",
     "subset": "subset", "subseteq": "subset", "notin": "notin",
 }  # fmt: skip
+_TURNED = {">": "<", ">=": "<="}
 SET_OPERATIONS = {"cup": "union", "cap": "intersection", "setminus": "difference"}
 _PRODUCT_SIGNS = ("*", "cdot", "times")
 _QUOTIENT_SIGNS = ("/", "div")
@@ -79,13 +80,16 @@ class Parser(Atoms):
         return separator
 
     def element(self) -> Node:
-        """Set expressions joined by relations."""
+        """Set expressions joined by relations; what is greater than is read from right to left."""
         operands, operators = [self.set_expression()], []
         while operator := self._relation():
             operators.append(operator)
             operands.append(self.set_expression())
         if not operators:
             return operands[0]
+        turned = [_TURNED.get(operator, operator) for operator in operators]
+        if turned != operators and not {"<", "<="} & {*operators}:
+            operands, operators = operands[::-1], turned[::-1]
         return Node("relation", tuple(operands), " ".join(operators))
 
     def _relation(self) -> str | None:

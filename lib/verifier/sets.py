@@ -146,14 +146,16 @@ def _together(parts: list[RealSet | None], combine: Callable[[Cuts, Cuts], Cuts]
 
 
 def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
-    for name, sign, end in ((left, comparison, right), (right, _FLIPPED[comparison], left)):
-        if is_name(name) and not free_symbols(end) - {"infinity"}:
-            return RealSet(_ray(sign, end), spelling(name))
-    if left.kind == "call" and left.name == "abs" and not free_symbols(right):
-        # |f| < c is −c < f < c, and |f| > c is what is left.
-        ends = (comparison, right), (_FLIPPED[comparison], negated(right))
-        parts = [_inequality(left.args[0], *end) for end in ends]
-        return _together(parts, _intersection if comparison in ("<", "<=", "!=") else _union)
+    for term, sign, end in ((left, comparison, right), (right, _FLIPPED[comparison], left)):
+        if free_symbols(end) - {"infinity"}:
+            continue
+        if is_name(term):
+            return RealSet(_ray(sign, end), spelling(term))
+        if term.kind == "call" and term.name == "abs":
+            # |f| < c is −c < f < c, and |f| > c is what is left.
+            ends = (sign, end), (_FLIPPED[sign], negated(end))
+            parts = [_inequality(term.args[0], *each) for each in ends]
+            return _together(parts, _intersection if sign in ("<", "<=", "!=") else _union)
     names = free_symbols(left) | free_symbols(right)
     if len(names) != 1:
         return None
