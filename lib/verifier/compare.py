@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from lib.verifier.evaluate import exact_value, real_value
+from lib.verifier.evaluate import exact_value, free_symbols, real_value
 from lib.verifier.limits import MAX_ITEMS
 from lib.verifier.named import Named, difference, named, names_agree, residuals, with_bound_names
 from lib.verifier.scalars import Undecided, decimal_literal, proportional, same_scalar
@@ -40,6 +40,9 @@ def same(reference: Node, answer: Node) -> tuple[bool, str]:
         return _same_tuple(reference, answer), "structure"
     if _has_plusminus(reference) or _has_plusminus(answer):
         return _same_items(list(_signs(reference)), list(_signs(answer))), "structure"
+    if answer.kind == "product" and not free_symbols(reference):
+        answer = _quantity(answer)
+        kinds.add(answer.kind)
     for kind, rule in _QUANTITIES.items():
         if kind in kinds:
             return rule(reference, answer)
@@ -297,7 +300,7 @@ def _is_consistent(first: Node, other: Node) -> bool:
 
 def _with_unit(reference: Node, answer: Node) -> tuple[bool, str]:
     """Equal numbers, units convertible where both are known; a unit that only one has is free."""
-    quantities = quantity(reference), quantity(answer)
+    quantities = _quantity(reference), _quantity(answer)
     units = [parse_unit(node.name) if node.kind == "unit" else None for node in quantities]
     inner, outer = (node.args[0] if node.kind == "unit" else node for node in quantities)
     if units[0] and units[1]:
@@ -308,7 +311,7 @@ def _with_unit(reference: Node, answer: Node) -> tuple[bool, str]:
     return same(inner, outer)
 
 
-def quantity(node: Node) -> Node:
+def _quantity(node: Node) -> Node:
     """`5 m` with its unit, where what is after the number is a known one."""
     if node.kind != "product" or len(node.args) != 2:
         return node

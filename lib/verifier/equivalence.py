@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 from lib.verifier import worker_client
-from lib.verifier.compare import quantity, same
+from lib.verifier.compare import same
 from lib.verifier.extract import extract_answer, unwrapped
 from lib.verifier.limits import MAX_ANSWER_CHARS
 from lib.verifier.normalize import normalize
@@ -21,7 +21,7 @@ from lib.verifier.parse import parse
 from lib.verifier.readings import readings, readings_of_problem
 from lib.verifier.scalars import Undecided
 from lib.verifier.symbolic import is_symbolic_question
-from lib.verifier.tree import Node, TooHard, Unparsable, with_common_logarithm
+from lib.verifier.tree import TooHard, Unparsable
 from lib.verifier.units import same_time
 from lib.verifier.vocabulary import FORMATTING, has_prose
 
@@ -170,55 +170,17 @@ def _letters(text: str) -> str | int:
 
 def _by_structure(reference: str, answer: str, thorough: bool) -> Verdict:
     try:
-        verdict = _by_trees(_tree(reference), _tree(answer), reference, answer, thorough)
+        trees = parse(reference), parse(answer)
+        verdict = Verdict(*same(*trees))
+    except Undecided:
+        symbolic = thorough and is_symbolic_question(*trees)
+        decided = worker_client.ask(reference, answer) if symbolic else (False, "undecided")
+        verdict = Verdict(*decided)
     except Unparsable:
         verdict = Verdict(False, "unparsed")
     except TooHard:
         verdict = Verdict(False, "limit")
     return verdict if verdict.equal else _in_words(reference, answer, thorough) or verdict
-
-
-def _tree(text: str) -> Node:
-    try:
-        return parse(text)
-    except Unparsable:
-        return parse(text, False)
-
-
-def _by_trees(expected: Node, actual: Node, reference: str, answer: str, thorough: bool) -> Verdict:
-    try:
-        verdict = Verdict(*same(expected, actual))
-    except Undecided:
-        symbolic = thorough and is_symbolic_question(expected, actual)
-        decided = worker_client.ask(reference, answer) if symbolic else (False, "undecided")
-        verdict = Verdict(*decided)
-    if verdict.equal:
-        return verdict
-    return _other_trees(expected, actual, reference, answer) or verdict
-
-
-def _other_trees(expected: Node, actual: Node, reference: str, answer: str) -> Verdict | None:
-    """The answer parsed another way: commas that separate, a unit without a mark, base ten."""
-    kinds = expected.kind, actual.kind
-    has_unit = kinds == ("product", "unit") or kinds[0] != "product" == kinds[1]
-    if has_unit and _holds(quantity(expected), quantity(actual)):
-        return Verdict(True, "units")
-    has_logarithm = "log" in reference or "log" in answer
-    if has_logarithm and _holds(with_common_logarithm(expected), with_common_logarithm(actual)):
-        return Verdict(True, "common logarithm")
-    if "," in reference and "," in answer:
-        trees = parse(reference, False), parse(answer, False)
-        if trees != (expected, actual) and (_holds(expected, trees[1]) or _holds(trees[0], actual)):
-            return Verdict(True, "separators")
-    return None
-
-
-def _holds(expected: Node, actual: Node) -> bool:
-    """Whether two trees are the same, as far as can be told without the worker."""
-    try:
-        return same(expected, actual)[0]
-    except (Undecided, TooHard):
-        return False
 
 
 def _in_words(reference: str, answer: str, thorough: bool) -> Verdict | None:
@@ -261,7 +223,7 @@ def reference_problem(text: str) -> str | None:
     if prepared.isalpha() or as_number(prepared) is not None:
         return None
     try:
-        _tree(prepared)
+        parse(prepared)
     except TooHard as error:
         return f"it is beyond the verifier's limits: {error}"
     except Unparsable as error:

@@ -27,8 +27,8 @@ _SIGNS = {"+": "+", "-": "-", "pm": "+-", "mp": "-+"}
 
 
 @functools.lru_cache(maxsize=8192)
-def parse(text: str, grouped: bool = True) -> Node:
-    """The tree of a normalized answer; `grouped` as in `tokenize`.
+def parse(text: str) -> Node:
+    """The tree of a normalized answer; commas separate where they group no number.
 
     Raises:
         Unparsable: not mathematics that this parser knows.
@@ -36,7 +36,7 @@ def parse(text: str, grouped: bool = True) -> Node:
     """
     if len(text) > MAX_ANSWER_CHARS:
         raise TooHard(f"more than {MAX_ANSWER_CHARS} characters")
-    parser = Parser(tokenize(text, grouped=grouped))
+    parser = Parser(tokenize(text))
     tree = parser.statement(closing=("choose",))
     if parser.take("choose"):
         tree = Node("call", (tree, parser.statement()), "binomial")

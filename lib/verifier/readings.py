@@ -69,6 +69,8 @@ _NO_VALUE = re.compile(r"^(?:DNE|(?:it )?does not exist|undefined)$", re.I)
 _NOTHING = re.compile(
     r"^(?:none|(?:there are )?no (?:real )?solutions?|(?:the )?empty(?: ?set)?)$", re.I
 )
+_GROUPS = re.compile(r"(?<=\d),(?=\d{3})")
+_LOGARITHM = re.compile(r"\\log(?![a-z]|\s*_|10)")
 _COMBINATIONS = re.compile(r"\bC_\{?(\d+)\}?\^\{?(\d+)\}?")
 _NUMBERED = re.compile(r"^\(\d\)(?:[,\s]*\(\d\))+$")
 _CONDITION = re.compile(
@@ -77,6 +79,9 @@ _CONDITION = re.compile(
 _BOTH, _REFERENCE, _ANSWER = (True, True), (True, False), (False, True)
 _SPELLINGS: tuple[tuple[str, tuple[bool, bool], re.Pattern[str], Any], ...] = (
     ("decimal comma", _ANSWER, re.compile(r"^(-?\d+),(\d+)$"), r"\1.\2"),
+    ("separators", _ANSWER, _GROUPS, ", "),
+    ("separators", _REFERENCE, _GROUPS, ", "),
+    ("common logarithm", _BOTH, _LOGARITHM, r"\\lg "),
     ("layout", _ANSWER, _LAYOUT, " "),
     ("parts", _ANSWER, re.compile(r"^\s*\((?:i|a|1)\).*$"), lambda match: _parts(match[0])),
     ("system", _BOTH, _SYSTEM, lambda match: match[1].replace(r"\\", ",")),
@@ -98,7 +103,7 @@ _SPELLINGS: tuple[tuple[str, tuple[bool, bool], re.Pattern[str], Any], ...] = (
 )
 """Rule, the sides that it rewrites, what it rewrites and how."""
 _HINT = re.compile(
-    r"(?<![\\A-Za-z])[A-Za-z]{2}|\\(?:text|mathrm|in|ge|le|ne|begin)\b|[A-HP]|\([\da-z]\)|[<>]"
+    r"(?<![\\A-Za-z])[A-Za-z]{2}|\\(?:text|mathrm|in|ge|le|ne|begin|log)\b|[A-HP]|\([\da-z]\)|[<>]"
     r"|\d,\d"
 )
 """What any rule needs; most pairs have none of it, and no other reading."""

@@ -52,13 +52,10 @@ _OPERATORS = {"**": "^", "<=": "le", ">=": "ge", "!=": "ne", "==": "=", ":=": "=
 _VOWEL = re.compile("[aeiouyAEIOUY]")
 
 
-def tokenize(text: str, *, grouped: bool = True) -> list[Token]:
+def tokenize(text: str) -> list[Token]:
     """Tokens of `text`, the last one of kind "end".
 
-    Args:
-        text: an answer, normalized.
-        grouped: read "1,234" as one number, except between brackets, where a comma more often
-            separates; else as a list of two everywhere.
+    "1,234" is one number, except between brackets, where a comma more often separates.
 
     Raises:
         Unparsable: a character that is no part of mathematics.
@@ -67,13 +64,13 @@ def tokenize(text: str, *, grouped: bool = True) -> list[Token]:
     tokens: list[Token] = []
     position = depth = 0
     while position < len(text):
-        pattern = _SEPARATE if depth or not grouped else _GROUPING
+        pattern = _SEPARATE if depth else _GROUPING
         match = pattern.match(text, position)
         if match is None:
             raise Unparsable(f"unexpected {text[position]!r}")
         position = match.end()
         if match.lastgroup != "space":
-            new = _tokens(match, tokens, grouped)
+            new = _tokens(match, tokens)
             for token in new:
                 depth += _DEPTH.get(token.text, 0)
                 tokens.append(token)
@@ -82,7 +79,7 @@ def tokenize(text: str, *, grouped: bool = True) -> list[Token]:
     return [*tokens, END]
 
 
-def _tokens(match: re.Match[str], before: list[Token], grouped: bool) -> list[Token]:
+def _tokens(match: re.Match[str], before: list[Token]) -> list[Token]:
     kind, text = match.lastgroup, match[0]
     if kind == "number":
         return [Token("number", text.replace(",", ""))]
@@ -98,7 +95,7 @@ def _tokens(match: re.Match[str], before: list[Token], grouped: bool) -> list[To
     content = match["style"].strip(" ~")
     if follows_value and units.is_unit(content):
         return [Token("text", content)]
-    return _styled(text, content, grouped)
+    return _styled(text, content)
 
 
 def _command(name: str) -> Token:
@@ -146,7 +143,7 @@ def _word(word: str, follows_value: bool) -> tuple[Token, ...]:
 _LONGEST_FIRST = sorted(FUNCTIONS, key=len, reverse=True)
 
 
-def _styled(whole: str, content: str, grouped: bool) -> list[Token]:
+def _styled(whole: str, content: str) -> list[Token]:
     r"""Tokens of `\text{…}` and its like."""
     inside = content.strip()
     if not inside or inside in (",", ";"):
@@ -161,7 +158,7 @@ def _styled(whole: str, content: str, grouped: bool) -> list[Token]:
         is_set = whole.startswith("\\mathbb")
         return [Token("command", f"mathbb{choice[1]}") if is_set else Token("letter", choice[1])]
     if _COMPOSITE.search(inside):
-        return tokenize(inside, grouped=grouped)[:-1]
+        return tokenize(inside)[:-1]
     if len(inside) == 2 and inside.isupper() and not whole.startswith("\\text"):
         return [Token("letter", letter) for letter in inside]
     return [Token("text", inside)]

@@ -103,11 +103,4 @@ def substituted(node: Node, values: Mapping[str, Node]) -> Node:
     return node._replace(args=tuple(substituted(part, values) for part in node.args))
 
 
-def with_common_logarithm(node: Node) -> Node:
-    """`node` with every logarithm that names no base taken to base ten."""
-    parts = tuple(with_common_logarithm(part) for part in node.args)
-    is_bare = node.kind == "call" and node.name == "log" and len(parts) == 1
-    return node._replace(args=parts, name="lg" if is_bare else node.name)
-
-
 MINUS_ONE = number(-1)
