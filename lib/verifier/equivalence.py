@@ -126,7 +126,8 @@ def _by_words(reference: str, answer: str) -> Verdict | None:
         return choice
     if (":" in reference or ":" in answer) and (equal := same_time(reference, answer)) is not None:
         return Verdict(equal, "time")
-    if _letters(reference) == _letters(answer):
+    words = _words(reference)
+    if words and words == _words(answer):
         return Verdict(True, "text")
     if reference.isalpha() and reference.isupper() and len(reference) >= 3 and answer.isalpha():
         return Verdict(False, "text")
@@ -153,19 +154,17 @@ def _choices(reference: str, answer: str) -> Verdict | None:
     return Verdict(other[1] == letter[1], "choice") if other and letter else None
 
 
-_MARKS = re.compile(rf"{FORMATTING}|[^\w]|_")
-_ARTICLE = re.compile(r"^(?:the|an?)\s+(?=[a-z]{3})", re.IGNORECASE)
+_ARTICLE = re.compile(r"^(?:the|an?)\s+(?=[a-z]{3})")
 _FORMATTED = re.compile(rf"{FORMATTING}|\\ ")
 
 
-def _letters(text: str) -> str | int:
-    """A text without mathematics in lower case; of anything else, a value that equals nothing."""
-    if len(text) > MAX_ANSWER_CHARS:
-        return text
-    plain = _FORMATTED.sub("", text)
-    bare = _MARKS.sub("", _ARTICLE.sub("", plain.strip(" {"))).lower()
-    words = len(bare) >= 3 and bare.isalpha() and "\\" not in plain
-    return bare if words and not re.search(r"[=<>+\-*/^|,]", text) else id(text)
+def _words(text: str) -> str:
+    """Words as compared, and sentences with what is in them; '' where there are none."""
+    plain = _FORMATTED.sub("", text[:MAX_ANSWER_CHARS]).lower().strip(" {")
+    if re.search(r"[\\=<>+\-*/^|,\d]", plain):
+        return "".join(plain.split()) if has_prose(text) else ""
+    bare = re.sub(r"[\W_]", "", _ARTICLE.sub("", plain))
+    return bare if len(bare) >= 3 else ""
 
 
 def _by_structure(reference: str, answer: str, thorough: bool) -> Verdict:
@@ -184,10 +183,8 @@ def _by_structure(reference: str, answer: str, thorough: bool) -> Verdict:
 
 
 def _in_words(reference: str, answer: str, thorough: bool) -> Verdict | None:
-    """The same sentence, or the same answer once that in a sentence is taken out of it."""
+    """The same answer once that in a sentence is taken out of it."""
     in_words = has_prose(reference), has_prose(answer)
-    if any(in_words) and _words(reference) == _words(answer):
-        return Verdict(True, "text")
     # Two sentences that end in one number may still say different things of it.
     if in_words[0] == in_words[1]:
         return None
@@ -203,10 +200,6 @@ def _in_words(reference: str, answer: str, thorough: bool) -> Verdict | None:
 
 
 _IS = re.compile(r".*\b(?:is|are|be)\b:?\s+(?:an?\s+|the\s+)?(.+)", re.DOTALL)
-
-
-def _words(text: str) -> str:
-    return "".join(_FORMATTED.sub("", text[:MAX_ANSWER_CHARS]).lower().split())
 
 
 def reference_problem(text: str) -> str | None:
