@@ -3,13 +3,27 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from lib.verifier.evaluate import exact_value, free_symbols, real_value
+from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.limits import MAX_ITEMS
-from lib.verifier.named import Named, difference, named, names_agree, residuals, with_bound_names
 from lib.verifier.scalars import Undecided, decimal_literal, proportional, same_scalar
 from lib.verifier.sets import REALS, real_set, same_set
-from lib.verifier.tree import Node, TooHard, canonical, negated, nodes, number, operands
-from lib.verifier.units import parse_unit
+from lib.verifier.tree import (
+    Named,
+    Node,
+    TooHard,
+    canonical,
+    difference,
+    free_symbols,
+    named,
+    names_agree,
+    negated,
+    nodes,
+    number,
+    operands,
+    residuals,
+    with_bound_names,
+)
+from lib.verifier.vocabulary import parse_unit
 
 _SETS = frozenset(["union", "intersection", "difference", "builder"])
 _COLLECTIONS = frozenset(["list", "set"])

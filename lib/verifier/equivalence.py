@@ -22,8 +22,7 @@ from lib.verifier.readings import readings, readings_of_problem
 from lib.verifier.scalars import Undecided
 from lib.verifier.symbolic import is_symbolic_question
 from lib.verifier.tree import TooHard, Unparsable
-from lib.verifier.units import same_time
-from lib.verifier.vocabulary import FORMATTING, has_prose
+from lib.verifier.vocabulary import FORMATTING, has_prose, same_time
 
 
 class Verdict(NamedTuple):

@@ -367,15 +367,3 @@ def approximate(node: Node, values: Mapping[str, Fraction] | None = None) -> com
         Undefined, TooHard: see `Evaluation.value`.
     """
     return complex(DOUBLES.ball(Evaluation(DOUBLES, values or {}).value(node)).middle)
-
-
-@lru_cache(maxsize=8192)
-def free_symbols(node: Node) -> frozenset[str]:
-    """Names in `node` with no known number as their value, without indices of sums."""
-    if node.kind == "symbol":
-        return frozenset() if node.name in ("pi", "e", "i") else frozenset([node.name])
-    names = frozenset[str]().union(*map(free_symbols, node.args))
-    if node.kind == "calculus":
-        index = node.args[0].args[0].name if node.args[0].kind == "relation" else ""
-        names -= {index, "infinity"}
-    return names

@@ -11,7 +11,7 @@ from lib.verifier.atoms import Atoms
 from lib.verifier.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS
 from lib.verifier.tokens import END, tokenize
 from lib.verifier.tree import Node, TooHard, Unparsable, negated, number
-from lib.verifier.units import is_unit
+from lib.verifier.vocabulary import is_unit
 
 RELATIONS = {
     "=": "=", "<": "<", ">": ">", "le": "<=", "ge": ">=", "ne": "!=", "approx": "~", "in": "in",

@@ -20,8 +20,7 @@ from lib.verifier.normalize import normalize
 from lib.verifier.parse import parse
 from lib.verifier.scalars import decimal_literal
 from lib.verifier.tree import TooHard, Unparsable
-from lib.verifier.units import UNITS, compound_quantity, number_word
-from lib.verifier.vocabulary import has_words
+from lib.verifier.vocabulary import UNITS, compound_quantity, has_words, number_word
 
 _MAX_CHARS = 600
 """Longer texts have no other reading: rules search, and some take quadratic time."""

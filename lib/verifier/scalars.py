@@ -18,12 +18,11 @@ from lib.verifier.evaluate import (
     approximate,
     constant,
     exact_value,
-    free_symbols,
     named_number,
     real_value,
 )
 from lib.verifier.numbers import DOUBLES, Imprecise, Undefined, precise
-from lib.verifier.tree import Node, TooHard, canonical
+from lib.verifier.tree import Node, TooHard, canonical, free_symbols
 
 _POINTS = 6
 """Points that are tried: three with positive symbols, three of mixed sign."""

@@ -7,11 +7,19 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-from lib.verifier.evaluate import approximate, exact_value, free_symbols
-from lib.verifier.named import is_name, spelling
+from lib.verifier.evaluate import approximate, exact_value
 from lib.verifier.numbers import Undefined
 from lib.verifier.scalars import same_scalar
-from lib.verifier.tree import Node, TooHard, negated, number, symbol
+from lib.verifier.tree import (
+    Node,
+    TooHard,
+    free_symbols,
+    is_name,
+    negated,
+    number,
+    spelling,
+    symbol,
+)
 
 
 class Cut(NamedTuple):

@@ -4,7 +4,6 @@ import functools
 import re
 from typing import NamedTuple
 
-from lib.verifier import units
 from lib.verifier.limits import MAX_TOKENS
 from lib.verifier.tree import TooHard, Unparsable
 from lib.verifier.vocabulary import (
@@ -15,6 +14,7 @@ from lib.verifier.vocabulary import (
     PLAIN_GREEK,
     PLAIN_WORDS,
     STYLES,
+    is_unit,
 )
 
 
@@ -93,7 +93,7 @@ def _tokens(match: re.Match[str], before: list[Token]) -> list[Token]:
     if kind == "word":
         return list(_word(text, follows_value))
     content = match["style"].strip(" ~")
-    if follows_value and units.is_unit(content):
+    if follows_value and is_unit(content):
         return [Token("text", content)]
     return _styled(text, content)
 
@@ -133,7 +133,7 @@ def _word(word: str, follows_value: bool) -> tuple[Token, ...]:
         return (Token("operator", ":"),)
     # Long enough, with a vowel, and not in capitals: a word rather than a product.
     is_english = len(word) >= 4 and _VOWEL.search(word) and word[1:].islower()
-    if is_english or (follows_value and units.is_unit(word)):
+    if is_english or (follows_value and is_unit(word)):
         return (Token("text", word),)
     name = next((n for n in _LONGEST_FIRST if word.startswith(n) and len(word) - len(n) <= 2), "")
     letters = tuple(Token("letter", letter) for letter in word[len(name) :])
