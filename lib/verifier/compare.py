@@ -158,16 +158,15 @@ def _signed(node: Node, upper: bool) -> Node:
 
 def _same_collection(reference: Node, answer: Node) -> bool:
     reference, answer = with_bound_names(reference), with_bound_names(answer)
-    (names, expected), (other_names, actual) = _collected(reference), _collected(answer)
-    if names and other_names:
-        places = dict(zip(other_names, actual, strict=True))
-        return names.keys() == places.keys() and all(
-            equal(item, places[name]) for name, item in zip(names, expected, strict=True)
+    (fields, expected), (other_fields, actual) = _collected(reference), _collected(answer)
+    if fields and other_fields:
+        return fields.keys() == other_fields.keys() and all(
+            equal(item, other_fields[name]) for name, item in fields.items()
         )
     brackets = {_brackets(reference), _brackets(answer)}
     if brackets == {"tuple", "set"}:
         return False
-    if names or other_names or "tuple" in brackets:
+    if fields or other_fields or "tuple" in brackets:
         return _same_in_order(expected, actual)
     return _same_items(expected, actual)
 
@@ -176,20 +175,18 @@ def _brackets(node: Node) -> str:
     return node.kind if node.name != "[]" and not _has_plusminus(node) else "list"
 
 
-def _collected(node: Node) -> tuple[dict[str, None], list[Node]]:
-    """Elements of a collection, with their names where every one has a name of its own."""
+def _collected(node: Node) -> tuple[dict[str, Node], list[Node]]:
+    """Elements of a collection, by their names where every one has a name of its own."""
     if node.kind not in _COLLECTIONS and (node.kind != "tuple" or _has_plusminus(node)):
         return {}, list(_signs(_value_of(node)))
     pairs = [pair for item in node.args if (pair := named(item))]
-    if len(pairs) < len(node.args):
+    fields = {pair.name: _record(pair.values[-1]) for pair in pairs}
+    num_names = len(fields.keys() - {""})
+    if len(pairs) < len(node.args) or 1 < num_names < len(pairs):
         return {}, list(node.args)
-    names = dict.fromkeys(pair.name for pair in pairs)
-    items = [_record(pair.values[-1]) for pair in pairs]
-    if len(names) == len(pairs) > 1 and "" not in names:
-        return names, items
-    if len(names.keys() - {""}) > 1:
-        return {}, list(node.args)
-    return {}, [signed for item in items for signed in _signs(item)]
+    if num_names > 1:
+        return fields, list(fields.values())
+    return {}, [signed for pair in pairs for signed in _signs(_record(pair.values[-1]))]
 
 
 def _value_of(node: Node) -> Node:

@@ -187,18 +187,13 @@ def _in_words(reference: str, answer: str, thorough: bool) -> Verdict | None:
     # Two sentences that end in one number may still say different things of it.
     if in_words[0] == in_words[1]:
         return None
-    # "The graph is a hyperbola" against a word, "the area is 5" against a number.
-    phrase = _IS.fullmatch(answer) if reference.isalpha() or "text" in reference else None
     sentence = reference if in_words[0] else answer
-    inner = phrase[1].strip() if phrase else extract_answer(sentence)
+    inner = extract_answer(sentence)
     if inner is None or normalize(inner) == sentence:
         return None
     return (
         _compare(inner, answer, thorough) if in_words[0] else _compare(reference, inner, thorough)
     )
-
-
-_IS = re.compile(r".*\b(?:is|are|be)\b:?\s+(?:an?\s+|the\s+)?(.+)", re.DOTALL)
 
 
 def reference_problem(text: str) -> str | None:
