@@ -104,8 +104,6 @@ def _command(name: str) -> Token:
         return Token("separator", name)
     if name in ("{", "}"):
         return Token("operator", f"{name}set")
-    if name == "#":
-        raise Unparsable("unexpected '\\#'")
     is_operator = name in ("{set", "}set", *"<>|()[]:%_&")
     return Token("operator" if is_operator else "command", name)
 
@@ -159,6 +157,4 @@ def _styled(whole: str, content: str) -> list[Token]:
         return [Token("command", f"mathbb{choice[1]}") if is_set else Token("letter", choice[1])]
     if _COMPOSITE.search(inside):
         return tokenize(inside)[:-1]
-    if len(inside) == 2 and inside.isupper() and not whole.startswith("\\text"):
-        return [Token("letter", letter) for letter in inside]
     return [Token("text", inside)]

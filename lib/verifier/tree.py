@@ -152,10 +152,9 @@ def named(node: Node) -> Named | None:
     if not set(operators) <= {"=", "~"}:
         return None
     operands = node.args
-    if len(operands) == 2 and is_name(operands[1]) and not is_name(operands[0]):
-        value, named_part = operands
-        if not free_symbols(value):
-            return Named(spelling(named_part), (value,))
+    is_turned = is_name(operands[-1]) and not (is_name(operands[0]) or free_symbols(operands[0]))
+    if is_turned and "~" not in operators[1:]:
+        operands = operands[::-1]
     count = next(
         (n for n, part in enumerate(operands[:-1]) if not is_name(part)), len(operands) - 1
     )
