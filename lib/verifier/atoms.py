@@ -6,8 +6,7 @@ from fractions import Fraction
 from lib.verifier.limits import MAX_DIGITS
 from lib.verifier.tokens import END, Token
 from lib.verifier.tree import Node, TooHard, Unparsable, call, number, symbol
-from lib.verifier.units import is_unit, number_word
-from lib.verifier.vocabulary import ACCENTS, ALIASES, FUNCTIONS, GREEK, names
+from lib.verifier.vocabulary import ACCENTS, ALIASES, FUNCTIONS, GREEK, is_unit, names, number_word
 
 BRACKETS = {"(": (")", "]"), "[": ("]", ")"), "{set": ("}set",), "langle": ("rangle",)}
 """Opening brackets, and what may close each; "]" closes "(" in a half-open interval."""

@@ -3,18 +3,31 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from lib.verifier.evaluate import exact_constant, real_value
+from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.limits import MAX_ITEMS
-from lib.verifier.named import Named, difference, named, names_agree, residuals, with_bound_names
 from lib.verifier.scalars import Undecided, decimal_literal, proportional, same_scalar
-from lib.verifier.sets import real_set, same_set
-from lib.verifier.tree import Node, TooHard, canonical, negated, nodes, number, operands
-from lib.verifier.units import parse_unit
+from lib.verifier.sets import REALS, real_set, same_set
+from lib.verifier.tree import (
+    Named,
+    Node,
+    TooHard,
+    canonical,
+    difference,
+    free_symbols,
+    named,
+    names_agree,
+    negated,
+    nodes,
+    number,
+    operands,
+    residuals,
+    with_bound_names,
+)
+from lib.verifier.vocabulary import parse_unit
 
 _SETS = frozenset(["union", "intersection", "difference", "builder"])
 _COLLECTIONS = frozenset(["list", "set"])
 _INTERVALS = frozenset(["()", "[]", "(]", "[)"])
-_REALS = Node("symbol", (), "reals")
 _MAX_PAIRS = 2_500
 
 
@@ -41,6 +54,9 @@ def same(reference: Node, answer: Node) -> tuple[bool, str]:
         return _same_tuple(reference, answer), "structure"
     if _has_plusminus(reference) or _has_plusminus(answer):
         return _same_items(list(_signs(reference)), list(_signs(answer))), "structure"
+    if answer.kind == "product" and not free_symbols(reference):
+        answer = _quantity(answer)
+        kinds.add(answer.kind)
     for kind, rule in _QUANTITIES.items():
         if kind in kinds:
             return rule(reference, answer)
@@ -54,10 +70,10 @@ def equal(reference: Node, answer: Node) -> bool:
 
 def _is_region(node: Node) -> bool:
     """A set of numbers that is no list of its elements, or inequalities."""
-    if node.kind in ("list", "sum"):
+    if node.kind == "list":
         return any(_is_region(item) for item in node.args)
     is_inequality = node.kind == "relation" and any(op in node.name for op in ("<", ">", "!="))
-    return is_inequality or node.kind in _SETS or node == _REALS
+    return is_inequality or node.kind in _SETS or node == REALS
 
 
 _PLAIN = re.compile(r"[^\w]+")
@@ -142,16 +158,15 @@ def _signed(node: Node, upper: bool) -> Node:
 
 def _same_collection(reference: Node, answer: Node) -> bool:
     reference, answer = with_bound_names(reference), with_bound_names(answer)
-    (names, expected), (other_names, actual) = _collected(reference), _collected(answer)
-    if names and other_names:
-        places = dict(zip(other_names, actual, strict=True))
-        return names.keys() == places.keys() and all(
-            equal(item, places[name]) for name, item in zip(names, expected, strict=True)
+    (fields, expected), (other_fields, actual) = _collected(reference), _collected(answer)
+    if fields and other_fields:
+        return fields.keys() == other_fields.keys() and all(
+            equal(item, other_fields[name]) for name, item in fields.items()
         )
     brackets = {_brackets(reference), _brackets(answer)}
     if brackets == {"tuple", "set"}:
         return False
-    if names or other_names or "tuple" in brackets:
+    if fields or other_fields or "tuple" in brackets:
         return _same_in_order(expected, actual)
     return _same_items(expected, actual)
 
@@ -160,20 +175,18 @@ def _brackets(node: Node) -> str:
     return node.kind if node.name != "[]" and not _has_plusminus(node) else "list"
 
 
-def _collected(node: Node) -> tuple[dict[str, None], list[Node]]:
-    """Elements of a collection, with their names where every one has a name of its own."""
+def _collected(node: Node) -> tuple[dict[str, Node], list[Node]]:
+    """Elements of a collection, by their names where every one has a name of its own."""
     if node.kind not in _COLLECTIONS and (node.kind != "tuple" or _has_plusminus(node)):
         return {}, list(_signs(_value_of(node)))
     pairs = [pair for item in node.args if (pair := named(item))]
-    if len(pairs) < len(node.args):
+    fields = {pair.name: _record(pair.values[-1]) for pair in pairs}
+    num_names = len(fields.keys() - {""})
+    if len(pairs) < len(node.args) or 1 < num_names < len(pairs):
         return {}, list(node.args)
-    names = dict.fromkeys(pair.name for pair in pairs)
-    items = [_record(pair.values[-1]) for pair in pairs]
-    if len(names) == len(pairs) > 1 and "" not in names:
-        return names, items
-    if len(names.keys() - {""}) > 1:
-        return {}, list(node.args)
-    return {}, [signed for item in items for signed in _signs(item)]
+    if num_names > 1:
+        return fields, list(fields.values())
+    return {}, [signed for pair in pairs for signed in _signs(_record(pair.values[-1]))]
 
 
 def _value_of(node: Node) -> Node:
@@ -190,18 +203,19 @@ def _same_items(expected: list[Node], actual: list[Node]) -> bool:
     """Every element of one is in the other, order and repetition aside."""
     if max(len(expected), len(actual)) > MAX_ITEMS:
         raise TooHard(f"more than {MAX_ITEMS} elements")
-    values = [set(map(_rational, items)) for items in (expected, actual)]
-    if None not in values[0] | values[1] and values[0] == values[1]:
+    if {*map(_key, expected)} == {*map(_key, actual)}:
         return True
     if len(expected) * len(actual) > _MAX_PAIRS:
-        return sorted(map(canonical, expected)) == sorted(map(canonical, actual))
+        return False
     return all(any(equal(one, two) for two in actual) for one in expected) and all(
         any(equal(one, two) for one in expected) for two in actual
     )
 
 
-def _rational(node: Node) -> object:
-    return exact_constant(node) if node.kind in ("number", "quotient", "product") else None
+def _key(node: Node) -> object:
+    """A value where it is rational, else the tree's text: equal for elements that are equal."""
+    value = exact_value(node) if node.kind in ("number", "quotient", "product") else None
+    return canonical(node) if value is None else value
 
 
 def _same_region(reference: Node, answer: Node) -> bool:
@@ -218,8 +232,6 @@ def _same_region(reference: Node, answer: Node) -> bool:
         return _same_in_order(*parts) if is_ordered else _same_items(*parts)
     if {reference.kind, answer.kind} <= _COLLECTIONS:
         return _same_items(list(reference.args), list(answer.args))
-    if "sum" in (reference.kind, answer.kind):
-        return False
     # `x \in S` against S.
     pairs = named(reference), named(answer)
     if not pairs[0] or not pairs[1] or bool(pairs[0].name) == bool(pairs[1].name):
@@ -231,18 +243,9 @@ def _same_constraint(reference: Node, answer: Node) -> bool:
     """Relations with symbols: the same up to a positive factor and turning round."""
     expected, actual = difference(reference), difference(answer)
     if expected is None or actual is None or expected[1] != actual[1]:
-        return canonical(reference) in (canonical(answer), canonical(_reversed(answer)))
+        return canonical(reference) == canonical(answer)
     sign = proportional(expected[0], actual[0])
     return sign > 0 or (sign < 0 and expected[1] in ("!=", "="))
-
-
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
-
-def _reversed(node: Node) -> Node:
-    """A chain of inequalities read from right to left."""
-    operators = [_TURNED.get(operator, operator) for operator in node.name.split(" ")]
-    return node._replace(args=node.args[::-1], name=" ".join(reversed(operators)))
 
 
 def _same_relation(reference: Node, answer: Node) -> tuple[bool, str]:
@@ -309,8 +312,9 @@ def _is_consistent(first: Node, other: Node) -> bool:
 
 def _with_unit(reference: Node, answer: Node) -> tuple[bool, str]:
     """Equal numbers, units convertible where both are known; a unit that only one has is free."""
-    units = [parse_unit(node.name) if node.kind == "unit" else None for node in (reference, answer)]
-    inner, outer = _without_unit(reference, answer.name), _without_unit(answer, reference.name)
+    quantities = _quantity(reference), _quantity(answer)
+    units = [parse_unit(node.name) if node.kind == "unit" else None for node in quantities]
+    inner, outer = (node.args[0] if node.kind == "unit" else node for node in quantities)
     if units[0] and units[1]:
         if units[0].dimension != units[1].dimension:
             return False, "units"
@@ -319,13 +323,13 @@ def _with_unit(reference: Node, answer: Node) -> tuple[bool, str]:
     return same(inner, outer)
 
 
-def _without_unit(node: Node, unit: str) -> Node:
-    """`node` without its unit, marked as one or only written like `unit`."""
-    if node.kind == "unit":
-        return node.args[0]
-    if node.kind == "product" and node.args[-1] == Node("symbol", (), unit):
-        return node.args[0] if len(node.args) == 2 else node._replace(args=node.args[:-1])
-    return node
+def _quantity(node: Node) -> Node:
+    """`5 m` with its unit, where what is after the number is a known one."""
+    if node.kind != "product" or len(node.args) != 2:
+        return node
+    value, unit = node.args
+    name = unit.name if unit.kind == "symbol" else "^".join(part.name for part in unit.args)
+    return Node("unit", (value,), name) if parse_unit(name) else node
 
 
 def _angle(reference: Node, answer: Node) -> tuple[bool, str]:
@@ -345,11 +349,10 @@ def _percent(reference: Node, answer: Node) -> tuple[bool, str]:
     """`10 %` is both 10 and 0.1; of two percentages the numbers count."""
     if reference.kind == answer.kind:
         return same(reference.args[0], answer.args[0])
-    value = (reference if reference.kind == "percent" else answer).args[0]
-    hundredths = Node("quotient", (value, number(100)))
-    if reference.kind == "percent":
-        return equal(value, answer) or equal(hundredths, answer), "percent"
-    return equal(reference, value) or equal(reference, hundredths), "percent"
+    expected, actual = (
+        (node, *node.args) if node.kind == "percent" else (node,) for node in (reference, answer)
+    )
+    return any(same_scalar(one, two)[0] for one in expected for two in actual), "percent"
 
 
 def _base(reference: Node, answer: Node) -> tuple[bool, str]:

@@ -9,7 +9,6 @@ either decides or passes on.
 
 import functools
 import re
-from fractions import Fraction
 from typing import NamedTuple
 
 from lib.verifier import worker_client
@@ -22,9 +21,8 @@ from lib.verifier.parse import parse
 from lib.verifier.readings import readings, readings_of_problem
 from lib.verifier.scalars import Undecided
 from lib.verifier.symbolic import is_symbolic_question
-from lib.verifier.tree import Node, TooHard, Unparsable, with_common_logarithm
-from lib.verifier.units import number_word, parse_unit, same_time
-from lib.verifier.vocabulary import FORMATTING, has_prose
+from lib.verifier.tree import TooHard, Unparsable
+from lib.verifier.vocabulary import FORMATTING, has_prose, same_time
 
 
 class Verdict(NamedTuple):
@@ -107,7 +105,7 @@ def _compare(expected: str, actual: str, thorough: bool) -> Verdict:
         return Verdict(True, "normalized")
     if len(answer) > MAX_ANSWER_CHARS and not has_prose(answer):
         return Verdict(False, "limit")
-    if verdict := _by_words(reference, answer, numbers):
+    if verdict := _by_words(reference, answer):
         return verdict
     return _by_structure(reference, answer, thorough)
 
@@ -121,34 +119,20 @@ def _normalized(text: str) -> str:
     return normalize(unwrapped(normalize(text) if "boxed{" not in text else text))
 
 
-def _by_words(
-    reference: str, answer: str, numbers: tuple[Fraction | None, Fraction | None]
-) -> Verdict | None:
+def _by_words(reference: str, answer: str) -> Verdict | None:
     """A verdict on letters of multiple choice, times and words; None where there are none."""
     if choice := _choices(reference, answer):
         return choice
     if (":" in reference or ":" in answer) and (equal := same_time(reference, answer)) is not None:
         return Verdict(equal, "time")
-    if _letters(reference) == _letters(answer):
+    words = _words(reference)
+    if words and words == _words(answer):
         return Verdict(True, "text")
-    if (word := _number_word(answer, numbers[0])) or (word := _number_word(reference, numbers[1])):
-        return word
     if reference.isalpha() and reference.isupper() and len(reference) >= 3 and answer.isalpha():
         return Verdict(False, "text")
-    nothing = {_EMPTY.sub("", reference.lower()), _EMPTY.sub("", answer.lower())}
-    if nothing <= _NOTHING and "no" not in (reference.lower(), answer.lower()):
-        return Verdict(True, "empty set")
     return None
 
 
-def _number_word(text: str, number: Fraction | None) -> Verdict | None:
-    """Whether `text` names `number`, "seven"; None where it is no such word."""
-    word = number_word(_FORMATTED.sub("", text).strip("{} ").lower())
-    return None if word is None or number is None else Verdict(word == number, "number word")
-
-
-_EMPTY = re.compile(r"\\(?:text|mathrm|mbox)\b|[{}\s\\]|\bsolutions?\b|\bset\b|\breal\b")
-_NOTHING = {"no", "emptyset", "varnothing", "empty", "none", "thereareno"}
 _STYLED = r"(?:\\(?:text|mathrm|textbf|mathbf)\{)?\s*\(?\s*"
 _CHOICE = re.compile(
     rf"(?:(?:Option|Choice|Answer):? )?{_STYLED}([A-Za-z])\s*[).:]*\s*\}}?", re.IGNORECASE
@@ -169,24 +153,27 @@ def _choices(reference: str, answer: str) -> Verdict | None:
     return Verdict(other[1] == letter[1], "choice") if other and letter else None
 
 
-_MARKS = re.compile(rf"{FORMATTING}|[^\w]|_")
-_ARTICLE = re.compile(r"^(?:the|an?)\s+(?=[a-z]{3})", re.IGNORECASE)
+_ARTICLE = re.compile(r"^(?:the|an?)\s+(?=[a-z]{3})")
 _FORMATTED = re.compile(rf"{FORMATTING}|\\ ")
 
 
-def _letters(text: str) -> str | int:
-    """A text without mathematics in lower case; of anything else, a value that equals nothing."""
-    if len(text) > MAX_ANSWER_CHARS:
-        return text
-    plain = _FORMATTED.sub("", text)
-    bare = _MARKS.sub("", _ARTICLE.sub("", plain.strip(" {"))).lower()
-    words = len(bare) >= 3 and bare.isalpha() and "\\" not in plain
-    return bare if words and not re.search(r"[=<>+\-*/^|,]", text) else id(text)
+def _words(text: str) -> str:
+    """Words as compared, and sentences with what is in them; '' where there are none."""
+    plain = _FORMATTED.sub("", text[:MAX_ANSWER_CHARS]).lower().strip(" {")
+    if re.search(r"[\\=<>+\-*/^|,\d]", plain):
+        return "".join(plain.split()) if has_prose(text) else ""
+    bare = re.sub(r"[\W_]", "", _ARTICLE.sub("", plain))
+    return bare if len(bare) >= 3 else ""
 
 
 def _by_structure(reference: str, answer: str, thorough: bool) -> Verdict:
     try:
-        verdict = _by_trees(_tree(reference), _tree(answer), reference, answer, thorough)
+        trees = parse(reference), parse(answer)
+        verdict = Verdict(*same(*trees))
+    except Undecided:
+        symbolic = thorough and is_symbolic_question(*trees)
+        decided = worker_client.ask(reference, answer) if symbolic else (False, "undecided")
+        verdict = Verdict(*decided)
     except Unparsable:
         verdict = Verdict(False, "unparsed")
     except TooHard:
@@ -194,87 +181,19 @@ def _by_structure(reference: str, answer: str, thorough: bool) -> Verdict:
     return verdict if verdict.equal else _in_words(reference, answer, thorough) or verdict
 
 
-def _tree(text: str) -> Node:
-    try:
-        return parse(text)
-    except Unparsable:
-        return parse(text, False)
-
-
-def _by_trees(expected: Node, actual: Node, reference: str, answer: str, thorough: bool) -> Verdict:
-    try:
-        verdict = Verdict(*same(expected, actual))
-    except Undecided:
-        symbolic = thorough and is_symbolic_question(expected, actual)
-        decided = worker_client.ask(reference, answer) if symbolic else (False, "undecided")
-        verdict = Verdict(*decided)
-    if verdict.equal:
-        return verdict
-    return _other_trees(expected, actual, reference, answer) or verdict
-
-
-_BARE_UNIT = re.compile(
-    r"([-+]?[\d.,]+(?:/\d+|\s*\\times\s*10\^\{?-?\d+\}?)?)\s*([A-Za-zµ°/^0-9{} ]+)"
-)
-
-
-def _other_trees(expected: Node, actual: Node, reference: str, answer: str) -> Verdict | None:
-    """The answer parsed another way: commas that separate, a unit without a mark, base ten."""
-    as_unit = actual.kind == "product" and expected.kind in ("number", "quotient", "unit")
-    unit = _unmarked_unit(answer) if as_unit else None
-    other = (
-        _unmarked_unit(reference) if (expected.kind, actual.kind) == ("product", "unit") else None
-    )
-    if (unit and _holds(expected, unit)) or (other and _holds(other, actual)):
-        return Verdict(True, "units")
-    has_logarithm = "log" in reference or "log" in answer
-    if has_logarithm and _holds(with_common_logarithm(expected), with_common_logarithm(actual)):
-        return Verdict(True, "common logarithm")
-    if "," in reference and "," in answer:
-        trees = parse(reference, False), parse(answer, False)
-        if trees != (expected, actual) and (_holds(expected, trees[1]) or _holds(trees[0], actual)):
-            return Verdict(True, "separators")
-    return None
-
-
-def _unmarked_unit(text: str) -> Node | None:
-    """`5 m` as a quantity: the letters after the number are a unit that is known."""
-    match = _BARE_UNIT.fullmatch(text)
-    return Node("unit", (_tree(match[1]),), match[2]) if match and parse_unit(match[2]) else None
-
-
-def _holds(expected: Node, actual: Node) -> bool:
-    """Whether two trees are the same, as far as can be told without the worker."""
-    try:
-        return same(expected, actual)[0]
-    except (Undecided, TooHard):
-        return False
-
-
 def _in_words(reference: str, answer: str, thorough: bool) -> Verdict | None:
-    """The same sentence, or the same answer once that in a sentence is taken out of it."""
+    """The same answer once that in a sentence is taken out of it."""
     in_words = has_prose(reference), has_prose(answer)
-    if any(in_words) and _words(reference) == _words(answer):
-        return Verdict(True, "text")
     # Two sentences that end in one number may still say different things of it.
     if in_words[0] == in_words[1]:
         return None
-    # "The graph is a hyperbola" against a word, "the area is 5" against a number.
-    phrase = _IS.fullmatch(answer) if reference.isalpha() or "text" in reference else None
     sentence = reference if in_words[0] else answer
-    inner = phrase[1].strip() if phrase else extract_answer(sentence)
+    inner = extract_answer(sentence)
     if inner is None or normalize(inner) == sentence:
         return None
     return (
         _compare(inner, answer, thorough) if in_words[0] else _compare(reference, inner, thorough)
     )
-
-
-_IS = re.compile(r".*\b(?:is|are|be)\b:?\s+(?:an?\s+|the\s+)?(.+)", re.DOTALL)
-
-
-def _words(text: str) -> str:
-    return "".join(_FORMATTED.sub("", text[:MAX_ANSWER_CHARS]).lower().split())
 
 
 def reference_problem(text: str) -> str | None:
@@ -291,7 +210,7 @@ def reference_problem(text: str) -> str | None:
     if prepared.isalpha() or as_number(prepared) is not None:
         return None
     try:
-        _tree(prepared)
+        parse(prepared)
     except TooHard as error:
         return f"it is beyond the verifier's limits: {error}"
     except Unparsable as error:

@@ -8,7 +8,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 from lib.verifier.limits import (
@@ -28,7 +28,8 @@ from lib.verifier.numbers import (
     check_power,
     precise,
 )
-from lib.verifier.tree import Node, TooHard
+from lib.verifier.tree import Node, TooHard, symbol
+from lib.verifier.vocabulary import pairs
 
 Value = Any
 """Fraction | Ball: their operators mix, which no annotation of `Fraction` says."""
@@ -41,18 +42,17 @@ class Evaluation:
         branched: a root, power or logarithm met a number that is not a positive real.
     """
 
-    def __init__(self, arithmetic: Arithmetic | None, values: Mapping[str, Fraction]) -> None:
-        """With no arithmetic, only exact values are values."""
-        self.arithmetic = arithmetic
+    def __init__(self, arithmetic: Arithmetic, values: Mapping[str, Fraction]) -> None:
+        self.ball = arithmetic.ball
         self.values = dict(values)
         self.branched = False
         self.operations = 0
 
     def value(self, node: Node) -> Value:
-        """The value of `node`.
+        """The value of `node`, a rational where no irrational number is met on the way.
 
         Raises:
-            Undefined: there is none, or none that is exact where only those are wanted.
+            Undefined: there is none.
             TooHard: beyond the limits.
         """
         if node.kind == "number":
@@ -60,15 +60,14 @@ class Evaluation:
         self.operations += 1
         if self.operations > MAX_OPERATIONS:
             raise TooHard(f"more than {MAX_OPERATIONS} operations")
-        rule = _RULES.get(node.kind)
-        if rule is None:
-            raise Undefined(f"no value for a {node.kind}")
         try:
-            return self.sized(rule(self, node))
+            return self.sized(self._applied(node))
         except OverflowError as error:
             raise TooHard("overflow") from error
         except ZeroDivisionError as error:
             raise Undefined("division by zero") from error
+        except TypeError as error:
+            raise Undefined("another number of arguments") from error
         except ValueError as error:
             raise (
                 error if isinstance(error, Undefined | TooHard) else Undefined(str(error))
@@ -81,52 +80,61 @@ class Evaluation:
         bits = max(value.numerator.bit_length(), value.denominator.bit_length())
         if bits > MAX_BITS:
             raise TooHard(f"a number of more than {MAX_BITS} bits")
-        return self.ball(value) if self.arithmetic and bits > MAX_POINT_BITS else value
+        return self.ball(value) if self.values and bits > MAX_POINT_BITS else value
 
-    def ball(self, value: Value) -> Ball:
-        """`value` as a ball.
+    def _applied(self, node: Node) -> Value:
+        """A symbol's value, or that of an operation or function, its arguments evaluated first.
 
-        Raises:
-            Undefined: only exact values are wanted.
+        A function that is not known is a number that depends on its name and arguments only.
         """
-        if self.arithmetic is None:
-            raise Undefined("no exact value")
-        return self.arithmetic.ball(value)
+        if node.kind == "symbol":
+            return self._symbol(node.name)
+        if node.kind == "calculus":
+            return self._series(node)
+        name = node.name if node.kind == "call" else node.kind
+        if name not in _OPERATIONS and node.kind != "call":
+            raise Undefined(f"no value for a {name}")
+        values = [self.value(part) for part in node.args]
+        if name in _ANALYTIC:
+            function, _, inverse = _ANALYTIC[name].partition(":")
+            ball = self.ball(values[0])
+            result = (1 / ball if inverse == "argument" else ball).apply(function)
+            return 1 / result if inverse == "value" else result
+        rule = _OPERATIONS.get(name)
+        return rule(self, *values) if rule else _opaque(name, values)
 
-    def symbol(self, node: Node) -> Value:
+    def _symbol(self, name: str) -> Value:
         """A constant, or the value at this point."""
-        if node.name in self.values:
-            return self.values[node.name]
-        if node.name == "e":
-            return self.ball(Fraction(1)).constant("e")
-        if node.name == "i":
+        if name in self.values:
+            return self.values[name]
+        if name in ("e", "pi"):
+            return self.ball(Fraction(1)).constant(name)
+        if name == "i":
             return self.ball(1j)
-        if node.name == "pi":
-            return self.ball(Fraction(1)).constant("pi")
-        raise Undefined(f"no value for {node.name}")
+        raise Undefined(f"no value for {name}")
 
-    def sum(self, node: Node) -> Value:
-        """Adds up."""
-        return sum(map(self.value, node.args), Fraction(0))
-
-    def product(self, node: Node) -> Value:
-        """Multiplies."""
-        total = self.value(node.args[0])
-        for factor in node.args[1:]:
-            total = self.sized(total * self.value(factor))
+    def _series(self, node: Node) -> Value:
+        """A finite sum or product, term by term."""
+        lower, upper, body = node.args
+        if node.name not in ("sum", "prod") or (lower.kind, lower.name) != ("relation", "="):
+            raise Undefined(f"{node.name} is for the worker")
+        name, first, last = lower.args[0].name, self.value(lower.args[1]), self.value(upper)
+        if lower.args[0].kind != "symbol" or not _are_integers(first, last):
+            raise Undefined("bounds that are no integers")
+        if last - first > MAX_SUM_TERMS:
+            raise TooHard(f"more than {MAX_SUM_TERMS} terms")
+        outer = dict(self.values)
+        total = Fraction(node.name == "prod")
+        for index in range(int(first), int(last) + 1):
+            self.values[name] = Fraction(index)
+            term = self.value(body)
+            total = self.sized(total * term if node.name == "prod" else total + term)
+        self.values = outer
         return total
 
-    def quotient(self, node: Node) -> Value:
-        """Divides."""
-        return self.value(node.args[0]) / self.value(node.args[1])
-
-    def power(self, node: Node) -> Value:
-        """Raises."""
-        return self.power_of(self.value(node.args[0]), self.value(node.args[1]))
-
-    def root(self, node: Node) -> Value:
-        """The real root where there is one, else the principal one."""
-        return self.power_of(self.value(node.args[1]), 1 / self.value(node.args[0]))
+    def product(self, *factors: Value) -> Value:
+        """Multiplies, within the limits at each factor."""
+        return reduce(lambda left, right: self.sized(left * right), factors)
 
     def power_of(self, base: Value, exponent: Value) -> Value:
         """Base ** exponent; the real root where the root's index is odd."""
@@ -161,10 +169,6 @@ class Evaluation:
         result = ball.apply("log")
         return result if base is None else result / self.log(base)
 
-    def factorial(self, node: Node) -> Value:
-        """n!, of other numbers gamma of one more."""
-        return self.gamma(self.value(node.args[0]) + Fraction(1))
-
     def gamma(self, value: Value) -> Value:
         """The gamma function."""
         if isinstance(value, Fraction) and value.denominator == 1 and value > 0:
@@ -175,57 +179,6 @@ class Evaluation:
         if abs(ball.middle) > 2_000:
             raise TooHard("gamma")
         return ball.apply("gamma")
-
-    def percent(self, node: Node) -> Value:
-        """Hundredths."""
-        return self.value(node.args[0]) / Fraction(100)
-
-    def degree(self, node: Node) -> Value:
-        """Degrees in radians."""
-        return self.symbol(Node("symbol", (), "pi")) * self.value(node.args[0]) / Fraction(180)
-
-    def unit(self, node: Node) -> Value:
-        """The number without its unit; not exact, since the unit may scale it."""
-        return self.ball(self.value(node.args[0]))
-
-    def calculus(self, node: Node) -> Value:
-        """A finite sum or product, term by term."""
-        lower, upper, body = node.args
-        if node.name not in ("sum", "prod") or (lower.kind, lower.name) != ("relation", "="):
-            raise Undefined(f"{node.name} is for the worker")
-        name, first, last = lower.args[0].name, self.value(lower.args[1]), self.value(upper)
-        if lower.args[0].kind != "symbol" or not _are_integers(first, last):
-            raise Undefined("bounds that are no integers")
-        if last - first > MAX_SUM_TERMS:
-            raise TooHard(f"more than {MAX_SUM_TERMS} terms")
-        outer = dict(self.values)
-        total = Fraction(node.name == "prod")
-        for index in range(int(first), int(last) + 1):
-            self.values[name] = Fraction(index)
-            term = self.value(body)
-            total = self.sized(total * term if node.name == "prod" else total + term)
-        self.values = outer
-        return total
-
-    def call(self, node: Node) -> Value:
-        """A function that is known, or any other as a number that depends on name and arguments."""
-        values = [self.value(argument) for argument in node.args]
-        if node.name in _ELEMENTARY:
-            return self.ball(values[0]).apply(_ELEMENTARY[node.name])
-        if node.name in _RECIPROCAL:
-            return 1 / self.ball(values[0]).apply(_RECIPROCAL[node.name])
-        if node.name in _OF_RECIPROCAL:
-            return (1 / self.ball(values[0])).apply(_OF_RECIPROCAL[node.name])
-        rule = _CALLS.get(node.name)
-        try:
-            return rule(self, *values) if rule else self._opaque(node.name, values)
-        except TypeError as error:
-            raise Undefined("another number of arguments") from error
-
-    def _opaque(self, name: str, values: list[Value]) -> Value:
-        if self.arithmetic is None:
-            raise Undefined(f"no exact value for {name}")
-        return named_number(f"{name}({','.join(map(_rounded, values))})")
 
     def binomial(self, above: Value, below: Value) -> Value:
         """Through gamma where the numbers are not natural, so that symbols may be anything."""
@@ -265,17 +218,17 @@ class Evaluation:
 
     def multiple(self, name: str, *values: Value) -> Value:
         """Gcd and lcm; opaque where functions are compared, lcm of different things the product."""
-        if (self.arithmetic is None or not self.values) and _are_integers(*values):
+        if not self.values and _are_integers(*values):
             return Fraction(getattr(math, name)(*map(int, values)))
         if name == "lcm" and len(set(map(_rounded, values))) == len(values):
             return self.sized(math.prod(values, start=Fraction(1)))
-        return self._opaque(name, sorted(values, key=_rounded))
+        return _opaque(name, sorted(values, key=_rounded))
 
     def remainder(self, value: Value, modulus: Value) -> Value:
         """Value mod modulus, of rationals."""
         if isinstance(value, Fraction) and isinstance(modulus, Fraction):
             return value % modulus
-        return self._opaque("mod", [value, modulus])
+        return _opaque("mod", [value, modulus])
 
 
 def _are_integers(*values: Value) -> bool:
@@ -286,6 +239,10 @@ def _rounded(value: Value) -> str:
     number = complex(value.middle if isinstance(value, Ball) else value)
     imaginary = f"{number.imag:+.8e}" if abs(number.imag) > 1e-12 else ""
     return f"{number.real:.8e}{imaginary}"
+
+
+def _opaque(name: str, values: list[Value]) -> Fraction:
+    return named_number(f"{name}({','.join(map(_rounded, values))})")
 
 
 def named_number(name: str) -> Fraction:
@@ -328,22 +285,28 @@ def _integer_root(value: int, index: int) -> int | None:
     return root if root**index == value else None
 
 
-_ELEMENTARY = {name: name for name in ["sin", "cos", "tan", "sinh", "cosh", "tanh", "exp"]}
-_ELEMENTARY |= {f"arc{name}": f"a{name}" for name in ("sin", "cos", "tan")}
-_ELEMENTARY |= {f"ar{name}": f"a{name}" for name in ("sinh", "cosh", "tanh")}
-_RECIPROCAL = {"cot": "tan", "sec": "cos", "csc": "sin"}
-_RECIPROCAL |= {"coth": "tanh", "sech": "cosh", "csch": "sinh"}
-_OF_RECIPROCAL = {"arccot": "atan", "arcsec": "acos", "arccsc": "asin"}
+_ANALYTIC = pairs(
+    "sin=sin cos=cos tan=tan sinh=sinh cosh=cosh tanh=tanh exp=exp arcsin=asin arccos=acos "
+    "arctan=atan arsinh=asinh arcosh=acosh artanh=atanh cot=tan:value sec=cos:value "
+    "csc=sin:value coth=tanh:value sech=cosh:value csch=sinh:value arccot=atan:argument "
+    "arcsec=acos:argument arccsc=asin:argument"
+)
+"""Function of the arithmetic, and what is inverted: its argument or its value."""
 
-_CALLS: dict[str, Callable[..., Value]] = {
+_OPERATIONS: dict[str, Callable[..., Value]] = {
+    "sum": lambda evaluation, *terms: sum(terms, Fraction(0)),
+    "product": Evaluation.product,
+    "quotient": lambda evaluation, above, below: above / below,
+    "power": Evaluation.power_of,
+    "root": lambda evaluation, index, value: evaluation.power_of(value, 1 / index),
+    "percent": lambda evaluation, value: value / Fraction(100),
+    "degree": lambda evaluation, value: evaluation.value(symbol("pi")) * value / Fraction(180),
+    # Not exact, since the unit may scale it.
+    "unit": lambda evaluation, value: evaluation.ball(value),
     "ln": Evaluation.log,
     "log": Evaluation.log,
     "lg": lambda evaluation, value: evaluation.log(value, Fraction(10)),
-    "abs": lambda evaluation, value: (
-        Ball(abs(value.middle), value.radius, value.arithmetic)
-        if isinstance(value, Ball)
-        else abs(value)
-    ),
+    "abs": lambda evaluation, value: abs(value),
     "max": lambda evaluation, *values: evaluation.extreme(max, *values),
     "min": lambda evaluation, *values: evaluation.extreme(min, *values),
     "floor": lambda evaluation, value: evaluation.rounding(value, math.floor),
@@ -360,19 +323,18 @@ _CALLS: dict[str, Callable[..., Value]] = {
     "mod": Evaluation.remainder,
 }
 
-_KINDS = "symbol sum product quotient power root factorial percent degree unit calculus call"
-_RULES: dict[str, Callable[[Evaluation, Node], Value]] = {
-    kind: getattr(Evaluation, kind) for kind in _KINDS.split()
-}
-
 
 @lru_cache(maxsize=8192)
-def exact_constant(node: Node) -> Fraction | None:
-    """`exact_value` without symbols; kept, since a set compares each element with several."""
-    return exact_value(node, {})
+def constant(node: Node) -> Value:
+    """The value of a tree without symbols, a ball of doubles where it is not exact.
+
+    Raises:
+        Undefined, TooHard: see `Evaluation.value`.
+    """
+    return Evaluation(DOUBLES, {}).value(node)
 
 
-def exact_value(node: Node, values: Mapping[str, Fraction]) -> Fraction | None:
+def exact_value(node: Node, values: Mapping[str, Fraction] | None = None) -> Fraction | None:
     """The rational number that `node` denotes, None where it is none or is not known to be one.
 
     Args:
@@ -382,20 +344,10 @@ def exact_value(node: Node, values: Mapping[str, Fraction]) -> Fraction | None:
         TooHard: a number or a count on the way is beyond the limits.
     """
     try:
-        value: Fraction = Evaluation(None, values).value(node)
+        value = Evaluation(DOUBLES, values).value(node) if values else constant(node)
     except Undefined:
         return None
-    return value
-
-
-@lru_cache(maxsize=8192)
-def double_constant(node: Node) -> Value:
-    """The value of a tree without symbols, a ball of doubles where it is not exact.
-
-    Raises:
-        Undefined, TooHard: see `Evaluation.value`.
-    """
-    return Evaluation(DOUBLES, {}).value(node)
+    return value if isinstance(value, Fraction) else None
 
 
 def real_value(node: Node) -> Fraction | None:
@@ -414,17 +366,4 @@ def approximate(node: Node, values: Mapping[str, Fraction] | None = None) -> com
     Raises:
         Undefined, TooHard: see `Evaluation.value`.
     """
-    evaluation = Evaluation(DOUBLES, values or {})
-    return complex(evaluation.ball(evaluation.value(node)).middle)
-
-
-@lru_cache(maxsize=8192)
-def free_symbols(node: Node) -> frozenset[str]:
-    """Names in `node` with no known number as their value, without indices of sums."""
-    if node.kind == "symbol":
-        return frozenset() if node.name in ("pi", "e", "i") else frozenset([node.name])
-    names = frozenset[str]().union(*map(free_symbols, node.args))
-    if node.kind == "calculus":
-        index = node.args[0].args[0].name if node.args[0].kind == "relation" else ""
-        names -= {index, "infinity"}
-    return names
+    return complex(DOUBLES.ball(Evaluation(DOUBLES, values or {}).value(node)).middle)

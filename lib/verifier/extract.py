@@ -66,7 +66,7 @@ _NUMBER_TEXT = re.compile(
 _AMOUNT = re.compile(
     r"[$€£]\s?\d[\d,]*(?:\.\d+)?(?!\s?\d)|(?<![\d.,$€£])\d[\d,]*(?:\.\d+)?\s?(?:[€£]|\$(?=\s|$))"
 )
-_VERB = re.compile(r"\b(?:is|are|equals?|gives?)\b:?|[=是为]")
+_VERB = re.compile(r"\b(?:is|are|be|equals?|gives?)\b:?|[=是为]")
 _VALUE = re.compile(rf"(?:{_NUMBER_TEXT.pattern})(?=\s+[a-z]{{2}})")
 _WHERE = re.compile(r"[,;]?\s*(?:where|with|for|when|if)\b", re.IGNORECASE)
 _AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$")

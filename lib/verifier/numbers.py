@@ -58,10 +58,17 @@ class Arithmetic(NamedTuple):
     epsilon: float
 
     def ball(self, value: Fraction | complex | Ball) -> Ball:
-        """`value` as a ball of this precision."""
+        """`value` as a ball of this precision.
+
+        Raises:
+            TooHard: beyond the range of doubles.
+        """
         if isinstance(value, Ball):
             return value
-        middle = self.number(value)
+        try:
+            middle = self.number(value)
+        except OverflowError as error:
+            raise TooHard("magnitude") from error
         return Ball(middle, self.epsilon * abs(middle), self)
 
 
@@ -93,6 +100,9 @@ class Ball:
 
     def __neg__(self) -> Ball:
         return Ball(-self.middle, self.radius, self.arithmetic)
+
+    def __abs__(self) -> Ball:
+        return Ball(abs(self.middle), self.radius, self.arithmetic)
 
     def __truediv__(self, other: Fraction | Ball) -> Ball:
         return self * (1 / other)

@@ -11,13 +11,14 @@ from lib.verifier.atoms import Atoms
 from lib.verifier.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS
 from lib.verifier.tokens import END, tokenize
 from lib.verifier.tree import Node, TooHard, Unparsable, negated, number
-from lib.verifier.units import is_unit
+from lib.verifier.vocabulary import is_unit
 
 RELATIONS = {
     "=": "=", "<": "<", ">": ">", "le": "<=", "ge": ">=", "ne": "!=", "approx": "~", "in": "in",
     "equiv": "=", "propto": "propto", "to": "to", "rightarrow": "to", "implies": "to",
     "subset": "subset", "subseteq": "subset", "notin": "notin",
 }  # fmt: skip
+_TURNED = {">": "<", ">=": "<="}
 SET_OPERATIONS = {"cup": "union", "cap": "intersection", "setminus": "difference"}
 _PRODUCT_SIGNS = ("*", "cdot", "times")
 _QUOTIENT_SIGNS = ("/", "div")
@@ -26,8 +27,8 @@ _SIGNS = {"+": "+", "-": "-", "pm": "+-", "mp": "-+"}
 
 
 @functools.lru_cache(maxsize=8192)
-def parse(text: str, grouped: bool = True) -> Node:
-    """The tree of a normalized answer; `grouped` as in `tokenize`.
+def parse(text: str) -> Node:
+    """The tree of a normalized answer; commas separate where they group no number.
 
     Raises:
         Unparsable: not mathematics that this parser knows.
@@ -35,7 +36,7 @@ def parse(text: str, grouped: bool = True) -> Node:
     """
     if len(text) > MAX_ANSWER_CHARS:
         raise TooHard(f"more than {MAX_ANSWER_CHARS} characters")
-    parser = Parser(tokenize(text, grouped=grouped))
+    parser = Parser(tokenize(text))
     tree = parser.statement(closing=("choose",))
     if parser.take("choose"):
         tree = Node("call", (tree, parser.statement()), "binomial")
@@ -79,13 +80,16 @@ class Parser(Atoms):
         return separator
 
     def element(self) -> Node:
-        """Set expressions joined by relations."""
+        """Set expressions joined by relations; what is greater than is read from right to left."""
         operands, operators = [self.set_expression()], []
         while operator := self._relation():
             operators.append(operator)
             operands.append(self.set_expression())
         if not operators:
             return operands[0]
+        turned = [_TURNED.get(operator, operator) for operator in operators]
+        if turned != operators and not {"<", "<="} & {*operators}:
+            operands, operators = operands[::-1], turned[::-1]
         return Node("relation", tuple(operands), " ".join(operators))
 
     def _relation(self) -> str | None:
@@ -113,6 +117,9 @@ class Parser(Atoms):
             if sign in ("pm", "mp"):
                 left = terms[0] if len(terms) == 1 else Node("sum", tuple(terms))
                 terms = [Node("plusminus", (left, term), _SIGNS[sign])]
+            elif term.kind == "set" and sign == "-" and len(terms) == 1:
+                # A minus before a set is their difference, `\\mathbb{R} - \\{1\\}`.
+                terms = [Node("difference", (terms[0], term))]
             else:
                 terms.append(term if sign == "+" else negated(term))
         return terms[0] if len(terms) == 1 else Node("sum", tuple(terms))

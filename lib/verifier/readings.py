@@ -20,8 +20,7 @@ from lib.verifier.normalize import normalize
 from lib.verifier.parse import parse
 from lib.verifier.scalars import decimal_literal
 from lib.verifier.tree import TooHard, Unparsable
-from lib.verifier.units import UNITS, compound_quantity
-from lib.verifier.vocabulary import has_words
+from lib.verifier.vocabulary import UNITS, compound_quantity, has_words, number_word
 
 _MAX_CHARS = 600
 """Longer texts have no other reading: rules search, and some take quadratic time."""
@@ -66,6 +65,11 @@ _ALL = re.compile(rf"^all\s+(?:{_NUMBERS})*(?:integers?|numbers?|values of)?\s*(
 _REALS = re.compile(r"^(?:the )?(?:set of )?(?:all|any|every) (?:real numbers?|reals)(?: x)?$")
 _INFINITE = re.compile(r"^(?:infinitely many|infinite)(?: solutions?| numbers?)?$", re.I)
 _NO_VALUE = re.compile(r"^(?:DNE|(?:it )?does not exist|undefined)$", re.I)
+_NOTHING = re.compile(
+    r"^(?:none|(?:there are )?no (?:real )?solutions?|(?:the )?empty(?: ?set)?)$", re.I
+)
+_GROUPS = re.compile(r"(?<=\d),(?=\d{3})")
+_LOGARITHM = re.compile(r"\\log(?![a-z]|\s*_|10)")
 _COMBINATIONS = re.compile(r"\bC_\{?(\d+)\}?\^\{?(\d+)\}?")
 _NUMBERED = re.compile(r"^\(\d\)(?:[,\s]*\(\d\))+$")
 _CONDITION = re.compile(
@@ -74,6 +78,9 @@ _CONDITION = re.compile(
 _BOTH, _REFERENCE, _ANSWER = (True, True), (True, False), (False, True)
 _SPELLINGS: tuple[tuple[str, tuple[bool, bool], re.Pattern[str], Any], ...] = (
     ("decimal comma", _ANSWER, re.compile(r"^(-?\d+),(\d+)$"), r"\1.\2"),
+    ("separators", _ANSWER, _GROUPS, ", "),
+    ("separators", _REFERENCE, _GROUPS, ", "),
+    ("common logarithm", _BOTH, _LOGARITHM, r"\\lg "),
     ("layout", _ANSWER, _LAYOUT, " "),
     ("parts", _ANSWER, re.compile(r"^\s*\((?:i|a|1)\).*$"), lambda match: _parts(match[0])),
     ("system", _BOTH, _SYSTEM, lambda match: match[1].replace(r"\\", ",")),
@@ -82,6 +89,8 @@ _SPELLINGS: tuple[tuple[str, tuple[bool, bool], re.Pattern[str], Any], ...] = (
     ("reals", _BOTH, _REALS, r"\\mathbb{R}"),
     ("infinitely many", _BOTH, _INFINITE, r"\\infty"),
     ("no value", _BOTH, _NO_VALUE, "none exists"),
+    ("empty set", _BOTH, _NOTHING, r"\\emptyset"),
+    ("number word", _BOTH, re.compile("^[A-Za-z]+$"), lambda match: _digits(match[0])),
     ("combinations", _BOTH, _COMBINATIONS, r"\\binom{\1}{\2}"),
     ("numbered", _BOTH, _NUMBERED, lambda match: ",".join(re.findall(r"\d+", match[0]))),
     ("choices", _BOTH, _LETTERS, lambda match: re.sub("[^A-H]", "", match[0])),
@@ -93,7 +102,7 @@ _SPELLINGS: tuple[tuple[str, tuple[bool, bool], re.Pattern[str], Any], ...] = (
 )
 """Rule, the sides that it rewrites, what it rewrites and how."""
 _HINT = re.compile(
-    r"(?<![\\A-Za-z])[A-Za-z]{2}|\\(?:text|mathrm|in|ge|le|ne|begin)\b|[A-HP]|\([\da-z]\)|[<>]"
+    r"(?<![\\A-Za-z])[A-Za-z]{2}|\\(?:text|mathrm|in|ge|le|ne|begin|log)\b|[A-HP]|\([\da-z]\)|[<>]"
     r"|\d,\d"
 )
 """What any rule needs; most pairs have none of it, and no other reading."""
@@ -127,6 +136,11 @@ def readings(reference: str, answer: str) -> Iterator[Reading]:
 def _parts(text: str) -> str:
     """`(i) 2 (ii) 1` as a tuple."""
     return f"({','.join(part.strip(' ,;') for part in _ENUMERATOR.split(text)[1:])})"
+
+
+def _digits(word: str) -> str:
+    number = number_word(word.lower())
+    return word if number is None else str(number)
 
 
 def _without_words(text: str) -> str:

@@ -16,14 +16,13 @@ from lib.verifier.evaluate import (
     Evaluation,
     Value,
     approximate,
-    double_constant,
-    exact_constant,
-    free_symbols,
+    constant,
+    exact_value,
     named_number,
     real_value,
 )
 from lib.verifier.numbers import DOUBLES, Imprecise, Undefined, precise
-from lib.verifier.tree import Node, TooHard, canonical
+from lib.verifier.tree import Node, TooHard, canonical, free_symbols
 
 _POINTS = 6
 """Points that are tried: three with positive symbols, three of mixed sign."""
@@ -54,7 +53,7 @@ def decimal_literal(node: Node) -> Literal | None:
     if node.kind == "product" and len(node.args) == 2:
         left, right = node.args
         if right.kind == "power" and right.args[0].value == 10:
-            scale, literal = exact_constant(right), decimal_literal(left)
+            scale, literal = exact_value(right), decimal_literal(left)
             if literal and scale:
                 return Literal(literal.value * scale, literal.last_place * scale, literal.digits)
         return None
@@ -73,7 +72,7 @@ def same_scalar(reference: Node, answer: Node) -> tuple[bool, str]:
     """
     if canonical(reference) == canonical(answer):
         return True, "structure"
-    expected, actual = exact_constant(reference), exact_constant(answer)
+    expected, actual = exact_value(reference), exact_value(answer)
     step = "number" if expected is not None and actual is not None else "numeric"
     if step == "numeric":
         names = free_symbols(reference) | free_symbols(answer)
@@ -159,7 +158,7 @@ def _agree(reference: Node, answer: Node, values: Mapping[str, Fraction]) -> tup
     for precision, enough in enumerate(_ENOUGH):
         evaluation = Evaluation(precise() if precision else DOUBLES, values)
         try:
-            value = evaluation.value if values or precision else double_constant
+            value = evaluation.value if values or precision else constant
             one, two = value(reference), value(answer)
             same = _overlap(evaluation, one, two, enough)
         except (Imprecise, TooHard) as error:

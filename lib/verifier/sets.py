@@ -7,11 +7,19 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-from lib.verifier.evaluate import approximate, exact_value, free_symbols
-from lib.verifier.named import is_name, spelling
+from lib.verifier.evaluate import approximate, exact_value
 from lib.verifier.numbers import Undefined
 from lib.verifier.scalars import same_scalar
-from lib.verifier.tree import MINUS_ONE, Node, TooHard, negated, number
+from lib.verifier.tree import (
+    Node,
+    TooHard,
+    free_symbols,
+    is_name,
+    negated,
+    number,
+    spelling,
+    symbol,
+)
 
 
 class Cut(NamedTuple):
@@ -38,7 +46,7 @@ class RealSet(NamedTuple):
 
 _LINE = (Cut(-math.inf, False), Cut(math.inf, False))
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!=", "=": "="}
-_REALS = Node("symbol", (), "reals")
+REALS = symbol("reals")
 
 
 def real_set(node: Node) -> RealSet | None:
@@ -100,48 +108,32 @@ _difference = functools.partial(_combined, operator.gt)
 
 
 def _operation(combine: Callable[[Cuts, Cuts], Cuts]) -> Callable[[Node], RealSet | None]:
-    def apply(node: Node) -> RealSet | None:
-        left, right = map(real_set, node.args)
-        return left and right and RealSet(combine(left.cuts, right.cuts), left.name or right.name)
-
-    return apply
+    return lambda node: _together([*map(real_set, node.args)], combine)
 
 
 def _interval(node: Node) -> RealSet | None:
+    """Two rays in common; what has no number in it is a point."""
     if len(node.args) != 2 or node.name not in ("()", "[]", "(]", "[)"):
         return None
-    low, high = _cut(node.args[0], node.name[0] == "("), _cut(node.args[1], node.name[1] == "]")
-    return RealSet((low, high)) if low.at < high.at or low[:2] < high[:2] else None
+    above, below = (">" if node.name[0] == "(" else ">="), ("<" if node.name[1] == ")" else "<=")
+    cuts = _intersection(_ray(above, node.args[0]), _ray(below, node.args[1]))
+    return RealSet(cuts) if cuts else None
 
 
 def _points(node: Node) -> RealSet | None:
-    cuts: Cuts = ()
-    for item in node.args:
-        if not _cut(item, False).node:
-            return None
-        cuts = _union(cuts, (_cut(item, False), _cut(item, True)))
-    return RealSet(cuts)
+    points = [_ray("=", item) for item in node.args]
+    return RealSet(functools.reduce(_union, points, ())) if all(points) else None
 
 
 def _symbol(node: Node) -> RealSet | None:
-    return RealSet(_LINE) if node == _REALS else None
-
-
-def _sum(node: Node) -> RealSet | None:
-    r"""`\\mathbb{R} - \\{1\\}`: a minus between sets is their difference."""
-    minus = node.args[-1]
-    if len(node.args) != 2 or minus.kind != "product" or minus.args[0] != MINUS_ONE:
-        return None
-    if node.args[0].kind == "number" or len(minus.args) != 2:
-        return None
-    return _RULES["difference"](Node("difference", (node.args[0], minus.args[1])))
+    return RealSet(_LINE) if node == REALS else None
 
 
 def _relation(node: Node) -> RealSet | None:
     """A chain of inequalities in one variable, each of them linear in it."""
     comparisons = node.name.split(" ")
     if comparisons == ["in"] and is_name(node.args[0]):
-        inside = real_set(_REALS if node.args[1] == Node("symbol", (), "R") else node.args[1])
+        inside = real_set(REALS if node.args[1] == symbol("R") else node.args[1])
         return inside and inside._replace(name=spelling(node.args[0]))
     if any(comparison not in _FLIPPED for comparison in comparisons):
         return None
@@ -153,39 +145,37 @@ def _relation(node: Node) -> RealSet | None:
 
 
 def _together(parts: list[RealSet | None], combine: Callable[[Cuts, Cuts], Cuts]) -> RealSet | None:
-    """Sets of one variable as one set."""
+    """Sets of one variable, which one of them may leave unsaid, as one set."""
     known = [part for part in parts if part is not None]
-    if len(known) < len(parts) or len({part.name for part in known}) != 1:
+    names = {part.name for part in known} - {""}
+    if len(known) < len(parts) or len(names) > 1:
         return None
-    cuts = known[0].cuts
-    for part in known[1:]:
-        cuts = combine(cuts, part.cuts)
-    return RealSet(cuts, known[0].name)
+    return RealSet(functools.reduce(combine, (part.cuts for part in known)), "".join(names))
 
 
 def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
-    if is_name(left) and not free_symbols(right) - {"infinity"}:
-        return RealSet(_ray(comparison, right), spelling(left))
-    if is_name(right) and not free_symbols(left) - {"infinity"}:
-        return RealSet(_ray(_FLIPPED[comparison], left), spelling(right))
-    if left.kind == "call" and left.name == "abs" and not free_symbols(right):
-        # |f| < c is −c < f < c, and |f| > c is what is left.
-        parts = [_inequality(left.args[0], comparison, right)]
-        parts.append(_inequality(left.args[0], _FLIPPED[comparison], negated(right)))
-        return _together(parts, _intersection if comparison in ("<", "<=", "!=") else _union)
+    for term, sign, end in ((left, comparison, right), (right, _FLIPPED[comparison], left)):
+        if free_symbols(end) - {"infinity"}:
+            continue
+        if is_name(term):
+            return RealSet(_ray(sign, end), spelling(term))
+        if term.kind == "call" and term.name == "abs":
+            # |f| < c is −c < f < c, and |f| > c is what is left.
+            ends = (sign, end), (_FLIPPED[sign], negated(end))
+            parts = [_inequality(term.args[0], *each) for each in ends]
+            return _together(parts, _intersection if sign in ("<", "<=", "!=") else _union)
     names = free_symbols(left) | free_symbols(right)
     if len(names) != 1:
         return None
-    (name,) = names
+    (variable,) = names
     residual = Node("sum", (left, negated(right)))
-    at = [exact_value(residual, {name: Fraction(value)}) for value in (0, 1, 2)]
-    if at[0] is None or at[1] is None or at[2] is None:
+    places = ({variable: Fraction(place)} for place in (0, 1, 2))
+    at = [value for place in places if (value := exact_value(residual, place)) is not None]
+    if len(at) < 3 or at[0] == at[1] or at[0] + at[2] != 2 * at[1]:
         return None
     slope = at[1] - at[0]
-    if not slope or at[2] - at[1] != slope:
-        return None
     comparison = comparison if slope > 0 else _FLIPPED[comparison]
-    return RealSet(_ray(comparison, number(-at[0] / slope)), f"symbol:{name}")
+    return RealSet(_ray(comparison, number(-at[0] / slope)), f"symbol:{variable}")
 
 
 def _ray(comparison: str, end: Node) -> Cuts:
@@ -201,7 +191,7 @@ def _ray(comparison: str, end: Node) -> Cuts:
 def _builder(node: Node) -> RealSet | None:
     """What satisfies the condition, where the variable is a real number; its name is bound."""
     variable, condition = node.args
-    if variable.kind == "relation" and (variable.name != "in" or variable.args[1] != _REALS):
+    if variable.kind == "relation" and (variable.name != "in" or variable.args[1] != REALS):
         return None
     inside = real_set(condition)
     return inside and RealSet(inside.cuts)
@@ -220,7 +210,6 @@ _RULES: dict[str, Callable[[Node], RealSet | None]] = {
     "tuple": _interval,
     "set": _points,
     "symbol": _symbol,
-    "sum": _sum,
     "union": _operation(_union),
     "intersection": _operation(_intersection),
     "difference": _operation(_difference),

@@ -16,7 +16,6 @@ import signal
 import sys
 from typing import Any
 
-from lib.verifier.evaluate import free_symbols
 from lib.verifier.limits import (
     MAX_CALCULUS,
     MAX_INTEGRAND_NESTING,
@@ -25,7 +24,7 @@ from lib.verifier.limits import (
 )
 from lib.verifier.parse import parse
 from lib.verifier.scalars import Undecided
-from lib.verifier.tree import Node, TooHard, Unparsable, nodes, number, symbol
+from lib.verifier.tree import Node, TooHard, Unparsable, free_symbols, nodes, number, symbol
 from lib.verifier.vocabulary import names, pairs
 
 MEMORY_BYTES = 512 * 1024 * 1024

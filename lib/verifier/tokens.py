@@ -4,7 +4,6 @@ import functools
 import re
 from typing import NamedTuple
 
-from lib.verifier import units
 from lib.verifier.limits import MAX_TOKENS
 from lib.verifier.tree import TooHard, Unparsable
 from lib.verifier.vocabulary import (
@@ -15,6 +14,7 @@ from lib.verifier.vocabulary import (
     PLAIN_GREEK,
     PLAIN_WORDS,
     STYLES,
+    is_unit,
 )
 
 
@@ -52,13 +52,10 @@ _OPERATORS = {"**": "^", "<=": "le", ">=": "ge", "!=": "ne", "==": "=", ":=": "=
 _VOWEL = re.compile("[aeiouyAEIOUY]")
 
 
-def tokenize(text: str, *, grouped: bool = True) -> list[Token]:
+def tokenize(text: str) -> list[Token]:
     """Tokens of `text`, the last one of kind "end".
 
-    Args:
-        text: an answer, normalized.
-        grouped: read "1,234" as one number, except between brackets, where a comma more often
-            separates; else as a list of two everywhere.
+    "1,234" is one number, except between brackets, where a comma more often separates.
 
     Raises:
         Unparsable: a character that is no part of mathematics.
@@ -67,13 +64,13 @@ def tokenize(text: str, *, grouped: bool = True) -> list[Token]:
     tokens: list[Token] = []
     position = depth = 0
     while position < len(text):
-        pattern = _SEPARATE if depth or not grouped else _GROUPING
+        pattern = _SEPARATE if depth else _GROUPING
         match = pattern.match(text, position)
         if match is None:
             raise Unparsable(f"unexpected {text[position]!r}")
         position = match.end()
         if match.lastgroup != "space":
-            new = _tokens(match, tokens, grouped)
+            new = _tokens(match, tokens)
             for token in new:
                 depth += _DEPTH.get(token.text, 0)
                 tokens.append(token)
@@ -82,7 +79,7 @@ def tokenize(text: str, *, grouped: bool = True) -> list[Token]:
     return [*tokens, END]
 
 
-def _tokens(match: re.Match[str], before: list[Token], grouped: bool) -> list[Token]:
+def _tokens(match: re.Match[str], before: list[Token]) -> list[Token]:
     kind, text = match.lastgroup, match[0]
     if kind == "number":
         return [Token("number", text.replace(",", ""))]
@@ -96,9 +93,9 @@ def _tokens(match: re.Match[str], before: list[Token], grouped: bool) -> list[To
     if kind == "word":
         return list(_word(text, follows_value))
     content = match["style"].strip(" ~")
-    if follows_value and units.is_unit(content):
+    if follows_value and is_unit(content):
         return [Token("text", content)]
-    return _styled(text, content, grouped)
+    return _styled(text, content)
 
 
 def _command(name: str) -> Token:
@@ -107,8 +104,6 @@ def _command(name: str) -> Token:
         return Token("separator", name)
     if name in ("{", "}"):
         return Token("operator", f"{name}set")
-    if name == "#":
-        raise Unparsable("unexpected '\\#'")
     is_operator = name in ("{set", "}set", *"<>|()[]:%_&")
     return Token("operator" if is_operator else "command", name)
 
@@ -136,7 +131,7 @@ def _word(word: str, follows_value: bool) -> tuple[Token, ...]:
         return (Token("operator", ":"),)
     # Long enough, with a vowel, and not in capitals: a word rather than a product.
     is_english = len(word) >= 4 and _VOWEL.search(word) and word[1:].islower()
-    if is_english or (follows_value and units.is_unit(word)):
+    if is_english or (follows_value and is_unit(word)):
         return (Token("text", word),)
     name = next((n for n in _LONGEST_FIRST if word.startswith(n) and len(word) - len(n) <= 2), "")
     letters = tuple(Token("letter", letter) for letter in word[len(name) :])
@@ -146,7 +141,7 @@ def _word(word: str, follows_value: bool) -> tuple[Token, ...]:
 _LONGEST_FIRST = sorted(FUNCTIONS, key=len, reverse=True)
 
 
-def _styled(whole: str, content: str, grouped: bool) -> list[Token]:
+def _styled(whole: str, content: str) -> list[Token]:
     r"""Tokens of `\text{…}` and its like."""
     inside = content.strip()
     if not inside or inside in (",", ";"):
@@ -161,7 +156,5 @@ def _styled(whole: str, content: str, grouped: bool) -> list[Token]:
         is_set = whole.startswith("\\mathbb")
         return [Token("command", f"mathbb{choice[1]}") if is_set else Token("letter", choice[1])]
     if _COMPOSITE.search(inside):
-        return tokenize(inside, grouped=grouped)[:-1]
-    if len(inside) == 2 and inside.isupper() and not whole.startswith("\\text"):
-        return [Token("letter", letter) for letter in inside]
+        return tokenize(inside)[:-1]
     return [Token("text", inside)]

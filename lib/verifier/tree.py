@@ -1,4 +1,4 @@
-"""The tree that an answer is parsed into.
+"""The tree that an answer is parsed into, and the names that it gives its values.
 
 One node type for all: what an answer can be is open-ended, and rules match on `kind`.
 
@@ -26,9 +26,12 @@ One node type for all: what an answer can be is open-ended, and rules match on `
 | calculus | parts | name "sum", "prod", "int", "lim" |
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
+
+from lib.verifier.vocabulary import FUNCTIONS
 
 
 class Node(NamedTuple):
@@ -103,11 +106,145 @@ def substituted(node: Node, values: Mapping[str, Node]) -> Node:
     return node._replace(args=tuple(substituted(part, values) for part in node.args))
 
 
-def with_common_logarithm(node: Node) -> Node:
-    """`node` with every logarithm that names no base taken to base ten."""
-    parts = tuple(with_common_logarithm(part) for part in node.args)
-    is_bare = node.kind == "call" and node.name == "log" and len(parts) == 1
-    return node._replace(args=parts, name="lg" if is_bare else node.name)
-
-
 MINUS_ONE = number(-1)
+
+
+@functools.lru_cache(maxsize=8192)
+def free_symbols(node: Node) -> frozenset[str]:
+    """Names in `node` with no known number as their value, without indices of sums."""
+    if node.kind == "symbol":
+        return frozenset() if node.name in ("pi", "e", "i") else frozenset([node.name])
+    names = frozenset[str]().union(*map(free_symbols, node.args))
+    if node.kind == "calculus":
+        index = node.args[0].args[0].name if node.args[0].kind == "relation" else ""
+        names -= {index, "infinity"}
+    return names
+
+
+_COMPOUND = ("tuple", "ratio", "unit", "union", "intersection")
+_CONSTANTS = ("pi", "e", "i", "infinity")
+
+
+class Named(NamedTuple):
+    """Values with the name that the answer gives them, '' without one.
+
+    Attributes:
+        approximate: what is written after ≈.
+        num_names: names that share the value, as in `x = y = z = 1`.
+    """
+
+    name: str
+    values: tuple[Node, ...]
+    approximate: tuple[Node, ...] = ()
+    num_names: int = 1
+
+
+def named(node: Node) -> Named | None:
+    """The name and the values of a chain of equations, None where it states no value.
+
+    `x = 2 + 3 = 5` has two values, which the caller must find equal.
+    """
+    if node.kind != "relation":
+        return Named("", (node,))
+    operators = node.name.split(" ")
+    if operators == ["in"]:
+        return Named(spelling(node.args[0]), node.args[1:]) if is_name(node.args[0]) else None
+    if not set(operators) <= {"=", "~"}:
+        return None
+    operands = node.args
+    is_turned = is_name(operands[-1]) and not (is_name(operands[0]) or free_symbols(operands[0]))
+    if is_turned and "~" not in operators[1:]:
+        operands = operands[::-1]
+    count = next(
+        (n for n, part in enumerate(operands[:-1]) if not is_name(part)), len(operands) - 1
+    )
+    values, links = operands[count:], operators[count:]
+    exact = links.index("~") + 1 if "~" in links else len(values)
+    names = dict.fromkeys(map(spelling, operands[:count]))
+    return Named(",".join(names), values[:exact], values[exact:], max(len(names), 1))
+
+
+def spelling(node: Node) -> str:
+    """A name as compared with others; of a function without its arguments."""
+    if node.kind == "call" and node.name not in FUNCTIONS:
+        return f"function:{node.name}"
+    return canonical(node)
+
+
+def is_name(node: Node) -> bool:
+    """Whether `node` is something that an equation may define rather than constrain."""
+    kind, parts = node.kind, node.args
+    if kind == "symbol":
+        return node.name not in _CONSTANTS
+    if kind == "call":
+        if node.name == "abs":
+            return is_name(parts[0]) and parts[0].kind == "product"
+        return node.name not in FUNCTIONS or all(part.kind == "symbol" for part in parts)
+    if kind == "product":
+        return _is_product_name(node)
+    if kind == "quotient":
+        # A derivative, `dy/dx`.
+        return all(
+            part.kind == "product" and part.args[0].name in ("d", "partial") and len(part.args) == 2
+            for part in parts
+        )
+    return kind == "text" or (kind in _COMPOUND and all(map(is_name, parts)))
+
+
+def _is_product_name(node: Node) -> bool:
+    """`AB` (a segment), `m\\angle A`, `f^{-1}(x)`; `xy` is a product."""
+    symbols = [part.name for part in node.args if part.kind == "symbol"]
+    if any(name.startswith("angle") for name in symbols):
+        return True
+    first = node.args[0]
+    if first.kind == "power" and first.args[0].kind == "symbol":
+        return first.args[1].value == -1 and len(symbols) == len(node.args) - 1
+    return len(symbols) == len(node.args) and all(name[:1].isupper() for name in symbols)
+
+
+def names_agree(right: str, actual: str) -> bool:
+    """Whether two spelled names, '' for none, may name the same thing.
+
+    Two variables must be the same, and two functions; but `y` may be written for `f(x)`, and a
+    letter for a quantity that the other answer gives in words or as a segment.
+    """
+    if not right or not actual or right == actual:
+        return True
+    kinds = [name.partition(":")[0] for name in (right, actual)]
+    if set(kinds) <= {"union", "intersection"}:
+        return False
+    return kinds[0] != kinds[1] or kinds[0] not in ("symbol", "function")
+
+
+def with_bound_names(node: Node) -> Node:
+    """`node` with the arguments of each function that it defines under names of their own."""
+    parts = node.args
+    if node.kind == "relation" and parts[0].kind == "call" and is_name(parts[0]):
+        values = {
+            part.name: symbol(f"argument {number}")
+            for number, part in enumerate(parts[0].args)
+            if part.kind == "symbol"
+        }
+        return substituted(node, values)
+    return node._replace(args=tuple(map(with_bound_names, parts)))
+
+
+def difference(node: Node) -> tuple[Node, str] | None:
+    """Left minus right and the relation to 0; None for a chain."""
+    if len(node.args) != 2:
+        return None
+    return Node("sum", (node.args[0], negated(node.args[1]))), node.name.replace("~", "=")
+
+
+def residuals(constraint: Node, solution: Node) -> list[Node]:
+    """What must be 0 everywhere if `y = g` is the only solution of `constraint` for y.
+
+    The constraint with g for y; and its second difference in y, so that it is linear in y.
+    """
+    name, value = solution.args[0].name, solution.args[-1]
+    residual = difference(constraint)
+    if residual is None or residual[1] != "=" or solution.args[0].kind != "symbol":
+        return []
+    at = [substituted(residual[0], {name: number(place)}) for place in (0, 1, 2)]
+    second = Node("sum", (at[0], Node("product", (number(-2), at[1])), at[2]))
+    return [substituted(residual[0], {name: value}), second]
