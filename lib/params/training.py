@@ -129,7 +129,7 @@ class Rollout(Section):
     engine: EngineName
     """What generates the completions."""
     device: Annotated[str, Field(pattern=r"^(cuda:\d+)?$")]
-    """GPU of an engine in this process, in rollouts and validation, like `cuda:1`; '' for the
+    """GPU of a vLLM in this process, in rollouts and validation, like `cuda:1`; '' for the
     trainer's own."""
     temperature: PositiveFloat
     """Softmax temperature."""
