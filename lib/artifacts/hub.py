@@ -94,8 +94,15 @@ def find(repository: Repository) -> Path:
             f"{repository.named_by}: `{repository}` has no commit, and its branch may move; "
             "run `make fetch`, which looks it up and writes it into params.yaml"
         )
-    if repository.folder.is_dir():
-        return repository.folder
+    return repository.folder if repository.folder.is_dir() else download(repository)
+
+
+def download(repository: Repository) -> Path:
+    """The folder of the Hub's own cache that holds a repository, from the Hub if need be.
+
+    Raises:
+        UserError: as `find`, but for the commit: a branch is taken as it is now.
+    """
     try:
         return Path(huggingface_hub.snapshot_download(**_request(repository)))
     except FAILURES as error:
@@ -168,8 +175,7 @@ def _explained(repository: Repository, error: Exception) -> UserError:
         case OSError(errno=errno.ENOSPC):
             reason = f"the disk that holds {FETCHED} is full; make room and run `make fetch` again"
         case _:
-            reason = (
-                "not (all) on this machine, and the Hub cannot be reached; run `make fetch` where "
-                f"it can be, and bring the folder {FETCHED} here"
-            )
+            reason = "not (all) on this machine, and the Hub cannot be reached"
+            if repository.revision:
+                reason += f"; run `make fetch` where it can be, and bring the folder {FETCHED} here"
     return UserError(f"{place}: {reason}")
