@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from lib.params import Params
+from lib.params.model import FLASH_KERNEL
 from lib.planning.inputs import absent_inputs
 from lib.planning.machine import Machine
 from lib.planning.plan import disk_bytes, in_bytes, phases_of
@@ -47,11 +48,13 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
         yield f"Python {machine.python}; reckon needs 3.11 or 3.12"
     if machine.gpus and not machine.cuda:
         yield f"torch {machine.torch} cannot use the GPU; run `make setup EXTRA=gpu`"
-    flash = "flash_attn" if "flash_attn" in machine.packages else "kernels"
+    attention = params.model.attention
+    pinned = "@" in attention
+    flash = "flash_attn" if "flash_attn" in machine.packages and not pinned else "kernels"
     hint = " (`make setup EXTRA=gpu`); or set model.attention: sdpa"
     needs = [  # a param, the value that needs something, its package, and whether it needs a GPU
         ("model.backend", "unsloth", "unsloth", True, ""),
-        ("model.attention", "flash_attention_2", flash, True, hint),
+        ("model.attention", attention if pinned else "flash_attention_2", flash, True, hint),
         *(
             (f"{section}.engine", "vllm", "vllm", False, "")
             for section in ("validation", "rollout", "evaluate")
@@ -125,5 +128,5 @@ def _flash_attention(machine: Machine) -> str:
     if "flash_attn" in machine.packages:
         return "yes, compiled for this machine (flash_attn)"
     if "kernels" in machine.packages:
-        return "kernels-community/flash-attn2, from the Hub at first use"
+        return f"{FLASH_KERNEL}, which `make fetch` brings"
     return "no, not installed (`make setup EXTRA=gpu`)"

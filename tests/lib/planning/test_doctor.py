@@ -103,7 +103,7 @@ def test_a_package_that_params_need_is_named(tiny: Params) -> None:
     ("packages", "said"),
     [
         ({"flash_attn", "kernels"}, "yes, compiled for this machine (flash_attn)"),
-        ({"kernels"}, "kernels-community/flash-attn2, from the Hub at first use"),
+        ({"kernels"}, "kernels-community/flash-attn2, which `make fetch` brings"),
         ((), "no, not installed (`make setup EXTRA=gpu`)"),
     ],
 )
