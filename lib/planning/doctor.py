@@ -13,6 +13,13 @@ from lib.planning.sizes import shape_of
 
 PYTHONS = ("3.11.", "3.12.")
 
+BATCH_SIZES = {
+    "pairs": "dpo.pairs.batch_size",
+    "best_of_n": "dpo.pairs.batch_size",
+    "raft": "sft.micro_batch_size",
+}
+"""What makes a phase need less memory, where that is not in its own section."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
@@ -80,11 +87,12 @@ def _room(params: Params, machine: Machine) -> Iterator[str]:
     gpu = max(machine.gpus, key=lambda each: each.free) if machine.cuda and machine.gpus else None
     kind, free = ("GPU memory", gpu.free) if gpu else ("main memory", machine.memory)
     for phase in phases_of(params, shape):
+        knob = BATCH_SIZES.get(phase.name, f"{phase.name}.micro_batch_size")
         needed = phase.bytes_on(gpu.memory) if gpu else sum(phase.memory.values())
         if not phase.skipped and needed > free:
             yield (
                 f"{phase.name} needs about {in_bytes(needed)} of {kind}, "
-                f"{in_bytes(free)} are free; lower {phase.name}.micro_batch_size "
+                f"{in_bytes(free)} are free; lower {knob} "
                 "(`make memory-probe`), or see docs/presets.md"
             )
     disk = sum(disk_bytes(params, shape).values())

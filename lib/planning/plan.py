@@ -16,8 +16,7 @@ from lib.engines.unsloth import shares_weights
 from lib.params import Params, preset_params
 from lib.params.data import GeneratorSource
 from lib.params.presets import BASE
-from lib.params.training import Optimisation
-from lib.planning.memory import longest_row, memory_at_peak, workload
+from lib.planning.memory import longest_row, memory_at_peak, sampling_memory, workload
 from lib.planning.sizes import BYTES, FACTS, Shape, shape_of
 from lib.problems.known import hub_splits
 from lib.training.batches import micro_batches
@@ -31,15 +30,22 @@ CUDA_BYTES = 2**29
 """What a process takes of a GPU before it holds a tensor; assumed, not measured here."""
 
 
+VLLM_ALONE = 0.9
+"""Share of a GPU for a vLLM that no policy is beside (`lib.engines.open.open_engine`)."""
+
+MINED = {"dpo": "pairs", "raft": "best_of_n"}
+"""The stage that samples what an optional phase learns from."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-    """One training phase.
+    """One training phase, or the sampling before one.
 
     Attributes:
         skipped: why it is, '' where it runs.
         rows: that it learns from; None where only an earlier stage can count them.
         rows_from: where that number comes from.
-        steps: optimiser steps, None where rows are not known.
+        steps: optimiser steps, or batches that are sampled; None where rows are not known.
         warmup_steps: of those, with a rising learning rate.
         completions: sequences per optimiser step.
         tokens: at most, per optimiser step.
@@ -71,24 +77,63 @@ class Phase:
 
 
 def phases_of(params: Params, shape: Shape | None) -> list[Phase]:
-    """The training phases in their order; DPO where params have it."""
+    """The phases in their order; DPO and RAFT, with the sampling before each, where params have
+    them."""
     sft, grpo, dpo = params.sft, params.grpo, params.dpo
     rows, source = _rows(params, "sft")
-    completions = grpo.prompts_per_step * grpo.group_size
     steps = None if rows is None else math.ceil(rows / sft.batch_size) * sft.num_epochs
     phases = [
         _phase(params, shape, "sft", rows=(rows, source), steps=steps, rows_a_step=sft.batch_size),
         _phase(
             params, shape, "grpo", rows=_rows(params, "grpo"), steps=grpo.max_steps,
-            rows_a_step=completions,
+            rows_a_step=grpo.prompts_per_step * grpo.group_size,
         ),
     ]  # fmt: skip
-    if dpo.init:
-        unknown = None, "pairs has to run first"
-        phases.append(
-            _phase(params, shape, "dpo", rows=unknown, steps=None, rows_a_step=dpo.batch_size)
-        )
+    for name in [name for name in params.starts if name in MINED]:
+        phases.append(_sampling(params, shape, MINED[name]))
+        later = None, f"{MINED[name]} has to run first"
+        if name == "dpo":
+            phases.append(_phase(params, shape, "dpo", rows=later, rows_a_step=dpo.batch_size))
+        else:
+            own = params.model_copy(update={"sft": params.raft.as_sft(sft)})
+            phase = _phase(own, shape, "sft", rows=later, rows_a_step=sft.batch_size)
+            phases.append(dataclasses.replace(phase, name=name, skipped=params.raft.skipped))
     return phases
+
+
+def _sampling(params: Params, shape: Shape | None, name: str) -> Phase:
+    """The completions that DPO's pairs or RAFT's examples are chosen from; a step is a batch."""
+    pairs, rollout, model = params.dpo.pairs, params.rollout, params.model
+    rows, source = _rows(params, "grpo")
+    if rows is not None and pairs.num_problems:
+        rows = min(rows, pairs.num_problems)
+    tokens = pairs.batch_size * model.max_seq_length
+    memory, seconds = {}, 0.0
+    if shape is not None:
+        seconds = _seconds(shape, 2, tokens=tokens, new_tokens=rollout.max_new_tokens)
+        memory = sampling_memory(model, shape, pairs.batch_size)
+    vllm = rollout.engine == "vllm"
+    return Phase(
+        name=name,
+        skipped="",
+        rows=rows,
+        rows_from=source,
+        steps=None if rows is None else math.ceil(rows * pairs.num_completions / pairs.batch_size),
+        warmup_steps=None,
+        completions=pairs.batch_size,
+        tokens=pairs.batch_size * rollout.max_new_tokens,
+        memory=memory if rollout.engine == "transformers" else {},
+        vllm_share=VLLM_ALONE if vllm else 0.0,
+        weights_in_share=vllm,
+        seconds=seconds,
+        trainer={},
+    )
+
+
+def _seconds(shape: Shape, work: int, *, tokens: int, new_tokens: int) -> float:
+    """Of `work` operations per weight and token, and of reading all weights for each new token."""
+    computed = work * shape.parameters * tokens / (UTILISATION * A100_FLOPS)
+    return computed + new_tokens * 2 * shape.parameters / (UTILISATION * A100_BANDWIDTH)
 
 
 def _phase(
@@ -97,7 +142,7 @@ def _phase(
     name: str,
     *,
     rows: tuple[int | None, str],
-    steps: int | None,
+    steps: int | None = None,
     rows_a_step: int,
 ) -> Phase:
     section, model, rollout = getattr(params, name), params.model, params.rollout
@@ -113,9 +158,8 @@ def _phase(
     seconds = 0.0
     if shape is not None:
         work = (4 if model.lora.rank else 6) + 2 * model.gradient_checkpointing + 2 * generates
-        seconds = work * shape.parameters * tokens / (UTILISATION * A100_FLOPS)
-        reads = rollout.max_new_tokens * generates
-        seconds += reads * 2 * shape.parameters / (UTILISATION * A100_BANDWIDTH)
+        new_tokens = rollout.max_new_tokens * generates
+        seconds = _seconds(shape, work, tokens=tokens, new_tokens=new_tokens)
     return Phase(
         name=name,
         skipped=section.skipped,
@@ -189,7 +233,7 @@ def plan_lines(params: Params) -> Iterator[str]:
     yield f"  prompt {params.prompt.format}, layout {params.prompt.layout}"
     yield "  stages: " + " → ".join(_stages(params))
     for phase in phases_of(params, shape):
-        yield from _phase_lines(phase, getattr(params, phase.name), params)
+        yield from _phase_lines(phase, params)
     evaluate = params.evaluate
     yield (
         f"evaluate with {evaluate.engine}: {', '.join(evaluate.checkpoints)} on "
@@ -219,12 +263,28 @@ def _in_words(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _phase_lines(phase: Phase, section: Optimisation, params: Params) -> Iterator[str]:
+def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
     if phase.skipped:
         yield f"{phase.name}: skipped, {phase.skipped}"
         return
+    if phase.name in MINED.values():
+        yield from _sampling_lines(phase, params)
+    else:
+        yield from _training_lines(phase, params)
+    yield from _machine_lines(phase)
+    stated = FACTS["statements"].get(params.model.name, {}).get(phase.name)
+    if stated:
+        yield f"  the source states: {stated}"
+    if phase.name == "grpo":
+        yield from _grpo_lines(params)
+    if phase.name == "dpo":
+        yield f"  objective: loss {params.dpo.loss}, β {params.dpo.beta:g}"
+
+
+def _training_lines(phase: Phase, params: Params) -> Iterator[str]:
+    own = phase.name == "raft"
+    section = params.raft.as_sft(params.sft) if own else getattr(params, phase.name)
     waits = f"unknown: {phase.rows_from}"
-    rows = waits if phase.rows is None else f"{phase.rows:,} rows ({phase.rows_from})"
     yield (
         f"{phase.name}: steps {waits if phase.steps is None else phase.steps}, warm-up "
         f"{'unknown' if phase.warmup_steps is None else phase.warmup_steps}; "
@@ -232,35 +292,53 @@ def _phase_lines(phase: Phase, section: Optimisation, params: Params) -> Iterato
         f"{section.optimizer} β ({section.adam_beta1:g}, {section.adam_beta2:g}), "
         f"weight decay {section.weight_decay:g}, clip {section.max_grad_norm:g}"
     )
-    if phase.name != "dpo":
+    if phase.name not in MINED:
+        rows = waits if phase.rows is None else f"{phase.rows:,} rows ({phase.rows_from})"
         yield f"  data: {rows}"
     yield "  trainer: " + ", ".join(f"{name}={value}" for name, value in phase.trainer.items())
     yield (
         f"  per step: {phase.completions} sequences, at most {phase.tokens:,} "
         f"{'completion ' if phase.name == 'grpo' else ''}tokens"
     )
+
+
+def _sampling_lines(phase: Phase, params: Params) -> Iterator[str]:
+    pairs = params.dpo.pairs
+    init, kept = (
+        (params.dpo.init, pairs.max_per_problem)
+        if phase.name == "pairs"
+        else (params.raft.init, params.raft.max_per_problem)
+    )
+    count = f"{pairs.num_problems:,}" if pairs.num_problems else "all"
+    batches = "unknown" if phase.steps is None else f"{phase.steps:,}"
+    yield (
+        f"{phase.name}: {count} GRPO problems × {pairs.num_completions} completions of {init[0]}, "
+        f"at most {kept} of each problem; engine {params.rollout.engine}"
+    )
+    rows = "unknown" if phase.rows is None else f"{phase.rows:,}"
+    yield (
+        f"  {rows} problems ({phase.rows_from}), {batches} batches of {phase.completions} "
+        f"sequences, at most {phase.tokens:,} completion tokens each"
+    )
+
+
+def _machine_lines(phase: Phase) -> Iterator[str]:
+    share = f"vLLM {phase.vllm_share:.0%} of the GPU" if phase.vllm_share else ""
     if phase.memory:
+        total = f"≈ {in_bytes(sum(phase.memory.values()))}: {_parts(phase.memory)}"
         cards = [f"{gb} GB {'yes' if fits(phase, gb * 10**9) else 'no'}" for gb in CARDS_GB]
-        yield (
-            f"  memory ≈ {in_bytes(sum(phase.memory.values()))}: {_parts(phase.memory)}"
-            f"{f'; vLLM {phase.vllm_share:.0%} of the GPU' if phase.vllm_share else ''}"
-        )
+        yield f"  memory {total}{f'; {share}' if share else ''}"
         yield f"  fits one GPU of: {', '.join(cards)}"
+    elif share:
+        yield f"  memory: {share}"
+    if phase.seconds:
         whole = f", {phase.seconds * phase.steps / 3600:.2g} h in all" if phase.steps else ""
         yield f"  time ≳ {phase.seconds:.2g} s a step{whole}, on an A100 at {UTILISATION:.0%}"
-    stated = FACTS["statements"].get(params.model.name, {}).get(phase.name)
-    if stated:
-        yield f"  the source states: {stated}"
-    yield from {"sft": _nothing, "grpo": _grpo_lines, "dpo": _dpo_lines}[phase.name](params)
 
 
 def fits(phase: Phase, card: int) -> bool:
     """Whether a phase has room on a GPU with `card` bytes."""
     return phase.bytes_on(card) <= card
-
-
-def _nothing(params: Params) -> Iterator[str]:
-    return iter(())
 
 
 def _grpo_lines(params: Params) -> Iterator[str]:
@@ -283,24 +361,15 @@ def _grpo_lines(params: Params) -> Iterator[str]:
     )
 
 
-def _dpo_lines(params: Params) -> Iterator[str]:
-    dpo, pairs = params.dpo, params.dpo.pairs
-    count = f"{pairs.num_problems:,}" if pairs.num_problems else "all"
-    yield (
-        f"  pairs: {count} GRPO problems × {pairs.num_completions} completions of {dpo.init[0]}, "
-        f"at most {pairs.max_per_problem} of each problem"
-    )
-    yield f"  objective: loss {dpo.loss}, β {dpo.beta:g}"
-
-
-def _stages(params: Params) -> list[str]:
-    phases = [
-        f"({name} passed on)" if getattr(params, name).skipped else name for name in params.starts
-    ]
-    for init in params.dpo.init:
-        phases[2:] = [f"pairs@{init}", f"dpo@{init}" if phases[2] == "dpo" else phases[2]]
-    evaluated = ",".join(params.evaluate.checkpoints)
-    return ["prepare", *phases, f"evaluate@{{{evaluated}}}", f"export {params.export.checkpoint}"]
+def _stages(params: Params) -> Iterator[str]:
+    yield "prepare"
+    for name, init in params.starts.items():
+        at = f"@{init}" if name in MINED else ""
+        if at:
+            yield f"{MINED[name]}{at}"
+        yield f"({name} passed on)" if getattr(params, name).skipped else f"{name}{at}"
+    yield f"evaluate@{{{','.join(params.evaluate.checkpoints)}}}"
+    yield f"export {params.export.checkpoint}"
 
 
 def _trained_words(params: Params, shape: Shape | None) -> str:
