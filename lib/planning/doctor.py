@@ -8,7 +8,8 @@ from lib.params import Params
 from lib.params.model import FLASH_KERNEL
 from lib.planning.inputs import absent_inputs
 from lib.planning.machine import Machine
-from lib.planning.plan import disk_bytes, in_bytes, phases_of
+from lib.planning.phases import disk_bytes, phases_of
+from lib.planning.plan import in_bytes
 from lib.planning.sizes import shape_of
 
 PYTHONS = ("3.11.", "3.12.")

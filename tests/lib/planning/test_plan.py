@@ -9,7 +9,8 @@ from transformers import TrainingArguments
 
 from lib.params import Params, preset_names, preset_params
 from lib.planning.memory import cache_bytes_per_token, memory_at_peak, workload
-from lib.planning.plan import Phase, disk_bytes, fits, phases_of, plan_lines
+from lib.planning.phases import Phase, disk_bytes, fits, phases_of
+from lib.planning.plan import plan_lines
 from lib.planning.sizes import shape_of
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format

@@ -11,7 +11,8 @@ import click
 import pytest
 
 from lib.params import preset_params
-from lib.planning.plan import CARDS_GB, Phase, fits, in_bytes, phases_of
+from lib.planning.phases import CARDS_GB, Phase, fits, phases_of
+from lib.planning.plan import in_bytes
 from lib.planning.sizes import FACTS, shape_of
 from tests.conftest import ROOT
 from tests.pipeline.systems import SYSTEMS
