@@ -49,7 +49,7 @@ def plan_lines(params: Params) -> Iterator[str]:
             f"disk ≈ {in_bytes(sum(sizes.values()))} in data/models: {_parts(sizes)}; again in "
             "DVC's cache; beside it the Hub's files of the model, and checkpoints to resume from"
         )
-    yield "estimates (lib/planning/memory.py, phases.py), not verified on a GPU; `make memory-probe`"
+    yield "estimates (lib/planning: memory, phases), not verified on a GPU; `make memory-probe`"
     for warning in params.warnings():
         yield f"warning: {warning}"
     base = preset_params(BASE).flat()
