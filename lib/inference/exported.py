@@ -10,9 +10,6 @@ from lib.prompts.system import SAVED
 
 DEFAULT_MODEL = Path("data/models/export")
 
-HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "README.md")
-"""What is fetched from the Hub: no pickled weights."""
-
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
@@ -37,21 +34,10 @@ def find_model(model_id: str | Path) -> Path:
             f"no model at {model_id}; expected a folder that holds one "
             f"({DEFAULT_MODEL} after `dvc repro export`) or a Hub id such as org/name"
         )
-    return _fetch(str(model_id))
+    from lib.artifacts.hub import MODEL_FILES, Repository, download
 
-
-def _fetch(hub_id: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        return Path(snapshot_download(hub_id, allow_patterns=list(HUB_FILES)))
-    except (OSError, HFValidationError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"no model `{hub_id}`: no such folder, and the Hub does not give it ({reason}); "
-            f"expected a folder ({DEFAULT_MODEL} after `dvc repro export`) or a Hub id"
-        ) from error
+    # Nothing is reproduced from here: without a commit, it is the branch as it is today.
+    return download(Repository("model", str(model_id), "", MODEL_FILES, named_by="no such folder"))
 
 
 def base_of(folder: Path) -> Path:

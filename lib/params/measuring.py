@@ -90,8 +90,6 @@ class Export(Section):
     """Type of the exported weights."""
     max_shard_size: Annotated[str, Field(pattern=r"^[1-9]\d*(KB|MB|GB)$")]
     """Largest file of weights; more go into several."""
-    adapter: bool
-    """Keep a LoRA adapter by itself too, in `adapter/`; nothing where all weights were trained."""
     gguf: Literal["none", "f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
     """A GGUF file for llama.cpp in `gguf/`; what `q..._k` needs is its `llama-quantize`."""
     license: Annotated[str, Field(min_length=1)]

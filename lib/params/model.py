@@ -14,6 +14,21 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """`owner/model`."""
 
 
+FLASH_KERNEL = "kernels-community/flash-attn2"
+"""What transformers computes `flash_attention_2` with where no package flash_attn is compiled."""
+
+ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
+
+
+def _known_attention(value: str) -> str:
+    if value in ATTENTIONS or re.fullmatch(rf"{FLASH_KERNEL}@[0-9a-f]{{40}}", value):
+        return value
+    raise ValueError(
+        f"must be one of {', '.join(ATTENTIONS)}, or {FLASH_KERNEL}@ and its commit, which "
+        f"`make fetch` writes; got {value!r}"
+    )
+
+
 class Tiny(Section):
     """Shape of the random-weight Qwen3 model and its tokenizer."""
 
@@ -71,8 +86,8 @@ class Model(Section):
     """Type of the weights while training; adapters are float32 whatever it is."""
     mixed_precision: Literal["fp32", "bf16"]
     """`bf16` computes in bfloat16 over weights of `dtype`: with `float32`, over master weights."""
-    attention: Literal["eager", "sdpa", "flash_attention_2"]
-    """Attention implementation."""
+    attention: Annotated[str, AfterValidator(_known_attention)]
+    """Implementation; `make fetch` replaces `flash_attention_2` by a kernel at its commit."""
     gradient_checkpointing: bool
     """Recompute activations in the backward pass: less memory, a third more time."""
     max_seq_length: Positive

@@ -102,6 +102,29 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
+    def _device_is_taken(self) -> Self:
+        """An engine on the policy's GPU, or in a server, would ignore it silently."""
+        device, model, grpo = self.rollout.device, self.model, self.grpo
+        rollouts, validation = ENGINES[self.rollout.engine], ENGINES[self.validation.engine]
+        # GRPO's validation is then on the engine of its rollouts.
+        shared = model.backend == "unsloth" and rollouts.below_unsloth
+        own = not (grpo.skipped or shared or grpo.trainer == "trl")
+        validates = [
+            not phase.skipped and phase.eval_steps
+            for phase in (self.sft, *([] if shared else [grpo]), *([self.dpo] * len(self.dpo.init)))
+        ]
+        if device and not (
+            (own and rollouts.takes_device) or (any(validates) and validation.takes_device)
+        ):
+            kind = " on the policy's own weights (backend unsloth)" if shared else ""
+            raise ValueError(
+                f"rollout.device={device}: no engine of this run takes it (rollouts: "
+                f"{grpo.skipped or self.rollout.engine + kind}; validation: "
+                f"{self.validation.engine}); set it to '', or one of them to vllm"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _head_is_torchs(self) -> Self:
         if self.grpo.cast_lm_head_to_fp32 and self.model.backend == "unsloth":
             raise ValueError(

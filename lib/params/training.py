@@ -136,7 +136,7 @@ class Rollout(Section):
     engine: EngineName
     """What generates the completions."""
     device: Annotated[str, Field(pattern=r"^(cuda:\d+)?$")]
-    """GPU of an engine in this process, in rollouts and validation, like `cuda:1`; '' for the
+    """GPU of a vLLM in this process, in rollouts and validation, like `cuda:1`; '' for the
     trainer's own."""
     temperature: PositiveFloat
     """Softmax temperature."""
@@ -233,8 +233,11 @@ class Grpo(Optimisation):
     mask_truncated: bool
     """Leave completions that ran into the longest length out of the loss (DAPO)."""
     dynamic_sampling: Count
-    """Most rounds in which groups with equal rewards are replaced by other problems' (DAPO); a step
-    that still has one then ends the run. 0 keeps all groups."""
+    """Most rounds in which groups with equal rewards are replaced by other problems' (DAPO); 0
+    keeps all groups."""
+    dynamic_sampling_fallback: Literal["error", "train"]
+    """Where a step still has such groups after all rounds: `error` ends the run, `train` takes the
+    step with them; the curve has their share."""
 
     @property
     def skipped(self) -> str:
@@ -305,6 +308,11 @@ class Grpo(Optimisation):
             raise ValueError(
                 f"dynamic_sampling={self.dynamic_sampling}; with advantage `none` a group of equal "
                 "rewards moves the policy too: use 0, or another advantage"
+            )
+        if self.dynamic_sampling_fallback == "train" and not self.dynamic_sampling:
+            raise ValueError(
+                "dynamic_sampling_fallback=train has no effect with dynamic_sampling=0, which "
+                "takes all steps as they are; set it to error, or dynamic_sampling to 8 or so"
             )
         return self
 

@@ -5,13 +5,22 @@ from collections.abc import Iterator
 from typing import Literal
 
 from lib.params import Params
+from lib.params.model import FLASH_KERNEL
 from lib.planning.inputs import absent_inputs
 from lib.planning.machine import Machine
-from lib.planning.plan import disk_bytes, in_bytes, phases_of
+from lib.planning.phases import disk_bytes, phases_of
+from lib.planning.plan import in_bytes
 from lib.planning.plugins import plugin_faults
 from lib.planning.sizes import shape_of
 
 PYTHONS = ("3.11.", "3.12.")
+
+BATCH_SIZES = {
+    "pairs": "dpo.pairs.batch_size",
+    "best_of_n": "dpo.pairs.batch_size",
+    "raft": "sft.micro_batch_size",
+}
+"""What makes a phase need less memory, where that is not in its own section."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +57,13 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
         yield f"Python {machine.python}; reckon needs 3.11 or 3.12"
     if machine.gpus and not machine.cuda:
         yield f"torch {machine.torch} cannot use the GPU; run `make setup EXTRA=gpu`"
-    flash = "flash_attn" if "flash_attn" in machine.packages else "kernels"
+    attention = params.model.attention
+    pinned = "@" in attention
+    flash = "flash_attn" if "flash_attn" in machine.packages and not pinned else "kernels"
     hint = " (`make setup EXTRA=gpu`); or set model.attention: sdpa"
     needs = [  # a param, the value that needs something, its package, and whether it needs a GPU
         ("model.backend", "unsloth", "unsloth", True, ""),
-        ("model.attention", "flash_attention_2", flash, True, hint),
+        ("model.attention", attention if pinned else "flash_attention_2", flash, True, hint),
         *(
             (f"{section}.engine", "vllm", "vllm", False, "")
             for section in ("validation", "rollout", "evaluate")
@@ -78,11 +89,12 @@ def _room(params: Params, machine: Machine) -> Iterator[str]:
     gpu = max(machine.gpus, key=lambda each: each.free) if machine.cuda and machine.gpus else None
     kind, free = ("GPU memory", gpu.free) if gpu else ("main memory", machine.memory)
     for phase in phases_of(params, shape):
+        knob = BATCH_SIZES.get(phase.name, f"{phase.name}.micro_batch_size")
         needed = phase.bytes_on(gpu.memory) if gpu else sum(phase.memory.values())
         if not phase.skipped and needed > free:
             yield (
                 f"{phase.name} needs about {in_bytes(needed)} of {kind}, "
-                f"{in_bytes(free)} are free; lower {phase.name}.micro_batch_size "
+                f"{in_bytes(free)} are free; lower {knob} "
                 "(`make memory-probe`), or see docs/presets.md"
             )
     disk = sum(disk_bytes(params, shape).values())
@@ -126,5 +138,5 @@ def _flash_attention(machine: Machine) -> str:
     if "flash_attn" in machine.packages:
         return "yes, compiled for this machine (flash_attn)"
     if "kernels" in machine.packages:
-        return "kernels-community/flash-attn2, from the Hub at first use"
+        return f"{FLASH_KERNEL}, which `make fetch` brings"
     return "no, not installed (`make setup EXTRA=gpu`)"

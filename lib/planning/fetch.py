@@ -1,16 +1,26 @@
 """What `make fetch` brings: every repository that params.yaml names, each at a commit.
 
-A model or set whose commit could not be cited has none in its preset. It is looked up once and
-written into params.yaml, so that everyone who repeats the run reads the same files.
+A model, set or attention kernel whose commit could not be cited has none in its preset. It is
+looked up once and written into params.yaml, so that everyone who repeats the run reads the same
+files.
 """
 
+import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from lib.artifacts import replacing
-from lib.artifacts.hub import COMMIT, Repository, is_on_hub, look_up, model_repository
+from lib.artifacts.hub import (
+    COMMIT,
+    Repository,
+    is_on_hub,
+    kernel_repository,
+    look_up,
+    model_repository,
+)
 from lib.params import PARAMS_FILE
+from lib.params.model import FLASH_KERNEL
 from lib.params.presets import round_trip
 from lib.params.schema import Params
 from lib.problems.known import AnySource, hub_splits, repository_of
@@ -23,6 +33,10 @@ def repositories_of(params: Params) -> list[Repository]:
     model = params.model
     if is_on_hub(model.name, model.revision):
         named[model_repository(model.name, model.revision)] = None
+    kernel, _, commit = model.attention.partition("@")
+    compiled = importlib.util.find_spec("flash_attn") is not None
+    if kernel == FLASH_KERNEL or (kernel == "flash_attention_2" and not compiled):
+        named[kernel_repository(commit)] = None
     return list(named)
 
 
@@ -50,6 +64,8 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
     model = content["model"]
     if ("model", model["name"]) in commits:
         model["revision"] = commits["model", model["name"]]
+    if ("kernel", FLASH_KERNEL) in commits:
+        model["attention"] = f"{FLASH_KERNEL}@{commits['kernel', FLASH_KERNEL]}"
     for entry, source in zip(_entries(content), sources_of(params), strict=True):
         for split in hub_splits(source):
             if not split.revision:

@@ -28,7 +28,8 @@ def absent_inputs(params: Params) -> Iterator[str]:
     if system.startswith(FROM_FILE) and not Path(system.removeprefix(FROM_FILE)).is_file():
         yield f"prompt.system: {system.removeprefix(FROM_FILE)} is missing"
     for repository in repositories_of(params):
-        if not COMMIT.fullmatch(repository.revision):
+        # A kernel without a commit is brought at first use, by transformers.
+        if repository.kind != "kernel" and not COMMIT.fullmatch(repository.revision):
             yield f"{repository.named_by}: `{repository}` has no commit yet; run `make fetch`"
     model = params.model
     if model.name and not is_on_hub(model.name, model.revision):

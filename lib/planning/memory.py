@@ -107,6 +107,15 @@ def memory_at_peak(model: Model, shape: Shape, work: Workload) -> dict[str, int]
     return max(_moments(model, shape, work).values(), key=lambda parts: sum(parts.values()))
 
 
+def sampling_memory(model: Model, shape: Shape, batch: int) -> dict[str, int]:
+    """The same where a merged policy only generates, `batch` sequences at a time."""
+    return {
+        "weights": shape.parameters * BYTES[model.inference_dtype],
+        "cache": batch * model.max_seq_length * cache_bytes_per_token(shape, model),
+        "logits": 2 * batch * shape.vocab * 4,
+    }
+
+
 def _moments(model: Model, shape: Shape, work: Workload) -> dict[str, dict[str, int]]:
     stored = BYTES[model.dtype]
     compute = 2 if model.mixed_precision == "bf16" else stored

@@ -1,178 +1,22 @@
-"""What a run would do, from params alone: steps, tokens, memory, disk, time. No torch is needed.
+"""What a run would do, as text; `lib.planning.phases` has the numbers."""
 
-Time is floating-point operations at UTILISATION of an A100's peak, and for decoding, where every
-token reads all weights once, the A100's bandwidth at the same share: a training step takes 6 per
-weight and token (4 where the weights are frozen), 2 more with gradient checkpointing; generation 2.
-Attention, validation, loading and waiting are left out, and rows count as full.
-"""
-
-import dataclasses
 import json
-import math
 from collections.abc import Iterator
 from typing import Any
 
 from lib.engines.unsloth import shares_weights
 from lib.params import Params, preset_params
-from lib.params.data import GeneratorSource
 from lib.params.presets import BASE
-from lib.params.training import Optimisation
-from lib.planning.memory import longest_row, memory_at_peak, workload
-from lib.planning.sizes import BYTES, FACTS, Shape, shape_of
-from lib.problems.known import hub_splits
-from lib.training.batches import micro_batches
-
-A100_FLOPS, A100_BANDWIDTH, UTILISATION = 312e12, 2.0e12, 0.4
-"""In bfloat16, per second; bytes per second (the 80 GB card's data sheet)."""
-
-CARDS_GB = (24, 40, 80, 141)
-
-CUDA_BYTES = 2**29
-"""What a process takes of a GPU before it holds a tensor; assumed, not measured here."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Phase:
-    """One training phase.
-
-    Attributes:
-        skipped: why it is, '' where it runs.
-        rows: that it learns from; None where only an earlier stage can count them.
-        rows_from: where that number comes from.
-        steps: optimiser steps, None where rows are not known.
-        warmup_steps: of those, with a rising learning rate.
-        completions: sequences per optimiser step.
-        tokens: at most, per optimiser step.
-        memory: bytes at the peak, by what they hold; {} for a model of unknown shape.
-        vllm_share: of the policy's GPU, for a vLLM beside it.
-        weights_in_share: vLLM's share holds the policy's own weights.
-        seconds: of one step on an A100.
-        trainer: what the trainer is given for the batch.
-    """
-
-    name: str
-    skipped: str
-    rows: int | None
-    rows_from: str
-    steps: int | None
-    warmup_steps: int | None
-    completions: int
-    tokens: int
-    memory: dict[str, int]
-    vllm_share: float
-    weights_in_share: bool
-    seconds: float
-    trainer: dict[str, int]
-
-    def bytes_on(self, card: int) -> int:
-        """What the phase takes of a GPU with `card` bytes."""
-        shared = self.memory.get("weights", 0) if self.weights_in_share else 0
-        return sum(self.memory.values()) - shared + int(self.vllm_share * card) + CUDA_BYTES
-
-
-def phases_of(params: Params, shape: Shape | None) -> list[Phase]:
-    """The training phases in their order; DPO where params have it."""
-    sft, grpo, dpo = params.sft, params.grpo, params.dpo
-    rows, source = _rows(params, "sft")
-    completions = grpo.prompts_per_step * grpo.group_size
-    steps = None if rows is None else math.ceil(rows / sft.batch_size) * sft.num_epochs
-    phases = [
-        _phase(params, shape, "sft", rows=(rows, source), steps=steps, rows_a_step=sft.batch_size),
-        _phase(
-            params, shape, "grpo", rows=_rows(params, "grpo"), steps=grpo.max_steps,
-            rows_a_step=completions,
-        ),
-    ]  # fmt: skip
-    if dpo.init:
-        unknown = None, "pairs has to run first"
-        phases.append(
-            _phase(params, shape, "dpo", rows=unknown, steps=None, rows_a_step=dpo.batch_size)
-        )
-    return phases
-
-
-def _phase(
-    params: Params,
-    shape: Shape | None,
-    name: str,
-    *,
-    rows: tuple[int | None, str],
-    steps: int | None,
-    rows_a_step: int,
-) -> Phase:
-    section, model, rollout = getattr(params, name), params.model, params.rollout
-    sequences = rows_a_step * (2 if name == "dpo" else 1)
-    generates = name == "grpo"
-    tokens = sequences * longest_row(params, name)
-    share = 0.0
-    if not rollout.device:
-        if generates and rollout.engine == "vllm":
-            share = rollout.gpu_memory_utilization
-        elif section.eval_steps and params.validation.engine == "vllm":
-            share = params.validation.gpu_memory_utilization
-    seconds = 0.0
-    if shape is not None:
-        work = (4 if model.lora.rank else 6) + 2 * model.gradient_checkpointing + 2 * generates
-        seconds = work * shape.parameters * tokens / (UTILISATION * A100_FLOPS)
-        reads = rollout.max_new_tokens * generates
-        seconds += reads * 2 * shape.parameters / (UTILISATION * A100_BANDWIDTH)
-    return Phase(
-        name=name,
-        skipped=section.skipped,
-        rows=rows[0],
-        rows_from=rows[1],
-        steps=steps,
-        # As transformers counts: a share below 1 is rounded up to whole steps.
-        warmup_steps=None
-        if steps is None
-        else math.ceil(steps * min(section.warmup_ratio, 1 - 1e-9)),
-        completions=sequences,
-        tokens=sequences * rollout.max_new_tokens if generates else tokens,
-        memory=memory_at_peak(model, shape, workload(params, name, shape)) if shape else {},
-        vllm_share=share,
-        weights_in_share=generates and shares_weights(model, engine=rollout.engine),
-        seconds=seconds,
-        trainer=micro_batches(rows_a_step, micro_batch=section.micro_batch_size, world_size=1),
-    )
-
-
-def _rows(params: Params, name: str) -> tuple[int | None, str]:
-    """Rows of a training set, and where the number comes from."""
-    prepare = params.prepare
-    data, cut = getattr(prepare, name), prepare.lengths.max_tokens
-    total, sources = 0, []
-    for source in (entry.source for entry in data.sources):
-        if isinstance(source, GeneratorSource):
-            total += int(getattr(prepare.synthetic, f"num_{source.generator}"))
-            sources.append("generated")
-            continue
-        # Of several subsets the table counts all rows.
-        splits = {f"{split.hub} {split.split}" for split in hub_splits(source)}
-        facts = [FACTS["sets"].get(split) for split in splits]
-        if not facts or None in facts:
-            return None, "prepare has to run first"
-        for each in facts:
-            kept = each.get("kept", {}).get(cut) if name == "sft" else None
-            count = kept or each["rows"]
-            total += count if source.limit == "all" else min(count, source.limit)
-            note = f"within {cut} tokens" if kept else "before filters"
-            sources.append(f"{each['source']}, {note}")
-    if name in prepare.validation_from and prepare.validation_share:
-        total = round(total * (1 - prepare.validation_share))
-        sources.append(f"less {prepare.validation_share:.0%} for validation")
-    limit = data.num_train_examples
-    return (total if limit == "all" else min(total, limit)), "; ".join(dict.fromkeys(sources))
-
-
-def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
-    """Files that the stages leave, by name; a skipped phase passes a copy on."""
-    model = params.model
-    weights = shape.parameters * BYTES[model.dtype]
-    sizes = {"base": 0 if model.name else shape.parameters * BYTES["float32"]}
-    saved = shape.trained(model) * BYTES["float32"] if model.lora.rank else weights
-    for name, before in params.starts.items():
-        sizes[name] = sizes[before] if getattr(params, name).skipped else saved
-    return {**sizes, "export": shape.parameters * BYTES[params.export.dtype]}
+from lib.planning.phases import (
+    CARDS_GB,
+    MINED,
+    UTILISATION,
+    Phase,
+    disk_bytes,
+    fits,
+    phases_of,
+)
+from lib.planning.sizes import FACTS, Shape, shape_of
 
 
 def plan_lines(params: Params) -> Iterator[str]:
@@ -189,7 +33,7 @@ def plan_lines(params: Params) -> Iterator[str]:
     yield f"  prompt {params.prompt.format}, layout {params.prompt.layout}"
     yield "  stages: " + " → ".join(_stages(params))
     for phase in phases_of(params, shape):
-        yield from _phase_lines(phase, getattr(params, phase.name), params)
+        yield from _phase_lines(phase, params)
     evaluate = params.evaluate
     yield (
         f"evaluate with {evaluate.engine}: {', '.join(evaluate.checkpoints)} on "
@@ -205,7 +49,7 @@ def plan_lines(params: Params) -> Iterator[str]:
             f"disk ≈ {in_bytes(sum(sizes.values()))} in data/models: {_parts(sizes)}; again in "
             "DVC's cache; beside it the Hub's files of the model, and checkpoints to resume from"
         )
-    yield "estimates (lib/planning/memory.py, plan.py), not verified on a GPU; `make memory-probe`"
+    yield "estimates (lib/planning: memory, phases), not verified on a GPU; `make memory-probe`"
     for warning in params.warnings():
         yield f"warning: {warning}"
     base = preset_params(BASE).flat()
@@ -219,12 +63,28 @@ def _in_words(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _phase_lines(phase: Phase, section: Optimisation, params: Params) -> Iterator[str]:
+def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
     if phase.skipped:
         yield f"{phase.name}: skipped, {phase.skipped}"
         return
+    if phase.name in MINED.values():
+        yield from _sampling_lines(phase, params)
+    else:
+        yield from _training_lines(phase, params)
+    yield from _machine_lines(phase)
+    stated = FACTS["statements"].get(params.model.name, {}).get(phase.name)
+    if stated:
+        yield f"  the source states: {stated}"
+    if phase.name == "grpo":
+        yield from _grpo_lines(params)
+    if phase.name == "dpo":
+        yield f"  objective: loss {params.dpo.loss}, β {params.dpo.beta:g}"
+
+
+def _training_lines(phase: Phase, params: Params) -> Iterator[str]:
+    own = phase.name == "raft"
+    section = params.raft.as_sft(params.sft) if own else getattr(params, phase.name)
     waits = f"unknown: {phase.rows_from}"
-    rows = waits if phase.rows is None else f"{phase.rows:,} rows ({phase.rows_from})"
     yield (
         f"{phase.name}: steps {waits if phase.steps is None else phase.steps}, warm-up "
         f"{'unknown' if phase.warmup_steps is None else phase.warmup_steps}; "
@@ -232,35 +92,48 @@ def _phase_lines(phase: Phase, section: Optimisation, params: Params) -> Iterato
         f"{section.optimizer} β ({section.adam_beta1:g}, {section.adam_beta2:g}), "
         f"weight decay {section.weight_decay:g}, clip {section.max_grad_norm:g}"
     )
-    if phase.name != "dpo":
+    if phase.name not in MINED:
+        rows = waits if phase.rows is None else f"{phase.rows:,} rows ({phase.rows_from})"
         yield f"  data: {rows}"
     yield "  trainer: " + ", ".join(f"{name}={value}" for name, value in phase.trainer.items())
     yield (
         f"  per step: {phase.completions} sequences, at most {phase.tokens:,} "
         f"{'completion ' if phase.name == 'grpo' else ''}tokens"
     )
+
+
+def _sampling_lines(phase: Phase, params: Params) -> Iterator[str]:
+    pairs = params.dpo.pairs
+    init, kept = (
+        (params.dpo.init, pairs.max_per_problem)
+        if phase.name == "pairs"
+        else (params.raft.init, params.raft.max_per_problem)
+    )
+    count = f"{pairs.num_problems:,}" if pairs.num_problems else "all"
+    batches = "unknown" if phase.steps is None else f"{phase.steps:,}"
+    yield (
+        f"{phase.name}: {count} GRPO problems × {pairs.num_completions} completions of {init[0]}, "
+        f"at most {kept} of each problem; engine {params.rollout.engine}"
+    )
+    rows = "unknown" if phase.rows is None else f"{phase.rows:,}"
+    yield (
+        f"  {rows} problems ({phase.rows_from}), {batches} batches of {phase.completions} "
+        f"sequences, at most {phase.tokens:,} completion tokens each"
+    )
+
+
+def _machine_lines(phase: Phase) -> Iterator[str]:
+    share = f"vLLM {phase.vllm_share:.0%} of the GPU" if phase.vllm_share else ""
     if phase.memory:
+        total = f"≈ {in_bytes(sum(phase.memory.values()))}: {_parts(phase.memory)}"
         cards = [f"{gb} GB {'yes' if fits(phase, gb * 10**9) else 'no'}" for gb in CARDS_GB]
-        yield (
-            f"  memory ≈ {in_bytes(sum(phase.memory.values()))}: {_parts(phase.memory)}"
-            f"{f'; vLLM {phase.vllm_share:.0%} of the GPU' if phase.vllm_share else ''}"
-        )
+        yield f"  memory {total}{f'; {share}' if share else ''}"
         yield f"  fits one GPU of: {', '.join(cards)}"
+    elif share:
+        yield f"  memory: {share}"
+    if phase.seconds:
         whole = f", {phase.seconds * phase.steps / 3600:.2g} h in all" if phase.steps else ""
         yield f"  time ≳ {phase.seconds:.2g} s a step{whole}, on an A100 at {UTILISATION:.0%}"
-    stated = FACTS["statements"].get(params.model.name, {}).get(phase.name)
-    if stated:
-        yield f"  the source states: {stated}"
-    yield from {"sft": _nothing, "grpo": _grpo_lines, "dpo": _dpo_lines}[phase.name](params)
-
-
-def fits(phase: Phase, card: int) -> bool:
-    """Whether a phase has room on a GPU with `card` bytes."""
-    return phase.bytes_on(card) <= card
-
-
-def _nothing(params: Params) -> Iterator[str]:
-    return iter(())
 
 
 def _grpo_lines(params: Params) -> Iterator[str]:
@@ -283,24 +156,15 @@ def _grpo_lines(params: Params) -> Iterator[str]:
     )
 
 
-def _dpo_lines(params: Params) -> Iterator[str]:
-    dpo, pairs = params.dpo, params.dpo.pairs
-    count = f"{pairs.num_problems:,}" if pairs.num_problems else "all"
-    yield (
-        f"  pairs: {count} GRPO problems × {pairs.num_completions} completions of {dpo.init[0]}, "
-        f"at most {pairs.max_per_problem} of each problem"
-    )
-    yield f"  objective: loss {dpo.loss}, β {dpo.beta:g}"
-
-
-def _stages(params: Params) -> list[str]:
-    phases = [
-        f"({name} passed on)" if getattr(params, name).skipped else name for name in params.starts
-    ]
-    for init in params.dpo.init:
-        phases[2:] = [f"pairs@{init}", f"dpo@{init}" if phases[2] == "dpo" else phases[2]]
-    evaluated = ",".join(params.evaluate.checkpoints)
-    return ["prepare", *phases, f"evaluate@{{{evaluated}}}", f"export {params.export.checkpoint}"]
+def _stages(params: Params) -> Iterator[str]:
+    yield "prepare"
+    for name, init in params.starts.items():
+        at = f"@{init}" if name in MINED else ""
+        if at:
+            yield f"{MINED[name]}{at}"
+        yield f"({name} passed on)" if getattr(params, name).skipped else f"{name}{at}"
+    yield f"evaluate@{{{','.join(params.evaluate.checkpoints)}}}"
+    yield f"export {params.export.checkpoint}"
 
 
 def _trained_words(params: Params, shape: Shape | None) -> str:

@@ -262,13 +262,15 @@ class PolicyGradientTrainer(Trainer):
     # Dynamic sampling
 
     def _refill(self, groups: list[Group]) -> list[Group]:
-        """Groups that all carry a signal: those of `groups` in their places, others for the rest.
+        """Groups that carry a signal: those of `groups` in their places, others for the rest.
 
         Every rank draws as many problems as the rank that misses most: generation on a policy cut
-        across ranks, and logging, are collective. What a rank has too many of is dropped.
+        across ranks, and logging, are collective. What a rank has too many of is dropped. A place
+        that no round filled keeps its group where `grpo.dynamic_sampling_fallback` is `train`.
 
         Raises:
-            UserError: after all rounds there is a rank with a group without signal.
+            UserError: after all rounds there is a rank with a group without signal, and the
+                fallback is `error`.
         """
         rounds, signals = self.grpo.dynamic_sampling, self._with_signal(groups)
         missing = [place for place, signal in enumerate(signals) if not signal]
@@ -282,17 +284,19 @@ class PolicyGradientTrainer(Trainer):
             for place, group in zip(missing, spare, strict=False):
                 groups[place] = group
             missing = missing[len(spare) :]
-        if wanted:
+        if wanted and self.grpo.dynamic_sampling_fallback == "error":
             raise UserError(
                 f"grpo.dynamic_sampling={rounds}: at step {self.state.global_step + 1}, up to "
                 f"{wanted} of {len(groups)} groups still have equal rewards when all rounds are "
                 "used up. The problems are too easy or too hard for this policy, or its "
                 "completions too alike: choose others (`make difficulty`) or a larger "
-                "grpo.group_size, raise the rounds, or set 0 to train on what there is"
+                "grpo.group_size, raise the rounds, or set grpo.dynamic_sampling_fallback: train"
             )
         self.curve.record("dynamic_sampling/rounds", float(round_))
         without = 1 - self.curve.gather([sum(signals) / len(signals)]).mean().item()
         self.curve.record("dynamic_sampling/frac_without_signal", without)
+        unfilled = self.curve.gather([len(missing) / len(groups)]).mean().item()
+        self.curve.record("dynamic_sampling/frac_unfilled", unfilled)
         return groups
 
     def _most(self, missing: Sequence[int]) -> int:

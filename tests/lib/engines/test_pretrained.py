@@ -1,22 +1,33 @@
 """A Hub model's base is tokenizer and pointer; what is loaded through it is the model itself."""
 
+import os
+import socket
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import huggingface_hub
 import pytest
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    modeling_flash_attention_utils,
+)
+from transformers.integrations import hub_kernels
 
 from lib.artifacts import hash_path, read_json
+from lib.artifacts.hub import kernel_repository
 from lib.engines.policy import add_adapter, load_merged, load_policy, load_tokenizer, save_policy
 from lib.engines.pretrained import find_weights, read_pointer, weights_of, write_base
 from lib.errors import UserError
-from lib.params import Params
-from lib.params.model import Model
+from lib.params import Params, preset_params
+from lib.params.model import FLASH_KERNEL, Model
 from lib.prompts import prompt_format
 from lib.prompts.render import prompt_text
 from tests.lib.engines.hub_models import COMMIT, write_model, write_snapshot
+from tests.pipeline.systems import SYSTEMS
 
 
 @pytest.fixture
@@ -196,3 +207,66 @@ def test_flash_attention_that_cannot_be_had_is_one_line_with_the_remedy(
     chosen = smoke.model.model_copy(update={"attention": "flash_attention_2"})
     with pytest.raises(UserError, match=r"cannot be had.*make setup EXTRA=gpu.*attention: sdpa"):
         load_policy(base, base=base, settings=chosen)
+
+
+KERNEL = """
+import torch
+
+calls = []
+
+def flash_attn_func(q, k, v, causal=False, softmax_scale=None):
+    calls.append(q.shape)
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    shared = {"scale": softmax_scale, "is_causal": causal, "enable_gqa": True}
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, **shared).transpose(1, 2)
+
+def flash_attn_varlen_func(*_, **__):
+    raise NotImplementedError
+"""
+
+
+def local_kernel(name: str, **_: Any) -> ModuleType:
+    """As `kernels.get_kernel` (0.16.2), which only the GPU lock has, reads `LOCAL_KERNELS`."""
+    folder = dict(entry.split("=", 1) for entry in os.environ["LOCAL_KERNELS"].split(":"))[name]
+    (file,) = Path(folder).glob("build/*/__init__.py")
+    module = ModuleType("flash_attn2")
+    exec(compile(file.read_text(), str(file), "exec"), module.__dict__)
+    return module
+
+
+def test_a_model_with_a_presets_attention_asks_the_network_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `make fetch`, which writes a kernel's commit into params."""
+    loaded: list[ModuleType] = []
+
+    def refused(*_: Any) -> None:
+        raise AssertionError("the network was asked")
+
+    def get_kernel(name: str, **settings: Any) -> ModuleType:
+        loaded.append(local_kernel(name, **settings))
+        return loaded[-1]
+
+    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(hub_kernels, "get_kernel", get_kernel)
+    monkeypatch.setattr(modeling_flash_attention_utils, "_loaded_implementation", None)
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    monkeypatch.setenv("LOCAL_KERNELS", "")
+    monkeypatch.chdir(tmp_path)
+    file = kernel_repository(COMMIT).folder / "build/torch-cuda/__init__.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(KERNEL)
+    with_flash = 0
+    for preset, system in SYSTEMS.items():
+        attention = preset_params(preset).model.attention
+        if attention == "flash_attention_2":
+            attention, with_flash = f"{FLASH_KERNEL}@{COMMIT}", with_flash + 1
+        model = write_model(tmp_path / preset, architecture=system["architecture"])
+        answers = [
+            load_merged(model, base=model, dtype="float32", attention=name)(
+                torch.arange(8)[None]
+            ).logits
+            for name in (attention, "eager")
+        ]
+        assert torch.allclose(*answers, atol=1e-5)
+    assert sum(len(kernel.calls) for kernel in loaded) == with_flash == 4

@@ -305,6 +305,35 @@ def test_two_sets_from_outside_are_compared_with_each_other(
     parse_params(content, origin="params.yaml")
 
 
+@pytest.mark.parametrize(
+    ("preset", "changes"),
+    [
+        ("tiny-cpu", {}),
+        ("tiny-cpu", {"rollout": {"engine": "vllm-server"}}),
+        ("s0-qwen3-4b", {}),  # the vLLM below Unsloth's policy
+        ("s0-qwen3-4b", {"sft": {"eval_steps": 0}, "validation": {"engine": "vllm"}}),
+        ("s3-cs336", {"rollout": {"engine": "transformers"}}),
+        ("s2-math-sft", {"sft": {"eval_steps": 0}}),
+        ("s2-math-sft", {"validation": {"engine": "transformers"}}),
+        ("s1-qwen2.5-0.5b", {"grpo": {"trainer": "trl", "beta": 0.0}}),
+    ],
+)
+def test_a_device_that_no_engine_takes_is_refused(preset: str, changes: dict[str, Any]) -> None:
+    content = YAML(typ="safe").load(compose_preset(preset))
+    for section, values in changes.items():
+        content[section] |= values
+    content["rollout"]["device"] = "cuda:1"
+    (problem,) = problems_of(content)
+    assert problem.startswith("rollout.device=cuda:1: no engine of this run takes it (rollouts: ")
+
+
+@pytest.mark.parametrize("preset", ["s1-qwen2.5-0.5b", "s2-math-sft", "s3-cs336"])
+def test_a_device_that_rollouts_or_validation_take_is_accepted(preset: str) -> None:
+    content = YAML(typ="safe").load(compose_preset(preset))
+    content["rollout"]["device"] = "cuda:1"
+    assert parse_params(content, origin="params.yaml").rollout.device == "cuda:1"
+
+
 def test_an_order_that_shuffling_would_undo_is_refused(content: dict[str, Any]) -> None:
     content["prepare"]["grpo"]["difficulty"]["easy_first"] = True
     (problem,) = problems_of(content)

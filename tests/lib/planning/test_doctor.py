@@ -58,6 +58,15 @@ def test_every_preset_can_run_on_a_server_with_large_gpus(preset: str) -> None:
     assert [text for text in texts if "run `make fetch`" not in text] == []
 
 
+def test_sampling_and_raft_that_do_not_fit_name_the_knob_that_helps(tiny: Params) -> None:
+    raft = tiny.raft.model_copy(update={"init": ("sft",)})
+    small = dataclasses.replace(LAPTOP, memory=2**20)
+    against = hindrances(tiny.model_copy(update={"raft": raft}), small)
+    knobs = {line.split()[0]: line for line in against}
+    assert "lower dpo.pairs.batch_size" in knobs["best_of_n"]
+    assert "lower sft.micro_batch_size" in knobs["raft"]
+
+
 def test_a_second_gpu_that_is_not_there_is_named() -> None:
     (reason,) = hindrances(preset_params("s2-math-sft"), SERVER)
     assert reason == "rollout.device=cuda:1: there are 1 GPUs"
@@ -103,7 +112,7 @@ def test_a_package_that_params_need_is_named(tiny: Params) -> None:
     ("packages", "said"),
     [
         ({"flash_attn", "kernels"}, "yes, compiled for this machine (flash_attn)"),
-        ({"kernels"}, "kernels-community/flash-attn2, from the Hub at first use"),
+        ({"kernels"}, "kernels-community/flash-attn2, which `make fetch` brings"),
         ((), "no, not installed (`make setup EXTRA=gpu`)"),
     ],
 )

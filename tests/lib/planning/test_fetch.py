@@ -1,6 +1,7 @@
 """`make fetch`, with a folder in the Hub's layout in the Hub's place."""
 
 import fnmatch
+import platform
 import re
 import shutil
 from collections.abc import Iterator
@@ -14,7 +15,10 @@ from datasets import Dataset
 from huggingface_hub import DryRunFileInfo
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 from ruamel.yaml import YAML
+from torch import __version__ as torch_version
 
+from lib.artifacts.hub import find, kernel_repository
+from lib.engines.policy import with_kernel
 from lib.errors import UserError
 from lib.params import compose_preset, load_params
 from lib.problems.generated import GeneratedSets
@@ -25,6 +29,7 @@ from stages.prepare import main as prepare
 from tests.lib.engines.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import open_math_reasoning
 
+KERNEL_COMMIT = "456789abcdef0123456789abcdef0123456789ab"
 SET_COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
 
 NOT_FOUND = httpx.Response(404, request=httpx.Request("GET", "https://hub"))
@@ -50,7 +55,8 @@ class Hub:
         files = [
             path.relative_to(folder)
             for path in sorted(folder.rglob("*"))
-            if path.is_file() and any(fnmatch.fnmatch(path.name, glob) for glob in globs)
+            if path.is_file()
+            and any(fnmatch.fnmatch(str(path.relative_to(folder)), glob) for glob in globs)
         ]
         target = request["local_dir"]
         missing = [file for file in files if not (target / file).is_file()]
@@ -176,3 +182,28 @@ def test_a_set_that_is_not_there_is_one_line_and_changes_no_params(hub: Hub) -> 
         fetch()
     assert "\n" not in raised.value.message
     assert Path("params.yaml").read_text() == before
+
+
+def test_the_kernel_of_flash_attention_is_brought_in_the_builds_for_this_torch(hub: Hub) -> None:
+    repository = hub.root / "kernels--kernels-community--flash-attn2"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/v3").write_text(KERNEL_COMMIT)
+    torch, here = "".join(torch_version.split(".")[:2]), f"{platform.machine()}-linux"
+    fitting = {f"torch{torch}-cxx11-cu130-{here}", f"torch-stable-abi211-cu128-{here}"}
+    for build in (*fitting, f"torch26-cxx11-cu124-{here}", f"torch{torch}-cxx11-rocm63-{here}"):
+        folder = repository / "snapshots" / KERNEL_COMMIT / "build" / build
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text("")
+    content = YAML().load(Path("params.yaml"))
+    content["model"] |= {"backend": "transformers", "attention": "flash_attention_2"}
+    content["rollout"]["engine"] = "transformers"
+    with Path("params.yaml").open("w") as params:
+        YAML().dump(content, params)
+    fetch()
+    pinned = load_params().model.attention
+    assert pinned == f"kernels-community/flash-attn2@{KERNEL_COMMIT}"
+    hub.online = False
+    assert {path.name for path in (find(kernel_repository(KERNEL_COMMIT)) / "build").iterdir()} == (
+        fitting
+    )
+    assert with_kernel(pinned) == "kernels-community/flash-attn2"

@@ -9,7 +9,8 @@ from transformers import TrainingArguments
 
 from lib.params import Params, preset_names, preset_params
 from lib.planning.memory import cache_bytes_per_token, memory_at_peak, workload
-from lib.planning.plan import Phase, disk_bytes, fits, phases_of, plan_lines
+from lib.planning.phases import Phase, disk_bytes, fits, phases_of
+from lib.planning.plan import plan_lines
 from lib.planning.sizes import shape_of
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
@@ -99,6 +100,37 @@ def test_dpo_stands_in_the_plan_where_params_ask_for_it() -> None:
     assert "dpo: skipped, dpo.num_epochs is 0" in skipped and "(dpo passed on)" in skipped
     sizes = [disk_bytes(each, shape_of(each.model)) for each in (params, preferring(params))]
     assert sizes[1] == {**sizes[0], "dpo": sizes[0]["sft"]}
+
+
+def with_both(params: Params) -> Params:
+    """DPO from the SFT checkpoint, RAFT from GRPO's."""
+    raft = params.raft.model_copy(update={"init": ("grpo",), "num_epochs": 1})
+    measured = {"checkpoints": ("base", "sft", "grpo", "dpo", "raft")}
+    evaluate = params.evaluate.model_copy(update=measured)
+    return preferring(params.model_copy(update={"raft": raft, "evaluate": evaluate}))
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_optional_phases_are_planned_with_the_sampling_before_them(name: str) -> None:
+    params = with_both(preset_params(name))
+    planned = {phase.name: phase for phase in phases_of(params, shape_of(params.model))}
+    assert list(planned) == ["sft", "grpo", "pairs", "dpo", "best_of_n", "raft"]
+    pairs, num_rows = params.dpo.pairs, planned["grpo"].rows
+    assert num_rows
+    for sampling in (planned["pairs"], planned["best_of_n"]):
+        assert sampling.steps == -(-num_rows * pairs.num_completions // pairs.batch_size)
+        assert sampling.tokens == pairs.batch_size * params.rollout.max_new_tokens
+        assert sampling.seconds > 0
+        assert sampling.vllm_share == (0.9 if params.rollout.engine == "vllm" else 0)
+        assert bool(sampling.memory) == (params.rollout.engine == "transformers")
+    # RAFT's step is SFT's.
+    assert planned["raft"].memory == planned["sft"].memory
+    assert planned["raft"].trainer == planned["sft"].trainer
+    assert planned["raft"].skipped == ""
+    stages = next(line for line in plan_lines(params) if line.startswith("  stages: "))
+    assert "pairs@sft → dpo@sft → best_of_n@grpo → raft@grpo → evaluate@" in stages
+    if params.rollout.engine == "transformers":
+        assert "cache" in planned["pairs"].memory
 
 
 @pytest.mark.parametrize("name", preset_names())

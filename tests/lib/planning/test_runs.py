@@ -3,6 +3,8 @@
 `python -m tests.lib.planning.test_runs` prints the table anew.
 """
 
+import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +13,10 @@ import click
 import pytest
 
 from lib.params import preset_params
-from lib.planning.plan import CARDS_GB, Phase, fits, in_bytes, phases_of
+from lib.planning.phases import CARDS_GB, Phase, fits, phases_of
+from lib.planning.plan import in_bytes
 from lib.planning.sizes import FACTS, shape_of
+from lib.prompts import format_settings, prompt_format, prompt_text, system_prompt
 from tests.conftest import ROOT
 from tests.pipeline.systems import SYSTEMS
 
@@ -90,6 +94,67 @@ def test_all_weights_are_trained_in_float32() -> None:
         assert preset_params(preset).warnings() == []
 
 
+CHARACTERS_PER_TOKEN = 3.0
+"""Assumed: no tokenizer of a real model is here. English text has more, formulas have fewer."""
+
+AT_HAND = {
+    "s1-qwen2.5-0.5b": ("gsm8k/train.jsonl", "question"),
+    "s3-cs336": ("math500/test.jsonl", "problem"),  # 500 of MATH's test set for its training set
+    "s4-gsm8k-lora": ("gsm8k/train.jsonl", "question"),
+    "s4-gsm8k-lora-llama": ("gsm8k/train.jsonl", "question"),
+}
+
+LENGTHS_HEADER = (
+    "| preset | rows at hand | prompt: median, 90th, longest | room for a prompt | too long "
+    "| tokens a step, mean prompt |\n|---|--:|--:|--:|--:|--:|"
+)
+
+
+def prompt_tokens(preset: str, data: Path) -> list[int]:
+    """Assumed tokens of each rendered prompt, the shortest first."""
+    params, (file, column) = preset_params(preset), AT_HAND[preset]
+    chosen = prompt_format(**format_settings(params.prompt))
+    system = system_prompt(params.prompt.system, prompt_format=chosen)
+    texts = (json.loads(line)[column] for line in (data / file).read_text("utf-8").splitlines())
+    prompts = (prompt_text(chosen, text, system=system, bos_token="") for text in texts)
+    return sorted(math.ceil(len(prompt) / CHARACTERS_PER_TOKEN) for prompt in prompts)
+
+
+def lengths_table(data: Path) -> Iterator[str]:
+    yield from LENGTHS_HEADER.splitlines()
+    for preset in AT_HAND:
+        params, tokens = preset_params(preset), prompt_tokens(preset, data)
+        new, count = params.rollout.max_new_tokens, len(tokens)
+        room = params.model.max_seq_length - new
+        step = phases(preset)["grpo"].completions * (sum(tokens) / count + new)
+        yield (
+            f"| `{preset}` grpo | {count:,} | {tokens[count // 2]}, {tokens[count * 9 // 10]}, "
+            f"{tokens[-1]} | {room:,} | {sum(each > room for each in tokens)} | {step:,.0f} |"
+        )
+
+
+@pytest.fixture
+def data() -> Path:
+    """Public sets, rows unchanged."""
+    folder = Path(os.environ.get("RECKON_SHARED", "")) / "data"
+    if not (folder / "gsm8k").is_dir():
+        pytest.skip("RECKON_SHARED names no folder with GSM8K and MATH-500")
+    return folder
+
+
+def test_the_lengths_in_the_docs_are_those_of_real_rows(data: Path) -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    missing = [row for row in lengths_table(data) if row not in text]
+    assert not missing, "run `python -m tests.lib.planning.test_runs` and put its rows there"
+
+
+def test_no_real_prompt_is_too_long_for_its_preset(data: Path) -> None:
+    for preset in AT_HAND:
+        params = preset_params(preset)
+        room = params.model.max_seq_length - params.rollout.max_new_tokens
+        assert prompt_tokens(preset, data)[-1] <= room, preset
+
+
 def test_gsm8k_has_the_rows_that_the_table_counts() -> None:
     shared = Path(os.environ.get("RECKON_SHARED", "")) / "data/gsm8k/train.jsonl"
     if not shared.is_file():
@@ -99,4 +164,6 @@ def test_gsm8k_has_the_rows_that_the_table_counts() -> None:
 
 
 if __name__ == "__main__":
-    click.echo("\n".join(table()))
+    click.echo(
+        "\n".join([*table(), "", *lengths_table(Path(os.environ["RECKON_SHARED"]) / "data")])
+    )

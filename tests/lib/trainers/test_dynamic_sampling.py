@@ -145,6 +145,30 @@ def test_the_bound_ends_the_run_and_says_what_to_do(
         )
 
 
+def test_after_the_bound_a_step_takes_what_there_is_where_params_say_so(
+    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path, dull: set[str]
+) -> None:
+    """One round for half of the problems cannot fill every step."""
+    trainer, steps = train(
+        sets, base, smoke, full, tmp_path,
+        reward=dull_for(dull, []), dynamic_sampling=1, dynamic_sampling_fallback="train",
+    )  # fmt: skip
+    points = curve_points(trainer.state)
+    unfilled = [point["dynamic_sampling/frac_unfilled"] for point in points]
+    # Here a group lacks a signal only by its rewards, so that the two shares are one.
+    assert unfilled == [point["frac_reward_zero_std"] for point in points]
+    assert 0 < max(unfilled) < 1
+    assert len(steps.batches) == smoke.grpo.max_steps
+    for batch, share in zip(steps.batches, unfilled, strict=True):
+        still = batch.advantages.view(-1, smoke.grpo.group_size).abs().sum(-1) == 0
+        assert still.float().mean().item() == pytest.approx(share)
+
+
+def test_a_fallback_without_dynamic_sampling_is_refused(smoke: Params) -> None:
+    with pytest.raises(ValueError, match="dynamic_sampling_fallback=train has no effect"):
+        Grpo.model_validate({**smoke.grpo.model_dump(), "dynamic_sampling_fallback": "train"})
+
+
 def test_a_group_of_nothing_but_masked_completions_is_replaced_too(
     sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
 ) -> None:
