@@ -29,6 +29,9 @@ PATTERN = r"^plugins/[a-z0-9_]+\.py:[A-Za-z_]\w*$"
 
 COPIES = Path("data/plugins")
 
+INDEX = "names.txt"
+"""Beside the copies of a role: what params name."""
+
 ROLES = {
     "extra": "rewards",
     "format": "formats",
@@ -109,11 +112,15 @@ def load_plugin(name: str, role: str) -> Any:
 
 def copy_plugins(settings: Any, folders: Mapping[str, Path]) -> None:
     """Copy the file of every plugin in `settings` to the folder of its role, and nothing else."""
-    for folder in folders.values():
+    named = sorted(set(plugins_in(settings)))
+    for role, folder in folders.items():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    for role, name in plugins_in(settings):
-        shutil.copy(name.partition(":")[0], folders[role])
+        names = [name for of, name in named if of == role]
+        # There always, since DVC warns of every empty folder.
+        (folder / INDEX).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+        for name in names:
+            shutil.copy(name.partition(":")[0], folder)
 
 
 def in_words(name: str, error: Exception, *, inputs: str) -> UserError:

@@ -74,7 +74,8 @@ def run_study(
         say: gets a line for each experiment that ended, with the time left.
 
     Raises:
-        UserError: an experiment failed, or files that git knows are changed.
+        UserError: an experiment failed, files that git knows are changed, or the committed run is
+            not there.
     """
     state = _state()
     waiting = [each for each in experiments_of(name, study) if _kept(each, scratch, state) is None]
@@ -117,11 +118,15 @@ def _state() -> str:
     """The commit whose code and params the study measures.
 
     Raises:
-        UserError: the checkout differs from it, so that no commit says what was measured.
+        UserError: the checkout differs from it, so that no commit says what was measured; or its
+            run is not there, without which DVC cannot check out what experiments share.
     """
     changed = _git("status", "--porcelain", "--untracked-files=no")
     if changed:
         raise UserError(f"study: uncommitted changes; commit them first:\n{changed}")
+    status = [sys.executable, "-m", "dvc", "status", "--quiet"]
+    if subprocess.run(status, capture_output=True, check=False).returncode:
+        raise UserError("study: the committed run is not up to date here; run `dvc repro` first")
     tracked = ("lib", "stages", "plugins", "dvc.yaml", "params.yaml", "data/raw")
     return json.dumps([_git("rev-parse", f"HEAD:{path}") for path in tracked])
 

@@ -95,7 +95,8 @@ def test_only_what_params_name_is_copied(write: Write) -> None:
     copy_plugins({"extra": ["plugins/own.py:part"]}, folders)
     copy_plugins({"format": "plugins/own.py:part"}, folders)
     copied = {path.as_posix() for path in Path("data").rglob("*")}
-    assert copied == {"data/rewards", "data/formats", "data/formats/own.py"}
+    files = {"rewards/names.txt", "formats/names.txt", "formats/own.py"}
+    assert copied == {"data/rewards", "data/formats", *(f"data/{file}" for file in files)}
 
 
 def test_the_file_is_part_of_a_run_s_identity_and_provenance(write: Write) -> None:
