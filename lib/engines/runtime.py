@@ -29,7 +29,7 @@ def prefer_reproducible_kernels() -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Along with it torch writes NaN into all new memory, a pass over each tensor that the
     # operation behind it overwrites anyway.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
