@@ -119,6 +119,19 @@ def test_a_row_says_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
     assert measure.params_of(s0).model.backend == "transformers"
 
 
+@pytest.mark.parametrize("part", PARTS)
+def test_with_every_engine_all_rows_are_params_that_a_stage_accepts(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: object())
+    for each in PARTS[part]().values():
+        assert not each.skipped
+        assert not each.instead
+        params = measure.params_of(each)
+        if each.kind in {"sft", "grpo"}:
+            assert measure.planned(params, each)["peak_memory_bytes"] > 10**9
+
+
 @pytest.fixture
 def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
     """Of the three rows of a part; another is an interruption."""
