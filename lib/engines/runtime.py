@@ -17,11 +17,19 @@ def configure(*, seed: int, threads: int) -> None:
     The libraries' own bars and notes are silenced; a stage shows its own.
     """
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    prefer_reproducible_kernels()
     transformers.set_seed(seed)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
+
+
+def prefer_reproducible_kernels() -> None:
+    """Kernels that give the same bits on every run, wherever torch has one."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Along with it torch writes NaN into all new memory, a pass over each tensor that the
+    # operation behind it overwrites anyway.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ import lib
 from lib.engines.base import Engine, LoadSettings, Sampling, encode
 from lib.engines.open import open_engine
 from lib.engines.policy import load_merged, load_tokenizer
+from lib.engines.runtime import prefer_reproducible_kernels
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.export.gguf_file import gguf_path, load_gguf
@@ -214,7 +215,7 @@ def main(query: str, report: str) -> None:
 def verify(request: Request) -> Verification:
     """Load each form and compare its answers with what is expected of it."""
     torch.set_num_threads(request.threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    prefer_reproducible_kernels()
     tokenizer = load_tokenizer(request.folder)
     mismatches, refusal = {}, ""
     for form in request.forms:

@@ -1,59 +1,140 @@
-"""On a machine with a GPU: run the tests marked `gpu`, and compare GRPO's speed and memory.
+"""On a machine with a GPU: what this project claims of CPUs only, measured there.
 
-A random Qwen3 of 0.6B's and of 4B's shape is trained by our trainer on transformers, stock TRL and
-Unsloth, and sampled by vLLM, whichever are installed, into reports/gpu. Exit code 1 where any of it
-fails, and without a GPU.
+PARTS, all by default, the most valuable first: a step of GRPO beside TRL's and Unsloth's, the first
+steps of the presets, a kill and its resumption, log-probs per type, generation, the cost of
+determinism, and the tests marked `gpu`. Each row is written to reports/gpu as soon as it is there,
+and kept by the next run, which goes on with the others. Nothing is fetched. Exit code 1 where a row
+fails or is left for the next run, and without a GPU.
 """
 
+import dataclasses
+import importlib.metadata
+import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import click
 
+from lib.artifacts import read_json, versions, write_json
+from lib.engines.compat import VLLM_ENVIRONMENT
 from lib.errors import UserError
+from lib.planning.machine import find_gpus
+from tests.bench.gpu.rows import PARTS, Row, small
 
-SHAPES = {"0.6b": "Qwen/Qwen3-0.6B", "4b": "unsloth/Qwen3-4B-Base"}
+TESTS = "tests"
+"""The last part."""
+
+LIMIT_S = 300
+"""Of one row; a hang must not take the others' time."""
 
 
 @click.command(help=__doc__)
+@click.argument("parts", nargs=-1, type=click.Choice([*PARTS, TESTS]))
+@click.option("--minutes", default=10.0, show_default=True, help="No row begins after them.")
+@click.option("--tiny", is_flag=True, help="Small models, on any device: that all of it runs.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     default=Path("reports/gpu"),
     show_default=True,
-    help="Writes one JSON file for each shape.",
+    help="Gets one JSON file for each part.",
 )
-def main(out: Path) -> None:
+def main(parts: tuple[str, ...], minutes: float, tiny: bool, out: Path) -> None:
     """Check."""
-    from lib.planning.machine import find_gpus
-
     gpus = find_gpus()
-    if not gpus:
+    if not gpus and not tiny:
         raise UserError(
             "gpu-check needs an NVIDIA GPU, and nvidia-smi lists none here; "
             "run it on a machine with one, after `make setup EXTRA=gpu`"
         )
-    tests = [sys.executable, "-m", "pytest", "-m", "gpu"]
-    failed = [] if subprocess.run(tests, check=False).returncode in {0, 5} else ["tests: see above"]
-    from lib.artifacts import write_json
-    from lib.planning import sizes
-    from tests.bench.gpu.comparison import WAYS, compare, failures
-    from tests.bench.gpu.contenders import Work
+    machine = {"gpu": gpus[0].name, "driver": gpus[0].driver} if gpus else {}
+    about = {**machine, "versions": versions() | engine_versions()}
+    deadline, bad = time.monotonic() + 60 * minutes, []
+    with tempfile.TemporaryDirectory() as models:
+        for part in parts or (*PARTS, TESTS):
+            path = out / f"{part}.json"
+            results = kept(path, about)
+            rows = {TESTS: None} if part == TESTS else PARTS[part]()
+            for name, row in rows.items():
+                if tiny and row:
+                    row = small(row)
+                described = row.described() if row else {}
+                if results.get(name, {}).get("row") == described and "figures" in results[name]:
+                    continue
+                if time.monotonic() >= deadline:
+                    bad.append(f"{part}, {name}: left, run the same command again")
+                    continue
+                results[name] = {**outcome(row, Path(models)), "row": described}
+                write_json(path, {"about": about, "rows": results})
+                state = "failed" if "failed" in results[name] else next(iter(results[name]))
+                click.echo(f"gpu-check part={part} row={name!r} {state} out={path}")
+                if state == "failed":
+                    bad.append(f"{part}, {name}: {results[name]['failed']}")
+    if bad:
+        raise UserError("\n  ".join([f"gpu-check: {len(bad)} rows are missing:", *bad]))
 
-    for name, model in SHAPES.items():
-        shape = sizes.SHAPES[model]
-        work = Work(
-            shape=shape, prompts=4, group=8, tokens=256, steps=4, dtype="bfloat16", lora_rank=32
-        )
-        with tempfile.TemporaryDirectory() as scratch:
-            found = compare(work, WAYS, scratch=Path(scratch))
-        write_json(out / f"{name}.json", {**found, "gpu": gpus[0].name, "driver": gpus[0].driver})
-        click.echo(f"gpu-check shape={name} ways={', '.join(found['ways'])} out={out / name}.json")
-        failed += [f"{name} {failure}" for failure in failures(found)]
-    if failed:
-        raise UserError("\n  ".join(["gpu-check: not all ran:", *failed]))
+
+def engine_versions() -> dict[str, str]:
+    """Of the packages that a row may be skipped for, where they are installed."""
+    found = {}
+    for name in ("vllm", "unsloth", "flash_attn"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def kept(path: Path, about: dict[str, Any]) -> dict[str, Any]:
+    """Rows that an earlier run measured on the same machine with the same packages."""
+    if not path.is_file():
+        return {}
+    content = read_json(path)
+    return dict(content["rows"]) if content["about"] == about else {}
+
+
+def outcome(row: Row | None, models: Path) -> dict[str, Any]:
+    """`figures`, or why there are none: `skipped` or `failed`, with the end of stderr."""
+    if row and row.skipped:
+        return {"skipped": row.skipped}
+    module = [sys.executable, "-m"]
+    if row is None:
+        code, output, errors = run([*module, "pytest", "-q", "-m", "gpu"], text="")
+        ran = {"figures": {"pytest": (output.splitlines() or [""])[-1]}}
+        # 5: no test is there to be run.
+        return ran if code in {0, 5} else {"failed": "see `output`", "output": output[-4000:]}
+    command = [*module, "tests.bench.gpu.measure", str(models)]
+    code, output, errors = run(command, text=json.dumps(dataclasses.asdict(row)))
+    if code:
+        reason = f"longer than {LIMIT_S} s" if code is None else f"exit code {code}"
+        last = "".join(errors.strip().splitlines()[-1:]) or reason
+        return {"failed": last, "stderr": errors[-4000:]}
+    return {"figures": json.loads(output.splitlines()[-1])}
+
+
+def run(command: list[str], *, text: str) -> tuple[int | None, str, str]:
+    """Exit code, stdout and stderr; None for a process that was ended for its time."""
+    environment = VLLM_ENVIRONMENT | os.environ | {"HF_HUB_OFFLINE": "1"}
+    with subprocess.Popen(
+        command, env=environment, text=True, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            output, errors = process.communicate(text, timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # its engines are processes too
+            output, errors = process.communicate()
+            return None, output, errors
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, output, errors
 
 
 if __name__ == "__main__":

@@ -21,12 +21,13 @@ from typing import Any
 from transformers import TrainerCallback
 
 from lib.engines import compat
+from lib.engines.policy import load_tokenizer
 from lib.engines.runtime import configure
 from lib.params import preset_params
-from lib.planning.sizes import SHAPES
 from lib.problems.generated import synthetic_sets
-from tests.bench.gpu.comparison import write_random
-from tests.bench.gpu.contenders import Work, ours, trainer_of
+from lib.prompts import save_system
+from tests.bench.gpu import rows
+from tests.bench.gpu.measure import params_of, problems_of, trainer_of, with_signal, write_base
 from tests.bench.grpo.start import NUM_PROBLEMS, write_start
 from tests.bench.results import machine, paired, quartiles, shown, write
 
@@ -37,15 +38,17 @@ TINY, LARGE = "tiny preset", "Qwen3-0.6B's shape"
 STEPS = {TINY: 8, LARGE: 2}
 """Of a run; one more before them is not timed."""
 ROUNDS = 3
-WORK = Work(
-    shape=SHAPES["Qwen/Qwen3-0.6B"],
-    prompts=2,
-    group=4,
-    tokens=16,
-    steps=STEPS[LARGE],
-    dtype="float32",
-    lora_rank=16,
-)
+WORK: dict[str, dict[str, Any]] = {
+    "model": {"dtype": "float32", "mixed_precision": "fp32", "max_seq_length": 80},
+    "lora": {"rank": 16},
+    "rollout": {"max_new_tokens": 16},
+    "grpo": {
+        "prompts_per_step": 2,
+        "group_size": 4,
+        "micro_batch_size": 4,
+        "max_steps": STEPS[LARGE] + 1,
+    },
+}
 PARTS = ("forward", "backward", "rest")
 
 
@@ -94,7 +97,9 @@ def measure(row: str, way: str, seed: int, folder: Path) -> dict[str, Any]:
         compat.keep_linear_weights()
         vllm_generation.LLM = functools.partial(vllm_generation.LLM, enforce_eager=True)
     if row == LARGE:
-        trainer = ours(way, WORK, folder)
+        large = large_row(way)
+        params = params_of(large)
+        problems = problems_of(large, params, load_tokenizer(folder), system="")
     else:
         name, _, engine = way.partition("-")
         params = preset_params("tiny-cpu")
@@ -107,12 +112,21 @@ def measure(row: str, way: str, seed: int, folder: Path) -> dict[str, Any]:
             }
         )
         problems = synthetic_sets(params.prepare.synthetic, seed=0).grpo
-        trainer = trainer_of(params, problems, folder)
-    clock = Clock(trainer)
-    trainer.train()
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer = trainer_of(params, "grpo", problems, base=folder, scratch=Path(scratch))
+        if row == LARGE:
+            with_signal(trainer)
+        clock = Clock(trainer)
+        trainer.train()
     name = "completions/mean_length"
     lengths = [entry[name] for entry in trainer.state.log_history if name in entry]
     return {"steps": clock.steps(), "lengths": lengths[1:]}
+
+
+def large_row(way: str) -> rows.Row:
+    """The work in one of the ways."""
+    changes = {name: {**WORK.get(name, {}), **values} for name, values in rows.WAYS[way].items()}
+    return rows.row("Qwen/Qwen3-0.6B", **(WORK | changes))
 
 
 def in_a_process(*arguments: Any) -> dict[str, Any]:
@@ -165,8 +179,12 @@ of steps of the same number and seed. Nothing here was run on a GPU.
 
 - *{TINY}*: 0.48 M parameters after a short SFT on {NUM_PROBLEMS} problems; 32 problems × 8
   completions of at most 48 tokens a step, float32, {STEPS[TINY]} steps a run.
-- *{LARGE}*: random weights, LoRA of rank {WORK.lora_rank}, {WORK.dtype}, {WORK.prompts} problems ×
-  {WORK.group} completions of at most {WORK.tokens} tokens, {WORK.steps} steps a run.
+- *{LARGE}*: random weights, LoRA of rank {WORK["lora"]["rank"]}, {WORK["model"]["dtype"]}, {
+        WORK["grpo"]["prompts_per_step"]
+    } problems ×
+  {WORK["grpo"]["group_size"]} completions of at most {WORK["rollout"]["max_new_tokens"]} tokens, {
+        STEPS[LARGE]
+    } steps a run.
 
 `trl` is TRL's own `GRPOTrainer` (`grpo.trainer: trl`), `-vllm` generates with vLLM in the same
 process. TRL's gets vLLM's linear layers unpacked, without which its weight sync fails on a CPU, and
@@ -190,7 +208,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         tiny, large = Path(scratch) / "tiny", Path(scratch) / "large"
         write_start(tiny, preset_params("tiny-cpu"))
-        write_random(large, WORK)
+        save_system(tiny, "")
+        write_base(large, large_row(STOCK))
         rows = {row: compare(row, at, ways) for row, at in ((TINY, tiny), (LARGE, large))}
     ratios = {f"{row}, {way}": one["ratio"] for row in rows for way, one in rows[row].items()}
     results = {

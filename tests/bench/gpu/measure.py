@@ -1,0 +1,377 @@
+"""Measure one row of `tests.bench.gpu.rows` in this process: `make gpu-check` starts one for each.
+
+Unsloth has to be imported before the libraries that it patches, and a process has one peak.
+"""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lib.artifacts.problems import Problem, write_problems
+from lib.engines.unsloth import import_first
+from lib.params import Params, parse_params
+from lib.planning.machine import find_gpus
+from lib.planning.memory import longest_row
+from lib.planning.plan import phases_of
+from lib.planning.sizes import shape_in
+from lib.prompts import format_settings, prompt_format, save_system, saved_system, system_prompt
+from tests.bench.gpu.rows import Row
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+GAP = "sampling/sampling_logp_difference"
+
+KILLED_AT = 3
+"""Steps before the kill, one more than the newest checkpoint has."""
+
+START = "spawn"
+"""How children start: CUDA does not survive a fork."""
+
+ROUNDS = 2
+"""Of generation that are timed; one more before them is not."""
+
+
+def params_of(row: Row) -> Params:
+    """What a stage would read."""
+    return parse_params(row.params, origin="gpu-check")
+
+
+# The model and the problems
+
+
+def write_base(folder: Path, row: Row) -> None:
+    """A random model of the row's shape; its tokenizer is small, other rows are never decoded."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from lib.engines.tiny import train_tokenizer
+
+    params = params_of(row)
+    rendering = prompt_format(**format_settings(params.prompt))
+    system = system_prompt(params.prompt.system, prompt_format=rendering)
+    common: dict[str, Any] = {"marks": (), "chat_template": rendering.chat_template}
+    tokenizer = train_tokenizer(["12 + 3 = 15"], vocab_size=300, **common)
+    if row.full:  # prompts about as long as a real tokenizer's, not a token for each letter
+        prompt = rendering.prompt("", system=system)
+        text = tokenizer.apply_chat_template(
+            prompt, tokenize=False, add_generation_prompt=True, return_dict=False
+        )
+        tokenizer = train_tokenizer([text] * 2, vocab_size=600, **common)
+    special = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = AutoConfig.for_model(**row.shape, **special, bos_token_id=None)
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, params.model.dtype))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    save_system(folder, system)
+
+
+def base_in(scratch: Path, row: Row) -> Path:
+    """The folder of the row's model, which rows of one shape, type and prompt share."""
+    decisive = [row.shape, row.params["prompt"], row.params["model"]["dtype"], row.full]
+    name = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+    folder = scratch / f"base-{name}"
+    if not folder.is_dir():
+        unfinished = folder.with_suffix(".unfinished")
+        code = _in_a_child(write_base, unfinished, row)
+        if code:
+            raise RuntimeError(f"writing the random model ended with exit code {code}")
+        unfinished.rename(folder)
+    return folder
+
+
+def _in_a_child(function: Callable[..., None], *arguments: Any) -> int | None:
+    """Exit code of a process that leaves nothing on the GPU."""
+    child = multiprocessing.get_context(START).Process(target=function, args=arguments)
+    child.start()
+    child.join()
+    return child.exitcode
+
+
+def problems_of(
+    row: Row, params: Params, tokenizer: "PreTrainedTokenizerBase", *, system: str
+) -> list[Problem]:
+    """As many as all steps take, short ones or all as long as params allow."""
+    from lib.trainers.sft import sft_dataset
+
+    phase = "sft" if row.kind == "sft" else "grpo"
+    if not row.full:
+        count = params.grpo.prompts_per_step * params.grpo.max_steps
+        texts = [f"What is {number} + 3?" for number in range(count)]
+        return [Problem.create(problem=text, reference="0") for text in texts]
+
+    def made(problem: int, solution: int) -> Problem:
+        # No merge crosses a digit: each is one token.
+        texts = {"problem": "7" * problem, "solution": "7" * solution}
+        return Problem.create(**texts, reference="7")
+
+    rendering = prompt_format(**format_settings(params.prompt))
+    (shortest,) = sft_dataset([made(1, 1)], tokenizer, prompt_format=rendering, system=system)
+    longest = longest_row(params, phase)
+    if phase == "sft":
+        row_tokens = len(shortest["input_ids"])
+        return [made(1, 1 + longest - row_tokens)] * (params.sft.batch_size * 5)
+    prompt_tokens = shortest["completion_mask"].count(0)
+    room = longest - params.rollout.max_new_tokens
+    return [made(1 + room - prompt_tokens, 1)] * params.grpo.prompts_per_step
+
+
+def trainer_of(
+    params: Params, phase: str, problems: list[Problem], *, base: Path, scratch: Path
+) -> Any:
+    """The phase's own trainer, ready to start."""
+    from lib.trainers.grpo import grpo_setup
+    from lib.trainers.sft import sft_setup
+
+    write_problems(scratch / "problems.jsonl", problems)
+    read = {"problems": scratch / "problems.jsonl", "base": base, "scratch": scratch}
+    setup = sft_setup(params, **read) if phase == "sft" else grpo_setup(params, init=base, **read)
+    return setup.trainer
+
+
+def with_signal(trainer: Any) -> Any:
+    """GRPO whose rewards differ within every group, and whose completions are all of one length."""
+    from lib.planning.probe import _alternating, _full_length
+
+    trainer.reward_funcs = [_alternating for _ in trainer.reward_funcs]
+    if hasattr(trainer, "engine"):
+        trainer.engine.generate = _full_length(trainer.engine.generate)
+    return trainer
+
+
+# Measurements
+
+
+def measure(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
+    """The row's figures, in this process."""
+    if row.kind == "resume":
+        return resume(row, base, scratch)
+    import_first(row.params["model"]["backend"], generates=_samples_with_vllm(row))
+    import torch
+    from torch.utils import deterministic
+
+    from lib.engines.policy import load_tokenizer
+    from lib.engines.runtime import configure
+
+    params = params_of(row)
+    configure(seed=params.seed, threads=params.torch_threads)
+    deterministic.fill_uninitialized_memory = row.kernels == "filled"
+    if row.kernels == "fastest":
+        torch.use_deterministic_algorithms(False)
+    tokenizer = load_tokenizer(base)
+    problems = problems_of(row, params, tokenizer, system=saved_system(base))
+    if row.kind == "generation":
+        return generation(params, problems, base)
+    return training(params, row, problems, base=base, scratch=scratch)
+
+
+def _samples_with_vllm(row: Row) -> bool:
+    return row.kind != "sft" and row.params["rollout"]["engine"] == "vllm"
+
+
+def training(
+    params: Params, row: Row, problems: list[Problem], *, base: Path, scratch: Path
+) -> dict[str, Any]:
+    """Seconds of a step, tokens a second, memory beside the plan's, and what was trained how."""
+    from transformers import TrainerCallback
+
+    ends: list[float] = []
+    used: dict[str, int] = {}
+
+    class Clock(TrainerCallback):
+        """When each step ended; engines are closed when the last one has."""
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            ends.append(time.perf_counter())
+            used.update(memory())
+
+    trainer = trainer_of(params, row.kind, problems, base=base, scratch=scratch)
+    if row.kind == "grpo":
+        with_signal(trainer)
+    trainer.add_callback(Clock())
+    trainer.train()
+    history = trainer.state.log_history
+    if row.kind == "sft":
+        tokens = float(params.sft.batch_size * longest_row(params, "sft"))
+    else:
+        name = "completions/mean_length"
+        lengths = [entry[name] for entry in history if name in entry][1:]
+        completions = params.grpo.prompts_per_step * params.grpo.group_size
+        tokens = completions * sum(lengths) / len(lengths)
+    seconds = (ends[-1] - ends[0]) / (len(ends) - 1)
+    gaps = [
+        {"mean": e[f"{GAP}/mean"], "max": e[f"{GAP}/max"]} for e in history if f"{GAP}/mean" in e
+    ]
+    return {
+        "steps": len(ends),
+        "seconds_per_step": seconds,
+        "tokens_per_second": tokens / seconds,
+        **used,
+        "planned": planned(params, row),
+        "sampler_gap_at_first_step": gaps[0] if gaps else None,
+        "settings": settings(trainer, params),
+    }
+
+
+def planned(params: Params, row: Row) -> dict[str, float]:
+    """What `make plan` states of the phase; its seconds are an A100's."""
+    (phase,) = (one for one in phases_of(params, shape_in(row.shape)) if one.name == row.kind)
+    stated = {
+        "peak_memory_bytes": sum(phase.memory.values()),
+        "seconds_per_step": phase.seconds,
+    }
+    gpus = find_gpus()
+    return stated | ({"device_memory_bytes": phase.bytes_on(gpus[0].memory)} if gpus else {})
+
+
+def settings(trainer: Any, params: Params) -> dict[str, Any]:
+    """What was trained and how, as the trainer has it."""
+    trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
+    lora = getattr(trainer.model, "peft_config", {}).get("default")
+    return {
+        "trained_parameters": sum(weight.numel() for weight in trained),
+        "trained": sorted({str(weight.dtype).removeprefix("torch.") for weight in trained}),
+        "lora": {"rank": lora.r, "targets": sorted(lora.target_modules)} if lora else None,
+        "weights": params.model.dtype,
+        "autocast": "bfloat16" if trainer.args.bf16 else None,
+        "attention": trainer.model.config._attn_implementation,
+        "rollouts": params.rollout.engine,
+        "gradient_checkpointing": bool(trainer.model.is_gradient_checkpointing),
+        "micro_batch": trainer.args.per_device_train_batch_size,
+        "micro_batches": trainer.args.gradient_accumulation_steps,
+        "shares_weights_with_vllm": hasattr(trainer.model, "vllm_engine"),
+    }
+
+
+def memory() -> dict[str, int]:
+    """At the peak, as torch counts it; on a GPU also what is in use on the whole device now."""
+    import resource
+
+    import torch
+
+    if torch.cuda.is_available():
+        free, total = torch.cuda.mem_get_info()
+        peak = torch.cuda.max_memory_allocated()
+        return {"peak_memory_bytes": peak, "device_memory_bytes": total - free}
+    return {"peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
+def generation(params: Params, problems: list[Problem], base: Path) -> dict[str, Any]:
+    """Seconds of a round of rollouts, with nothing trained."""
+    import contextlib
+
+    from lib.engines.base import encode, rollout_sampling
+    from lib.engines.open import open_engine
+
+    rollout, grpo = params.rollout, params.grpo
+    rendering = prompt_format(**format_settings(params.prompt))
+    sampling = rollout_sampling(
+        rollout, num_completions=grpo.group_size, stop_strings=(), seed=params.seed
+    )
+    engine = open_engine(
+        rollout.engine, base, base=base, model=params.model,
+        batch_size=grpo.prompts_per_step * grpo.group_size,
+        memory_share=rollout.gpu_memory_utilization,
+    )  # fmt: skip
+    with contextlib.closing(engine):
+        texts = [problem.problem for problem in problems[: grpo.prompts_per_step]]
+        prompts = encode(engine.tokenizer, [rendering.prompt(text, system="") for text in texts])
+        engine.generate(prompts, sampling)
+        start = time.perf_counter()
+        groups = [group for _ in range(ROUNDS) for group in engine.generate(prompts, sampling)]
+        seconds = time.perf_counter() - start
+        used = memory()
+    tokens = sum(len(one.token_ids) for group in groups for one in group)
+    return {"seconds_per_round": seconds / ROUNDS, "tokens_per_second": tokens / seconds, **used}
+
+
+def resume(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
+    """GRPO that is killed and started again, beside a run that was not.
+
+    Raises:
+        RuntimeError: a process did not end as it should have.
+    """
+    whole, killed = scratch / "whole", scratch / "killed"
+    runs = ((whole, 0), (killed, KILLED_AT), (killed, 0))
+    codes = [_in_a_child(_run_phase, row, base, folder, kill_at) for folder, kill_at in runs]
+    if codes != [0, -signal.SIGKILL, 0]:
+        raise RuntimeError(f"exit codes of the whole, the killed, the resumed run: {codes}")
+    from safetensors.torch import load_file
+
+    def weights(folder: Path) -> dict[str, Any]:
+        files = sorted((folder / "model").glob("*.safetensors"))
+        return {name: value for file in files for name, value in load_file(file).items()}
+
+    resumed = weights(killed)
+    apart = [(value - resumed[name]).abs().max().item() for name, value in weights(whole).items()]
+    log = (killed / "scratch/grpo/training.log").read_text(encoding="utf-8")
+    return {
+        "resumed_from_steps": [int(step) for step in re.findall("resumes from step ([0-9]+)", log)],
+        "largest_difference": max(apart),
+        "weights_are_equal": not any(apart),
+    }
+
+
+def _run_phase(row: Row, base: Path, folder: Path, kill_at: int) -> None:
+    """GRPO as its stage runs it, below `folder`."""
+    from transformers import Trainer, TrainerCallback
+
+    from lib.engines.policy import load_tokenizer
+    from lib.engines.runtime import configure
+    from lib.training.run import Outputs, run_phase
+
+    class Killed(TrainerCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if kill_at and state.global_step == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    params = params_of(row)
+    configure(seed=params.seed, threads=params.torch_threads)
+    problems = problems_of(row, params, load_tokenizer(base), system=saved_system(base))
+    folder.mkdir(exist_ok=True)
+
+    def build(writing: Path) -> Trainer:
+        writing.mkdir(parents=True, exist_ok=True)
+        trainer = with_signal(trainer_of(params, "grpo", problems, base=base, scratch=writing))
+        trainer.add_callback(Killed())
+        return trainer
+
+    run_phase(
+        build,
+        stage="grpo",
+        section=params.grpo,
+        init=base,
+        outputs=Outputs(
+            model=folder / "model",
+            metrics=folder / "metrics.json",
+            curve=folder / "curve.csv",
+            provenance=folder / "provenance.json",
+        ),
+        settings=params.model_dump(),
+        inputs={"base": base},
+        scratch=folder / "scratch",
+    )
+
+
+def main() -> None:
+    """Measure the row on stdin; the argument is the folder of the models that rows share."""
+    row, models = Row(**json.load(sys.stdin)), Path(sys.argv[1])
+    params_of(row)  # refused before anything is written
+    base = base_in(models, row)
+    with tempfile.TemporaryDirectory(dir=models) as scratch:
+        print(json.dumps(measure(row, base, Path(scratch))))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""What `make gpu-check` measures: its parts, the most valuable first, and the rows of each.
+
+A row is one set of params, measured in a process of its own (`tests.bench.gpu.measure`). The models
+have random weights in the real shapes of `lib/planning/facts.yaml`: nothing is fetched. A random
+model hardly ever ends by itself, so that every completion has about the longest length.
+"""
+
+import copy
+import dataclasses
+import functools
+import importlib.util
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+from ruamel.yaml import YAML
+
+from lib.params import compose_preset, parse_params, preset_params
+from lib.params.presets import BASE
+from lib.planning.sizes import FACTS
+
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+PRESETS = ("s1-qwen2.5-0.5b", "s4-gsm8k-lora", "s0-qwen3-4b", "s3-cs336", "s2-math-sft")
+"""Of the two `s4`, which differ in their model alone, one."""
+
+SMALL = {
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 640,
+}  # fmt: skip
+
+
+UNSAVED = {"save_steps": 0, "keep_checkpoints": 0, "eval_steps": 0}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One measurement.
+
+    Attributes:
+        kind: a training phase, generation alone, or a run that is killed and resumed.
+        shape: config.json of the model.
+        params: content of params.yaml.
+        full: prompts and examples are as long as params allow, else short.
+        kernels: torch's reproducible ones, as the stages have them; these with new memory filled,
+            as torch itself has them; or whichever are fastest.
+        instead: of the params, what takes the place of what is not installed here.
+        skipped: why there is nothing to measure; '' where there is.
+    """
+
+    kind: Literal["sft", "grpo", "generation", "resume"]
+    shape: dict[str, Any]
+    params: dict[str, Any]
+    full: bool = False
+    kernels: Literal["reproducible", "filled", "fastest"] = "reproducible"
+    instead: dict[str, str] = dataclasses.field(default_factory=dict)
+    skipped: str = ""
+
+    def described(self) -> dict[str, Any]:
+        """What was measured, for whoever reads its figures: of params, those not the default's."""
+        flat, base = (
+            parse_params(self.params, origin="gpu-check").flat(),
+            preset_params(BASE).flat(),
+        )
+        changed = {key: value for key, value in flat.items() if value != base[key]}
+        return {**dataclasses.asdict(self), "params": changed}
+
+
+@functools.cache
+def _quick(preset: str) -> dict[str, Any]:
+    return dict(YAML(typ="safe").load(compose_preset(preset, quick=True)))
+
+
+def missing(content: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """What params ask for that is not installed: its package, and what takes its place."""
+    model, rollout = content["model"], content["rollout"]
+    wants = {
+        "model.backend": (model["backend"], "unsloth", "transformers"),
+        "model.attention": (model["attention"], "flash_attn", "sdpa"),
+        "rollout.engine": (rollout["engine"], "vllm", "transformers"),
+    }
+    return {
+        key: (package, substitute)
+        for key, (value, package, substitute) in wants.items()
+        if value != substitute and importlib.util.find_spec(package) is None
+    }
+
+
+def row(of: str, *, kind: Any = "grpo", kernels: Any = "reproducible", **changes: Any) -> Row:
+    """GRPO of a model on short problems, or why it cannot be had here.
+
+    Args:
+        of: a model's name in facts.yaml.
+        changes: of the tiny preset's sections, over those that all of these rows have.
+    """
+    content = copy.deepcopy(_quick(BASE))
+    common: dict[str, Any] = {
+        "model": {"dtype": "bfloat16", "mixed_precision": "bf16", "max_seq_length": 320},
+        "rollout": {"max_new_tokens": 256, "gpu_memory_utilization": 0.5},
+        "grpo": {"prompts_per_step": 4, "group_size": 8, "micro_batch_size": 8, **UNSAVED},
+    }
+    lora = {"rank": 32, "target_modules": list(TARGETS)} | changes.pop("lora", {})
+    content["model"]["lora"] |= lora
+    for section in common.keys() | changes.keys():
+        content[section] |= common.get(section, {}) | changes.get(section, {})
+    lacks = ", ".join(package for package, _ in missing(content).values())
+    return Row(
+        kind=kind, shape=FACTS["models"][of], params=content, kernels=kernels,
+        skipped=f"not installed: {lacks}" if lacks else "",
+    )  # fmt: skip
+
+
+WAYS: dict[str, dict[str, dict[str, Any]]] = {
+    "reckon": {},
+    "trl": {"grpo": {"trainer": "trl"}},
+    "reckon-vllm": {"rollout": {"engine": "vllm"}},
+    "trl-vllm": {"grpo": {"trainer": "trl"}, "rollout": {"engine": "vllm"}},
+    "unsloth": {"model": {"backend": "unsloth"}},
+    "unsloth-vllm": {"model": {"backend": "unsloth"}, "rollout": {"engine": "vllm"}},
+}
+"""Our trainer and TRL's, each with either engine; the last shares vLLM's weights."""
+
+
+def steps(model: str) -> dict[str, Row]:
+    """A step of GRPO in every way: same model, LoRA, types, batches and lengths."""
+    return {way: row(model, **changes) for way, changes in WAYS.items()}
+
+
+def presets() -> dict[str, Row]:
+    """The first five steps of each phase of the presets, every row as long as it may get.
+
+    A step is cut to two micro-batches, and validation is left out: neither changes a peak.
+    """
+    rows: dict[str, Row] = {}
+    for preset in PRESETS:
+        content = copy.deepcopy(_quick(preset))
+        grpo, sft = content["grpo"], content["sft"]
+        grpo["prompts_per_step"] = math.ceil(2 * grpo["micro_batch_size"] / grpo["group_size"])
+        sft["batch_size"] = min(sft["batch_size"], 2 * sft["micro_batch_size"])
+        for section in (grpo, sft):
+            section |= UNSAVED
+        content["rollout"]["device"] = ""
+        phases = [name for name, count in (("grpo", "max_steps"), ("sft", "num_epochs"))
+                  if content[name][count]]  # fmt: skip
+        shape, instead = FACTS["models"][content["model"]["name"]], {}
+        for key, (_, substitute) in missing(content).items():
+            section, _, name = key.partition(".")
+            content[section][name] = instead[key] = substitute
+        for phase in phases:
+            rows[f"{preset} {phase}"] = Row(
+                kind=phase, shape=shape, params=content, full=True, instead=instead
+            )
+    return rows
+
+
+def precisions() -> dict[str, Row]:
+    """How far the sampler's log-probs are from the trainer's, per type of weights and products."""
+    types = {
+        "float32": {"dtype": "float32", "mixed_precision": "fp32"},
+        "bfloat16": {"dtype": "bfloat16", "mixed_precision": "bf16"},
+        "bfloat16 products": {"dtype": "float32", "mixed_precision": "bf16"},
+    }
+    return {
+        f"{name}, {engine}": row(
+            SMALLEST, model=model, rollout={"engine": engine}, lora={"rank": 0}
+        )
+        for engine in ("transformers", "vllm")
+        for name, model in types.items()
+    }
+
+
+def generation() -> dict[str, Row]:
+    """The decode loop with either attention, and vLLM: 64 completions, nothing trained."""
+    changes: dict[str, Any] = {"grpo": {"prompts_per_step": 8}}
+    return {
+        "decode loop, sdpa": row(SMALLEST, kind="generation", **changes),
+        "decode loop, flash_attention_2": row(
+            SMALLEST, kind="generation", model={"attention": "flash_attention_2"}, **changes
+        ),
+        "vllm": row(SMALLEST, kind="generation", rollout={"engine": "vllm"}, **changes),
+    }
+
+
+SMALLEST, LARGEST = "Qwen/Qwen3-0.6B", "unsloth/Qwen3-4B-Base"
+
+PARTS: dict[str, Callable[[], dict[str, Row]]] = {
+    "steps-0.6b": lambda: steps(SMALLEST),
+    "presets": presets,
+    "resume": lambda: {"grpo": row(SMALLEST, kind="resume", grpo={"save_steps": 2})},
+    "precision": precisions,
+    "generation": generation,
+    "determinism": lambda: {
+        kernels: row(SMALLEST, kernels=kernels) for kernels in ("reproducible", "filled", "fastest")
+    },
+    "steps-4b": lambda: steps(LARGEST),
+}
+"""By the name of their file."""
+
+
+def small(of: Row) -> Row:
+    """The same road with a model and lengths that take seconds on a CPU."""
+    shape = of.shape | SMALL
+    short = {section: of.params[section] | {"max_new_tokens": 16}
+             for section in ("rollout", "validation", "evaluate")}  # fmt: skip
+    content = of.params | {"model": of.params["model"] | {"max_seq_length": 416}} | short
+    if of.kind != "resume":
+        content["grpo"] = content["grpo"] | {"max_steps": min(2, content["grpo"]["max_steps"])}
+    return dataclasses.replace(of, shape=shape, params=content)

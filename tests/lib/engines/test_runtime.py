@@ -1,0 +1,66 @@
+"""What the same numbers depend on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils import deterministic
+
+from lib.engines.runtime import configure, prefer_reproducible_kernels
+from lib.params import Params
+from lib.problems.generated import GeneratedSets
+from lib.trainers.sft import build_sft
+from tests.lib.trainers.steps import STOPPING, build, letters, reward_with
+
+
+@pytest.fixture
+def process_settings() -> Iterator[None]:
+    """Put back what a test changes of the whole process."""
+    kernels, fills = torch.are_deterministic_algorithms_enabled(), deterministic
+    filled = fills.fill_uninitialized_memory
+    yield
+    torch.use_deterministic_algorithms(kernels, warn_only=True)
+    fills.fill_uninitialized_memory = filled
+
+
+@pytest.mark.usefixtures("process_settings")
+def test_reproducible_kernels_do_not_write_to_new_memory() -> None:
+    deterministic.fill_uninitialized_memory = True
+    prefer_reproducible_kernels()
+    assert torch.are_deterministic_algorithms_enabled()
+    # Filled, new memory of whole numbers holds the largest of them.
+    largest = torch.iinfo(torch.int64).max
+    assert not all((torch.empty(64, dtype=torch.int64) == largest).all() for _ in range(8))
+
+
+@pytest.mark.usefixtures("process_settings")
+@pytest.mark.parametrize("phase", ["sft", "grpo"])
+def test_nothing_that_is_trained_reads_memory_before_it_is_written(
+    phase: str, smoke: Params, base: Path, sets: GeneratedSets, tmp_path: Path
+) -> None:
+    """Or NaN in all new memory would change the weights."""
+
+    def trained(fills: bool) -> dict[str, Tensor]:
+        configure(seed=smoke.seed, threads=smoke.torch_threads)
+        deterministic.fill_uninitialized_memory = fills
+        common = {"model": smoke.model, "scratch": tmp_path}
+        trainer: Any
+        if phase == "grpo":
+            trainer = build(sets.grpo, base, smoke, max_steps=2, **common)
+            trainer = reward_with(trainer, letters)
+        else:
+            epoch = smoke.sft.model_copy(update={"num_epochs": 1, "save_steps": 0, "eval_steps": 0})
+            trainer = build_sft(
+                sets.sft[:64], base=base, prompt_format=STOPPING, system="", sft=epoch, seed=0,
+                **common,
+            )  # fmt: skip
+        trainer.train()
+        return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+
+    unfilled, filled = trained(fills=False), trained(fills=True)
+    assert all(torch.equal(unfilled[name], filled[name]) for name in unfilled)
+    # An adapter starts from zeros on one side, and has moved.
+    assert all(weight.any() for name, weight in unfilled.items() if "lora_B" in name)
