@@ -21,7 +21,7 @@ from lib.engines.unsloth import import_first
 from lib.params import Params, parse_params
 from lib.planning.machine import find_gpus
 from lib.planning.memory import longest_row
-from lib.planning.plan import phases_of
+from lib.planning.phases import phases_of
 from lib.planning.sizes import shape_in
 from lib.prompts import format_settings, prompt_format, save_system, saved_system, system_prompt
 from tests.bench.gpu.rows import Row
