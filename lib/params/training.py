@@ -158,8 +158,6 @@ class Reward(Section):
     """`overlong`: tokens before the longest completion over which the punishment rises."""
     repetition_ngram: Positive
     """`repetition`: words per n-gram."""
-    repetition_max_penalty: Annotated[float, Field(le=0)]
-    """`repetition`: value of a completion that repeats one n-gram only."""
     cosine_correct: tuple[float, float]
     """`cosine_length`: value of the shortest and of the longest right answer."""
     cosine_wrong: tuple[float, float]
@@ -228,6 +226,8 @@ class Grpo(Optimisation):
     dynamic_sampling: Count
     """Most rounds in which groups with equal rewards are replaced by other problems' (DAPO); a step
     that still has one then ends the run. 0 keeps all groups."""
+    log_problems: Count
+    """Problems of each step whose completions are kept to be read; 0 for none."""
 
     @property
     def skipped(self) -> str:

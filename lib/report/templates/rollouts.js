@@ -169,6 +169,7 @@ async function startRollouts() {
   const list = document.getElementById("list");
   list.addEventListener("scroll", () => requestAnimationFrame(drawList), { passive: true });
   new ResizeObserver(drawList).observe(list);
+  await startTraining();
   refresh();
   followAddress();
   addEventListener("hashchange", followAddress);
