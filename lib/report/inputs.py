@@ -56,6 +56,7 @@ class Run:
         completions: by checkpoint, in the order of the file.
         rollouts: what `grpo` kept of its steps' completions.
         curves: by training stage; empty for a stage that logged nothing.
+        validations: the same of what validation measured.
         skipped: the training stages that passed their checkpoint on unchanged.
         stage_metrics: flat numbers by stage.
         provenance: by stage, what the stage noted about how it ran.
@@ -70,6 +71,7 @@ class Run:
     completions: Mapping[str, Sequence[GradedCompletion]]
     rollouts: Sequence[TrainingRollout]
     curves: Mapping[str, Curve]
+    validations: Mapping[str, Curve]
     skipped: frozenset[str]
     stage_metrics: Mapping[str, Mapping[str, float]]
     provenance: Mapping[str, Mapping[str, Any]]
@@ -119,6 +121,7 @@ def load_run(
             f"({', '.join(checkpoints)}), so nothing is known about it; add it there"
         )
     stages = [stage for stage in STAGES if OPTIONAL.get(stage, "base") in {"base", *checkpoints}]
+    trained = [stage for stage in ("sft", "grpo", "dpo", "raft") if stage in stages]
     provenance = {
         name: _optional_json(sources.provenance / f"{name}.json")
         for name in (*stages, *(f"evaluate/{checkpoint}" for checkpoint in checkpoints))
@@ -134,10 +137,9 @@ def load_run(
             for checkpoint in checkpoints
         },
         rollouts=tuple(read_rollouts(sources.rollouts)),
-        curves={
-            stage: read_curve(sources.curves / f"{stage}.csv")
-            for stage in ("sft", "grpo", "dpo", "raft")
-            if stage in stages
+        curves={stage: read_curve(sources.curves / f"{stage}.csv") for stage in trained},
+        validations={
+            stage: read_curve(sources.curves / f"{stage}_validation.csv") for stage in trained
         },
         skipped=frozenset(stage for stage in stages if provenance[stage].get("skipped")),
         stage_metrics={

@@ -341,3 +341,42 @@ def test_a_link_to_nothing_says_so(page, addresses, link):
     assert link in page.evaluate("document.getElementById('unknown').textContent")
     page.evaluate("location.hash = '#results'")
     page.wait_for("document.getElementById('unknown').hidden")
+
+
+@pytest.mark.parametrize("target", ["where", "training", "learned-from", "rollouts", "provenance"])
+def test_a_link_lands_where_it_points_when_every_chart_is_drawn(page, addresses, target):
+    page.call("Page.navigate", url="about:blank")
+    page.open(f"{addresses['plain']}#{target}")
+    top = f"document.getElementById('{target}').getBoundingClientRect().top"
+    before = page.evaluate(f"{top} + scrollY")
+    page.evaluate("Promise.all([...document.querySelectorAll('.charts')].map(drawFigure))")
+    assert page.evaluate(f"{top} + scrollY") == pytest.approx(before, abs=3)
+
+
+def test_completions_are_sorted_by_what_is_asked_for(page):
+    def order(name):
+        page.evaluate(
+            f"(() => {{ const s = document.getElementById('order'); s.value = {name!r};"
+            " s.dispatchEvent(new Event('change')); })()"
+        )
+
+    order("reward")
+    rewards = shown(page, "row.reward")
+    assert rewards == sorted(rewards) and len(set(rewards)) > 1
+    order("length")
+    lengths = shown(page, "row.tokens")
+    assert lengths == sorted(lengths, reverse=True)
+    order("disagreement")
+    spread = shown(page, "disagreement(row)")
+    assert spread == sorted(spread, reverse=True) and spread[0] == 0.25 > spread[-1]
+
+
+def test_the_extracted_answer_is_marked_in_its_completion(page):
+    marked, answer = page.evaluate(
+        "[document.querySelector('#detail mark.answer').textContent, detail.row.answer]"
+    )
+    assert marked == answer
+
+
+def test_the_page_says_when_its_file_was_written(page):
+    assert page.evaluate("document.getElementById('written').parentElement.hidden") is False
