@@ -7,6 +7,7 @@ up to its checkpoint, once.
 
 import dataclasses
 import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,7 +44,8 @@ class RolloutLog(TrainerCallback, ExportableState):
         self.trainer = trainer
         self.grpo = grpo
         self.every = kept_generations(grpo, max_new_tokens=max_new_tokens)
-        self.rows: list[Mapping[str, Any]] = []
+        # As JSON: a checkpoint would sort the keys of an object, and refuse a tensor in `extra`.
+        self.rows: list[str] = []
 
     def state(self) -> dict[str, Any]:
         """See `ExportableState`."""
@@ -62,13 +64,13 @@ class RolloutLog(TrainerCallback, ExportableState):
         generation, iteration = divmod(state.global_step - 1, self.grpo.num_iterations)
         if state.is_world_process_zero and iteration == 0 and generation % self.every == 0:
             rows = logged_rollouts(self.trainer, self.grpo.log_problems, step=state.global_step)
-            self.rows += [dataclasses.asdict(row) for row in rows]
+            self.rows += [json.dumps(dataclasses.asdict(row), default=str) for row in rows]
 
 
 def rollout_rows(trainer: Trainer) -> list[Mapping[str, Any]]:
     """What a trainer's log kept; [] where it has none."""
     callbacks = trainer.callback_handler.callbacks
-    return [row for log in callbacks if isinstance(log, RolloutLog) for row in log.rows]
+    return [json.loads(row) for log in callbacks if isinstance(log, RolloutLog) for row in log.rows]
 
 
 def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[TrainingRollout]:
