@@ -23,6 +23,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout",
 @writes("--metrics", "reports/metrics/grpo.json", "the last point of the curve")
 @writes("--curve", "reports/curves/grpo.csv", "reward, loss, entropy, length over steps")
 @writes("--validation-curve", "reports/curves/grpo_validation.csv", "validation over steps")
+@writes("--rollouts", "data/rollouts/grpo.jsonl", "completions of each step, to be read")
 @writes("--provenance", "reports/provenance/grpo.json", "settings, versions, hashes")
 def main(params_file: Path, validation: Path, **paths: Path) -> None:
     """Run the stage."""

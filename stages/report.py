@@ -16,6 +16,7 @@ from lib.params import load_params
 @reads_params
 @reads("--graded", "data/graded", "every graded completion, and their rates")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
+@reads("--rollouts", "data/rollouts/grpo.jsonl", "completions of the steps of grpo")
 @reads("--curves", "reports/curves", "the training curves")
 @reads("--provenance", "reports/provenance", "settings, versions, hashes")
 @writes("--markdown", "reports/report.md", "the report for terminals and pull requests")
@@ -25,13 +26,11 @@ from lib.params import load_params
 def main(
     params_file: Path,
     graded: Path,
-    metrics: Path,
-    curves: Path,
-    provenance: Path,
     markdown: Path,
     figures: Path,
     page: Path,
     differences: Path,
+    **sources: Path,
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
@@ -40,7 +39,7 @@ def main(
     from lib.report.text import loud
 
     run = load_run(
-        Sources(graded=graded, metrics=metrics, curves=curves, provenance=provenance),
+        Sources(graded=graded, **sources),
         checkpoints=params.evaluate.checkpoints,
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,

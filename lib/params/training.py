@@ -165,8 +165,6 @@ class Reward(Section):
     """`overlong`: tokens before the longest completion over which the punishment rises."""
     repetition_ngram: Positive
     """`repetition`: words per n-gram."""
-    repetition_max_penalty: Annotated[float, Field(le=0)]
-    """`repetition`: value of a completion that repeats one n-gram only."""
     cosine_correct: tuple[float, float]
     """`cosine_length`: value of the shortest and of the longest right answer."""
     cosine_wrong: tuple[float, float]
@@ -238,6 +236,8 @@ class Grpo(Optimisation):
     dynamic_sampling_fallback: Literal["error", "train"]
     """Where a step still has such groups after all rounds: `error` ends the run, `train` takes the
     step with them; the curve has their share."""
+    log_problems: Count
+    """Problems of each step whose completions are kept to be read; 0 for none."""
 
     @property
     def skipped(self) -> str:

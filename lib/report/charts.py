@@ -58,6 +58,16 @@ class Panel:
     title: str
     spec: Spec
 
+    @property
+    def reserve(self) -> int:
+        """Pixels that the page keeps free, so that a chart that is drawn late moves nothing.
+
+        As measured in a browser: 53 for the axis below the plot, 25 for a legend above it.
+        """
+        color = self.spec["encoding"].get("color")
+        has_legend = color and color.get("legend", {}) is not None
+        return int(self.spec["height"]) + 53 + (25 if has_legend else 0)
+
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
@@ -173,6 +183,37 @@ def whiskers(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequ
     ]
     height = len(labels) * (12 + 12 * len(checkpoints))
     return _panel(title, rows, height, encoding, layer=layers)
+
+
+def measured(rows: Rows, *, title: str, series: Sequence[str]) -> Panel:
+    """Shares measured at a few steps with their 95 % intervals, dashed: what they were at first.
+
+    Args:
+        rows: {"step", "series", "value", "low", "high"}, by step.
+        title: what is measured.
+        series: the names of the lines in the order of their colours.
+    """
+    encoding = {
+        "x": field("step", "quantitative", title="step", axis={"tickMinStep": 1}),
+        "color": colored_by("series", series, PALETTE[2:] + PALETTE[:2]),
+    }
+    first = {"window": [{"op": "first_value", "field": "value", "as": "first"}]}
+    layers = [
+        {
+            "mark": {"type": "area", "opacity": 0.18},
+            "encoding": {"y": field("low", "quantitative", **SHARE), "y2": {"field": "high"}},
+        },
+        {
+            "transform": [first | {"groupby": ["series"], "frame": [None, None]}],
+            "mark": {"type": "line", "strokeDash": [4, 4], "opacity": 0.7},
+            "encoding": {"y": field("first", "quantitative", **SHARE)},
+        },
+        {
+            "mark": {"type": "line", "point": True, "tooltip": True},
+            "encoding": {"y": field("value", "quantitative", **SHARE)},
+        },
+    ]
+    return _panel(title, rows, 180, encoding, layer=layers)
 
 
 def curve_with_band(rows: Rows, *, title: str, x_title: str, checkpoints: Sequence[str]) -> Panel:

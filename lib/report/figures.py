@@ -14,6 +14,7 @@ from lib.report.charts import (
     colors_of,
     curve_with_band,
     lines,
+    measured,
     stacked,
     whiskers,
 )
@@ -57,7 +58,7 @@ MAX_BINS = 12
 def report_figures(run: Run) -> list[Figure]:
     """All figures that the run has numbers for."""
     figures = [accuracy_figure(run), breakdown_figure(run), pass_at_k_figure(run)]
-    figures += [class_figure(run), reward_figure(run)]
+    figures += [class_figure(run), reward_figure(run), validation_figure(run.validations)]
     figures += [curve_figure(stage, run.curves[stage]) for stage in CURVES if stage in run.curves]
     return [figure for figure in figures if figure.panels]
 
@@ -205,14 +206,54 @@ def curve_figure(stage: str, curve: Curve) -> Figure:
         for name in curve
         if name.startswith("rewards/") and name.endswith("/mean")
     }
+    titles = CURVES[stage]
+    flat = [name for name in titles if name in curve and not any(v for _, v in curve[name])]
     panels = [
         _curve_panel(curve, {"reward": "reward"}, "total reward"),
         _curve_panel(curve, components, "reward by component"),
-        *(_curve_panel(curve, {name: name}, title) for name, title in CURVES[stage].items()),
+        *(
+            _curve_panel(curve, {name: name}, title)
+            for name, title in titles.items()
+            if name not in flat
+        ),
     ]
     caption = "Faint: each logged step. Strong: running mean."
+    if flat:
+        caption += f" Zero throughout: {', '.join(titles[name] for name in flat)}."
     logged = tuple(panel for panel in panels if panel)
     return Figure(f"{stage}_curves", f"Training: {stage}", caption, logged)
+
+
+def validation_figure(validations: Mapping[str, Curve]) -> Figure:
+    """What validation measured while training, from step 0 to the end, a panel a stage."""
+    panels = []
+    for stage, curve in validations.items():
+        rows = [
+            {"step": step, "series": benchmark or "first set", **_around(value, error)}
+            for benchmark, values in validation_sets(curve).items()
+            for (step, value), error in values
+        ]
+        if rows:
+            series = list(dict.fromkeys(str(row["series"]) for row in rows))
+            panels.append(measured(rows, title=f"{stage}, answer accuracy", series=series))
+    caption = "Greedy answers with 95 % bands; dashed: at step 0."
+    return Figure("validation", "Validation while training", caption, tuple(panels))
+
+
+def validation_sets(curve: Curve) -> dict[str, list[tuple[tuple[int, float], float]]]:
+    """By set, '' for the first one: answer accuracy by step, with its standard error."""
+    sets = {}
+    for name, values in curve.items():
+        benchmark, _, measure = name.rpartition("/")
+        if measure == "answer_accuracy" and values:
+            errors = dict(curve.get(f"{name}_se", ()))
+            sets[benchmark] = [(point, errors.get(point[0], math.nan)) for point in values]
+    return sets
+
+
+def _around(value: float, error: float) -> dict[str, float]:
+    reach = 0.0 if math.isnan(error) else 1.96 * error
+    return {"value": value, "low": max(0.0, value - reach), "high": min(1.0, value + reach)}
 
 
 def _curve_panel(curve: Curve, names: Mapping[str, str], title: str) -> Panel | None:

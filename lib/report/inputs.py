@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts.completions import GradedCompletion, read_graded
+from lib.artifacts.rollouts import TrainingRollout, read_rollouts
 from lib.errors import UserError
 from lib.params.measuring import Sensitivity
 
@@ -21,10 +22,11 @@ Curve = Mapping[str, Sequence[tuple[int, float]]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sources:
-    """The folders that the stages write to."""
+    """Where the stages write: folders, and the file of the training rollouts."""
 
     graded: Path
     metrics: Path
+    rollouts: Path
     curves: Path
     provenance: Path
 
@@ -52,7 +54,9 @@ class Run:
         exported: the checkpoint that `export` published.
         metrics: by checkpoint.
         completions: by checkpoint, in the order of the file.
+        rollouts: what `grpo` kept of its steps' completions.
         curves: by training stage; empty for a stage that logged nothing.
+        validations: the same of what validation measured.
         skipped: the training stages that passed their checkpoint on unchanged.
         stage_metrics: flat numbers by stage.
         provenance: by stage, what the stage noted about how it ran.
@@ -65,7 +69,9 @@ class Run:
     exported: str
     metrics: Mapping[str, Metrics]
     completions: Mapping[str, Sequence[GradedCompletion]]
+    rollouts: Sequence[TrainingRollout]
     curves: Mapping[str, Curve]
+    validations: Mapping[str, Curve]
     skipped: frozenset[str]
     stage_metrics: Mapping[str, Mapping[str, float]]
     provenance: Mapping[str, Mapping[str, Any]]
@@ -115,6 +121,7 @@ def load_run(
             f"({', '.join(checkpoints)}), so nothing is known about it; add it there"
         )
     stages = [stage for stage in STAGES if OPTIONAL.get(stage, "base") in {"base", *checkpoints}]
+    trained = [stage for stage in ("sft", "grpo", "dpo", "raft") if stage in stages]
     provenance = {
         name: _optional_json(sources.provenance / f"{name}.json")
         for name in (*stages, *(f"evaluate/{checkpoint}" for checkpoint in checkpoints))
@@ -129,10 +136,10 @@ def load_run(
             checkpoint: tuple(read_graded(sources.graded / f"{checkpoint}.jsonl"))
             for checkpoint in checkpoints
         },
-        curves={
-            stage: read_curve(sources.curves / f"{stage}.csv")
-            for stage in ("sft", "grpo", "dpo", "raft")
-            if stage in stages
+        rollouts=tuple(read_rollouts(sources.rollouts)),
+        curves={stage: read_curve(sources.curves / f"{stage}.csv") for stage in trained},
+        validations={
+            stage: read_curve(sources.curves / f"{stage}_validation.csv") for stage in trained
         },
         skipped=frozenset(stage for stage in stages if provenance[stage].get("skipped")),
         stage_metrics={

@@ -1,4 +1,4 @@
-"""`report.html`: one file that needs no network, with a browser for every completion.
+"""`report.html`: one file that needs no network, with a browser for the completions.
 
 The completions travel compressed, one block a checkpoint, and are unpacked after the first paint;
 so is the chart library. Completions are hostile text: they reach the page as JSON inside base64
@@ -10,14 +10,25 @@ import functools
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import vl_convert
 
 from lib.artifacts.completions import GradedCompletion
+from lib.artifacts.rollouts import TrainingRollout
 from lib.report.charts import INK, LOOK, colors_of
 from lib.report.inputs import Run
+from lib.report.sample import (
+    COMPLETIONS_BUDGET,
+    ROLLOUTS_BUDGET,
+    Blocks,
+    by_checkpoint,
+    count_kinds,
+    fit,
+    ranked_answers,
+    ranked_rollouts,
+)
 from lib.report.tables import CLASSES, REASONS, measures
 from lib.report.templates import render, source
 from lib.report.text import cell
@@ -25,11 +36,32 @@ from lib.report.text import cell
 if TYPE_CHECKING:
     from lib.report.report import Report
 
-SCRIPTS = ("page.js", "charts.js", "filters.js", "detail.js", "address.js", "rollouts.js")
+SCRIPTS = (
+    "page.js",
+    "charts.js",
+    "filters.js",
+    "detail.js",
+    "address.js",
+    "training.js",
+    "rollouts.js",
+)
 
 
 def render_page(report: "Report", run: Run) -> str:
     """The whole page."""
+    ranked = ranked_answers(run.completions, exported=run.exported)
+    answers, blocks = fit(
+        ranked,
+        lambda some: completion_blocks(run, by_checkpoint(some, run.completions)),
+        budget=COMPLETIONS_BUDGET,
+        length=lambda each: sum(len(row.completion) for row in each.rows.values()),
+    )
+    rollouts, training = fit(
+        ranked_rollouts(run.rollouts),
+        training_blocks,
+        budget=ROLLOUTS_BUDGET,
+        length=lambda rows: sum(len(row.completion) for row in rows),
+    )
     return render(
         "page.html.j2",
         autoescape=True,
@@ -39,7 +71,11 @@ def render_page(report: "Report", run: Run) -> str:
         colors=colors_of(run.checkpoints),
         reasons=[(name, REASONS.get(name, name)) for name in reasons_of(run)],
         num_completions=sum(map(len, run.completions.values())),
-        blocks=dict(data_blocks(report, run)),
+        shown=list(zip(count_kinds(answers).items(), count_kinds(ranked).values(), strict=True))
+        if len(answers) < len(ranked)
+        else [],
+        num_rollouts={"shown": sum(map(len, rollouts)), "all": len(run.rollouts)},
+        blocks={**dict(data_blocks(report)), **blocks, **training},
         style=source("page.css"),
         scripts=[source(name) for name in SCRIPTS],
     )
@@ -71,8 +107,8 @@ def reasons_of(run: Run) -> list[str]:
     return [name for name, _ in counted.most_common()]
 
 
-def data_blocks(report: "Report", run: Run) -> Iterator[tuple[str, str]]:
-    """Everything the scripts need, by block name, compressed and in base64."""
+def data_blocks(report: "Report") -> Iterator[tuple[str, str]]:
+    """The charts and what draws them, by block name, compressed and in base64."""
     charts = [
         {
             "name": figure.name,
@@ -83,9 +119,13 @@ def data_blocks(report: "Report", run: Run) -> Iterator[tuple[str, str]]:
     yield "charts", packed(charts)
     yield "look", packed({"config": LOOK, "ink": INK})
     yield "vega", packed_text(chart_library())
+
+
+def completion_blocks(run: Run, completions: Mapping[str, Sequence[GradedCompletion]]) -> Blocks:
+    """What the rollout browser needs of `completions`, some of the run's."""
     # The text of a problem travels once, and not with every completion.
     first: dict[tuple[str, str], GradedCompletion] = {}
-    for rows in run.completions.values():
+    for rows in completions.values():
         for row in rows:
             first.setdefault(_key(row), row)
     index = {key: number for number, key in enumerate(first)}
@@ -98,12 +138,32 @@ def data_blocks(report: "Report", run: Run) -> Iterator[tuple[str, str]]:
         "colors": colors_of(run.checkpoints),
         "problems": [_problem(row) for row in first.values()],
     }
-    yield "problems", packed(content)
-    for name, rows in run.completions.items():
+    blocks = {"problems": packed(content)}
+    for name, rows in completions.items():
         columns: dict[str, Any] = {"problem": [index[_key(row)] for row in rows]}
-        for column, field in COLUMNS.items():
-            columns[column] = [getattr(row, field) for row in rows]
-        yield f"rollouts-{name}", packed(columns)
+        blocks[f"rollouts-{name}"] = packed(columns | columns_of(rows, COLUMNS))
+    return blocks
+
+
+def training_blocks(groups: Sequence[Sequence[TrainingRollout]]) -> Blocks:
+    """What the browser of training rollouts needs, in the order of the steps."""
+    problems = {rows[0].problem: number for number, rows in enumerate(groups)}
+    rows = sorted((row for of in groups for row in of), key=lambda row: row.step)
+    columns: dict[str, Any] = {"problem": [problems[row.problem] for row in rows]}
+    content = {
+        "problems": [
+            {"text": of[0].problem, "reference": of[0].reference, "prompt": of[0].prompt}
+            for of in groups
+        ],
+        "columns": columns | columns_of(rows, TRAINING_COLUMNS),
+        "order": list(TRAINING_COLUMNS),
+    }
+    return {"training": packed(content)}
+
+
+def columns_of(rows: Sequence[object], fields: Mapping[str, str]) -> dict[str, list[Any]]:
+    """A list for each of `fields`, which are attributes by the page's names."""
+    return {name: [getattr(row, field) for row in rows] for name, field in fields.items()}
 
 
 @functools.cache
@@ -124,7 +184,22 @@ COLUMNS = {
     "tokens": "num_tokens",
     "truncated": "truncated",
 }
-"""What a rollout carries to the page, by the page's name for it."""
+"""What a completion carries to the page, by the page's name for it."""
+
+TRAINING_COLUMNS = {
+    "step": "step",
+    "sample": "sample",
+    "text": "completion",
+    "rewards": "rewards",
+    "reward": "reward",
+    "advantage": "advantage",
+    "tokens": "num_tokens",
+    "lossTokens": "num_loss_tokens",
+    "truncated": "truncated",
+    "gap": "log_prob_gap",
+    "extra": "extra",
+}
+"""The same of a training rollout."""
 
 
 def _key(row: GradedCompletion) -> tuple[str, str]:

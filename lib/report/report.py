@@ -1,12 +1,15 @@
 """The report of a run: its content, and its files, one Markdown with figures and one HTML page."""
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lib.artifacts import replacing, write_metrics
 from lib.artifacts.completions import GradedCompletion
+from lib.params import preset_names, preset_params
 from lib.report.charts import Figure, figure_svg
 from lib.report.comparisons import (
     MEASURES,
@@ -16,8 +19,8 @@ from lib.report.comparisons import (
     comparison_metrics,
     describe,
 )
-from lib.report.figures import report_figures
-from lib.report.inputs import Run
+from lib.report.figures import report_figures, validation_sets
+from lib.report.inputs import Curve, Run
 from lib.report.page import render_page
 from lib.report.tables import (
     BREAKDOWNS,
@@ -28,7 +31,14 @@ from lib.report.tables import (
     headline,
 )
 from lib.report.templates import render
-from lib.report.text import Table, markdown_block, markdown_inline, markdown_table, percent
+from lib.report.text import (
+    Table,
+    markdown_block,
+    markdown_inline,
+    markdown_table,
+    percent,
+    points,
+)
 
 NUM_TRANSCRIPTS = 10
 
@@ -43,10 +53,15 @@ class Report:
         caveats: what the findings do not show.
         skipped: the phases that did nothing.
         conditions: how the benchmarks were answered, and what another prompt changes.
+        title, facts: what the page is headed by: the model, the preset, the run's fingerprint.
+        validation: what validation measured at step 0 and at the end of each stage.
         provenance: what the numbers rest on: settings, versions, hashes of each stage's inputs.
     """
 
+    title: str
+    facts: Sequence[tuple[str, str]]
     exported: str
+    validation: Table
     alarms: Sequence[str]
     findings: Sequence[str]
     caveats: Sequence[str]
@@ -116,8 +131,14 @@ def build_report(run: Run) -> Report:
         for benchmark in run.benchmarks
         for group in BREAKDOWNS
     ]
+    settings = settings_of(run.provenance)
+    preset, preset_values = nearest_preset(settings)
+    changed = changes_of(settings, preset_values)
     return Report(
+        title="What training changed",
+        facts=list(run_facts(run, settings, preset=preset, num_changed=len(changed))),
         exported=run.exported,
+        validation=validation_table(run.validations),
         alarms=[*alarms(comparisons, untrained=untrained), *training_warnings(run.provenance)],
         findings=[
             f"{comparison.before} → {comparison.after}: {describe(comparison)}"
@@ -133,7 +154,7 @@ def build_report(run: Run) -> Report:
         figures=report_figures(run),
         transcripts=select_transcripts(run),
         conditions=list(conditions(run)),
-        provenance=list(provenance_tables(run)),
+        provenance=list(provenance_tables(run, preset=preset, preset_values=preset_values)),
         comparisons=comparisons,
     )
 
@@ -214,18 +235,78 @@ def conditions(run: Run) -> Iterator[Table]:
         yield format_table(run.formats, run.benchmarks[0])
 
 
-def provenance_tables(run: Run) -> Iterator[Table]:
+def settings_of(
+    provenance: Mapping[str, Mapping[str, Any]], name: str = "settings"
+) -> dict[str, str]:
+    """By dotted key, sorted; where stages disagree (they ran at different times), every value."""
+    values: dict[str, dict[str, None]] = {}
+    for record in provenance.values():
+        for key, value in _leaves(record.get(name, {})):
+            values.setdefault(key, {})[value] = None
+    return {key: " / ".join(values[key]) for key in sorted(values)}
+
+
+def nearest_preset(settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """The preset that the fewest settings differ from, and its values by dotted key."""
+    presets = {
+        name: dict(_leaves(preset_params(name).model_dump(mode="json"))) for name in preset_names()
+    }
+    best = min(presets, key=lambda name: (len(changes_of(settings, presets[name])), name))
+    return best, presets[best]
+
+
+def changes_of(settings: Mapping[str, str], preset: Mapping[str, str]) -> list[str]:
+    """The keys whose value is not the preset's."""
+    return [key for key, value in settings.items() if key in preset and preset[key] != value]
+
+
+def run_facts(
+    run: Run, settings: Mapping[str, str], *, preset: str, num_changed: int
+) -> Iterator[tuple[str, str]]:
+    """What a reader of many reports tells them apart by. No clock: the page asks its file's."""
+    name, revision = settings.get("model.name", ""), settings.get("model.revision", "")
+    sizes = [settings.get(f"model.tiny.{size}", "?") for size in ("num_layers", "hidden_size")]
+    tiny = "tiny Qwen3, {} layers of {}".format(*sizes)
+    yield "model", f"{name}@{revision}" if revision else name or tiny
+    changes = f"{num_changed} change{'s' if num_changed > 1 else ''}"
+    yield "preset", f"{preset} with {changes}" if num_changed else preset
+    yield "seed", settings.get("seed", "?")
+    known = json.dumps(run.provenance, sort_keys=True).encode()
+    yield "run", hashlib.sha256(known).hexdigest()[:12]
+
+
+def validation_table(validations: Mapping[str, Curve]) -> Table:
+    """Answer accuracy at the first step that was measured and at the last one."""
+    rows = []
+    for stage, curve in validations.items():
+        for benchmark, values in validation_sets(curve).items():
+            ends = [
+                percent(value) + (f" ± {percent(error)}" if error > 0 else "") + f" (step {step})"
+                for (step, value), error in (values[0], values[-1])
+            ]
+            change = points(values[-1][0][1] - values[0][0][1])
+            rows.append((f"{stage} {benchmark}".strip(), *ends, change))
+    header = ("", "first", "last", "change")
+    return Table("Validation, greedy answer accuracy in %", header, tuple(rows))
+
+
+def provenance_tables(
+    run: Run, *, preset: str, preset_values: Mapping[str, str]
+) -> Iterator[Table]:
     """Settings and versions once for all stages, the hashes of what each stage read, its numbers.
 
-    Where stages disagree on a setting (they ran at different times), every value is shown.
+    What differs from the nearest preset comes first, with the preset's value beside it.
     """
-    for name in ("settings", "versions"):
-        values: dict[str, dict[str, None]] = {}
-        for record in run.provenance.values():
-            for key, value in _leaves(record.get(name, {})):
-                values.setdefault(key, {})[value] = None
-        rows = tuple((key, " / ".join(values[key])) for key in sorted(values))
-        yield Table(name, ("key", "value"), rows)
+    settings = settings_of(run.provenance)
+    changed = changes_of(settings, preset_values)
+    rows = [
+        (key, settings[key], preset_values[key] if key in changed else "")
+        for key in sorted(settings, key=lambda key: (key not in changed, key))
+    ]
+    strong = frozenset(range(len(changed)))
+    yield Table("settings", ("key", "value", f"preset {preset}"), tuple(rows), strong)
+    versions = settings_of(run.provenance, "versions")
+    yield Table("versions", ("key", "value"), tuple(versions.items()))
     inputs = {stage: record.get("inputs", {}) for stage, record in run.provenance.items()}
     yield _by_stage("inputs", ("stage ← what it read", "hash"), inputs, " ← ")
     yield _by_stage("stages", ("metric", "value"), run.stage_metrics, " ")
@@ -249,4 +330,6 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
             yield from _leaves(value[name], f"{key}.{name}" if key else name)
     else:
         entries = value if isinstance(value, list) else [value]
-        yield key, ", ".join(str(entry) for entry in entries)
+        # The order of a mapping's keys, which a file sorts, is no part of its value.
+        nested = (json.dumps(e, sort_keys=True) if isinstance(e, Mapping) else e for e in entries)
+        yield key, ", ".join(map(str, nested))

@@ -25,6 +25,7 @@ from lib.training.arguments import choose_optimizer, shared_arguments
 from lib.training.batches import micro_batches
 from lib.training.launch import num_processes
 from lib.training.ranks import check_grpo_can_shard
+from lib.training.rollout_log import RolloutLog
 from lib.training.setup import Setup, asked_with
 from lib.training.tracking import ProgressLines
 from lib.training.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
@@ -129,6 +130,8 @@ def build_grpo(
         device=rollout.device,
     )
     trainer.roll_out_with(engine, live=live)
+    if grpo.log_problems:
+        trainer.add_callback(RolloutLog(trainer, grpo=grpo, max_new_tokens=rollout.max_new_tokens))
     return trainer
 
 

@@ -106,8 +106,10 @@ class PolicyGradientTrainer(Trainer):
         self.live = False
         self.rollouts: list[Rollout] = []
         """Of the last step, in its order."""
+        self.batches: list[MicroBatch] = []
+        """Of those rollouts."""
         self.extra_columns: dict[str, list[Any]] = {}
-        """What reward functions said of them through `log_extra`."""
+        """What reward functions logged of them through `log_extra`."""
         self.curve = Curve(self.accelerator)
         self.bonus = EntropyCoefficient(grpo.entropy_coef, grpo.entropy_target)
         if self.bonus.is_used:
@@ -152,9 +154,9 @@ class PolicyGradientTrainer(Trainer):
         """
         # A run that is resumed at its end takes no further step.
         while self.state.global_step < self.state.max_steps:
-            batches = self.roll_out()
+            self.batches = self.roll_out()
             for _ in range(self.grpo.num_iterations):
-                for batch in batches:
+                for batch in self.batches:
                     # Not bare: Trainer moves and counts what is in a mapping. The object goes
                     # through as it is, and keeps its old log-probs over the iterations.
                     yield {"batch": batch}
@@ -275,7 +277,7 @@ class PolicyGradientTrainer(Trainer):
         rounds, signals = self.grpo.dynamic_sampling, self._with_signal(groups)
         missing = [place for place, signal in enumerate(signals) if not signal]
         round_ = 0
-        while (wanted := self._most(missing)) and round_ < rounds:
+        while (wanted := int(self.curve.gather([float(len(missing))]).max())) and round_ < rounds:
             round_ += 1
             others = self._reward(self._complete(self._others(wanted, round_), round_=round_))
             good = self._with_signal(others)
@@ -298,9 +300,6 @@ class PolicyGradientTrainer(Trainer):
         unfilled = self.curve.gather([len(missing) / len(groups)]).mean().item()
         self.curve.record("dynamic_sampling/frac_unfilled", unfilled)
         return groups
-
-    def _most(self, missing: Sequence[int]) -> int:
-        return int(self.curve.gather([float(len(missing))]).max())
 
     def _with_signal(self, groups: Sequence[Group]) -> list[bool]:
         """Which groups move the policy: rewards differ, and not all rows are masked."""
@@ -359,6 +358,7 @@ class PolicyGradientTrainer(Trainer):
         return [
             self._collate(
                 [rows[row] for row in part],
+                rows=part,
                 counted=[counted[row] for row in part],
                 advantages=advantages[torch.tensor(part, device=advantages.device)],
                 num_tokens=total / (len(parts) * self.accelerator.num_processes),
@@ -372,10 +372,10 @@ class PolicyGradientTrainer(Trainer):
         # bnpo divides by a micro-batch's own tokens, so it matters to it which rows share one.
         return self.grpo.loss != "bnpo"
 
-    def _collate(self, rows: Sequence[Rollout], *, counted: Any, **kwargs: Any) -> MicroBatch:
+    def _collate(self, rollouts: Sequence[Rollout], *, counted: Any, **kwargs: Any) -> MicroBatch:
         pad, device = self.processing_class.pad_token_id, self.accelerator.device
-        prompts = [row.prompt_ids for row in rows]
-        completions = [row.completion for row in rows]
+        prompts = [rollout.prompt_ids for rollout in rollouts]
+        completions = [rollout.completion for rollout in rollouts]
         ids = [completion.token_ids for completion in completions]
         log_probs = [completion.log_probs or () for completion in completions]
         return MicroBatch(

@@ -45,6 +45,7 @@ class MicroBatch:
     """Rows of one forward pass, with all that their loss needs.
 
     Attributes:
+        rows: their places among the step's rollouts.
         prompt_ids, prompt_mask: [b, C], padded on the left.
         completion_ids, completion_mask: [b, T], padded on the right.
         loss_mask: [b, T] bool, tokens that the loss counts.
@@ -57,6 +58,7 @@ class MicroBatch:
         correction: [b, 1] or [b, T], from the first pass on, for an engine with its own weights.
     """
 
+    rows: Sequence[int]
     prompt_ids: Tensor
     prompt_mask: Tensor
     completion_ids: Tensor

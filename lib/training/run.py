@@ -1,7 +1,7 @@
 """Run one training phase from start to outputs; the same road for SFT, GRPO and DPO."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from lib.artifacts import (
     read_json,
     replacing,
     write_curve,
+    write_jsonl,
     write_metrics,
     write_provenance,
 )
@@ -33,6 +34,7 @@ from lib.training.checkpoints import (
 )
 from lib.training.launch import check_world_size, is_main_process
 from lib.training.ranks import check_ranks_agree, gather_weights
+from lib.training.rollout_log import rollout_rows
 from lib.training.tracking import Announcer, ProgressLines, curve_points
 from lib.training.validation import (
     ValidateByGeneration,
@@ -56,6 +58,7 @@ class Outputs:
     curve: Path
     provenance: Path
     validation_curve: Path | None = None
+    rollouts: Path | None = None
 
 
 @memory_given_back()
@@ -132,7 +135,11 @@ def run_phase(
                     save_policy(
                         trainer.model, trainer.processing_class, unfinished, weights=weights
                     )
-                describe(trainer.state, facts={"skipped": False, **known})
+                describe(
+                    trainer.state,
+                    rollouts=rollout_rows(trainer),
+                    facts={"skipped": False, **known},
+                )
                 checkpoints.finish(keep=section.keep_checkpoints)
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {_way_on(checkpoints, stage)}") from None
@@ -231,8 +238,11 @@ def _describe(
     settings: Mapping[str, Any],
     inputs: Mapping[str, Path],
     facts: Mapping[str, Any],
+    rollouts: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Write the files beside the checkpoint; nothing is logged in the state of a skipped phase."""
+    if outputs.rollouts:
+        write_jsonl(outputs.rollouts, rollouts)
     points = curve_points(state)
     if validator and outputs.validation_curve:
         columns = validation_columns(list(validator.sets))

@@ -1,5 +1,6 @@
 "use strict";
-// The completion that is read, in the page's address: #checkpoint/benchmark/problem/mode/sample.
+// What is read, in the page's address: #checkpoint/benchmark/problem/mode/sample of a completion,
+// #training/step/12 or #training/problem/3 of training rollouts.
 
 const address = { isLive: false };
 
@@ -34,7 +35,13 @@ function decoded(part) {
 
 /** Opens what the address names: filters that hide it are lifted. */
 function followAddress() {
-  const row = location.hash.includes("/") ? rowAt(location.hash) : undefined;
+  const isDeep = location.hash.includes("/");
+  const [first, ...rest] = location.hash.slice(1).split("/").map(decoded);
+  const row = isDeep ? rowAt(location.hash) : undefined;
+  const isFound = !isDeep || row || (first === "training" && followTraining(rest));
+  document.getElementById("unknown").hidden = Boolean(isFound);
+  document.getElementById("unknown-link").textContent = isFound ? "" : location.hash;
+  if (!isFound) document.getElementById("unknown").scrollIntoView();
   if (row) {
     liftFilters(row);
     refresh();

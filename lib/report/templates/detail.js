@@ -121,8 +121,16 @@ function reasonOf(row) {
   return rollouts.reasons[row.why] ?? `decided by ${row.why}`;
 }
 
+/** A completion with its extracted answer marked: the last place where its text has it. */
+function answered(text, answer) {
+  const at = answer ? text.lastIndexOf(answer) : -1;
+  if (at < 0) return [visibleText(text, filters.needle)];
+  const marked = element("mark", { className: "answer", title: "extracted answer" }, visibleText(answer));
+  return [visibleText(text.slice(0, at), filters.needle), marked, visibleText(text.slice(at + answer.length), filters.needle)];
+}
+
 function fillCompletion(holder, row, limit) {
-  holder.replaceChildren(visibleText(row.text.slice(0, limit), filters.needle));
+  holder.replaceChildren(...answered(row.text.slice(0, limit), row.answer));
   const left = row.text.length - limit;
   if (left <= 0) return;
   const more = element("button", { type: "button", textContent: `show ${left.toLocaleString("en")} more characters` });

@@ -4,7 +4,7 @@
 const SELECTS = ["checkpoint", "benchmark", "mode", "level", "subject", "tag", "change"];
 const CHANGES = { gained: "wrong before, right now", lost: "right before, wrong now" };
 
-const filters = { values: {}, classes: new Set(), needle: "" };
+const filters = { values: {}, classes: new Set(), needle: "", order: "" };
 
 function isRight(row) {
   return row.label[1] === "1";
@@ -63,6 +63,38 @@ function choices(name) {
   return [...values].sort(naturalOrder);
 }
 
+const ORDERS = {
+  "": "order: as answered",
+  reward: "order: least reward first",
+  best: "order: most reward first",
+  length: "order: longest first",
+  disagreement: "order: samples disagree most",
+};
+
+/** How far the samples of a row's problem are from agreeing: 0.25 where half of them are right. */
+function disagreement(row) {
+  const drawn = siblings(row);
+  const share = drawn.filter(isRight).length / drawn.length;
+  return share * (1 - share);
+}
+
+const COMPARE = {
+  reward: (one, other) => one.reward - other.reward,
+  best: (one, other) => other.reward - one.reward,
+  length: (one, other) => other.tokens - one.tokens,
+  disagreement: (one, other) => disagreement(other) - disagreement(one),
+};
+
+function orderSelect(changed) {
+  const select = element("select", { id: "order", attributes: { "aria-label": "order" } });
+  for (const [name, title] of Object.entries(ORDERS)) select.append(new Option(title, name));
+  select.addEventListener("change", () => {
+    filters.order = select.value;
+    changed();
+  });
+  return select;
+}
+
 /** Builds the selects and chips; calls `changed` whenever one of them is used. */
 function startFilters(changed) {
   const selects = document.getElementById("selects");
@@ -71,6 +103,7 @@ function startFilters(changed) {
     if (offered.length < 2 && name !== "tag") continue;
     if (offered.length) selects.append(selectOf(name, offered, changed));
   }
+  selects.append(orderSelect(changed));
   const chips = document.getElementById("chips");
   for (const [label, meaning] of rollouts.classes) {
     filters.classes.add(label);

@@ -47,6 +47,7 @@ function refresh() {
   const byClass = matchingByClass(rollouts.rows);
   showCounts(byClass);
   rollouts.shown = rollouts.rows.filter((row) => filters.classes.has(row.label) && matches(row));
+  if (filters.order) rollouts.shown.sort(COMPARE[filters.order]);
   const [found, all] = [rollouts.shown.length, rollouts.rows.length].map((n) => n.toLocaleString("en"));
   document.getElementById("count").textContent = `${found} of ${all}`;
   document.getElementById("spacer").style.height = `${rollouts.shown.length * ROW_HEIGHT}px`;
@@ -169,6 +170,7 @@ async function startRollouts() {
   const list = document.getElementById("list");
   list.addEventListener("scroll", () => requestAnimationFrame(drawList), { passive: true });
   new ResizeObserver(drawList).observe(list);
+  await startTraining();
   refresh();
   followAddress();
   addEventListener("hashchange", followAddress);

@@ -23,7 +23,6 @@ class RewardSettings:
         max_completion_tokens: tokens that a completion may have; longer is overlong.
         overlong_cache_tokens: tokens before the maximum over which the punishment rises.
         repetition_ngram: words per n-gram of the repetition penalty.
-        repetition_max_penalty: penalty of a text that repeats one n-gram only; at most 0.
         cosine_correct: cosine reward of a right answer, (shortest, longest).
         cosine_wrong: cosine reward of a wrong answer, (shortest, longest).
     """
@@ -31,7 +30,6 @@ class RewardSettings:
     max_completion_tokens: int | None = None
     overlong_cache_tokens: int | None = None
     repetition_ngram: int | None = None
-    repetition_max_penalty: float | None = None
     cosine_correct: tuple[float, float] | None = None
     cosine_wrong: tuple[float, float] | None = None
 

@@ -18,20 +18,14 @@ def overlong(rollout: Rollout) -> float:
 
 
 def repetition(rollout: Rollout) -> float:
-    """`repetition_max_penalty` times the share of n-grams of words that were there before.
+    """Minus the share of n-grams of words that were there before; its weight is how much it costs.
 
     After the repetition penalty of arXiv:2502.03373; as a share, so that length does not matter.
     """
     size: int = rollout.settings.need("repetition_ngram")
-    penalty: float = rollout.settings.need("repetition_max_penalty")
     words = rollout.completion.lower().split()
     grams = list(zip(*(words[start:] for start in range(size)), strict=False))
-    return penalty * (1 - len(set(grams)) / len(grams)) if grams else 0.0
-
-
-def repetition_bounds(settings: RewardSettings) -> tuple[float, float]:
-    """From the penalty of nothing but repetition to none."""
-    return (settings.need("repetition_max_penalty"), 0.0)
+    return len(set(grams)) / len(grams) - 1 if grams else 0.0
 
 
 def cosine_length(rollout: Rollout) -> float:
@@ -69,9 +63,7 @@ REWARDS = {
     "overlong": BoundedReward(
         overlong, (-1.0, 0.0), needs=("max_completion_tokens", "overlong_cache_tokens")
     ),
-    "repetition": BoundedReward(
-        repetition, repetition_bounds, needs=("repetition_ngram", "repetition_max_penalty")
-    ),
+    "repetition": BoundedReward(repetition, (-1.0, 0.0), needs=("repetition_ngram",)),
     "cosine_length": BoundedReward(
         cosine_length,
         cosine_bounds,

@@ -22,6 +22,15 @@ DRAWN = {
     "top_p": 1.0,
     "max_new_tokens": 64,
 }
+VALIDATED = [
+    {
+        "step": step,
+        "answer_accuracy": accuracy,
+        "answer_accuracy_se": 0.05,
+        "harder/answer_accuracy": accuracy - 0.25,
+    }
+    for step, accuracy in ((0, 0.25), (50, 0.75))
+]
 HOSTILE = (
     "<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">",
     "``` ```` </details> | a | b |\n# heading\n[link](javascript:alert(1))",
@@ -99,6 +108,7 @@ def write_run(
     sources = Sources(
         graded=folder / "graded",
         metrics=folder / "metrics",
+        rollouts=folder / "rollouts.jsonl",
         curves=folder / "curves",
         provenance=folder / "provenance",
     )
@@ -121,6 +131,9 @@ def write_run(
         write_json(sources.metrics / f"{stage}.json", {"bare_answer_share": 0.6})
     write_curve(sources.curves / "sft.csv", sft_curve(0 if "sft" in skipped else 120))
     write_curve(sources.curves / "grpo.csv", grpo_curve(0 if "grpo" in skipped else 50))
+    write_curve(sources.curves / "grpo_validation.csv", VALIDATED)
+    rollouts = training_rollouts(0 if "grpo" in skipped else 12)
+    write_text(sources.rollouts, "".join(json.dumps(row) + "\n" for row in rollouts))
     return sources
 
 
@@ -178,10 +191,39 @@ def grpo_curve(steps: int) -> list[dict]:
                 "completions/mean_length": 30 + 0.4 * step + generator.standard_normal(),
                 "completions/clipped_ratio": 0.01 * generator.random(),
                 "entropy": 0.5 - 0.004 * step,
+                "grad_norm": 0.0,
                 "kl": "" if step % 2 else 0.001 * step,
                 "clip_ratio/region_mean": 0.002 * generator.random(),
             }
         )
+    return rows
+
+
+def training_rollouts(steps: int, *, problems: int = 3) -> list[dict]:
+    """Groups of two: the first answer is right from the middle of the training on."""
+    rows = []
+    for step in range(1, steps + 1):
+        posed = problem("train", step % problems)
+        for sample in range(2):
+            right = sample == 0 and step > steps / 2
+            rows.append(
+                {
+                    "step": step,
+                    "problem": posed["problem"],
+                    "reference": posed["reference"],
+                    "prompt": f"<user>{posed['problem']}</user>",
+                    "sample": sample,
+                    "completion": f"step {step}: {posed['reference'] if right else '?'}",
+                    "rewards": {"format": 1.0, "answer": float(right)},
+                    "reward": 0.25 + right,
+                    "advantage": 1.0 if right else -1.0 if step > steps / 2 else 0.0,
+                    "num_tokens": 8,
+                    "num_loss_tokens": 8 if right else 0,
+                    "truncated": not right,
+                    "log_prob_gap": 1e-6 if right else None,
+                    "extra": {"letters": sample},
+                }
+            )
     return rows
 
 

@@ -139,7 +139,10 @@ def test_search_finds_what_was_written_and_marks_it(page):
 
 
 def test_the_same_problem_stands_side_by_side(page):
-    cards = "[...document.querySelectorAll('.answer-card')].map((card) => card.dataset.checkpoint)"
+    cards = (
+        "[...document.querySelectorAll('#detail .answer-card')]"
+        ".map((card) => card.dataset.checkpoint)"
+    )
     assert page.evaluate(cards) == ["grpo", "sft"]
     page.press("c")
     assert page.evaluate(cards) == ["grpo", "base"]
@@ -148,13 +151,13 @@ def test_the_same_problem_stands_side_by_side(page):
 
 
 def test_a_completion_says_why_it_was_graded_so(page):
-    text = page.evaluate("document.querySelector('.answer-card .why').textContent")
+    text = page.evaluate("document.querySelector('#detail .answer-card .why').textContent")
     assert text.startswith("Extracted answer ")
     assert text.endswith(": the same text as the reference; format right.")
-    title = page.evaluate("document.querySelector('.answer-card .why .reason').title")
+    title = page.evaluate("document.querySelector('#detail .answer-card .why .reason').title")
     assert title == "decided by: exact"
     choose(page, "checkpoint", "base")
-    text = page.evaluate("document.querySelector('.answer-card .why').textContent")
+    text = page.evaluate("document.querySelector('#detail .answer-card .why').textContent")
     assert text == (
         "No answer could be extracted: no answer was found, and none equals nothing; format wrong."
     )
@@ -210,7 +213,7 @@ def test_only_the_rows_on_the_screen_are_drawn(page):
     page.evaluate("document.getElementById('list').focus()")
     page.press("End", code=35)
     assert page.evaluate("rollouts.selected") == ALL_OF_HELD_OUT - 1
-    assert page.evaluate("document.querySelectorAll('.row').length") < 40
+    assert page.evaluate("document.querySelectorAll('#list .row').length") < 40
     assert page.evaluate("document.querySelector('[aria-selected=true]') !== null")
 
 
@@ -219,7 +222,7 @@ def test_hostile_completions_are_shown_as_text(browser, addresses):
     browser.open(addresses["hostile"])
     texts = []
     for _ in HOSTILE:
-        texts.append(browser.evaluate("document.querySelector('.completion').textContent"))
+        texts.append(browser.evaluate("document.querySelector('#detail .completion').textContent"))
         assert (
             browser.evaluate("document.querySelectorAll('#detail script, #detail img').length") == 0
         )
@@ -237,8 +240,10 @@ def test_a_megabyte_can_be_read_to_its_end(browser, addresses):
     for _ in range(3):
         browser.press("j")
     for _ in range(3):
-        browser.evaluate("document.querySelector('.completion button')?.click()")
-    assert browser.evaluate("document.querySelector('.completion').textContent") == HOSTILE[3]
+        browser.evaluate("document.querySelector('#detail .completion button')?.click()")
+    assert (
+        browser.evaluate("document.querySelector('#detail .completion').textContent") == HOSTILE[3]
+    )
 
 
 def test_hostile_names_of_stages_are_shown_as_text(browser, addresses):
@@ -273,9 +278,9 @@ def test_a_phone_shows_the_list_then_the_completion_and_never_scrolls_sideways(p
     detail = "getComputedStyle(document.getElementById('detail')).display"
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.evaluate(detail) == "none"
-    page.evaluate("document.querySelector('.row').click()")
+    page.evaluate("document.querySelector('#list .row').click()")
     assert page.evaluate(detail) == "block"
-    page.evaluate("document.querySelector('.back').click()")
+    page.evaluate("document.querySelector('#detail .back').click()")
     assert page.evaluate(detail) == "none"
     page.resize(1280, 900)
 
@@ -290,7 +295,88 @@ def test_twenty_thousand_completions_are_listed(browser, tmp_path):
     choose(browser, "benchmark", "")
     total = browser.evaluate("rollouts.shown.length")
     assert total == sum(map(len, run.completions.values()))
-    assert browser.evaluate("document.querySelectorAll('.row').length") < 40
+    assert browser.evaluate("document.querySelectorAll('#list .row').length") < 40
     search(browser, "has 311")
     assert browser.evaluate("rollouts.shown.length") == 3 * 9
     assert browser.complaints == []
+
+
+def entries(page):
+    return page.evaluate(
+        "[...document.querySelectorAll('#training-list .row')].map((row) => row.textContent)"
+    )
+
+
+def test_training_rollouts_are_read_by_step_and_by_problem(page):
+    assert [line.split(" ")[1] for line in entries(page)] == [*map(str, range(1, 13))]
+    page.evaluate(
+        "const view = document.getElementById('training-view');"
+        "view.value = 'problem'; view.dispatchEvent(new Event('change'))"
+    )
+    assert len(entries(page)) == 3
+    # Wrong in the first half of the steps, right once in each group of the second half.
+    assert "reward 0.25 → 0.25 → 0.75 → 0.75" in entries(page)[0]
+    steps = "[...document.querySelectorAll('#training-detail .answer-card')].length"
+    assert page.evaluate(steps) == 4
+    last = "document.querySelector('#training-detail .answer-card:last-child').textContent"
+    assert "+1.00" in page.evaluate(last) and "not in the loss 8" in page.evaluate(last)
+    search = "document.getElementById('training-search')"
+    page.evaluate(f"{search}.value = 'step 12: '; {search}.dispatchEvent(new Event('input'))")
+    assert len(entries(page)) == 1
+
+
+def test_a_link_to_a_step_opens_it(page, addresses):
+    page.call("Page.navigate", url="about:blank")
+    page.open(addresses["plain"] + "#training/step/7")
+    chosen = "document.querySelector('#training-list [aria-selected=true]').textContent"
+    page.wait_for("document.querySelector('#training-list [aria-selected=true]') !== null")
+    assert page.evaluate(chosen).startswith("step 7 ")
+
+
+@pytest.mark.parametrize("link", ["#grpo/held_out/nobody", "#training/step/99", "#training/x"])
+def test_a_link_to_nothing_says_so(page, addresses, link):
+    page.call("Page.navigate", url="about:blank")
+    page.open(addresses["plain"] + link)
+    assert page.evaluate("document.getElementById('unknown').hidden") is False
+    assert link in page.evaluate("document.getElementById('unknown').textContent")
+    page.evaluate("location.hash = '#results'")
+    page.wait_for("document.getElementById('unknown').hidden")
+
+
+@pytest.mark.parametrize("target", ["where", "training", "learned-from", "rollouts", "provenance"])
+def test_a_link_lands_where_it_points_when_every_chart_is_drawn(page, addresses, target):
+    page.call("Page.navigate", url="about:blank")
+    page.open(f"{addresses['plain']}#{target}")
+    top = f"document.getElementById('{target}').getBoundingClientRect().top"
+    before = page.evaluate(f"{top} + scrollY")
+    page.evaluate("Promise.all([...document.querySelectorAll('.charts')].map(drawFigure))")
+    assert page.evaluate(f"{top} + scrollY") == pytest.approx(before, abs=3)
+
+
+def test_completions_are_sorted_by_what_is_asked_for(page):
+    def order(name):
+        page.evaluate(
+            f"(() => {{ const s = document.getElementById('order'); s.value = {name!r};"
+            " s.dispatchEvent(new Event('change')); })()"
+        )
+
+    order("reward")
+    rewards = shown(page, "row.reward")
+    assert rewards == sorted(rewards) and len(set(rewards)) > 1
+    order("length")
+    lengths = shown(page, "row.tokens")
+    assert lengths == sorted(lengths, reverse=True)
+    order("disagreement")
+    spread = shown(page, "disagreement(row)")
+    assert spread == sorted(spread, reverse=True) and spread[0] == 0.25 > spread[-1]
+
+
+def test_the_extracted_answer_is_marked_in_its_completion(page):
+    marked, answer = page.evaluate(
+        "[document.querySelector('#detail mark.answer').textContent, detail.row.answer]"
+    )
+    assert marked == answer
+
+
+def test_the_page_says_when_its_file_was_written(page):
+    assert page.evaluate("document.getElementById('written').parentElement.hidden") is False

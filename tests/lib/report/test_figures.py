@@ -43,6 +43,7 @@ def drawn(run):
 def test_every_figure_of_a_full_run_is_drawn(drawn):
     assert sorted(drawn) == [
         "accuracy", "breakdown", "classes", "grpo_curves", "pass_at_k", "rewards", "sft_curves",
+        "validation",
     ]  # fmt: skip
 
 
@@ -77,3 +78,19 @@ def test_pass_at_k_curve_ends_at_the_measured_numbers(run):
     assert curve[1].value == pytest.approx(measured["pass_at_1"])
     assert curve[4].value == pytest.approx(measured["pass_at_4"])
     assert curve[4].se == pytest.approx(measured["pass_at_4_se"])
+
+
+def test_what_is_zero_throughout_takes_no_space_and_is_named(run):
+    figure = next(figure for figure in report_figures(run) if figure.name == "grpo_curves")
+    assert "gradient norm" not in {panel.title for panel in figure.panels}
+    assert "Zero throughout: gradient norm." in figure.caption
+
+
+def test_validation_is_shown_from_step_0_by_set(run):
+    figure = next(figure for figure in report_figures(run) if figure.name == "validation")
+    (panel,) = figure.panels
+    rows = {(row["series"], row["step"]): row for row in panel.spec["data"]["values"]}
+    assert len(rows) == 4
+    first = rows["first set", 0]
+    assert (first["low"], first["value"], first["high"]) == pytest.approx((0.152, 0.25, 0.348))
+    assert rows["harder", 50]["low"] == rows["harder", 50]["value"] == 0.5

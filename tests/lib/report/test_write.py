@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -106,3 +107,22 @@ def test_summary_ends_with_where_the_model_is(run):
     assert lines[1].split() == ["base", "sft", "grpo"]
     assert lines[-2:] == ["model:  data/models/export", "report: reports/report.md"]
     assert any(line.startswith("sft → grpo: greedy answer accuracy") for line in lines)
+
+
+def test_the_run_is_named_and_what_differs_from_its_preset_comes_first(run):
+    report = build_report(run)
+    facts = dict(report.facts)
+    assert facts["preset"].endswith(" with 1 change") and facts["seed"] == "0"
+    settings = next(table for table in report.provenance if table.title == "settings")
+    assert settings.rows[0][:2] == ("sft.learning_rate", "0.003")
+    assert settings.rows[0][2] not in ("", "0.003")
+    assert settings.strong == {0}
+    other = dataclasses.replace(run, provenance={"sft": {"settings": {"seed": 1}}})
+    assert dict(build_report(other).facts)["run"] != facts["run"]
+
+
+def test_validation_is_tabled_from_the_first_step_to_the_last(run):
+    assert build_report(run).validation.rows == (
+        ("grpo", "25.0 ± 5.0 (step 0)", "75.0 ± 5.0 (step 50)", "+50.0"),
+        ("grpo harder", "0.0 (step 0)", "50.0 (step 50)", "+50.0"),
+    )

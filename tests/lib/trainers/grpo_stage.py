@@ -13,7 +13,7 @@ from lib.params import compose_preset
 from lib.problems.generated import GeneratedSets
 from lib.prompts import save_system
 
-WRITTEN = ("model", "metrics", "curve", "validation-curve", "provenance")
+WRITTEN = ("model", "metrics", "curve", "validation-curve", "rollouts", "provenance")
 
 
 def grpo_stage(

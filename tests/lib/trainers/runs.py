@@ -37,6 +37,7 @@ def outputs_in(folder: Path, stage: str) -> Outputs:
         curve=folder / "curve.csv",
         provenance=folder / "provenance.json",
         validation_curve=folder / "validation.csv",
+        rollouts=folder / "rollouts.jsonl",
     )
 
 

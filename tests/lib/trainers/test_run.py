@@ -109,6 +109,12 @@ def validation_curve(folder: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def rollouts(folder: Path) -> str:
+    path = outputs_in(folder, "sft").rollouts
+    assert path is not None
+    return path.read_text(encoding="utf-8")
+
+
 def test_a_skipped_phase_passes_the_checkpoint_on_and_says_so(
     base: Path,
     tmp_path: Path,
@@ -288,12 +294,13 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     whole = {"provenance": outputs_in(folder, stage).provenance.read_text(encoding="utf-8")}
     whole |= {"model": hash_path(outputs_in(folder, stage).model)}
     whole |= {"curve": outputs_in(folder, stage).curve.read_text(encoding="utf-8")}
-    whole |= {"validation": validation_curve(folder)}
+    whole |= {"validation": validation_curve(folder), "rollouts": rollouts(folder)}
     assert whole["model"] != hash_path(folder / "base")
     if stage == "grpo":
         assert any(
             float(row["grad_norm"]) > 0 for row in csv.DictReader(whole["curve"].splitlines())
         )
+        assert len(whole["rollouts"].splitlines()) > 12
     for made in ("models", "scratch"):
         shutil.rmtree(folder / made)
 
@@ -315,4 +322,5 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     assert hash_path(outputs.model) == whole["model"]
     assert outputs.curve.read_text(encoding="utf-8") == whole["curve"]
     assert validation_curve(folder) == whole["validation"]
+    assert rollouts(folder) == whole["rollouts"]
     assert outputs.provenance.read_text(encoding="utf-8") == whole["provenance"]

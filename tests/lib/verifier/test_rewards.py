@@ -22,7 +22,6 @@ ALL_SETTINGS = {
     "max_completion_tokens": 100,
     "overlong_cache_tokens": 20,
     "repetition_ngram": 2,
-    "repetition_max_penalty": -1.0,
     "cosine_correct": (2.0, 1.0),
     "cosine_wrong": (-10.0, 0.0),
 }
@@ -178,7 +177,7 @@ def test_overlong_falls_linearly_over_the_cache(tokens: int, expected: float) ->
 
 
 def test_repetition_is_the_share_of_repeated_ngrams() -> None:
-    settings = {"repetition_ngram": 2, "repetition_max_penalty": -1.0}
+    settings = {"repetition_ngram": 2}
     assert one("repetition", "a b c d", 4, **settings) == 0.0
     assert one("repetition", "a b a b a b", 6, **settings) == pytest.approx(-3 / 5)
     assert one("repetition", "a", 1, **settings) == 0.0

@@ -1,0 +1,143 @@
+"""Keeps some rollouts of each GRPO step, so that what was learned from can be read afterwards.
+
+The same problems are kept whenever they come up again, which shows how the answers to one problem
+change. The rows are part of each checkpoint's `trainer_state.json`: a run that is resumed has those
+up to its checkpoint, once.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
+
+from lib.artifacts.rollouts import TrainingRollout
+from lib.params.training import Grpo
+
+MAX_BYTES = 2**25
+"""About what a run keeps: beyond it, rollouts of every second, third … generation are left out."""
+TEXT_BYTES, TOKEN_BYTES = 2048, 8
+"""Of a row: prompt and numbers, and each token of the completion."""
+DIGITS = 6
+
+
+def kept_generations(grpo: Grpo, *, max_new_tokens: int) -> int:
+    """Of how many generations of rollouts the log keeps one."""
+    rows = grpo.max_steps * grpo.log_problems * grpo.group_size / grpo.num_iterations
+    return math.ceil(rows * (TEXT_BYTES + TOKEN_BYTES * max_new_tokens) / MAX_BYTES) or 1
+
+
+class RolloutLog(TrainerCallback, ExportableState):
+    """Keeps whole groups: every completion of `grpo.log_problems` problems of a step.
+
+    On several ranks they are problems of the first rank.
+
+    Args:
+        trainer: a `PolicyGradientTrainer`.
+    """
+
+    def __init__(self, trainer: Any, *, grpo: Grpo, max_new_tokens: int) -> None:
+        self.trainer = trainer
+        self.grpo = grpo
+        self.every = kept_generations(grpo, max_new_tokens=max_new_tokens)
+        # As JSON: a checkpoint would sort the keys of an object, and refuse a tensor in `extra`.
+        self.rows: list[str] = []
+
+    def state(self) -> dict[str, Any]:
+        """See `ExportableState`."""
+        return {"args": {}, "attributes": {"rows": list(self.rows)}}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Of a run that starts, no rows; of a resumed one, the checkpoint's."""
+        self.rows = list(state.stateful_callbacks[type(self).__name__]["attributes"]["rows"])
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """After the first step on new rollouts, when the trainer has scored them."""
+        generation, iteration = divmod(state.global_step - 1, self.grpo.num_iterations)
+        if state.is_world_process_zero and iteration == 0 and generation % self.every == 0:
+            rows = logged_rollouts(self.trainer, self.grpo.log_problems, step=state.global_step)
+            self.rows += [json.dumps(dataclasses.asdict(row), default=str) for row in rows]
+
+
+def rollout_rows(trainer: Trainer) -> list[Mapping[str, Any]]:
+    """What a trainer's log kept; [] where it has none."""
+    callbacks = trainer.callback_handler.callbacks
+    return [json.loads(row) for log in callbacks if isinstance(log, RolloutLog) for row in log.rows]
+
+
+def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[TrainingRollout]:
+    """The groups of the trainer's last rollouts whose problems come first by hash.
+
+    Args:
+        trainer: a `PolicyGradientTrainer` after a step.
+    """
+    size = trainer.grpo.group_size
+    texts = [rollout.problem["problem"] for rollout in trainer.rollouts[::size]]
+    first = sorted(range(len(texts)), key=lambda group: _rank(texts[group]))[:num_problems]
+    places = [size * group + sample for group in sorted(first) for sample in range(size)]
+    scores = _scores(trainer)
+    names = [function.__name__ for function in trainer.reward_funcs]
+    weights = trainer.reward_weights.tolist()
+    # Refilled groups are rewarded apart from the others, and their columns are no longer at hand.
+    extra = {} if trainer.grpo.dynamic_sampling else trainer.extra_columns
+    rows = []
+    for place in places:
+        rollout = trainer.rollouts[place]
+        earned = [_number(value) for value in rollout.rewards.tolist()]
+        known = [w * r for w, r in zip(weights, earned, strict=True) if r is not None]
+        rows.append(
+            TrainingRollout(
+                step=step,
+                problem=rollout.problem["problem"],
+                reference=rollout.problem["reference"],
+                prompt=trainer.processing_class.decode(rollout.prompt_ids),
+                sample=place % size,
+                completion=rollout.completion.text,
+                rewards=dict(zip(names, earned, strict=True)),
+                reward=round(sum(known), DIGITS),
+                num_tokens=len(rollout.completion.token_ids),
+                truncated=rollout.completion.truncated,
+                extra={name: values[place] for name, values in extra.items()},
+                **scores[place],
+            )
+        )
+    return rows
+
+
+def _rank(problem: str) -> bytes:
+    return hashlib.sha256(problem.encode()).digest()
+
+
+def _scores(trainer: Any) -> dict[int, dict[str, Any]]:
+    """By place among the rollouts, what the micro-batches hold of them."""
+    scores: dict[int, dict[str, Any]] = {}
+    for batch in trainer.batches:
+        counted, gaps = batch.loss_mask, [None] * len(batch.rows)
+        if batch.correction is not None:
+            counted = counted & (batch.correction > 0)
+        if batch.old_log_probs is not None:
+            mask = batch.completion_mask
+            apart = ((batch.old_log_probs - batch.sampler_log_probs).abs() * mask).sum(-1)
+            gaps = (apart / mask.sum(-1)).tolist()
+        columns: Sequence[Sequence[Any]] = (
+            batch.rows, batch.advantages.tolist(), counted.sum(-1).tolist(), gaps
+        )  # fmt: skip
+        for place, advantage, num_loss_tokens, gap in zip(*columns, strict=True):
+            scores[place] = {
+                "advantage": _number(advantage),
+                "num_loss_tokens": num_loss_tokens,
+                "log_prob_gap": None if gap is None else _number(gap),
+            }
+    return scores
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, DIGITS)
