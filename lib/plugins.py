@@ -18,6 +18,7 @@ import importlib.util
 import os
 import re
 import shutil
+import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -80,7 +81,7 @@ def plugin_file(name: str, role: str) -> Path:
     """
     original = Path(name.partition(":")[0])
     # DVC tells what it runs which stage it is.
-    copied = os.environ.get("DVC_STAGE", "check") != "check"
+    copied = os.environ.get("DVC_STAGE", "check").rpartition(":")[2] != "check"
     file = COPIES / role / original.name if copied else original
     if not file.is_file():
         remedy = "run `dvc repro`, whose stage `check` copies it" if copied else "write it"
@@ -100,7 +101,7 @@ def load_plugin(name: str, role: str) -> Any:
         _refuse_siblings(file)
         spec = importlib.util.spec_from_file_location(f"plugins_{role}_{file.stem}", file)
         assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     except Exception as error:
         raise UserError(f"{name}: {_where(error, file)}") from error
@@ -138,7 +139,7 @@ def _where(error: Exception, file: Path) -> str:
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).name == file.name
+        if Path(frame.filename).name == file.name and "plugins" in Path(frame.filename).parent.parts
     ]
     return f"{file}:{lines[-1] if lines else 1}: {type(error).__name__}: {error}"
 

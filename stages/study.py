@@ -47,7 +47,7 @@ def main(params_file: Path, name: str, jobs: int, out: Path) -> None:
     (folder / "figure.svg").write_text(svg, encoding="utf-8")
     page = study_markdown(name, study, metrics, benchmark=benchmark, hours=hours)
     (folder / "study.md").write_text(page, encoding="utf-8")
-    for line in verdicts(study, metrics, measure="pass@1").values():
+    for line in verdicts(study, metrics).values():
         click.echo(line.replace("*", "").replace("`", ""))
     click.echo(f"study page={folder / 'study.md'}")
 

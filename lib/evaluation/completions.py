@@ -308,6 +308,7 @@ def generate_missing(
 
 
 def _check_lengths(tasks: Sequence[Task], *, positions: int | None, too_long: TooLong) -> None:
+    warned: set[str] = set()
     for task in (each for each in tasks if each.too_long):
         place, count = task.too_long[-1], len(task.too_long)
         fault = (
@@ -316,7 +317,8 @@ def _check_lengths(tasks: Sequence[Task], *, positions: int | None, too_long: To
         )
         if too_long == "refuse" or (too_long == "skip" and not task.chunks):
             raise UserError(f"{fault}; leave the problem out, or take a model with more")
-        if task.mode == GREEDY or len(tasks) == 1:
+        if task.benchmark not in warned:
+            warned.add(task.benchmark)
             outcome = "left out" if too_long == "skip" else "counted as wrong"
             shares = f"{count} of {len(task.problems)} problems are too long and {outcome}"
             click.echo(f"Warning: {fault}; {shares}", err=True)

@@ -26,6 +26,7 @@ from lib.grading.metrics import headline, headline_metrics, summarise
 from lib.grading.rewards import rewards_of
 from lib.params.schema import Params
 from lib.params.training import Reward
+from lib.plugins import is_plugin, load_plugin
 from lib.prompts import PromptFormat, prompt_format
 from lib.verifier import counters
 
@@ -34,7 +35,13 @@ FAULTS = ("timeouts", "worker_failures", "failures")
 
 
 def grading_of(reward: Reward, *, prompt_format: PromptFormat, max_new_tokens: int) -> Grading:
-    """The rewards of params, or none where they cannot read the format."""
+    """The rewards of params, or none where they cannot read the format.
+
+    Raises:
+        UserError: a plugin among them cannot be loaded.
+    """
+    for name in filter(is_plugin, reward.extra):
+        load_plugin(name, "rewards")
     try:
         rewards = rewards_of(
             reward, prompt_format=prompt_format, max_completion_tokens=max_new_tokens

@@ -111,7 +111,12 @@ class Params(Section):
         own = not (grpo.skipped or shared or grpo.trainer == "trl")
         validates = [
             not phase.skipped and phase.eval_steps
-            for phase in (self.sft, *([] if shared else [grpo]), *([self.dpo] * len(self.dpo.init)))
+            for phase in (
+                self.sft,
+                *([] if shared else [grpo]),
+                *([self.dpo] * len(self.dpo.init)),
+                *([self.raft.as_sft(self.sft)] * len(self.raft.init)),
+            )
         ]
         if device and not (
             (own and rollouts.takes_device) or (any(validates) and validation.takes_device)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from lib.errors import UserError
 from lib.grading.rewards import rewards_of
@@ -53,13 +54,19 @@ def _try_rewards(params: Params) -> None:
         only_own, prompt_format=own_format, max_completion_tokens=params.rollout.max_new_tokens
     )
     for function in functions[len(functions) - len(own) :]:
-        function(
-            prompts=[own_format.prompt(PROBLEM, system="")] * count,
-            completions=[[{"role": "assistant", "content": text}] for text in completions],
-            completion_ids=[list(range(len(text))) for text in completions],
-            reference=[REFERENCE] * count,
-            problem=[PROBLEM] * count,
-        )
+        columns = {
+            "prompts": [own_format.prompt(PROBLEM, system="")] * count,
+            "completions": [[{"role": "assistant", "content": text}] for text in completions],
+            "completion_ids": [list(range(len(text))) for text in completions],
+            "reference": [REFERENCE] * count,
+            "problem": [PROBLEM] * count,
+        }
+        function(**columns)  # as `grade` calls it, and as GRPO does
+        function(**columns, trainer_state=None, log_metric=_ignore, log_extra=_ignore)
+
+
+def _ignore(name: str, values: Any) -> None:
+    """Of a metric that a reward logs."""
 
 
 def _try_adapters(params: Params) -> None:

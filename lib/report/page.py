@@ -18,6 +18,7 @@ import vl_convert
 from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.rollouts import TrainingRollout
 from lib.report.charts import INK, LOOK, colors_of
+from lib.report.comparisons import steps_of_training
 from lib.report.inputs import Run
 from lib.report.sample import (
     COMPLETIONS_BUDGET,
@@ -49,12 +50,13 @@ SCRIPTS = (
 
 def render_page(report: "Report", run: Run) -> str:
     """The whole page."""
-    ranked = ranked_answers(run.completions, exported=run.exported)
+    steps = list(steps_of_training(run.checkpoints, run.starts))
+    ranked = ranked_answers(run.completions, steps=steps, exported=run.exported)
     answers, blocks = fit(
         ranked,
         lambda some: completion_blocks(run, by_checkpoint(some, run.completions)),
         budget=COMPLETIONS_BUDGET,
-        length=lambda each: sum(len(row.completion) for row in each.rows.values()),
+        length=lambda each: sum(len(row.completion) for row in each.rows),
     )
     rollouts, training = fit(
         ranked_rollouts(run.rollouts),

@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import TypeVar
 
 from lib.artifacts.completions import GREEDY, GradedCompletion
@@ -32,37 +31,52 @@ Item = TypeVar("Item")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answers:
-    """One problem in one mode, one sample: what each checkpoint answered."""
+    """One problem in one mode: all samples of all checkpoints, which are compared on the page."""
 
     kind: str
-    rows: Mapping[str, GradedCompletion]
+    rows: Sequence[GradedCompletion]
 
 
 def ranked_answers(
-    completions: Mapping[str, Sequence[GradedCompletion]], *, exported: str
+    completions: Mapping[str, Sequence[GradedCompletion]],
+    *,
+    steps: Sequence[tuple[str, str]],
+    exported: str,
 ) -> list[Answers]:
     """Regressions, failures of `exported`, others; in each, greedy before sampled, then spread.
 
     Args:
-        completions: by checkpoint, in the order of training.
+        completions: by checkpoint.
+        steps: (before, after) of each phase of training, between which an answer may get worse.
         exported: the checkpoint whose failures count.
     """
-    together: dict[tuple[str, str, str, int], dict[str, GradedCompletion]] = defaultdict(dict)
+    together: dict[tuple[str, str, str], list[GradedCompletion]] = defaultdict(list)
+    right: dict[tuple[str, str, str], dict[tuple[str, int], bool]] = defaultdict(dict)
     for name, rows in completions.items():
         for row in rows:
-            together[row.benchmark, row.problem_id, row.mode, row.sample][name] = row
-    kinds = {key: _kind(rows, exported) for key, rows in together.items()}
+            key = row.benchmark, row.problem_id, row.mode
+            together[key].append(row)
+            right[key][name, row.sample] = row.answer_ok
+    kinds = {key: _kind(of, steps, exported) for key, of in right.items()}
 
-    def rank(key: tuple[str, str, str, int]) -> tuple[int, bool, bytes]:
+    def rank(key: tuple[str, str, str]) -> tuple[int, bool, bytes]:
         return KINDS.index(kinds[key]), key[2] != GREEDY, _spread(*key)
 
     return [Answers(kind=kinds[key], rows=together[key]) for key in sorted(together, key=rank)]
 
 
-def _kind(rows: Mapping[str, GradedCompletion], exported: str) -> str:
-    if any(one.answer_ok and not other.answer_ok for one, other in pairwise(rows.values())):
+def _kind(
+    right: Mapping[tuple[str, int], bool], steps: Sequence[tuple[str, str]], exported: str
+) -> str:
+    """The first of `KINDS` that any sample is."""
+    if any(
+        right.get((before, sample)) and not answer_ok
+        for before, after in steps
+        for (name, sample), answer_ok in right.items()
+        if name == after
+    ):
         return "regressions"
-    wrong = exported in rows and not rows[exported].answer_ok
+    wrong = any(name == exported and not answer_ok for (name, _), answer_ok in right.items())
     return "failures" if wrong else "others"
 
 
@@ -70,7 +84,7 @@ def by_checkpoint(
     answers: Sequence[Answers], completions: Mapping[str, Sequence[GradedCompletion]]
 ) -> dict[str, list[GradedCompletion]]:
     """The rows of `answers` in the order of `completions`."""
-    kept = {id(row) for each in answers for row in each.rows.values()}
+    kept = {id(row) for each in answers for row in each.rows}
     return {name: [row for row in rows if id(row) in kept] for name, rows in completions.items()}
 
 

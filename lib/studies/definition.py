@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
+from ruamel.yaml import YAML
 
 from lib.errors import UserError
 from lib.params import Params
@@ -17,7 +18,8 @@ STUDIES = Path("studies")
 
 PLAIN = re.compile(r"[\w./:+-]+")
 
-Value = bool | int | float | str | list[Any]
+Value = Any
+"""What YAML holds."""
 
 
 class Variant(Section):
@@ -93,16 +95,24 @@ def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Pa
     Raises:
         UserError: a key that params.yaml has not, or a value that it refuses.
     """
-    changed = _copy(content)
+    changed: Any = _copy(content)
     for dotted, value in variant.params.items():
         *sections, key = dotted.split(".")
         place = changed
         for section in sections:
             place = place.get(section, {}) if isinstance(place, dict) else {}
-        if key not in place:
+        if dotted == "seed":
+            raise UserError(f"{origin}.params: `seed` is set by the study's `seeds`")
+        if not isinstance(place, dict) or key not in place:
             raise UserError(f"{origin}.params: params.yaml has no key `{dotted}`")
         place[key] = value
-    return parse_params(changed, origin=origin)
+    params = parse_params(changed, origin=origin)
+    if variant.checkpoint not in params.evaluate.checkpoints:
+        raise UserError(
+            f"{origin}: checkpoint `{variant.checkpoint}` is not in evaluate.checkpoints "
+            f"({', '.join(params.evaluate.checkpoints)}); set that in its params too"
+        )
+    return params
 
 
 def _copy(content: Any) -> Any:
@@ -113,7 +123,15 @@ def _copy(content: Any) -> Any:
 
 def hydra(dotted: str, value: Value) -> str:
     """A value as `dvc exp run --set-param` takes it."""
+    return f"{dotted}={_hydra_value(value)}"
+
+
+def _hydra_value(value: Value) -> str:
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{_hydra_value(each)}' for key, each in value.items())}}}"
     if isinstance(value, list):
-        return f"{dotted}=[{','.join(hydra('', each)[1:] for each in value)}]"
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{dotted}={text if PLAIN.fullmatch(text) else repr(text)}"
+        return f"[{','.join(map(_hydra_value, value))}]"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    # Text that YAML would read as something else is quoted, as is text with other characters.
+    return value if PLAIN.fullmatch(value) and YAML().load(value) == value else repr(value)

@@ -141,8 +141,14 @@ def _kept(experiment: Experiment, scratch: Path, state: str) -> Mapping[str, Any
     """What the experiment gave the last time, where code and params are still the same."""
     path = scratch / f"{experiment.name}.json"
     content = read_json(path) if path.is_file() else {}
-    same = content.get("state") == state and content.get("params") == dict(experiment.params)
+    same = all(content.get(key) == value for key, value in _identity(experiment, state).items())
     return content if same else None
+
+
+def _identity(experiment: Experiment, state: str) -> dict[str, Any]:
+    """What decides an experiment's scores."""
+    checkpoints = {name: variant.checkpoint for name, variant in experiment.variants.items()}
+    return {"state": state, "params": dict(experiment.params), "checkpoints": checkpoints}
 
 
 def _run(experiment: Experiment, scratch: Path, state: str, progress: Progress) -> None:
@@ -167,8 +173,7 @@ def _run(experiment: Experiment, scratch: Path, state: str, progress: Progress) 
         for name, variant in experiment.variants.items()
     }
     content = {
-        "state": state,
-        "params": dict(experiment.params),
+        **_identity(experiment, state),
         "seconds": time.monotonic() - start,
         "scores": scores,
     }

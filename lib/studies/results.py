@@ -20,7 +20,7 @@ def study_metrics(
 ) -> dict[str, Any]:
     """Rates of each variant and differences of each comparison, by seed and their means.
 
-    A rate's interval and a difference's are over seeds, and no tighter than the problems allow
+    A rate's interval and a difference's are over seeds, and never of zero width
     (`lib.stats.seeds_interval`); a seed's difference is paired over its problems.
     """
     rates = {
@@ -28,6 +28,7 @@ def study_metrics(
             measure: _over_seeds(
                 {seed: _mean(scores[variant, seed][benchmark][measure]) for seed in study.seeds},
                 n=len(scores[variant, study.seeds[0]][benchmark][measure]),
+                lowest=0.0,
             )
             for measure in scores[variant, study.seeds[0]][benchmark]
         }
@@ -63,7 +64,7 @@ def _compared(
             f"seed_{seed}": {"low": change.interval.low, "high": change.interval.high}
             for seed, change in changes.items()
         }
-        measures[measure] = {**_over_seeds(values, n=n), "intervals": intervals}
+        measures[measure] = {**_over_seeds(values, n=n, lowest=-1.0), "intervals": intervals}
     return {"expected": comparison.expect, **measures}
 
 
@@ -71,21 +72,31 @@ def _mean(scores: Mapping[str, float]) -> float:
     return mean_estimate(list(scores.values())).value
 
 
-def _over_seeds(values: Mapping[int, float], *, n: int) -> dict[str, Any]:
-    """The mean over seeds with its interval, and what each seed gave; n problems each."""
+def _over_seeds(values: Mapping[int, float], *, n: int, lowest: float) -> dict[str, Any]:
+    """The mean over seeds with its interval, and what each seed gave; n problems each.
+
+    Args:
+        lowest: that there can be: 0 of a rate, −1 of a difference.
+    """
     interval = seeds_interval(list(values.values()), n=n)
     return {
         "mean": mean_estimate(list(values.values())).value,
-        "low": interval.low,
+        "low": max(lowest, interval.low),
         "high": interval.high,
         "n": n,
         **{f"seed_{seed}": value for seed, value in values.items()},
     }
 
 
-def verdicts(study: Study, metrics: Mapping[str, Any], *, measure: str) -> dict[str, str]:
+def headline(metrics: Mapping[str, Any]) -> str:
+    """The measure that verdicts are on: pass@1 where there are samples."""
+    measures = list(next(iter(metrics["variants"].values())))
+    return "pass@1" if "pass@1" in measures else measures[0]
+
+
+def verdicts(study: Study, metrics: Mapping[str, Any]) -> dict[str, str]:
     """By comparison, in a sentence: whether it came out as the claim says."""
-    lines = {}
+    lines, measure = {}, headline(metrics)
     for each in study.comparisons:
         name = f"{each.before} to {each.after}"
         numbers = metrics["comparisons"][name][measure]
@@ -107,7 +118,6 @@ def study_markdown(
 ) -> str:
     """The study as a page."""
     measures = list(next(iter(metrics["variants"].values())))
-    headline = "pass@1" if "pass@1" in measures else measures[0]
     changed = {
         variant: "; ".join(f"`{key}: {value}`" for key, value in of.params.items()) or "the default"
         for variant, of in study.variants.items()
@@ -145,14 +155,14 @@ def study_markdown(
             [
                 f"# {name}",
                 f"{study.claim}{source}",
-                *verdicts(study, metrics, measure=headline).values(),
+                *verdicts(study, metrics).values(),
                 LIMITS,
                 *(
                     f"## {table.title}\n\n{markdown_table(table)}"
                     for table in (variants, differences)
                 ),
                 "![](figure.svg)",
-                "Means and 95 % intervals are over seeds, and no tighter than the problems allow; "
+                "Means and 95 % intervals are over seeds, by Student's t; "
                 "differences are paired over problems.",
                 f"`make study STUDY={name}` repeats it: {len(study.seeds)} seeds, "
                 f"{hours:.1f} hours of experiments the last time.",

@@ -1,8 +1,8 @@
 """Keeps some rollouts of each GRPO step, so that what was learned from can be read afterwards.
 
-The same problems are kept whenever they come up again, which shows how the answers to one problem
-change. The rows are part of each checkpoint's `trainer_state.json`: a run that is resumed has those
-up to its checkpoint, once.
+Of each step they are the problems that come first by hash, so that some of them come up again and
+show how the answers to one problem change. The rows are part of each checkpoint's
+`trainer_state.json`: a run that is resumed has those up to its checkpoint, once.
 """
 
 import dataclasses
@@ -87,7 +87,9 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
     names = [function.__name__ for function in trainer.reward_funcs]
     weights = trainer.reward_weights.tolist()
     # Refilled groups are rewarded apart from the others, and their columns are no longer at hand.
-    extra = {} if trainer.grpo.dynamic_sampling else trainer.extra_columns
+    # A column that a reward logged of other rows than these says nothing of them.
+    columns = {} if trainer.grpo.dynamic_sampling else trainer.extra_columns
+    extra = {name: of for name, of in columns.items() if len(of) == len(trainer.rollouts)}
     rows = []
     for place in places:
         rollout = trainer.rollouts[place]

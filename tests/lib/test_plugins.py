@@ -25,6 +25,11 @@ ROOT = Path(__file__).parents[2]
 
 Write = Callable[..., str]
 
+BOUNDED = (
+    "from lib.verifier.rewards import BoundedReward\n"
+    "part = BoundedReward(lambda rollout: {}, (0.0, 1.0))"
+)
+
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
@@ -127,6 +132,19 @@ def test_a_file_that_cannot_be_loaded_is_named(
     assert said in raised.value.message
 
 
+def test_a_file_may_hold_a_dataclass(write: Write) -> None:
+    source = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\n"
+    assert load_plugin(write(f"{source}class part:\n    x: int = 3"), "formats")().x == 3
+
+
+def test_check_is_known_by_its_name_wherever_dvc_runs_it_from(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = write("part = 'the file'")
+    monkeypatch.setenv("DVC_STAGE", "../dvc.yaml:check")
+    assert load_plugin(name, "rewards") == "the file"
+
+
 def test_a_missing_file_is_named(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"plugins/own\.py is missing"):
         load_plugin("plugins/own.py:part", "rewards")
@@ -169,6 +187,9 @@ def test_a_reward_that_tells_its_bounds_is_watched_by_them(write: Write) -> None
         ("def part(rollout): return float('nan')", "gave nan for '2 + 3 = 5<"),
         ("def part(rollout): return rollout.answer", "AttributeError"),
         ("def part(completions, **columns): return [1.0]", "1 values for 5"),
+        ("def part(completions, reference): return [1.0] * len(completions)", "TypeError"),
+        (BOUNDED.format("float('nan')"), "gave nan"),
+        (BOUNDED.format("rollout.nothing"), "AttributeError"),
         ("def part(completions, **columns): return ['a'] * len(completions)", "'a'"),
     ],
 )

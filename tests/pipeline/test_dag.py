@@ -67,7 +67,7 @@ def test_completions_depend_on_nothing_that_grades() -> None:
 @pytest.mark.parametrize(
     ("role", "expected"),
     [
-        ("rewards", {"grpo", "grade", "evaluate", "export", "report"}),
+        ("rewards", {"grpo", "grade", "grade_formats", "evaluate", "export", "report"}),
         ("objectives", {"grpo", "grade", "evaluate", "export", "report"}),
         ("adapters", {"prepare", "sft"}),
         ("formats", {"prepare", "sft", "grpo", "evaluate", "grade", "export"}),

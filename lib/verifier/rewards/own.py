@@ -1,5 +1,6 @@
 """Rewards from `plugins/` (`lib.plugins`), held to what a reward promises."""
 
+import dataclasses
 import functools
 import inspect
 import math
@@ -33,18 +34,18 @@ def own_reward(name: str, *, prompt_format: PromptFormat, settings: RewardSettin
         UserError: it is none of them; when it is called, it raises or gives anything but numbers.
     """
     own = load_plugin(name, "rewards")
-    if isinstance(own, BoundedReward):
-        return as_trl(label(name), own, prompt_format=prompt_format, settings=settings)
-    if not callable(own):
+    reward = own if isinstance(own, BoundedReward) else BoundedReward(own, UNBOUNDED)
+    if not callable(reward.score):
         raise UserError(f"{name}: expected a function or a BoundedReward, got {own!r}")
-    if "completions" in inspect.signature(own).parameters:
-        return _with_trls_signature(name, own)
+    if "completions" in inspect.signature(reward.score).parameters:
+        return _with_trls_signature(name, reward.score)
 
+    @functools.wraps(reward.score)
     def score(rollout: Rollout) -> float:
-        return _numbers(name, own, rollout, inputs=_shown(rollout.completion))[0]
+        return _numbers(name, reward.score, rollout, inputs=_shown(rollout.completion))[0]
 
-    reward = BoundedReward(functools.wraps(own)(score), UNBOUNDED)
-    return as_trl(label(name), reward, prompt_format=prompt_format, settings=settings)
+    checked = dataclasses.replace(reward, score=score)
+    return as_trl(label(name), checked, prompt_format=prompt_format, settings=settings)
 
 
 def own_range(name: str, settings: RewardSettings) -> tuple[float, float]:

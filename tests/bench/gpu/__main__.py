@@ -111,10 +111,10 @@ def outcome(row: Row | None, models: Path) -> dict[str, Any]:
         return ran if code in {0, 5} else {"failed": "see `output`", "output": output[-4000:]}
     command = [*module, "tests.bench.gpu.measure", str(models)]
     code, output, errors = run(command, text=json.dumps(dataclasses.asdict(row)))
-    if code:
-        reason = f"longer than {LIMIT_S} s" if code is None else f"exit code {code}"
-        last = "".join(errors.strip().splitlines()[-1:]) or reason
-        return {"failed": last, "stderr": errors[-4000:]}
+    if code != 0:
+        last = "".join(errors.strip().splitlines()[-1:]) or f"exit code {code}"
+        reason = f"longer than {LIMIT_S} s" if code is None else last
+        return {"failed": reason, "stderr": errors[-4000:]}
     return {"figures": json.loads(output.splitlines()[-1])}
 
 

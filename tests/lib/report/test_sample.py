@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from lib.artifacts.rollouts import read_rollouts
 from lib.errors import UserError
+from lib.report.comparisons import steps_of_training
 from lib.report.page import packed, render_page
 from lib.report.report import build_report
 from lib.report.sample import by_checkpoint, count_kinds, fit, ranked_answers, ranked_rollouts
@@ -18,7 +20,8 @@ MAX_PAGE = 5_000_000
 
 
 def ranked(run):
-    return ranked_answers(run.completions, exported=run.exported)
+    steps = list(steps_of_training(run.checkpoints, run.starts))
+    return ranked_answers(run.completions, steps=steps, exported=run.exported)
 
 
 def test_regressions_come_first_then_failures(run):
@@ -27,16 +30,22 @@ def test_regressions_come_first_then_failures(run):
     assert kinds == sorted(kinds, key=["regressions", "failures", "others"].index)
     assert len(set(kinds)) == 3
     for each in answers:
-        right = [row.answer_ok for row in each.rows.values()]
-        falls = any(before and not after for before, after in pairwise(right))
-        kind = "regressions" if falls else "others" if right[-1] else "failures"
-        assert each.kind == kind
+        samples: dict[int, list[bool]] = {}
+        for row in each.rows:  # in the order of training
+            samples.setdefault(row.sample, []).append(row.answer_ok)
+        falls = any(a and not b for right in samples.values() for a, b in pairwise(right))
+        wrong = any(not right[-1] for right in samples.values())
+        assert each.kind == ("regressions" if falls else "failures" if wrong else "others")
     assert sum(count_kinds(answers).values()) == sum(map(len, run.completions.values()))
 
 
 def test_answers_to_one_question_stay_together_in_the_order_of_the_file(run):
     some = by_checkpoint(ranked(run)[:10], run.completions)
-    assert {len(rows) for rows in some.values()} == {10}
+    (count,) = {len(rows) for rows in some.values()}
+    samples = Counter((row.problem_id, row.mode) for row in some["grpo"])
+    everything = Counter((row.problem_id, row.mode) for row in run.completions["grpo"])
+    assert len(samples) == 10 and count == sum(samples.values())
+    assert all(everything[key] == number for key, number in samples.items())
     keys = [(row.benchmark, row.problem_id, row.mode, row.sample) for row in some["grpo"]]
     assert keys == [(row.benchmark, row.problem_id, row.mode, row.sample) for row in some["sft"]]
     places = [run.completions["grpo"].index(row) for row in some["grpo"]]
@@ -86,3 +95,15 @@ def test_a_damaged_line_of_rollouts_is_named(tmp_path):
     write_text(tmp_path / "grpo.jsonl", json.dumps({"step": 1}) + "\n")
     with pytest.raises(UserError, match=r"grpo.jsonl:1: not a rollout of training"):
         list(read_rollouts(tmp_path / "grpo.jsonl"))
+
+
+def test_an_answer_gets_worse_only_against_what_its_checkpoint_started_from(run):
+    base, sft, grpo = run.checkpoints
+    wrong, right = (
+        [dataclasses.replace(run.completions[base][0], answer_ok=ok)] for ok in (False, True)
+    )
+    rows = {base: wrong, sft: wrong, grpo: right, "dpo": wrong}
+    steps = [(base, sft), (sft, grpo), (sft, "dpo")]
+    assert [each.kind for each in ranked_answers(rows, steps=steps, exported="dpo")] == ["failures"]
+    (answers,) = ranked_answers(rows, steps=[*steps, (grpo, "dpo")], exported="dpo")
+    assert answers.kind == "regressions"

@@ -1,18 +1,27 @@
 """Studies: what their files say, which experiments that makes, and what the numbers come to."""
 
+import dataclasses
 import math
+import re
 import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lib.artifacts import write_json
 from lib.artifacts.completions import GradedCompletion
 from lib.errors import UserError
 from lib.params.load import read_yaml
 from lib.planning.plugins import plugin_faults
 from lib.studies.definition import STUDIES, Study, Variant, hydra, load_study, with_params
-from lib.studies.experiments import Scores, experiments_of, problem_scores
+from lib.studies.experiments import (
+    Scores,
+    _identity,
+    _kept,
+    experiments_of,
+    problem_scores,
+)
 from lib.studies.results import study_figure, study_markdown, study_metrics, verdicts
 
 ROOT = Path(__file__).parents[3]
@@ -103,6 +112,32 @@ def test_a_variant_may_change_only_what_params_have() -> None:
     assert content == before
 
 
+@pytest.mark.parametrize(
+    ("variant", "said"),
+    [
+        ({"checkpoint": "grpo", "params": {"seed": 3}}, "`seeds`"),
+        ({"checkpoint": "grpo", "params": {"seed.x": 3}}, "no key `seed.x`"),
+        ({"checkpoint": "raft"}, "evaluate.checkpoints"),
+    ],
+)
+def test_a_variant_that_no_run_could_measure_is_refused(variant: dict[str, Any], said: str) -> None:
+    content = read_yaml(ROOT / "params.yaml")
+    with pytest.raises(UserError, match=re.escape(said)):
+        with_params(content, Variant(**variant), origin="studies/x.yaml")
+
+
+def test_scores_are_kept_for_the_same_code_params_and_checkpoint_alone(tmp_path: Path) -> None:
+    (first, *_) = experiments_of("s", study())
+    write_json(tmp_path / f"{first.name}.json", {**_identity(first, "code"), "scores": {}})
+    assert _kept(first, tmp_path, "code")
+    assert _kept(first, tmp_path, "other code") is None
+    for other in (
+        {"params": {"grpo.epsilon": 0.1}},
+        {"variants": {"sft": Variant(checkpoint="base")}},
+    ):
+        assert _kept(dataclasses.replace(first, **other), tmp_path, "code") is None
+
+
 def test_an_unknown_study_names_those_that_there_are() -> None:
     with pytest.raises(UserError, match="there are controls, noise, seeds"):
         load_study("sedes")
@@ -116,6 +151,8 @@ def test_an_unknown_study_names_those_that_there_are() -> None:
         ("plugins/a.py:f", "a.b=plugins/a.py:f"),
         ("two words", "a.b='two words'"),
         (["x", 1, False], "a.b=[x,1,false]"),
+        ("true", "a.b='true'"),
+        ([{"weight": "all", "source": {"path": "a/b"}}], "a.b=[{weight:all,source:{path:a/b}}]"),
     ],
 )
 def test_values_are_written_as_dvc_takes_them(value: Any, text: str) -> None:
@@ -160,7 +197,7 @@ def test_means_are_over_seeds_and_differences_paired() -> None:
 def test_the_verdict_is_that_of_the_interval(grpo: list[int], as_claimed: bool) -> None:
     right = {"sft": [10, 10, 10], "grpo": grpo, "control": grpo}
     metrics = study_metrics(study(), scores_of(right), benchmark="held_out")
-    lines = verdicts(study(), metrics, measure="greedy")
+    lines = verdicts(study(), metrics)
     assert lines["sft to grpo"].startswith("**As claimed**") == as_claimed
     assert lines["grpo to control"].startswith("**As claimed**")
 
@@ -173,6 +210,7 @@ def test_the_page_has_a_row_for_each_variant_and_the_figure_a_point() -> None:
         assert f"| {variant} |" in page
     assert "make study STUDY=more" in page
     assert "± 0.0" not in page
+    assert "(-" not in page.split("## Differences")[0]  # no rate is below 0
     (panel,) = study_figure("more", metrics).panels
     assert len(panel.spec["data"]["values"]) == 3
 
