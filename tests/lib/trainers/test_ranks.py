@@ -127,7 +127,8 @@ def test_the_sft_stage_trains_on_two_ranks_and_fails_with_one_where_two_were_ask
 ) -> None:
     write_problems(tmp_path / "sft.jsonl", sets.sft[:48])
     shared = grpo_stage(tmp_path, base=base, sets=sets)[2:]
-    stage = ["-m", "stages.sft", *(one for one in shared if not one.startswith("--init"))]
+    options = [option for option in shared if not option.startswith(("--init", "--rollouts"))]
+    stage = ["-m", "stages.sft", *options]
     stage += [f"--problems={tmp_path / 'sft.jsonl'}", f"--validation-curve={tmp_path / 'steps'}"]
     refused = launched(["accelerate", "launch", "--num_processes", "2", "--cpu"], stage)
     assert refused.returncode != 0
