@@ -65,7 +65,7 @@ def _compared(
             for seed, change in changes.items()
         }
         measures[measure] = {**_over_seeds(values, n=n, lowest=-1.0), "intervals": intervals}
-    return {"expected": comparison.expect, **measures}
+    return measures
 
 
 def _mean(scores: Mapping[str, float]) -> float:

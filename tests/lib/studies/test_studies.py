@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from lib.artifacts import write_json
+from lib.artifacts import write_json, write_metrics
 from lib.artifacts.completions import GradedCompletion
 from lib.errors import UserError
 from lib.params.load import read_yaml
 from lib.planning.plugins import plugin_faults
+from lib.report.charts import figure_svg
 from lib.studies.definition import STUDIES, Study, Variant, hydra, load_study, with_params
 from lib.studies.experiments import (
     Scores,
@@ -202,7 +203,7 @@ def test_the_verdict_is_that_of_the_interval(grpo: list[int], as_claimed: bool) 
     assert lines["grpo to control"].startswith("**As claimed**")
 
 
-def test_the_page_has_a_row_for_each_variant_and_the_figure_a_point() -> None:
+def test_the_page_has_a_row_for_each_variant_and_the_figure_a_point(tmp_path: Path) -> None:
     right = {"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [0, 0, 0]}
     metrics = study_metrics(study(), scores_of(right), benchmark="held_out")
     page = study_markdown("more", study(), metrics, benchmark="held_out", hours=1.0)
@@ -211,6 +212,8 @@ def test_the_page_has_a_row_for_each_variant_and_the_figure_a_point() -> None:
     assert "make study STUDY=more" in page
     assert "± 0.0" not in page
     assert "(-" not in page.split("## Differences")[0]  # no rate is below 0
+    write_metrics(tmp_path / "study.json", metrics)
+    assert figure_svg(study_figure("more", metrics)).startswith("<svg")
     (panel,) = study_figure("more", metrics).panels
     assert len(panel.spec["data"]["values"]) == 3
 
