@@ -20,6 +20,9 @@ from lib.errors import UserError
 from lib.stats import pass_at_k
 from lib.studies.definition import Study, Value, Variant, hydra
 
+MEASURED = ("lib", "stages", "plugins", "dvc.yaml", "params.yaml", "data/raw")
+"""What decides an experiment beside its params, in git."""
+
 Scores = Mapping[str, Mapping[str, Mapping[str, float]]]
 """By benchmark and measure: the score of each problem, by its id."""
 
@@ -121,14 +124,13 @@ def _state() -> str:
         UserError: the checkout differs from it, so that no commit says what was measured; or its
             run is not there, without which DVC cannot check out what experiments share.
     """
-    changed = _git("status", "--porcelain", "--untracked-files=no")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", *MEASURED, "dvc.lock")
     if changed:
         raise UserError(f"study: uncommitted changes; commit them first:\n{changed}")
     status = [sys.executable, "-m", "dvc", "status", "--quiet"]
     if subprocess.run(status, capture_output=True, check=False).returncode:
         raise UserError("study: the committed run is not up to date here; run `dvc repro` first")
-    tracked = ("lib", "stages", "plugins", "dvc.yaml", "params.yaml", "data/raw")
-    return json.dumps([_git("rev-parse", f"HEAD:{path}") for path in tracked])
+    return json.dumps([_git("rev-parse", f"HEAD:{path}") for path in MEASURED])
 
 
 def _git(*arguments: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from lib.report.charts import Figure, whiskers
 from lib.report.text import Table, markdown_table, percent, points
 from lib.stats import mean_estimate, paired_difference, seeds_interval
-from lib.studies.definition import Contrast, Study
+from lib.studies.definition import Contrast, Study, hydra
 from lib.studies.experiments import Scores
 
 LIMITS = (
@@ -119,7 +119,7 @@ def study_markdown(
     """The study as a page."""
     measures = list(next(iter(metrics["variants"].values())))
     changed = {
-        variant: "; ".join(f"`{key}: {value}`" for key, value in of.params.items()) or "the default"
+        variant: " ".join(hydra(key, value) for key, value in of.params.items()) or "the default"
         for variant, of in study.variants.items()
     }
     variants = Table(
