@@ -1,6 +1,7 @@
 """Run what a study asks for, as DVC experiments; what ran before on the same code is kept."""
 
 import concurrent.futures
+import csv
 import dataclasses
 import json
 import subprocess
@@ -118,7 +119,7 @@ class Progress:
 
 
 def _state() -> str:
-    """The commit whose code and params the study measures.
+    """The hash of the lock, which has those of all code, params and data that the study measures.
 
     Raises:
         UserError: the checkout differs from it, so that no commit says what was measured; or its
@@ -130,7 +131,7 @@ def _state() -> str:
     status = [sys.executable, "-m", "dvc", "status", "--quiet"]
     if subprocess.run(status, capture_output=True, check=False).returncode:
         raise UserError("study: the committed run is not up to date here; run `dvc repro` first")
-    return json.dumps([_git("rev-parse", f"HEAD:{path}") for path in MEASURED])
+    return _git("rev-parse", "HEAD:dvc.lock")
 
 
 def _git(*arguments: str) -> str:
@@ -178,6 +179,10 @@ def _run(experiment: Experiment, scratch: Path, state: str, progress: Progress) 
         **_identity(experiment, state),
         "seconds": time.monotonic() - start,
         "scores": scores,
+        "validation": {
+            name: _validation(experiment.name, variant.checkpoint)
+            for name, variant in experiment.variants.items()
+        },
     }
     write_json(scratch / f"{experiment.name}.json", content)
     progress.ended(experiment.name)
@@ -188,6 +193,15 @@ def _graded(revision: str, checkpoint: str) -> list[GradedCompletion]:
         path = Path(folder) / "graded.jsonl"
         path.write_text(dvc.api.read(f"data/graded/{checkpoint}.jsonl", rev=revision))
         return list(read_graded(path))
+
+
+def _validation(revision: str, checkpoint: str) -> dict[str, float]:
+    """Greedy accuracy on the validation problems by training step; nothing of untrained weights."""
+    path = f"reports/curves/{checkpoint}_validation.csv"
+    if not dvc.api.DVCFileSystem(rev=revision).exists(path):
+        return {}
+    rows = csv.DictReader(dvc.api.read(path, rev=revision).splitlines())
+    return {row["step"]: float(row["answer_accuracy"]) for row in rows}
 
 
 def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict[str, float]]]:
