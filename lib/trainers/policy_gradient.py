@@ -48,6 +48,7 @@ from lib.plugins import is_plugin
 from lib.trainers.curve import Curve
 from lib.trainers.scoring import MicroBatch, Scorer, padded
 from lib.training.ranks import whole_on_every_rank
+from lib.training.tracking import timed
 from lib.training.warning_signs import GAP
 
 RewardFunction = Callable[..., Sequence[float | None]]
@@ -202,7 +203,8 @@ class PolicyGradientTrainer(Trainer):
         seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_, rank)
         prompts = encode(self.processing_class, [problem["prompt"] for problem in problems])
         # An engine on the policy's own weights generates while they are all at hand.
-        with self._whole_policy() if self.live else contextlib.nullcontext():
+        whole = self._whole_policy() if self.live else contextlib.nullcontext()
+        with timed("generation"), whole:
             completions = self.engine.generate(
                 prompts, dataclasses.replace(self.sampling, seed=seed)
             )
@@ -243,7 +245,8 @@ class PolicyGradientTrainer(Trainer):
             "log_metric": lambda name, value: metrics[name].append(value),
             "log_extra": lambda name, values: self.extra_columns.update({name: list(values)}),
         }
-        earned = [_called(function, arguments, len(rows)) for function in self.reward_funcs]
+        with timed("rewards"):
+            earned = [_called(function, arguments, len(rows)) for function in self.reward_funcs]
         rewards = torch.tensor(earned, device=self.accelerator.device).T  # [B, F]
         # Every rank has the same functions, which log the same names.
         for name, values in sorted(metrics.items()):

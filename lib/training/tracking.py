@@ -1,8 +1,11 @@
 """What a training run shows and leaves behind: a progress bar, a line per logged step, a curve."""
 
+import contextlib
+import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,19 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 CLOCKS = ("step_time", "runtime", "per_second", "epoch")
 """Logged values that differ between equal runs, or say what `step` says; kept out of curves."""
+
+SECONDS: defaultdict[str, float] = defaultdict(float)
+"""What parts of the phase under way took in this process, by name."""
+
+
+@contextlib.contextmanager
+def timed(part: str) -> Iterator[None]:
+    """Add what the block takes to the part's seconds."""
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        SECONDS[part] += time.monotonic() - start
 
 
 class Announcer:
@@ -60,6 +76,7 @@ class ProgressLines(TrainerCallback):
         self.bar: tqdm[Any] | None = None
         self.say: Callable[[str], None] = tqdm.write
         """Where lines go; `run_phase` puts the stage's `Announcer` here."""
+        self.start = self.previous = Mark(0, 0.0, 0.0)
 
     def on_train_begin(
         self,
@@ -68,7 +85,11 @@ class ProgressLines(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Open the bar."""
+        """Open the bar, and start the clock."""
+        SECONDS.clear()
+        tokens = [entry["num_tokens"] for entry in state.log_history if "num_tokens" in entry]
+        self.start = Mark(state.global_step, max(tokens, default=0.0), time.monotonic())
+        self.previous = self.start
         if state.is_world_process_zero:
             self.bar = tqdm(
                 total=state.max_steps,
@@ -97,11 +118,16 @@ class ProgressLines(TrainerCallback):
         logs: Mapping[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Print the line."""
-        values = [f"{name}={logs[name]:.4g}" for name in self.shown if logs and name in logs]
-        if self.bar is not None and logs and "loss" in logs:
-            step = f"step={state.global_step}/{state.max_steps}"
-            self.say(" ".join([self.stage, step, *values]))
+        """Print the line, with the pace since the line before and the time left at the run's."""
+        if self.bar is None or not logs or "loss" not in logs:
+            return
+        now = Mark(state.global_step, logs.get("num_tokens", 0.0), time.monotonic())
+        values = [f"{name}={logs[name]:.4g}" for name in self.shown if name in logs]
+        left = (state.max_steps - now.step) * now.seconds_per_step(self.start)
+        step = f"step={now.step}/{state.max_steps}"
+        pace = [*now.pace(self.previous), f"left={tqdm.format_interval(left)}"]
+        self.say(" ".join([self.stage, step, *values, *pace]))
+        self.previous = now
 
     def on_train_end(
         self,
@@ -110,9 +136,40 @@ class ProgressLines(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Close the bar."""
-        if self.bar is not None:
-            self.bar.close()
+        """Close the bar, and say where the time of this process went."""
+        if self.bar is None:
+            return
+        self.bar.close()
+        seconds = time.monotonic() - self.start.time
+        now = dataclasses.replace(self.previous, time=time.monotonic())
+        if now.step > self.start.step:
+            parts = [f"{part}={spent / seconds:.0%}" for part, spent in SECONDS.items()]
+            took = f"time={tqdm.format_interval(seconds)}"
+            self.say(" ".join([self.stage, took, *now.pace(self.start), *parts]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """How far training was, when.
+
+    Attributes:
+        tokens: that it had read and written; 0 where nobody counts them.
+        time: in seconds, of a clock that never goes back.
+    """
+
+    step: int
+    tokens: float
+    time: float
+
+    def seconds_per_step(self, earlier: "Mark") -> float:
+        """On average since then."""
+        return (self.time - earlier.time) / max(1, self.step - earlier.step)
+
+    def pace(self, earlier: "Mark") -> list[str]:
+        """Of a line, since then."""
+        speed = (self.tokens - earlier.tokens) / max(1e-9, self.time - earlier.time)
+        tokens = [f"tokens/s={speed:.0f}"] if self.tokens > earlier.tokens else []
+        return [f"s/step={self.seconds_per_step(earlier):.3g}", *tokens]
 
 
 def curve_points(state: TrainerState) -> list[dict[str, float]]:

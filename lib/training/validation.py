@@ -33,6 +33,7 @@ from lib.params.schema import Params
 from lib.params.training import Validation
 from lib.prompts import PromptFormat
 from lib.stats import clustered_mean
+from lib.training.tracking import timed
 from lib.verifier.rewards import STACKS, build_rewards
 
 MEASURED = (
@@ -212,7 +213,7 @@ class ValidateByGeneration(TrainerCallback):
             self._measure(state, kwargs["model"])
 
     def _measure(self, state: TrainerState, model: PreTrainedModel) -> None:
-        with undisturbed(model):
+        with timed("validation"), undisturbed(model):
             if self.engine is None:
                 self.engine = self.open_engine(model)
             self.engine.sync(model)
