@@ -35,21 +35,30 @@ def main(params_file: Path, name: str, jobs: int, out: Path) -> None:
     from lib.artifacts import write_metrics
     from lib.report.charts import figure_svg
     from lib.studies.experiments import run_study
-    from lib.studies.results import study_figure, study_markdown, study_metrics, verdicts
+    from lib.studies.results import (
+        studies_page,
+        study_figures,
+        study_markdown,
+        study_metrics,
+        verdicts,
+    )
 
-    scores, hours = run_study(name, study, scratch=SCRATCH, jobs=jobs, say=click.echo)
+    outcome = run_study(name, study, scratch=SCRATCH, jobs=jobs, say=click.echo)
     benchmark = params.evaluate.benchmarks[0]
-    metrics = study_metrics(study, scores, benchmark=benchmark)
+    metrics = study_metrics(
+        study, outcome, benchmark=benchmark, num_validated=params.validation.num_problems
+    )
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     write_metrics(folder / "study.json", metrics)
-    svg = figure_svg(study_figure(name, metrics))
-    (folder / "figure.svg").write_text(svg, encoding="utf-8")
-    page = study_markdown(name, study, metrics, benchmark=benchmark, hours=hours)
+    for figure in study_figures(study, metrics):
+        (folder / f"{figure.name}.svg").write_text(figure_svg(figure), encoding="utf-8")
+    page = study_markdown(name, study, metrics, benchmark=benchmark)
     (folder / "study.md").write_text(page, encoding="utf-8")
+    (out / "index.html").write_text(studies_page(out), encoding="utf-8")
     for line in verdicts(study, metrics).values():
         click.echo(line.replace("*", "").replace("`", ""))
-    click.echo(f"study page={folder / 'study.md'}")
+    click.echo(f"study page={folder / 'study.md'} all={out / 'index.html'}")
 
 
 if __name__ == "__main__":

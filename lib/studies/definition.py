@@ -1,5 +1,6 @@
 """What a file under `studies/` may say."""
 
+import copy
 import json
 import re
 from pathlib import Path
@@ -95,7 +96,7 @@ def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Pa
     Raises:
         UserError: a key that params.yaml has not, or a value that it refuses.
     """
-    changed: Any = _copy(content)
+    changed: Any = copy.deepcopy(content)
     for dotted, value in variant.params.items():
         *sections, key = dotted.split(".")
         place = changed
@@ -113,12 +114,6 @@ def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Pa
             f"({', '.join(params.evaluate.checkpoints)}); set that in its params too"
         )
     return params
-
-
-def _copy(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _copy(value) for key, value in content.items()}
-    return list(content) if isinstance(content, list) else content
 
 
 def hydra(dotted: str, value: Value) -> str:

@@ -47,6 +47,22 @@ class Experiment:
         return sorted({f"grade@{variant.checkpoint}" for variant in self.variants.values()})
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What all experiments of a study gave.
+
+    Attributes:
+        scores: by variant and seed.
+        validation: by variant and seed, greedy accuracy by training step; empty where the
+            checkpoint was not trained.
+        hours: that the experiments took, added up.
+    """
+
+    scores: Mapping[tuple[str, int], Scores]
+    validation: Mapping[tuple[str, int], Mapping[str, float]]
+    hours: float
+
+
 def experiments_of(name: str, study: Study) -> list[Experiment]:
     """Seed by seed; of each seed, variants with the same params together."""
     groups: dict[str, dict[str, Variant]] = {}
@@ -67,8 +83,8 @@ def experiments_of(name: str, study: Study) -> list[Experiment]:
 
 def run_study(
     name: str, study: Study, *, scratch: Path, jobs: int, say: Callable[[str], None]
-) -> tuple[dict[tuple[str, int], Scores], float]:
-    """Scores by variant and seed, and the hours that all experiments took; runs what has not run.
+) -> Outcome:
+    """What the study's experiments gave; runs those that have not run.
 
     Of each seed, one experiment runs first and leaves what the others share in DVC's run-cache.
 
@@ -90,13 +106,16 @@ def run_study(
             for _ in pool.map(lambda each: _run(each, scratch, state, progress), part):
                 pass
     scores: dict[tuple[str, int], Scores] = {}
+    validation: dict[tuple[str, int], Mapping[str, float]] = {}
     seconds = 0.0
     for each in experiments_of(name, study):
         kept = _kept(each, scratch, state)
         assert kept is not None
         seconds += kept["seconds"]
-        scores |= {(variant, each.seed): kept["scores"][variant] for variant in each.variants}
-    return scores, seconds / 3600
+        for variant in each.variants:
+            scores[variant, each.seed] = kept["scores"][variant]
+            validation[variant, each.seed] = kept["validation"][variant]
+    return Outcome(scores=scores, validation=validation, hours=seconds / 3600)
 
 
 class Progress:

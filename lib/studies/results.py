@@ -1,13 +1,18 @@
 """A study's numbers, its verdict in words, and its page."""
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from lib.report.charts import Figure, whiskers
+from markdown_it import MarkdownIt
+
+from lib.report.charts import Figure, measured, whiskers
+from lib.report.templates import render, source
 from lib.report.text import Table, markdown_table, percent, points
 from lib.stats import mean_estimate, paired_difference, seeds_interval
 from lib.studies.definition import Contrast, Study, hydra
-from lib.studies.experiments import Scores
+from lib.studies.experiments import Outcome, Scores
 
 LIMITS = (
     "What it is about: a model of 0.48 million parameters, trained from random weights on one "
@@ -16,13 +21,17 @@ LIMITS = (
 
 
 def study_metrics(
-    study: Study, scores: Mapping[tuple[str, int], Scores], *, benchmark: str
+    study: Study, outcome: Outcome, *, benchmark: str, num_validated: int
 ) -> dict[str, Any]:
     """Rates of each variant and differences of each comparison, by seed and their means.
 
     A rate's interval and a difference's are over seeds, and never of zero width
     (`lib.stats.seeds_interval`); a seed's difference is paired over its problems.
+
+    Args:
+        num_validated: problems of a seed that validation asked while training.
     """
+    scores = outcome.scores
     rates = {
         variant: {
             measure: _over_seeds(
@@ -40,6 +49,26 @@ def study_metrics(
             f"{each.before} to {each.after}": _compared(each, study, scores, benchmark)
             for each in study.comparisons
         },
+        "validation": {
+            variant: steps
+            for variant in study.variants
+            if (steps := _validated(variant, study, outcome, num_validated))
+        },
+        "hours": outcome.hours,
+    }
+
+
+def _validated(
+    variant: str, study: Study, outcome: Outcome, num_validated: int
+) -> dict[str, dict[str, Any]]:
+    """Greedy accuracy by training step, of the steps that all seeds have."""
+    curves = {seed: outcome.validation[variant, seed] for seed in study.seeds}
+    common = set.intersection(*(set(curve) for curve in curves.values()))
+    return {
+        step: _over_seeds(
+            {seed: curve[step] for seed, curve in curves.items()}, n=num_validated, lowest=0.0
+        )
+        for step in sorted(common, key=int)
     }
 
 
@@ -113,9 +142,7 @@ def verdicts(study: Study, metrics: Mapping[str, Any]) -> dict[str, str]:
     return lines
 
 
-def study_markdown(
-    name: str, study: Study, metrics: Mapping[str, Any], *, benchmark: str, hours: float
-) -> str:
+def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, benchmark: str) -> str:
     """The study as a page."""
     measures = list(next(iter(metrics["variants"].values())))
     changed = {
@@ -161,41 +188,91 @@ def study_markdown(
                     f"## {table.title}\n\n{markdown_table(table)}"
                     for table in (variants, differences)
                 ),
-                "![](figure.svg)",
+                *(f"![{each.title}]({each.name}.svg)" for each in study_figures(study, metrics)),
                 "Means and 95 % intervals are over seeds, by Student's t; "
                 "differences are paired over problems.",
                 f"`make study STUDY={name}` repeats it: {len(study.seeds)} seeds, "
-                f"{hours:.1f} hours of experiments the last time.",
+                f"{metrics['hours']:.1f} hours of experiments the last time.",
             ]
         )
         + "\n"
     )
 
 
-def study_figure(name: str, metrics: Mapping[str, Any]) -> Figure:
-    """Each variant's mean rate with its interval over seeds, a panel for each measure."""
+def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
+    """Each variant's mean rate, a panel for each measure; and how GRPO got there, step by step."""
+    figures = [_rates_figure(metrics)]
+    curves = {
+        variant: steps
+        for variant, steps in metrics["validation"].items()
+        if study.variants[variant].checkpoint == "grpo"
+    }
+    if curves and max(map(len, curves.values())) > FEW_STEPS:
+        figures.append(_curve_figure(study, metrics, curves))
+    return figures
+
+
+FEW_STEPS = 3
+"""A curve of so many points or fewer is not drawn."""
+
+
+def _curve_figure(
+    study: Study, metrics: Mapping[str, Any], curves: Mapping[str, Mapping[str, Any]]
+) -> Figure:
+    """Greedy accuracy while GRPO trains; variants of further SFT as level lines."""
+    rows: list[dict[str, Any]] = [
+        {"step": int(step), "series": variant, **_bounds(numbers)}
+        for variant, steps in curves.items()
+        for step, numbers in steps.items()
+    ]
+    first, last = min(row["step"] for row in rows), max(row["step"] for row in rows)
+    finished = [
+        variant for variant, of in study.variants.items() if of.checkpoint == "sft" and of.params
+    ]
+    rows += [
+        {"step": step, "series": variant, **_bounds(metrics["variants"][variant]["greedy"])}
+        for variant in finished
+        for step in (first, last)
+    ]
+    title = "greedy answer accuracy on held-out problems"
+    panel = measured(rows, title=title, series=[*curves, *finished])
+    return Figure("curve", "While GRPO trains", "Means over seeds, 95 % bands.", (panel,), 1)
+
+
+def _rates_figure(metrics: Mapping[str, Any]) -> Figure:
     variants = list(metrics["variants"])
-    measures = list(metrics["variants"][variants[0]])
     panels = [
         whiskers(
             [
-                {
-                    "label": variant,
-                    "checkpoint": measure,
-                    "value": numbers[measure]["mean"],
-                    "low": numbers[measure]["low"],
-                    "high": numbers[measure]["high"],
-                    "n": numbers[measure]["n"],
-                }
+                {"label": variant, "checkpoint": measure, **_bounds(numbers[measure])}
                 for variant, numbers in metrics["variants"].items()
             ],
             title=measure,
             checkpoints=[measure],
             labels=variants,
         )
-        for measure in measures
+        for measure in metrics["variants"][variants[0]]
     ]
-    return Figure(name, name, "Means over seeds with 95 % intervals.", tuple(panels))
+    caption = "Means over seeds with 95 % intervals."
+    return Figure("figure", "Rates of each variant", caption, tuple(panels))
+
+
+def _bounds(numbers: Mapping[str, Any]) -> dict[str, float]:
+    bounds = {"value": numbers["mean"], "low": numbers["low"], "high": numbers["high"]}
+    return {**bounds, "n": numbers["n"]}
+
+
+def studies_page(folder: Path) -> str:
+    """All studies below `folder` as one HTML page that needs no network."""
+    pages = {}
+    for page in sorted(folder.glob("*/study.md")):
+        content = MarkdownIt("commonmark").enable("table").render(page.read_text("utf-8"))
+        for figure in page.parent.glob("*.svg"):
+            image = re.search(rf'<img src="{figure.name}"[^>]*>', content)
+            if image:
+                content = content.replace(image[0], figure.read_text("utf-8"))
+        pages[page.parent.name] = content
+    return render("studies.html.j2", autoescape=True, pages=pages, style=source("page.css"))
 
 
 def _share(numbers: Mapping[str, float]) -> str:

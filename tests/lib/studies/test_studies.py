@@ -17,13 +17,20 @@ from lib.planning.plugins import plugin_faults
 from lib.report.charts import figure_svg
 from lib.studies.definition import STUDIES, Study, Variant, hydra, load_study, with_params
 from lib.studies.experiments import (
+    Outcome,
     Scores,
     _identity,
     _kept,
     experiments_of,
     problem_scores,
 )
-from lib.studies.results import study_figure, study_markdown, study_metrics, verdicts
+from lib.studies.results import (
+    studies_page,
+    study_figures,
+    study_markdown,
+    study_metrics,
+    verdicts,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -48,15 +55,20 @@ def study(**changes: Any) -> Study:
     return Study.model_validate({**content, **changes})
 
 
-def scores_of(right: dict[str, list[int]]) -> dict[tuple[str, int], Scores]:
-    """By variant, how many of 40 problems each seed has right, the first ones."""
-    return {
+def metrics_of(
+    right: dict[str, list[int]], curves: dict[str, dict[str, float]] | None = None
+) -> dict[str, Any]:
+    """By variant, how many of 40 problems each seed has right, the first ones; and a curve."""
+    scores: dict[tuple[str, int], Scores] = {
         (variant, seed): {
             "held_out": {"greedy": {str(number): float(number < count) for number in range(40)}}
         }
         for variant, counts in right.items()
         for seed, count in zip(SEEDS, counts, strict=True)
     }
+    validation = {key: (curves or {}).get(key[0], {}) for key in scores}
+    outcome = Outcome(scores=scores, validation=validation, hours=1.0)
+    return study_metrics(study(), outcome, benchmark="held_out", num_validated=20)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / STUDIES).glob("*.yaml")), ids=lambda p: p.stem)
@@ -180,7 +192,7 @@ def test_scores_are_per_problem_and_mode() -> None:
 
 def test_means_are_over_seeds_and_differences_paired() -> None:
     right = {"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [20, 24, 16]}
-    metrics = study_metrics(study(), scores_of(right), benchmark="held_out")
+    metrics = metrics_of(right)
     assert metrics["variants"]["sft"]["greedy"]["mean"] == pytest.approx(10 / 40)
     gain = metrics["comparisons"]["sft to grpo"]["greedy"]
     assert [gain[f"seed_{seed}"] for seed in SEEDS] == [0.25, 0.3, 0.2]
@@ -197,7 +209,7 @@ def test_means_are_over_seeds_and_differences_paired() -> None:
 )
 def test_the_verdict_is_that_of_the_interval(grpo: list[int], as_claimed: bool) -> None:
     right = {"sft": [10, 10, 10], "grpo": grpo, "control": grpo}
-    metrics = study_metrics(study(), scores_of(right), benchmark="held_out")
+    metrics = metrics_of(right)
     lines = verdicts(study(), metrics)
     assert lines["sft to grpo"].startswith("**As claimed**") == as_claimed
     assert lines["grpo to control"].startswith("**As claimed**")
@@ -205,17 +217,39 @@ def test_the_verdict_is_that_of_the_interval(grpo: list[int], as_claimed: bool) 
 
 def test_the_page_has_a_row_for_each_variant_and_the_figure_a_point(tmp_path: Path) -> None:
     right = {"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [0, 0, 0]}
-    metrics = study_metrics(study(), scores_of(right), benchmark="held_out")
-    page = study_markdown("more", study(), metrics, benchmark="held_out", hours=1.0)
+    metrics = metrics_of(right)
+    page = study_markdown("more", study(), metrics, benchmark="held_out")
     for variant in ("sft", "grpo", "control"):
         assert f"| {variant} |" in page
     assert "make study STUDY=more" in page
     assert "± 0.0" not in page
     assert "(-" not in page.split("## Differences")[0]  # no rate is below 0
     write_metrics(tmp_path / "study.json", metrics)
-    assert figure_svg(study_figure("more", metrics)).startswith("<svg")
-    (panel,) = study_figure("more", metrics).panels
-    assert len(panel.spec["data"]["values"]) == 3
+    (figure,) = study_figures(study(), metrics)
+    assert len(figure.panels[0].spec["data"]["values"]) == 3
+    folder = tmp_path / "more"
+    folder.mkdir()
+    (folder / "study.md").write_text(page)
+    (folder / "figure.svg").write_text(figure_svg(figure))
+    html = studies_page(tmp_path)
+    assert html.count("<svg") == 1
+    assert "<img" not in html
+    assert ">control</td>" in html
+
+
+def test_the_curve_has_the_steps_that_all_seeds_have_and_the_control_as_a_level() -> None:
+    right = {"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [12, 12, 12]}
+    curves = {"grpo": {"0": 0.25, "10": 0.4, "20": 0.5, "30": 0.5}, "sft": {"0": 0.0}}
+    metrics = metrics_of(right, curves)
+    (_, curve) = study_figures(study(), metrics)
+    rows = curve.panels[0].spec["data"]["values"]
+    steps = {
+        series: [row["step"] for row in rows if row["series"] == series]
+        for series in ("grpo", "control", "sft")
+    }
+    assert steps == {"grpo": [0, 10, 20, 30], "control": [0, 30], "sft": []}
+    first = metrics["validation"]["grpo"]["0"]
+    assert first["low"] < first["mean"] == 0.25 < first["high"]
 
 
 def completion(mode: str, problem: str, *, answer_ok: bool) -> GradedCompletion:
