@@ -3,6 +3,7 @@
 import concurrent.futures
 import csv
 import dataclasses
+import hashlib
 import json
 import subprocess
 import sys
@@ -14,15 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import dvc.api
+from ruamel.yaml import YAML
 
 from lib.artifacts import read_json, write_json
 from lib.artifacts.completions import GREEDY, SAMPLED, GradedCompletion, read_graded
 from lib.errors import UserError
 from lib.stats import pass_at_k
 from lib.studies.definition import Study, Value, Variant, hydra
-
-MEASURED = ("lib", "stages", "plugins", "dvc.yaml", "params.yaml", "data/raw")
-"""What decides an experiment beside its params, in git."""
 
 Scores = Mapping[str, Mapping[str, Mapping[str, float]]]
 """By benchmark and measure: the score of each problem, by its id."""
@@ -94,8 +93,7 @@ def run_study(
         say: gets a line for each experiment that ended, with the time left.
 
     Raises:
-        UserError: an experiment failed, files that git knows are changed, or the committed run is
-            not there.
+        UserError: an experiment failed, or the committed run is not there.
     """
     state = _state()
     waiting = [each for each in experiments_of(name, study) if _kept(each, scratch, state) is None]
@@ -138,25 +136,21 @@ class Progress:
 
 
 def _state() -> str:
-    """The hash of the lock, which has those of all code, params and data that the study measures.
+    """The hash of what dvc.lock says of the code, params and data up to the grades.
 
     Raises:
-        UserError: the checkout differs from it, so that no commit says what was measured; or its
-            run is not there, without which DVC cannot check out what experiments share.
+        UserError: the lock is not committed, so that no commit says what was measured; or its run
+            is not there, without which DVC cannot check out what experiments share.
     """
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", *MEASURED, "dvc.lock")
-    if changed:
-        raise UserError(f"study: uncommitted changes; commit them first:\n{changed}")
-    status = [sys.executable, "-m", "dvc", "status", "--quiet"]
+    changed = ["git", "diff", "--quiet", "HEAD", "--", "dvc.lock"]
+    if subprocess.run(changed, check=False).returncode:
+        raise UserError("study: dvc.lock is not committed; commit it with the code and params")
+    status = [sys.executable, "-m", "dvc", "status", "--quiet", "--with-deps", "grade"]
     if subprocess.run(status, capture_output=True, check=False).returncode:
         raise UserError("study: the committed run is not up to date here; run `dvc repro` first")
-    return _git("rev-parse", "HEAD:dvc.lock")
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(
-        ["git", *arguments], capture_output=True, text=True, check=True
-    ).stdout.rstrip()
+    stages = YAML(typ="safe").load(Path("dvc.lock"))["stages"]
+    measured = {name: stages[name] for name in stages if name not in ("export", "report")}
+    return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _kept(experiment: Experiment, scratch: Path, state: str) -> Mapping[str, Any] | None:
