@@ -12,8 +12,11 @@ import pytest
 from lib.artifacts import write_json, write_metrics
 from lib.artifacts.completions import GradedCompletion
 from lib.errors import UserError
+from lib.params import Params
 from lib.params.load import read_yaml
+from lib.params.model import Model
 from lib.planning.plugins import plugin_faults
+from lib.problems.generated import GeneratedSets
 from lib.report.charts import figure_svg
 from lib.studies.definition import STUDIES, Study, Variant, hydra, load_study, with_params
 from lib.studies.experiments import (
@@ -31,8 +34,9 @@ from lib.studies.results import (
     study_metrics,
     verdicts,
 )
-
-ROOT = Path(__file__).parents[3]
+from tests.conftest import ROOT
+from tests.lib.trainers.runs import changed
+from tests.lib.trainers.steps import build
 
 SEEDS = (0, 1, 2)
 
@@ -79,6 +83,31 @@ def test_every_variant_of_the_committed_studies_is_one_that_check_lets_pass(path
         assert list(plugin_faults(params)) == []
         for dotted, value in variant.params.items():
             assert params.flat()[dotted] == value
+
+
+GRPO_VARIANTS = {
+    f"{path.stem}-{name}": variant
+    for path in sorted((ROOT / STUDIES).glob("*.yaml"))
+    for name, variant in load_study(path.stem).variants.items()
+    if variant.checkpoint == "grpo"
+}
+
+
+@pytest.mark.parametrize("variant", GRPO_VARIANTS.values(), ids=GRPO_VARIANTS)
+def test_grpo_takes_a_step_with_the_params_of_each_variant(
+    variant: Variant, sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
+) -> None:
+    changes: dict[str, dict[str, Any]] = {"grpo": {"max_steps": 1}}
+    for dotted, value in variant.params.items():
+        section, key = dotted.split(".")
+        changes.setdefault(section, {})[key] = value
+    params = changed(smoke, changes)
+    reward, grpo = params.reward.model_dump(), params.grpo.model_dump()
+    trainer = build(sets.grpo, base, smoke, tmp_path, model=full, reward=reward, **grpo)
+    trainer.train()
+    assert trainer.state.global_step == 1
+    (logged,) = (entry for entry in trainer.state.log_history if "reward" in entry)
+    assert 0 <= logged["reward"] <= 1
 
 
 def test_variants_with_the_same_params_are_one_run_per_seed() -> None:
