@@ -15,7 +15,7 @@ from lib.artifacts.completions import GeneratedCompletion as GeneratedCompletion
 from lib.engines.registry import EngineFacts
 from lib.errors import UserError
 from lib.params.model import Model
-from lib.params.training import Rollout
+from lib.params.training import RolloutSampling
 from lib.prompts import Message
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Engine(Protocol):
 
 
 def rollout_sampling(
-    rollout: Rollout, *, num_completions: int, stop_strings: tuple[str, ...], seed: int
+    rollout: RolloutSampling, *, num_completions: int, stop_strings: tuple[str, ...], seed: int
 ) -> Sampling:
     """Sampling as reinforcement does it."""
     return Sampling(

@@ -14,7 +14,7 @@ from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, roll
 from lib.engines.open import open_engine
 from lib.errors import UserError
 from lib.params.model import Model, Prompt
-from lib.params.training import Pairs, Rollout
+from lib.params.training import Pairs, RolloutSampling
 from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
 from lib.verifier import grade
 
@@ -80,7 +80,7 @@ def sample_checkpoint(
     problems: Path,
     model: Model,
     prompt: Prompt,
-    rollout: Rollout,
+    rollout: RolloutSampling,
     settings: Pairs,
     seed: int,
 ) -> list[GradedGroup]:

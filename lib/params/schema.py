@@ -25,7 +25,7 @@ from lib.params.training import (
     Grpo,
     Raft,
     Reward,
-    Rollout,
+    RolloutSampling,
     Sft,
     Validation,
 )
@@ -48,7 +48,7 @@ class Params(Section):
     prepare: Prepare
     validation: Validation
     sft: Sft
-    rollout: Rollout
+    rollout: RolloutSampling
     reward: Reward
     grpo: Grpo
     dpo: Dpo
@@ -60,7 +60,7 @@ class Params(Section):
     @model_validator(mode="after")
     def _prompts_have_room(self) -> Self:
         longest = self.model.max_seq_length
-        named: dict[str, Rollout | Decoding | Validation] = {
+        named: dict[str, RolloutSampling | Decoding | Validation] = {
             "rollout": self.rollout,
             "evaluate": self.evaluate,
         }

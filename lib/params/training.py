@@ -130,7 +130,7 @@ class Validation(Section):
         return names
 
 
-class Rollout(Section):
+class RolloutSampling(Section):
     """Sampling during reinforcement."""
 
     engine: EngineName

@@ -30,7 +30,7 @@ Item = TypeVar("Item")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Answers:
+class ProblemCompletions:
     """One problem in one mode: all samples of all checkpoints, which are compared on the page."""
 
     kind: str
@@ -42,7 +42,7 @@ def ranked_answers(
     *,
     steps: Sequence[tuple[str, str]],
     exported: str,
-) -> list[Answers]:
+) -> list[ProblemCompletions]:
     """Regressions, failures of `exported`, others; in each, greedy before sampled, then spread.
 
     Args:
@@ -62,7 +62,10 @@ def ranked_answers(
     def rank(key: tuple[str, str, str]) -> tuple[int, bool, bytes]:
         return KINDS.index(kinds[key]), key[2] != GREEDY, _spread(*key)
 
-    return [Answers(kind=kinds[key], rows=together[key]) for key in sorted(together, key=rank)]
+    return [
+        ProblemCompletions(kind=kinds[key], rows=together[key])
+        for key in sorted(together, key=rank)
+    ]
 
 
 def _kind(
@@ -81,14 +84,14 @@ def _kind(
 
 
 def by_checkpoint(
-    answers: Sequence[Answers], completions: Mapping[str, Sequence[GradedCompletion]]
+    answers: Sequence[ProblemCompletions], completions: Mapping[str, Sequence[GradedCompletion]]
 ) -> dict[str, list[GradedCompletion]]:
     """The rows of `answers` in the order of `completions`."""
     kept = {id(row) for each in answers for row in each.rows}
     return {name: [row for row in rows if id(row) in kept] for name, rows in completions.items()}
 
 
-def count_kinds(answers: Sequence[Answers]) -> dict[str, int]:
+def count_kinds(answers: Sequence[ProblemCompletions]) -> dict[str, int]:
     """Completions of each kind."""
     counts: Counter[str] = Counter()
     for each in answers:

@@ -18,7 +18,7 @@ from lib.errors import UserError
 from lib.grading.rewards import logging_accuracy, rewards_of
 from lib.params.model import Model
 from lib.params.schema import Params
-from lib.params.training import Grpo, Reward, Rollout
+from lib.params.training import Grpo, Reward, RolloutSampling
 from lib.prompts import PromptFormat, format_settings, prompt_format, save_prompt, system_prompt
 from lib.trainers.policy_gradient import PolicyGradientTrainer
 from lib.training.arguments import choose_optimizer, shared_arguments
@@ -41,7 +41,7 @@ def build_grpo(
     prompt_format: PromptFormat,
     system: str,
     grpo: Grpo,
-    rollout: Rollout,
+    rollout: RolloutSampling,
     reward: Reward,
     model: Model,
     seed: int,

@@ -11,7 +11,7 @@ from typing import Any
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from lib.params.training import Grpo, Reward, Rollout
+from lib.params.training import Grpo, Reward, RolloutSampling
 
 SCALES = {"group": "group", "batch": "batch", "mean": "none"}
 """`grpo.advantage` in TRL's words."""
@@ -23,7 +23,7 @@ def build_trl(
     *,
     arguments: Mapping[str, Any],
     grpo: Grpo,
-    rollout: Rollout,
+    rollout: RolloutSampling,
     reward: Reward,
     **kwargs: Any,
 ) -> GRPOTrainer:

@@ -56,7 +56,7 @@ RewardFunction = Callable[..., Sequence[float | None]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rollout:
+class Sample:
     """One completion of a problem.
 
     Attributes:
@@ -70,14 +70,14 @@ class Rollout:
     rewards: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
 
 
-Group = list[Rollout]
+Group = list[Sample]
 
 
 class PolicyGradientTrainer(Trainer):
     """See the module.
 
     Args:
-        problems: what `Rollout.problem` holds.
+        problems: what `Sample.problem` holds.
         reward_funcs: called with `prompts`, `completions` (chat messages), `completion_ids`,
             the problems' other columns, `trainer_state`, `log_metric` and `log_extra`.
         reward_weights: one for each of them.
@@ -105,7 +105,7 @@ class PolicyGradientTrainer(Trainer):
         self._synced = ""
         self.engine: Engine | None = None
         self.live = False
-        self.rollouts: list[Rollout] = []
+        self.rollouts: list[Sample] = []
         """Of the last step, in its order."""
         self.batches: list[MicroBatch] = []
         """Of those rollouts."""
@@ -209,7 +209,7 @@ class PolicyGradientTrainer(Trainer):
                 prompts, dataclasses.replace(self.sampling, seed=seed)
             )
         groups = [
-            [Rollout(problem=problem, prompt_ids=ids, completion=one) for one in group]
+            [Sample(problem=problem, prompt_ids=ids, completion=one) for one in group]
             for problem, ids, group in zip(problems, prompts, completions, strict=True)
         ]
         # As TRL counts: each completion with its prompt, replaced groups included.
@@ -375,7 +375,7 @@ class PolicyGradientTrainer(Trainer):
         # bnpo divides by a micro-batch's own tokens, so it matters to it which rows share one.
         return self.grpo.loss != "bnpo"
 
-    def _collate(self, rollouts: Sequence[Rollout], *, counted: Any, **kwargs: Any) -> MicroBatch:
+    def _collate(self, rollouts: Sequence[Sample], *, counted: Any, **kwargs: Any) -> MicroBatch:
         pad, device = self.processing_class.pad_token_id, self.accelerator.device
         prompts = [rollout.prompt_ids for rollout in rollouts]
         completions = [rollout.completion for rollout in rollouts]
@@ -391,7 +391,7 @@ class PolicyGradientTrainer(Trainer):
             **kwargs,
         )
 
-    def _counted(self, row: Rollout) -> list[bool]:
+    def _counted(self, row: Sample) -> list[bool]:
         """Per token, whether the loss counts it. By the engine's finish reason: the last token does
         not tell a completion that a stop string ended from a truncated one."""
         counts = not (self.grpo.mask_truncated and row.completion.truncated)

@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 from lib.artifacts.problems import Problem
 from lib.params import Params
 from lib.params.model import Model
-from lib.params.training import Grpo, Reward, Rollout
+from lib.params.training import Grpo, Reward, RolloutSampling
 from lib.prompts import PromptFormat, prompt_format
 from lib.trainers.grpo import build_grpo
 from lib.trainers.policy_gradient import PolicyGradientTrainer
@@ -47,7 +47,7 @@ def build(
         prompt_format=format or STOPPING,
         system=params.prompt.system,
         grpo=Grpo.model_validate({**params.grpo.model_dump(), **changes}),
-        rollout=Rollout.model_validate({**params.rollout.model_dump(), **(rollout or {})}),
+        rollout=RolloutSampling.model_validate({**params.rollout.model_dump(), **(rollout or {})}),
         reward=Reward.model_validate({**params.reward.model_dump(), **(reward or {})}),
         model=model,
         seed=params.seed,
