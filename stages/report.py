@@ -22,6 +22,7 @@ from lib.params import load_params
 @writes("--markdown", "reports/report.md", "the report for terminals and pull requests")
 @writes("--figures", "reports/figures", "its figures as SVG")
 @writes("--page", "reports/report.html", "the report with a rollout browser, one file")
+@writes("--plots", "reports/plots", "the curves in one long format, for `dvc plots`")
 @writes("--differences", "reports/metrics/report.json", "paired differences of checkpoints")
 def main(
     params_file: Path,
@@ -29,12 +30,14 @@ def main(
     markdown: Path,
     figures: Path,
     page: Path,
+    plots: Path,
     differences: Path,
     **sources: Path,
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
     from lib.report.inputs import Sources, load_formats, load_run
+    from lib.report.plots import write_plots
     from lib.report.report import write_report
     from lib.report.text import loud
 
@@ -47,6 +50,7 @@ def main(
         formats=load_formats(graded, own=params.prompt.format, sensitivity=params.sensitivity),
     )
     report = write_report(run, markdown=markdown, figures=figures, page=page, metrics=differences)
+    write_plots(run, plots)
     for line in loud(report.alarms):
         click.echo(line)
     click.echo(f"report figures={len(report.figures)} markdown={markdown} page={page}")

@@ -201,16 +201,11 @@ def _bins(values: Sequence[float]) -> tuple[Any, list[str]]:
 
 def curve_figure(stage: str, curve: Curve) -> Figure:
     """The training curves of one stage, a panel a measure; rewards by component share one."""
-    components = {
-        name: name.split("/")[1]
-        for name in curve
-        if name.startswith("rewards/") and name.endswith("/mean")
-    }
     titles = CURVES[stage]
     flat = [name for name in titles if name in curve and not any(v for _, v in curve[name])]
     panels = [
         _curve_panel(curve, {"reward": "reward"}, "total reward"),
-        _curve_panel(curve, components, "reward by component"),
+        _curve_panel(curve, reward_components(curve), "reward by component"),
         *(
             _curve_panel(curve, {name: name}, title)
             for name, title in titles.items()
@@ -222,6 +217,12 @@ def curve_figure(stage: str, curve: Curve) -> Figure:
         caption += f" Zero throughout: {', '.join(titles[name] for name in flat)}."
     logged = tuple(panel for panel in panels if panel)
     return Figure(f"{stage}_curves", f"Training: {stage}", caption, logged)
+
+
+def reward_components(curve: Curve) -> dict[str, str]:
+    """By column, the name of the reward function whose mean it is; none for a stage without."""
+    means = (name for name in curve if name.startswith("rewards/") and name.endswith("/mean"))
+    return {name: name.split("/")[1] for name in means}
 
 
 def validation_figure(validations: Mapping[str, Curve]) -> Figure:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lib.report.report import Report
 
 SCRIPTS = (
+    "unpack.js",
     "page.js",
     "charts.js",
     "filters.js",
@@ -78,6 +79,7 @@ def render_page(report: "Report", run: Run) -> str:
         else [],
         num_rollouts={"shown": sum(map(len, rollouts)), "all": len(run.rollouts)},
         blocks={**dict(data_blocks(report)), **blocks, **training},
+        licenses=source("licenses.txt"),
         style=source("page.css"),
         scripts=[source(name) for name in SCRIPTS],
     )

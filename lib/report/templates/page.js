@@ -1,18 +1,5 @@
 "use strict";
-// Shared by all scripts: unpacking of data blocks, safe text, and the choice of colours.
-
-/** The text of a compressed data block. */
-async function unpackText(name) {
-  const encoded = atob(document.getElementById(`data-${name}`).textContent);
-  const bytes = new Uint8Array(encoded.length);
-  for (let place = 0; place < encoded.length; place += 1) bytes[place] = encoded.charCodeAt(place);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).text();
-}
-
-async function unpack(name) {
-  return JSON.parse(await unpackText(name));
-}
+// Shared by all scripts: safe text, and the choice of colours.
 
 /** An element with properties and children; strings become text nodes, never markup. */
 function element(tag, { attributes = {}, ...properties } = {}, ...children) {
