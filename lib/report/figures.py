@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lib.artifacts.completions import GradedCompletion
+from lib.artifacts.completions import UNGRADED, GradedCompletion
 from lib.report.charts import (
     PALETTE,
     Figure,
@@ -132,7 +132,7 @@ def pass_at_k_curve(
     """pass@k for every k up to the number of samples that all problems have."""
     grades: dict[str, list[bool]] = defaultdict(list)
     for row in rows:
-        if row.benchmark == benchmark and row.mode == "sampled":
+        if (row.benchmark, row.mode) == (benchmark, "sampled") and row.decided_by != UNGRADED:
             grades[row.problem_id].append(row.answer_ok)
     for k in range(1, min(map(len, grades.values()), default=0) + 1):
         chances = [

@@ -45,7 +45,7 @@ class Formats:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of the pipeline.
+    """One run of the pipeline, or models that were evaluated together.
 
     Attributes:
         checkpoints: in the order of training, the untrained one first.
@@ -54,6 +54,7 @@ class Run:
         exported: the checkpoint that `export` published.
         metrics: by checkpoint.
         completions: by checkpoint, in the order of the file.
+        graded: folder of their files, as a reader of the page is told.
         rollouts: what `grpo` kept of its steps' completions.
         curves: by training stage; empty for a stage that logged nothing.
         validations: the same of what validation measured.
@@ -61,6 +62,7 @@ class Run:
         stage_metrics: flat numbers by stage.
         provenance: by stage, what the stage noted about how it ran.
         formats: what other prompt formats came to; None where no other is set.
+        trained: whether the checkpoints are those of one training, each made from another.
     """
 
     checkpoints: tuple[str, ...]
@@ -69,6 +71,7 @@ class Run:
     exported: str
     metrics: Mapping[str, Metrics]
     completions: Mapping[str, Sequence[GradedCompletion]]
+    graded: Path
     rollouts: Sequence[TrainingRollout]
     curves: Mapping[str, Curve]
     validations: Mapping[str, Curve]
@@ -76,6 +79,7 @@ class Run:
     stage_metrics: Mapping[str, Mapping[str, float]]
     provenance: Mapping[str, Mapping[str, Any]]
     formats: Formats | None = None
+    trained: bool = True
 
     def modes(self, checkpoint: str, benchmark: str) -> Mapping[str, Any]:
         """What a checkpoint came to on a benchmark, by mode; empty where it was not measured."""
@@ -136,6 +140,7 @@ def load_run(
             checkpoint: tuple(read_graded(sources.graded / f"{checkpoint}.jsonl"))
             for checkpoint in checkpoints
         },
+        graded=sources.graded,
         rollouts=tuple(read_rollouts(sources.rollouts)),
         curves={stage: read_curve(sources.curves / f"{stage}.csv") for stage in trained},
         validations={

@@ -69,6 +69,9 @@ def render_page(report: "Report", run: Run) -> str:
         "page.html.j2",
         autoescape=True,
         report=report,
+        trained=run.trained,
+        curves=any(run.curves.values()) or any(run.validations.values()),
+        graded=run.graded,
         scores=list(headline_scores(run)),
         benchmark=run.benchmarks[0],
         colors=colors_of(run.checkpoints),
@@ -136,6 +139,9 @@ def completion_blocks(run: Run, completions: Mapping[str, Sequence[GradedComplet
     content = {
         "checkpoints": list(run.checkpoints),
         "exported": run.exported,
+        "before": {
+            after: before for before, after in steps_of_training(run.checkpoints, run.starts)
+        },
         "benchmarks": list(run.benchmarks),
         "classes": list(CLASSES.items()),
         "reasons": REASONS,

@@ -49,11 +49,10 @@ function fact(name, value) {
   return [element("span", {}, `${name} `, shown)];
 }
 
-/** The checkpoint to compare with: the reader's choice, else the one trained just before. */
+/** The checkpoint to compare with: the reader's choice, else the one that it started from. */
 function comparedWith(row) {
   if (detail.other !== null && detail.other !== row.checkpoint) return detail.other;
-  const place = rollouts.checkpoints.indexOf(row.checkpoint);
-  return rollouts.checkpoints[place > 0 ? place - 1 : 1];
+  return rollouts.before[row.checkpoint] ?? rollouts.checkpoints[1];
 }
 
 function cardOf(row, isOther) {
