@@ -15,6 +15,7 @@ from lib.params import load_params
 @click.command(help=__doc__)
 @reads_params
 @reads("--graded", "data/graded", "every graded completion, and their rates")
+@reads("--base", "data/models/base", "the chat template of its tokenizer")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
 @reads("--rollouts", "data/rollouts/grpo.jsonl", "completions of the steps of grpo")
 @reads("--curves", "reports/curves", "the training curves")
@@ -26,7 +27,6 @@ from lib.params import load_params
 @writes("--differences", "reports/metrics/report.json", "paired differences of checkpoints")
 def main(
     params_file: Path,
-    graded: Path,
     markdown: Path,
     figures: Path,
     page: Path,
@@ -42,12 +42,12 @@ def main(
     from lib.report.text import loud
 
     run = load_run(
-        Sources(graded=graded, **sources),
+        Sources(**sources),
         checkpoints=params.evaluate.checkpoints,
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,
-        formats=load_formats(graded, own=params.prompt.format, sensitivity=params.sensitivity),
+        formats=load_formats(sources["graded"], params.prompt.format, params.sensitivity),
     )
     report = write_report(run, markdown=markdown, figures=figures, page=page, metrics=differences)
     write_plots(run, plots)

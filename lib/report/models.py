@@ -18,7 +18,7 @@ def read_models(metrics: Mapping[str, Metrics], folder: Path) -> Run:
 
     Args:
         metrics: by model.
-        folder: of their graded completions and provenance.
+        folder: of their graded completions, prompts and provenance.
     """
     names = tuple(metrics)
     return Run(
@@ -28,6 +28,14 @@ def read_models(metrics: Mapping[str, Metrics], folder: Path) -> Run:
         exported=names[-1],
         metrics=metrics,
         completions={name: tuple(read_graded(folder / f"graded/{name}.jsonl")) for name in names},
+        prompts={
+            name: {
+                (benchmark, problem): text
+                for benchmark, texts in read_json(folder / f"prompts/{name}.json").items()
+                for problem, text in texts.items()
+            }
+            for name in names
+        },
         graded=Path("graded"),  # from the page, which is in `folder`
         rollouts=(),
         curves={},

@@ -146,7 +146,7 @@ def completion_blocks(run: Run, completions: Mapping[str, Sequence[GradedComplet
         "classes": list(CLASSES.items()),
         "reasons": REASONS,
         "colors": colors_of(run.checkpoints),
-        "problems": [_problem(row) for row in first.values()],
+        "problems": [_problem(row, _prompt(run, key)) for key, row in first.items()],
     }
     blocks = {"problems": packed(content)}
     for name, rows in completions.items():
@@ -216,8 +216,16 @@ def _key(row: GradedCompletion) -> tuple[str, str]:
     return row.benchmark, row.problem_id
 
 
-def _problem(row: GradedCompletion) -> dict[str, Any]:
+def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
+    """What was read: one text, or one by checkpoint where they read different ones."""
+    texts = {name: prompts[key] for name, prompts in run.prompts.items() if key in prompts}
+    different = set(texts.values())
+    return different.pop() if len(different) == 1 else texts
+
+
+def _problem(row: GradedCompletion, prompt: str | dict[str, str]) -> dict[str, Any]:
     return {
+        "prompt": prompt,
         "id": row.problem_id,
         "benchmark": row.benchmark,
         "problem": row.problem,

@@ -163,6 +163,16 @@ def test_the_page_has_every_completion_of_every_model(out: tuple[Path, str]) -> 
         assert block(page, f"rollouts-{name}")["text"] == [row["completion"] for row in rows]
 
 
+def test_the_page_has_each_prompt_as_the_model_read_it(out: tuple[Path, str], models: Path) -> None:
+    problems = block((out[0] / "report.html").read_text("utf-8"), "problems")["problems"]
+    shown = {(of["benchmark"], of["id"]): of["prompt"] for of in problems}
+    tokenizer = load_tokenizer(models / "grpo")
+    for line in (out[0] / "completions/grpo.jsonl").open("rb"):
+        row = json.loads(line)
+        read = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True)["input_ids"]
+        assert shown[row["benchmark"], row["problem_id"]] == tokenizer.decode(read)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
