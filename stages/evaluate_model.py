@@ -37,7 +37,7 @@ from lib.params.load import read_yaml
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("data/evaluations"),
     show_default=True,
-    help="Writes completions, grades, metrics, provenance and the table.",
+    help="Writes completions, grades, metrics, provenance, the table and a page.",
 )
 def main(
     params_file: Path,
@@ -82,11 +82,9 @@ def main(
     for model in prompted_models(_words(models), formats=_words(formats), system=system, base=base):
         metrics[model.label] = measure_model(model, measurement, out=out)
         click.echo("\n".join(headline(model.label, metrics[model.label])))
-    compared = read_models(metrics, {name: out / f"graded/{name}.jsonl" for name in metrics})
-    write_models(compared, out)
-    for table in compared.tables():
+    for table in write_models(read_models(metrics, out), out):
         click.echo("\n" + "\n".join(table_lines(table)))
-    click.echo(f"\nevaluate models={len(metrics)} out={out}")
+    click.echo(f"\nevaluate models={len(metrics)} out={out} page={out / 'report.html'}")
 
 
 def _words(text: str) -> list[str]:

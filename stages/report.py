@@ -15,6 +15,7 @@ from lib.params import load_params
 @click.command(help=__doc__)
 @reads_params
 @reads("--graded", "data/graded", "every graded completion, and their rates")
+@reads("--base", "data/models/base", "the chat template of its tokenizer")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
 @reads("--rollouts", "data/rollouts/grpo.jsonl", "completions of the steps of grpo")
 @reads("--curves", "reports/curves", "the training curves")
@@ -22,31 +23,34 @@ from lib.params import load_params
 @writes("--markdown", "reports/report.md", "the report for terminals and pull requests")
 @writes("--figures", "reports/figures", "its figures as SVG")
 @writes("--page", "reports/report.html", "the report with a rollout browser, one file")
+@writes("--plots", "reports/plots", "the curves in one long format, for `dvc plots`")
 @writes("--differences", "reports/metrics/report.json", "paired differences of checkpoints")
 def main(
     params_file: Path,
-    graded: Path,
     markdown: Path,
     figures: Path,
     page: Path,
+    plots: Path,
     differences: Path,
     **sources: Path,
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
     from lib.report.inputs import Sources, load_formats, load_run
+    from lib.report.plots import write_plots
     from lib.report.report import write_report
     from lib.report.text import loud
 
     run = load_run(
-        Sources(graded=graded, **sources),
+        Sources(**sources),
         checkpoints=params.evaluate.checkpoints,
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,
-        formats=load_formats(graded, own=params.prompt.format, sensitivity=params.sensitivity),
+        formats=load_formats(sources["graded"], params.prompt.format, params.sensitivity),
     )
     report = write_report(run, markdown=markdown, figures=figures, page=page, metrics=differences)
+    write_plots(run, plots)
     for line in loud(report.alarms):
         click.echo(line)
     click.echo(f"report figures={len(report.figures)} markdown={markdown} page={page}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import ROOT, hash_code, write_metrics, write_provenance
+from lib.artifacts import ROOT, hash_code, write_json, write_metrics, write_provenance
 from lib.artifacts.completions import read_graded
 from lib.artifacts.problems import INSTRUCTION
 from lib.engines.base import Engine
@@ -85,9 +85,11 @@ def measure_model(model: PromptedModel, measurement: Measurement, *, out: Path) 
                 positions=read_max_positions(model.base),
                 too_long=measurement.too_long,
             )
+            prompts = {each.name: _prompts(each, model, engine) for each in sets}
         faults = grade_file(
             completions, graded, reward=reward, max_new_tokens=evaluate.max_new_tokens
         )
+    write_json(out / "prompts" / f"{label}.json", prompts)
     metrics = summarise(read_graded(graded))
     write_metrics(out / "metrics" / f"{label}.json", metrics)
     write_provenance(
@@ -110,6 +112,20 @@ def measure_model(model: PromptedModel, measurement: Measurement, *, out: Path) 
             path = out / each.name / f"{label}.json"
             write_outputs(path, read_graded(graded), benchmark=each.name, generator=label)
     return metrics
+
+
+def _prompts(benchmark: BenchmarkSet, model: PromptedModel, engine: Engine) -> dict[str, str]:
+    """By problem, what the model reads: a template of its own may be more than ours can be."""
+    prompts = {
+        problem.id: model.prompt_format.prompt(problem.problem, system=model.system)
+        for problem in benchmark.problems
+    }
+    return {
+        key: str(
+            engine.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
+        )
+        for key, prompt in prompts.items()
+    }
 
 
 def _open(model: PromptedModel, measurement: Measurement) -> Engine:

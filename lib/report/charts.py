@@ -47,6 +47,7 @@ LOOK: Spec = {
         "symbolOpacity": 1,
         "symbolStrokeWidth": 2,
     },
+    "header": {"labelColor": INK, "labelFontSize": 12},
     "title": {"color": INK, "anchor": "start", "fontSize": 13, "frame": "group"},
 }
 

@@ -26,9 +26,7 @@ from lib.report.comparisons import (
     read_comparisons,
 )
 from lib.report.inputs import read_json
-from lib.report.page import chart_library
 from lib.report.tables import comparison_table
-from lib.report.templates import render
 from lib.report.text import MISSING, Table, loud, markdown_table, table_lines
 from lib.stats import Estimate, independent_difference
 
@@ -158,21 +156,9 @@ def compare_with(
             for benchmark in dict.fromkeys(comparison.benchmark for comparison in between)
         ),
         metrics=metrics_table(sorted(changes, key=reading_order), base=base),
-        plots=draw_curves(commit, plots),
+        plots=run_dvc("plots", "diff", commit, "--out", str(plots)).strip(),
         alarms=(*alarms(trained, untrained=checkpoints[0]), *alarms(between)),
     )
-
-
-def draw_curves(commit: str, folder: Path) -> str:
-    """`dvc plots diff` against the workspace, as a page that needs no network; its address.
-
-    DVC's own page loads Vega from the network; in this template there is no place for that.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        template = Path(scratch) / "page.html"
-        template.write_text(render("plots.html.j2", autoescape=False, library=chart_library()))
-        arguments = ("--out", str(folder), "--html-template", str(template))
-        return run_dvc("plots", "diff", commit, *arguments).strip()
 
 
 def compare_completions(base: str, old: Path, new: Path, *, commit: str) -> list[Comparison]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from lib.artifacts.completions import GradedCompletion
+from lib.artifacts.completions import UNGRADED, GradedCompletion
 from lib.report.inputs import Run
 from lib.report.text import p_value, points
 from lib.stats import (
@@ -55,7 +55,9 @@ def compare_checkpoints(run: Run) -> list[Comparison]:
     return [
         comparison
         for before, after in steps_of_training(run.checkpoints, run.starts)
-        for comparison in compare_pair(run.completions, before=before, after=after)
+        for comparison in compare_pair(
+            run.completions, before=before, after=after, shared=not run.trained
+        )
     ]
 
 
@@ -75,25 +77,36 @@ def steps_of_training(
 
 
 def compare_pair(
-    completions: Mapping[str, Sequence[GradedCompletion]], *, before: str, after: str
+    completions: Mapping[str, Sequence[GradedCompletion]],
+    *,
+    before: str,
+    after: str,
+    shared: bool = False,
 ) -> list[Comparison]:
     """The comparisons of one pair, in the order of the completions.
 
+    Args:
+        shared: compare the problems that both answered: each model leaves out those that are too
+            long for it (`TOO_LONG=skip`).
+
     Raises:
-        ValueError: the two were evaluated on different problems.
+        ValueError: the two were evaluated on different problems, and not by `shared` only.
     """
     earlier, later = problem_scores(completions[before]), problem_scores(completions[after])
-    return [
-        Comparison(
-            before=before,
-            after=after,
-            benchmark=benchmark,
-            mode=mode,
-            change=paired_difference(before=scores, after=later[benchmark, mode]),
-        )
-        for (benchmark, mode), scores in earlier.items()
-        if (benchmark, mode) in later
-    ]
+    comparisons = []
+    for (benchmark, mode), scores in earlier.items():
+        others = later.get((benchmark, mode), {})
+        if shared:
+            both = [key for key in scores if key in others]
+            scores, others = ({key: of[key] for key in both} for of in (scores, others))
+        if others:
+            change = paired_difference(before=scores, after=others)
+            comparisons.append(
+                Comparison(
+                    before=before, after=after, benchmark=benchmark, mode=mode, change=change
+                )
+            )
+    return comparisons
 
 
 def regressions(
@@ -188,9 +201,11 @@ def _difference(numbers: Mapping[str, float]) -> Difference:
 
 
 def problem_scores(rows: Iterable[GradedCompletion]) -> dict[tuple[str, str], dict[str, float]]:
-    """(benchmark, mode) → problem → mean grade over its completions."""
+    """(benchmark, mode) → problem → mean grade over its completions, where they have one."""
     grades: dict[tuple[str, str], dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
+        if row.decided_by == UNGRADED:
+            continue
         grades[row.benchmark, row.mode][row.problem_id].append(row.answer_ok)
     return {
         setting: {problem: sum(of) / len(of) for problem, of in problems.items()}

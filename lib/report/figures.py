@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lib.artifacts.completions import GradedCompletion
+from lib.artifacts.completions import UNGRADED, GradedCompletion
 from lib.report.charts import (
     PALETTE,
     Figure,
@@ -132,7 +132,7 @@ def pass_at_k_curve(
     """pass@k for every k up to the number of samples that all problems have."""
     grades: dict[str, list[bool]] = defaultdict(list)
     for row in rows:
-        if row.benchmark == benchmark and row.mode == "sampled":
+        if (row.benchmark, row.mode) == (benchmark, "sampled") and row.decided_by != UNGRADED:
             grades[row.problem_id].append(row.answer_ok)
     for k in range(1, min(map(len, grades.values()), default=0) + 1):
         chances = [
@@ -201,16 +201,11 @@ def _bins(values: Sequence[float]) -> tuple[Any, list[str]]:
 
 def curve_figure(stage: str, curve: Curve) -> Figure:
     """The training curves of one stage, a panel a measure; rewards by component share one."""
-    components = {
-        name: name.split("/")[1]
-        for name in curve
-        if name.startswith("rewards/") and name.endswith("/mean")
-    }
     titles = CURVES[stage]
     flat = [name for name in titles if name in curve and not any(v for _, v in curve[name])]
     panels = [
         _curve_panel(curve, {"reward": "reward"}, "total reward"),
-        _curve_panel(curve, components, "reward by component"),
+        _curve_panel(curve, reward_components(curve), "reward by component"),
         *(
             _curve_panel(curve, {name: name}, title)
             for name, title in titles.items()
@@ -222,6 +217,12 @@ def curve_figure(stage: str, curve: Curve) -> Figure:
         caption += f" Zero throughout: {', '.join(titles[name] for name in flat)}."
     logged = tuple(panel for panel in panels if panel)
     return Figure(f"{stage}_curves", f"Training: {stage}", caption, logged)
+
+
+def reward_components(curve: Curve) -> dict[str, str]:
+    """By column, the name of the reward function whose mean it is; none for a stage without."""
+    means = (name for name in curve if name.startswith("rewards/") and name.endswith("/mean"))
+    return {name: name.split("/")[1] for name in means}
 
 
 def validation_figure(validations: Mapping[str, Curve]) -> Figure:

@@ -11,6 +11,7 @@ from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.artifacts.rollouts import TrainingRollout, read_rollouts
 from lib.errors import UserError
 from lib.params.measuring import Sensitivity
+from lib.report.prompts import Prompts, rendered_prompts
 
 Metrics = Mapping[str, Any]
 """Of one checkpoint: benchmark → mode ("greedy", "sampled") → measure → number."""
@@ -22,8 +23,13 @@ Curve = Mapping[str, Sequence[tuple[int, float]]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sources:
-    """Where the stages write: folders, and the file of the training rollouts."""
+    """Where the stages write: folders, and the file of the training rollouts.
 
+    Attributes:
+        base: the base model, for the chat template of its tokenizer.
+    """
+
+    base: Path
     graded: Path
     metrics: Path
     rollouts: Path
@@ -45,7 +51,7 @@ class Formats:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of the pipeline.
+    """One run of the pipeline, or models that were evaluated together.
 
     Attributes:
         checkpoints: in the order of training, the untrained one first.
@@ -54,6 +60,8 @@ class Run:
         exported: the checkpoint that `export` published.
         metrics: by checkpoint.
         completions: by checkpoint, in the order of the file.
+        prompts: by checkpoint, what its completions answer.
+        graded: folder of their files, as a reader of the page is told.
         rollouts: what `grpo` kept of its steps' completions.
         curves: by training stage; empty for a stage that logged nothing.
         validations: the same of what validation measured.
@@ -61,6 +69,7 @@ class Run:
         stage_metrics: flat numbers by stage.
         provenance: by stage, what the stage noted about how it ran.
         formats: what other prompt formats came to; None where no other is set.
+        trained: whether the checkpoints are those of one training, each made from another.
     """
 
     checkpoints: tuple[str, ...]
@@ -69,6 +78,8 @@ class Run:
     exported: str
     metrics: Mapping[str, Metrics]
     completions: Mapping[str, Sequence[GradedCompletion]]
+    prompts: Mapping[str, Prompts]
+    graded: Path
     rollouts: Sequence[TrainingRollout]
     curves: Mapping[str, Curve]
     validations: Mapping[str, Curve]
@@ -76,6 +87,7 @@ class Run:
     stage_metrics: Mapping[str, Mapping[str, float]]
     provenance: Mapping[str, Mapping[str, Any]]
     formats: Formats | None = None
+    trained: bool = True
 
     def modes(self, checkpoint: str, benchmark: str) -> Mapping[str, Any]:
         """What a checkpoint came to on a benchmark, by mode; empty where it was not measured."""
@@ -126,16 +138,26 @@ def load_run(
         name: _optional_json(sources.provenance / f"{name}.json")
         for name in (*stages, *(f"evaluate/{checkpoint}" for checkpoint in checkpoints))
     }
+    completions = {
+        checkpoint: tuple(read_graded(sources.graded / f"{checkpoint}.jsonl"))
+        for checkpoint in checkpoints
+    }
+    systems = {
+        name: provenance[f"evaluate/{name}"].get("prompt", {}).get("system", "")
+        for name in checkpoints
+    }
     return Run(
         checkpoints=tuple(checkpoints),
         starts=dict(starts),
         benchmarks=tuple(benchmarks),
         exported=exported,
         metrics=load_metrics(sources.graded, checkpoints),
-        completions={
-            checkpoint: tuple(read_graded(sources.graded / f"{checkpoint}.jsonl"))
-            for checkpoint in checkpoints
+        completions=completions,
+        prompts={
+            name: rendered_prompts(rows, base=sources.base, system=systems[name])
+            for name, rows in completions.items()
         },
+        graded=sources.graded,
         rollouts=tuple(read_rollouts(sources.rollouts)),
         curves={stage: read_curve(sources.curves / f"{stage}.csv") for stage in trained},
         validations={
@@ -150,7 +172,7 @@ def load_run(
     )
 
 
-def load_formats(graded: Path, *, own: str, sensitivity: Sensitivity) -> Formats | None:
+def load_formats(graded: Path, own: str, sensitivity: Sensitivity) -> Formats | None:
     """What `sensitivity` wrote, beside what `evaluate` did for the same checkpoint.
 
     Args:

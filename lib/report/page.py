@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lib.report.report import Report
 
 SCRIPTS = (
+    "unpack.js",
     "page.js",
     "charts.js",
     "filters.js",
@@ -68,6 +69,9 @@ def render_page(report: "Report", run: Run) -> str:
         "page.html.j2",
         autoescape=True,
         report=report,
+        trained=run.trained,
+        curves=any(run.curves.values()) or any(run.validations.values()),
+        graded=run.graded,
         scores=list(headline_scores(run)),
         benchmark=run.benchmarks[0],
         colors=colors_of(run.checkpoints),
@@ -78,6 +82,7 @@ def render_page(report: "Report", run: Run) -> str:
         else [],
         num_rollouts={"shown": sum(map(len, rollouts)), "all": len(run.rollouts)},
         blocks={**dict(data_blocks(report)), **blocks, **training},
+        licenses=source("licenses.txt"),
         style=source("page.css"),
         scripts=[source(name) for name in SCRIPTS],
     )
@@ -134,11 +139,14 @@ def completion_blocks(run: Run, completions: Mapping[str, Sequence[GradedComplet
     content = {
         "checkpoints": list(run.checkpoints),
         "exported": run.exported,
+        "before": {
+            after: before for before, after in steps_of_training(run.checkpoints, run.starts)
+        },
         "benchmarks": list(run.benchmarks),
         "classes": list(CLASSES.items()),
         "reasons": REASONS,
         "colors": colors_of(run.checkpoints),
-        "problems": [_problem(row) for row in first.values()],
+        "problems": [_problem(row, _prompt(run, key)) for key, row in first.items()],
     }
     blocks = {"problems": packed(content)}
     for name, rows in completions.items():
@@ -208,8 +216,16 @@ def _key(row: GradedCompletion) -> tuple[str, str]:
     return row.benchmark, row.problem_id
 
 
-def _problem(row: GradedCompletion) -> dict[str, Any]:
+def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
+    """What was read: one text, or one by checkpoint where they read different ones."""
+    texts = {name: prompts[key] for name, prompts in run.prompts.items() if key in prompts}
+    different = set(texts.values())
+    return different.pop() if len(different) == 1 else texts
+
+
+def _problem(row: GradedCompletion, prompt: str | dict[str, str]) -> dict[str, Any]:
     return {
+        "prompt": prompt,
         "id": row.problem_id,
         "benchmark": row.benchmark,
         "problem": row.problem,

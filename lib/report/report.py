@@ -32,6 +32,7 @@ from lib.report.tables import (
 )
 from lib.report.templates import render
 from lib.report.text import (
+    MISSING,
     Table,
     markdown_block,
     markdown_inline,
@@ -132,25 +133,35 @@ def build_report(run: Run) -> Report:
         for group in BREAKDOWNS
     ]
     settings = settings_of(run.provenance)
-    preset, preset_values = nearest_preset(settings)
+    preset, preset_values = nearest_preset(settings) if run.trained else ("", {})
     changed = changes_of(settings, preset_values)
+    classes = [class_table(metrics, benchmark, skipped=skipped) for benchmark in run.benchmarks]
+    judged = alarms(comparisons, untrained=untrained) if run.trained else ()
+    # Of many models and benchmarks, sentences on the first benchmark; the tables have all.
+    told = [
+        comparison
+        for comparison in comparisons
+        if comparison.after not in skipped
+        and (
+            comparison.before != untrained
+            if run.trained
+            else comparison.benchmark == run.benchmarks[0]
+        )
+    ]
     return Report(
-        title="What training changed",
+        title="What training changed" if run.trained else "Models on the same problems",
         facts=list(run_facts(run, settings, preset=preset, num_changed=len(changed))),
         exported=run.exported,
         validation=validation_table(run.validations),
-        alarms=[*alarms(comparisons, untrained=untrained), *training_warnings(run.provenance)],
-        findings=[
-            f"{comparison.before} → {comparison.after}: {describe(comparison)}"
-            for comparison in comparisons
-            if comparison.before != untrained and comparison.after not in skipped
-        ],
+        alarms=[*judged, *training_warnings(run.provenance)],
+        findings=[f"{of.before} → {of.after}: {describe(of)}" for of in told],
         caveats=list(caveats(comparisons, run)),
         skipped=sorted(skipped),
         headlines=[headline(metrics, benchmark, skipped=skipped) for benchmark in run.benchmarks],
         differences=[comparison_table(comparisons, benchmark) for benchmark in run.benchmarks],
         breakdowns=[table for table in tables if table],
-        classes=[class_table(metrics, benchmark, skipped=skipped) for benchmark in run.benchmarks],
+        # Where nothing has a grade, it has no class.
+        classes=[of for of in classes if any(set(row[1:]) != {MISSING} for row in of.rows)],
         figures=report_figures(run),
         transcripts=select_transcripts(run),
         conditions=list(conditions(run)),
@@ -180,7 +191,7 @@ def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[s
 
 def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
     """What qualifies a gain, so that it is not read as more than it is."""
-    bare = run.stage_metrics["prepare"].get("bare_answer_share", 0.0)
+    bare = run.stage_metrics.get("prepare", {}).get("bare_answer_share", 0.0)
     gained = any(
         comparison.after == "grpo" and comparison.change.is_better() for comparison in comparisons
     )
@@ -264,12 +275,13 @@ def run_facts(
     run: Run, settings: Mapping[str, str], *, preset: str, num_changed: int
 ) -> Iterator[tuple[str, str]]:
     """What a reader of many reports tells them apart by. No clock: the page asks its file's."""
-    name, revision = settings.get("model.name", ""), settings.get("model.revision", "")
-    sizes = [settings.get(f"model.tiny.{size}", "?") for size in ("num_layers", "hidden_size")]
-    tiny = "tiny Qwen3, {} layers of {}".format(*sizes)
-    yield "model", f"{name}@{revision}" if revision else name or tiny
-    changes = f"{num_changed} change{'s' if num_changed > 1 else ''}"
-    yield "preset", f"{preset} with {changes}" if num_changed else preset
+    if run.trained:
+        name, revision = settings.get("model.name", ""), settings.get("model.revision", "")
+        sizes = [settings.get(f"model.tiny.{size}", "?") for size in ("num_layers", "hidden_size")]
+        tiny = "tiny Qwen3, {} layers of {}".format(*sizes)
+        yield "model", f"{name}@{revision}" if revision else name or tiny
+        changes = f"{num_changed} change{'s' if num_changed > 1 else ''}"
+        yield "preset", f"{preset} with {changes}" if num_changed else preset
     yield "seed", settings.get("seed", "?")
     known = json.dumps(run.provenance, sort_keys=True).encode()
     yield "run", hashlib.sha256(known).hexdigest()[:12]
@@ -300,11 +312,11 @@ def provenance_tables(
     settings = settings_of(run.provenance)
     changed = changes_of(settings, preset_values)
     rows = [
-        (key, settings[key], preset_values[key] if key in changed else "")
+        (key, settings[key], *([preset_values[key] if key in changed else ""] if preset else []))
         for key in sorted(settings, key=lambda key: (key not in changed, key))
     ]
-    strong = frozenset(range(len(changed)))
-    yield Table("settings", ("key", "value", f"preset {preset}"), tuple(rows), strong)
+    header = ("key", "value", *([f"preset {preset}"] if preset else []))
+    yield Table("settings", header, tuple(rows), frozenset(range(len(changed))))
     versions = settings_of(run.provenance, "versions")
     yield Table("versions", ("key", "value"), tuple(versions.items()))
     inputs = {stage: record.get("inputs", {}) for stage, record in run.provenance.items()}

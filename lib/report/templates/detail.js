@@ -3,7 +3,7 @@
 
 const SHOWN_CHARACTERS = 20000;
 
-const detail = { row: null, other: null };
+const detail = { row: null, other: null, isPromptOpen: false };
 
 /** Shows `row`, beside it the same problem and sample of the checkpoint to compare with. */
 function showDetail(row) {
@@ -49,11 +49,10 @@ function fact(name, value) {
   return [element("span", {}, `${name} `, shown)];
 }
 
-/** The checkpoint to compare with: the reader's choice, else the one trained just before. */
+/** The checkpoint to compare with: the reader's choice, else the one that it started from. */
 function comparedWith(row) {
   if (detail.other !== null && detail.other !== row.checkpoint) return detail.other;
-  const place = rollouts.checkpoints.indexOf(row.checkpoint);
-  return rollouts.checkpoints[place > 0 ? place - 1 : 1];
+  return rollouts.before[row.checkpoint] ?? rollouts.checkpoints[1];
 }
 
 function cardOf(row, isOther) {
@@ -61,10 +60,21 @@ function cardOf(row, isOther) {
   if (isOther) head.append(otherSelect(row));
   const text = element("pre", { className: "completion" });
   fillCompletion(text, row, SHOWN_CHARACTERS);
-  const card = element("section", { className: "answer-card" }, head, samplesOf(row), verdictOf(row), text, numbersOf(row));
+  const card = element("section", { className: "answer-card" }, head, samplesOf(row), verdictOf(row), promptOf(row), text, numbersOf(row));
   card.style.setProperty("--color", rollouts.colors[row.checkpoint]);
   card.dataset.checkpoint = row.checkpoint;
   return card;
+}
+
+/** What the model read; once opened, it is open for the completions that follow. */
+function promptOf(row) {
+  const { prompt } = row.problem;
+  const text = typeof prompt === "string" ? prompt : prompt[row.checkpoint];
+  if (text === undefined) return null;
+  const shown = promptDetails(text);
+  shown.open = detail.isPromptOpen;
+  shown.addEventListener("toggle", () => { detail.isPromptOpen = shown.open; });
+  return shown;
 }
 
 function otherSelect(row) {

@@ -17,9 +17,9 @@ function fieldOf(row, name) {
   return row.problem[name];
 }
 
-/** How the grade of the same problem and sample changed from the checkpoint before. */
+/** How the grade of the same problem and sample changed from what the checkpoint started from. */
 function changeOf(row) {
-  const before = rollouts.checkpoints[rollouts.checkpoints.indexOf(row.checkpoint) - 1];
+  const before = rollouts.before[row.checkpoint];
   const earlier = before === undefined ? null : counterpart(row, before);
   if (!earlier || isRight(earlier) === isRight(row)) return "";
   return isRight(row) ? "gained" : "lost";

@@ -1,18 +1,5 @@
 "use strict";
-// Shared by all scripts: unpacking of data blocks, safe text, and the choice of colours.
-
-/** The text of a compressed data block. */
-async function unpackText(name) {
-  const encoded = atob(document.getElementById(`data-${name}`).textContent);
-  const bytes = new Uint8Array(encoded.length);
-  for (let place = 0; place < encoded.length; place += 1) bytes[place] = encoded.charCodeAt(place);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).text();
-}
-
-async function unpack(name) {
-  return JSON.parse(await unpackText(name));
-}
+// Shared by all scripts: safe text, and the choice of colours.
 
 /** An element with properties and children; strings become text nodes, never markup. */
 function element(tag, { attributes = {}, ...properties } = {}, ...children) {
@@ -62,6 +49,12 @@ function splitAround(text, needle) {
   return [...parts, text.slice(from)];
 }
 
+/** Behind a click, the whole prompt. */
+function promptDetails(text) {
+  const shown = element("pre", { className: "prompt" }, visibleText(text));
+  return element("details", {}, element("summary", { textContent: "prompt as the model read it" }), shown);
+}
+
 const THEMES = [
   { name: "", symbol: "◐", label: "as the system" },
   { name: "light", symbol: "☀", label: "light" },
@@ -91,8 +84,10 @@ function painted() {
 
 // The report says nothing of clocks, so that equal runs have equal bytes; its file knows.
 const written = document.getElementById("written");
-if (Number(new Date(document.lastModified))) {
-  written.textContent = document.lastModified;
+const modified = new Date(document.lastModified); // of this place's clock
+if (Number(modified)) {
+  const parts = [modified.getFullYear(), modified.getMonth() + 1, modified.getDate()];
+  written.textContent = parts.map((part) => String(part).padStart(2, "0")).join("-");
   written.parentElement.hidden = false;
 }
 startTheme();

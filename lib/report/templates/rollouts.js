@@ -5,7 +5,7 @@ const ROW_HEIGHT = 64;
 const SNIPPET = 160;
 
 const rollouts = {
-  checkpoints: [], benchmarks: [], classes: new Map(), reasons: {}, colors: {}, exported: "",
+  checkpoints: [], benchmarks: [], classes: new Map(), reasons: {}, colors: {}, before: {}, exported: "",
   rows: [], groups: new Map(), shown: [], selected: -1,
 };
 

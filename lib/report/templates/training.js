@@ -101,12 +101,10 @@ function openTraining(entry, isChosen = false) {
   }
 }
 
-/** A problem with its reference, and behind a click the prompt as the policy read it. */
+/** A problem with its reference, and behind a click its prompt. */
 function posed(problem) {
   const question = element("p", { className: "question", attributes: { dir: "auto" } }, visibleText(problem.text));
-  const prompt = element("details", {}, element("summary", { textContent: "prompt as the policy read it" }),
-    element("pre", { className: "completion" }, visibleText(problem.prompt)));
-  return element("div", {}, question, element("div", { className: "facts" }, ...fact("reference", problem.reference)), prompt);
+  return element("div", {}, question, element("div", { className: "facts" }, ...fact("reference", problem.reference)), promptDetails(problem.prompt));
 }
 
 function groupCard(group, isStep) {

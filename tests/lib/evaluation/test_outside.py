@@ -1,8 +1,11 @@
 """Any model on any benchmark, outside the DAG: the files of the stage, and one table."""
 
+import base64
 import json
 import os
+import re
 import shutil
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -84,6 +87,17 @@ def out(
     return folder, ran.output
 
 
+def block(page: str, name: str) -> Any:
+    """What a page carries compressed."""
+    (packed,) = re.findall(rf'<script type="text/plain" id="data-{name}">(.*?)</script>', page)
+    return json.loads(zlib.decompress(base64.b64decode(packed)))
+
+
+def shown(page: str) -> str:
+    """What a page says, without its scripts."""
+    return re.sub(r"<(script|style).*?</\1>|<.*?>", " ", page, flags=re.S)
+
+
 def read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
@@ -136,6 +150,27 @@ def test_the_table_has_all_models_and_their_paired_differences(out: tuple[Path, 
     numbers = read(folder / "table.json")
     assert numbers["differences"]["base_to_grpo"]["gsm8k"]["greedy_answer_accuracy"]["n"] == 3
     assert "alpaca_eval" not in numbers["differences"]["base_to_grpo"]
+
+
+def test_the_page_has_every_completion_of_every_model(out: tuple[Path, str]) -> None:
+    page = (out[0] / "report.html").read_text("utf-8")
+    assert len(page) < 5_000_000
+    assert "All 28 completions." in page and "exported" not in shown(page)
+    problems = block(page, "problems")
+    assert (problems["checkpoints"], problems["before"]) == (["base", "grpo"], {"grpo": "base"})
+    for name in ("base", "grpo"):
+        rows = [json.loads(line) for line in (out[0] / f"graded/{name}.jsonl").open("rb")]
+        assert block(page, f"rollouts-{name}")["text"] == [row["completion"] for row in rows]
+
+
+def test_the_page_has_each_prompt_as_the_model_read_it(out: tuple[Path, str], models: Path) -> None:
+    problems = block((out[0] / "report.html").read_text("utf-8"), "problems")["problems"]
+    shown = {(of["benchmark"], of["id"]): of["prompt"] for of in problems}
+    tokenizer = load_tokenizer(models / "grpo")
+    for line in (out[0] / "completions/grpo.jsonl").open("rb"):
+        row = json.loads(line)
+        read = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True)["input_ids"]
+        assert shown[row["benchmark"], row["problem_id"]] == tokenizer.decode(read)
 
 
 @pytest.mark.parametrize(

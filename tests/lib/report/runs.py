@@ -31,6 +31,10 @@ VALIDATED = [
     }
     for step, accuracy in ((0, 0.25), (50, 0.75))
 ]
+TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
 HOSTILE = (
     "<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">",
     "``` ```` </details> | a | b |\n# heading\n[link](javascript:alert(1))",
@@ -106,12 +110,15 @@ def write_run(
     Hostile texts replace the first completions of each file.
     """
     sources = Sources(
+        base=folder / "base",
         graded=folder / "graded",
         metrics=folder / "metrics",
         rollouts=folder / "rollouts.jsonl",
         curves=folder / "curves",
         provenance=folder / "provenance",
     )
+    write_text(sources.base / "chat_template.jinja", TEMPLATE)
+    write_json(sources.base / "tokenizer_config.json", {"bos_token": {"content": "<bos>"}})
     for checkpoint in skill:
         rows = completion_rows(
             checkpoint, skill=skill[checkpoint], problems=problems, samples=samples
@@ -156,6 +163,7 @@ def noted(stage: str, *, skipped: bool = False) -> dict:
         "inputs": {"problems": "0123456789abcdef"},
         "skipped": skipped,
         "stage": stage,
+        "prompt": {"system": "Think."},
         "sampling": {"held_out": {"greedy": DRAWN}, "harder": {"greedy": DRAWN}},
     }
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -378,5 +379,23 @@ def test_the_extracted_answer_is_marked_in_its_completion(page):
     assert marked == answer
 
 
-def test_the_page_says_when_its_file_was_written(page):
+def test_the_page_says_on_which_day_its_file_was_written(page):
     assert page.evaluate("document.getElementById('written').parentElement.hidden") is False
+    written = page.evaluate("document.getElementById('written').textContent")
+    assert date.fromisoformat(written) <= date.today() + timedelta(days=1)
+
+
+def test_the_prompt_is_behind_a_click_and_stays_open_for_the_next_completion(page):
+    prompt = (
+        "[...document.querySelectorAll('#detail details')]"
+        ".map((of) => [of.open, of.querySelector('pre').textContent])"
+    )
+    shown = page.evaluate(prompt)
+    problem = page.evaluate("detail.row.problem.problem")
+    assert shown == [[False, f"<bos><system>Think.<user>{problem}<assistant>"]] * 2
+    page.evaluate("document.querySelector('#detail details summary').click()")
+    page.wait_for("detail.isPromptOpen")
+    page.press("j")
+    assert all(is_open for is_open, _ in page.evaluate(prompt))
+    page.evaluate("document.querySelector('#detail details summary').click()")
+    page.wait_for("!detail.isPromptOpen")
