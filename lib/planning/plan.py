@@ -7,15 +7,7 @@ from typing import Any
 from lib.engines.unsloth import shares_weights
 from lib.params import Params, preset_params
 from lib.params.presets import BASE
-from lib.planning.phases import (
-    CARDS_GB,
-    MINED,
-    UTILISATION,
-    Phase,
-    disk_bytes,
-    fits,
-    phases_of,
-)
+from lib.planning.phases import CARDS_GB, MINED, UTILISATION, Phase, disk_bytes, phases_of
 from lib.planning.sizes import FACTS, Shape, shape_of
 
 
@@ -126,7 +118,7 @@ def _machine_lines(phase: Phase) -> Iterator[str]:
     share = f"vLLM {phase.vllm_share:.0%} of the GPU" if phase.vllm_share else ""
     if phase.memory:
         total = f"≈ {in_bytes(sum(phase.memory.values()))}: {_parts(phase.memory)}"
-        cards = [f"{gb} GB {'yes' if fits(phase, gb * 10**9) else 'no'}" for gb in CARDS_GB]
+        cards = [f"{gb} GB {'yes' if phase.fits(gb * 10**9) else 'no'}" for gb in CARDS_GB]
         yield f"  memory {total}{f'; {share}' if share else ''}"
         yield f"  fits one GPU of: {', '.join(cards)}"
     elif share:

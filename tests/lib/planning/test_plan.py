@@ -8,8 +8,8 @@ import pytest
 from transformers import TrainingArguments
 
 from lib.params import Params, preset_names, preset_params
-from lib.planning.memory import cache_bytes_per_token, memory_at_peak, workload
-from lib.planning.phases import Phase, disk_bytes, fits, phases_of
+from lib.planning.memory import cache_bytes_per_token
+from lib.planning.phases import Phase, disk_bytes, phases_of
 from lib.planning.plan import plan_lines
 from lib.planning.sizes import shape_of
 from lib.problems.generated import GeneratedSets
@@ -188,21 +188,21 @@ def test_vllm_counts_once_where_it_is_and_with_the_weights_where_it_shares_them(
     )
     share = apart.validation.gpu_memory_utilization
     assert difference == pytest.approx(share * 80 * gib)
-    assert fits(phase_of(apart, "sft"), 40 * gib)
-    assert not fits(phase_of(together, "sft"), 40 * gib)
+    assert phase_of(apart, "sft").fits(40 * gib)
+    assert not phase_of(together, "sft").fits(40 * gib)
 
 
 def test_generation_by_the_policy_counts_with_its_cache() -> None:
     params = preset_params("s0-qwen3-4b")
     shape = shape_of(params.model)
     assert shape is not None
-    assert workload(params, "sft", shape).generated == params.validation.batch_size
+    token = cache_bytes_per_token(shape, params.model)
+    for batch_size in (16, 64):
+        validation = params.validation.model_copy(update={"batch_size": batch_size})
+        crowded = params.model_copy(update={"validation": validation})
+        assert phase_of(crowded, "sft").memory["cache"] == batch_size * 2048 * token
     none = params.model_copy(update={"sft": params.sft.model_copy(update={"eval_steps": 0})})
-    assert workload(none, "sft", shape).generated == 0
-    many = params.validation.model_copy(update={"batch_size": 64})
-    crowded = params.model_copy(update={"validation": many})
-    parts = memory_at_peak(params.model, shape, workload(crowded, "sft", shape))
-    assert parts["cache"] == 64 * 2048 * cache_bytes_per_token(shape, params.model)
+    assert "cache" not in phase_of(none, "sft").memory
 
 
 def test_vllms_cache_is_in_its_share_and_the_engine_is_named() -> None:
