@@ -9,6 +9,7 @@ Attention, validation, loading and waiting are left out, and rows count as full.
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from lib.engines.unsloth import shares_weights
 from lib.params import Params
@@ -38,21 +39,25 @@ class Phase:
     """One training phase, or the sampling before one.
 
     Attributes:
+        stage: as DVC names it.
+        section: of params, that sets its batches; of RAFT, as SFT takes it.
         skipped: why it is, '' where it runs.
         rows: that it learns from; None where only an earlier stage can count them.
         rows_from: where that number comes from.
         steps: optimiser steps, or batches that are sampled; None where rows are not known.
         warmup_steps: of those, with a rising learning rate.
         completions: sequences per optimiser step.
-        tokens: at most, per optimiser step.
+        tokens: at most, per optimiser step; `counted` says of what.
         memory: bytes at the peak, by what they hold; {} for a model of unknown shape.
         vllm_share: of the policy's GPU, for a vLLM beside it.
         shares_weights: vLLM's share holds the policy's own weights.
         seconds: of one step on an A100; 0 for a model of unknown shape.
-        trainer: what the trainer is given for the batch.
+        trainer: what the trainer is given for the batch; {} where nothing is trained.
     """
 
     name: str
+    stage: str
+    section: Any
     skipped: str
     rows: int | None
     rows_from: str
@@ -60,6 +65,7 @@ class Phase:
     warmup_steps: int | None
     completions: int
     tokens: int
+    counted: str
     memory: dict[str, int]
     vllm_share: float
     shares_weights: bool
@@ -80,18 +86,16 @@ def phases_of(params: Params, shape: Shape | None) -> Iterator[Phase]:
     """The phases in their order; DPO and RAFT, with the sampling before each, where params have
     them."""
     raft = params.model_copy(update={"sft": params.raft.as_sft(params.sft)})
-    for name in params.starts:
-        if name in MINED:
-            yield _phase(MINED[name], "pairs", params, shape)
-        yield (
-            _phase(name, "sft", raft, shape)
-            if name == "raft"
-            else _phase(name, name, params, shape)
-        )
+    for name, start in params.starts.items():
+        optional = start if name in MINED else ""
+        if optional:
+            yield _phase(MINED[name], "pairs", params, shape, start=optional)
+        kind, own = ("sft", raft) if name == "raft" else (name, params)
+        yield _phase(name, kind, own, shape, start=optional)
 
 
-def _phase(name: str, kind: str, params: Params, shape: Shape | None) -> Phase:
-    """A phase that is a `kind` to `lib.planning.memory`."""
+def _phase(name: str, kind: str, params: Params, shape: Shape | None, *, start: str) -> Phase:
+    """A phase that is a `kind` to `lib.planning.memory`; an optional one starts from `start`."""
     model, rollout, section = params.model, params.rollout, section_of(params, kind)
     batch, longest = batch_of(params, kind), longest_row(params, kind)
     trains, samples = kind != "pairs", kind in ("grpo", "pairs")
@@ -120,6 +124,8 @@ def _phase(name: str, kind: str, params: Params, shape: Shape | None) -> Phase:
     read = new_tokens * 2 / (UTILISATION * A100_BANDWIDTH)  # weights of two bytes each
     return Phase(
         name=name,
+        stage=f"{name}@{start}" if start else name,
+        section=section,
         skipped=getattr(params, name).skipped if trains else "",
         rows=rows,
         rows_from=rows_from,
@@ -127,6 +133,7 @@ def _phase(name: str, kind: str, params: Params, shape: Shape | None) -> Phase:
         warmup_steps=warmup_steps,
         completions=sequences,
         tokens=sequences * (new_tokens or longest),
+        counted="completion tokens" if samples else "tokens",
         memory=memory_at_peak(params, kind, shape) if shape else {},
         vllm_share=_vllm_share(params, kind),
         shares_weights=kind == "grpo" and shares_weights(model, engine=rollout.engine),

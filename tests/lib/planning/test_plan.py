@@ -90,11 +90,10 @@ def test_dpo_stands_in_the_plan_where_params_ask_for_it() -> None:
     assert not any("dpo" in line for line in plan_lines(params))
     lines = "\n".join(plan_lines(preferring(params)))
     assert "sft → grpo → pairs@sft → dpo@sft → evaluate@" in lines
-    assert (
-        "dpo: steps unknown: pairs has to run first, warm-up unknown; learning rate 0.0002" in lines
-    )
+    assert "dpo@sft: steps unknown, warm-up unknown; learning rate 0.0002" in lines
+    assert "data: unknown rows (pairs has to run first)" in lines
     assert "trainer: per_device_train_batch_size=32, gradient_accumulation_steps=1" in lines
-    assert "pairs: all GRPO problems × 8 completions of sft, at most 1 of each problem" in lines
+    assert "8 completions of each GRPO problem, at most 1 of them kept" in lines
     assert "objective: loss sigmoid, β 0.1" in lines
     skipped = "\n".join(plan_lines(preferring(params, num_epochs=0)))
     assert "dpo: skipped, dpo.num_epochs is 0" in skipped and "(dpo passed on)" in skipped
@@ -209,14 +208,14 @@ def test_vllms_cache_is_in_its_share_and_the_engine_is_named() -> None:
     params = preset_params("s1-qwen2.5-0.5b")
     assert "cache" not in phase_of(params, "grpo").memory
     lines = list(plan_lines(params))
-    assert any("engine vllm (vLLM takes 30% of the GPU beside" in line for line in lines)
+    assert any(line.endswith("; vLLM 30% of the policy's GPU") for line in lines)
+    assert any(line.startswith("  engine vllm; rollouts: ") for line in lines)
     assert any(line.startswith("evaluate with vllm: ") for line in lines)
 
 
 def test_the_plan_of_s0_says_that_its_vllm_shares_the_policys_weights() -> None:
-    (line,) = [line for line in plan_lines(preset_params("s0-qwen3-4b")) if "  engine " in line]
-    assert "engine vllm (vLLM takes 70% of the GPU with the weights, which are the" in line
-    assert "Unsloth's fast_inference" in line
+    (line,) = [each for each in plan_lines(preset_params("s0-qwen3-4b")) if "vLLM 70%" in each]
+    assert line.endswith("with the weights, which are the policy's own: Unsloth's fast_inference")
 
 
 def test_a_model_of_unknown_shape_is_planned_without_sizes() -> None:
