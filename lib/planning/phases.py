@@ -41,6 +41,7 @@ class Phase:
     Attributes:
         stage: as DVC names it.
         section: of params, that sets its batches; of RAFT, as SFT takes it.
+        knob: the param that lowers its memory.
         skipped: why it is, '' where it runs.
         rows: that it learns from; None where only an earlier stage can count them.
         rows_from: where that number comes from.
@@ -58,6 +59,7 @@ class Phase:
     name: str
     stage: str
     section: Any
+    knob: str
     skipped: str
     rows: int | None
     rows_from: str
@@ -126,6 +128,7 @@ def _phase(name: str, kind: str, params: Params, shape: Shape | None, *, start: 
         name=name,
         stage=f"{name}@{start}" if start else name,
         section=section,
+        knob=f"{kind}.micro_batch_size" if trains else "dpo.pairs.batch_size",
         skipped=getattr(params, name).skipped if trains else "",
         rows=rows,
         rows_from=rows_from,

@@ -2,78 +2,62 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from lib.errors import UserError
-from lib.grading.rewards import rewards_of
 from lib.params import Params
-from lib.params.data import PathSource
+from lib.params.data import PathSource, first_repeated
+from lib.planning.fetch import sources_of
 from lib.plugins import is_plugin, label, plugins_in
 from lib.problems.places import RAW
 from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
-from lib.prompts import PromptFormat, format_settings, prompt_format
-from lib.verifier.rewards import STACKS
+from lib.prompts import format_settings, prompt_format
+from lib.verifier.rewards import STACKS, build_rewards
 
 PROBLEM, REFERENCE, WORKING = "What is 2 + 3?", "5", "2 + 3 = 5"
 
 
 def plugin_faults(params: Params) -> Iterator[str]:
     """One line for each plugin that does not keep its promise: which, on what, and what it gave."""
-    settings = params.model_dump(mode="json")
+    if not any(plugins_in(params.model_dump(mode="json"))):
+        return
     for trial in (_try_rewards, _try_adapters, _try_objectives):
         try:
-            if any(plugins_in(settings)):
-                trial(params)
+            trial(params)
         except UserError as error:
             yield error.message
 
 
-def sample_completions(own_format: PromptFormat) -> dict[str, str]:
-    """One completion of each kind that a reward meets."""
-    right = own_format.target(solution=WORKING, reference=REFERENCE)
-    return {
-        "right": right,
-        "wrong": own_format.target(solution=WORKING, reference="7"),
-        "truncated": right[: len(right) // 2],
-        "without the format": f"The answer is {REFERENCE}.",
-        "empty": "",
-    }
-
-
 def _try_rewards(params: Params) -> None:
-    names = [label(name) for name in (*STACKS[params.reward.stack], *params.reward.extra)]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise UserError(f"reward.extra: two rewards are called `{twice.pop()}`; rename yours")
-    own = [name for name in params.reward.extra if is_plugin(name)]
-    own_format = prompt_format(**format_settings(params.prompt))
-    completions = list(sample_completions(own_format).values())
-    count = len(completions)
-    only_own = params.reward.model_copy(update={"extra": tuple(own)})
-    functions = rewards_of(
-        only_own, prompt_format=own_format, max_completion_tokens=params.rollout.max_new_tokens
-    )
-    for function in functions[len(functions) - len(own) :]:
-        columns = {
-            "prompts": [own_format.prompt(PROBLEM, system="")] * count,
-            "completions": [[{"role": "assistant", "content": text}] for text in completions],
-            "completion_ids": [list(range(len(text))) for text in completions],
-            "reference": [REFERENCE] * count,
-            "problem": [PROBLEM] * count,
-        }
+    """On one completion of each kind that a reward meets."""
+    reward, own_format = params.reward, prompt_format(**format_settings(params.prompt))
+    names = tuple(label(name) for name in (*STACKS[reward.stack], *reward.extra))
+    if twice := first_repeated(names):
+        raise UserError(f"reward.extra: two rewards are called `{twice}`; rename yours")
+    right = own_format.target(solution=WORKING, reference=REFERENCE)
+    wrong = own_format.target(solution=WORKING, reference="7")
+    texts = [right, wrong, right[: len(right) // 2], f"The answer is {REFERENCE}.", ""]
+    columns = {
+        "prompts": [own_format.prompt(PROBLEM, system="")] * len(texts),
+        "completions": [[{"role": "assistant", "content": text}] for text in texts],
+        "completion_ids": [list(range(len(text))) for text in texts],
+        "reference": [REFERENCE] * len(texts),
+        "problem": [PROBLEM] * len(texts),
+    }
+    settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
+    own = [name for name in reward.extra if is_plugin(name)]
+    for function in build_rewards(own, prompt_format=own_format, **settings):
         function(**columns)  # as `grade` calls it, and as GRPO does
         function(**columns, trainer_state=None, log_metric=_ignore, log_extra=_ignore)
 
 
-def _ignore(name: str, values: Any) -> None:
-    """Of a metric that a reward logs."""
+def _ignore(*metric: object) -> None:
+    """What a reward logs."""
 
 
 def _try_adapters(params: Params) -> None:
     """On the first row of each source; those of the Hub are tried when they are read."""
-    prepare = params.prepare
-    training = (entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources))
-    for source in (*training, *(benchmark.source for benchmark in prepare.benchmarks)):
+    for source in sources_of(params):
         if not (isinstance(source, PathSource) and is_plugin(source.adapter)):
             continue
         if not Path(source.path).exists():
