@@ -36,11 +36,12 @@ def main(params_file: Path, plugins: Path, checked: Path, **copies: Path) -> Non
     from lib.planning.machine import this_machine
 
     against = findings(params, this_machine())
-    for text, weight in against.items():
-        if weight != "certain":
-            click.echo(f"check: {text}", err=True)
-    if reasons := [text for text, weight in against.items() if weight == "certain"]:
-        raise UserError("\n  ".join([f"this run would fail for {len(reasons)} reasons:", *reasons]))
+    for each in against:
+        if each.weight != "certain":
+            click.echo(f"check: {each.text}", err=True)
+    if reasons := [each.text for each in against if each.weight == "certain"]:
+        lines = "\n".join(f"  {reason}" for reason in reasons)
+        raise UserError(f"this run would fail for {len(reasons)} reasons:\n{lines}")
     copy_plugins(params.model_dump(mode="json"), copies)
     checked.write_text(CHECKED, encoding="utf-8")
 

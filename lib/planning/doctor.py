@@ -1,15 +1,15 @@
 """Can params be run on this machine, and if not, why."""
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from lib.params import Params
 from lib.params.model import FLASH_KERNEL
-from lib.planning.inputs import absent_inputs
+from lib.planning.inputs import input_faults
 from lib.planning.machine import Machine
 from lib.planning.phases import disk_bytes, phases_of
 from lib.planning.plan import in_bytes
-from lib.planning.plugins import plugin_faults
 from lib.planning.sizes import shape_of
 
 PYTHONS = ("3.11.", "3.12.")
@@ -32,24 +32,32 @@ INSTEAD = {
 """Params that may have such a value, and the one that needs nothing."""
 
 
-Weight = Literal["certain", "likely", "result"]
-"""Of a fault: `certain` ends a run; `likely` is an estimate of memory or disk, or a package that
-differs from the lock; `result` lets it run and spoils what it learns."""
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What speaks against a run.
+
+    Attributes:
+        weight: `certain` ends it; `likely` is an estimate of memory or disk, or a package that
+            differs from the lock; `result` lets it run and spoils what it learns.
+    """
+
+    text: str
+    weight: Literal["certain", "likely", "result"]
 
 
-def findings(params: Params, machine: Machine) -> dict[str, Weight]:
-    """All that is wrong with `params` on `machine`, each with its weight."""
-    certain = (*_software(params, machine), *absent_inputs(params), *plugin_faults(params))
-    return {
-        **dict.fromkeys(certain, "certain"),
-        **dict.fromkeys(_shortages(params, machine), "likely"),
-        **dict.fromkeys(params.warnings(), "result"),
-    }
+def findings(params: Params, machine: Machine) -> list[Finding]:
+    """All that is wrong with `params` on `machine`; empty where nothing is."""
+    return [
+        *(Finding(text, "certain") for text in _software(params, machine)),
+        *(Finding(text, "certain") for text in input_faults(params)),
+        *(Finding(text, "likely") for text in _shortages(params, machine)),
+        *(Finding(text, "result") for text in params.warnings()),
+    ]
 
 
-def can_run(against: Mapping[str, Weight]) -> bool:
+def can_run(against: Sequence[Finding]) -> bool:
     """Whether nothing but the result suffers."""
-    return set(against.values()) <= {"result"}
+    return all(each.weight == "result" for each in against)
 
 
 def _lack(part: str, machine: Machine) -> str:
@@ -97,7 +105,7 @@ def _shortages(params: Params, machine: Machine) -> Iterator[str]:
         yield f"the models need about {in_bytes(disk)} on disk, {in_bytes(machine.disk)} are free"
 
 
-def doctor_lines(machine: Machine, against: Mapping[str, Weight]) -> Iterator[str]:
+def doctor_lines(machine: Machine, against: Sequence[Finding]) -> Iterator[str]:
     """The whole examination, the verdict last."""
     cuda = f"for CUDA {machine.cuda}" if machine.cuda else "without CUDA"
     yield f"python {machine.python}; torch {machine.torch}, {cuda}"
@@ -116,6 +124,6 @@ def doctor_lines(machine: Machine, against: Mapping[str, Weight]) -> Iterator[st
     for part, packages in PARTS.items():
         brings = " ".join(sorted(packages & machine.packages))
         yield f"{part}: {_lack(part, machine) or f'yes ({brings})'}"
-    for text, weight in against.items():
-        yield f"{'warning' if weight == 'result' else 'against'}: {text}"
+    for each in against:
+        yield f"{'warning' if each.weight == 'result' else 'against'}: {each.text}"
     yield f"verdict: these params can{'' if can_run(against) else 'not'} run here"

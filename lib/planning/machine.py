@@ -85,10 +85,11 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
 
 def locked_versions(lock: Path) -> dict[str, str]:
     """Version by package, of the lines of a lock that are meant for this Python and platform."""
-    lines = (line.partition("#")[0].strip() for line in lock.read_text("utf-8").splitlines())
-    pins = [Requirement(line) for line in lines if "==" in line and not line.startswith("-")]
+    pins = map(
+        Requirement, re.findall(r"^\w[^#\n]*==[^#\n]*", lock.read_text("utf-8"), re.MULTILINE)
+    )
     return {
-        pin.name: next(iter(pin.specifier)).version
+        pin.name: str(pin.specifier).lstrip("=")
         for pin in pins
         if pin.marker is None or pin.marker.evaluate()
     }

@@ -21,8 +21,8 @@ under fake tensors (tests/lib/planning/test_memory.py); on a GPU it is not verif
 allocator's fragments and CUDA itself are outside it.
 """
 
-import dataclasses
-from typing import Any, Literal
+import math
+from typing import Any
 
 from lib.params import Params
 from lib.params.model import Model
@@ -36,6 +36,9 @@ LARGE = 2**26
 
 SFT_CHUNK = 256
 """Tokens of a chunk of TRL's `chunked_nll` (trl 1.14)."""
+
+VLLM_ALONE = 0.9
+"""Share of a GPU for a vLLM that no policy is beside (`lib.engines.open.open_engine`)."""
 
 
 def section_of(params: Params, kind: str) -> Any:
@@ -58,99 +61,97 @@ def longest_row(params: Params, kind: str) -> int:
     return min(cut, longest) if cut and kind == "sft" and not params.sft.packing else longest
 
 
-@dataclasses.dataclass(frozen=True)
-class ForwardPass:
-    """The largest forward pass of a phase: all rows as long as params allow.
+def generators(params: Params, kind: str) -> list[tuple[str, float, int]]:
+    """What generates in a phase: engines, vLLM's share of the policy's GPU, sequences at a time.
 
-    Attributes:
-        tokens: positions that pass through the blocks.
-        scored: of them, those whose next token is scored.
-        loss: how: `chunked` by TRL's SFT, `fused` by ours, `whole` logits.
+    Rollouts are first: where GRPO's are vLLM's, its validation is on the same engine.
     """
-
-    tokens: int
-    scored: int
-    loss: Literal["chunked", "fused", "whole"]
-
-
-def forward_pass(params: Params, kind: str, shape: Shape) -> ForwardPass:
-    """What one micro-batch of a phase is."""
-    rows, longest = section_of(params, kind).micro_batch_size, longest_row(params, kind)
-    if kind == "sft":
-        return ForwardPass(rows * longest, rows * longest, "chunked")
-    if kind == "dpo":  # both completions of each pair, each behind its prompt
-        return ForwardPass(2 * rows * longest, 2 * rows * longest, "whole")
-    model, new = params.model, params.rollout.max_new_tokens
-    scored = rows * (new + 1)
-    # Without checkpointing a prompt is computed once for all of its completions.
-    prompts = rows if model.gradient_checkpointing else -(-rows // params.grpo.group_size)
-    fuses = scored * shape.vocab_size > LARGE and model.backend != "unsloth"
-    tokens = scored + prompts * (longest - new)
-    return ForwardPass(tokens, scored, "fused" if fuses else "whole")
+    rollout, validation, batch = params.rollout, params.validation, batch_of(params, kind)
+    if kind == "pairs":
+        return [(rollout.engine, VLLM_ALONE, batch)]
+    here = not rollout.device  # or else vLLM is on another GPU
+    engines = []
+    if kind == "grpo":
+        engines.append((rollout.engine, here * rollout.gpu_memory_utilization, batch))
+    if section_of(params, kind).eval_steps:
+        share = here * validation.gpu_memory_utilization
+        engines.append((validation.engine, share, validation.batch_size))
+    return engines
 
 
 def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:
     """Bytes by what they hold, at the largest of the moments; vLLM's share is not among them."""
     model, section = params.model, section_of(params, kind)
-    generation = _generation(params, kind, shape)
     stored, compute = BYTES[model.dtype], BYTES[model.inference_dtype]
+    # Sequences that the policy itself generates at a time.
+    generated = [batch for engine, _, batch in generators(params, kind) if engine == "transformers"]
+    batch = max(generated, default=0)
+    generation = {
+        "cache": batch * model.max_seq_length * cache_bytes_per_token(shape, model),
+        "logits": 2 * batch * shape.vocab_size * 4,
+    }
     if kind == "pairs":  # a merged policy that nothing trains, where no vLLM holds it
-        own = params.rollout.engine == "transformers"
-        return {"weights": shape.parameters * compute, **generation} if own else {}
+        return {"weights": shape.parameters * compute, **generation} if batch else {}
     full, trained = not model.lora.rank, shape.trained(model)
     # peft keeps adapters in float32, whatever the weights below them are.
     moved = stored if full else 4
     weights = shape.parameters * stored
-    offloads = section.optimizer == "memory_efficient_adamw"
+    on_device = section.optimizer != "memory_efficient_adamw"
     held = {
         "weights": weights if full else weights + trained * moved,
-        "optimizer": 0 if offloads else 2 * trained * moved,
+        "optimizer": 2 * trained * moved * on_device,
     }
-    if full and (kind == "dpo" or (kind == "grpo" and params.grpo.beta)):
+    if full and kind != "sft" and section.beta:
         held["reference"] = weights
     gradients = {"gradients": trained * moved}
     accumulates = batch_of(params, kind) > section.micro_batch_size
-    training = held | (gradients if accumulates else {})
+    training = {**held, **gradients} if accumulates else held
     output_layer = shape.vocab_size * shape.hidden_size * moved if full else 0
 
-    work = forward_pass(params, kind, shape)
-    residual = work.tokens * shape.hidden_size
+    tokens, scored = forward_pass(params, kind)
+    residual = tokens * shape.hidden_size
     # Autocast converts each weight once in a forward pass, and keeps it for the backward pass.
     converted = shape.in_products * compute if compute < stored else 0
-    block = work.tokens * _block_bytes(shape, stored, compute)
+    block = tokens * _block_bytes(shape, stored, compute)
     layers, recomputed, of_block = shape.num_hidden_layers, 0, converted
     kept = block * layers
     if model.gradient_checkpointing:
         kept, recomputed, of_block = residual * stored * layers, block, converted // layers
     final_norm = residual * (4 + stored + compute)
-    within_block = work.tokens * 2 * shape.intermediate_size * compute + residual * 3 * 4
+    within_block = tokens * 2 * shape.intermediate_size * compute + residual * 3 * 4
+    backward = kept + recomputed + within_block + of_block
+
+    logits = 4 * scored * shape.vocab_size * 4  # and three of their size in the backward pass
+    if kind == "sft":
+        # A chunk's logits, their log-softmax and two more for its entropy; hidden states in two
+        # orders.
+        logits = 4 * min(scored, SFT_CHUNK) * shape.vocab_size * 4
+        logits += 2 * residual * stored + output_layer
+    elif kind == "grpo" and scored * shape.vocab_size > LARGE and model.backend != "unsloth":
+        # Two buffers, or one and the weight's gradient.
+        chunk = min(CHUNK_NUMEL, scored * shape.vocab_size) * 4
+        logits = chunk + max(chunk, output_layer)
     moments = (
-        held | generation,
-        training
-        | {"activations": kept + final_norm + converted}
-        | {"logits": _logits_bytes(shape, work, stored, output_layer)},
-        training
-        | {"activations": kept + recomputed + within_block + of_block}
-        | {"output layer": output_layer},
-        held | gradients | {"output layer": output_layer},
+        {**held, **generation},
+        {**training, "activations": kept + final_norm + converted, "logits": logits},
+        {**training, "activations": backward, "output layer": output_layer},
+        {**held, **gradients, "output layer": output_layer},
     )
     return max(moments, key=lambda parts: sum(parts.values()))
 
 
-def _generation(params: Params, kind: str, shape: Shape) -> dict[str, int]:
-    """Of the sequences that the policy itself generates at a time: rollouts, or a validation."""
-    rollout, validation = params.rollout, params.validation
-    samples = kind in ("grpo", "pairs") and rollout.engine == "transformers"
-    validates = kind != "pairs" and validation.engine == "transformers"
-    batch = max(
-        samples * batch_of(params, kind),
-        validates and section_of(params, kind).eval_steps and validation.batch_size,
-    )
-    tokens = batch * params.model.max_seq_length
-    return {
-        "cache": tokens * cache_bytes_per_token(shape, params.model),
-        "logits": 2 * batch * shape.vocab_size * 4,
-    }
+def forward_pass(params: Params, kind: str) -> tuple[int, int]:
+    """Positions of the largest micro-batch, all rows as long as params allow, and of them those
+    whose next token is scored."""
+    rows, longest = section_of(params, kind).micro_batch_size, longest_row(params, kind)
+    if kind != "grpo":  # of DPO, both completions of each pair, each behind its prompt
+        tokens = rows * longest * (2 if kind == "dpo" else 1)
+        return tokens, tokens
+    new = params.rollout.max_new_tokens
+    # Without checkpointing a prompt is computed once for all of its completions.
+    shared = 1 if params.model.gradient_checkpointing else params.grpo.group_size
+    scored = rows * (new + 1)
+    return scored + math.ceil(rows / shared) * (longest - new), scored
 
 
 def _block_bytes(shape: Shape, stored: int, compute: int) -> int:
@@ -158,18 +159,6 @@ def _block_bytes(shape: Shape, stored: int, compute: int) -> int:
     products = compute * (2 * shape.query + 2 * shape.key + 4 * shape.intermediate_size)
     norms = (4 + compute) * shape.normed
     return shape.hidden_size * (2 * (4 + stored) + compute * copies) + products + norms
-
-
-def _logits_bytes(shape: Shape, work: ForwardPass, stored: int, output_layer: int) -> int:
-    """Of the output layer's forward and backward pass."""
-    if work.loss == "whole":  # logits, and three of their size in the backward pass
-        return 4 * work.scored * shape.vocab_size * 4
-    if work.loss == "fused":  # two buffers, or one and the weight's gradient
-        chunk = min(CHUNK_NUMEL, work.scored * shape.vocab_size) * 4
-        return chunk + max(chunk, output_layer)
-    # A chunk's logits, their log-softmax and two more for its entropy; hidden states in two orders.
-    chunk = min(work.scored, SFT_CHUNK) * shape.vocab_size * 4
-    return 4 * chunk + 2 * work.tokens * shape.hidden_size * stored + output_layer
 
 
 def cache_bytes_per_token(shape: Shape, model: Model) -> int:

@@ -9,12 +9,12 @@ Attention, validation, loading and waiting are left out, and rows count as full.
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from lib.engines.unsloth import shares_weights
 from lib.params import Params
 from lib.params.data import GeneratorSource
-from lib.planning.memory import batch_of, longest_row, memory_at_peak, section_of
+from lib.planning.memory import batch_of, generators, longest_row, memory_at_peak, section_of
 from lib.planning.sizes import BYTES, FACTS, Shape
 from lib.problems.known import hub_splits
 from lib.training.batches import micro_batches
@@ -26,9 +26,6 @@ CARDS_GB = (24, 40, 80, 141)
 
 CUDA_BYTES = 2**29
 """What a process takes of a GPU before it holds a tensor; assumed, not measured here."""
-
-VLLM_ALONE = 0.9
-"""Share of a GPU for a vLLM that no policy is beside (`lib.engines.open.open_engine`)."""
 
 MINED = {"dpo": "pairs", "raft": "best_of_n"}
 """The stage that samples what an optional phase learns from."""
@@ -107,18 +104,14 @@ def _phase(name: str, kind: str, params: Params, shape: Shape | None, *, start: 
     rows, rows_from = None, f"{MINED.get(name)} has to run first"
     if name not in MINED:
         rows, rows_from = _rows(params, kind if kind == "sft" else "grpo")
-    steps = warmup_steps = None
     if kind == "grpo":
         steps = section.max_steps
-    elif rows is not None and trains:
-        steps = math.ceil(rows / batch) * section.num_epochs
-    elif rows is not None:
-        rows = min(rows, section.num_problems or rows)
-        steps = math.ceil(rows * section.num_completions / batch)
-    if trains and steps is not None:
-        # As transformers counts: a share is rounded up to whole steps.
-        warmup_steps = math.ceil(steps * section.warmup_ratio)
-
+    elif trains:
+        steps = rows and math.ceil(rows / batch) * section.num_epochs
+    else:
+        rows = rows and min(rows, section.num_problems or rows)
+        steps = rows and math.ceil(rows * section.num_completions / batch)
+    shares = (share for engine, share, _ in generators(params, kind) if engine == "vllm")
     operations = 2 * samples
     if trains:
         operations += (4 if model.lora.rank else 6) + 2 * model.gradient_checkpointing
@@ -133,30 +126,19 @@ def _phase(name: str, kind: str, params: Params, shape: Shape | None, *, start: 
         rows=rows,
         rows_from=rows_from,
         steps=steps,
-        warmup_steps=warmup_steps,
+        # As transformers counts: a share is rounded up to whole steps.
+        warmup_steps=steps and math.ceil(steps * section.warmup_ratio) if trains else None,
         completions=sequences,
         tokens=sequences * (new_tokens or longest),
         counted="completion tokens" if samples else "tokens",
         memory=memory_at_peak(params, kind, shape) if shape else {},
-        vllm_share=_vllm_share(params, kind),
+        vllm_share=next(shares, 0.0),
         shares_weights=kind == "grpo" and shares_weights(model, engine=rollout.engine),
         seconds=shape.parameters * (computed + read) if shape else 0.0,
         trainer=micro_batches(batch, micro_batch=section.micro_batch_size, world_size=1)
         if trains
         else {},
     )
-
-
-def _vllm_share(params: Params, kind: str) -> float:
-    rollout, validation = params.rollout, params.validation
-    if kind == "pairs":
-        return VLLM_ALONE if rollout.engine == "vllm" else 0.0
-    if rollout.device:
-        return 0.0
-    if kind == "grpo" and rollout.engine == "vllm":
-        return rollout.gpu_memory_utilization
-    validates = section_of(params, kind).eval_steps and validation.engine == "vllm"
-    return validation.gpu_memory_utilization if validates else 0.0
 
 
 def _rows(params: Params, name: str) -> tuple[int | None, str]:
@@ -170,29 +152,31 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
             sources.append("generated")
             continue
         # Of several subsets the table counts all rows.
-        splits = {f"{split.hub} {split.split}" for split in hub_splits(source)}
-        facts = [FACTS["sets"].get(split) for split in splits]
-        if not facts or None in facts:
-            return None, "prepare has to run first"
-        for each in facts:
-            kept = each.get("kept", {}).get(cut) if name == "sft" else None
-            count = kept or each["rows"]
-            total += count if source.limit == "all" else min(count, source.limit)
+        for split in {f"{split.hub} {split.split}" for split in hub_splits(source)} or {""}:
+            if split not in FACTS["sets"]:
+                return None, "prepare has to run first"
+            facts = FACTS["sets"][split]
+            kept = facts.get("kept", {}).get(cut) if name == "sft" else None
+            total += _at_most(kept or facts["rows"], source.limit)
             note = f"within {cut} tokens" if kept else "before filters"
-            sources.append(f"{each['source']}, {note}")
+            sources.append(f"{facts['source']}, {note}")
     if name in prepare.validation_from and prepare.validation_share:
         total = round(total * (1 - prepare.validation_share))
         sources.append(f"less {prepare.validation_share:.0%} for validation")
-    limit = data.num_train_examples
-    return (total if limit == "all" else min(total, limit)), "; ".join(dict.fromkeys(sources))
+    return _at_most(total, data.num_train_examples), "; ".join(dict.fromkeys(sources))
+
+
+def _at_most(count: int, limit: int | Literal["all"]) -> int:
+    return count if limit == "all" else min(count, limit)
 
 
 def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
     """Files that the stages leave, by name; a skipped phase passes a copy on."""
     model = params.model
-    weights = shape.parameters * BYTES[model.dtype]
-    sizes = {"base": 0 if model.name else shape.parameters * BYTES["float32"]}
-    saved = shape.trained(model) * BYTES["float32"] if model.lora.rank else weights
+    whole = {dtype: shape.parameters * size for dtype, size in BYTES.items()}
+    adapter = shape.trained(model) * BYTES["float32"]
+    sizes = {"base": 0 if model.name else whole["float32"]}
     for name, before in params.starts.items():
+        saved = adapter if model.lora.rank else whole[model.dtype]
         sizes[name] = sizes[before] if getattr(params, name).skipped else saved
-    return {**sizes, "export": shape.parameters * BYTES[params.export.dtype]}
+    return {**sizes, "export": whole[params.export.dtype]}

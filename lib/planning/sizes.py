@@ -29,25 +29,20 @@ class Shape(BaseModel, frozen=True):
     intermediate_size: int
     num_hidden_layers: int
     num_attention_heads: int
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
+    num_key_value_heads: int
+    head_dim: int
     vocab_size: int
     tie_word_embeddings: bool = False
 
     @property
-    def width(self) -> int:
-        """Of a head."""
-        return self.head_dim or self.hidden_size // self.num_attention_heads
-
-    @property
     def query(self) -> int:
         """Width of the queries."""
-        return self.num_attention_heads * self.width
+        return self.num_attention_heads * self.head_dim
 
     @property
     def key(self) -> int:
         """Width of the keys, and of the values."""
-        return (self.num_key_value_heads or self.num_attention_heads) * self.width
+        return self.num_key_value_heads * self.head_dim
 
     @property
     def normed(self) -> int:
@@ -59,7 +54,7 @@ class Shape(BaseModel, frozen=True):
         """All weights."""
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
         bias = self.query + 2 * self.key if self.model_type == "qwen2" else 0
-        norms = 2 * self.hidden_size + (2 * self.width if self.normed else 0)
+        norms = 2 * self.hidden_size + (2 * self.head_dim if self.normed else 0)
         return (
             embeddings
             + self.in_products
@@ -97,14 +92,9 @@ def shape_of(model: Model) -> Shape | None:
     """The shape of params' base model; None where no config.json of it is at hand."""
     if not model.name:
         tiny = model.tiny
-        return Shape(
-            model_type="qwen3",
-            num_hidden_layers=tiny.num_layers,
-            num_attention_heads=tiny.num_heads,
-            num_key_value_heads=tiny.num_kv_heads,
-            tie_word_embeddings=True,
-            **tiny.model_dump(),
-        )
+        heads = {"num_attention_heads": tiny.num_heads, "num_key_value_heads": tiny.num_kv_heads}
+        sizes = {"num_hidden_layers": tiny.num_layers, **heads, **tiny.model_dump()}
+        return Shape(model_type="qwen3", tie_word_embeddings=True, **sizes)
     if model.name in FACTS["models"]:
         return shape_in(FACTS["models"][model.name])
     # Only here: the Hub's client takes as long to import as all of a plan.
@@ -118,4 +108,8 @@ def shape_of(model: Model) -> Shape | None:
 
 def shape_in(config: Mapping[str, Any]) -> Shape | None:
     """The shape that a config.json states; None for an architecture of another kind."""
-    return Shape.model_validate(config) if config.get("model_type") in ARCHITECTURES else None
+    if config.get("model_type") not in ARCHITECTURES:
+        return None
+    heads = config["num_attention_heads"]
+    usual = {"num_key_value_heads": heads, "head_dim": config["hidden_size"] // heads}
+    return Shape(**usual | {key: value for key, value in config.items() if value is not None})

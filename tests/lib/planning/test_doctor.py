@@ -38,8 +38,7 @@ SERVER = dataclasses.replace(
 
 def hindrances(params: Params, machine: Machine) -> list[str]:
     """What speaks against it, but for commits that `make fetch` has yet to look up."""
-    against = findings(params, machine)
-    texts = [text for text, weight in against.items() if weight != "result"]
+    texts = [each.text for each in findings(params, machine) if each.weight != "result"]
     return [text for text in texts if "run `make fetch`" not in text]
 
 
@@ -59,8 +58,8 @@ def tiny() -> Params:
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_can_run_on_a_server_with_large_gpus(preset: str) -> None:
     two = dataclasses.replace(SERVER, gpus=SERVER.gpus * 2)
-    against = findings(preset_params(preset), two)
-    assert [text for text in against if "run `make fetch`" not in text] == []
+    texts = [finding.text for finding in findings(preset_params(preset), two)]
+    assert [text for text in texts if "run `make fetch`" not in text] == []
 
 
 def test_sampling_and_raft_that_do_not_fit_name_the_knob_that_helps(tiny: Params) -> None:
@@ -79,11 +78,11 @@ def test_a_second_gpu_that_is_not_there_is_named() -> None:
 
 def test_what_only_spoils_the_result_is_a_warning() -> None:
     params = with_model(preset_params("s1-qwen2.5-0.5b"), dtype="bfloat16")
-    ((text, weight),) = findings(params, SERVER).items()
-    assert weight == "result"
-    assert text.startswith("grpo.learning_rate: 5e-06 on bfloat16 weights leaves 92%")
+    (finding,) = findings(params, SERVER)
+    assert finding.weight == "result"
+    assert finding.text.startswith("grpo.learning_rate: 5e-06 on bfloat16 weights leaves 92%")
     *_, warned, verdict = examined(params, SERVER)
-    assert warned == f"warning: {text}"
+    assert warned == f"warning: {finding.text}"
     assert verdict == "verdict: these params can run here"
 
 
