@@ -6,7 +6,6 @@ files.
 """
 
 import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 
 from lib.artifacts import replacing
@@ -27,23 +26,22 @@ from lib.problems.known import AnySource, hub_splits, repository_of
 
 def repositories_of(params: Params) -> list[Repository]:
     """Every repository that params name, each once."""
-    splits = (split for source in sources_of(params) for split in hub_splits(source))
-    named = dict.fromkeys(repository_of(split) for split in splits)
     model = params.model
+    named = [repository_of(split) for source in sources_of(params) for split in hub_splits(source)]
     if is_on_hub(model.name, model.revision):
-        named[model_repository(model.name, model.revision)] = None
+        named.append(model_repository(model.name, model.revision))
     kernel, _, commit = model.attention.partition("@")
     compiled = importlib.util.find_spec("flash_attn") is not None
     if kernel == FLASH_KERNEL or (kernel == "flash_attention_2" and not compiled):
-        named[kernel_repository(commit)] = None
-    return list(named)
+        named.append(kernel_repository(commit))
+    return list(dict.fromkeys(named))
 
 
-def sources_of(params: Params) -> Iterator[AnySource]:
+def sources_of(params: Params) -> list[AnySource]:
     """Where params have their problems from: training sets, then benchmarks."""
     prepare = params.prepare
-    yield from (entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources))
-    yield from (benchmark.source for benchmark in prepare.benchmarks)
+    training = [entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources)]
+    return [*training, *(benchmark.source for benchmark in prepare.benchmarks)]
 
 
 def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:

@@ -97,7 +97,7 @@ def shape_of(model: Model) -> Shape | None:
         return Shape(model_type="qwen3", tie_word_embeddings=True, **sizes)
     if model.name in FACTS["models"]:
         return shape_in(FACTS["models"][model.name])
-    # Only here: the Hub's client takes as long to import as all of a plan.
+    # Only here: the Hub's client takes a quarter of a second to import.
     from lib.artifacts.hub import is_on_hub, model_repository
 
     on_hub = is_on_hub(model.name, model.revision)

@@ -110,8 +110,12 @@ def with_both(params: Params) -> Params:
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_optional_phases_are_planned_with_the_sampling_before_them(name: str) -> None:
-    params = with_both(preset_params(name))
+def test_every_preset_has_a_plan_and_so_have_optional_phases_with_their_sampling(name: str) -> None:
+    preset = preset_params(name)
+    lines = list(plan_lines(preset))
+    assert lines[0].startswith("plan: base model ")
+    assert any(line.startswith("disk ≈ ") for line in lines)
+    params = with_both(preset)
     planned = {phase.name: phase for phase in phases_of(params, shape_of(params.model))}
     assert list(planned) == ["sft", "grpo", "pairs", "dpo", "best_of_n", "raft"]
     pairs, num_rows = params.dpo.pairs, planned["grpo"].rows
@@ -130,13 +134,6 @@ def test_optional_phases_are_planned_with_the_sampling_before_them(name: str) ->
     assert "pairs@sft → dpo@sft → best_of_n@grpo → raft@grpo → evaluate@" in stages
     if params.rollout.engine == "transformers":
         assert "cache" in planned["pairs"].memory
-
-
-@pytest.mark.parametrize("name", preset_names())
-def test_every_preset_has_a_plan(name: str) -> None:
-    lines = list(plan_lines(preset_params(name)))
-    assert lines[0].startswith("plan: base model ")
-    assert any(line.startswith("disk ≈ ") for line in lines)
 
 
 def test_a_plan_needs_no_torch() -> None:
