@@ -34,6 +34,7 @@ def main(
     from lib.engines.base import rollout_sampling
     from lib.engines.open import open_engine
     from lib.engines.runtime import configure
+    from lib.grading.grade import Grading
     from lib.grading.rewards import rewards_of
     from lib.planning.diagnostics import draw_groups, report_lines, tag_tokens, verdicts
     from lib.prompts import format_settings, prompt_format, saved_system
@@ -49,13 +50,15 @@ def main(
         groups = draw_groups(
             engine,
             list(itertools.islice(read_problems(problems), num_problems)),
-            prompt_format=written_in,
             system=saved_system(base),
             sampling=rollout_sampling(
                 rollout, num_completions=n, stop_strings=written_in.stop_strings, seed=params.seed
             ),
-            rewards=rewards_of(reward, prompt_format=written_in, max_completion_tokens=longest),
-            weights=reward.weights,
+            grading=Grading(
+                prompt_format=written_in,
+                rewards=rewards_of(reward, prompt_format=written_in, max_completion_tokens=longest),
+                weights=reward.weights,
+            ),
         )
         tokens = tag_tokens(engine.tokenizer, written_in)
     tags = [tag for tag in written_in.marks if tag in written_in.target(solution="", reference="1")]
@@ -66,7 +69,7 @@ def main(
         temperature=rollout.temperature,
     )
     click.echo(f"{folder} at temperature {rollout.temperature:g}, top-p {rollout.top_p:g}\n")
-    click.echo("\n".join(report_lines(groups, tokens=tokens, judged=list(judged))))
+    click.echo("\n".join(report_lines(groups, tokens=tokens, judged=judged)))
 
 
 def find_checkpoint(name: str) -> Path:

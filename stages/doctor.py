@@ -13,13 +13,13 @@ from lib.params import load_params
 def main(params_file: Path) -> None:
     """Examine."""
     params = load_params(params_file)
-    from lib.planning.doctor import doctor_lines, findings
+    from lib.planning.doctor import can_run, doctor_lines, findings
     from lib.planning.machine import this_machine
 
     machine = this_machine()
-    for line in doctor_lines(params, machine):
-        click.echo(line)
-    if any(each.weight != "result" for each in findings(params, machine)):
+    against = findings(params, machine)
+    click.echo("\n".join(doctor_lines(machine, against)))
+    if not can_run(against):
         raise SystemExit(1)
 
 

@@ -31,24 +31,16 @@ def main(params_file: Path, problems: Path, base: Path, limit_gib: float | None)
     import psutil
 
     from lib.engines.runtime import configure
-    from lib.planning.probe import PHASES, longest_first, probe
-    from lib.problems.lengths import rendering_of, token_counter
-    from lib.prompts import format_settings, prompt_format, saved_system
+    from lib.planning.probe import longest_first, probe
 
     configure(seed=params.seed, threads=params.torch_threads)
-    own_format = prompt_format(**format_settings(params.prompt))
-    rendering = rendering_of(base, prompt_format=own_format, system=saved_system(base))
-    count_tokens = token_counter(base)
     free = 0.8 * psutil.virtual_memory().available
     limit = int(limit_gib * 1024**3 if limit_gib else free)
-    skipped = {"sft": params.sft.skipped, "grpo": params.grpo.skipped}
-    for phase in PHASES:
-        if skipped[phase]:
-            click.echo(f"memory-probe {phase} skipped: {skipped[phase]}")
+    for phase, section in (("sft", params.sft), ("grpo", params.grpo)):
+        if section.skipped:
+            click.echo(f"memory-probe {phase} skipped: {section.skipped}")
             continue
-        rows, tokens = longest_first(
-            params, phase, problems, rendering=rendering, count_tokens=count_tokens
-        )
+        rows, tokens = longest_first(params, phase, base=base, problems=problems)
         size = probe(params, phase, base=base, problems=rows, tokens=tokens, limit=limit)
         click.echo(
             f"memory-probe {phase} longest={tokens} tokens; set {phase}.micro_batch_size: {size}"

@@ -6,15 +6,17 @@ P problems, G completions each.
 import collections
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
+from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.problems import Problem
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
+from lib.grading.grade import Grading, grade_completions
 from lib.prompts import PromptFormat
+from lib.report.text import shortened, visible
 from lib.training.warning_signs import Limits
-from lib.verifier import grade
 
 SHOWN_CHARS = 400
 """Characters of a completion that are printed."""
@@ -23,96 +25,40 @@ MOSTLY = 0.8
 """Share of a problem's completions that, being identical, leave a group without contrast."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoredCompletion:
-    """One completion as it was scored.
-
-    Attributes:
-        rewards: by function, unweighted.
-        total: weighted sum.
-        tags: of the format, those that occur.
-    """
-
-    completion: GeneratedCompletion
-    rewards: Mapping[str, float]
-    total: float
-    tags: tuple[str, ...]
-    label: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Group:
-    """The completions of one problem."""
+    """The completions of one problem, as generated and, in the same order, as graded."""
 
     problem: Problem
-    samples: tuple[ScoredCompletion, ...]
+    completions: Sequence[GeneratedCompletion]
+    graded: Sequence[GradedCompletion]
 
     @property
-    def num_identical(self) -> int:
-        """How often the most frequent completion occurs."""
-        texts = collections.Counter(each.completion.token_ids for each in self.samples)
-        return max(texts.values())
-
-    @property
-    def num_distinct(self) -> int:
-        """How many different completions there are."""
-        return len({each.completion.token_ids for each in self.samples})
+    def counts(self) -> collections.Counter[tuple[int, ...]]:
+        """How often each different completion occurs."""
+        return collections.Counter(each.token_ids for each in self.completions)
 
     @property
     def has_signal(self) -> bool:
         """Whether rewards differ, without which there is no gradient."""
-        totals = [each.total for each in self.samples]
-        return max(totals) - min(totals) > 0
+        return len({each.reward for each in self.graded}) > 1
 
 
 def draw_groups(
     engine: Engine,
     problems: Sequence[Problem],
     *,
-    prompt_format: PromptFormat,
     system: str,
     sampling: Sampling,
-    rewards: Sequence[Callable[..., list[float]]],
-    weights: Sequence[float],
+    grading: Grading,
 ) -> list[Group]:
-    """Sample every problem and score what comes, through the signature that TRL calls."""
-    prompts = [prompt_format.prompt(problem.problem, system=system) for problem in problems]
-    groups = []
-    for problem, prompt, completions in zip(
-        problems, prompts, engine.generate(encode(engine.tokenizer, prompts), sampling), strict=True
-    ):
-        columns = {
-            "prompts": [prompt] * len(completions),
-            "completions": [[{"role": "assistant", "content": c.text}] for c in completions],
-            "completion_ids": [list(c.token_ids) for c in completions],
-            "reference": [problem.reference] * len(completions),
-            "problem": [problem.problem] * len(completions),
-        }
-        values = {reward.__name__: reward(**columns) for reward in rewards}
-        groups.append(
-            Group(
-                problem=problem,
-                samples=tuple(
-                    ScoredCompletion(
-                        completion=completion,
-                        rewards={name: scores[index] for name, scores in values.items()},
-                        total=sum(
-                            weight * scores[index]
-                            for weight, scores in zip(weights, values.values(), strict=True)
-                        ),
-                        tags=tuple(tag for tag in prompt_format.marks if tag in completion.text),
-                        label=grade(
-                            completion.text,
-                            reference=problem.reference,
-                            prompt_format=prompt_format,
-                            problem=problem.problem,
-                        ).label,
-                    )
-                    for index, completion in enumerate(completions)
-                ),
-            )
-        )
-    return groups
+    """Sample every problem and grade what comes, as `grade` does."""
+    prompts = [grading.prompt_format.prompt(each.problem, system=system) for each in problems]
+    sampled = engine.generate(encode(engine.tokenizer, prompts), sampling)
+    return [
+        Group(problem, answers, [*grade_completions(problem, prompt, answers, grading=grading)])
+        for problem, prompt, answers in zip(problems, prompts, sampled, strict=True)
+    ]
 
 
 def tag_tokens(
@@ -127,55 +73,48 @@ def tag_tokens(
 
 def verdicts(
     groups: Sequence[Group], *, written: Sequence[str], limits: Limits, temperature: float
-) -> Iterator[str]:
+) -> list[str]:
     """What is wrong, in words, with the knob to turn; one line of praise where nothing is.
 
     Args:
         written: tags that a completion has to write itself; what the prompt opens is none of them.
-        temperature: that the completions were samples at.
+        temperature: that the completions were sampled at.
     """
-    faults = list(_faults(groups, written=written, limits=limits, temperature=temperature))
-    if faults:
-        yield from faults
-        return
+    rows = [each for group in groups for each in group.graded]
+    size = len(groups[0].graded)
+    most = [max(group.counts.values()) for group in groups]
+    alike = sum(count >= MOSTLY * size for count in most)
     signal = sum(group.has_signal for group in groups)
-    yield (
-        f"nothing stands in the way of GRPO: rewards differ within {signal} of {len(groups)} groups"
-    )
-
-
-def _faults(
-    groups: Sequence[Group], *, written: Sequence[str], limits: Limits, temperature: float
-) -> Iterator[str]:
-    samples = [each for group in groups for each in group.samples]
-    size = len(groups[0].samples)
-    same = [group for group in groups if group.num_identical >= MOSTLY * size]
-    if 2 * len(same) > len(groups):
-        yield (
-            f"temperature too low: {max(group.num_identical for group in same)} of {size} "
-            f"completions identical, and most of them on {len(same)} of {len(groups)} problems; "
-            f"raise rollout.temperature (now {temperature:g})"
-        )
-    for tag in written:
-        if not any(tag in each.tags for each in samples):
-            yield f"no completion writes {tag}: SFT has not taught the format; raise sft.num_epochs"
-    cut = sum(each.completion.truncated for each in samples)
-    if 2 * cut >= len(samples):
-        yield (
-            f"{cut} of {len(samples)} completions run into rollout.max_new_tokens="
-            f"{limits.max_new_tokens}; raise it, or train SFT until it learns to stop"
-        )
-    mean = statistics.fmean(each.total for each in samples)
-    if mean <= limits.lowest + limits.near:
-        yield (
-            f"rewards are at the stack's minimum: mean {mean:.3g} of {limits.lowest:g} ... "
-            f"{limits.highest:g}; nothing is earned, so that nothing can be reinforced"
-        )
-    if not any(group.has_signal for group in groups):
-        yield (
-            f"rewards are equal within every group (mean {mean:.3g}): no advantage, no gradient; "
-            "raise grpo.group_size, or take problems that are solved sometimes (`make difficulty`)"
-        )
+    cut = sum(each.truncated for each in rows)
+    mean = statistics.fmean(each.reward for each in rows)
+    faults = {
+        f"temperature too low: {max(most)} of {size} completions identical, and most of them on "
+        f"{alike} of {len(groups)} problems; raise rollout.temperature (now {temperature:g})": (
+            2 * alike > len(groups)
+        ),
+        **{
+            f"no completion writes {tag}: SFT has not taught the format; raise sft.num_epochs": (
+                not any(tag in each.completion for each in rows)
+            )
+            for tag in written
+        },
+        f"{cut} of {len(rows)} completions run into rollout.max_new_tokens="
+        f"{limits.max_new_tokens}; raise it, or train SFT until it learns to stop": (
+            2 * cut >= len(rows)
+        ),
+        f"rewards are at the stack's minimum: mean {mean:.3g} of {limits.lowest:g} ... "
+        f"{limits.highest:g}; nothing is earned, so that nothing can be reinforced": (
+            mean <= limits.lowest + limits.near
+        ),
+        f"rewards are equal within every group (mean {mean:.3g}): no advantage, no gradient; "
+        "raise grpo.group_size, or take problems that are solved sometimes (`make difficulty`)": (
+            not signal
+        ),
+    }
+    praise = f"rewards differ within {signal} of {len(groups)} groups"
+    return [fault for fault, holds in faults.items() if holds] or [
+        f"nothing stands in the way of GRPO: {praise}"
+    ]
 
 
 def report_lines(
@@ -184,11 +123,21 @@ def report_lines(
     """All of it for a terminal: each completion, sums over them, tags, verdict last."""
     for group in groups:
         yield from _group_lines(group)
-    yield from _sums(groups, tags=list(tokens))
-    yield "Tags as tokens"
+    rows = [each for group in groups for each in group.graded]
+    yield f"All {len(rows)} completions of {len(groups)} problems"
+    rewards = {name: [each.rewards[name] for each in rows] for name in rows[0].rewards}
+    for name, values in {**rewards, "in total": [each.reward for each in rows]}.items():
+        spread = statistics.pvariance(values)
+        yield f"  reward {name}: mean {statistics.fmean(values):.3g}, variance {spread:.3g}"
+    signal = sum(group.has_signal for group in groups)
+    yield f"  groups with differing rewards: {signal} of {len(groups)}"
+    yield f"  distinct completions: {sum(len(group.counts) for group in groups) / len(rows):.0%}"
+    cut = sum(each.truncated for each in rows)
+    yield f"  cut off at the longest length: {cut} of {len(rows)}"
+    yield "Tags, the tokens that they are, and how many completions write them"
     for tag, pieces in tokens.items():
         split = "one token" if len(pieces) == 1 else f"{len(pieces)} tokens: {' | '.join(pieces)}"
-        yield f"  {tag}  {split}"
+        yield f"  {tag}  {split}; {sum(tag in each.completion for each in rows)} of {len(rows)}"
     yield "Verdict"
     yield from (f"  - {sentence}" for sentence in judged)
 
@@ -196,48 +145,17 @@ def report_lines(
 def _group_lines(group: Group) -> Iterator[str]:
     yield f"Problem: {group.problem.problem}"
     yield f"Reference: {group.problem.reference}"
-    for number, each in enumerate(group.samples, start=1):
+    for number, each in enumerate(group.graded, start=1):
         parts = " ".join(f"{name}={value:g}" for name, value in each.rewards.items())
-        length = len(each.completion.token_ids)
         yield (
-            f"  [{number}] reward={each.total:g} ({parts}) class={each.label} tokens={length} "
-            f"ended_by={each.completion.finish}"
+            f"  [{number}] reward={each.reward:g} ({parts}) class={each.label} "
+            f"tokens={each.num_tokens} ended_by={group.completions[number - 1].finish}"
         )
-        text = each.completion.text
-        cut = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]} ..."
-        yield from (f"      {_visible(line)}" for line in cut.splitlines() or [""])
-    variance = statistics.pvariance([each.total for each in group.samples])
+        text = visible(shortened(each.completion, SHOWN_CHARS))
+        yield from (f"      {line}" for line in text.splitlines() or [""])
+    variance = statistics.pvariance([each.reward for each in group.graded])
     yield (
-        f"  distinct {group.num_distinct} of {len(group.samples)}, reward variance {variance:.3g}"
+        f"  distinct {len(group.counts)} of {len(group.graded)}, reward variance {variance:.3g}"
         f"{'' if group.has_signal else ': no signal'}"
     )
     yield ""
-
-
-def _visible(text: str) -> str:
-    """Control characters as escapes: a completion must not steer the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def _sums(groups: Sequence[Group], *, tags: Sequence[str]) -> Iterator[str]:
-    samples = [each for group in groups for each in group.samples]
-    yield f"All {len(samples)} completions of {len(groups)} problems"
-    for name in samples[0].rewards:
-        values = [each.rewards[name] for each in samples]
-        yield (
-            f"  reward {name}: mean {statistics.fmean(values):.3g}, "
-            f"variance {statistics.pvariance(values):.3g}"
-        )
-    totals = [each.total for each in samples]
-    yield (
-        f"  reward in total: mean {statistics.fmean(totals):.3g}, "
-        f"variance {statistics.pvariance(totals):.3g}"
-    )
-    signal = sum(group.has_signal for group in groups)
-    yield f"  groups with differing rewards: {signal} of {len(groups)}"
-    distinct = sum(group.num_distinct for group in groups) / len(samples)
-    yield f"  distinct completions: {100 * distinct:.0f} %"
-    cut = sum(each.completion.truncated for each in samples)
-    yield f"  cut off at the longest length: {cut} of {len(samples)}"
-    for tag in tags:
-        yield f"  with {tag}: {sum(tag in each.tags for each in samples)} of {len(samples)}"

@@ -6,9 +6,7 @@ files.
 """
 
 import importlib.util
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from lib.artifacts import replacing
 from lib.artifacts.hub import (
@@ -28,23 +26,22 @@ from lib.problems.known import AnySource, hub_splits, repository_of
 
 def repositories_of(params: Params) -> list[Repository]:
     """Every repository that params name, each once."""
-    splits = (split for source in sources_of(params) for split in hub_splits(source))
-    named = dict.fromkeys(repository_of(split) for split in splits)
     model = params.model
+    named = [repository_of(split) for source in sources_of(params) for split in hub_splits(source)]
     if is_on_hub(model.name, model.revision):
-        named[model_repository(model.name, model.revision)] = None
+        named.append(model_repository(model.name, model.revision))
     kernel, _, commit = model.attention.partition("@")
     compiled = importlib.util.find_spec("flash_attn") is not None
     if kernel == FLASH_KERNEL or (kernel == "flash_attention_2" and not compiled):
-        named[kernel_repository(commit)] = None
-    return list(named)
+        named.append(kernel_repository(commit))
+    return list(dict.fromkeys(named))
 
 
-def sources_of(params: Params) -> Iterator[AnySource]:
+def sources_of(params: Params) -> list[AnySource]:
     """Where params have their problems from: training sets, then benchmarks."""
     prepare = params.prepare
-    yield from (entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources))
-    yield from (benchmark.source for benchmark in prepare.benchmarks)
+    training = [entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources)]
+    return [*training, *(benchmark.source for benchmark in prepare.benchmarks)]
 
 
 def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
@@ -55,27 +52,26 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
     Raises:
         UserError: no such repository, or the Hub cannot be reached.
     """
-    unpinned = [each for each in repositories_of(params) if not COMMIT.fullmatch(each.revision)]
-    if not unpinned:
+    commits = {
+        each: look_up(each)[0]
+        for each in repositories_of(params)
+        if not COMMIT.fullmatch(each.revision)
+    }
+    if not commits:
         return []
-    commits = {(each.kind, each.name): look_up(each)[0] for each in unpinned}
     yaml = round_trip()
     content = yaml.load(path.read_text(encoding="utf-8"))
-    model = content["model"]
-    if ("model", model["name"]) in commits:
-        model["revision"] = commits["model", model["name"]]
-    if ("kernel", FLASH_KERNEL) in commits:
-        model["attention"] = f"{FLASH_KERNEL}@{commits['kernel', FLASH_KERNEL]}"
-    for entry, source in zip(_entries(content), sources_of(params), strict=True):
+    model, prepare = content["model"], content["prepare"]
+    for each, commit in commits.items():
+        if each.kind == "model":
+            model["revision"] = commit
+        if each.kind == "kernel":
+            model["attention"] = f"{each.name}@{commit}"
+    entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
+    for entry, source in zip(entries, sources_of(params), strict=True):
         for split in hub_splits(source):
-            if not split.revision:
-                commit = commits["dataset", split.hub]
-                entry["source"] = split.model_copy(update={"revision": commit}).model_dump()
+            if new := commits.get(repository_of(split)):
+                entry["source"] = split.model_copy(update={"revision": new}).model_dump()
     with replacing(path) as partial:
         yaml.dump(content, partial)
-    return [f"{name} is at {commit}, now in {path}" for (_, name), commit in commits.items()]
-
-
-def _entries(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    prepare = content["prepare"]
-    yield from (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
+    return [f"{each.name} is at {commit}, now in {path}" for each, commit in commits.items()]

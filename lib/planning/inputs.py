@@ -1,9 +1,12 @@
-"""Whether what params name is there: files of problems, models, what the export needs.
+"""Try what params name before any stage runs: each file is read, each plugin is called, by the code
+that will do so then.
 
-Read from names, sizes and headers only, so that it costs no import of torch and no second.
+Nothing is imported for it but what params ask for: no torch without an objective of one's own, no
+datasets without an adapter or pass rates.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from lib.artifacts.hub import COMMIT, is_on_hub
@@ -11,31 +14,88 @@ from lib.artifacts.models import model_faults
 from lib.errors import UserError
 from lib.export.quantizer import find_quantizer
 from lib.params import Params
-from lib.params.data import PathSource
+from lib.params.data import PathSource, first_repeated
 from lib.planning.fetch import repositories_of, sources_of
-from lib.prompts.system import FROM_FILE
+from lib.plugins import is_plugin, label
+from lib.problems.rows import RowFault
+from lib.prompts import PromptFormat, format_settings, prompt_format
+from lib.prompts.system import system_prompt
+from lib.verifier.rewards import STACKS, build_rewards
 
 
-def absent_inputs(params: Params) -> Iterator[str]:
-    """What params name and is not there, or is not whole, each with its remedy."""
-    for source in sources_of(params):
-        if isinstance(source, PathSource) and not Path(source.path).exists():
-            yield f"prepare: {source.path} is missing; put it there or change params.yaml"
-    rates = params.prepare.grpo.difficulty.file
-    if rates and not Path(rates).is_file():
-        yield f"prepare.grpo.difficulty.file: {rates} is missing; `make difficulty` writes it"
-    system = params.prompt.system
-    if system.startswith(FROM_FILE) and not Path(system.removeprefix(FROM_FILE)).is_file():
-        yield f"prompt.system: {system.removeprefix(FROM_FILE)} is missing"
+def input_faults(params: Params) -> Iterator[str]:
+    """What is missing, not whole, or does not keep a plugin's promise, each with its remedy."""
     for repository in repositories_of(params):
         # A kernel without a commit is brought at first use, by transformers.
         if repository.kind != "kernel" and not COMMIT.fullmatch(repository.revision):
             yield f"{repository.named_by}: `{repository}` has no commit yet; run `make fetch`"
     model = params.model
     if model.name and not is_on_hub(model.name, model.revision):
-        faults = model_faults(Path(model.name))
-        yield from (f"model.name: {fault}" for fault in faults)
-    try:
-        find_quantizer(params.export.gguf)
-    except UserError as error:
-        yield error.message
+        yield from (f"model.name: {fault}" for fault in model_faults(Path(model.name)))
+    for trial in _trials(params):
+        try:
+            trial()
+        except UserError as error:
+            yield error.message
+
+
+def _trials(params: Params) -> Iterator[Callable[[], object]]:
+    own_format = prompt_format(**format_settings(params.prompt))
+    yield partial(system_prompt, params.prompt.system, prompt_format=own_format)
+    yield partial(find_quantizer, params.export.gguf)
+    if rates := params.prepare.grpo.difficulty.file:
+        from lib.problems.difficulty import read_pass_rates
+
+        yield partial(read_pass_rates, Path(rates))
+    for source in sources_of(params):
+        if isinstance(source, PathSource):
+            yield partial(_try_source, source)
+    yield partial(_try_rewards, params, own_format)
+    loss, advantage = params.grpo.loss, params.grpo.advantage
+    if is_plugin(loss) or is_plugin(advantage):
+        from lib.objectives import own
+
+        if is_plugin(loss):
+            yield partial(own.try_loss, loss)
+        if is_plugin(advantage):
+            yield partial(own.try_advantage, advantage)
+
+
+def _try_source(source: PathSource) -> None:
+    """That it is there, and an adapter of one's own on its first row."""
+    if not Path(source.path).exists():
+        raise UserError(f"prepare: {source.path} is missing; put it there or change params.yaml")
+    if is_plugin(source.adapter):
+        from lib.problems.sources import read_source
+
+        row, problem = next(read_source(source), (None, None))
+        if row and isinstance(problem, RowFault):
+            raise UserError(f"{source.adapter}: its first row, {row.place}: {problem}")
+
+
+def _try_rewards(params: Params, own_format: PromptFormat) -> None:
+    """Each of one's own, on one completion of each kind that a reward meets."""
+    reward = params.reward
+    own = [name for name in reward.extra if is_plugin(name)]
+    names = [label(name) for name in (*STACKS[reward.stack], *reward.extra)]
+    if own and (twice := first_repeated(names)):
+        raise UserError(f"reward.extra: two rewards are called `{twice}`; rename yours")
+    right, wrong = (
+        own_format.target(solution="2 + 3 = 5", reference=answer) for answer in ("5", "7")
+    )
+    texts = [right, wrong, right[: len(right) // 2], "The answer is 5.", ""]
+    columns = {
+        "prompts": [own_format.prompt("What is 2 + 3?", system="")] * len(texts),
+        "completions": [[{"role": "assistant", "content": text}] for text in texts],
+        "completion_ids": [list(range(len(text))) for text in texts],
+        "reference": ["5"] * len(texts),
+        "problem": ["What is 2 + 3?"] * len(texts),
+    }
+    settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
+    for function in build_rewards(own, prompt_format=own_format, **settings):
+        function(**columns)  # as `grade` calls it, and as GRPO does
+        function(**columns, trainer_state=None, log_metric=_ignore, log_extra=_ignore)
+
+
+def _ignore(*metric: object) -> None:
+    """What a reward logs."""

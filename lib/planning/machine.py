@@ -4,7 +4,7 @@ import dataclasses
 import importlib.util
 import platform
 import re
-import shutil
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -14,6 +14,9 @@ from packaging.requirements import Requirement
 from lib.environment import LOCK, installed_version
 
 MIB = 1024**2
+
+OPTIONAL = ("vllm", "unsloth", "flash_attn", "kernels")
+"""Packages that only some params need."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +58,13 @@ class Machine:
     packages: frozenset[str]
 
 
-def this_machine(root: Path = Path(), *, lock: Path = LOCK) -> Machine:
+def this_machine(*, lock: Path = LOCK) -> Machine:
     """Look around."""
     locked = locked_versions(lock)
+    torch = importlib.util.find_spec("torch")
+    assert torch and torch.origin  # `stages` has compared its version with the lock's
+    # What `import torch.version` gives, which takes seconds.
+    build = runpy.run_path(str(Path(torch.origin).with_name("version.py")))
     return Machine(
         python=platform.python_version(),
         differing=tuple(
@@ -66,26 +73,23 @@ def this_machine(root: Path = Path(), *, lock: Path = LOCK) -> Machine:
             if (installed := installed_version(name)) != version
         ),
         num_locked=len(locked),
-        torch=_torch("__version__"),
-        cuda=_torch("cuda"),
+        torch=build["__version__"],
+        cuda=build["cuda"] or "",
         gpus=find_gpus(),
         cores=psutil.cpu_count() or 1,
         memory=psutil.virtual_memory().available,
-        disk=shutil.disk_usage(root).free,
-        packages=frozenset(
-            name
-            for name in ("vllm", "unsloth", "flash_attn", "kernels")
-            if importlib.util.find_spec(name) is not None
-        ),
+        disk=psutil.disk_usage(".").free,
+        packages=frozenset(filter(importlib.util.find_spec, OPTIONAL)),
     )
 
 
 def locked_versions(lock: Path) -> dict[str, str]:
     """Version by package, of the lines of a lock that are meant for this Python and platform."""
-    lines = (line.partition("#")[0].strip() for line in lock.read_text("utf-8").splitlines())
-    pins = [Requirement(line) for line in lines if "==" in line and not line.startswith("-")]
+    pins = map(
+        Requirement, re.findall(r"^\w[^#\n]*==[^#\n]*", lock.read_text("utf-8"), re.MULTILINE)
+    )
     return {
-        pin.name: next(iter(pin.specifier)).version
+        pin.name: str(pin.specifier).lstrip("=")
         for pin in pins
         if pin.marker is None or pin.marker.evaluate()
     }
@@ -103,12 +107,3 @@ def find_gpus(command: str = "nvidia-smi") -> tuple[Gpu, ...]:
     return tuple(
         Gpu(name, driver, int(all_) * MIB, int(free) * MIB) for name, driver, all_, free in rows
     )
-
-
-def _torch(name: str) -> str:
-    """What torch/version.py says of itself; importing torch for it would take seconds."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        return ""
-    source = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
-    return "".join(re.findall(rf"^{name}\b.*= '([^']+)'$", source, re.MULTILINE))

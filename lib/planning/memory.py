@@ -21,8 +21,8 @@ under fake tensors (tests/lib/planning/test_memory.py); on a GPU it is not verif
 allocator's fragments and CUDA itself are outside it.
 """
 
-import dataclasses
-from typing import Literal
+import math
+from typing import Any
 
 from lib.params import Params
 from lib.params.model import Model
@@ -37,148 +37,130 @@ LARGE = 2**26
 SFT_CHUNK = 256
 """Tokens of a chunk of TRL's `chunked_nll` (trl 1.14)."""
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Workload:
-    """What one forward pass of a phase is given.
-
-    Attributes:
-        tokens: positions that pass through the blocks.
-        scored: of them, those whose next token is scored.
-        loss: how: `chunked` by TRL's SFT, `fused` by ours, `whole` logits.
-        accumulates: several forward passes make a step.
-        offloads: the optimiser's state is in CPU memory.
-        reference: a second copy of all weights, which the policy is tied to.
-        generated: sequences that the policy itself generates at a time.
-    """
-
-    tokens: int
-    scored: int
-    loss: Literal["chunked", "fused", "whole"]
-    accumulates: bool
-    offloads: bool
-    reference: bool = False
-    generated: int = 0
+VLLM_ALONE = 0.9
+"""Share of a GPU for a vLLM that no policy is beside (`lib.engines.open.open_engine`)."""
 
 
-def workload(params: Params, phase: str, shape: Shape) -> Workload:
-    """The largest forward pass of a phase: all rows as long as params allow."""
-    model, longest, new = params.model, longest_row(params, phase), params.rollout.max_new_tokens
-    section = getattr(params, phase)
-    full, rows = not model.lora.rank, section.micro_batch_size
-    common = {"offloads": section.optimizer == "memory_efficient_adamw"}
-    validated = params.validation.batch_size if section.eval_steps else 0
-    if params.validation.engine != "transformers":
-        validated = 0
-    if phase == "sft":
-        return Workload(
-            tokens=rows * longest, scored=rows * longest, loss="chunked", generated=validated,
-            accumulates=params.sft.batch_size > rows, **common,
-        )  # fmt: skip
-    if phase == "dpo":  # both completions of each pair, each behind its prompt
-        return Workload(
-            tokens=2 * rows * longest, scored=2 * rows * longest, loss="whole",
-            accumulates=params.dpo.batch_size > rows, reference=full, generated=validated, **common,
-        )  # fmt: skip
-    grpo, scored = params.grpo, rows * (new + 1)
-    completions = grpo.prompts_per_step * grpo.group_size
-    # Without checkpointing a prompt is computed once for all of its completions.
-    prompts = rows if model.gradient_checkpointing else -(-rows // grpo.group_size)
-    return Workload(
-        tokens=scored + prompts * (longest - new),
-        scored=scored,
-        loss="fused" if scored * shape.vocab > LARGE and model.backend != "unsloth" else "whole",
-        accumulates=completions > rows,
-        reference=full and grpo.beta > 0,
-        generated=max(validated, completions * (params.rollout.engine == "transformers")),
-        **common,
-    )
+def section_of(params: Params, kind: str) -> Any:
+    """The section that sets the batches of a phase: `sft`, `grpo`, `dpo`, or `pairs`, the sampling
+    that DPO and RAFT learn from."""
+    return params.dpo.pairs if kind == "pairs" else getattr(params, kind)
 
 
-def longest_row(params: Params, phase: str) -> int:
+def batch_of(params: Params, kind: str) -> int:
+    """Rows of one optimiser step: examples, completions or pairs; sequences of one batch."""
+    if kind == "grpo":
+        return params.grpo.prompts_per_step * params.grpo.group_size
+    batch: int = section_of(params, kind).batch_size
+    return batch
+
+
+def longest_row(params: Params, kind: str) -> int:
     """Tokens of the longest row, prompt and completion; packed rows are all as long as allowed."""
-    cut = params.prepare.lengths.max_tokens
-    whole = phase != "sft" or params.sft.packing or not cut
-    return params.model.max_seq_length if whole else min(cut, params.model.max_seq_length)
+    longest, cut = params.model.max_seq_length, params.prepare.lengths.max_tokens
+    return min(cut, longest) if cut and kind == "sft" and not params.sft.packing else longest
 
 
-def memory_at_peak(model: Model, shape: Shape, work: Workload) -> dict[str, int]:
+def generators(params: Params, kind: str) -> list[tuple[str, float, int]]:
+    """What generates in a phase: engines, vLLM's share of the policy's GPU, sequences at a time.
+
+    Rollouts are first: where GRPO's are vLLM's, its validation is on the same engine.
+    """
+    rollout, validation, batch = params.rollout, params.validation, batch_of(params, kind)
+    if kind == "pairs":
+        return [(rollout.engine, VLLM_ALONE, batch)]
+    here = not rollout.device  # or else vLLM is on another GPU
+    engines = []
+    if kind == "grpo":
+        engines.append((rollout.engine, here * rollout.gpu_memory_utilization, batch))
+    if section_of(params, kind).eval_steps:
+        share = here * validation.gpu_memory_utilization
+        engines.append((validation.engine, share, validation.batch_size))
+    return engines
+
+
+def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:
     """Bytes by what they hold, at the largest of the moments; vLLM's share is not among them."""
-    return max(_moments(model, shape, work).values(), key=lambda parts: sum(parts.values()))
-
-
-def sampling_memory(model: Model, shape: Shape, batch: int) -> dict[str, int]:
-    """The same where a merged policy only generates, `batch` sequences at a time."""
-    return {
-        "weights": shape.parameters * BYTES[model.inference_dtype],
+    model, section = params.model, section_of(params, kind)
+    stored, compute = BYTES[model.dtype], BYTES[model.inference_dtype]
+    # Sequences that the policy itself generates at a time.
+    generated = [batch for engine, _, batch in generators(params, kind) if engine == "transformers"]
+    batch = max(generated, default=0)
+    generation = {
         "cache": batch * model.max_seq_length * cache_bytes_per_token(shape, model),
-        "logits": 2 * batch * shape.vocab * 4,
+        "logits": 2 * batch * shape.vocab_size * 4,
     }
-
-
-def _moments(model: Model, shape: Shape, work: Workload) -> dict[str, dict[str, int]]:
-    stored = BYTES[model.dtype]
-    compute = 2 if model.mixed_precision == "bf16" else stored
+    if kind == "pairs":  # a merged policy that nothing trains, where no vLLM holds it
+        return {"weights": shape.parameters * compute, **generation} if batch else {}
     full, trained = not model.lora.rank, shape.trained(model)
     # peft keeps adapters in float32, whatever the weights below them are.
     moved = stored if full else 4
-    weights = shape.parameters * stored + (0 if full else trained * moved)
-    embedding = shape.vocab * shape.hidden * moved if full else 0
-    held = {"weights": weights, "optimizer": 0 if work.offloads else 2 * trained * moved}
-    if work.reference:
-        held["reference"] = shape.parameters * stored
+    weights = shape.parameters * stored
+    on_device = section.optimizer != "memory_efficient_adamw"
+    held = {
+        "weights": weights if full else weights + trained * moved,
+        "optimizer": 2 * trained * moved * on_device,
+    }
+    if full and kind != "sft" and section.beta:
+        held["reference"] = weights
     gradients = {"gradients": trained * moved}
-    training = held | (gradients if work.accumulates else {})
+    accumulates = batch_of(params, kind) > section.micro_batch_size
+    training = {**held, **gradients} if accumulates else held
+    output_layer = shape.vocab_size * shape.hidden_size * moved if full else 0
 
+    tokens, scored = forward_pass(params, kind)
+    residual = tokens * shape.hidden_size
     # Autocast converts each weight once in a forward pass, and keeps it for the backward pass.
     converted = shape.in_products * compute if compute < stored else 0
-    per_block = work.tokens * _block_bytes(shape, stored, compute)
-    kept = work.tokens * shape.hidden * stored * shape.layers
-    saved = kept + per_block if model.gradient_checkpointing else per_block * shape.layers
-    # Of the final norm.
-    at_loss = (kept if model.gradient_checkpointing else saved) + work.tokens * shape.hidden * (
-        4 + stored + compute
+    block = tokens * _block_bytes(shape, stored, compute)
+    layers, recomputed, of_block = shape.num_hidden_layers, 0, converted
+    kept = block * layers
+    if model.gradient_checkpointing:
+        kept, recomputed, of_block = residual * stored * layers, block, converted // layers
+    final_norm = residual * (4 + stored + compute)
+    within_block = tokens * 2 * shape.intermediate_size * compute + residual * 3 * 4
+    backward = kept + recomputed + within_block + of_block
+
+    logits = 4 * scored * shape.vocab_size * 4  # and three of their size in the backward pass
+    if kind == "sft":
+        # A chunk's logits, their log-softmax and two more for its entropy; hidden states in two
+        # orders.
+        logits = 4 * min(scored, SFT_CHUNK) * shape.vocab_size * 4
+        logits += 2 * residual * stored + output_layer
+    elif kind == "grpo" and scored * shape.vocab_size > LARGE and model.backend != "unsloth":
+        # Two buffers, or one and the weight's gradient.
+        chunk = min(CHUNK_NUMEL, scored * shape.vocab_size) * 4
+        logits = chunk + max(chunk, output_layer)
+    moments = (
+        {**held, **generation},
+        {**training, "activations": kept + final_norm + converted, "logits": logits},
+        {**training, "activations": backward, "output layer": output_layer},
+        {**held, **gradients, "output layer": output_layer},
     )
-    within_block = work.tokens * (2 * shape.intermediate * compute + 3 * shape.hidden * 4)
-    cache = work.generated * model.max_seq_length * cache_bytes_per_token(shape, model)
-    return {
-        "generation": {**held, "cache": cache, "logits": 2 * work.generated * shape.vocab * 4},
-        "loss": {
-            **training,
-            "activations": at_loss + converted,
-            "logits": _logits_bytes(shape, work, stored, embedding),
-        },
-        "backward": {
-            **training,
-            "activations": saved + within_block
-            + (converted // shape.layers if model.gradient_checkpointing else converted),
-            "output layer": embedding,
-        },
-        "update": {**held, **gradients, "output layer": embedding},
-    }  # fmt: skip
+    return max(moments, key=lambda parts: sum(parts.values()))
+
+
+def forward_pass(params: Params, kind: str) -> tuple[int, int]:
+    """Positions of the largest micro-batch, all rows as long as params allow, and of them those
+    whose next token is scored."""
+    rows, longest = section_of(params, kind).micro_batch_size, longest_row(params, kind)
+    if kind != "grpo":  # of DPO, both completions of each pair, each behind its prompt
+        tokens = rows * longest * (2 if kind == "dpo" else 1)
+        return tokens, tokens
+    new = params.rollout.max_new_tokens
+    # Without checkpointing a prompt is computed once for all of its completions.
+    shared = 1 if params.model.gradient_checkpointing else params.grpo.group_size
+    scored = rows * (new + 1)
+    return scored + math.ceil(rows / shared) * (longest - new), scored
 
 
 def _block_bytes(shape: Shape, stored: int, compute: int) -> int:
-    query, key = shape.query, shape.key
     copies = 2 if compute == stored else 5
-    normed = (4 + compute) * (query + key) if shape.qk_norm else 0
-    products = compute * (2 * query + 2 * key + 4 * shape.intermediate)
-    return shape.hidden * (2 * (4 + stored) + compute * copies) + products + normed
-
-
-def _logits_bytes(shape: Shape, work: Workload, stored: int, embedding: int) -> int:
-    """Of the output layer's forward and backward pass."""
-    if work.loss == "whole":  # logits, and three of their size in the backward pass
-        return 4 * work.scored * shape.vocab * 4
-    if work.loss == "fused":  # two buffers, or one and the weight's gradient
-        chunk = min(CHUNK_NUMEL, work.scored * shape.vocab) * 4
-        return chunk + max(chunk, embedding)
-    # A chunk's logits, their log-softmax and two more for its entropy; hidden states in two orders.
-    chunk = min(work.scored, SFT_CHUNK) * shape.vocab * 4
-    return 4 * chunk + 2 * work.tokens * shape.hidden * stored + embedding
+    products = compute * (2 * shape.query + 2 * shape.key + 4 * shape.intermediate_size)
+    norms = (4 + compute) * shape.normed
+    return shape.hidden_size * (2 * (4 + stored) + compute * copies) + products + norms
 
 
 def cache_bytes_per_token(shape: Shape, model: Model) -> int:
     """Keys and values of one token."""
-    compute = 2 if model.mixed_precision == "bf16" else BYTES[model.dtype]
-    return shape.layers * 2 * shape.key * compute
+    return shape.num_hidden_layers * 2 * shape.key * BYTES[model.inference_dtype]

@@ -8,11 +8,13 @@ Attention, validation, loading and waiting are left out, and rows count as full.
 
 import dataclasses
 import math
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from lib.engines.unsloth import shares_weights
 from lib.params import Params
 from lib.params.data import GeneratorSource
-from lib.planning.memory import longest_row, memory_at_peak, sampling_memory, workload
+from lib.planning.memory import batch_of, generators, longest_row, memory_at_peak, section_of
 from lib.planning.sizes import BYTES, FACTS, Shape
 from lib.problems.known import hub_splits
 from lib.training.batches import micro_batches
@@ -25,10 +27,6 @@ CARDS_GB = (24, 40, 80, 141)
 CUDA_BYTES = 2**29
 """What a process takes of a GPU before it holds a tensor; assumed, not measured here."""
 
-
-VLLM_ALONE = 0.9
-"""Share of a GPU for a vLLM that no policy is beside (`lib.engines.open.open_engine`)."""
-
 MINED = {"dpo": "pairs", "raft": "best_of_n"}
 """The stage that samples what an optional phase learns from."""
 
@@ -38,21 +36,27 @@ class Phase:
     """One training phase, or the sampling before one.
 
     Attributes:
+        stage: as DVC names it.
+        section: of params, that sets its batches; of RAFT, as SFT takes it.
+        knob: the param that lowers its memory.
         skipped: why it is, '' where it runs.
         rows: that it learns from; None where only an earlier stage can count them.
         rows_from: where that number comes from.
         steps: optimiser steps, or batches that are sampled; None where rows are not known.
         warmup_steps: of those, with a rising learning rate.
         completions: sequences per optimiser step.
-        tokens: at most, per optimiser step.
+        tokens: at most, per optimiser step; `counted` says of what.
         memory: bytes at the peak, by what they hold; {} for a model of unknown shape.
         vllm_share: of the policy's GPU, for a vLLM beside it.
-        weights_in_share: vLLM's share holds the policy's own weights.
-        seconds: of one step on an A100.
-        trainer: what the trainer is given for the batch.
+        shares_weights: vLLM's share holds the policy's own weights.
+        seconds: of one step on an A100; 0 for a model of unknown shape.
+        trainer: what the trainer is given for the batch; {} where nothing is trained.
     """
 
     name: str
+    stage: str
+    section: Any
+    knob: str
     skipped: str
     rows: int | None
     rows_from: str
@@ -60,119 +64,80 @@ class Phase:
     warmup_steps: int | None
     completions: int
     tokens: int
+    counted: str
     memory: dict[str, int]
     vllm_share: float
-    weights_in_share: bool
+    shares_weights: bool
     seconds: float
     trainer: dict[str, int]
 
     def bytes_on(self, card: int) -> int:
         """What the phase takes of a GPU with `card` bytes."""
-        shared = self.memory.get("weights", 0) if self.weights_in_share else 0
+        shared = self.memory.get("weights", 0) if self.shares_weights else 0
         return sum(self.memory.values()) - shared + int(self.vllm_share * card) + CUDA_BYTES
 
+    def fits(self, card: int) -> bool:
+        """Whether it has room on a GPU with `card` bytes."""
+        return self.bytes_on(card) <= card
 
-def phases_of(params: Params, shape: Shape | None) -> list[Phase]:
+
+def phases_of(params: Params, shape: Shape | None) -> Iterator[Phase]:
     """The phases in their order; DPO and RAFT, with the sampling before each, where params have
     them."""
-    sft, grpo, dpo = params.sft, params.grpo, params.dpo
-    rows, source = _rows(params, "sft")
-    steps = None if rows is None else math.ceil(rows / sft.batch_size) * sft.num_epochs
-    phases = [
-        _phase(params, shape, "sft", rows=(rows, source), steps=steps, rows_a_step=sft.batch_size),
-        _phase(
-            params, shape, "grpo", rows=_rows(params, "grpo"), steps=grpo.max_steps,
-            rows_a_step=grpo.prompts_per_step * grpo.group_size,
-        ),
-    ]  # fmt: skip
-    for name in [name for name in params.starts if name in MINED]:
-        phases.append(_sampling(params, shape, MINED[name]))
-        later = None, f"{MINED[name]} has to run first"
-        if name == "dpo":
-            phases.append(_phase(params, shape, "dpo", rows=later, rows_a_step=dpo.batch_size))
-        else:
-            own = params.model_copy(update={"sft": params.raft.as_sft(sft)})
-            phase = _phase(own, shape, "sft", rows=later, rows_a_step=sft.batch_size)
-            phases.append(dataclasses.replace(phase, name=name, skipped=params.raft.skipped))
-    return phases
+    raft = params.model_copy(update={"sft": params.raft.as_sft(params.sft)})
+    for name, start in params.starts.items():
+        optional = start if name in MINED else ""
+        if optional:
+            yield _phase(MINED[name], "pairs", params, shape, start=optional)
+        kind, own = ("sft", raft) if name == "raft" else (name, params)
+        yield _phase(name, kind, own, shape, start=optional)
 
 
-def _sampling(params: Params, shape: Shape | None, name: str) -> Phase:
-    """The completions that DPO's pairs or RAFT's examples are chosen from; a step is a batch."""
-    pairs, rollout, model = params.dpo.pairs, params.rollout, params.model
-    rows, source = _rows(params, "grpo")
-    if rows is not None and pairs.num_problems:
-        rows = min(rows, pairs.num_problems)
-    tokens = pairs.batch_size * model.max_seq_length
-    memory, seconds = {}, 0.0
-    if shape is not None:
-        seconds = _seconds(shape, 2, tokens=tokens, new_tokens=rollout.max_new_tokens)
-        memory = sampling_memory(model, shape, pairs.batch_size)
-    vllm = rollout.engine == "vllm"
+def _phase(name: str, kind: str, params: Params, shape: Shape | None, *, start: str) -> Phase:
+    """A phase that is a `kind` to `lib.planning.memory`; an optional one starts from `start`."""
+    model, rollout, section = params.model, params.rollout, section_of(params, kind)
+    batch, longest = batch_of(params, kind), longest_row(params, kind)
+    trains, samples = kind != "pairs", kind in ("grpo", "pairs")
+    sequences = 2 * batch if kind == "dpo" else batch
+    new_tokens = rollout.max_new_tokens * samples
+
+    rows, rows_from = None, f"{MINED.get(name)} has to run first"
+    if name not in MINED:
+        rows, rows_from = _rows(params, kind if kind == "sft" else "grpo")
+    if kind == "grpo":
+        steps = section.max_steps
+    elif trains:
+        steps = rows and math.ceil(rows / batch) * section.num_epochs
+    else:
+        rows = rows and min(rows, section.num_problems or rows)
+        steps = rows and math.ceil(rows * section.num_completions / batch)
+    shares = (share for engine, share, _ in generators(params, kind) if engine == "vllm")
+    operations = 2 * samples
+    if trains:
+        operations += (4 if model.lora.rank else 6) + 2 * model.gradient_checkpointing
+    computed = operations * sequences * longest / (UTILISATION * A100_FLOPS)
+    read = new_tokens * 2 / (UTILISATION * A100_BANDWIDTH)  # weights of two bytes each
     return Phase(
         name=name,
-        skipped="",
+        stage=f"{name}@{start}" if start else name,
+        section=section,
+        knob=f"{kind}.micro_batch_size" if trains else "dpo.pairs.batch_size",
+        skipped=getattr(params, name).skipped if trains else "",
         rows=rows,
-        rows_from=source,
-        steps=None if rows is None else math.ceil(rows * pairs.num_completions / pairs.batch_size),
-        warmup_steps=None,
-        completions=pairs.batch_size,
-        tokens=pairs.batch_size * rollout.max_new_tokens,
-        memory=memory if rollout.engine == "transformers" else {},
-        vllm_share=VLLM_ALONE if vllm else 0.0,
-        weights_in_share=vllm,
-        seconds=seconds,
-        trainer={},
-    )
-
-
-def _seconds(shape: Shape, work: int, *, tokens: int, new_tokens: int) -> float:
-    """Of `work` operations per weight and token, and of reading all weights for each new token."""
-    computed = work * shape.parameters * tokens / (UTILISATION * A100_FLOPS)
-    return computed + new_tokens * 2 * shape.parameters / (UTILISATION * A100_BANDWIDTH)
-
-
-def _phase(
-    params: Params,
-    shape: Shape | None,
-    name: str,
-    *,
-    rows: tuple[int | None, str],
-    steps: int | None = None,
-    rows_a_step: int,
-) -> Phase:
-    section, model, rollout = getattr(params, name), params.model, params.rollout
-    sequences = rows_a_step * (2 if name == "dpo" else 1)
-    generates = name == "grpo"
-    tokens = sequences * longest_row(params, name)
-    share = 0.0
-    if not rollout.device:
-        if generates and rollout.engine == "vllm":
-            share = rollout.gpu_memory_utilization
-        elif section.eval_steps and params.validation.engine == "vllm":
-            share = params.validation.gpu_memory_utilization
-    seconds = 0.0
-    if shape is not None:
-        work = (4 if model.lora.rank else 6) + 2 * model.gradient_checkpointing + 2 * generates
-        new_tokens = rollout.max_new_tokens * generates
-        seconds = _seconds(shape, work, tokens=tokens, new_tokens=new_tokens)
-    return Phase(
-        name=name,
-        skipped=section.skipped,
-        rows=rows[0],
-        rows_from=rows[1],
+        rows_from=rows_from,
         steps=steps,
-        # As transformers counts: a share below 1 is rounded up to whole steps.
-        warmup_steps=None
-        if steps is None
-        else math.ceil(steps * min(section.warmup_ratio, 1 - 1e-9)),
+        # As transformers counts: a share is rounded up to whole steps.
+        warmup_steps=steps and math.ceil(steps * section.warmup_ratio) if trains else None,
         completions=sequences,
-        tokens=sequences * rollout.max_new_tokens if generates else tokens,
-        memory=memory_at_peak(model, shape, workload(params, name, shape)) if shape else {},
-        vllm_share=share,
-        weights_in_share=generates and shares_weights(model, engine=rollout.engine),
-        seconds=seconds,
-        trainer=micro_batches(rows_a_step, micro_batch=section.micro_batch_size, world_size=1),
+        tokens=sequences * (new_tokens or longest),
+        counted="completion tokens" if samples else "tokens",
+        memory=memory_at_peak(params, kind, shape) if shape else {},
+        vllm_share=next(shares, 0.0),
+        shares_weights=kind == "grpo" and shares_weights(model, engine=rollout.engine),
+        seconds=shape.parameters * (computed + read) if shape else 0.0,
+        trainer=micro_batches(batch, micro_batch=section.micro_batch_size, world_size=1)
+        if trains
+        else {},
     )
 
 
@@ -187,34 +152,31 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
             sources.append("generated")
             continue
         # Of several subsets the table counts all rows.
-        splits = {f"{split.hub} {split.split}" for split in hub_splits(source)}
-        facts = [FACTS["sets"].get(split) for split in splits]
-        if not facts or None in facts:
-            return None, "prepare has to run first"
-        for each in facts:
-            kept = each.get("kept", {}).get(cut) if name == "sft" else None
-            count = kept or each["rows"]
-            total += count if source.limit == "all" else min(count, source.limit)
+        for split in {f"{split.hub} {split.split}" for split in hub_splits(source)} or {""}:
+            if split not in FACTS["sets"]:
+                return None, "prepare has to run first"
+            facts = FACTS["sets"][split]
+            kept = facts.get("kept", {}).get(cut) if name == "sft" else None
+            total += _at_most(kept or facts["rows"], source.limit)
             note = f"within {cut} tokens" if kept else "before filters"
-            sources.append(f"{each['source']}, {note}")
+            sources.append(f"{facts['source']}, {note}")
     if name in prepare.validation_from and prepare.validation_share:
         total = round(total * (1 - prepare.validation_share))
         sources.append(f"less {prepare.validation_share:.0%} for validation")
-    limit = data.num_train_examples
-    return (total if limit == "all" else min(total, limit)), "; ".join(dict.fromkeys(sources))
+    return _at_most(total, data.num_train_examples), "; ".join(dict.fromkeys(sources))
+
+
+def _at_most(count: int, limit: int | Literal["all"]) -> int:
+    return count if limit == "all" else min(count, limit)
 
 
 def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
     """Files that the stages leave, by name; a skipped phase passes a copy on."""
     model = params.model
-    weights = shape.parameters * BYTES[model.dtype]
-    sizes = {"base": 0 if model.name else shape.parameters * BYTES["float32"]}
-    saved = shape.trained(model) * BYTES["float32"] if model.lora.rank else weights
+    whole = {dtype: shape.parameters * size for dtype, size in BYTES.items()}
+    adapter = shape.trained(model) * BYTES["float32"]
+    sizes = {"base": 0 if model.name else whole["float32"]}
     for name, before in params.starts.items():
+        saved = adapter if model.lora.rank else whole[model.dtype]
         sizes[name] = sizes[before] if getattr(params, name).skipped else saved
-    return {**sizes, "export": shape.parameters * BYTES[params.export.dtype]}
-
-
-def fits(phase: Phase, card: int) -> bool:
-    """Whether a phase has room on a GPU with `card` bytes."""
-    return phase.bytes_on(card) <= card
+    return {**sizes, "export": whole[params.export.dtype]}

@@ -2,39 +2,38 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
-from lib.engines.unsloth import shares_weights
 from lib.params import Params, preset_params
 from lib.params.presets import BASE
-from lib.planning.phases import (
-    CARDS_GB,
-    MINED,
-    UTILISATION,
-    Phase,
-    disk_bytes,
-    fits,
-    phases_of,
-)
-from lib.planning.sizes import FACTS, Shape, shape_of
+from lib.planning.phases import CARDS_GB, UTILISATION, Phase, disk_bytes, phases_of
+from lib.planning.sizes import FACTS, shape_of
 
 
 def plan_lines(params: Params) -> Iterator[str]:
     """The plan as text, a line each."""
-    model, shape = params.model, shape_of(params.model)
+    model, shape, evaluate = params.model, shape_of(params.model), params.evaluate
     name = f"{model.name}@{model.revision[:12]}" if model.revision else model.name
-    count = f"{shape.parameters / 1e6:,.1f} M parameters" if shape else "size unknown"
+    count = "size unknown"
+    if shape:
+        trained = f"{shape.trained(model) / 1e6:,.1f} M of them trained"
+        count = f"{shape.parameters / 1e6:,.1f} M parameters, {trained}"
     yield (
         f"plan: base model {name or 'tiny Qwen3 from random weights'}: {count}, {model.dtype}, "
         f"computes in {model.mixed_precision}, attention {model.attention}, "
         f"backend {model.backend}, max_seq_length {model.max_seq_length}"
     )
-    yield f"  {_trained_words(params, shape)}"
+    lora = (
+        f"LoRA r {model.lora.rank} α {model.lora.alpha} on {', '.join(model.lora.target_modules)}"
+    )
+    yield f"  {lora if model.lora.rank else 'all weights are trained'}"
     yield f"  prompt {params.prompt.format}, layout {params.prompt.layout}"
-    yield "  stages: " + " → ".join(_stages(params))
-    for phase in phases_of(params, shape):
+    phases = list(phases_of(params, shape))
+    stages = [f"({each.name} passed on)" if each.skipped else each.stage for each in phases]
+    measured = f"evaluate@{{{','.join(evaluate.checkpoints)}}}"
+    last = f"export {params.export.checkpoint}"
+    yield f"  stages: {' → '.join(['prepare', *stages, measured, last])}"
+    for phase in phases:
         yield from _phase_lines(phase, params)
-    evaluate = params.evaluate
     yield (
         f"evaluate with {evaluate.engine}: {', '.join(evaluate.checkpoints)} on "
         f"{', '.join(evaluate.benchmarks)}; {evaluate.num_samples} samples at "
@@ -44,139 +43,81 @@ def plan_lines(params: Params) -> Iterator[str]:
     if shape is None:
         yield "memory and disk: unknown without the model's config.json"
     else:
-        sizes = disk_bytes(params, shape)
         yield (
-            f"disk ≈ {in_bytes(sum(sizes.values()))} in data/models: {_parts(sizes)}; again in "
-            "DVC's cache; beside it the Hub's files of the model, and checkpoints to resume from"
+            f"disk {_sizes(disk_bytes(params, shape))}, in data/models; again in DVC's cache; "
+            "beside it the Hub's files of the model, and checkpoints to resume from"
         )
     yield "estimates (lib/planning: memory, phases), not verified on a GPU; `make memory-probe`"
-    for warning in params.warnings():
-        yield f"warning: {warning}"
+    yield from (f"warning: {warning}" for warning in params.warnings())
     base = preset_params(BASE).flat()
     changed = {key: value for key, value in params.flat().items() if value != base[key]}
     yield f"params: {len(changed)} of {len(base)} differ from {BASE}, which has the others"
     for key, value in changed.items():
-        yield f"  {key}: {_in_words(value)} ({BASE}: {_in_words(base[key])})"
-
-
-def _in_words(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+        new, usual = (json.dumps(each, ensure_ascii=False) for each in (value, base[key]))
+        yield f"  {key}: {new} ({BASE}: {usual})"
 
 
 def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
     if phase.skipped:
         yield f"{phase.name}: skipped, {phase.skipped}"
         return
-    if phase.name in MINED.values():
-        yield from _sampling_lines(phase, params)
+    section, rollout = phase.section, params.rollout
+    if phase.trainer:
+        yield (
+            f"{phase.stage}: steps {_count(phase.steps)}, warm-up {_count(phase.warmup_steps)}; "
+            f"learning rate {section.learning_rate:g}, {section.lr_schedule}; "
+            f"{section.optimizer} β ({section.adam_beta1:g}, {section.adam_beta2:g}), "
+            f"weight decay {section.weight_decay:g}, clip {section.max_grad_norm:g}"
+        )
+        yield f"  trainer: {', '.join(f'{key}={value}' for key, value in phase.trainer.items())}"
     else:
-        yield from _training_lines(phase, params)
-    yield from _machine_lines(phase)
-    stated = FACTS["statements"].get(params.model.name, {}).get(phase.name)
-    if stated:
-        yield f"  the source states: {stated}"
-    if phase.name == "grpo":
-        yield from _grpo_lines(params)
-    if phase.name == "dpo":
-        yield f"  objective: loss {params.dpo.loss}, β {params.dpo.beta:g}"
-
-
-def _training_lines(phase: Phase, params: Params) -> Iterator[str]:
-    own = phase.name == "raft"
-    section = params.raft.as_sft(params.sft) if own else getattr(params, phase.name)
-    waits = f"unknown: {phase.rows_from}"
-    yield (
-        f"{phase.name}: steps {waits if phase.steps is None else phase.steps}, warm-up "
-        f"{'unknown' if phase.warmup_steps is None else phase.warmup_steps}; "
-        f"learning rate {section.learning_rate:g}, {section.lr_schedule}; "
-        f"{section.optimizer} β ({section.adam_beta1:g}, {section.adam_beta2:g}), "
-        f"weight decay {section.weight_decay:g}, clip {section.max_grad_norm:g}"
-    )
-    if phase.name not in MINED:
-        rows = waits if phase.rows is None else f"{phase.rows:,} rows ({phase.rows_from})"
-        yield f"  data: {rows}"
-    yield "  trainer: " + ", ".join(f"{name}={value}" for name, value in phase.trainer.items())
-    yield (
-        f"  per step: {phase.completions} sequences, at most {phase.tokens:,} "
-        f"{'completion ' if phase.name == 'grpo' else ''}tokens"
-    )
-
-
-def _sampling_lines(phase: Phase, params: Params) -> Iterator[str]:
-    pairs = params.dpo.pairs
-    init, kept = (
-        (params.dpo.init, pairs.max_per_problem)
-        if phase.name == "pairs"
-        else (params.raft.init, params.raft.max_per_problem)
-    )
-    count = f"{pairs.num_problems:,}" if pairs.num_problems else "all"
-    batches = "unknown" if phase.steps is None else f"{phase.steps:,}"
-    yield (
-        f"{phase.name}: {count} GRPO problems × {pairs.num_completions} completions of {init[0]}, "
-        f"at most {kept} of each problem; engine {params.rollout.engine}"
-    )
-    rows = "unknown" if phase.rows is None else f"{phase.rows:,}"
-    yield (
-        f"  {rows} problems ({phase.rows_from}), {batches} batches of {phase.completions} "
-        f"sequences, at most {phase.tokens:,} completion tokens each"
-    )
-
-
-def _machine_lines(phase: Phase) -> Iterator[str]:
-    share = f"vLLM {phase.vllm_share:.0%} of the GPU" if phase.vllm_share else ""
+        kept = params.raft if phase.name == "best_of_n" else section
+        yield (
+            f"{phase.stage}: steps {_count(phase.steps)}, each a batch; {section.num_completions} "
+            f"completions of each GRPO problem, at most {kept.max_per_problem} of them kept; "
+            f"engine {rollout.engine}"
+        )
+    yield f"  data: {_count(phase.rows)} rows ({phase.rows_from})"
+    yield f"  per step: {phase.completions} sequences, at most {phase.tokens:,} {phase.counted}"
+    memory = [_sizes(phase.memory)] if phase.memory else []
+    if phase.vllm_share:
+        own = ", with the weights, which are the policy's own: Unsloth's fast_inference"
+        share = f"vLLM {phase.vllm_share:.0%} of the policy's GPU"
+        memory.append(share + (own if phase.shares_weights else ""))
+    if memory:
+        yield f"  memory {'; '.join(memory)}"
     if phase.memory:
-        total = f"≈ {in_bytes(sum(phase.memory.values()))}: {_parts(phase.memory)}"
-        cards = [f"{gb} GB {'yes' if fits(phase, gb * 10**9) else 'no'}" for gb in CARDS_GB]
-        yield f"  memory {total}{f'; {share}' if share else ''}"
+        cards = (f"{gb} GB {'yes' if phase.fits(gb * 10**9) else 'no'}" for gb in CARDS_GB)
         yield f"  fits one GPU of: {', '.join(cards)}"
-    elif share:
-        yield f"  memory: {share}"
-    if phase.seconds:
         whole = f", {phase.seconds * phase.steps / 3600:.2g} h in all" if phase.steps else ""
         yield f"  time ≳ {phase.seconds:.2g} s a step{whole}, on an A100 at {UTILISATION:.0%}"
+    if stated := FACTS["statements"].get(params.model.name, {}).get(phase.name):
+        yield f"  the source states: {stated}"
+    if phase.name == "grpo":
+        names = ("temperature", "top_p", "top_k", "min_p")
+        settings = ", ".join(f"{name} {getattr(rollout, name):g}" for name in names)
+        yield (
+            f"  engine {rollout.engine}{f' on {rollout.device}' if rollout.device else ''}; "
+            f"rollouts: {section.prompts_per_step} problems × {section.group_size} completions a "
+            f"step, {section.max_steps * phase.completions:,} in all; {settings}, at most "
+            f"{rollout.max_new_tokens} tokens"
+        )
+        weights = " ".join(f"{weight:g}" for weight in params.reward.weights)
+        yield (
+            f"  objective: loss {section.loss}, advantage {section.advantage}, β {section.beta:g}; "
+            f"reward stack {params.reward.stack} × {weights}"
+        )
+    if phase.name == "dpo":
+        yield f"  objective: loss {section.loss}, β {section.beta:g}"
 
 
-def _grpo_lines(params: Params) -> Iterator[str]:
-    grpo, rollout = params.grpo, params.rollout
-    sampling = {name: getattr(rollout, name) for name in ("top_p", "top_k", "min_p")}
-    settings = ", ".join(f"{name} {value:g}" for name, value in sampling.items())
-    beside = f"on {rollout.device}" if rollout.device else "beside the policy"
-    if shares_weights(params.model, engine=rollout.engine):
-        beside = "with the weights, which are the policy's own: Unsloth's fast_inference"
-    share = f" (vLLM takes {rollout.gpu_memory_utilization:.0%} of the GPU {beside})"
-    yield (
-        f"  engine {rollout.engine}{share if rollout.engine == 'vllm' else ''}; "
-        f"rollouts: {grpo.prompts_per_step} problems × {grpo.group_size} completions a step, "
-        f"{grpo.max_steps * grpo.prompts_per_step * grpo.group_size:,} in all; "
-        f"T {rollout.temperature:g}, {settings}, at most {rollout.max_new_tokens} tokens"
-    )
-    yield (
-        f"  objective: loss {grpo.loss}, advantage {grpo.advantage}, β {grpo.beta:g}; "
-        f"reward stack {params.reward.stack} × {' '.join(f'{w:g}' for w in params.reward.weights)}"
-    )
+def _count(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}"
 
 
-def _stages(params: Params) -> Iterator[str]:
-    yield "prepare"
-    for name, init in params.starts.items():
-        at = f"@{init}" if name in MINED else ""
-        if at:
-            yield f"{MINED[name]}{at}"
-        yield f"({name} passed on)" if getattr(params, name).skipped else f"{name}{at}"
-    yield f"evaluate@{{{','.join(params.evaluate.checkpoints)}}}"
-    yield f"export {params.export.checkpoint}"
-
-
-def _trained_words(params: Params, shape: Shape | None) -> str:
-    lora = params.model.lora
-    if not lora.rank:
-        return "all weights are trained"
-    count = f" ({shape.trained(params.model) / 1e6:,.1f} M trained)" if shape else ""
-    return f"LoRA r {lora.rank} α {lora.alpha} on {', '.join(lora.target_modules)}{count}"
-
-
-def _parts(parts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {in_bytes(size)}" for name, size in parts.items())
+def _sizes(parts: dict[str, int]) -> str:
+    listed = ", ".join(f"{name} {in_bytes(size)}" for name, size in parts.items())
+    return f"≈ {in_bytes(sum(parts.values()))}: {listed}"
 
 
 def in_bytes(size: int) -> str:

@@ -25,26 +25,20 @@ from lib.artifacts.problems import Problem, read_problems, write_problems
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.errors import UserError
 from lib.params import Params
-from lib.problems.lengths import Rendering
+from lib.planning.memory import batch_of
+from lib.problems.lengths import rendering_of, token_counter
+from lib.prompts import format_settings, prompt_format, saved_system
 from lib.trainers.grpo import grpo_setup
 from lib.trainers.sft import sft_setup
 from lib.training.tracking import ProgressLines
 from lib.training.warning_signs import WarningSigns
-
-PHASES = ("sft", "grpo")
 
 STEPS = 2
 """Optimiser steps that have to fit."""
 
 
 def probe(
-    params: Params,
-    phase: str,
-    *,
-    base: Path,
-    problems: Sequence[Problem],
-    tokens: int,
-    limit: int,
+    params: Params, phase: str, *, base: Path, problems: Sequence[Problem], tokens: int, limit: int
 ) -> int:
     """The largest divisor of the phase's batch that fits as its micro_batch_size.
 
@@ -56,9 +50,14 @@ def probe(
     Raises:
         UserError: not even one row fits.
     """
-    rows = _fullest(params, phase, problems, tokens=tokens)
+    # In GRPO, the longest problems; in SFT the longest row, as often as a step takes it.
+    rows, batch = problems[: params.grpo.prompts_per_step], batch_of(params, phase)
+    if phase == "sft":
+        packed = params.model.max_seq_length // tokens if params.sft.packing else 1
+        rows = [problems[0]] * (batch * packed)
+    sizes = [size for size in range(batch, 0, -1) if batch % size == 0]
     with _limited(limit):
-        for size in divisors(batch_of(params, phase)):
+        for size in sizes:
             try:
                 _take_steps(params, phase, base=base, rows=rows, size=size)
             except (RuntimeError, MemoryError) as error:
@@ -68,7 +67,10 @@ def probe(
                 return size
             # Only here, behind the error, does nothing hold the trainer any more.
             clear_device_cache(garbage_collection=True)
-            _give_back()
+            # glibc keeps what is freed, and it would count against the limit.
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+            if trim:
+                trim(0)
     raise UserError(
         f"{phase}: not even one row of {tokens} tokens fits; shorten model.max_seq_length or "
         "rollout.max_new_tokens, or set model.gradient_checkpointing to true"
@@ -81,60 +83,32 @@ def _short_of_memory(error: Exception) -> bool:
     return threads or isinstance(error, MemoryError) or should_reduce_batch_size(error)
 
 
-def _give_back() -> None:
-    """Return freed memory to the system: glibc keeps it, and it would count against the limit."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)
-
-
-def _fullest(
-    params: Params, phase: str, problems: Sequence[Problem], *, tokens: int
-) -> Sequence[Problem]:
-    """One step's problems: in SFT the longest one alone, in GRPO the longest that differ."""
-    if phase == "grpo":
-        return problems[: params.grpo.prompts_per_step]
-    in_a_row = params.model.max_seq_length // tokens if params.sft.packing else 1
-    return [problems[0]] * (params.sft.batch_size * in_a_row)
-
-
 def _take_steps(
     params: Params, phase: str, *, base: Path, rows: Sequence[Problem], size: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
+    changes: dict[str, Any] = {"micro_batch_size": size, "eval_steps": 0}
+    changes |= {"save_steps": 0, "keep_checkpoints": 0}
+    if phase == "sft":
+        changes |= {"num_epochs": STEPS}
+    else:  # TRL's trainer holds as much, and generates by itself
+        changes |= {"max_steps": STEPS, "trainer": "reckon"}
+        changes |= {"dynamic_sampling": 0, "mask_truncated": False}
+    section = getattr(params, phase).model_copy(update=changes)
+    short = params.model_copy(update={phase: section})
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         scratch = Path(name)
         write_problems(scratch / "rows.jsonl", rows)
         places = {"problems": scratch / "rows.jsonl", "base": base, "scratch": scratch}
-        short = _two_steps(params, phase, size)
         if phase == "sft":
             trainer: Any = sft_setup(short, **places).trainer
         else:
             trainer = grpo_setup(short, init=base, **places).trainer
+            stack.callback(trainer.engine.close)
             trainer.engine.generate = _full_length(trainer.engine.generate)
             trainer.reward_funcs = [_alternating for _ in trainer.reward_funcs]
         for callback in (ProgressLines, WarningSigns):
             trainer.remove_callback(callback)
-        try:
-            trainer.train()
-        finally:
-            if phase == "grpo":
-                trainer.engine.close()
-
-
-def _two_steps(params: Params, phase: str, size: int) -> Params:
-    changes: dict[str, Any] = {
-        "micro_batch_size": size,
-        "save_steps": 0,
-        "keep_checkpoints": 0,
-        "eval_steps": 0,
-    }
-    if phase == "sft":
-        changes["num_epochs"] = STEPS
-    else:  # TRL's trainer holds as much, and generates by itself
-        changes |= {"trainer": "reckon", "max_steps": STEPS}
-        changes |= {"dynamic_sampling": 0, "mask_truncated": False}
-    section = getattr(params, phase).model_copy(update=changes)
-    return params.model_copy(update={phase: section})
+        trainer.train()
 
 
 def _alternating(completions: Sequence[Any], **columns: Any) -> list[float]:
@@ -147,55 +121,45 @@ Generate = Callable[[Sequence[Sequence[int]], Sampling], list[list[GeneratedComp
 def _full_length(generate: Generate) -> Generate:
     """Every completion with its last token, and that token's log-prob, up to the longest length."""
 
-    def filled(one: GeneratedCompletion, tokens: int) -> GeneratedCompletion:
-        missing, log_probs = tokens - len(one.token_ids), one.log_probs or ()
-        return dataclasses.replace(
-            one,
-            token_ids=one.token_ids + one.token_ids[-1:] * missing,
-            log_probs=log_probs + log_probs[-1:] * missing,
-        )
-
     def generate_full(
         prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
+        def filled(values: tuple[Any, ...]) -> tuple[Any, ...]:
+            return values + values[-1:] * (sampling.max_new_tokens - len(values))
+
         # Nothing but the end token stops early, which leaves the cache its size.
         groups = generate(prompts, dataclasses.replace(sampling, stop_strings=()))
-        return [[filled(one, sampling.max_new_tokens) for one in group] for group in groups]
+        return [
+            [
+                dataclasses.replace(
+                    one, token_ids=filled(one.token_ids), log_probs=filled(one.log_probs or ())
+                )
+                for one in group
+            ]
+            for group in groups
+        ]
 
     return generate_full
 
 
-def divisors(batch: int) -> list[int]:
-    """What cuts a batch evenly, the largest first."""
-    return [size for size in range(batch, 0, -1) if batch % size == 0]
-
-
-def batch_of(params: Params, phase: str) -> int:
-    """Rows of one optimiser step."""
-    if phase == "sft":
-        return params.sft.batch_size
-    return params.grpo.prompts_per_step * params.grpo.group_size
-
-
 def longest_first(
-    params: Params,
-    phase: str,
-    problems: Path,
-    *,
-    rendering: Rendering,
-    count_tokens: Callable[[Sequence[str]], list[int]],
+    params: Params, phase: str, *, base: Path, problems: Path
 ) -> tuple[list[Problem], int]:
     """The phase's problems, and the tokens of the first: of an SFT example, or of a prompt and all
     that may be generated."""
-    rows = list(read_problems(problems / f"{phase}.jsonl"))
+    rendering = rendering_of(
+        base,
+        prompt_format=prompt_format(**format_settings(params.prompt)),
+        system=saved_system(base),
+    )
+    count_tokens, rows = token_counter(base), list(read_problems(problems / f"{phase}.jsonl"))
     tokens = count_tokens([rendering.prompt(row) for row in rows])
+    new = [params.rollout.max_new_tokens] * len(rows)
     if phase == "sft":
-        answers = count_tokens([rendering.completion(row) for row in rows])
-        tokens = [prompt + answer for prompt, answer in zip(tokens, answers, strict=True)]
-    else:
-        tokens = [prompt + params.rollout.max_new_tokens for prompt in tokens]
-    order = sorted(range(len(rows)), key=lambda row: -tokens[row])
-    return [rows[row] for row in order], tokens[order[0]]
+        new = count_tokens([rendering.completion(row) for row in rows])
+    whole = [prompt + completion for prompt, completion in zip(tokens, new, strict=True)]
+    order = sorted(range(len(rows)), key=lambda row: -whole[row])
+    return [rows[row] for row in order], whole[order[0]]
 
 
 @contextlib.contextmanager

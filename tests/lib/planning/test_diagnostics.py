@@ -5,7 +5,8 @@ from pathlib import Path
 from lib.artifacts.problems import Problem
 from lib.engines.base import Finish, GeneratedCompletion
 from lib.engines.policy import load_tokenizer
-from lib.planning.diagnostics import Group, ScoredCompletion, report_lines, tag_tokens, verdicts
+from lib.grading.grade import Grading, grade_completions
+from lib.planning.diagnostics import Group, report_lines, tag_tokens, verdicts
 from lib.prompts import prompt_format
 from lib.training.warning_signs import Limits
 
@@ -16,25 +17,23 @@ PROBLEM = Problem.create(problem="What is 1 + 1?", reference="2")
 
 
 def group(*texts: str, totals: tuple[float, ...] = (0.25, 1.25), finish: Finish = "eos") -> Group:
+    completions = [
+        GeneratedCompletion(text=text, token_ids=tuple(map(ord, text)), finish=finish)
+        for text in texts
+    ]
+    rewards = [totals[number % len(totals)] for number in range(len(texts))]
+
+    def reward(**columns: object) -> list[float]:
+        return rewards
+
+    grading = Grading(prompt_format=FORMAT, rewards=[reward], weights=[1.0])
     return Group(
-        problem=PROBLEM,
-        samples=tuple(
-            ScoredCompletion(
-                completion=GeneratedCompletion(
-                    text=text, token_ids=tuple(map(ord, text)), finish=finish
-                ),
-                rewards={"format": 1.0},
-                total=totals[number % len(totals)],
-                tags=tuple(tag for tag in FORMAT.marks if tag in text),
-                label="11",
-            )
-            for number, text in enumerate(texts)
-        ),
+        PROBLEM, completions, list(grade_completions(PROBLEM, [], completions, grading=grading))
     )
 
 
 def said(*groups: Group) -> list[str]:
-    return list(verdicts(groups, written=WRITTEN, limits=LIMITS, temperature=0.2))
+    return verdicts(groups, written=WRITTEN, limits=LIMITS, temperature=0.2)
 
 
 def answers(*values: int) -> list[str]:
@@ -75,9 +74,9 @@ def test_the_report_shows_every_completion_and_tag_and_steers_no_terminal(base: 
     )
     text = "\n".join(lines)
     assert "\x1b" not in text
-    assert "\\x1b[31m\\u202e" in text
+    assert "⟨U+001B⟩[31m⟨U+202E⟩" in text
     assert all(answer in text for answer in answers(1, 2))
-    assert "  <b>  3 tokens: < | b | >" in lines
-    assert f"  with {WRITTEN[-1]}: 2 of 3" in lines
+    assert "  <b>  3 tokens: < | b | >; 0 of 3" in lines
+    assert f"  {WRITTEN[-1]}  one token; 2 of 3" in lines
     assert "  distinct 3 of 3, reward variance 0.222" in lines
     assert lines[-2:] == ["Verdict", "  - all well"]

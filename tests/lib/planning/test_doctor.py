@@ -42,6 +42,10 @@ def hindrances(params: Params, machine: Machine) -> list[str]:
     return [text for text in texts if "run `make fetch`" not in text]
 
 
+def examined(params: Params, machine: Machine) -> list[str]:
+    return list(doctor_lines(machine, findings(params, machine)))
+
+
 def with_model(params: Params, **changes: object) -> Params:
     return params.model_copy(update={"model": params.model.model_copy(update=changes)})
 
@@ -77,27 +81,33 @@ def test_what_only_spoils_the_result_is_a_warning() -> None:
     (finding,) = findings(params, SERVER)
     assert finding.weight == "result"
     assert finding.text.startswith("grpo.learning_rate: 5e-06 on bfloat16 weights leaves 92%")
-    *_, warned, verdict = doctor_lines(params, SERVER)
+    *_, warned, verdict = examined(params, SERVER)
     assert warned == f"warning: {finding.text}"
     assert verdict == "verdict: these params can run here"
 
 
 def test_the_default_runs_on_a_laptop(tiny: Params) -> None:
     assert hindrances(tiny, LAPTOP) == []
-    assert list(doctor_lines(tiny, LAPTOP))[-1] == "verdict: these params can run here"
+    assert examined(tiny, LAPTOP)[-1] == "verdict: these params can run here"
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"backend": "unsloth"}, "model.backend=unsloth needs a GPU"),
-        ({"attention": "flash_attention_2"}, "model.attention=flash_attention_2 needs a GPU"),
+        (
+            {"backend": "unsloth"},
+            "model.backend=unsloth needs a GPU; or set model.backend: transformers",
+        ),
+        (
+            {"attention": "flash_attention_2"},
+            "model.attention=flash_attention_2 needs a GPU; or set model.attention: sdpa",
+        ),
     ],
 )
 def test_what_needs_a_gpu_is_named(tiny: Params, changes: dict[str, object], reason: str) -> None:
     params = with_model(tiny, **changes)
     assert hindrances(params, LAPTOP) == [reason]
-    lines = list(doctor_lines(params, LAPTOP))
+    lines = examined(params, LAPTOP)
     assert f"against: {reason}" in lines
     assert lines[-1] == "verdict: these params cannot run here"
 
@@ -105,15 +115,16 @@ def test_what_needs_a_gpu_is_named(tiny: Params, changes: dict[str, object], rea
 def test_a_package_that_params_need_is_named(tiny: Params) -> None:
     bare = dataclasses.replace(SERVER, packages=frozenset())
     params = with_model(tiny, backend="unsloth")
-    assert hindrances(params, bare) == ["model.backend=unsloth: unsloth is not installed"]
+    (reason,) = hindrances(params, bare)
+    assert reason.startswith("model.backend=unsloth needs unsloth, not installed (`make setup EX")
 
 
 @pytest.mark.parametrize(
     ("packages", "said"),
     [
-        ({"flash_attn", "kernels"}, "yes, compiled for this machine (flash_attn)"),
-        ({"kernels"}, "kernels-community/flash-attn2, which `make fetch` brings"),
-        ((), "no, not installed (`make setup EXTRA=gpu`)"),
+        ({"flash_attn", "kernels"}, "yes (flash_attn kernels)"),
+        ({"kernels"}, "yes (kernels)"),
+        ((), "needs flash_attn or kernels, not installed (`make setup EXTRA=gpu`)"),
     ],
 )
 def test_flash_attention_is_compiled_or_from_the_hub_or_comes_with_its_remedy(
@@ -121,15 +132,17 @@ def test_flash_attention_is_compiled_or_from_the_hub_or_comes_with_its_remedy(
 ) -> None:
     machine = dataclasses.replace(SERVER, packages=frozenset(packages))
     params = with_model(tiny, attention="flash_attention_2")
-    assert f"attention flash_attention_2: {said}" in list(doctor_lines(params, machine))
-    assert hindrances(params, machine) == (
-        []
-        if packages
-        else [
-            "model.attention=flash_attention_2: kernels is not installed "
-            "(`make setup EXTRA=gpu`); or set model.attention: sdpa"
-        ]
-    )
+    assert f"flash_attention_2: {said}" in examined(params, machine)
+    remedy = f"model.attention=flash_attention_2 {said}; or set model.attention: sdpa"
+    assert hindrances(params, machine) == ([] if packages else [remedy])
+
+
+def test_a_kernel_at_a_commit_is_loaded_by_its_own_package(tiny: Params) -> None:
+    params = with_model(tiny, attention=f"kernels-community/flash-attn2@{'0' * 40}")
+    compiled = dataclasses.replace(SERVER, packages=frozenset({"flash_attn"}))
+    (reason,) = hindrances(params, compiled)
+    assert " needs kernels, not installed" in reason
+    assert hindrances(params, SERVER) == []
 
 
 @pytest.mark.parametrize(
@@ -177,8 +190,8 @@ def test_weights_that_vllm_shares_with_the_policy_count_once() -> None:
 
 
 def test_the_first_line_says_what_torch_was_built_for(tiny: Params) -> None:
-    assert next(doctor_lines(tiny, SERVER)) == "python 3.11.9; torch 2.13.0, for CUDA 13.0"
-    assert next(doctor_lines(tiny, LAPTOP)).endswith("torch 2.13.0+cpu, without CUDA")
+    assert examined(tiny, SERVER)[0] == "python 3.11.9; torch 2.13.0, for CUDA 13.0"
+    assert examined(tiny, LAPTOP)[0].endswith("torch 2.13.0+cpu, without CUDA")
 
 
 def test_the_drivers_tool_is_read(tmp_path: Path) -> None:
@@ -202,7 +215,7 @@ def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path: Path) -> None:
 
 
 def test_this_machine_is_the_one_that_the_lock_describes() -> None:
-    machine = this_machine(ROOT, lock=ROOT / "requirements/cpu.txt")
+    machine = this_machine(lock=ROOT / "requirements/cpu.txt")
     assert machine.num_locked > 100
     assert machine.torch
     assert not machine.differing

@@ -6,7 +6,7 @@ import pytest
 
 from lib.artifacts.models import model_faults, safetensors_fault
 from lib.params import Params, parse_params, preset_params
-from lib.planning.inputs import absent_inputs
+from lib.planning.inputs import input_faults
 from tests.lib.engines.hub_models import write_model
 
 
@@ -18,7 +18,7 @@ def changed(smoke: Params, **sections: dict) -> Params:
 
 
 def test_the_default_lacks_nothing(in_root: Path) -> None:
-    assert list(absent_inputs(preset_params("tiny-cpu"))) == []
+    assert list(input_faults(preset_params("tiny-cpu"))) == []
 
 
 def test_each_file_that_is_not_there_is_named_with_its_key(
@@ -37,13 +37,22 @@ def test_each_file_that_is_not_there_is_named_with_its_key(
         export={"gguf": "q4_k_m"},
     )
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [line.split(";")[0].split(",")[0] for line in absent_inputs(params)] == [
-        "prepare: data/raw/no.jsonl is missing",
-        "prepare.grpo.difficulty.file: data/raw/rates.jsonl is missing",
-        "prompt.system: data/raw/system.txt is missing",
+    assert [line.split(";")[0].split(",")[0] for line in input_faults(params)] == [
         "model.revision: `owner/model` has no commit yet",
+        "prompt.system: cannot read data/raw/system.txt: [Errno 2] No such file or directory: "
+        "'data/raw/system.txt'",
         "export.gguf: q4_k_m needs llama.cpp's `llama-quantize`",
+        "prepare.grpo.difficulty.file: data/raw/rates.jsonl is missing",
+        "prepare: data/raw/no.jsonl is missing",
     ]
+    # What is there is read as `prepare` will read it.
+    Path("data/raw").mkdir(parents=True)
+    Path("data/raw/no.jsonl").write_text("")
+    Path("data/raw/system.txt").write_text("\n")
+    Path("data/raw/rates.jsonl").write_text('{"id": "a", "num_correct": 3, "num_completions": 2}\n')
+    _, system, _, rates = input_faults(params)
+    assert system.startswith("prompt.system: data/raw/system.txt is empty")
+    assert rates.startswith("data/raw/rates.jsonl:1: ")
 
 
 def test_a_whole_model_has_no_fault_and_a_truncated_one_has(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ from lib.engines.policy import add_adapter, load_tokenizer
 from lib.objectives.logprobs import CHUNK_NUMEL, fused_scores
 from lib.params import Params, preset_params
 from lib.planning import memory
-from lib.planning.memory import Workload, memory_at_peak, workload
+from lib.planning.memory import forward_pass, memory_at_peak
 from lib.planning.probe import _alternating, _full_length
-from lib.planning.sizes import SHAPES, Shape, shape_in
+from lib.planning.sizes import Shape, shape_in, shape_of
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers import scoring
@@ -196,10 +196,11 @@ def test_a_phase_holds_at_its_peak_what_the_plan_states_within_a_tenth(
     shape = widened(base, tmp_path / "base", **sizes)
     model = {"max_seq_length": tokens_of_sft_row(base), **changes.get("model", {})}
     params = changed(smoke, {**changes, "model": {**model, "lora": {**ALL_WEIGHTS, "rank": 0}}})
-    work = workload(params, case[:4].strip(","), shape)
-    assert work.loss == loss
+    kind = case[:4].strip(",")
+    _, scored = forward_pass(params, kind)
+    assert (loss == "fused") == (kind == "grpo" and scored * shape.vocab_size > memory.LARGE)
     measured = peak_of(build(params, tmp_path / "base", tmp_path / "scratch", sets))
-    stated = sum(memory_at_peak(params.model, shape, work).values())
+    stated = sum(memory_at_peak(params, kind, shape).values())
     assert stated == pytest.approx(measured, rel=0.1)
 
 
@@ -213,17 +214,18 @@ def test_s1_at_its_real_shape_holds_what_the_plan_states() -> None:
     """Under fake tensors: float32 weights under autocast, checkpointing, fused log-probs, KL
     reference; the second micro-batch of a step, when gradients and AdamW's state are there."""
     params = preset_params("s1-qwen2.5-0.5b")
-    shape = SHAPES[params.model.name]
+    shape = shape_of(params.model)
+    assert shape is not None
     rows, length = params.grpo.micro_batch_size, params.model.max_seq_length
     scored = params.rollout.max_new_tokens + 1
     with FakeTensorMode():
         config = Qwen2Config(
-            hidden_size=shape.hidden,
-            intermediate_size=shape.intermediate,
-            num_hidden_layers=shape.layers,
-            num_attention_heads=shape.heads,
-            num_key_value_heads=shape.kv_heads,
-            vocab_size=shape.vocab,
+            hidden_size=shape.hidden_size,
+            intermediate_size=shape.intermediate_size,
+            num_hidden_layers=shape.num_hidden_layers,
+            num_attention_heads=shape.num_attention_heads,
+            num_key_value_heads=shape.num_key_value_heads,
+            vocab_size=shape.vocab_size,
             tie_word_embeddings=True,
         )
         model = Qwen2ForCausalLM(config)
@@ -237,7 +239,7 @@ def test_s1_at_its_real_shape_holds_what_the_plan_states() -> None:
         tracker = MemTracker()
         tracker.track_external(model, optimizer, *reference)
         with tracker:
-            ids = torch.randint(0, shape.vocab, (rows, length))
+            ids = torch.randint(0, shape.vocab_size, (rows, length))
             with torch.autocast("cpu", torch.bfloat16):
                 hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
                 scores = fused_scores(
@@ -247,7 +249,7 @@ def test_s1_at_its_real_shape_holds_what_the_plan_states() -> None:
                 )
             scores.log_probs.mean().backward()
         (peak,) = tracker.get_tracker_snapshot("peak").values()
-    stated = memory_at_peak(params.model, shape, workload(params, "grpo", shape))
+    stated = memory_at_peak(params, "grpo", shape)
     assert sum(stated.values()) == pytest.approx(peak["Total"], rel=0.02)
     # The source's 24 GB, vLLM's share of them included.
     card = 24 * 10**9
@@ -265,21 +267,22 @@ def test_adapters_are_float32_on_a_bfloat16_base(smoke: Params) -> None:
     assert types == {True: torch.float32, False: torch.bfloat16}
     shape = shape_in(config.to_dict())
     assert shape is not None
-    half = smoke.model.model_copy(update={"dtype": "bfloat16"})
-    work = Workload(tokens=1, scored=1, loss="whole", accumulates=True, offloads=False)
-    trained = shape.trained(half)
-    stated = memory_at_peak(half, shape, work)
+    few = {"micro_batch_size": 1, **UNSAVED}
+    half = changed(smoke, {"model": {"dtype": "bfloat16"}, "sft": few})
+    trained = shape.trained(half.model)
+    stated = memory_at_peak(half, "sft", shape)
     assert stated["weights"] == 2 * shape.parameters + 4 * trained
     assert stated["optimizer"] == 2 * stated["gradients"] == 8 * trained
 
 
 def test_half_the_micro_batch_halves_what_grows_with_it() -> None:
     params = preset_params("s1-qwen2.5-0.5b")
-    shape = SHAPES[params.model.name]
+    shape = shape_of(params.model)
+    assert shape is not None
     half, whole = (
-        memory_at_peak(params.model, shape, workload(each, "grpo", shape))
+        memory_at_peak(each, "grpo", shape)
         for each in (params, changed(params, {"grpo": {"micro_batch_size": 16}}))
     )
-    converted = shape.in_products * 2 // shape.layers
+    converted = shape.in_products * 2 // shape.num_hidden_layers
     assert whole["activations"] - converted == 2 * (half["activations"] - converted)
     assert whole["weights"] == half["weights"]

@@ -8,8 +8,8 @@ import pytest
 from transformers import TrainingArguments
 
 from lib.params import Params, preset_names, preset_params
-from lib.planning.memory import cache_bytes_per_token, memory_at_peak, workload
-from lib.planning.phases import Phase, disk_bytes, fits, phases_of
+from lib.planning.memory import cache_bytes_per_token
+from lib.planning.phases import Phase, disk_bytes, phases_of
 from lib.planning.plan import plan_lines
 from lib.planning.sizes import shape_of
 from lib.problems.generated import GeneratedSets
@@ -90,11 +90,10 @@ def test_dpo_stands_in_the_plan_where_params_ask_for_it() -> None:
     assert not any("dpo" in line for line in plan_lines(params))
     lines = "\n".join(plan_lines(preferring(params)))
     assert "sft → grpo → pairs@sft → dpo@sft → evaluate@" in lines
-    assert (
-        "dpo: steps unknown: pairs has to run first, warm-up unknown; learning rate 0.0002" in lines
-    )
+    assert "dpo@sft: steps unknown, warm-up unknown; learning rate 0.0002" in lines
+    assert "data: unknown rows (pairs has to run first)" in lines
     assert "trainer: per_device_train_batch_size=32, gradient_accumulation_steps=1" in lines
-    assert "pairs: all GRPO problems × 8 completions of sft, at most 1 of each problem" in lines
+    assert "8 completions of each GRPO problem, at most 1 of them kept" in lines
     assert "objective: loss sigmoid, β 0.1" in lines
     skipped = "\n".join(plan_lines(preferring(params, num_epochs=0)))
     assert "dpo: skipped, dpo.num_epochs is 0" in skipped and "(dpo passed on)" in skipped
@@ -111,8 +110,12 @@ def with_both(params: Params) -> Params:
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_optional_phases_are_planned_with_the_sampling_before_them(name: str) -> None:
-    params = with_both(preset_params(name))
+def test_every_preset_has_a_plan_and_so_have_optional_phases_with_their_sampling(name: str) -> None:
+    preset = preset_params(name)
+    lines = list(plan_lines(preset))
+    assert lines[0].startswith("plan: base model ")
+    assert any(line.startswith("disk ≈ ") for line in lines)
+    params = with_both(preset)
     planned = {phase.name: phase for phase in phases_of(params, shape_of(params.model))}
     assert list(planned) == ["sft", "grpo", "pairs", "dpo", "best_of_n", "raft"]
     pairs, num_rows = params.dpo.pairs, planned["grpo"].rows
@@ -131,13 +134,6 @@ def test_optional_phases_are_planned_with_the_sampling_before_them(name: str) ->
     assert "pairs@sft → dpo@sft → best_of_n@grpo → raft@grpo → evaluate@" in stages
     if params.rollout.engine == "transformers":
         assert "cache" in planned["pairs"].memory
-
-
-@pytest.mark.parametrize("name", preset_names())
-def test_every_preset_has_a_plan(name: str) -> None:
-    lines = list(plan_lines(preset_params(name)))
-    assert lines[0].startswith("plan: base model ")
-    assert any(line.startswith("disk ≈ ") for line in lines)
 
 
 def test_a_plan_needs_no_torch() -> None:
@@ -188,35 +184,35 @@ def test_vllm_counts_once_where_it_is_and_with_the_weights_where_it_shares_them(
     )
     share = apart.validation.gpu_memory_utilization
     assert difference == pytest.approx(share * 80 * gib)
-    assert fits(phase_of(apart, "sft"), 40 * gib)
-    assert not fits(phase_of(together, "sft"), 40 * gib)
+    assert phase_of(apart, "sft").fits(40 * gib)
+    assert not phase_of(together, "sft").fits(40 * gib)
 
 
 def test_generation_by_the_policy_counts_with_its_cache() -> None:
     params = preset_params("s0-qwen3-4b")
     shape = shape_of(params.model)
     assert shape is not None
-    assert workload(params, "sft", shape).generated == params.validation.batch_size
+    token = cache_bytes_per_token(shape, params.model)
+    for batch_size in (16, 64):
+        validation = params.validation.model_copy(update={"batch_size": batch_size})
+        crowded = params.model_copy(update={"validation": validation})
+        assert phase_of(crowded, "sft").memory["cache"] == batch_size * 2048 * token
     none = params.model_copy(update={"sft": params.sft.model_copy(update={"eval_steps": 0})})
-    assert workload(none, "sft", shape).generated == 0
-    many = params.validation.model_copy(update={"batch_size": 64})
-    crowded = params.model_copy(update={"validation": many})
-    parts = memory_at_peak(params.model, shape, workload(crowded, "sft", shape))
-    assert parts["cache"] == 64 * 2048 * cache_bytes_per_token(shape, params.model)
+    assert "cache" not in phase_of(none, "sft").memory
 
 
 def test_vllms_cache_is_in_its_share_and_the_engine_is_named() -> None:
     params = preset_params("s1-qwen2.5-0.5b")
     assert "cache" not in phase_of(params, "grpo").memory
     lines = list(plan_lines(params))
-    assert any("engine vllm (vLLM takes 30% of the GPU beside" in line for line in lines)
+    assert any(line.endswith("; vLLM 30% of the policy's GPU") for line in lines)
+    assert any(line.startswith("  engine vllm; rollouts: ") for line in lines)
     assert any(line.startswith("evaluate with vllm: ") for line in lines)
 
 
 def test_the_plan_of_s0_says_that_its_vllm_shares_the_policys_weights() -> None:
-    (line,) = [line for line in plan_lines(preset_params("s0-qwen3-4b")) if "  engine " in line]
-    assert "engine vllm (vLLM takes 70% of the GPU with the weights, which are the" in line
-    assert "Unsloth's fast_inference" in line
+    (line,) = [each for each in plan_lines(preset_params("s0-qwen3-4b")) if "vLLM 70%" in each]
+    assert line.endswith("with the weights, which are the policy's own: Unsloth's fast_inference")
 
 
 def test_a_model_of_unknown_shape_is_planned_without_sizes() -> None:

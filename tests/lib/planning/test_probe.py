@@ -19,7 +19,8 @@ from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.params import Params, compose_preset
 from lib.planning import probe as probing
-from lib.planning.probe import batch_of, divisors, longest_first, probe
+from lib.planning.memory import batch_of
+from lib.planning.probe import longest_first, probe
 from lib.problems.generated import GeneratedSets
 from lib.problems.lengths import rendering_of, token_counter
 from lib.prompts import prompt_format, save_system
@@ -57,16 +58,6 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, ...]]]:
 def full(rank: int) -> list[Problem]:
     working = "one and two are three. " * rank
     return [Problem.create(problem="What is 1 + 2?", reference="3", solution=working)]
-
-
-def counted(base: Path, params: Params) -> dict[str, Any]:
-    chosen = prompt_format(params.prompt.format)
-    rendering = rendering_of(base, prompt_format=chosen, system="")
-    return {"rendering": rendering, "count_tokens": token_counter(base)}
-
-
-def test_sizes_tile_the_batch_from_the_largest() -> None:
-    assert divisors(12) == [12, 6, 4, 3, 2, 1]
 
 
 @pytest.fixture
@@ -113,7 +104,7 @@ def test_grpo_takes_two_whole_steps_of_rows_of_the_longest_length(
     """With the KL reference that params ask for, and generation by the engine that they name."""
     params = changed(smoke, {"grpo": {"beta": 0.04, "micro_batch_size": 4}})
     write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    problems, tokens = longest_first(params, "grpo", tmp_path, **counted(own_base, params))
+    problems, tokens = longest_first(params, "grpo", base=own_base, problems=tmp_path)
     generated: list[int] = []
     inner = TransformersEngine.generate
 
@@ -137,7 +128,7 @@ def test_grpo_falls_back_until_a_micro_batch_fits_and_leaves_none_out(
     fits: dict[str, int],
 ) -> None:
     write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    problems, tokens = longest_first(smoke, "grpo", tmp_path, **counted(own_base, smoke))
+    problems, tokens = longest_first(smoke, "grpo", base=own_base, problems=tmp_path)
     long = {"base": own_base, "problems": problems, "tokens": tokens}
     fits["rows"] = 4
     assert probe(smoke, "grpo", **long, limit=PLENTY) == 4
@@ -166,21 +157,22 @@ def test_another_error_than_memorys_is_not_taken_for_it(
 
 
 def test_the_longest_row_is_measured_with_all_that_may_be_generated(
-    smoke: Params, base: Path, sets: GeneratedSets, tmp_path: Path
+    smoke: Params, own_base: Path, sets: GeneratedSets, tmp_path: Path
 ) -> None:
     write_problems(tmp_path / "sft.jsonl", sets.sft)
     write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    way = counted(base, smoke)
-    rendering, count = way["rendering"], way["count_tokens"]
+    own_format = prompt_format(smoke.prompt.format)
+    rendering = rendering_of(own_base, prompt_format=own_format, system="")
+    count, places = token_counter(own_base), {"base": own_base, "problems": tmp_path}
     prompts = count([rendering.prompt(problem) for problem in sets.grpo])
-    problems, tokens = longest_first(smoke, "grpo", tmp_path, **way)
+    problems, tokens = longest_first(smoke, "grpo", **places)
     assert tokens == max(prompts) + 16
     assert count([rendering.prompt(problem) for problem in problems]) == sorted(prompts)[::-1]
     both = [
         sum(count([rendering.prompt(problem), rendering.completion(problem)]))
         for problem in sets.sft
     ]
-    assert longest_first(smoke, "sft", tmp_path, **way)[1] == max(both)
+    assert longest_first(smoke, "sft", **places)[1] == max(both)
 
 
 def test_the_command_prints_what_to_set_and_why_a_phase_is_left_out(

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from lib.params import preset_params
-from lib.planning.phases import CARDS_GB, Phase, fits, phases_of
+from lib.planning.phases import CARDS_GB, Phase, phases_of
 from lib.planning.plan import in_bytes
 from lib.planning.sizes import FACTS, shape_of
 from lib.prompts import format_settings, prompt_format, prompt_text, system_prompt
@@ -40,7 +40,7 @@ def table() -> Iterator[str]:
         stated = FACTS["statements"].get(preset_params(preset).model.name, {})
         for name, phase in phases(preset).items():
             share = f" + vLLM {phase.vllm_share:.0%}" if phase.vllm_share else ""
-            cards = " ".join(str(gb) for gb in CARDS_GB if fits(phase, gb * 10**9))
+            cards = " ".join(str(gb) for gb in CARDS_GB if phase.fits(gb * 10**9))
             yield (
                 f"| `{preset}` {name} | {phase.rows:,} | {phase.steps:,} "
                 f"| {phase.completions}, {phase.tokens:,} "
@@ -62,7 +62,7 @@ def test_s0_is_the_run_that_its_source_describes() -> None:
     assert (s0["sft"].rows, s0["sft"].steps) == (59, 118)
     assert (s0["grpo"].steps, s0["grpo"].completions) == (100, 2)
     assert s0["grpo"].seconds == pytest.approx(18, rel=0.25)
-    assert fits(s0["grpo"], 40 * 10**9)
+    assert s0["grpo"].fits(40 * 10**9)
 
 
 def test_s1_is_one_epoch_within_24_gb() -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
+from lib.artifacts.hub import model_repository
 from lib.engines.policy import add_adapter
 from lib.params import Params
-from lib.planning.sizes import SHAPES, shape_in, shape_of
+from lib.planning.sizes import FACTS, shape_in, shape_of
 from tests.lib.engines.hub_models import ARCHITECTURES, write_model
 
 PUBLISHED = {
@@ -35,7 +36,23 @@ def test_the_count_is_the_models_own(smoke: Params, tmp_path: Path, architecture
 
 @pytest.mark.parametrize(("name", "count"), PUBLISHED.items())
 def test_the_table_has_the_published_counts(name: str, count: int) -> None:
-    assert SHAPES[name].parameters == count
+    shape = shape_in(FACTS["models"][name])
+    assert shape is not None
+    assert shape.parameters == count
+
+
+def test_another_model_of_the_hub_is_known_once_it_is_fetched(
+    smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, revision = "owner/model", "0" * 40
+    model = smoke.model.model_copy(update={"name": name, "revision": revision})
+    assert shape_of(model) is None
+    folder = model_repository(name, revision).folder
+    folder.parent.mkdir(parents=True)
+    write_model(folder, architecture="llama")
+    local = model.model_copy(update={"name": str(folder), "revision": ""})
+    assert shape_of(model) == shape_of(local) is not None
 
 
 def test_another_architecture_is_unknown() -> None:
