@@ -14,6 +14,7 @@ import dataclasses
 import resource
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from lib.trainers.grpo import grpo_setup
 from lib.trainers.sft import sft_setup
 from lib.training.tracking import ProgressLines
 from lib.training.warning_signs import WarningSigns
+
+Generate = Callable[[Sequence[Sequence[int]], Sampling], list[list[GeneratedCompletion]]]
 
 STEPS = 2
 """Optimiser steps that have to fit."""
@@ -104,42 +107,43 @@ def _take_steps(
         else:
             trainer = grpo_setup(short, init=base, **places).trainer
             stack.callback(trainer.engine.close)
-            trainer.engine.generate = _full_length(trainer.engine.generate)
-            trainer.reward_funcs = [_alternating for _ in trainer.reward_funcs]
+            with_signal(trainer)
         for callback in (ProgressLines, WarningSigns):
             trainer.remove_callback(callback)
         trainer.train()
 
 
-def _alternating(completions: Sequence[Any], **columns: Any) -> list[float]:
-    return [float(number % 2) for number in range(len(completions))]
+def with_signal(trainer: Any) -> Any:
+    """GRPO whose rewards differ within every group, and whose completions are all of the longest
+    length; TRL's trainer has no engine, and ends its completions by itself."""
+
+    def alternating(completions: Sequence[Any], **columns: Any) -> list[float]:
+        return [float(number % 2) for number in range(len(completions))]
+
+    trainer.reward_funcs = [alternating for _ in trainer.reward_funcs]
+    if hasattr(trainer, "engine"):
+        trainer.engine.generate = partial(_full_length, trainer.engine.generate)
+    return trainer
 
 
-Generate = Callable[[Sequence[Sequence[int]], Sampling], list[list[GeneratedCompletion]]]
-
-
-def _full_length(generate: Generate) -> Generate:
+def _full_length(
+    generate: Generate, prompts: Sequence[Sequence[int]], sampling: Sampling
+) -> list[list[GeneratedCompletion]]:
     """Every completion with its last token, and that token's log-prob, up to the longest length."""
 
-    def generate_full(
-        prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[GeneratedCompletion]]:
-        def filled(values: tuple[Any, ...]) -> tuple[Any, ...]:
-            return values + values[-1:] * (sampling.max_new_tokens - len(values))
+    def filled(values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return values + values[-1:] * (sampling.max_new_tokens - len(values))
 
-        # Nothing but the end token stops early, which leaves the cache its size.
-        groups = generate(prompts, dataclasses.replace(sampling, stop_strings=()))
-        return [
-            [
-                dataclasses.replace(
-                    one, token_ids=filled(one.token_ids), log_probs=filled(one.log_probs or ())
-                )
-                for one in group
-            ]
-            for group in groups
+    # Nothing but the end token stops early, which leaves the cache its size.
+    return [
+        [
+            dataclasses.replace(
+                one, token_ids=filled(one.token_ids), log_probs=filled(one.log_probs or ())
+            )
+            for one in group
         ]
-
-    return generate_full
+        for group in generate(prompts, dataclasses.replace(sampling, stop_strings=()))
+    ]
 
 
 def longest_first(

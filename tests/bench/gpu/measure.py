@@ -140,16 +140,6 @@ def trainer_of(
     return setup.trainer
 
 
-def with_signal(trainer: Any) -> Any:
-    """GRPO whose rewards differ within every group, and whose completions are all of one length."""
-    from lib.planning.probe import _alternating, _full_length
-
-    trainer.reward_funcs = [_alternating for _ in trainer.reward_funcs]
-    if hasattr(trainer, "engine"):
-        trainer.engine.generate = _full_length(trainer.engine.generate)
-    return trainer
-
-
 # Measurements
 
 
@@ -198,6 +188,8 @@ def training(
 
     trainer = trainer_of(params, row.kind, problems, base=base, scratch=scratch)
     if row.kind == "grpo":
+        from lib.planning.probe import with_signal
+
         with_signal(trainer)
     trainer.add_callback(Clock())
     trainer.train()
@@ -329,6 +321,7 @@ def _run_phase(row: Row, base: Path, folder: Path, kill_at: int) -> None:
 
     from lib.engines.policy import load_tokenizer
     from lib.engines.runtime import configure
+    from lib.planning.probe import with_signal
     from lib.training.run import Outputs, run_phase
 
     class Killed(TrainerCallback):

@@ -27,7 +27,7 @@ from lib.objectives.logprobs import CHUNK_NUMEL, fused_scores
 from lib.params import Params, preset_params
 from lib.planning import memory
 from lib.planning.memory import forward_pass, memory_at_peak
-from lib.planning.probe import _alternating, _full_length
+from lib.planning.probe import with_signal
 from lib.planning.sizes import Shape, shape_in, shape_of
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
@@ -121,10 +121,7 @@ def grpo_trainer(params: Params, base: Path, scratch: Path, sets: GeneratedSets)
         seed=0,
         scratch=scratch,
     )
-    assert trainer.engine is not None
-    trainer.engine.generate = _full_length(trainer.engine.generate)
-    trainer.reward_funcs = [_alternating for _ in trainer.reward_funcs]
-    return trainer
+    return with_signal(trainer)
 
 
 def dpo_trainer(params: Params, base: Path, scratch: Path, sets: GeneratedSets) -> Any:
