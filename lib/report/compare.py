@@ -156,7 +156,8 @@ def compare_with(
             for benchmark in dict.fromkeys(comparison.benchmark for comparison in between)
         ),
         metrics=metrics_table(sorted(changes, key=reading_order), base=base),
-        plots=run_dvc("plots", "diff", commit, "--out", str(plots)).strip(),
+        # The legend shows the revision as it is written here, and cuts off a whole hash.
+        plots=run_dvc("plots", "diff", commit[:10], "--out", str(plots)).strip(),
         alarms=(*alarms(trained, untrained=checkpoints[0]), *alarms(between)),
     )
 
