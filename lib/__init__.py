@@ -1,4 +1,4 @@
-"""reckon's library: imported from the checkout, never installed (README, "How it works").
+"""reckon's library: imported from the checkout, never installed (docs/architecture.md).
 
 Floors, an arrow may only point down (contract in pyproject.toml):
 trainers -> evaluation, export -> engines -> objectives -> problems, prompts, verifier, params ...

@@ -1,4 +1,4 @@
-"""The headline outside the report: what `make all` ends with, and the README's result table."""
+"""The headline outside the report: what `make all` ends with."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -6,13 +6,10 @@ from pathlib import Path
 from lib.report.comparisons import Comparison, alarms, describe
 from lib.report.inputs import Metrics
 from lib.report.tables import headline
-from lib.report.text import Table, loud, markdown_table, table_lines
+from lib.report.text import Table, loud, table_lines
 
 ROWS = ("answer accuracy", "pass@", "pass^", "maj@", "format accuracy", "equations")
 """Beginnings of the rows that a reader looks for first."""
-
-START = "<!-- results: python -m stages.summary --readme -->"
-END = "<!-- /results -->"
 
 
 def summary_lines(
@@ -39,35 +36,6 @@ def summary_lines(
     yield from loud(alarms(comparisons, untrained=next(iter(metrics))))
     yield f"model:  {model}"
     yield f"report: {report}"
-
-
-def results_block(
-    metrics: Mapping[str, Metrics],
-    *,
-    comparisons: Sequence[Comparison],
-    benchmarks: Sequence[str],
-) -> str:
-    """One table per benchmark, and what the last phase changed on the first of them.
-
-    Args:
-        metrics: by checkpoint, in the order of training.
-        comparisons: of each checkpoint with the one before it.
-        benchmarks: the headline first.
-    """
-    tables = [_headline_rows(headline(metrics, benchmark)) for benchmark in benchmarks]
-    gains = [f"- {gain}" for gain in _gains(metrics, comparisons, benchmarks[0])]
-    parts = [f"**{table.title}**\n\n{markdown_table(table)}" for table in tables]
-    return "\n\n".join([*parts, "\n".join(gains)])
-
-
-def with_results(readme: str, block: str) -> str:
-    """`readme` with `block` between its two marks.
-
-    Raises:
-        ValueError: a mark is missing.
-    """
-    before, after = readme.index(START) + len(START), readme.index(END)
-    return f"{readme[:before]}\n{block}\n{readme[after:]}"
 
 
 def _headline_rows(table: Table) -> Table:

@@ -14,6 +14,9 @@ from lib.stats import mean_estimate, paired_difference, seeds_interval
 from lib.studies.definition import Contrast, Study, hydra
 from lib.studies.experiments import Outcome, Scores
 
+START = "<!-- results: python -m stages.summary --readme -->"
+END = "<!-- /results -->"
+
 LIMITS = (
     "What it is about: a model of 0.48 million parameters, trained from random weights on one "
     "generator of word problems. It says what happens here, and what to look for elsewhere."
@@ -234,7 +237,7 @@ def _curve_figure(
         for variant in finished
         for step in (first, last)
     ]
-    title = "greedy answer accuracy on held-out problems"
+    title = "greedy accuracy on held-out problems"
     panel = measured(rows, title=title, series=[*curves, *finished])
     return Figure("curve", "While GRPO trains", "Means over seeds, 95 % bands.", (panel,), 1)
 
@@ -260,6 +263,23 @@ def _rates_figure(metrics: Mapping[str, Any]) -> Figure:
 def _bounds(numbers: Mapping[str, Any]) -> dict[str, float]:
     bounds = {"value": numbers["mean"], "low": numbers["low"], "high": numbers["high"]}
     return {**bounds, "n": numbers["n"]}
+
+
+def with_results(readme: str, study: Study, metrics: Mapping[str, Any]) -> str:
+    """`readme` with the study's rates between its two marks, a column a variant.
+
+    Raises:
+        ValueError: a mark is missing.
+    """
+    rates = metrics["variants"]
+    header = f"held-out problems, %, mean of {len(study.seeds)} seeds (95 % interval)"
+    rows = [
+        (measure, *(_share(rates[name][measure]).replace(" to ", "–") for name in study.variants))
+        for measure in next(iter(rates.values()))
+    ]
+    table = markdown_table(Table("", (header, *study.variants), tuple(rows)))
+    before, after = readme.index(START) + len(START), readme.index(END)
+    return f"{readme[:before]}\n{table}\n{readme[after:]}"
 
 
 def studies_page(folder: Path) -> str:
