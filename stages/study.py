@@ -32,7 +32,7 @@ def main(params_file: Path, name: str, jobs: int, out: Path) -> None:
     from lib.studies.definition import load_study
 
     study = load_study(name)
-    from lib.artifacts import write_metrics
+    from lib.artifacts import read_json, write_metrics
     from lib.report.charts import figure_svg
     from lib.studies.experiments import run_study
     from lib.studies.results import (
@@ -51,6 +51,8 @@ def main(params_file: Path, name: str, jobs: int, out: Path) -> None:
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     write_metrics(folder / "study.json", metrics)
+    # The page says what the file says, rounded once.
+    metrics = read_json(folder / "study.json")
     for figure in study_figures(study, metrics):
         (folder / f"{figure.name}.svg").write_text(figure_svg(figure), encoding="utf-8")
     page = study_markdown(name, study, metrics, benchmark=benchmark)

@@ -165,12 +165,13 @@ def whiskers(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequ
     """
     encoding = {
         "y": field("label", "nominal", sort=list(labels), title=None, axis={"labelLimit": 220}),
-        "yOffset": field("checkpoint", "nominal", sort=list(checkpoints)),
         "color": colored_by("checkpoint", checkpoints),
         "tooltip": [field(name, "nominal") for name in ("label", "checkpoint")]
         + [field(name, "quantitative", format=".3f") for name in ("value", "low", "high")]
         + [field("n", "quantitative")],
     }
+    if len(checkpoints) > 1:
+        encoding["yOffset"] = field("checkpoint", "nominal", sort=list(checkpoints))
     across = SHARE | {"axis": {"format": "%", "grid": True}}
     layers = [
         {

@@ -43,6 +43,11 @@ class Contrast(Section):
     expect: Literal["better", "worse", "no difference"]
     """What the claim says of `after`."""
 
+    @property
+    def name(self) -> str:
+        """Its key in a study's numbers."""
+        return f"{self.before} to {self.after}"
+
 
 class Study(Section):
     """An experiment that anyone can repeat."""

@@ -49,8 +49,7 @@ def study_metrics(
     return {
         "variants": rates,
         "comparisons": {
-            f"{each.before} to {each.after}": _compared(each, study, scores, benchmark)
-            for each in study.comparisons
+            each.name: _compared(each, study, scores, benchmark) for each in study.comparisons
         },
         "validation": {
             variant: steps
@@ -130,13 +129,12 @@ def verdicts(study: Study, metrics: Mapping[str, Any]) -> dict[str, str]:
     """By comparison, in a sentence: whether it came out as the claim says."""
     lines, measure = {}, headline(metrics)
     for each in study.comparisons:
-        name = f"{each.before} to {each.after}"
-        numbers = metrics["comparisons"][name][measure]
+        numbers = metrics["comparisons"][each.name][measure]
         low, high = numbers["low"], numbers["high"]
         seen = "better" if low > 0 else "worse" if high < 0 else "no difference"
         seeds = [numbers[f"seed_{seed}"] for seed in study.seeds]
         above = sum(value > 0 for value in seeds)
-        lines[name] = (
+        lines[each.name] = (
             f"**{'As claimed' if seen == each.expect else 'Not as claimed'}**: `{each.after}` "
             f"against `{each.before}` in {measure}: {points(numbers['mean'])} points "
             f"({points(low)} to {points(high)}), above on {above} of {len(seeds)} seeds; expected "
@@ -158,11 +156,11 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
         tuple(
             (
                 variant,
-                study.variants[variant].checkpoint,
+                of.checkpoint,
                 changed[variant],
-                *(_share(numbers[measure]) for measure in measures),
+                *(_share(metrics["variants"][variant][measure]) for measure in measures),
             )
-            for variant, numbers in metrics["variants"].items()
+            for variant, of in study.variants.items()
         ),
     )
     differences = Table(
@@ -170,12 +168,12 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
         ("comparison", "measure", "mean", *(f"seed {seed}" for seed in study.seeds)),
         tuple(
             (
-                comparison.replace(" to ", " → "),
+                f"{each.before} → {each.after}",
                 measure,
-                _interval(of[measure]),
-                *(points(of[measure][f"seed_{seed}"]) for seed in study.seeds),
+                _interval(numbers := metrics["comparisons"][each.name][measure]),
+                *(points(numbers[f"seed_{seed}"]) for seed in study.seeds),
             )
-            for comparison, of in metrics["comparisons"].items()
+            for each in study.comparisons
             for measure in measures
         ),
     )
@@ -204,7 +202,7 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
 
 def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
     """Each variant's mean rate, a panel for each measure; and how GRPO got there, step by step."""
-    figures = [_rates_figure(metrics)]
+    figures = [_rates_figure(study, metrics)]
     curves = {
         variant: steps
         for variant, steps in metrics["validation"].items()
@@ -226,7 +224,7 @@ def _curve_figure(
     rows: list[dict[str, Any]] = [
         {"step": int(step), "series": variant, **_bounds(numbers)}
         for variant, steps in curves.items()
-        for step, numbers in steps.items()
+        for step, numbers in sorted(steps.items(), key=lambda point: int(point[0]))
     ]
     first, last = min(row["step"] for row in rows), max(row["step"] for row in rows)
     finished = [
@@ -242,22 +240,22 @@ def _curve_figure(
     return Figure("curve", "While GRPO trains", "Means over seeds, 95 % bands.", (panel,), 1)
 
 
-def _rates_figure(metrics: Mapping[str, Any]) -> Figure:
-    variants = list(metrics["variants"])
+def _rates_figure(study: Study, metrics: Mapping[str, Any]) -> Figure:
+    rates = metrics["variants"]
     panels = [
         whiskers(
             [
-                {"label": variant, "checkpoint": measure, **_bounds(numbers[measure])}
-                for variant, numbers in metrics["variants"].items()
+                {"label": variant, "checkpoint": measure, **_bounds(rates[variant][measure])}
+                for variant in study.variants
             ],
             title=measure,
             checkpoints=[measure],
-            labels=variants,
+            labels=list(study.variants),
         )
-        for measure in metrics["variants"][variants[0]]
+        for measure in next(iter(rates.values()))
     ]
     caption = "Means over seeds with 95 % intervals."
-    return Figure("figure", "Rates of each variant", caption, tuple(panels))
+    return Figure("figure", "Rates of each variant", caption, tuple(panels), columns=3)
 
 
 def _bounds(numbers: Mapping[str, Any]) -> dict[str, float]:
