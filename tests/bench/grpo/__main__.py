@@ -24,10 +24,11 @@ from lib.engines import compat
 from lib.engines.policy import load_tokenizer
 from lib.engines.runtime import configure
 from lib.params import preset_params
+from lib.planning.probe import with_signal
 from lib.problems.generated import synthetic_sets
 from lib.prompts import save_system
 from tests.bench.gpu import rows
-from tests.bench.gpu.measure import params_of, problems_of, trainer_of, with_signal, write_base
+from tests.bench.gpu.measure import params_of, problems_of, trainer_of, write_base
 from tests.bench.grpo.start import NUM_PROBLEMS, write_start
 from tests.bench.results import machine, paired, quartiles, shown, write
 
