@@ -10,8 +10,6 @@ import click
 from lib.cli import reads, reads_params
 from lib.params import load_params
 
-README = Path("README.md")
-
 
 @click.command(help=__doc__)
 @reads_params
@@ -19,31 +17,13 @@ README = Path("README.md")
 @reads("--provenance", "reports/provenance", "which phases were skipped")
 @reads("--export", "data/models/export", "the exported model")
 @reads("--markdown", "reports/report.md", "the report")
-@reads("--study", "reports/studies/seeds/study.json", "the default over seeds")
-@click.option("--readme", is_flag=True, help="Write the study's table into README.md instead.")
-def main(
-    params_file: Path,
-    metrics: Path,
-    provenance: Path,
-    export: Path,
-    markdown: Path,
-    study: Path,
-    readme: bool,
-) -> None:
+def main(params_file: Path, metrics: Path, provenance: Path, export: Path, markdown: Path) -> None:
     """Print the summary."""
     params = load_params(params_file)
     from lib.report.comparisons import read_comparisons
     from lib.report.inputs import load_metrics, load_skipped, read_json
     from lib.report.summary import summary_lines
 
-    if readme:
-        from lib.studies.definition import load_study
-        from lib.studies.results import with_results
-
-        seeds = load_study(study.parent.name)
-        page = with_results(README.read_text("utf-8"), seeds, read_json(study))
-        README.write_text(page, encoding="utf-8")
-        return
     checkpoints, benchmarks = params.evaluate.checkpoints, params.evaluate.benchmarks
     measured = load_metrics(metrics / "evaluate", checkpoints)
     comparisons = read_comparisons(read_json(metrics / "report.json"), checkpoints, params.starts)

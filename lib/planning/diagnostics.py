@@ -87,34 +87,34 @@ def verdicts(
     signal = sum(group.has_signal for group in groups)
     cut = sum(each.truncated for each in rows)
     mean = statistics.fmean(each.reward for each in rows)
-    faults = {
-        f"temperature too low: {max(most)} of {size} completions identical, and most of them on "
-        f"{alike} of {len(groups)} problems; raise rollout.temperature (now {temperature:g})": (
-            2 * alike > len(groups)
-        ),
-        **{
-            f"no completion writes {tag}: SFT has not taught the format; raise sft.num_epochs": (
-                not any(tag in each.completion for each in rows)
+    faults = []
+    if 2 * alike > len(groups):
+        faults.append(
+            f"temperature too low: {max(most)} of {size} completions identical, and most of them "
+            f"on {alike} of {len(groups)} problems; raise rollout.temperature (now {temperature:g})"
+        )
+    for tag in written:
+        if not any(tag in each.completion for each in rows):
+            faults.append(
+                f"no completion writes {tag}: SFT has not taught the format; raise sft.num_epochs"
             )
-            for tag in written
-        },
-        f"{cut} of {len(rows)} completions run into rollout.max_new_tokens="
-        f"{limits.max_new_tokens}; raise it, or train SFT until it learns to stop": (
-            2 * cut >= len(rows)
-        ),
-        f"rewards are at the stack's minimum: mean {mean:.3g} of {limits.lowest:g} ... "
-        f"{limits.highest:g}; nothing is earned, so that nothing can be reinforced": (
-            mean <= limits.lowest + limits.near
-        ),
-        f"rewards are equal within every group (mean {mean:.3g}): no advantage, no gradient; "
-        "raise grpo.group_size, or take problems that are solved sometimes (`make difficulty`)": (
-            not signal
-        ),
-    }
+    if 2 * cut >= len(rows):
+        faults.append(
+            f"{cut} of {len(rows)} completions run into rollout.max_new_tokens="
+            f"{limits.max_new_tokens}; raise it, or train SFT until it learns to stop"
+        )
+    if mean <= limits.lowest + limits.near:
+        faults.append(
+            f"rewards are at the stack's minimum: mean {mean:.3g} of {limits.lowest:g} ... "
+            f"{limits.highest:g}; nothing is earned, so that nothing can be reinforced"
+        )
+    if not signal:
+        faults.append(
+            f"rewards are equal within every group (mean {mean:.3g}): no advantage, no gradient; "
+            "raise grpo.group_size, or take problems that are solved sometimes (`make difficulty`)"
+        )
     praise = f"rewards differ within {signal} of {len(groups)} groups"
-    return [fault for fault, holds in faults.items() if holds] or [
-        f"nothing stands in the way of GRPO: {praise}"
-    ]
+    return faults or [f"nothing stands in the way of GRPO: {praise}"]
 
 
 def report_lines(

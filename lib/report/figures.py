@@ -54,6 +54,9 @@ CURVES["raft"] = CURVES["sft"]
 
 MAX_BINS = 12
 
+NORMAL_95 = 1.96
+"""Standard errors to either side that hold 95 % of a normal distribution."""
+
 
 def report_figures(run: Run) -> list[Figure]:
     """All figures that the run has numbers for."""
@@ -253,7 +256,7 @@ def validation_sets(curve: Curve) -> dict[str, list[tuple[tuple[int, float], flo
 
 
 def _around(value: float, error: float) -> dict[str, float]:
-    reach = 0.0 if math.isnan(error) else 1.96 * error
+    reach = 0.0 if math.isnan(error) else NORMAL_95 * error
     return {"value": value, "low": max(0.0, value - reach), "high": min(1.0, value + reach)}
 
 

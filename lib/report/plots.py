@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lib.artifacts import replacing
 from lib.report.charts import LOOK
-from lib.report.figures import CURVES, reward_components
+from lib.report.figures import CURVES, NORMAL_95, reward_components
 from lib.report.inputs import Curve, Run
 from lib.report.page import chart_library, packed, packed_text
 from lib.report.templates import render, source
@@ -39,9 +39,6 @@ VALIDATION = {
     "mean_reasoning_chars": "characters of reasoning",
 }
 """What validation measures; dvc.yaml draws the answer accuracy of the first set."""
-
-NORMAL_95 = 1.96
-"""Standard errors to either side that hold 95 % of a normal distribution."""
 
 Series = Mapping[int, Mapping[str, float]]
 """By step, "value" and, where the error is known, "low" and "high"."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from lib.artifacts.completions import GradedCompletion
 from lib.errors import UserError
@@ -29,7 +30,7 @@ def rendered_prompts(rows: Iterable[GradedCompletion], *, base: Path, system: st
     """
     try:
         template = (base / "chat_template.jinja").read_text(encoding="utf-8")
-        bos = json.loads((base / "tokenizer_config.json").read_text("utf-8")).get("bos_token")
+        config = json.loads((base / "tokenizer_config.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(
             f"{base}: no tokenizer with a chat template ({error}); `prepare` writes it: "
@@ -40,9 +41,14 @@ def rendered_prompts(rows: Iterable[GradedCompletion], *, base: Path, system: st
         key: render(
             conversation(problem, system=system),
             template=template,
-            bos_token=(bos["content"] if isinstance(bos, dict) else bos) or "",
-            eos_token="",
+            bos_token=_token(config.get("bos_token")),
+            eos_token=_token(config.get("eos_token")),
             add_generation_prompt=True,
         )
         for key, problem in problems.items()
     }
+
+
+def _token(entry: Any) -> str:
+    """As the file has it: text, its settings, or nothing."""
+    return (entry["content"] if isinstance(entry, dict) else entry) or ""

@@ -7,15 +7,21 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from lib.report.charts import Figure, measured, whiskers
+from lib.artifacts import read_json
+from lib.errors import UserError
+from lib.report.charts import Figure, figure_svg, measured, whiskers
 from lib.report.templates import render, source
 from lib.report.text import Table, markdown_table, percent, points
 from lib.stats import mean_estimate, paired_difference, seeds_interval
 from lib.studies.definition import Contrast, Study, hydra
 from lib.studies.experiments import Outcome, Scores
 
-START = "<!-- results: python -m stages.summary --readme -->"
-END = "<!-- /results -->"
+START = "<!-- python -m stages.study --study {} --pages -->"
+END = "<!-- /study -->"
+"""Around what a study writes into the README."""
+
+FEW_STEPS = 3
+"""A curve of so many points or fewer is not drawn."""
 
 LIMITS = (
     "What it is about: a model of 0.48 million parameters, trained from random weights on one "
@@ -213,10 +219,6 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
     return figures
 
 
-FEW_STEPS = 3
-"""A curve of so many points or fewer is not drawn."""
-
-
 def _curve_figure(
     study: Study, metrics: Mapping[str, Any], curves: Mapping[str, Mapping[str, Any]]
 ) -> Figure:
@@ -263,12 +265,53 @@ def _bounds(numbers: Mapping[str, Any]) -> dict[str, float]:
     return {**bounds, "n": numbers["n"]}
 
 
-def with_results(readme: str, study: Study, metrics: Mapping[str, Any]) -> str:
-    """`readme` with the study's rates between its two marks, a column a variant.
+def write_pages(
+    name: str, study: Study, folder: Path, *, benchmark: str, readme: Path | None = None
+) -> list[str]:
+    """Write the study's page and figures, and the page over all studies; its verdicts.
+
+    Args:
+        folder: of all studies; `study.json` in the study's own has the numbers.
+        readme: gets the study's table, where it has one of this study.
 
     Raises:
-        ValueError: a mark is missing.
+        UserError: the study has no numbers, or those of another definition.
     """
+    own = folder / name
+    # From the file, so that a page says what the file says, rounded once.
+    metrics = read_json(own / "study.json") if (own / "study.json").is_file() else {}
+    measured_of = {variant: set(study.seeds) for variant in study.variants}
+    if measured_of != {variant: _seeds(of) for variant, of in metrics.get("variants", {}).items()}:
+        raise UserError(
+            f"{own / 'study.json'} has not the variants and seeds of studies/{name}.yaml; run "
+            f"`make study STUDY={name}`"
+        )
+    for figure in study_figures(study, metrics):
+        (own / f"{figure.name}.svg").write_text(figure_svg(figure), encoding="utf-8")
+    page = study_markdown(name, study, metrics, benchmark=benchmark)
+    (own / "study.md").write_text(page, encoding="utf-8")
+    (folder / "index.html").write_text(studies_page(folder), encoding="utf-8")
+    if readme:
+        text = with_rates(readme.read_text("utf-8"), name, study, metrics)
+        readme.write_text(text, encoding="utf-8")
+    return list(verdicts(study, metrics).values())
+
+
+def _seeds(rates: Mapping[str, Mapping[str, Any]]) -> set[int]:
+    """That the measures of a variant have."""
+    return {
+        int(key.removeprefix("seed_"))
+        for numbers in rates.values()
+        for key in numbers
+        if key.startswith("seed_")
+    }
+
+
+def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any]) -> str:
+    """`readme` with the study's rates between its marks, a column a variant; as it is without."""
+    before, start, rest = readme.partition(START.format(name))
+    if not start:
+        return readme
     rates = metrics["variants"]
     header = f"held-out problems, %, mean of {len(study.seeds)} seeds (95 % interval)"
     rows = [
@@ -276,8 +319,7 @@ def with_results(readme: str, study: Study, metrics: Mapping[str, Any]) -> str:
         for measure in next(iter(rates.values()))
     ]
     table = markdown_table(Table("", (header, *study.variants), tuple(rows)))
-    before, after = readme.index(START) + len(START), readme.index(END)
-    return f"{readme[:before]}\n{table}\n{readme[after:]}"
+    return f"{before}{start}\n{table}\n{rest[rest.index(END) :]}"
 
 
 def studies_page(folder: Path) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import shutil
 import statistics
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from lib.studies.results import (
     study_markdown,
     study_metrics,
     verdicts,
+    write_pages,
 )
 from tests.conftest import ROOT
 from tests.lib.trainers.runs import changed
@@ -264,6 +266,35 @@ def test_the_page_has_a_row_for_each_variant_and_the_figure_a_point(tmp_path: Pa
     assert html.count("<svg") == 1
     assert "<img" not in html
     assert ">control</td>" in html
+
+
+REPORTS = ROOT / "reports/studies"
+
+
+@pytest.mark.parametrize(
+    "numbers", sorted(REPORTS.glob("*/study.json")), ids=lambda p: p.parent.name
+)
+def test_a_committed_page_says_what_its_numbers_say(numbers: Path, tmp_path: Path) -> None:
+    """`python -m stages.study --study NAME --pages` writes it again."""
+    name = numbers.parent.name
+    shutil.copytree(numbers.parent, tmp_path / name)
+    write_pages(name, load_study(name), tmp_path, benchmark="held_out")
+    assert (tmp_path / name / "study.md").read_text() == (REPORTS / name / "study.md").read_text()
+    assert (REPORTS / "index.html").read_text() == studies_page(REPORTS)
+
+
+def test_numbers_of_another_definition_are_refused(tmp_path: Path) -> None:
+    metrics = metrics_of({"sft": [1, 1, 1], "grpo": [2, 2, 2], "control": [3, 3, 3]})
+    with pytest.raises(UserError, match="make study STUDY=more"):
+        write_pages("more", study(), tmp_path, benchmark="held_out")
+    write_metrics(tmp_path / "more/study.json", metrics)
+    assert len(write_pages("more", study(), tmp_path, benchmark="held_out")) == 2
+    for other in (
+        study(seeds=(0, 1, 2, 3)),
+        study(variants={**study().variants, "x": Variant(checkpoint="sft")}),
+    ):
+        with pytest.raises(UserError, match="variants and seeds"):
+            write_pages("more", other, tmp_path, benchmark="held_out")
 
 
 def test_the_curve_has_the_steps_that_all_seeds_have_and_the_control_as_a_level() -> None:
