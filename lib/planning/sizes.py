@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from lib.artifacts import read_json
+from lib.errors import UserError
 from lib.params.model import Model
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -89,7 +90,11 @@ class Shape(BaseModel, frozen=True):
 
 
 def shape_of(model: Model) -> Shape | None:
-    """The shape of params' base model; None where no config.json of it is at hand."""
+    """The shape of params' base model; None where no config.json of it is at hand.
+
+    Raises:
+        UserError: its config.json is damaged.
+    """
     if not model.name:
         tiny = model.tiny
         heads = {"num_attention_heads": tiny.num_heads, "num_key_value_heads": tiny.num_kv_heads}
@@ -103,7 +108,13 @@ def shape_of(model: Model) -> Shape | None:
     on_hub = is_on_hub(model.name, model.revision)
     folder = model_repository(model.name, model.revision).folder if on_hub else Path(model.name)
     config = folder / "config.json"
-    return shape_in(read_json(config)) if config.is_file() else None
+    try:
+        return shape_in(read_json(config)) if config.is_file() else None
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise UserError(
+            f"model.name: {config} is no model's configuration ({type(error).__name__}: {error}); "
+            "copy or fetch it again"
+        ) from error
 
 
 def shape_in(config: Mapping[str, Any]) -> Shape | None:

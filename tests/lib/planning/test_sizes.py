@@ -7,6 +7,7 @@ from transformers import AutoModelForCausalLM
 
 from lib.artifacts.hub import model_repository
 from lib.engines.policy import add_adapter
+from lib.errors import UserError
 from lib.params import Params
 from lib.planning.sizes import FACTS, shape_in, shape_of
 from tests.lib.engines.hub_models import ARCHITECTURES, write_model
@@ -57,3 +58,10 @@ def test_another_model_of_the_hub_is_known_once_it_is_fetched(
 
 def test_another_architecture_is_unknown() -> None:
     assert shape_in({"model_type": "mamba"}) is None
+
+
+@pytest.mark.parametrize("config", ['{"model_type": ', '{"model_type": "qwen3"}', "[]"])
+def test_a_damaged_configuration_is_one_error(smoke: Params, tmp_path: Path, config: str) -> None:
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(UserError, match=f"{tmp_path}/config.json"):
+        shape_of(smoke.model.model_copy(update={"name": str(tmp_path)}))
