@@ -41,6 +41,17 @@ TRAINING_SETS = {"sft", "grpo", "validation"}
 """What `prepare` writes and counts beside benchmarks."""
 
 
+LevelWeights = Annotated[tuple[NonNegative, ...], Field(min_length=1, max_length=9)]
+
+
+class LevelWeightsBySet(Section):
+    """Another mixture of levels for each training set."""
+
+    sft: LevelWeights
+    """Of test problems too, but the harder ones."""
+    grpo: LevelWeights
+
+
 class Synthetic(Section):
     """The built-in generator of word problems."""
 
@@ -52,7 +63,10 @@ class Synthetic(Section):
     """Test problems of the training levels."""
     num_harder: Positive
     """Test problems of the level `harder_level`."""
-    level_weights: Annotated[tuple[NonNegative, ...], Field(min_length=1, max_length=5)]
+    level_weights: Annotated[
+        Annotated[LevelWeights, Tag("list")] | Annotated[LevelWeightsBySet, Tag("sets")],
+        Discriminator(lambda value: "list" if isinstance(value, list | tuple) else "sets"),
+    ]
     """Mixture of levels 1, 2, … in training; level n takes n steps."""
     max_value: Annotated[int, Field(ge=10)]
     """Largest value that any step comes to."""
@@ -60,21 +74,27 @@ class Synthetic(Section):
     """Largest number that is started from, added or taken away."""
     max_factor: Annotated[int, Field(ge=2)]
     """Largest factor and divisor."""
-    harder_level: Annotated[int, Field(ge=2, le=5)]
-    """Steps of the harder test problems, more than any training problem takes."""
+    harder_level: Annotated[int, Field(ge=2, le=9)]
+    """Steps of the harder test problems, more than any worked solution of SFT takes."""
     distractor_rate: Share
     """Share of problems with a fact that the answer does not need."""
     bare_answer_rate: Share
     """Share of SFT targets that give the answer without its working."""
 
+    def levels_of(self, training_set: Literal["sft", "grpo"]) -> tuple[float, ...]:
+        """The mixture of one training set."""
+        weights = self.level_weights
+        return weights if isinstance(weights, tuple) else getattr(weights, training_set)
+
     @model_validator(mode="after")
     def _levels(self) -> Self:
-        if not sum(self.level_weights):
-            raise ValueError("level_weights are all 0; at least one level must occur")
-        if self.harder_level <= len(self.level_weights):
+        for name in ("sft", "grpo"):
+            if not sum(self.levels_of(name)):
+                raise ValueError("level_weights are all 0; at least one level must occur")
+        if self.harder_level <= (most := len(self.levels_of("sft"))):
             raise ValueError(
-                f"harder_level={self.harder_level} is also a training level "
-                f"(level_weights has {len(self.level_weights)}); expected more"
+                f"harder_level={self.harder_level} is also a level of SFT "
+                f"(level_weights has {most}); expected more"
             )
         if self.max_operand > self.max_value:
             raise ValueError(

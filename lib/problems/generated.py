@@ -66,14 +66,21 @@ def synthetic_sets(settings: Synthetic, *, seed: int) -> GeneratedSets:
     None holds a problem twice. Benchmark problems whose equation sequence occurs in neither
     training set are tagged, since those cannot be solved from memory.
     """
-    only_harder = tuple(float(level == settings.harder_level) for level in range(1, 6))
-    harder = settings.model_copy(update={"level_weights": only_harder})
-    sft = _distinct("sft", settings.num_sft, settings, seed=seed)
-    grpo = _distinct("grpo", settings.num_grpo, settings, seed=seed)
-    benchmarks = {
-        "held_out": _distinct("test", settings.num_held_out, settings, seed=seed),
-        "harder": _distinct("test_harder", settings.num_harder, harder, seed=seed),
+    demonstrated, only_harder = settings.levels_of("sft"), (0.0,) * (settings.harder_level - 1)
+    levels = {
+        "sft": demonstrated,
+        "grpo": settings.levels_of("grpo"),
+        "test": demonstrated,
+        "test_harder": (*only_harder, 1.0),
     }
+    sizes = (settings.num_sft, settings.num_grpo, settings.num_held_out, settings.num_harder)
+    sft, grpo, held_out, harder = (
+        _distinct(
+            split, size, settings.model_copy(update={"level_weights": levels[split]}), seed=seed
+        )
+        for split, size in zip(levels, sizes, strict=True)
+    )
+    benchmarks = {"held_out": held_out, "harder": harder}
     training = [*sft, *grpo]
     return GeneratedSets(
         sft=list(shorten_solutions(sft, share=settings.bare_answer_rate, seed=seed)),
@@ -110,10 +117,11 @@ def generate(*, split: str, seed: int, count: int, settings: Synthetic) -> Itera
     The worked solution is one equation per line, the reference the value of the last one.
     Within a split the same text can come up twice (rarely, and only for one-step problems).
     """
-    levels = range(1, len(settings.level_weights) + 1)
+    weights = settings.levels_of("sft")
+    levels = range(1, len(weights) + 1)
     for index in range(count):
         rng = random.Random(_digest(f"{seed}:{split}:{index}"))
-        (level,) = rng.choices(levels, settings.level_weights)
+        (level,) = rng.choices(levels, weights)
         problem = _problem(rng, level, settings)
         while bucket(problem) != SPLIT_BUCKETS[split]:
             problem = _problem(rng, level, settings)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lib.artifacts.problems import Problem
 from lib.params import preset_params
-from lib.params.data import Synthetic
+from lib.params.data import LevelWeightsBySet, Synthetic
 from lib.problems.generated import (
     DISTRACTOR,
     SPLIT_BUCKETS,
@@ -21,6 +21,7 @@ from lib.problems.generated import (
     equation_chain,
     generate,
     shorten_solutions,
+    synthetic_sets,
     tag_unseen_equations,
     written_equations,
 )
@@ -135,6 +136,19 @@ def test_levels_follow_their_weights_and_harder_ones_never_occur_in_training():
     for share, weight in zip(shares, (1, 3, 2, 0.5, 0), strict=True):
         assert share == pytest.approx(weight / 6.5, abs=0.05)
     assert {problem.level for problem in problems("test_harder", settings=HARDER)} == {5}
+
+
+def test_problems_of_grpo_follow_weights_of_their_own_and_leave_the_other_sets_as_they_are():
+    sizes = {"num_sft": 40, "num_grpo": 40, "num_held_out": 20, "num_harder": 20}
+    plain = TRAINING.model_copy(update=sizes)
+    weights = LevelWeightsBySet(sft=plain.levels_of("sft"), grpo=(0.0,) * 5 + (1.0, 1.0))
+    longer = plain.model_copy(update={"level_weights": weights})
+    sets, others = (synthetic_sets(settings, seed=3) for settings in (longer, plain))
+    assert {problem.level for problem in sets.grpo} == {6, 7}
+    assert sets.sft == others.sft
+    assert [each.id for each in sets.benchmarks["harder"]] == [
+        each.id for each in others.benchmarks["harder"]
+    ]
 
 
 def test_a_quarter_of_the_problems_has_a_distractor():
