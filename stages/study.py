@@ -32,7 +32,8 @@ def main(params_file: Path, name: str, jobs: int, out: Path, pages: bool) -> Non
     params = load_params(params_file)
     from lib.studies.definition import load_study
 
-    study, benchmark = load_study(name), params.evaluate.benchmarks[0]
+    study = load_study(name)
+    benchmark = study.benchmark or params.evaluate.benchmarks[0]
     from lib.studies.results import study_metrics, write_pages
 
     if not pages:

@@ -42,6 +42,8 @@ class Contrast(Section):
     after: Name
     expect: Literal["better", "worse", "no difference"]
     """What the claim says of `after`."""
+    measure: str = ""
+    """In what; '' for pass@1 where there are samples."""
 
     @property
     def name(self) -> str:
@@ -56,6 +58,8 @@ class Study(Section):
     """What the comparisons test, in a sentence."""
     source: str
     """Where it was claimed, like arXiv:2506.10947; '' for this project."""
+    benchmark: str = ""
+    """The set that is measured; '' for the first of evaluate.benchmarks."""
     seeds: Annotated[tuple[int, ...], Field(min_length=3)]
     variants: Annotated[dict[Name, Variant], Field(min_length=2)]
     comparisons: Annotated[tuple[Contrast, ...], Field(min_length=1)]

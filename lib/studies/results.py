@@ -125,22 +125,19 @@ def _over_seeds(values: Mapping[int, float], *, n: int, lowest: float) -> dict[s
     }
 
 
-def headline(metrics: Mapping[str, Any]) -> str:
-    """The measure that verdicts are on: pass@1 where there are samples."""
+def verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
+    """Of each comparison, in a sentence: whether it came out as the claim says."""
     measures = list(next(iter(metrics["variants"].values())))
-    return "pass@1" if "pass@1" in measures else measures[0]
-
-
-def verdicts(study: Study, metrics: Mapping[str, Any]) -> dict[str, str]:
-    """By comparison, in a sentence: whether it came out as the claim says."""
-    lines, measure = {}, headline(metrics)
+    headline = "pass@1" if "pass@1" in measures else measures[0]
+    lines = []
     for each in study.comparisons:
+        measure = each.measure or headline
         numbers = metrics["comparisons"][each.name][measure]
         low, high = numbers["low"], numbers["high"]
         seen = "better" if low > 0 else "worse" if high < 0 else "no difference"
         seeds = [numbers[f"seed_{seed}"] for seed in study.seeds]
         above = sum(value > 0 for value in seeds)
-        lines[each.name] = (
+        lines.append(
             f"**{'As claimed' if seen == each.expect else 'Not as claimed'}**: `{each.after}` "
             f"against `{each.before}` in {measure}: {points(numbers['mean'])} points "
             f"({points(low)} to {points(high)}), above on {above} of {len(seeds)} seeds; expected "
@@ -179,7 +176,7 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
                 _interval(numbers := metrics["comparisons"][each.name][measure]),
                 *(points(numbers[f"seed_{seed}"]) for seed in study.seeds),
             )
-            for each in study.comparisons
+            for each in {each.name: each for each in study.comparisons}.values()
             for measure in measures
         ),
     )
@@ -189,7 +186,7 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
             [
                 f"# {name}",
                 f"{study.claim}{source}",
-                *verdicts(study, metrics).values(),
+                *verdicts(study, metrics),
                 LIMITS,
                 *(
                     f"## {table.title}\n\n{markdown_table(table)}"
@@ -294,7 +291,7 @@ def write_pages(
     if readme:
         text = with_rates(readme.read_text("utf-8"), name, study, metrics)
         readme.write_text(text, encoding="utf-8")
-    return list(verdicts(study, metrics).values())
+    return verdicts(study, metrics)
 
 
 def _seeds(rates: Mapping[str, Mapping[str, Any]]) -> set[int]:

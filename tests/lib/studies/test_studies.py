@@ -84,7 +84,9 @@ def test_every_variant_of_the_committed_studies_is_one_that_check_lets_pass(path
         params = with_params(content, variant, origin=name)
         assert list(input_faults(params)) == []
         for dotted, value in variant.params.items():
-            assert params.flat()[dotted] == value
+            leaves = value if isinstance(value, dict) else {"": value}
+            for key, leaf in leaves.items():
+                assert params.flat()[f"{dotted}.{key}".rstrip(".")] == leaf
 
 
 GRPO_VARIANTS = {
@@ -101,8 +103,9 @@ def test_grpo_takes_a_step_with_the_params_of_each_variant(
 ) -> None:
     changes: dict[str, dict[str, Any]] = {"grpo": {"max_steps": 1}}
     for dotted, value in variant.params.items():
-        section, key = dotted.split(".")
-        changes.setdefault(section, {})[key] = value
+        section, key = dotted.split(".", 1)
+        if section in ("reward", "grpo"):
+            changes.setdefault(section, {})[key] = value
     params = changed(smoke, changes)
     reward, grpo = params.reward.model_dump(), params.grpo.model_dump()
     trainer = build(sets.grpo, base, smoke, tmp_path, model=full, reward=reward, **grpo)
@@ -183,7 +186,7 @@ def test_scores_are_kept_for_the_same_code_params_and_checkpoint_alone(tmp_path:
 
 
 def test_an_unknown_study_names_those_that_there_are() -> None:
-    with pytest.raises(UserError, match="there are controls, noise, seeds"):
+    with pytest.raises(UserError, match="there are controls, longer, noise, seeds"):
         load_study("sedes")
 
 
@@ -241,9 +244,9 @@ def test_means_are_over_seeds_and_differences_paired() -> None:
 def test_the_verdict_is_that_of_the_interval(grpo: list[int], as_claimed: bool) -> None:
     right = {"sft": [10, 10, 10], "grpo": grpo, "control": grpo}
     metrics = metrics_of(right)
-    lines = verdicts(study(), metrics)
-    assert lines["sft to grpo"].startswith("**As claimed**") == as_claimed
-    assert lines["grpo to control"].startswith("**As claimed**")
+    first, second = verdicts(study(), metrics)
+    assert first.startswith("**As claimed**") == as_claimed
+    assert second.startswith("**As claimed**")
 
 
 def test_the_page_has_a_row_for_each_variant_and_the_figure_a_point(tmp_path: Path) -> None:
