@@ -178,7 +178,13 @@ def _run(experiment: Experiment, scratch: Path, state: str, progress: Progress) 
     start = time.monotonic()
     subprocess.run([*command, "remove", experiment.name], capture_output=True, check=False)
     settings = {"seed": experiment.seed, **experiment.params}
-    sets = [part for key, value in settings.items() for part in ("-S", hydra(key, value))]
+    sets: list[str] = []
+    for key, value in settings.items():
+        # A mapping is taken for changes within what is there, which may be no mapping.
+        replaced = isinstance(value, dict)
+        sets += (
+            [f"-S=~{key}", f"-S=+{hydra(key, value)}"] if replaced else ["-S", hydra(key, value)]
+        )
     run = [*command, "run", "--temp", "--name", experiment.name, *sets, *experiment.targets]
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     if done.returncode:
