@@ -35,6 +35,7 @@ WHOLE = (
     "lib/prompts",
     "lib/report",
     "lib/stats",
+    "lib/trainers/grpo",
     "lib/training",
     "lib/verifier",
 )

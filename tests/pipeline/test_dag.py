@@ -97,6 +97,15 @@ def test_a_stack_retrains_no_sft_that_validates_with_another(stack: str) -> None
     assert users == {"grpo", "grade", "grade_formats"} | validated
 
 
+@pytest.mark.parametrize("stack", sorted(STACKS))
+def test_a_stack_imports_only_what_an_sft_that_validates_with_it_lists(stack: str) -> None:
+    """Not another stack, for one: nothing walks its imports, since it is imported by its name."""
+    own = ROOT / f"lib/stacks/{stack}.py"
+    imported = {file for file in reachable(own) - {own} if file.name != "__init__.py"}
+    listed = [ROOT / dep for dep in paths("sft", "deps")]
+    assert all(any(file.is_relative_to(dep) for dep in listed) for file in imported), imported
+
+
 def test_the_walk_stops_at_the_plumbing_and_the_plumbing_exists() -> None:
     reached = {path.relative_to(ROOT).as_posix() for path in reachable(ROOT / "stages/sft.py")}
     assert not any(path.startswith(PLUMBING) for path in reached)
