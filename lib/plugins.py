@@ -49,7 +49,7 @@ def is_plugin(name: object) -> bool:
 
 
 def label(name: str) -> str:
-    """What curves and messages call it: without its file."""
+    """What curves and messages call a part: without its file, or its stack."""
     return name.rpartition(":")[2]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # `lib.trainers` calls this module, and a plan is made without torch.
+    # `import_first` calls this module, and Unsloth has to come before torch.
     import torch
 
 VLLM_ENVIRONMENT = {
@@ -41,10 +41,11 @@ def prepare_vllm() -> None:
 
 
 def silence_supported_range() -> None:
-    """TRL warns at each import about a vLLM that it has not been tried with.
+    """TRL warns, when its GRPO is imported, about a vLLM that it has not been tried with.
 
-    trl/import_utils.py, `is_vllm_available`, 1.14.0: the range ends at 0.30.0; 0.32.0 runs here
-    (tests marked `vllm`). Can go when TRL names 0.32.
+    trl/import_utils.py, `is_vllm_available`, 1.14.0, called by trl/generation, which SFT and DPO do
+    not import: the range ends at 0.30.0; 0.32.0 runs here (tests marked `vllm`). Can go when TRL
+    names 0.32.
     """
     warnings.filterwarnings(
         "ignore",

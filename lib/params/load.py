@@ -16,7 +16,7 @@ from lib.params.data import SOURCES
 from lib.params.measuring import Evaluate
 from lib.params.names import suggest, unknown_names
 from lib.params.schema import Params
-from lib.plugins import is_plugin
+from lib.plugins import is_plugin, label
 from lib.prompts import format_settings, prompt_format
 from lib.verifier.rewards import STACKS, build_rewards
 
@@ -114,7 +114,7 @@ def _unfit(params: Params) -> list[str]:
         if len(names) != len(weights):
             return [
                 f"{key}.weights: {len(weights)} weights for "
-                f"{len(names)} functions ({', '.join(names)})"
+                f"{len(names)} functions ({', '.join(map(label, names))})"
             ]
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
     try:

@@ -156,7 +156,7 @@ class Reward(Section):
     """What a completion is rewarded for."""
 
     stack: Name
-    """Named stack of reward functions (lib/verifier/rewards)."""
+    """Named stack of reward functions (lib/stacks)."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
     """One weight for each function, those of the stack first, then `extra`."""
     extra: tuple[Part, ...]

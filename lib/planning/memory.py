@@ -32,7 +32,7 @@ CHUNK_NUMEL = 2**25
 """Logits that `lib.objectives.logprobs` holds at a time; a plan imports no torch."""
 
 LARGE = 2**26
-"""Logits of a micro-batch from which on `lib.trainers.scoring` fuses."""
+"""Logits of a micro-batch from which on `lib.trainers.grpo.scoring` fuses."""
 
 SFT_CHUNK = 256
 """Tokens of a chunk of TRL's `chunked_nll` (trl 1.14)."""

@@ -11,7 +11,7 @@ import lib
 ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "trl", "vllm", "unsloth"}
 FLOOR_0 = ["artifacts", "cli", "environment", "errors", "params", "problems", "prompts", "report"]
-FLOOR_0 += ["stats", "verifier"]
+FLOOR_0 += ["stacks", "stats", "verifier"]
 
 
 def heavy_imports(code: str) -> set[str]:

@@ -35,11 +35,16 @@ WHOLE = (
     "lib/prompts",
     "lib/report",
     "lib/stats",
+    "lib/trainers/grpo",
     "lib/training",
     "lib/verifier",
 )
 """Rooms that dvc.yaml lists as folders where a stage reaches more than one file of them."""
 
+
+STACKS = {"reward": "lib/stacks", "validation": "lib/stacks/${validation.stack}.py"}
+"""What a stage that builds rewards lists of the stacks, by the first of its params: `reward.extra`
+may name any stack's, validation names one stack."""
 
 REGISTERED = re.compile(r"lib(\.\w+)+:\w+")
 """How a registry names an implementation that is imported when it is asked for."""
@@ -78,15 +83,19 @@ def files_of(name: str) -> list[Path]:
     return [path for path in (*packages, module) if path.is_file()]
 
 
-def dependencies(stage: Path) -> set[str]:
-    """What a stage's `deps` in dvc.yaml must say about code."""
-    if stage.name == "check.py":
+def dependencies(stage: Mapping[str, Any]) -> set[str]:
+    """What the `deps` of a stage of dvc.yaml must say about code."""
+    start = script(stage)
+    if start.name == "check.py":
         # It writes the same whatever it imports.
         return {"stages/check.py"}
     # It says what differs from the presets, which are read as data.
-    read = {"lib/presets"} if stage.name == "report.py" else set[str]()
+    read = {"lib/presets"} if start.name == "report.py" else set[str]()
+    reached = reachable(start)
+    if ROOT / "lib/verifier/rewards/__init__.py" in reached:
+        read.add(next(stacks for section, stacks in STACKS.items() if section in stage["params"]))
     rooms: dict[str, list[str]] = defaultdict(list)
-    for file in reachable(stage):
+    for file in reached:
         if file.name == "__init__.py" and not _holds_code(file):
             continue
         relative = file.relative_to(ROOT).as_posix()
@@ -121,7 +130,7 @@ def write_dependencies() -> None:
     pipeline = yaml.load(file)
     for stage in pipeline["stages"].values():
         exchanged = [dep for dep in stage["deps"] if dep.startswith(("${", "data/", "plugins"))]
-        stage["deps"][:] = [*sorted(dependencies(script(stage))), *exchanged]
+        stage["deps"][:] = [*sorted(dependencies(stage)), *exchanged]
     with file.open("w", encoding="utf-8") as written:
         yaml.dump(pipeline, written)
 

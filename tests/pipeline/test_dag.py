@@ -12,6 +12,7 @@ from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 from lib.params.measuring import Evaluate
+from lib.verifier.rewards import STACKS
 from tests.pipeline.imports import PLUMBING, ROOT, dependencies, reachable, script
 
 DAG: dict[str, Any] = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
@@ -22,8 +23,9 @@ OWN_SCRIPT = [name for name, stage in DAG["stages"].items() if script(stage).ste
 
 
 def resolved(text: str, *, checkpoint: str = "grpo", init: str = "sft") -> str:
-    """A path of dvc.yaml with its roots and the matrix item filled in."""
+    """A path of dvc.yaml with its roots, the matrix item and what params name filled in."""
     values = {**ROOTS, "item.checkpoint": checkpoint, "export.checkpoint": checkpoint}
+    values["validation.stack"] = "tiny"
     values |= {"item.init": init, "item.format": "xml", "sensitivity.checkpoint": "base"}
     return re.sub(r"\$\{([^}]+)\}", lambda match: values[match[1]], text)
 
@@ -45,7 +47,7 @@ def options(stage: str) -> list[click.Option]:
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_lists_exactly_the_code_that_it_reaches(stage: str) -> None:
     listed = {path for path in paths(stage, "deps") if is_code(path)}
-    assert listed == dependencies(script(DAG["stages"][stage]))
+    assert listed == {resolved(path) for path in dependencies(DAG["stages"][stage])}
 
 
 def test_the_walk_follows_imports_inside_functions() -> None:
@@ -82,6 +84,26 @@ def test_a_plugin_re_runs_its_role_s_stages(role: str, expected: set[str]) -> No
             changed |= paths(stage, "outs") | paths(stage, "metrics")
     assert expected <= rerun
     assert ("sft" in rerun) == (role in ("adapters", "formats"))
+
+
+@pytest.mark.parametrize("stack", sorted(STACKS))
+def test_a_stack_retrains_no_sft_that_validates_with_another(stack: str) -> None:
+    """With `validation.stack: tiny`; `reward.extra` may name a reward of any stack."""
+    file = Path(f"lib/stacks/{stack}.py")
+    users = {
+        name for name in STAGES if any(file.is_relative_to(dep) for dep in paths(name, "deps"))
+    }
+    validated = {"sft", "dpo", "raft"} if stack == "tiny" else set[str]()
+    assert users == {"grpo", "grade", "grade_formats"} | validated
+
+
+@pytest.mark.parametrize("stack", sorted(STACKS))
+def test_a_stack_imports_only_what_an_sft_that_validates_with_it_lists(stack: str) -> None:
+    """Not another stack, for one: nothing walks its imports, since it is imported by its name."""
+    own = ROOT / f"lib/stacks/{stack}.py"
+    imported = {file for file in reachable(own) - {own} if file.name != "__init__.py"}
+    listed = [ROOT / dep for dep in paths("sft", "deps")]
+    assert all(any(file.is_relative_to(dep) for dep in listed) for file in imported), imported
 
 
 def test_the_walk_stops_at_the_plumbing_and_the_plumbing_exists() -> None:

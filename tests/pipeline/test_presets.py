@@ -22,7 +22,7 @@ from ruamel.yaml import YAML
 
 from lib.params import compose_preset, preset_params
 from lib.problems.generated import synthetic_sets
-from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.validation import ValidateByGeneration
 from tests.lib.engines.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import lay_out

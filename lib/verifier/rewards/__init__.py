@@ -1,31 +1,27 @@
-"""Rewards by name, and the named stacks: the files of this folder, imported when they are named.
-
-A new stack is one file with its `REWARDS`, in the order of the weights. Weights are the caller's
-(params: `reward.weights`): a stack tells only what is measured.
-"""
+"""Rewards by name, and the named stacks: the files of lib/stacks, imported when they are named."""
 
 import importlib
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lib.errors import UserError
-from lib.plugins import is_plugin
+from lib.plugins import is_plugin, label
 from lib.prompts.base import PromptFormat
 from lib.verifier.rewards.base import BoundedReward, RewardFn, RewardSettings, Rollout, as_trl
 from lib.verifier.rewards.own import own_range, own_reward
 
-_FILES = {file.stem for file in Path(__file__).parent.glob("*.py")} - {"__init__", "base", "own"}
+_FOLDER = Path(__file__).parents[2] / "stacks"
+_FILES = {file.stem for file in _FOLDER.glob("*.py")} - {"__init__"}
 
 
 class _Stacks(Mapping[str, tuple[str, ...]]):
-    """File in this folder: names of its rewards, in the order of the weights."""
+    """Stack: its rewards as `stack:name`, in the order of the weights."""
 
-    def __getitem__(self, file: str) -> tuple[str, ...]:
-        if file not in _FILES:
-            raise KeyError(file)
-        return tuple(_rewards(file))
+    def __getitem__(self, stack: str) -> tuple[str, ...]:
+        if stack not in _FILES:
+            raise KeyError(stack)
+        return tuple(f"{stack}:{name}" for name in _rewards(stack))
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(_FILES))
@@ -37,35 +33,39 @@ class _Stacks(Mapping[str, tuple[str, ...]]):
 STACKS = _Stacks()
 
 
-def _rewards(file: str) -> dict[str, BoundedReward]:
-    rewards: dict[str, BoundedReward] = importlib.import_module(f"{__name__}.{file}").REWARDS
+def _rewards(stack: str) -> dict[str, BoundedReward]:
+    rewards: dict[str, BoundedReward] = importlib.import_module(f"lib.stacks.{stack}").REWARDS
     return rewards
 
 
 def reward_names() -> list[str]:
-    """Names of all rewards; imports their files."""
-    return [name for names in STACKS.values() for name in names]
+    """Names of all rewards, without their stacks; imports all files."""
+    return [label(name) for names in STACKS.values() for name in names]
 
 
 def load_reward(name: str) -> BoundedReward:
-    """The reward called `name`; files that are imported already are searched first.
+    """The reward called `name`: of `stack:name` only that file is read, of a bare name all are.
 
     Raises:
-        UserError: there is none (lists those that there are).
+        UserError: no stack has it (lists those that there are), or more than one has.
     """
-    for file in sorted(STACKS, key=lambda file: f"{__name__}.{file}" not in sys.modules):
-        if name in (rewards := _rewards(file)):
-            return rewards[name]
-    raise UserError(f"reward.stack: no reward `{name}`; there are {', '.join(reward_names())}")
+    stack, _, own = name.rpartition(":")
+    owners = [file for file in ([stack] if stack else STACKS) if own in _rewards(file)]
+    if not owners:
+        known = ", ".join(reward_names())
+        raise UserError(f"reward.extra: no reward `{own}`; there are {known}")
+    if len(owners) > 1:
+        raise UserError(f"reward.extra: `{own}` is in {' and '.join(owners)}; rename one")
+    return _rewards(owners[0])[own]
 
 
 def build_rewards(
     names: Sequence[str], *, prompt_format: PromptFormat, **settings: Any
 ) -> list[RewardFn]:
-    """Reward functions for TRL, in the order of `names`; each is called as it is named.
+    """Reward functions for TRL, in the order of `names`; each is called by its name.
 
     Args:
-        names: such as `STACKS["tiny"]`, or `plugins/file.py:name`.
+        names: such as those of `STACKS["tiny"]`, a bare `answer`, or `plugins/file.py:name`.
         prompt_format: the format that the prompts ask for.
         settings: fields of `RewardSettings`.
 
@@ -77,13 +77,13 @@ def build_rewards(
     return [
         own_reward(name, prompt_format=prompt_format, settings=known)
         if is_plugin(name)
-        else as_trl(name, load_reward(name), prompt_format=prompt_format, settings=known)
+        else as_trl(label(name), load_reward(name), prompt_format=prompt_format, settings=known)
         for name in names
     ]
 
 
 def stack_range(
-    names: Sequence[str], weights: Sequence[float] | Mapping[str, float], **settings: Any
+    names: Sequence[str], weights: Sequence[float], **settings: Any
 ) -> tuple[float, float]:
     """Smallest and largest weighted total of a stack, each reward taken by itself.
 
@@ -92,11 +92,10 @@ def stack_range(
     Raises:
         UserError: an unknown name, or not one weight a name.
     """
-    if isinstance(weights, Mapping):
-        weights = [weights[name] for name in names]
     if len(weights) != len(names):
+        labels = ", ".join(map(label, names))
         raise UserError(
-            f"reward.weights: {len(weights)} weights for {len(names)} rewards ({', '.join(names)})"
+            f"reward.weights: {len(weights)} weights for {len(names)} rewards ({labels})"
         )
     known = RewardSettings(**settings)
     ranges = [

@@ -91,6 +91,7 @@ def measure(row: str, way: str, seed: int, folder: Path) -> dict[str, Any]:
     """Seconds of each step, and the mean length of its completions."""
     configure(seed=seed, threads=1)
     if way == "trl-vllm":
+        compat.silence_supported_range()
         from trl.generation import vllm_generation
 
         # TRL's weight sync fails on a CPU without the first; it compiles for minutes without the

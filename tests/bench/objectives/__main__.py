@@ -61,7 +61,7 @@ def trl_tiles(
 
 
 def whole(model: Any, inputs: dict[str, Any], labels: Tensor, mask: Tensor, _: int) -> Tensor:
-    """As `lib.trainers.scoring` does where logits are small: labels padded, no logits sliced."""
+    """As GRPO's `scoring` does where logits are small: labels padded, no logits sliced."""
     logits = model(**inputs).logits
     with torch.no_grad():
         for rows in logits.flatten(0, 1).split(128):
@@ -70,7 +70,7 @@ def whole(model: Any, inputs: dict[str, Any], labels: Tensor, mask: Tensor, _: i
 
 
 def fused(model: Any, inputs: dict[str, Any], labels: Tensor, mask: Tensor, size: int) -> Tensor:
-    """As `lib.trainers.scoring` does where logits are large."""
+    """As GRPO's `scoring` does where logits are large."""
     scores = score_labels(model, inputs, _padded(labels), _padded(mask).bool(), chunk_numel=size)
     return scores.log_probs[:, :-1]
 

@@ -56,7 +56,7 @@ def main(out: Path, keep: int) -> None:
         )
         return reward
 
-    tiny = importlib.import_module("lib.verifier.rewards.tiny")
+    tiny = importlib.import_module("lib.stacks.tiny")
     tiny.REWARDS["answer"] = BoundedReward(recorded, answer.bounds)
     importlib.import_module("stages.grpo").main.main([], standalone_mode=False)
     rows = list(rollouts)

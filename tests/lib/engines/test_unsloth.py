@@ -295,7 +295,7 @@ def test_trl_keeps_its_own_trainers_where_unsloth_has_put_others(tmp_path: Path)
     code = (
         "from lib.engines.unsloth import import_first\n"
         "import_first('unsloth', generates=False)\n"
-        "from lib.trainers.policy_gradient import PolicyGradientTrainer\n"
+        "from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer\n"
         "from trl.trainer import grpo_trainer\n"
         "print(any(base.__name__ == 'Generated' for base in PolicyGradientTrainer.__mro__))\n"
         "class Model:\n"

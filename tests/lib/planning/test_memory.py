@@ -31,9 +31,8 @@ from lib.planning.probe import with_signal
 from lib.planning.sizes import Shape, shape_in, shape_of
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.trainers import scoring
 from lib.trainers.dpo import build_dpo
-from lib.trainers.grpo import build_grpo
+from lib.trainers.grpo import build_grpo, scoring
 from lib.trainers.sft import build_sft
 from tests.lib.trainers.runs import changed
 

@@ -24,7 +24,7 @@ from lib.planning.probe import longest_first, probe
 from lib.problems.generated import GeneratedSets
 from lib.problems.lengths import rendering_of, token_counter
 from lib.prompts import prompt_format, save_system
-from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
 from tests.conftest import ROOT
 from tests.lib.trainers.runs import changed
 

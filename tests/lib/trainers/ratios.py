@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from lib.trainers.policy_gradient import PolicyGradientTrainer
-from lib.trainers.scoring import Scorer
+from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
+from lib.trainers.grpo.scoring import Scorer
 
 CUTS: list[dict[str, Any]] = [
     {},

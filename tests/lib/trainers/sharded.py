@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
 from lib.engines.base import Engine
-from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training import run as phase
 from tests.lib.trainers.runs import StopAt, run
 

@@ -15,8 +15,8 @@ from lib.params.model import Model
 from lib.params.training import Grpo, Reward, RolloutSampling
 from lib.prompts import PromptFormat, prompt_format
 from lib.trainers.grpo import build_grpo
-from lib.trainers.policy_gradient import PolicyGradientTrainer
-from lib.trainers.scoring import MicroBatch
+from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
+from lib.trainers.grpo.scoring import MicroBatch
 
 NO_CLIPPING = 1e9
 STOPPING = dataclasses.replace(prompt_format("working_out"), stop_strings=("t",))

@@ -14,8 +14,8 @@ from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.trainers.policy_gradient import PolicyGradientTrainer
-from lib.trainers.scoring import Scorer
+from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
+from lib.trainers.grpo.scoring import Scorer
 from tests.lib.trainers.steps import Steps, build, letters, reward_with
 
 Builder = Callable[..., PolicyGradientTrainer]

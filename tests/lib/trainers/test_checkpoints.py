@@ -106,7 +106,8 @@ def test_a_changed_param_input_or_rank_number_is_another_run(
     problems.write_text("a", encoding="utf-8")
 
     def of(stage: str = "sft", lr: float = 0.1) -> str:
-        return run_fingerprint(stage, settings={"sft": {"lr": lr}}, inputs={"problems": problems})
+        settings = {"sft": {"lr": lr}, "validation": {"stack": "tiny"}}
+        return run_fingerprint(stage, settings=settings, inputs={"problems": problems})
 
     first = of()
     assert of() == first
@@ -126,19 +127,19 @@ def test_code_of_the_stage_is_another_run_and_other_code_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By what dvc.yaml lists, a path that params name included."""
-    for file in ("trainers/sft.py", "report/some.py", "rewards/tiny.py", "rewards/s0.py"):
+    for file in ("trainers/sft.py", "report/some.py", "stacks/tiny.py", "stacks/s0.py"):
         (tmp_path / "lib" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "lib" / file).write_text("1", encoding="utf-8")
-    deps = "[lib/trainers, 'lib/rewards/${validation.stack}.py', data/raw, '${models}/base']"
+    deps = "[lib/trainers, 'lib/stacks/${validation.stack}.py', data/raw, '${models}/base']"
     (tmp_path / "dvc.yaml").write_text(f"stages: {{sft: {{deps: {deps}}}}}", encoding="utf-8")
     monkeypatch.setattr(artifacts, "ROOT", tmp_path)
     settings = {"validation": {"stack": "tiny"}}
     first = stage_code("sft", settings)
-    assert list(first) == ["lib/trainers", "lib/rewards/tiny.py"]
+    assert list(first) == ["lib/trainers", "lib/stacks/tiny.py"]
     for file, same in {
         "report/some.py": True,
-        "rewards/s0.py": True,
-        "rewards/tiny.py": False,
+        "stacks/s0.py": True,
+        "stacks/tiny.py": False,
         "trainers/sft.py": False,
     }.items():
         (tmp_path / "lib" / file).write_text("2", encoding="utf-8")

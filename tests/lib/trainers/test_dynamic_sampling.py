@@ -18,7 +18,7 @@ from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Grpo
 from lib.problems.generated import GeneratedSets
-from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.tracking import curve_points
 from tests.conftest import ROOT
 from tests.lib.trainers.steps import Steps, build, letters, reward_with

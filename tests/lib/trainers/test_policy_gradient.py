@@ -23,8 +23,8 @@ from lib.params.training import Grpo
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.prompts.tagged import TaggedFormat
-from lib.trainers.policy_gradient import PolicyGradientTrainer
-from lib.trainers.scoring import MicroBatch
+from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
+from lib.trainers.grpo.scoring import MicroBatch
 from lib.training.tracking import curve_points
 from lib.training.warning_signs import WarningSigns
 from tests.lib.trainers.steps import Steps, build, letters, reward_with
@@ -624,7 +624,7 @@ def test_fused_scores_train_as_whole_logits_do(
     built: Builder, monkeypatch: pytest.MonkeyPatch, beta: float
 ) -> None:
     def run(large: int) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
-        monkeypatch.setattr("lib.trainers.scoring.LARGE", large)
+        monkeypatch.setattr("lib.trainers.grpo.scoring.LARGE", large)
         trainer = built(max_steps=1, beta=beta, rollout={"temperature": 0.7})
         steps = Steps(trainer)
         trainer.train()

@@ -11,7 +11,7 @@ from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Grpo
 from lib.problems.generated import GeneratedSets
-from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.rollout_log import MAX_BYTES, kept_generations, rollout_rows
 from tests.lib.trainers.steps import build, letters, reward_with
 

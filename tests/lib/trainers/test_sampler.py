@@ -11,8 +11,8 @@ import torch
 from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
-from lib.trainers import scoring
-from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.trainers.grpo import scoring
+from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.tracking import curve_points
 from tests.lib.trainers.ratios import CUTS, ratios
 from tests.lib.trainers.steps import Steps, build, letters, reward_with

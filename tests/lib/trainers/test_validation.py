@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,18 @@ class Scripted:
             "nothing",
         ]
         return [[GeneratedCompletion(text=text, token_ids=(1,), finish="eos")] for text in texts]
+
+
+def test_a_validator_imports_the_stack_that_it_measures_with_and_no_other(
+    read: Read, smoke: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stacks() -> list[str]:
+        return [name for name in sys.modules if name.startswith("lib.stacks.")]
+
+    for name in stacks():
+        monkeypatch.delitem(sys.modules, name)
+    read()
+    assert stacks() == [f"lib.stacks.{smoke.validation.stack}"]
 
 
 def test_the_five_metrics_of_each_set_are_those_of_its_completions(

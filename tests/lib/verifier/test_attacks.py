@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lib.plugins import label
 from lib.prompts import prompt_format
 from lib.verifier.numbers import as_number
 from lib.verifier.rewards import STACKS, build_rewards, load_reward
@@ -236,7 +237,7 @@ def test_no_attack_earns_the_reward_of_an_answer(stack: str, family: str) -> Non
 def test_the_right_answer_earns_it_and_the_question_repeated_does_not(stack: str) -> None:
     """Or else the attacks above would fail for want of a frame that pays."""
     reference, problem = PROBLEMS[0]
-    assert set(FLOORS[stack]) <= set(STACKS[stack])
+    assert set(FLOORS[stack]) <= {label(name) for name in STACKS[stack]}
     assert all(load_reward(name) for name in FLOORS[stack])
     assert len(successes(stack, [reference], reference, problem)) >= len(FLOORS[stack])
     assert successes(stack, [problem], reference, problem) == []

@@ -10,7 +10,14 @@ import pytest
 
 from lib.errors import UserError
 from lib.prompts import prompt_format
-from lib.verifier.rewards import STACKS, build_rewards, reward_names, stack_range
+from lib.stacks import r1_zero
+from lib.verifier.rewards import (
+    STACKS,
+    BoundedReward,
+    build_rewards,
+    reward_names,
+    stack_range,
+)
 
 ROOT = Path(__file__).parents[3]
 WORKING_OUT, XML = prompt_format("working_out"), prompt_format("xml")
@@ -133,7 +140,7 @@ def test_every_reward_is_named_as_registered() -> None:
 
 def test_a_file_in_the_folder_is_a_stack(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "lib/verifier/rewards/sad.py").write_text(
+    (tmp_path / "lib/stacks/sad.py").write_text(
         "from lib.verifier.rewards.base import BoundedReward\n"
         "REWARDS = {'never': BoundedReward(lambda rollout: -1.0, (-1.0, 0.0))}\n"
     )
@@ -213,13 +220,22 @@ def test_a_format_without_tags_is_refused_before_anything_is_scored(stack: str) 
 def test_a_stack_is_imported_when_it_is_named_and_no_other_is() -> None:
     script = (
         "import sys; from lib.prompts import prompt_format; from lib.verifier.rewards import *;"
-        "loaded = lambda: sorted(set(STACKS) & {m.rpartition('.')[2] for m in sys.modules if "
-        "m.startswith('lib.verifier.rewards.')});"
+        "loaded = lambda: sorted(m for m in sys.modules if m.startswith('lib.stacks.'));"
         "print(loaded()); build_rewards(STACKS['s1'], prompt_format=prompt_format('xml'));"
         "print(loaded())"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["[]", "['s1']"]
+    assert ran.stdout.splitlines() == ["[]", "['lib.stacks.s1']"]
+
+
+def test_a_stack_s_names_are_its_own_file_s_whatever_another_file_calls_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(r1_zero.REWARDS, "answer", BoundedReward(lambda rollout: 7.0, (7.0, 7.0)))
+    assert values("tiny", S0_RIGHT) == [1.0, 1.0]
+    assert stack_range(STACKS["tiny"], [1.0, 1.0]) == (0.0, 2.0)
+    with pytest.raises(UserError, match=r"reward\.extra: `answer` is in r1_zero and tiny"):
+        build_rewards([*STACKS["tiny"], "answer"], prompt_format=XML)
 
 
 @pytest.mark.parametrize("name", ["answer", "check_answer", "s4_correctness", "r1_zero"])

@@ -5,7 +5,7 @@
     refill      dynamic sampling replaces groups without signal (DAPO, arXiv:2503.14476)
     advantage   `lib.objectives.advantages`
     arrange     rows of like prompt and length share a micro-batch
-    score       log-probs under the policy (`lib.trainers.scoring`)
+    score       log-probs under the policy (`lib.trainers.grpo.scoring`)
     check       the sampler's log-probs against these, and the correction for what they differ by
                 (that its weights are the policy's, their version says at each roll-out)
     loss        `lib.objectives.losses`; backward pass, clipping and optimiser are `Trainer`'s
@@ -45,8 +45,8 @@ from lib.objectives.own import objective
 from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
 from lib.plugins import is_plugin
-from lib.trainers.curve import Curve
-from lib.trainers.scoring import MicroBatch, Scorer, padded
+from lib.trainers.grpo.curve import Curve
+from lib.trainers.grpo.scoring import MicroBatch, Scorer, padded
 from lib.training.ranks import whole_on_every_rank
 from lib.training.tracking import timed
 from lib.training.warning_signs import GAP

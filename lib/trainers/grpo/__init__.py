@@ -8,6 +8,7 @@ from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from lib.artifacts.problems import Problem, read_problems
 from lib.engines.base import rollout_sampling
+from lib.engines.compat import silence_supported_range
 from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.engines.pretrained import write_base
@@ -20,7 +21,7 @@ from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Grpo, Reward, RolloutSampling
 from lib.prompts import PromptFormat, format_settings, prompt_format, save_prompt, system_prompt
-from lib.trainers.policy_gradient import PolicyGradientTrainer
+from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.arguments import choose_optimizer, shared_arguments
 from lib.training.batches import micro_batches
 from lib.training.launch import num_processes
@@ -92,7 +93,9 @@ def build_grpo(
     rows = grpo_rows(problems, prompt_format=prompt_format, system=system)
     trainer: Trainer
     if grpo.trainer == "trl":
-        from lib.trainers.grpo_trl import build_trl
+        # The only import of TRL's that looks for vLLM.
+        silence_supported_range()
+        from lib.trainers.grpo.trl import build_trl
 
         trainer = build_trl(
             rows, functions, arguments=arguments, grpo=grpo, rollout=rollout, reward=reward,

@@ -1,7 +1,7 @@
 """GRPO by TRL's own `GRPOTrainer`, unmodified (`grpo.trainer: trl`).
 
-The oracle and the contender of `lib.trainers.policy_gradient`, and the way of a user who trusts it
-more. It generates by itself, with transformers or with vLLM in this process, and logs its own
+The oracle and the contender of `policy_gradient`, and the way of a user who trusts it more. It
+generates by itself, with transformers or with vLLM in this process, and logs its own
 columns; params' validation refuses what it cannot do.
 """
 
