@@ -3,7 +3,8 @@
 Importing a stage first checks that the interpreter is the project's: a bare `dvc` that was started
 by its path would quietly run the stages with the system's Python and other package versions. Then
 it sees to it that a stage does not outlive the `dvc` that runs it, and that what it imports leaves
-an installed TensorFlow alone and sends no telemetry, unless the environment says otherwise.
+an installed TensorFlow alone, draws no bars and sends no telemetry, unless the environment says
+otherwise.
 """
 
 import os
@@ -19,6 +20,7 @@ for _name, _value in {
     "TRANSFORMERS_NO_TF": "1",
     "TRANSFORMERS_NO_TENSORFLOW": "1",
     "USE_TF": "0",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }.items():
     os.environ.setdefault(_name, _value)

@@ -5,7 +5,6 @@ import gc
 import random
 from collections.abc import Iterable, Iterator
 
-import datasets
 import numpy as np
 import torch
 import transformers
@@ -21,7 +20,6 @@ def configure(*, seed: int, threads: int) -> None:
     transformers.set_seed(seed)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    datasets.disable_progress_bars()
 
 
 def prefer_reproducible_kernels() -> None:
