@@ -16,7 +16,7 @@ N ?= 5
 JOBS ?= $(if $(LAUNCH)$(RECKON_VLLM_URL)$(shell command -v nvidia-smi),1,2)
 # A question may hold `$`, which stays as typed: `solve` hands it on unexpanded.
 unexport Q
-PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile
+PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 

@@ -19,6 +19,15 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+LONG = ("tests/docs/", "tests/pipeline/", "tests/lib/trainers/test_run.py")
+"""Files that run whole pipelines: first, so that no worker is left alone with one at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep files together and in order, the long ones before the others."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 @pytest.fixture(scope="session")
 def smoke() -> Params:
     """The smoke preset's params."""
