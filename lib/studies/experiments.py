@@ -97,12 +97,22 @@ def run_study(
     """
     state = _state()
     waiting = [each for each in experiments_of(name, study) if _kept(each, scratch, state) is None]
-    first = list({each.seed: each for each in reversed(waiting)}.values())[::-1]
+    first: dict[int, Experiment] = {}
+    for each in waiting:
+        first.setdefault(each.seed, each)
     progress = Progress(total=len(waiting), say=say)
+    ran: dict[int, concurrent.futures.Future[None]] = {}
+
+    def after_first(each: Experiment) -> None:
+        ran[each.seed].result()
+        _run(each, scratch, state, progress)
+
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for part in (first, [each for each in waiting if each not in first]):
-            for _ in pool.map(lambda each: _run(each, scratch, state, progress), part):
-                pass
+        for seed, each in first.items():
+            ran[seed] = pool.submit(_run, each, scratch, state, progress)
+        others = [each for each in waiting if each not in first.values()]
+        for future in [*ran.values(), *(pool.submit(after_first, each) for each in others)]:
+            future.result()
     scores: dict[tuple[str, int], Scores] = {}
     validation: dict[tuple[str, int], Mapping[str, float]] = {}
     seconds = 0.0
