@@ -21,12 +21,15 @@ from lib.problems.generated import GeneratedSets
 from lib.report.charts import figure_svg
 from lib.studies.definition import STUDIES, Study, Variant, hydra, load_study, with_params
 from lib.studies.experiments import (
+    Experiment,
     Outcome,
+    Progress,
     Scores,
     _identity,
     _kept,
     experiments_of,
     problem_scores,
+    run_study,
 )
 from lib.studies.results import (
     studies_page,
@@ -183,6 +186,25 @@ def test_scores_are_kept_for_the_same_code_params_and_checkpoint_alone(tmp_path:
         {"variants": {"sft": Variant(checkpoint="base")}},
     ):
         assert _kept(dataclasses.replace(first, **other), tmp_path, "code") is None
+
+
+def test_what_a_seed_shares_runs_before_the_rest_of_it_and_a_failure_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+
+    def run(experiment: Experiment, scratch: Path, state: str, progress: Progress) -> None:
+        if experiment.seed == 2:
+            raise UserError(f"{experiment.name} failed")
+        ended.append(experiment.name)
+
+    monkeypatch.setattr("lib.studies.experiments._state", lambda: "code")
+    monkeypatch.setattr("lib.studies.experiments._run", run)
+    with pytest.raises(UserError, match="s-sft-grpo-2 failed"):
+        run_study("s", study(), scratch=tmp_path, jobs=2, say=print)
+    for seed in (0, 1):
+        assert ended.index(f"s-sft-grpo-{seed}") < ended.index(f"s-control-{seed}")
+    assert len(ended) == 4
 
 
 def test_an_unknown_study_names_those_that_there_are() -> None:
