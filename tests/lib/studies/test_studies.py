@@ -104,11 +104,12 @@ GRPO_VARIANTS = {
 def test_grpo_takes_a_step_with_the_params_of_each_variant(
     variant: Variant, sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
 ) -> None:
-    changes: dict[str, dict[str, Any]] = {"grpo": {"max_steps": 1}}
+    changes: dict[str, dict[str, Any]] = {"grpo": {}}
     for dotted, value in variant.params.items():
         section, key = dotted.split(".", 1)
         if section in ("reward", "grpo"):
             changes.setdefault(section, {})[key] = value
+    changes["grpo"]["max_steps"] = 1
     params = changed(smoke, changes)
     reward, grpo = params.reward.model_dump(), params.grpo.model_dump()
     trainer = build(sets.grpo, base, smoke, tmp_path, model=full, reward=reward, **grpo)
