@@ -47,6 +47,9 @@ def run(needs: Mapping[str, Set[str]], *, jobs: int) -> int:
     Returns:
         The exit code of the first stage that failed, else 0.
     """
+    # Before the forks, which share it: each would take a second to import it.
+    import dvc.cli  # noqa: F401
+
     waiting, done, failed = dict(needs), set[str](), 0
     running: dict[int, str] = {}
     # Ctrl-C reaches the stages by itself; they save, and this process waits for that.
@@ -55,7 +58,6 @@ def run(needs: Mapping[str, Set[str]], *, jobs: int) -> int:
     while running or (waiting and not failed):
         ready = [name for name, needed in waiting.items() if needed <= done]
         for name in ready[: 0 if failed else jobs - len(running)]:
-            # Forked, so that DVC is imported once for all.
             if not (pid := os.fork()):
                 signal.signal(signal.SIGINT, interrupt)
                 signal.signal(signal.SIGTERM, end)

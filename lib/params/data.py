@@ -210,6 +210,12 @@ SOURCES: dict[str, type[Section]] = {
 }
 """Kinds of source by the key that only they have."""
 
+KINDS: dict[str, dict[str, type[Section] | None]] = {
+    "source": {**SOURCES},
+    "level_weights": {"list": None, "sets": LevelWeightsBySet},
+}
+"""By key of params: the kinds of value that it takes, as errors of pydantic name them."""
+
 
 def _kind(source: Any) -> str | None:
     keys = vars(source) if isinstance(source, Section) else source

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from lib.errors import UserError
-from lib.params.data import SOURCES
+from lib.params.data import KINDS
 from lib.params.measuring import Evaluate
 from lib.params.names import suggest, unknown_names
 from lib.params.schema import Params
@@ -142,11 +142,11 @@ def _is_around(place: tuple[str | int, ...], others: Sequence[tuple[str | int, .
 
 
 def _line(problem: ErrorDetails) -> str:
-    # After `source`, pydantic names the kind of source, which params do not.
+    # Pydantic names the kind of value that it took a source for, which params do not.
     location = [
         str(part)
         for before, part in zip((None, *problem["loc"]), problem["loc"], strict=False)
-        if before != "source" or part not in SOURCES
+        if part not in KINDS.get(str(before), {})
     ]
     words = _explain(problem, problem["loc"])
     return f"{'.'.join(location)}: {words}" if location else words
@@ -180,9 +180,10 @@ def _number(value: float) -> str:
 def _keys_beside(location: Sequence[str | int]) -> list[str]:
     section: type[BaseModel] = Params
     for before, key in zip((None, *location), location[:-1], strict=False):
-        if before == "source":
-            section = SOURCES[str(key)]
-        elif isinstance(key, str) and key != "source":
+        kinds = KINDS.get(str(before), {})
+        if isinstance(key, str) and key in kinds:
+            section = kinds[key] or section
+        elif isinstance(key, str):
             section = _section_in(section.model_fields[key].annotation) or section
     return list(section.model_fields)
 

@@ -95,7 +95,17 @@ def load_study(name: str) -> Study:
         raise UserError(f"{path}:\n  {lines}") from error
     current = read_yaml(Path("params.yaml"))
     for variant_name, variant in study.variants.items():
-        with_params(current, variant, origin=f"{path}: variants.{variant_name}")
+        origin = f"{path}: variants.{variant_name}"
+        evaluate = with_params(current, variant, origin=origin).evaluate
+        if study.benchmark and study.benchmark not in evaluate.benchmarks:
+            known = ", ".join(evaluate.benchmarks)
+            raise UserError(f"{path}: benchmark: no `{study.benchmark}`; there are {known}")
+        sampled = ["pass@1", f"pass@{evaluate.num_samples}"] if evaluate.num_samples else []
+        measures = ["greedy", *sampled] if evaluate.greedy else sampled
+        for each in study.comparisons:
+            if each.measure and each.measure not in measures:
+                known = ", ".join(measures)
+                raise UserError(f"{path}: measure: no `{each.measure}`; there are {known}")
     return study
 
 

@@ -134,6 +134,8 @@ def test_an_infinite_weight_and_a_broken_count_are_one_line_each(content: dict[s
         ({"level_weights": [0.0, 0.0]}, "level_weights"),
         ({"level_weights": [1.0, -1.0]}, "level_weights"),
         ({"level_weights": {"sft": [1.0], "grpo": [0.0]}}, "level_weights"),
+        ({"level_weights": {"sft": [1.0], "grpo": []}}, "level_weights.grpo: "),
+        ({"level_weights": {"sft": [1.0], "grpo": [1.0], "gpro": [1.0]}}, "did you mean `grpo`?"),
         ({"harder_level": 4}, "harder_level"),
         ({"distractor_rate": 1.5}, "distractor_rate"),
         ({"max_factor": 1}, "max_factor"),

@@ -189,6 +189,26 @@ def test_scores_are_kept_for_the_same_code_params_and_checkpoint_alone(tmp_path:
         assert _kept(dataclasses.replace(first, **other), tmp_path, "code") is None
 
 
+@pytest.mark.parametrize(
+    ("line", "changed_line", "said"),
+    [
+        ("benchmark: harder", "benchmark: hard", "no `hard`; there are held_out, harder"),
+        ("measure: pass@8", "measure: pass@4", "no `pass@4`; there are greedy, pass@1, pass@8"),
+    ],
+)
+def test_a_set_or_measure_that_no_run_gives_is_refused_before_any_runs(
+    line: str, changed_line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / STUDIES / "longer.yaml").read_text("utf-8")
+    assert line in text
+    (tmp_path / STUDIES).mkdir()
+    (tmp_path / STUDIES / "x.yaml").write_text(text.replace(line, changed_line))
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=re.escape(said)):
+        load_study("x")
+
+
 def test_what_a_seed_shares_runs_before_the_rest_of_it_and_a_failure_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
