@@ -1,5 +1,6 @@
 """A study's numbers, its verdict in words, and its page."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -135,13 +136,15 @@ def verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
         numbers = metrics["comparisons"][each.name][measure]
         low, high = numbers["low"], numbers["high"]
         seen = "better" if low > 0 else "worse" if high < 0 else "no difference"
+        settled = low > 0 or high < 0
+        verdict = "As claimed" if seen == each.expect else "Not as claimed"
         seeds = [numbers[f"seed_{seed}"] for seed in study.seeds]
         above = sum(value > 0 for value in seeds)
         lines.append(
-            f"**{'As claimed' if seen == each.expect else 'Not as claimed'}**: `{each.after}` "
+            f"**{verdict if settled or seen == each.expect else 'Not settled'}**: `{each.after}` "
             f"against `{each.before}` in {measure}: {points(numbers['mean'])} points "
             f"({points(low)} to {points(high)}), above on {above} of {len(seeds)} seeds; expected "
-            f"{each.expect}, seen {seen}."
+            f"{each.expect}, {f'seen {seen}' if settled else 'the interval holds 0'}."
         )
     return lines
 
@@ -149,8 +152,14 @@ def verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
 def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, benchmark: str) -> str:
     """The study as a page."""
     measures = list(next(iter(metrics["variants"].values())))
-    changed = {
-        variant: " ".join(hydra(key, value) for key, value in of.params.items()) or "the default"
+    first, *others = (of.params for of in study.variants.values())
+    shared = {
+        key: value
+        for key, value in first.items()
+        if all(key in other and other[key] == value for other in others)
+    }
+    own = {
+        variant: " ".join(hydra(key, of.params[key]) for key in of.params if key not in shared)
         for variant, of in study.variants.items()
     }
     variants = Table(
@@ -160,7 +169,7 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
             (
                 variant,
                 of.checkpoint,
-                changed[variant],
+                own[variant] or ("as above" if shared else "the default"),
                 *(_share(metrics["variants"][variant][measure]) for measure in measures),
             )
             for variant, of in study.variants.items()
@@ -180,6 +189,7 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
             for measure in measures
         ),
     )
+    lines = "\n".join(f"{key}: {json.dumps(value)}" for key, value in shared.items())
     source = f" Source: {study.source}." if study.source else ""
     return (
         "\n\n".join(
@@ -188,11 +198,15 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
                 f"{study.claim}{source}",
                 *verdicts(study, metrics),
                 LIMITS,
+                *([f"Params of all variants:\n\n```yaml\n{lines}\n```"] if shared else []),
                 *(
                     f"## {table.title}\n\n{markdown_table(table)}"
                     for table in (variants, differences)
                 ),
-                *(f"![{each.title}]({each.name}.svg)" for each in study_figures(study, metrics)),
+                *(
+                    f"![{each.title}]({each.name}.svg)"
+                    for each in study_figures(study, metrics, benchmark)
+                ),
                 "Means and 95 % intervals are over seeds, by Student's t; "
                 "differences are paired over problems.",
                 f"`make study STUDY={name}` repeats it: {len(study.seeds)} seeds, "
@@ -203,7 +217,7 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
     )
 
 
-def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
+def study_figures(study: Study, metrics: Mapping[str, Any], benchmark: str) -> list[Figure]:
     """Each variant's mean rate, a panel for each measure; and how GRPO got there, step by step."""
     figures = [_rates_figure(study, metrics)]
     curves = {
@@ -212,29 +226,35 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
         if study.variants[variant].checkpoint == "grpo"
     }
     if curves and max(map(len, curves.values())) > FEW_STEPS:
-        figures.append(_curve_figure(study, metrics, curves))
+        figures.append(_curve_figure(study, metrics, curves, benchmark))
     return figures
 
 
 def _curve_figure(
-    study: Study, metrics: Mapping[str, Any], curves: Mapping[str, Mapping[str, Any]]
+    study: Study,
+    metrics: Mapping[str, Any],
+    curves: Mapping[str, Mapping[str, Any]],
+    benchmark: str,
 ) -> Figure:
-    """Greedy accuracy while GRPO trains; variants of further SFT as level lines."""
+    """Greedy accuracy while GRPO trains; variants of other SFT than its own as level lines."""
     rows: list[dict[str, Any]] = [
         {"step": int(step), "series": variant, **_bounds(numbers)}
         for variant, steps in curves.items()
         for step, numbers in sorted(steps.items(), key=lambda point: int(point[0]))
     ]
     first, last = min(row["step"] for row in rows), max(row["step"] for row in rows)
+    starts = [{}, *(study.variants[variant].params for variant in curves)]
     finished = [
-        variant for variant, of in study.variants.items() if of.checkpoint == "sft" and of.params
+        variant
+        for variant, of in study.variants.items()
+        if of.checkpoint == "sft" and of.params not in starts
     ]
     rows += [
         {"step": step, "series": variant, **_bounds(metrics["variants"][variant]["greedy"])}
         for variant in finished
         for step in (first, last)
     ]
-    title = "greedy accuracy on held-out problems"
+    title = f"greedy accuracy on {benchmark.replace('_', '-')} problems"
     panel = measured(rows, title=title, series=[*curves, *finished])
     return Figure("curve", "While GRPO trains", "Means over seeds, 95 % bands.", (panel,), 1)
 
@@ -283,7 +303,7 @@ def write_pages(
             f"{own / 'study.json'} has not the variants and seeds of studies/{name}.yaml; run "
             f"`make study STUDY={name}`"
         )
-    for figure in study_figures(study, metrics):
+    for figure in study_figures(study, metrics, benchmark):
         (own / f"{figure.name}.svg").write_text(figure_svg(figure), encoding="utf-8")
     page = study_markdown(name, study, metrics, benchmark=benchmark)
     (own / "study.md").write_text(page, encoding="utf-8")
