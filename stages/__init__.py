@@ -2,19 +2,20 @@
 
 Importing a stage first checks that the interpreter is the project's: a bare `dvc` that was started
 by its path would quietly run the stages with the system's Python and other package versions. Then
-it sees to it that a stage does not outlive the `dvc` that runs it, and that what it imports leaves
-an installed TensorFlow alone, draws no bars and sends no telemetry, unless the environment says
-otherwise.
+it sees to it that a stage does not outlive the `dvc` that runs it, that SIGTERM leaves nothing half
+written, and that what it imports leaves an installed TensorFlow alone, draws no bars and sends no
+telemetry, unless the environment says otherwise.
 """
 
 import os
 
 from lib.environment import check_environment
 from lib.errors import explain_full_disk
-from lib.lifetime import end_with_dvc
+from lib.lifetime import end_in_good_order, end_with_dvc
 
 check_environment()
 end_with_dvc()
+end_in_good_order()
 explain_full_disk()
 for _name, _value in {
     "TRANSFORMERS_NO_TF": "1",

@@ -54,13 +54,13 @@ def run(needs: Mapping[str, Set[str]], *, jobs: int) -> int:
     running: dict[int, str] = {}
     # Ctrl-C reaches the stages by itself; they save, and this process waits for that.
     interrupt = signal.signal(signal.SIGINT, lambda *_: None)
-    end = signal.signal(signal.SIGTERM, lambda *_: pass_on(running))
+    signal.signal(signal.SIGTERM, lambda *_: pass_on(running))
     while running or (waiting and not failed):
         ready = [name for name, needed in waiting.items() if needed <= done]
         for name in ready[: 0 if failed else jobs - len(running)]:
             if not (pid := os.fork()):
                 signal.signal(signal.SIGINT, interrupt)
-                signal.signal(signal.SIGTERM, end)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 os._exit(reproduce(name))
             running[pid] = name
             del waiting[name]

@@ -71,6 +71,34 @@ def test_sigterm_leaves_blocks_as_ctrl_c_does_and_its_handler_is_put_back() -> N
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+WRITE = """
+import os, sys, time
+from pathlib import Path
+import stages
+from lib.artifacts import replacing
+with replacing(Path(sys.argv[1])) as partial:
+    partial.write_text("half")
+    if not (child := os.fork()):
+        time.sleep(3600)
+    print(child, flush=True)
+    time.sleep(3600)
+"""
+
+
+def test_any_stage_ended_by_sigterm_leaves_nothing_half_written_and_no_say_over_its_forks(
+    tmp_path: Path, in_root: Path
+) -> None:
+    with python(WRITE, str(tmp_path / "graded.jsonl"), stderr=subprocess.PIPE) as stage:
+        assert stage.stdout is not None
+        child = int(stage.stdout.readline())
+        assert [path.name for path in tmp_path.iterdir()] == [".graded.jsonl.partial"]
+        os.kill(child, signal.SIGTERM)
+        stage.send_signal(signal.SIGTERM)
+        assert stage.stderr is not None
+        assert stage.stderr.read().count("KeyboardInterrupt") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_stage_ends_when_the_dvc_that_started_it_is_killed(in_root: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != DVC_STAGE}
     with python(STARTER, STAGE, env=environment) as dvc:
