@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 from click.testing import CliRunner, Result
 from transformers import TrainerState
@@ -63,18 +64,14 @@ def push(run: Path, *more: str, repo: str = "me/model", token: str = TOKEN) -> R
     )
 
 
-def pushed(run: Path, hub: FakeHub, *more: str) -> subprocess.CompletedProcess[str]:
+def pushed(run: Path, hub: FakeHub) -> subprocess.CompletedProcess[str]:
     """Push to a fake Hub from a process of its own."""
-    return pushed_to(run, hub.url, *more)
-
-
-def pushed_to(run: Path, address: str, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "stages.push", *arguments(run, "--repo=me/model", *more)],
+        [sys.executable, "-m", "stages.push", *arguments(run, "--repo=me/model")],
         cwd=ROOT,
         env={
             **os.environ,
-            "HF_ENDPOINT": address,
+            "HF_ENDPOINT": hub.url,
             "HF_TOKEN": TOKEN,
             "HF_HUB_OFFLINE": "0",
             "HF_HOME": str(run / "hf"),
@@ -84,6 +81,18 @@ def pushed_to(run: Path, address: str, *more: str) -> subprocess.CompletedProces
         text=True,
         check=False,
     )
+
+
+def refused(run: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The one line on a push that fails; huggingface_hub has read the environment by now."""
+    for name, value in {"ENDPOINT": address, "HF_HUB_OFFLINE": False}.items():
+        monkeypatch.setattr(huggingface_hub.constants, name, value)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    done = push(run)
+    assert done.exit_code == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert_unseen(run, done.output)
+    return line
 
 
 def assert_unseen(run: Path, *said: str) -> None:
@@ -148,23 +157,17 @@ def test_the_trainer_state_is_the_curves_as_transformers_reads_them(run: Path) -
         (400, "Error: the Hub answered HTTP 400 (no right to write with Bearer ***)"),
     ],
 )
-def test_a_refusal_is_one_line_without_the_token(status: int, said: str, run: Path) -> None:
+def test_a_refusal_is_one_line_without_the_token(
+    status: int, said: str, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with fake_hub(status) as hub:
-        done = pushed(run, hub)
-    assert done.returncode == 1
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith(said)
-    assert_unseen(run, done.stdout, done.stderr)
+        assert refused(run, hub.url, monkeypatch).startswith(said)
 
 
-def test_without_a_network_there_is_one_line(run: Path) -> None:
+def test_without_a_network_there_is_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_hub() as hub:
         gone = hub.url
-    done = pushed_to(run, gone)
-    assert done.returncode == 1
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("Error: the Hub cannot be reached (")
-    assert_unseen(run, done.stdout, done.stderr)
+    assert refused(run, gone, monkeypatch).startswith("Error: the Hub cannot be reached (")
 
 
 def test_a_dry_run_lists_files_and_sizes_and_needs_neither_token_nor_repository(
