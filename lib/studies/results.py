@@ -14,7 +14,7 @@ from lib.report.charts import Figure, figure_svg, measured, whiskers
 from lib.report.templates import render, source
 from lib.report.text import Table, markdown_table, percent, points
 from lib.stats import mean_estimate, paired_difference, seeds_interval
-from lib.studies.definition import Contrast, Study, hydra
+from lib.studies.definition import Contrast, Study
 from lib.studies.experiments import Outcome, Scores
 
 START = "<!-- python -m stages.study --study {} --pages -->"
@@ -159,17 +159,16 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
         if all(key in other and other[key] == value for other in others)
     }
     own = {
-        variant: " ".join(hydra(key, of.params[key]) for key in of.params if key not in shared)
+        variant: {key: of.params[key] for key in of.params if key not in shared}
         for variant, of in study.variants.items()
     }
     variants = Table(
         f"Variants on {benchmark}",
-        ("variant", "checkpoint", "params", *measures),
+        ("variant", "checkpoint", *measures),
         tuple(
             (
                 variant,
                 of.checkpoint,
-                own[variant] or ("as above" if shared else "the default"),
                 *(_share(metrics["variants"][variant][measure]) for measure in measures),
             )
             for variant, of in study.variants.items()
@@ -189,7 +188,11 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
             for measure in measures
         ),
     )
-    lines = "\n".join(f"{key}: {json.dumps(value)}" for key, value in shared.items())
+    params = "".join(
+        f"{variant}:\n" + "".join(f"  {key}: {json.dumps(values[key])}\n" for key in values)
+        for variant, values in {"all": shared, **own}.items()
+        if values
+    )
     source = f" Source: {study.source}." if study.source else ""
     return (
         "\n\n".join(
@@ -198,7 +201,6 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
                 f"{study.claim}{source}",
                 *verdicts(study, metrics),
                 LIMITS,
-                *([f"Params of all variants:\n\n```yaml\n{lines}\n```"] if shared else []),
                 *(
                     f"## {table.title}\n\n{markdown_table(table)}"
                     for table in (variants, differences)
@@ -209,6 +211,7 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
                 ),
                 "Means and 95 % intervals are over seeds, by Student's t; "
                 "differences are paired over problems.",
+                *([f"Params in place of the default's:\n\n```yaml\n{params}```"] if params else []),
                 f"`make study STUDY={name}` repeats it: {len(study.seeds)} seeds, "
                 f"{metrics['hours']:.1f} hours of experiments the last time.",
             ]
