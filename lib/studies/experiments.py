@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import hashlib
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -100,7 +101,7 @@ def run_study(
     first: dict[int, Experiment] = {}
     for each in waiting:
         first.setdefault(each.seed, each)
-    progress = Progress(total=len(waiting), say=say)
+    progress = Progress(total=len(waiting), jobs=jobs, say=say)
     ran: dict[int, concurrent.futures.Future[None]] = {}
 
     def after_first(each: Experiment) -> None:
@@ -127,21 +128,21 @@ def run_study(
 
 
 class Progress:
-    """Counts experiments, and says how long the rest will take at the pace of those that ended."""
+    """Counts experiments, and says how long the rest will take at the mean of those that ended."""
 
-    def __init__(self, *, total: int, say: Callable[[str], None]) -> None:
-        self.total, self.say = total, say
-        self.done, self.start, self.lock = 0, time.monotonic(), threading.Lock()
+    def __init__(self, *, total: int, jobs: int, say: Callable[[str], None]) -> None:
+        self.total, self.jobs, self.say = total, jobs, say
+        self.done, self.seconds, self.lock = 0, 0.0, threading.Lock()
 
-    def ended(self, name: str) -> None:
-        """Say that an experiment ended."""
+    def ended(self, name: str, seconds: float) -> None:
+        """Say that an experiment ended, and what it took."""
         with self.lock:
             self.done += 1
-            minutes = (time.monotonic() - self.start) / 60
-            left = minutes / self.done * (self.total - self.done)
+            self.seconds += seconds
+            rounds = math.ceil((self.total - self.done) / self.jobs)
             self.say(
-                f"study {self.done}/{self.total} experiment={name} minutes={minutes:.1f} "
-                f"left={left:.0f}"
+                f"study {self.done}/{self.total} experiment={name} minutes={seconds / 60:.1f} "
+                f"left={self.seconds / self.done * rounds / 60:.0f}"
             )
 
 
@@ -204,9 +205,10 @@ def _run(experiment: Experiment, scratch: Path, state: str, progress: Progress) 
         name: problem_scores(_graded(experiment.name, variant.checkpoint))
         for name, variant in experiment.variants.items()
     }
+    seconds = time.monotonic() - start
     content = {
         **_identity(experiment, state),
-        "seconds": time.monotonic() - start,
+        "seconds": seconds,
         "scores": scores,
         "validation": {
             name: _validation(experiment.name, variant.checkpoint)
@@ -214,7 +216,7 @@ def _run(experiment: Experiment, scratch: Path, state: str, progress: Progress) 
         },
     }
     write_json(scratch / f"{experiment.name}.json", content)
-    progress.ended(experiment.name)
+    progress.ended(experiment.name, seconds)
 
 
 def _graded(revision: str, checkpoint: str) -> list[GradedCompletion]:

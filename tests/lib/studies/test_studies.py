@@ -229,6 +229,15 @@ def test_what_a_seed_shares_runs_before_the_rest_of_it_and_a_failure_is_raised(
     assert len(ended) == 4
 
 
+def test_the_time_left_is_of_experiments_that_run_two_at_a_time() -> None:
+    lines: list[str] = []
+    progress = Progress(total=4, jobs=2, say=lines.append)
+    for number, minutes in enumerate((10, 20, 30, 30)):
+        progress.ended(f"s-sft-{number}", 60.0 * minutes)
+    assert [line.rpartition("=")[2] for line in lines] == ["20", "15", "20", "0"]
+    assert lines[1] == "study 2/4 experiment=s-sft-1 minutes=20.0 left=15"
+
+
 def test_an_unknown_study_names_those_that_there_are() -> None:
     with pytest.raises(UserError, match="there are controls, longer, noise, seeds"):
         load_study("sedes")
