@@ -89,6 +89,10 @@ class EngineRequest:
     device: str
 
 
+class NotFiniteError(UserError):
+    """Logits that no token can be drawn from."""
+
+
 class Engine(Protocol):
     """Generates; implementations differ only in speed and rounding."""
 

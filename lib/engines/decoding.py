@@ -31,13 +31,16 @@ from transformers import (
 )
 from transformers.cache_utils import DynamicLayer
 
-from lib.engines.base import Finish, GeneratedCompletion, Sampling, text_until
+from lib.engines.base import Finish, GeneratedCompletion, NotFiniteError, Sampling, text_until
 from lib.engines.unsloth import is_unsloth
 
 _ARGUMENTS = {"input_ids", "attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
 
 _ENDED_SHARE = 0.25
 """Of the rows in the batch; beyond it, taking them out costs less than computing them."""
+
+_NO_TOKEN = -1
+"""Comes with the tokens, since a check of its own would wait for the device once more."""
 
 _BELOW_ONE = 1 - 2.0**-40
 """Largest uniform number; nearer to 1, rounding could reach beyond the last token."""
@@ -50,18 +53,21 @@ def can_decode(model: PreTrainedModel) -> bool:
     """
     if is_unsloth(model):
         return False
-    if isinstance(model, PeftModel):
-        if model.active_peft_config.is_prompt_learning:
-            return False
-        model = model.get_base_model()
+    if isinstance(model, PeftModel) and model.active_peft_config.is_prompt_learning:
+        return False
     layers = DynamicCache(config=model.config).layers
-    arguments = inspect.signature(type(model).forward).parameters
     return (
         not model.config.is_encoder_decoder
         and bool(layers)
         and all(type(layer) is DynamicLayer for layer in layers)
-        and set(arguments) >= _ARGUMENTS
+        and forward_arguments(model) >= _ARGUMENTS
     )
+
+
+def forward_arguments(model: PreTrainedModel) -> set[str]:
+    """Names of what the model's forward pass takes, or the one's below an adapter."""
+    inner = model.get_base_model() if isinstance(model, PeftModel) else model
+    return set(inspect.signature(type(inner).forward).parameters)
 
 
 def decode(model: PreTrainedModel, rows: "Rows") -> None:
@@ -143,14 +149,26 @@ class Rows:
         self.seen, self.first, self.ends = (
             of_prompt.repeat_interleave(count, dim=0) for of_prompt in (seen, first, ends)
         )
-        self.uniforms = uniforms(keys, num_completions=count, num_steps=max(limits)).to(device)
+        # As many as completions may be long, not as these can be: a completion's numbers then do
+        # not depend on which prompts leave how many positions.
+        longest = sampling.max_new_tokens
+        self.uniforms = uniforms(keys, num_completions=count, num_steps=longest).to(device)
 
     def extend(self, logits: Tensor) -> Tensor:
-        """[B] the next token of each row in the batch; rows that it completes have ended."""
+        """[B] the next token of each row in the batch; rows that it completes have ended.
+
+        Raises:
+            NotFiniteError: a row has logits that no token can be drawn from.
+        """
         tokens, log_probs = sample(logits, self.uniforms[:, self.num_steps], self.sampling)
         self.num_steps += 1
         # The one wait for the device in a step.
         new_tokens = tokens.tolist()
+        if _NO_TOKEN in new_tokens:
+            raise NotFiniteError(
+                "the model's logits are NaN or infinite: its weights are damaged or have diverged "
+                "in training (a lower learning_rate), or overflow (dtype float32)"
+            )
         new_log_probs = itertools.repeat(0.0) if log_probs is None else log_probs.tolist()
         for place, token, log_prob in zip(self.places, new_tokens, new_log_probs, strict=False):
             if self.completions[place] is None:
@@ -206,20 +224,28 @@ def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor
     Args:
         logits: [B, V] any floating type.
         uniforms: [B] float64 in [0, 1); not read when `sampling` is greedy.
+
+    Returns:
+        `_NO_TOKEN` for a row whose logits are NaN or infinite.
     """
     greedy = sampling.temperature == 0
     scores = logits.float() if greedy else logits.float() / sampling.temperature
     if greedy:
         tokens = scores.argmax(-1)
+        total = scores.gather(-1, tokens[:, None])
     else:
         # In float32 the sum over a large vocabulary would round small probabilities away.
         scores = truncate(scores, sampling)
         cumulative = scores.softmax(-1).double().cumsum(-1)
-        quantiles = (uniforms * cumulative[:, -1])[:, None]
+        total = cumulative[:, -1:]
+        quantiles = uniforms[:, None] * total
         tokens = torch.searchsorted(cumulative, quantiles, right=True)[:, 0]
+    # One logit that is no number reaches this one; searched for in NaN, a token is beyond the last.
+    tokens = tokens.masked_fill(~total[:, 0].isfinite(), _NO_TOKEN)
     if not sampling.log_probs:
         return tokens, None
-    return tokens, scores.gather(-1, tokens[:, None])[:, 0] - scores.logsumexp(-1)
+    token_scores = scores.gather(-1, tokens.clamp(min=0)[:, None])[:, 0]
+    return tokens, token_scores - scores.logsumexp(-1)
 
 
 def truncate(scores: Tensor, sampling: Sampling) -> Tensor:

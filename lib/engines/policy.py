@@ -38,6 +38,17 @@ def max_positions(config: Any) -> int | None:
     return positions
 
 
+def rope_switch(config: Any) -> int | None:
+    """Tokens beyond which a `longrope` model (Phi-3, Phi-4-mini) rotates all keys by other factors.
+
+    A cache then holds stale ones (transformers 5.17's `generate` keeps them too). None for any
+    other model.
+    """
+    rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
+    longrope = rope.get("rope_type") == "longrope"
+    return rope["original_max_position_embeddings"] if longrope else None
+
+
 def read_max_positions(folder: Path) -> int | None:
     """`max_positions` of the model in a folder, without loading it."""
     return max_positions(AutoConfig.from_pretrained(folder))

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from operator import add
 from typing import Any
 
 import torch
@@ -29,9 +30,10 @@ from lib.engines.base import (
     text_until,
 )
 from lib.engines.decoding import Endings, Rows, can_decode, decode, end_tokens
-from lib.engines.policy import load_merged, load_tokenizer, max_positions
+from lib.engines.policy import load_merged, load_tokenizer, max_positions, rope_switch
 from lib.engines.registry import ENGINES
 from lib.engines.unsloth import is_unsloth
+from lib.errors import UserError
 
 _HALF_CHARACTER = "\ufffd"
 """What the first bytes of a character decode to, until its other tokens are there."""
@@ -80,11 +82,21 @@ class TransformersEngine(Engine):
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
-        """See `Engine`."""
+        """See `Engine`; raises `UserError` also beyond a `longrope` model's switch."""
         if self.model is None:
             raise RuntimeError("the engine is closed")
         model, endings = self.model, self._endings_of(self.model, sampling.stop_strings)
         limits = longest_completions(prompts, sampling, positions=max_positions(model.config))
+        switch, longest = (
+            rope_switch(model.config),
+            max(map(add, map(len, prompts), limits), default=0),
+        )
+        if switch and longest > switch:
+            raise UserError(
+                f"prompt and completion may have {longest} tokens, and beyond {switch} this model "
+                "(rope_type longrope) computes all positions otherwise, which cached keys do not "
+                "follow; lower max_new_tokens, or use engine vllm"
+            )
         keys = prompt_keys(prompts, seed=sampling.seed)
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         per_batch = max(1, self.batch_size // sampling.num_completions)

@@ -217,8 +217,8 @@ def aggregate_token_losses(
         mask: [B, T], 1 on the tokens that count.
         loss_type: see the module.
         max_completion_length: divisor per completion of `dr_grpo`, which needs it.
-        num_tokens: divisor of `dapo` and `cispo`, the tokens that count in all micro-batches of the
-            optimiser step; None: those of this batch.
+        num_tokens: divisor of `dapo` and `cispo`, above 0: the tokens that count in all
+            micro-batches of the optimiser step; None: those of this batch.
 
     Raises:
         ValueError: unknown loss type, or `dr_grpo` without `max_completion_length`.
@@ -232,7 +232,7 @@ def aggregate_token_losses(
             raise ValueError("dr_grpo divides by max_completion_length, which is missing")
         return kept.sum() / (len(kept) * max_completion_length)
     if loss_type in ("dapo", "cispo") and num_tokens is not None:
-        return kept.sum() / max(num_tokens, 1)
+        return kept.sum() / num_tokens
     return kept.sum() / mask.sum().clamp(min=1)
 
 

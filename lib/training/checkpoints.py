@@ -15,10 +15,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
+from accelerate.utils import gather_object
+from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lib.artifacts import fingerprint, hash_path, read_json, stage_code, write_json
+from lib.errors import UserError
 
 MANIFEST = "manifest.json"
 FACTS = "facts.json"
@@ -154,9 +158,15 @@ class SealCheckpoints(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Log before saving: means over logged steps are no part of a checkpoint."""
+        """Log before saving: means over logged steps are no part of a checkpoint.
+
+        Raises:
+            UserError: the weights, of a checkpoint or of the end, are no numbers.
+        """
         if control.should_save:
             control.should_log = True
+        if control.should_save or state.global_step >= state.max_steps:
+            self._check_finite(kwargs["model"], state.global_step)
 
     def on_save(
         self,
@@ -172,6 +182,21 @@ class SealCheckpoints(TrainerCallback):
             self.checkpoints.seal(state.global_step, self.facts())
             self.checkpoints.drop_all_but(self.keep)
         ranks.wait_for_everyone()
+
+    def _check_finite(self, model: torch.nn.Module, step: int) -> None:
+        """On every rank, each of which may hold a part."""
+        parts = [
+            weight.to_local() if isinstance(weight, DTensor) else weight
+            for weight in model.parameters()
+        ]
+        finite = all(bool(part.isfinite().all()) for part in parts)
+        if not all(gather_object([finite])):
+            stage = self.checkpoints.folder.parent.name
+            raise UserError(
+                f"step {step}: the weights are no numbers (NaN or infinite), so that no checkpoint "
+                f"is kept of them; lower {stage}.learning_rate or {stage}.max_grad_norm, or set "
+                "model.dtype=float32"
+            )
 
 
 def step_of(checkpoint: Path) -> int:

@@ -35,6 +35,9 @@ MANY_CUT = 0.5
 DRIFTED, ROUNDING = 10.0, 1e-6
 """Times the sampler's first gap to the trainer that are more than rounding, and the nats per token
 that any two ways to compute in float32 are apart."""
+APART = {"float32": 0.001, "bfloat16": 0.05}
+"""Nats per token between sampler and trainer on equal weights that are more than rounding in that
+precision: ten times and more of what was measured (docs/vllm.md)."""
 RISEN, FALLEN = 0.05, 0.05
 """Part of the range of rewards, and points of accuracy, that are more than a swing."""
 
@@ -46,21 +49,25 @@ class Limits:
     Attributes:
         lowest, highest: mean rewards of completions that earn nothing, or everything.
         max_new_tokens: longest completion.
+        apart: one of `APART`.
     """
 
     lowest: float
     highest: float
     max_new_tokens: int
+    apart: float = APART["bfloat16"]
 
     @classmethod
-    def of(cls, reward: Reward, *, max_new_tokens: int) -> "Limits":
+    def of(cls, reward: Reward, *, max_new_tokens: int, dtype: str = "bfloat16") -> "Limits":
         """Those of the rewards that params choose."""
         lowest, highest = stack_range(
             (*STACKS[reward.stack], *reward.extra),
             reward.weights,
             **reward.settings(max_completion_tokens=max_new_tokens),
         )
-        return cls(lowest=lowest, highest=highest, max_new_tokens=max_new_tokens)
+        return cls(
+            lowest=lowest, highest=highest, max_new_tokens=max_new_tokens, apart=APART[dtype]
+        )
 
     @property
     def near(self) -> float:
@@ -212,6 +219,19 @@ def reward_hacking(points: list[Point], limits: Limits) -> str:
     )
 
 
+def sampler_apart(points: list[Point], limits: Limits) -> str:
+    """Sampler and trainer never computed the same model, which drift from a first gap hides."""
+    first, *_ = _column(points, f"{GAP}/mean") or [0.0]
+    if first <= limits.apart:
+        return ""
+    return (
+        f"the sampler's log-probs are {first:.3g} nats per token from the trainer's at the start, "
+        f"on equal weights, where rounding leaves less than {limits.apart:g}: one of them computes "
+        "another model (dropout, positions, an engine's settings). Compare with "
+        "rollout.engine=transformers"
+    )
+
+
 def sampler_drift(points: list[Point], limits: Limits) -> str:
     """The sampler is further from the trainer than this pair was when their weights were equal.
 
@@ -234,6 +254,7 @@ LOOKS: dict[str, Callable[[list[Point], Limits], str]] = {
     "entropy_collapse": entropy_collapse,
     "at_the_limit": at_the_limit,
     "reward_hacking": reward_hacking,
+    "sampler_apart": sampler_apart,
     "sampler_drift": sampler_drift,
 }
 """By kind: says what is wrong after these points, '' where nothing is."""

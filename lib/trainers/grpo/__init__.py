@@ -10,7 +10,7 @@ from lib.artifacts.problems import Problem, read_problems
 from lib.engines.base import rollout_sampling
 from lib.engines.compat import silence_supported_range
 from lib.engines.open import check_engine, open_engine
-from lib.engines.policy import load_tokenizer, trainable_policy
+from lib.engines.policy import load_tokenizer, rope_switch, trainable_policy
 from lib.engines.pretrained import write_base
 from lib.engines.registry import ENGINES
 from lib.engines.runtime import configure
@@ -21,7 +21,7 @@ from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Grpo, Reward, RolloutSampling
 from lib.prompts import PromptFormat, format_settings, prompt_format, save_prompt, system_prompt
-from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
+from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer, switch_off_noise
 from lib.training.arguments import choose_optimizer, shared_arguments
 from lib.training.batches import micro_batches
 from lib.training.launch import num_processes
@@ -52,8 +52,8 @@ def build_grpo(
     TRL's `GRPOTrainer` where `grpo.trainer` says so.
 
     Raises:
-        UserError: fewer problems than one step takes, processes that cannot share a step, or an
-            engine that is not there.
+        UserError: fewer problems than one step takes, processes that cannot share a step, rollouts
+            beyond a switch of the model's positions, or an engine that is not there.
     """
     check_engine(rollout.engine, init, base=base)
     if len(problems) < grpo.prompts_per_step:
@@ -74,6 +74,14 @@ def build_grpo(
             "model.name: GRPO has no router loss for a mixture of experts; set "
             "output_router_logits to false in the model's config"
         )
+    switch = rope_switch(policy.config)
+    if switch and model.max_seq_length > switch:
+        raise UserError(
+            f"model.max_seq_length={model.max_seq_length}: beyond {switch} tokens this model "
+            "(rope_type longrope) computes all positions otherwise, so that a completion is not "
+            f"scored as it was sampled; set it to {switch} or less"
+        )
+    switch_off_noise(policy)
     first, *rewards = rewards_of(
         reward, prompt_format=prompt_format, max_completion_tokens=rollout.max_new_tokens
     )
@@ -87,7 +95,12 @@ def build_grpo(
         "processing_class": load_tokenizer(init),
         "callbacks": [
             ProgressLines("grpo", SHOWN),
-            WarningSigns("grpo", Limits.of(reward, max_new_tokens=rollout.max_new_tokens)),
+            WarningSigns(
+                "grpo",
+                Limits.of(
+                    reward, max_new_tokens=rollout.max_new_tokens, dtype=model.inference_dtype
+                ),
+            ),
         ],
     }
     rows = grpo_rows(problems, prompt_format=prompt_format, system=system)

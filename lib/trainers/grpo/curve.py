@@ -6,11 +6,12 @@ B completions of this process, F reward functions, b rows of a micro-batch, T to
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from torch import Tensor
 
 from lib.objectives.losses import PolicyLoss
@@ -36,6 +37,11 @@ class Curve:
     def record(self, name: str, value: float) -> None:
         """One number of this step, the same on all ranks."""
         self.values[name].append(value)
+
+    def add(self, numbers: Mapping[str, float]) -> None:
+        """Of one completion, to means over the step; other ranks may have other names."""
+        for name, number in numbers.items():
+            self._sums[name] += torch.tensor([number, 1.0])
 
     def gather(self, local: Sequence[Any]) -> Tensor:
         """The rows of all ranks."""
@@ -70,11 +76,12 @@ class Curve:
         """Of a micro-batch's sampler and trainer."""
         gap, weights = comparison.gap, comparison.weights
         self._add(f"{GAP}/mean", gap, mask)
-        self._extremes[f"{GAP}/max"].append(gap.max().item())
         self._add(f"{RATIO}/mean", weights, mask)
         self._add(SQUARE, weights.square(), mask)
-        for name, values in ((f"{RATIO}/min", weights.amin()), (f"{RATIO}/max", weights.amax())):
-            self._extremes[name].append(values.item())
+        if mask.any():
+            self._extremes[f"{GAP}/max"].append(gap.max().item())
+            self._extremes[f"{RATIO}/min"].append(weights.amin().item())
+            self._extremes[f"{RATIO}/max"].append(weights.amax().item())
 
     def add_loss(
         self, loss: PolicyLoss, *, entropy: Tensor, advantages: Tensor, mask: Tensor, kl: bool
@@ -99,26 +106,33 @@ class Curve:
     def _add(self, name: str, values: Tensor, mask: Tensor) -> None:
         """To a mean over the step's tokens that count, or over its completions where `values` has
         one number for each."""
-        kept = torch.ones_like(values) if values.shape[1] == 1 else mask
+        kept = mask.any(-1, keepdim=True) if values.shape[1] == 1 else mask
         self._sums[name] += torch.stack([(values * kept).sum(), kept.sum()]).cpu().double()
 
-    def close_step(self) -> None:
-        """Once a step, since ranks leave out unequally many micro-batches: a collective in each of
-        them would meet another one."""
-        names = sorted(self._sums)
-        sums = torch.stack([self._sums[name] for name in names]).to(self.accelerator.device)
-        for name, (total, count) in zip(
-            names, self.accelerator.reduce(sums, "sum").tolist(), strict=True
-        ):
-            self.record(name, total / max(count, 1))
-        for name in sorted(self._extremes):
-            choose = min if name.endswith("min") else max
-            every = self.gather([choose(self._extremes[name], default=0.0)])
-            self.record(name, choose(every.tolist()))
+    def close_step(self) -> Mapping[str, float]:
+        """The step's means; where no token counted, there is none.
+
+        Once a step, since ranks leave out unequally many micro-batches, and log what they like: a
+        collective in each of them would meet another one.
+        """
+        own = {name: total.tolist() for name, total in self._sums.items()}
+        ranks = gather_object([(own, dict(self._extremes))])
         self._sums.clear()
         self._extremes.clear()
-        if squares := self.values.pop(SQUARE, None):
-            self.record(ESS, effective_sample_share(self.values[f"{RATIO}/mean"][-1], squares[-1]))
+        means: dict[str, float] = {}
+        for name in sorted({name for sums, _ in ranks for name in sums}):
+            totals = [sums[name] for sums, _ in ranks if name in sums]
+            if count := sum(count for _, count in totals):
+                means[name] = sum(total for total, _ in totals) / count
+        if (square := means.pop(SQUARE, None)) is not None:
+            means[ESS] = effective_sample_share(means[f"{RATIO}/mean"], square)
+        for name, value in means.items():
+            self.record(name, value)
+        for name in sorted({name for _, extremes in ranks for name in extremes}):
+            every = [value for _, extremes in ranks for value in extremes.get(name, ())]
+            if every:
+                self.record(name, min(every) if name.endswith("min") else max(every))
+        return means
 
     def take_point(self) -> dict[str, float]:
         """Means over the steps since the last call."""
@@ -142,7 +156,5 @@ def _std(values: Tensor) -> float:
 
 def _row_means(values: Tensor, mask: Tensor) -> list[float]:
     """Means over the tokens that count, of rows that have any."""
-    if values.shape[1] == 1:
-        return values.squeeze(1).tolist()
     counts = mask.sum(-1)
     return ((values * mask).sum(-1) / counts)[counts > 0].tolist()

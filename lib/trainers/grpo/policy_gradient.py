@@ -36,7 +36,7 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput
 
 from lib.artifacts.completions import GeneratedCompletion
-from lib.engines.base import Engine, Sampling, encode
+from lib.engines.base import Engine, NotFiniteError, Sampling, encode
 from lib.errors import UserError
 from lib.objectives.advantages import group_advantages, has_signal
 from lib.objectives.entropy import EntropyCoefficient
@@ -62,12 +62,14 @@ class Sample:
     Attributes:
         problem: "prompt", chat messages, and the columns that reward functions read.
         rewards: [F], NaN where a function returned None; empty before they were asked.
+        metrics: what reward functions logged of all completions that they scored together.
     """
 
     problem: Mapping[str, Any]
     prompt_ids: list[int]
     completion: GeneratedCompletion
     rewards: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 Group = list[Sample]
@@ -102,7 +104,7 @@ class PolicyGradientTrainer(Trainer):
         self.grpo = grpo
         self.loss, self.advantage = objective(grpo.loss), objective(grpo.advantage)
         self.sampling = dataclasses.replace(sampling, log_probs=True)
-        self._synced = ""
+        self._synced, self._gap = "", math.nan
         self.engine: Engine | None = None
         self.live = False
         self.rollouts: list[Sample] = []
@@ -125,9 +127,6 @@ class PolicyGradientTrainer(Trainer):
         )
         # Trainer then divides a micro-batch's loss by their number.
         self.model_accepts_loss_kwargs = False
-        for module in self.model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0  # the policy that is scored is the one that sampled
         self._first_weights = self._copied_weights() if grpo.beta else []
 
     def roll_out_with(self, engine: Engine, *, live: bool) -> None:
@@ -175,6 +174,9 @@ class PolicyGradientTrainer(Trainer):
         self.curve.add_lengths(
             [len(one.token_ids) for one in completions], [one.truncated for one in completions]
         )
+        # Of each completion that is trained on: a round that replaced a few groups weighs little.
+        for rollout in self.rollouts:
+            self.curve.add(rollout.metrics)
         batches = self._arrange(self._advantages())
         if self.grpo.beta:
             with self._reference_policy(), torch.no_grad():
@@ -204,10 +206,12 @@ class PolicyGradientTrainer(Trainer):
         prompts = encode(self.processing_class, [problem["prompt"] for problem in problems])
         # An engine on the policy's own weights generates while they are all at hand.
         whole = self._whole_policy() if self.live else contextlib.nullcontext()
-        with timed("generation"), whole:
-            completions = self.engine.generate(
-                prompts, dataclasses.replace(self.sampling, seed=seed)
-            )
+        sampling = dataclasses.replace(self.sampling, seed=seed)
+        try:
+            with timed("generation"), whole:
+                completions = self.engine.generate(prompts, sampling)
+        except NotFiniteError as error:
+            raise self._diverged("the policy's logits") from error
         groups = [
             [Sample(problem=problem, prompt_ids=ids, completion=one) for one in group]
             for problem, ids, group in zip(problems, prompts, completions, strict=True)
@@ -248,12 +252,9 @@ class PolicyGradientTrainer(Trainer):
         with timed("rewards"):
             earned = [_called(function, arguments, len(rows)) for function in self.reward_funcs]
         rewards = torch.tensor(earned, device=self.accelerator.device).T  # [B, F]
-        # Every rank has the same functions, which log the same names.
-        for name, values in sorted(metrics.items()):
-            mean = torch.tensor(sum(values) / len(values), device=rewards.device)
-            self.curve.record(name, self.accelerator.reduce(mean, "mean").item())
+        means = {name: sum(values) / len(values) for name, values in metrics.items()}
         scored = iter(
-            dataclasses.replace(row, rewards=of_row)
+            dataclasses.replace(row, rewards=of_row, metrics=means)
             for row, of_row in zip(rows, rewards, strict=True)
         )
         return [[next(scored) for _ in group] for group in groups]
@@ -263,6 +264,12 @@ class PolicyGradientTrainer(Trainer):
         totals = (rewards * self.reward_weights.to(rewards)).nansum(-1)
         totals[rewards.isnan().all(-1)] = torch.nan
         return totals.view(-1, self.grpo.group_size)
+
+    def _filled(self, totals: Tensor) -> Tensor:
+        """Where no function applied, a completion counts as its group's mean."""
+        # In float64, where the mean of equal rewards is none but theirs.
+        means = totals.double().nanmean(-1, keepdim=True).nan_to_num().to(totals)
+        return torch.where(totals.isnan(), means, totals)
 
     # Dynamic sampling
 
@@ -307,10 +314,10 @@ class PolicyGradientTrainer(Trainer):
     def _with_signal(self, groups: Sequence[Group]) -> list[bool]:
         """Which groups move the policy: rewards differ, and not all rows are masked."""
         totals = self._totals(torch.stack([row.rewards for group in groups for row in group]))
-        cut = self.grpo.mask_truncated
+        cut, signals = self.grpo.mask_truncated, has_signal(self._filled(totals)).tolist()
         return [
             differ and not (cut and all(row.completion.truncated for row in group))
-            for group, differ in zip(groups, has_signal(totals).tolist(), strict=True)
+            for group, differ in zip(groups, signals, strict=True)
         ]
 
     def _others(self, count: int, round_: int) -> list[Mapping[str, Any]]:
@@ -326,10 +333,9 @@ class PolicyGradientTrainer(Trainer):
         """[B] of this process's rollouts; all processes' are needed for `batch` and the curve."""
         rewards = self.accelerator.gather(torch.stack([row.rewards for row in self.rollouts]))
         totals = self._totals(rewards)
-        # Where no function applied, a completion counts as its group's mean, and teaches nothing.
-        means = totals.nanmean(-1, keepdim=True).nan_to_num().expand_as(totals)
-        filled = torch.where(totals.isnan(), means, totals)
+        filled = self._filled(totals)
         advantages = group_advantages(filled, baseline=self.advantage)
+        # What no function scored teaches nothing.
         advantages = advantages.masked_fill(totals.isnan(), 0).flatten()
 
         names = [function.__name__ for function in self.reward_funcs]
@@ -356,7 +362,8 @@ class PolicyGradientTrainer(Trainer):
 
             order.sort(key=key)
         counted = [self._counted(row) for row in rows]
-        total = self.curve.gather([float(sum(map(sum, counted)))]).sum().item()
+        # At least 1 in all: a bound for each micro-batch would let few tokens count for less.
+        total = max(self.curve.gather([float(sum(map(sum, counted)))]).sum().item(), 1.0)
         parts = [order[start : start + size] for start in range(0, len(order), size)]
         return [
             self._collate(
@@ -467,12 +474,13 @@ class PolicyGradientTrainer(Trainer):
             batch.correction = comparison.weights
 
     def _close_step(self) -> None:
-        self.curve.close_step()
-        values = self.curve.values
-        if gap := values[f"{GAP}/mean"]:
-            self._check_gap(gap[-1])
+        means = self.curve.close_step()
+        if (gap := means.get(f"{GAP}/mean")) is not None:
+            self._check_gap(gap)
         if self.bonus.is_used:
-            self.bonus.update(values["entropy"][-1])
+            # No token counted where there is none: nothing to steer by.
+            if "entropy" in means:
+                self.bonus.update(means["entropy"])
             self.curve.record("entropy_coef", self.bonus.coefficient)
 
     def _check_version(self, version: str | None) -> None:
@@ -494,12 +502,16 @@ class PolicyGradientTrainer(Trainer):
 
     def _check_gap(self, gap: float) -> None:
         """Refuse to learn from log-probs that are no numbers."""
+        self._gap = gap
         if not math.isfinite(gap):
-            raise UserError(
-                f"step {self.state.global_step + 1}: log-probs of the sampler or the trainer are "
-                f"no numbers (their mean difference is {gap}); lower grpo.learning_rate, or set "
-                "model.dtype=float32"
-            )
+            raise self._diverged("log-probs of the sampler or the trainer")
+
+    def _diverged(self, what: str) -> UserError:
+        return UserError(
+            f"step {self.state.global_step + 1}: {what} are no numbers (last gap between sampler "
+            f"and trainer: {self._gap:.3g} nats per token); lower grpo.learning_rate or "
+            "grpo.max_grad_norm, or set model.dtype=float32"
+        )
 
     # The KL penalty's reference: the policy's own first weights, so that there is no second model
 
@@ -537,6 +549,19 @@ class PolicyGradientTrainer(Trainer):
         return 0
 
 
+def switch_off_noise(policy: torch.nn.Module) -> None:
+    """Dropout, skipped layers and a router's jitter: the policy that is scored is the one that
+    sampled.
+
+    Some models (OPT, Starcoder2) call `dropout` as a function, with a number that a module holds.
+    """
+    for module in policy.modules():
+        for name, value in vars(module).items():
+            noise = isinstance(module, torch.nn.Dropout) or "drop" in name or "jitter" in name
+            if noise and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
 class SavedCoefficient(TrainerCallback, ExportableState):
     """Keeps the entropy bonus's coefficient in a checkpoint's `trainer_state.json`."""
 
@@ -562,12 +587,17 @@ def _called(function: RewardFunction, arguments: Mapping[str, Any], rows: int) -
     """[B] rewards, NaN for None.
 
     Raises:
-        ValueError: not one value per completion.
+        ValueError: not one value per completion, or an infinite one.
     """
     values = list(function(**arguments))
     if len(values) != rows:
         raise ValueError(
             f"reward function {function.__name__} returned {len(values)} rewards for {rows} "
             "completions; expected one for each"
+        )
+    if math.inf in map(abs, filter(None, values)):
+        raise ValueError(
+            f"reward function {function.__name__} returned inf for a completion; expected a finite "
+            "number, or None"
         )
     return [math.nan if value is None else float(value) for value in values]

@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from lib.engines.base import Sampling
-from lib.engines.decoding import can_decode, truncate
+from lib.engines.decoding import can_decode, forward_arguments, truncate
 from lib.engines.unsloth import is_unsloth
 from lib.errors import UserError
 from lib.objectives.logprobs import (
@@ -114,7 +114,10 @@ class Scorer:
         self.truncate: Truncate | None = cut if sampling.truncates else None
         self.shares_prompts = shares_prompts and can_decode(policy)
         # Unsloth replaces the forward pass, and asks the output layer in its own ways.
-        self.fuses = not is_unsloth(policy) and can_fuse(policy)
+        unsloth = is_unsloth(policy)
+        self.fuses = not unsloth and can_fuse(policy)
+        # Without them, a model with learned positions counts the padding before a prompt.
+        self.takes_positions = not unsloth and "position_ids" in forward_arguments(policy)
 
     def score(self, model: Any, batch: MicroBatch) -> TokenScores:
         """[b, T] scores of the completions' tokens, 0 behind their ends.
@@ -126,15 +129,16 @@ class Scorer:
         mask = torch.cat([batch.prompt_mask, batch.completion_mask], 1)
         prefix = batch.prompt_ids.shape[1]
         inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        if self.takes_positions:
+            inputs["position_ids"] = positions
         if self.shares_prompts:
-            positions = (mask.cumsum(-1) - 1).clamp(min=0)
             # A place that is masked tells no prompts apart, whatever stands there.
             prompts, owner = torch.unique(
                 ids[:, :prefix].masked_fill(~batch.prompt_mask.bool(), -1),
                 dim=0,
                 return_inverse=True,
             )
-            inputs["position_ids"] = positions
             if prefix > 1 and len(prompts) < len(ids):
                 # The completions and, before them, the last token of their prompt, whose keys and
                 # values are computed with them: its logits score the first token.

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, Phi3Config, Phi3ForCausalLM
 
 from lib.engines.decoding import Endings, can_decode
 from lib.engines.policy import load_tokenizer
 from lib.engines.transformers import TransformersEngine
+from lib.errors import UserError
 from tests.lib.engines.contract import greedy
 
 
@@ -57,3 +58,24 @@ def test_a_row_that_ended_at_the_last_position_stays_inside_a_table_of_positions
     together = engine.generate(asked, greedy())
     assert len(together[0][0].token_ids) == 1
     assert together == [engine.generate([prompt], greedy())[0] for prompt in asked]
+
+
+def test_tokens_beyond_a_longropes_switch_are_refused(base: Path) -> None:
+    """Up to it they are those of forward passes without a cache."""
+    first = {"original_max_position_embeddings": 16}
+    factors = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "factor": 4.0}
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, **factors, **first}
+    shape = {"vocab_size": 700, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    longest = {"num_attention_heads": 2, "max_position_embeddings": 64, "pad_token_id": 0}
+    torch.manual_seed(0)
+    config = Phi3Config(**shape, **longest, **first, initializer_range=0.4, rope_parameters=rope)
+    model = Phi3ForCausalLM(config).eval()
+    prompt = list(range(20, 32))
+    engine = TransformersEngine(model, load_tokenizer(base), batch_size=1)
+    ((completion,),) = engine.generate([prompt], greedy(max_new_tokens=4))
+    tokens = [*prompt, *completion.token_ids]
+    for end in range(len(prompt), len(tokens)):
+        with torch.no_grad():
+            assert tokens[end] == model(torch.tensor([tokens[:end]])).logits[0, -1].argmax()
+    with pytest.raises(UserError, match="longrope"):
+        engine.generate([prompt], greedy(max_new_tokens=5))

@@ -21,6 +21,7 @@ from lib.engines import transformers as engines
 from lib.engines.decoding import can_decode
 from lib.engines.policy import add_adapter, load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
+from lib.errors import UserError
 from lib.params import Params
 from tests.lib.engines.contract import EngineContract, drawn, greedy
 
@@ -148,6 +149,29 @@ def test_neither_batches_nor_cutting_a_request_change_what_is_drawn(base: Path, 
     assert engine_on(base, batch_size=1).generate(prompts, drawn()) == whole
     engine = engine_on(base)
     assert engine.generate(prompts[:4], drawn()) + engine.generate(prompts[4:], drawn()) == whole
+
+
+def test_completions_keep_their_draws_where_positions_bind(base: Path) -> None:
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**{**SHAPE, "max_position_embeddings": 64}))
+    prompts = [list(range(20, 20 + length)) for length in (20, 40, 50)]
+    whole, single = (
+        TransformersEngine(model, load_tokenizer(base), batch_size=size).generate(
+            prompts, drawn(max_new_tokens=60)
+        )
+        for size in (16, 4)
+    )
+    assert whole == single
+    assert {len(c.token_ids) for c in chain(*whole)} >= {14, 24}
+
+
+@pytest.mark.parametrize("sampling", [greedy(), drawn()], ids=["greedy", "drawn"])
+def test_logits_that_are_no_numbers_are_said(base: Path, prompts, sampling) -> None:
+    engine = engine_on(base)
+    with torch.no_grad():
+        engine.model.lm_head.weight[7].fill_(torch.nan)
+    with pytest.raises(UserError, match="NaN"):
+        engine.generate(prompts, sampling)
 
 
 def test_a_prompt_that_is_asked_twice_gets_other_draws(base: Path, prompts) -> None:

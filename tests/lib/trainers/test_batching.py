@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lib.engines.transformers import TransformersEngine
 from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
@@ -97,6 +98,33 @@ def test_the_gradient_of_an_adapter_is_that_of_rows_as_they_were_generated(
     ours = last_gradients(built(model=smoke.model))
     plainly(monkeypatch)
     assert_same_gradients(ours, last_gradients(built(model=smoke.model)))
+
+
+class OneEnds(TransformersEngine):
+    """One completion ends, after two tokens; the others run into the limit."""
+
+    def generate(self, *args: Any) -> Any:
+        (first, *rest), *groups = super().generate(*args)
+        short = {"token_ids": first.token_ids[:2], "log_probs": first.log_probs[:2]}
+        ended = dataclasses.replace(first, finish="eos", **short)
+        groups = [[ended, *rest], *groups]
+        return [
+            [one if one is ended else dataclasses.replace(one, finish="length") for one in group]
+            for group in groups
+        ]
+
+
+@pytest.mark.parametrize("loss", ["dapo", "cispo"])
+def test_few_tokens_give_one_gradient_in_any_micro_batches(built: Builder, loss: str) -> None:
+    def gradients(size: int) -> dict[str, Tensor]:
+        trainer = built(micro_batch_size=size, loss=loss, mask_truncated=True)
+        engine = OneEnds(trainer.model, trainer.processing_class, batch_size=16)
+        trainer.roll_out_with(engine, live=True)
+        return last_gradients(trainer)
+
+    whole = gradients(16)
+    for size in (4, 1):
+        assert_same_gradients(gradients(size), whole)
 
 
 def forward_shapes(trainer: PolicyGradientTrainer) -> list[tuple[int, ...]]:

@@ -3,10 +3,19 @@
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import TrainerControl, TrainerState
 
 from lib import artifacts
 from lib.artifacts import read_json, stage_code
-from lib.training.checkpoints import Checkpoints, find_damage, run_fingerprint, step_of
+from lib.errors import UserError
+from lib.training.checkpoints import (
+    Checkpoints,
+    SealCheckpoints,
+    find_damage,
+    run_fingerprint,
+    step_of,
+)
 from lib.training.run import add_counts
 
 
@@ -67,6 +76,18 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(
     assert len(lines) == 1
     assert "checkpoint-10 is damaged (" in lines[0]
     assert find_damage(saved.folder / "checkpoint-5") == ""
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_weights_that_are_no_numbers_are_not_kept(tmp_path: Path, last: bool) -> None:
+    folder, model = Checkpoints(tmp_path / "sft" / "0123"), torch.nn.Linear(2, 2)
+    seal = SealCheckpoints(folder, keep=1, facts=dict)
+    state = TrainerState(global_step=4, max_steps=4 if last else 9)
+    control = TrainerControl(should_save=not last)
+    seal.on_step_end(None, state, control, model=model)
+    model.weight.data[0, 0] = torch.nan
+    with pytest.raises(UserError, match=r"step 4.*sft\.learning_rate"):
+        seal.on_step_end(None, state, control, model=model)
 
 
 def test_a_half_written_checkpoint_is_said_and_never_used(saved: Checkpoints) -> None:

@@ -18,7 +18,7 @@ from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Grpo
 from lib.problems.generated import GeneratedSets
-from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
+from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer, Sample
 from lib.training.tracking import curve_points
 from tests.conftest import ROOT
 from tests.lib.trainers.steps import Steps, build, letters, reward_with
@@ -103,6 +103,43 @@ def test_no_group_without_signal_reaches_the_loss_and_metrics_are_of_what_does(
     assert max(point["dynamic_sampling/frac_without_signal"] for point in points) > 0.2
     generated = trainer.state.num_input_tokens_seen
     assert generated > sum(float(batch.completion_mask.sum()) for batch in steps.batches)
+
+
+def test_a_group_keeps_its_signal_beside_a_missing_reward(
+    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
+) -> None:
+    def some(completions: Any, **columns: Any) -> list[float | None]:
+        return [None if n % 4 == 0 else text for n, text in enumerate(letters(completions))]
+
+    trainer = build(sets.grpo, base, smoke, tmp_path, model=full, dynamic_sampling=1, max_steps=1)
+    trainer.reward_funcs = [some, lambda completions, **columns: [None] * len(completions)]
+    trainer.train()
+    (point,) = curve_points(trainer.state)
+    assert point["dynamic_sampling/rounds"] == point["frac_reward_zero_std"] == 0
+    flat = torch.tensor([[0.1, 0.0], [torch.nan, torch.nan], [0.1, 0.0], [0.1, 0.0]])
+    done = trainer.rollouts[0].completion
+    rows = [Sample(problem={}, prompt_ids=[1], completion=done, rewards=one) for one in flat]
+    assert trainer._with_signal([rows]) == [False]
+
+
+def test_what_rewards_log_weighs_by_what_is_trained_on(
+    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
+) -> None:
+    """Three of the first round's four groups stay; the second round has one."""
+    calls: list[int] = []
+
+    def logging(completions: Any, log_metric: Any, **columns: Any) -> list[float]:
+        first = not calls
+        calls.append(len(completions))
+        log_metric("share", 0.0 if first else 1.0)
+        if not first:
+            log_metric("only_later", 7.0)
+        return [0.5] * 4 * first + letters(completions[4 * first :])
+
+    trainer, _ = train(sets, base, smoke, full, tmp_path, reward=logging, max_steps=1)
+    assert calls == [16, 4]
+    (point,) = curve_points(trainer.state)
+    assert (point["share"], point["only_later"]) == (0.25, 7.0)
 
 
 def test_each_completion_is_scored_once(
@@ -212,3 +249,5 @@ def test_two_ranks_that_miss_different_numbers_of_groups_do_not_wait_for_each_ot
     assert first["world"] == 2
     assert len(first["rounds"]) == 3
     assert min(first["rounds"]) >= 1
+    # Of 8 completions on either rank; rank 1's all come from the second round.
+    assert first["logged"] == {"mine": 2.0, "on_0": 0.0, "on_1": 1.0}

@@ -294,6 +294,36 @@ def test_log_probs_that_are_no_numbers_end_the_run(built: Builder) -> None:
         trainer.train()
 
 
+def test_diverged_weights_end_the_run_with_step_gap_and_knob(built: Builder) -> None:
+    trainer = built(max_steps=3, learning_rate=1e30, warmup_ratio=0.0)
+    with pytest.raises(UserError, match=r"step 3: .*nats.*grpo\.learning_rate"):
+        trainer.train()
+
+
+def test_a_reward_that_is_infinite_is_refused_by_name(built: Builder) -> None:
+    trainer = built()
+
+    def endless(completions: list[Any], **columns: Any) -> list[float]:
+        return [math.inf, *[0.0] * (len(completions) - 1)]
+
+    trainer.reward_funcs[1] = endless
+    with pytest.raises(ValueError, match="endless returned inf"):
+        trainer.train()
+
+
+def test_where_no_token_counts_nothing_is_logged_or_steered(built: Builder) -> None:
+    knobs = {"mask_truncated": True, "entropy_coef": 0.1, "entropy_target": 0.5}
+    trainer = built(max_steps=2, format=prompt_format("working_out"), **knobs)
+    engine = Cut(trainer.model, trainer.processing_class, batch_size=16)
+    trainer.roll_out_with(engine, live=True)
+    trainer.train()
+    for point in curve_points(trainer.state):
+        assert point["completions/clipped_ratio"] == 1
+        assert point["entropy_coef"] == pytest.approx(0.1)
+        assert not any(name.startswith(("entropy/", GAP, "clip_ratio")) for name in point)
+        assert "entropy" not in point
+
+
 def test_a_sampler_that_drifts_is_warned_of_with_numbers_and_the_run_goes_on(
     built: Builder,
 ) -> None:
@@ -525,6 +555,14 @@ def test_reward_functions_see_what_trl_hands_them_and_may_log(built: Builder) ->
     assert len(first["reference"]) == 16
     assert [point["letters_seen"] for point in curve_points(trainer.state)] == [3.0, 3.0]
     assert trainer.extra_columns == {"number": list(range(16))}
+
+
+class Cut(TransformersEngine):
+    """All completions run into the limit."""
+
+    def generate(self, *args: Any) -> Any:
+        groups = super().generate(*args)
+        return [[dataclasses.replace(row, finish="length") for row in group] for group in groups]
 
 
 class Off(TransformersEngine):

@@ -17,7 +17,7 @@ from lib.training.warning_signs import ANSWER_ACCURACY, Limits, Sign, Watch
 from lib.verifier.rewards import build_rewards
 
 GAP = "sampling/sampling_logp_difference/mean"
-LIMITS = Limits(lowest=-6.5, highest=12.5, max_new_tokens=48)
+LIMITS = Limits(lowest=-6.5, highest=12.5, max_new_tokens=48, apart=0.05)
 
 
 def curve(length: int = 30, **columns: Sequence[float]) -> list[Mapping[str, float]]:
@@ -66,6 +66,22 @@ def test_a_sampler_that_drifts_is_held_against_its_own_first_gap(
     assert f"{drifted:.3g} nats" in sign.text
     assert f"from {first:.3g} at the start" in sign.text
     assert signs_of(curve(**{GAP: [first, max(9 * first, 9e-6)]}), LIMITS) == []
+
+
+def test_a_first_gap_beyond_rounding_is_a_sign_at_once() -> None:
+    sign = one(curve(**{GAP: [0.4]}))
+    assert (sign.kind, sign.step) == ("sampler_apart", 1)
+    assert "0.4 nats" in sign.text
+    assert "0.05" in sign.text
+
+
+def test_what_rounding_may_be_depends_on_the_precision(smoke: Params) -> None:
+    half = smoke.model.model_copy(update={"mixed_precision": "bf16"})
+    limits = [
+        Limits.of(smoke.reward, max_new_tokens=16, dtype=model.inference_dtype)
+        for model in (smoke.model, half)
+    ]
+    assert [limit.apart for limit in limits] == [0.001, 0.05]
 
 
 def test_reward_at_the_stacks_minimum_is_said_once_with_the_range_and_the_knob() -> None:

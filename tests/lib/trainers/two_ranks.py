@@ -28,8 +28,10 @@ def main(base: Path, out: Path) -> None:
     )
     steps: set[int] = set()
 
-    def reward(completions: Any, **columns: Any) -> list[float]:
-        """Rank 1's first draw of every step has no signal, rank 0's has."""
+    def reward(completions: Any, log_metric: Any, **columns: Any) -> list[float]:
+        """Rank 1's first draw of every step has no signal, rank 0's has; each logs its own."""
+        log_metric("mine", 1.0 + 2 * rank)
+        log_metric(f"on_{rank}", float(rank))
         first = trainer.state.global_step not in steps
         steps.add(trainer.state.global_step)
         return [0.5] * len(completions) if rank and first else letters(completions)
@@ -39,9 +41,13 @@ def main(base: Path, out: Path) -> None:
     digest = hashlib.sha256()
     for weight in trainer.model.parameters():
         digest.update(weight.detach().numpy().tobytes())
-    rounds = [point["dynamic_sampling/rounds"] for point in curve_points(trainer.state)]
+    points = curve_points(trainer.state)
+    rounds = [point["dynamic_sampling/rounds"] for point in points]
+    logged = {name: points[-1][name] for name in ("mine", "on_0", "on_1")}
     report = {"world": trainer.accelerator.num_processes, "weights": digest.hexdigest()}
-    (out / f"rank{rank}.json").write_text(json.dumps({**report, "rounds": rounds}))
+    (out / f"rank{rank}.json").write_text(
+        json.dumps({**report, "rounds": rounds, "logged": logged})
+    )
 
 
 if __name__ == "__main__":
