@@ -66,6 +66,10 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
+_masks: list[set[int]] = []
+"""The signal masks to restore after the forks under way."""
+
+
 def end_in_good_order() -> None:
     """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does: half-written files are removed.
 
@@ -73,8 +77,32 @@ def end_in_good_order() -> None:
     the main thread, where Python takes no signals, nothing changes.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+        signal.signal(signal.SIGTERM, _interrupt)
+        os.register_at_fork(
+            before=_block_sigterm, after_in_parent=_unblock_sigterm, after_in_child=_drop_handler
+        )
+
+
+def _interrupt(number: int, frame: object) -> None:
+    if not _masks:
+        raise KeyboardInterrupt
+    # A hook of the fork under way would print the exception and drop it.
+    threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
+
+
+def _block_sigterm() -> None:
+    # A child would forget the signal that it gets before its handler is dropped, and live on.
+    _masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))
+
+
+def _unblock_sigterm() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks[-1])
+    _masks.pop()
+
+
+def _drop_handler() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _unblock_sigterm()
 
 
 @contextmanager
@@ -86,11 +114,7 @@ def sigterm_as_interrupt() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
     finally:

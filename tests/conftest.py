@@ -23,8 +23,15 @@ LONG = ("tests/docs/", "tests/pipeline/", "tests/lib/trainers/test_run.py")
 """Files that run whole pipelines: first, so that no worker is left alone with one at the end."""
 
 
+LONG_LIMIT_S = 3600
+"""Seconds that a test of minutes may take; others have pyproject's `timeout`."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep files together and in order, the long ones before the others."""
+    """Keep files together and in order, the long ones before the others; limit each test."""
+    for item in items:
+        if any(item.get_closest_marker(name) for name in ("slow", "vllm", "gpu")):
+            item.add_marker(pytest.mark.timeout(LONG_LIMIT_S))
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 

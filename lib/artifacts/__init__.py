@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import glob
 import hashlib
 import importlib.metadata
 import json
@@ -9,11 +10,13 @@ import math
 import os
 import re
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 from ruamel.yaml import YAML
 
 from lib.errors import UserError
@@ -121,10 +124,16 @@ def write_curve(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path that takes `path`'s place once the block ends without an error."""
+    """A temporary path that takes `path`'s place once the block ends without an error.
+
+    Each writer has its own: of two that write one path at once, the last takes its place, whole.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    _remove(partial)
+    for other in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+        writer = other.name.split(".")[-2].partition("-")[0]
+        if writer.isdigit() and not psutil.pid_exists(int(writer)):
+            _remove(other)
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         yield partial
     except BaseException:
@@ -152,7 +161,8 @@ def hash_path(path: Path) -> str:
     for file in files:
         if file.is_file():
             digest.update(str(file.relative_to(path)).encode() + b"\0")
-            digest.update(hashlib.sha256(file.read_bytes()).digest())
+            with file.open("rb") as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()[:16]
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -227,27 +227,29 @@ def load_onto_numbered_cpu() -> None:
 
 
 class EpochSampler:
-    """The orders that `sampler` gives, one epoch after the other, starting at any of them."""
+    """The orders that `sampler` gives, one epoch after the other, starting at any of them.
 
-    def __init__(self, sampler: Any, *, seed: int) -> None:
+    Args:
+        epoch: the one that begins. It is asked for, since accelerate's loaders pass a `set_epoch`
+            on no further than to their own wrappers where a resumed epoch skips batches on several
+            ranks (accelerate/data_loader.py, `DataLoaderShard.set_epoch`, 1.15.0).
+    """
+
+    def __init__(self, sampler: Any, *, seed: int, epoch: Callable[[], int]) -> None:
         import torch
 
         self.sampler = sampler
         self.seed = seed
-        self.epoch = 0
+        self.epoch = epoch
         if getattr(sampler, "generator", None) is None:
             sampler.generator = torch.Generator()
-
-    def set_epoch(self, epoch: int) -> None:
-        """Called by the trainer before each epoch."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[int]:
         self.sampler.generator.manual_seed(self.seed)
-        for _ in range(self.epoch):
+        for _ in range(self.epoch()):
             deque(self.sampler, maxlen=0)
         return iter(self.sampler)
 
@@ -270,7 +272,11 @@ def order_by_epoch(trainer: Any) -> None:
         shuffles = isinstance(sampler, LengthGroupedSampler) or (
             isinstance(sampler, RepeatSampler) and sampler.shuffle
         )
-        return EpochSampler(sampler, seed=trainer.args.seed) if shuffles else sampler
+        if not shuffles:
+            return sampler
+        return EpochSampler(
+            sampler, seed=trainer.args.seed, epoch=lambda: int(trainer.state.epoch or 0)
+        )
 
     trainer._get_train_sampler = wrapped
 

@@ -116,6 +116,8 @@ class Rows:
         limits: P longest lengths of completions, at least 1.
         keys: P of `prompt_keys`.
         watch: called after each step with the first row's tokens.
+        first_completion: number of each prompt's first completion here, where a batch before had
+            those before it.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class Rows:
         endings: "Endings",
         device: torch.device,
         watch: Callable[[list[int]], None] | None = None,
+        first_completion: int = 0,
     ) -> None:
         count = sampling.num_completions
         self.sampling, self.endings, self.watch = sampling, endings, watch
@@ -151,8 +154,9 @@ class Rows:
         )
         # As many as completions may be long, not as these can be: a completion's numbers then do
         # not depend on which prompts leave how many positions.
-        longest = sampling.max_new_tokens
-        self.uniforms = uniforms(keys, num_completions=count, num_steps=longest).to(device)
+        self.uniforms = uniforms(
+            keys, num_completions=count, num_steps=sampling.max_new_tokens, first=first_completion
+        ).to(device)
 
     def extend(self, logits: Tensor) -> Tensor:
         """[B] the next token of each row in the batch; rows that it completes have ended.
@@ -265,12 +269,14 @@ def truncate(scores: Tensor, sampling: Sampling) -> Tensor:
     return kept
 
 
-def uniforms(keys: Sequence[int], *, num_completions: int, num_steps: int) -> Tensor:
-    """[P · G, num_steps] float64 in [0, 1)."""
-    numbers = np.empty((len(keys), num_completions, num_steps))
+def uniforms(
+    keys: Sequence[int], *, num_completions: int, num_steps: int, first: int = 0
+) -> Tensor:
+    """[P · G, num_steps] float64 in [0, 1), of the completions from number `first` on."""
+    numbers = np.empty((len(keys), first + num_completions, num_steps))
     for row, key in zip(numbers, keys, strict=True):
         np.random.Generator(np.random.Philox(key=key)).random(out=row)
-    return torch.from_numpy(np.minimum(numbers, _BELOW_ONE, out=numbers)).flatten(0, 1)
+    return torch.from_numpy(np.minimum(numbers, _BELOW_ONE, out=numbers)[:, first:]).flatten(0, 1)
 
 
 class Endings:

@@ -1,6 +1,7 @@
 """Generation with a transformers model in memory, on the CPU or one GPU."""
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from operator import add
@@ -108,21 +109,25 @@ class TransformersEngine(Engine):
         ):
             for start in range(0, len(order), per_batch):
                 batch = order[start : start + per_batch]
-                rows = Rows(
-                    [prompts[index] for index in batch],
-                    [limits[index] for index in batch],
-                    [keys[index] for index in batch],
-                    sampling=sampling,
-                    endings=endings,
-                    device=model.device,
-                    watch=self._watch,
-                )
-                run = decode if can_decode(model) else generate
-                run(model, rows)
-                # Those of one prompt are together, in the order of the batch.
-                completions = iter(completion for completion in rows.completions if completion)
-                for index in batch:
-                    groups[index] = list(itertools.islice(completions, sampling.num_completions))
+                # In parts where one prompt has more completions than a batch.
+                for first in range(0, sampling.num_completions, self.batch_size):
+                    count = min(self.batch_size, sampling.num_completions - first)
+                    rows = Rows(
+                        [prompts[index] for index in batch],
+                        [limits[index] for index in batch],
+                        [keys[index] for index in batch],
+                        sampling=dataclasses.replace(sampling, num_completions=count),
+                        endings=endings,
+                        device=model.device,
+                        watch=self._watch,
+                        first_completion=first,
+                    )
+                    run = decode if can_decode(model) else generate
+                    run(model, rows)
+                    # Those of one prompt are together, in the order of the batch.
+                    completions = iter(completion for completion in rows.completions if completion)
+                    for index in batch:
+                        groups[index] += itertools.islice(completions, count)
                 bar.update(len(batch))
         return groups
 

@@ -58,13 +58,13 @@ def try_loss(name: str) -> None:
         raise UserError(f"{name}: gave {losses.tolist()} for log-probs {log_probs.tolist()}")
 
 
-def try_advantage(name: str) -> None:
+def try_advantage(name: str, *, group_size: int) -> None:
     """Call an advantage on a group of mixed rewards, and on one of equal ones.
 
     Raises:
         UserError: see `objective`; or it gives values that are not finite.
     """
-    rewards = torch.tensor([[1.0, 0.0, 0.5], [1.0, 1.0, 1.0]])
+    rewards = torch.stack([torch.linspace(1, 0, group_size), torch.ones(group_size)])
     advantages = objective(name)(rewards)
     if not advantages.isfinite().all():
         raise UserError(f"{name}: gave {advantages.tolist()} for rewards {rewards.tolist()}")

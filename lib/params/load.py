@@ -163,6 +163,8 @@ def _explain(problem: ErrorDetails, location: Sequence[str | int]) -> str:
             return f"must be at most {_number(context['le'])}, got {got}"
         case "greater_than_equal":
             return f"must be at least {_number(context['ge'])}, got {got}"
+        case "less_than":
+            return f"must be less than {_number(context['lt'])}, got {got}"
         case "greater_than":
             return f"must be more than {_number(context['gt'])}, got {got}"
         case "literal_error":

@@ -153,9 +153,8 @@ class Params(Section):
             "rollout.engine: vllm-server": self.rollout.engine == "vllm-server",
             "model.backend: unsloth": self.model.backend == "unsloth",
             f"prompt.format: {self.prompt.format}, whose stop strings end a completion": (
-                known
-                and bool(prompt_format(name).stop_strings)
-                and self.rollout.engine == "transformers"
+                # TRL would take all of them for truncated ones, where it stops there at all.
+                known and bool(prompt_format(name).stop_strings)
             ),
             "grpo.beta above 0 on full weights": self.grpo.beta > 0 and not self.model.lora.rank,
         }

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from lib.params.data import first_repeated
 from lib.params.section import (
     Count,
+    Decay,
     EngineName,
     Name,
     NonNegative,
@@ -19,7 +20,10 @@ from lib.params.section import (
 )
 from lib.plugins import is_plugin
 
-LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "reinforce")
+CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo")
+"""Losses that leave out a token whose probability has moved far enough."""
+
+LOSSES = (*CLIPPED, "cispo", "reinforce")
 
 ADVANTAGES = ("none", "mean", "group", "batch", "rloo")
 
@@ -35,9 +39,9 @@ class Optimisation(Section):
     """Shape of the decay after warm-up."""
     warmup_ratio: Share
     """Share of the steps that the learning rate rises over."""
-    adam_beta1: Share
+    adam_beta1: Decay
     """Decay of the gradient's running mean."""
-    adam_beta2: Share
+    adam_beta2: Decay
     """Decay of the squared gradient's running mean."""
     weight_decay: NonNegative
     """Decoupled weight decay."""
@@ -213,8 +217,8 @@ class Grpo(Optimisation):
     ]
     """Weight of a token or completion that an engine with its own weights sampled: how much
     likelier the trainer finds it, cut at the cap, or left out above it (TRL's names)."""
-    correction_cap: PositiveFloat
-    """Largest such weight."""
+    correction_cap: Annotated[float, Field(ge=1)]
+    """Largest such weight; 1 is that of a token which both find equally likely."""
     beta: NonNegative
     """Coefficient of the KL penalty towards the SFT checkpoint; 0 for none."""
     kl_weighted: bool
@@ -266,19 +270,40 @@ class Grpo(Optimisation):
         return self
 
     @model_validator(mode="after")
+    def _ratio_is_clipped(self) -> Self:
+        if self.epsilon >= 1 and self.loss in CLIPPED:
+            raise ValueError(
+                f"epsilon={self.epsilon:g} with loss={self.loss} never clips a ratio from below, "
+                "which is above 0; use less than 1 (0.2 is usual), and epsilon_high for more above"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _entropy_is_steered(self) -> Self:
+        if self.entropy_target and self.entropy_coef > 1:
+            raise ValueError(
+                f"entropy_coef={self.entropy_coef:g} with entropy_target is cut to 1, the largest "
+                "coefficient that is steered to; use at most 1, or entropy_target 0.0"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _reinforce_is_on_policy(self) -> Self:
         if self.loss == "reinforce" and self.num_iterations > 1:
             raise ValueError(
                 f"num_iterations={self.num_iterations}; loss `reinforce` has no ratio to correct "
                 "for rollouts of an older policy: use 1, or another loss"
             )
-        if self.loss == "reinforce" and self.importance_level == "sequence":
-            raise ValueError("importance_level=sequence; loss `reinforce` has no ratio: use token")
+        if self.importance_level == "sequence" and (
+            self.loss == "reinforce" or is_plugin(self.loss)
+        ):
+            reason = "forms its own ratios" if is_plugin(self.loss) else "has no ratio"
+            raise ValueError(f"importance_level=sequence; loss `{self.loss}` {reason}: use token")
         return self
 
     @model_validator(mode="after")
     def _delta_bounds(self) -> Self:
-        if self.delta and self.loss in ("reinforce", "cispo"):
+        if self.delta and self.loss not in CLIPPED:
             raise ValueError(
                 f"delta={self.delta:g} has no effect with loss={self.loss}; set it to 0.0"
             )

@@ -16,10 +16,12 @@ from lib.export.quantizer import find_quantizer
 from lib.params import Params
 from lib.params.data import PathSource, first_repeated
 from lib.planning.fetch import repositories_of, sources_of
-from lib.plugins import is_plugin, label
+from lib.plugins import in_words, is_plugin, label
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, format_settings, prompt_format
+from lib.prompts.base import Parsed
 from lib.prompts.system import system_prompt
+from lib.prompts.tagged import TaggedFormat
 from lib.verifier.rewards import STACKS, build_rewards
 
 
@@ -58,7 +60,7 @@ def _trials(params: Params) -> Iterator[Callable[[], object]]:
         if is_plugin(loss):
             yield partial(own.try_loss, loss)
         if is_plugin(advantage):
-            yield partial(own.try_advantage, advantage)
+            yield partial(own.try_advantage, advantage, group_size=params.grpo.group_size)
 
 
 def _try_source(source: PathSource) -> None:
@@ -74,7 +76,9 @@ def _try_source(source: PathSource) -> None:
 
 
 def _try_rewards(params: Params, own_format: PromptFormat) -> None:
-    """Each of one's own, on one completion of each kind that a reward meets."""
+    """Each of one's own, on one completion of each kind that a reward meets; the format first."""
+    if is_plugin(params.prompt.format):
+        _try_format(params.prompt.format, own_format)
     reward = params.reward
     own = [name for name in reward.extra if is_plugin(name)]
     names = [label(name) for name in (*STACKS[reward.stack], *reward.extra)]
@@ -95,6 +99,28 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
     for function in build_rewards(own, prompt_format=own_format, **settings):
         function(**columns)  # as `grade` calls it, and as GRPO does
         function(**columns, trainer_state=None, log_metric=_ignore, log_extra=_ignore)
+
+
+def _try_format(name: str, own_format: PromptFormat) -> None:
+    """That it reads what it teaches, and any other text."""
+    marks = own_format.marks
+    if isinstance(own_format, TaggedFormat) and not (all(marks) and len(set(marks)) == 4):
+        raise UserError(f"{name}: has the tags {list(marks)}; expected four different tags")
+    inputs = "the solution '2 + 3 = 5' and its answer '5'"
+    try:
+        target = own_format.target(solution="2 + 3 = 5", reference="5")
+        for text in ("", target[: len(target) // 2], target):
+            inputs = repr(text)
+            parsed = own_format.parse(text)
+            if not isinstance(parsed, Parsed):
+                raise TypeError(f"parse gave {parsed!r}; expected a Parsed")
+    except Exception as error:
+        raise in_words(name, error, inputs=inputs) from error
+    if (parsed.answer, parsed.format_ok) != ("5", True):
+        raise UserError(
+            f"{name}: gave {parsed} for {inputs}, which SFT would teach; expected the answer '5' "
+            "in the required form"
+        )
 
 
 def _ignore(*metric: object) -> None:

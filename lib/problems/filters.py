@@ -8,13 +8,15 @@ numbers only differ is another problem: each changed word changes five of the 5-
 
 A training problem is contaminated by a benchmark if any run of n (8) words of its text occurs in a
 benchmark problem; a benchmark problem of fewer than n words is matched as a whole. Words are
-lower-cased runs of `[a-z0-9]`, as others count them, so that spacing, punctuation and case do not
-hide a leak.
+lower-cased runs of letters and digits, as others count them, so that spacing, punctuation and case
+do not hide a leak; nor do accents and other forms of a character. Of scripts that write no spaces
+(Chinese, Japanese, Thai, ...) two characters count as a word, which is about what a word has there.
 """
 
 import dataclasses
 import hashlib
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -31,7 +33,11 @@ CANDIDATE_MARGIN = 0.1
 MISS_COST = (0.1, 0.9)
 """Weight of a needless candidate against a missed one: the former costs one exact comparison."""
 
-_LATIN = re.compile(r"[a-z0-9]+")
+_UNSPACED = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Myanmar, Khmer
+    r"\u3005-\u3007\u3041-\u31ff\u3400-\u9fff\U00020000-\U0003ffff"  # kana and Han
+)
+_WORD = re.compile(rf"([{_UNSPACED}])|[^\W_{_UNSPACED}]+")
 _ANY_SCRIPT = re.compile(r"[a-z0-9]+|[^\W_]")
 """Each letter of another script by itself: some write no spaces."""
 _NUMERIC = re.compile(r"[-+−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d+)?", re.I)
@@ -140,7 +146,24 @@ def index_benchmark(name: str, texts: Iterable[str], *, size: int) -> BenchmarkI
 
 
 def _grams(text: str, size: int) -> set[str]:
-    return ngrams(_LATIN.findall(text.lower()), size=size)
+    if not text.isascii():
+        plain = unicodedata.normalize("NFKD", text)
+        text = "".join(sign for sign in plain if not unicodedata.category(sign).startswith("M"))
+    words = list(_WORD.finditer(text.lower()))
+    # In half words: see the module.
+    lengths = [1 if word[1] else 2 for word in words]
+    if 1 not in lengths:
+        return ngrams([word[0] for word in words], size=size)
+    grams, end, length = set(), 0, 0
+    for start in range(len(words)):
+        while end < len(words) and length < 2 * size:
+            length += lengths[end]
+            end += 1
+        if length < 2 * size and start:
+            break
+        grams.add(" ".join(word[0] for word in words[start:end]))
+        length -= lengths[start]
+    return grams
 
 
 def _hashes(grams: Iterable[str]) -> NDArray[np.uint64]:

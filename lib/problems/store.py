@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow
 from datasets import Dataset, concatenate_datasets
 
+from lib.artifacts import replacing
 from lib.artifacts.problems import Problem, excerpt
 
 BATCH = 200
@@ -125,11 +126,10 @@ def write_table(path: Path, problems: Iterable[Problem], *, source: int = 0) -> 
         problems: what to write, all of it from one source.
         source: the number of that source.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Renamed into place: a table that maps an older file of this name keeps reading that one.
-    partial = path.with_name(f".{path.name}.partial")
     remaining = iter(problems)
     with (
+        # Renamed into place: a table that maps an older file of this name keeps reading that one.
+        replacing(path) as partial,
         pyarrow.OSFile(str(partial), "wb") as file,
         pyarrow.ipc.new_stream(file, _SCHEMA) as stream,
     ):
@@ -140,7 +140,6 @@ def write_table(path: Path, problems: Iterable[Problem], *, source: int = 0) -> 
                 for problem in batch
             ]
             stream.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema=_SCHEMA))
-    partial.replace(path)
     return ProblemTable(Dataset.from_file(str(path)))
 
 

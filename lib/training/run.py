@@ -33,7 +33,7 @@ from lib.training.checkpoints import (
     step_of,
 )
 from lib.training.launch import check_world_size, is_main_process
-from lib.training.ranks import check_ranks_agree, gather_weights
+from lib.training.ranks import check_ranks_agree, gather_weights, value_of_first_rank
 from lib.training.rollout_log import rollout_rows
 from lib.training.tracking import Announcer, ProgressLines, curve_points
 from lib.training.validation import (
@@ -181,11 +181,15 @@ def _train(
     if others := checkpoints.others():
         names = ", ".join(str(path) for path in others)
         say(f"{say.stage} leaves checkpoints of other params, inputs or code alone: {names}")
-    checkpoint = checkpoints.newest(lambda line: say(f"{say.stage} {line}"))
+    newest = None
     if say.first_rank:
+        newest = checkpoints.newest(lambda line: say(f"{say.stage} {line}"))
         checkpoints.clear_writing()
     trainer = build(checkpoints.writing)
     trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, facts=all_facts))
+    # Ranks on several machines may see different ones, and would wait for each other for ever.
+    name = value_of_first_rank(newest.name if newest else "")
+    checkpoint = checkpoints.folder / name if name else None
     if checkpoint:
         compat.load_onto_numbered_cpu()
         before = read_json(checkpoint / FACTS)

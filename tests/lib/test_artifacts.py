@@ -1,10 +1,14 @@
 """Files are whole or absent, and the same content has the same bytes."""
 
+import os
+import subprocess
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from lib.artifacts import hash_path, replacing, write_curve, write_metrics
+from lib.artifacts import hash_path, replacing, write_curve, write_json, write_metrics
 
 
 def test_metrics_are_sorted_and_of_fixed_precision(tmp_path: Path) -> None:
@@ -41,6 +45,24 @@ def test_a_block_that_fails_leaves_the_old_folder(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
 
 
+def test_of_two_writers_of_a_path_each_publishes_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with ThreadPoolExecutor(1) as other, replacing(path) as partial:
+        partial.write_text("first")
+        other.submit(write_json, path, "second").result()
+        assert path.read_text() == '"second"\n'
+    assert path.read_text() == "first"
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    for pid in (ended.pid, os.getppid()):
+        (tmp_path / f".file.{pid}-1.partial").touch()
+    write_json(tmp_path / "file", 1)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", f".file.{os.getppid()}-1.partial"}
+
+
 def test_a_curve_starts_with_the_step_and_leaves_gaps_empty(tmp_path: Path) -> None:
     write_curve(tmp_path / "c.csv", [{"step": 1, "loss": 2.0}, {"step": 2, "kl": 0.1}])
     assert (tmp_path / "c.csv").read_text(encoding="utf-8") == "step,kl,loss\n1,,2.0\n2,0.1,\n"
@@ -53,3 +75,13 @@ def test_a_folders_hash_sees_names_and_contents(tmp_path: Path) -> None:
     changed = hash_path(tmp_path)
     (tmp_path / "a").rename(tmp_path / "b")
     assert len({first, changed, hash_path(tmp_path)}) == 3
+
+
+def test_a_file_is_hashed_without_being_held(tmp_path: Path) -> None:
+    with (tmp_path / "shard").open("wb") as file:
+        file.truncate(2**26)
+    tracemalloc.start()
+    hash_path(tmp_path / "shard")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**22

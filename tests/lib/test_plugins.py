@@ -1,6 +1,7 @@
 """Plugins: names, files, copies, and what is said of one that does not keep its promise."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ BOUNDED = (
     "from lib.verifier.rewards import BoundedReward\n"
     "part = BoundedReward(lambda rollout: {}, (0.0, 1.0))"
 )
+
+
+try_groups_of_4 = partial(try_advantage, group_size=4)
 
 
 @pytest.fixture
@@ -118,7 +122,7 @@ def test_the_file_is_part_of_a_run_s_identity_and_provenance(write: Write) -> No
     ("source", "place", "said"),
     [
         ("part = (", "own.py:1", "never closed"),
-        ("x = 1\npart = 1 / 0", "own.py:2", "ZeroDivisionError"),
+        ("x = 1\npart = 1 / 0", "own.py:2", "ZeroDivision"),
         ("other = 1", "own.py", "`part`; it has other"),
         ("from plugins.helper import part", "own.py:1", "one file"),
     ],
@@ -262,9 +266,9 @@ def test_a_loss_and_an_advantage_take_the_place_of_ours(write: Write) -> None:
         (try_loss, "def part(new, old, advantages, mask): return new.detach()", "no gradient"),
         (try_loss, "def part(new, old, advantages, mask): return new.log()", "nan"),
         (try_loss, "def part(new): return new", "TypeError"),
-        (try_advantage, "def part(rewards): return rewards.mean(-1)", "shape [2, 3]"),
-        (try_advantage, "def part(rewards): return rewards / 0", "inf"),
-        (try_advantage, "part = None", "expected a function"),
+        (try_groups_of_4, "def part(rewards): return rewards.mean(-1)", "shape [2, 4]"),
+        (try_groups_of_4, "def part(rewards): return rewards / 0", "inf"),
+        (try_groups_of_4, "part = None", "expected a function"),
     ],
 )
 def test_check_tries_objectives_on_shapes_and_gradients(
@@ -273,6 +277,52 @@ def test_check_tries_objectives_on_shapes_and_gradients(
     with pytest.raises(UserError) as raised:
         trial(write(source))
     assert said in raised.value.message
+
+
+def test_check_tries_an_advantage_on_groups_of_the_runs_size(write: Write) -> None:
+    name = write("def part(rewards): return rewards - rewards.topk(8).values.mean(-1, True)")
+    assert faults({"grpo": {"advantage": name, "group_size": 8}}) == []
+    (fault,) = faults({"grpo": {"advantage": name, "group_size": 4}})
+    assert fault.startswith(name)
+
+
+TAGGED = """
+from lib.prompts.tagged import TaggedFormat
+class Own(TaggedFormat):
+    {}
+part = Own(name='own', working={}, answer={}, opened_by_prompt=False)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "working", "answer", "said"),
+    [
+        ("pass", ("", "</w>"), ("<a>", "</a>"), "four different tags"),
+        ("pass", ("<w>", "</w>"), ("<w>", "</w>"), "four different tags"),
+        ("def parse(self, completion): pass", ("<w>", "</w>"), ("<a>", "</a>"), "gave None"),
+        (
+            "def parse(self, text): return 1 / len(text)",
+            ("<w>", "</w>"),
+            ("<a>", "</a>"),
+            "ZeroDivisionError",
+        ),
+        (
+            "def parse(self, text): return super().parse(text[1:])",
+            ("<w>", "</w>"),
+            ("<a>", "</a>"),
+            "answer '5' in the required form",
+        ),
+        ("def target(self, **_): return 1 / 0", ("<w>", "</w>"), ("<a>", "</a>"), "ZeroDivision"),
+        ("pass", ("<w>", "</w>"), ("<a>", "</a>"), ""),
+    ],
+)
+def test_check_tries_a_format_on_what_it_teaches(
+    write: Write, body: str, working: tuple[str, str], answer: tuple[str, str], said: str
+) -> None:
+    name = write(TAGGED.format(body, working, answer))
+    found = faults({"prompt": {"format": name}})
+    assert len(found) == bool(said)
+    assert all(fault.startswith(name) and said in fault for fault in found)
 
 
 def faults(overlay: dict[str, Any], extra_weights: tuple[float, ...] = ()) -> list[str]:

@@ -174,6 +174,22 @@ def test_logits_that_are_no_numbers_are_said(base: Path, prompts, sampling) -> N
         engine.generate(prompts, sampling)
 
 
+@pytest.mark.parametrize("own_loop", [True, False])
+def test_no_batch_has_more_rows_than_its_size(
+    base: Path, prompts, own_loop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "can_decode", lambda model: own_loop)
+    wide, narrow = engine_on(base, batch_size=32), engine_on(base, batch_size=3)
+    rows: list[int] = []
+    narrow.model.register_forward_pre_hook(
+        lambda *call: rows.append(len(call[2]["input_ids"])), with_kwargs=True
+    )
+    sampling = drawn(num_completions=8)
+    texts = [[c.text for c in group] for group in narrow.generate(prompts[:2], sampling)]
+    assert max(rows) == 3
+    assert texts == [[c.text for c in group] for group in wide.generate(prompts[:2], sampling)]
+
+
 def test_a_prompt_that_is_asked_twice_gets_other_draws(base: Path, prompts) -> None:
     first, second = engine_on(base).generate([prompts[0], prompts[0]], drawn())
     assert {c.token_ids for c in first}.isdisjoint(c.token_ids for c in second)

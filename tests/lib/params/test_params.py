@@ -16,10 +16,13 @@ from dvc.utils.serialize import modify_yaml
 from ruamel.yaml import YAML
 
 from lib.errors import UserError
+from lib.objectives.entropy import EntropyCoefficient
 from lib.params import compose_preset, load_params, parse_params, preset_names, preset_params
 from lib.params.model import lost_updates
 
 ROOT = Path(__file__).parents[3]
+
+OWN_LOSS = "plugins/objectives.py:squared"
 
 
 @pytest.fixture
@@ -110,6 +113,36 @@ def test_a_wrong_value_is_named_with_its_key(
     content[section][key] = value
     (problem,) = problems_of(content)
     assert problem.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"epsilon": 1.0}, "grpo: epsilon=1"),
+        ({"correction_cap": 0.5}, "grpo.correction_cap: must be at least 1, got 0.5"),
+        ({"adam_beta1": 1.0}, "grpo.adam_beta1: must be less than 1, got 1"),
+        ({"adam_beta2": 1.0}, "grpo.adam_beta2: must be less than 1, got 1"),
+        ({"loss": OWN_LOSS, "delta": 4.0}, "grpo: delta=4 "),
+        ({"loss": OWN_LOSS, "importance_level": "sequence"}, "grpo: importance_level=sequence"),
+        ({"entropy_coef": 1.5, "entropy_target": 0.3}, "grpo: entropy_coef=1.5"),
+    ],
+)
+def test_a_grpo_value_that_means_nothing_is_refused(
+    content: dict[str, Any], changes: dict[str, Any], said: str
+) -> None:
+    content["grpo"] |= changes
+    (problem,) = problems_of(content)
+    assert problem.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"epsilon": 1.0, "loss": "cispo"}, {"entropy_coef": EntropyCoefficient.MOST}]
+)
+def test_a_grpo_value_at_its_bound_is_accepted(
+    content: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    content["grpo"] |= {"entropy_target": 0.3} | changes
+    parse_params(content, origin="params.yaml")
 
 
 def test_a_seed_beyond_32_bits_is_refused(content: dict[str, Any]) -> None:

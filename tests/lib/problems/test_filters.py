@@ -112,6 +112,34 @@ def test_a_planted_leak_is_found_whatever_its_spelling(table_of, leak):
     assert drops.examples["contaminated"][0]["found"].startswith("shares with gsm8k: ")
 
 
+COPIES = {
+    "chinese": "小明有三个苹果，小红给了他五个，后来他又吃掉了两个，还剩多少个苹果？",
+    "japanese": "たかしくんはりんごを十二個もっていて、五個をあげました。のこりは何個？",
+    "thai": "สมชายมีแอปเปิ้ลสิบสองผล เขาให้เพื่อนไปห้าผล เขาเหลือแอปเปิ้ลกี่ผล",
+    "russian": "Найдите произведение корней уравнения, сумма корней которого равна пяти.",
+    "hindi": "राम के पास बारह सेब हैं और वह पाँच सेब अपने मित्र को देता है, कितने सेब बचे?",
+}
+
+
+@pytest.mark.parametrize("script", COPIES)
+def test_a_copy_is_found_in_any_script(table_of, script):
+    copy = COPIES[script]
+    kept, _, _ = _run(table_of(["A clean one?", f"12. {copy} 3"]), own=[copy, *TEST])
+    assert kept == ["A clean one?"]
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("一个长方形的长是12厘米，宽是5厘米，求面积。", "小明有12元，花了5元，还剩多少？"),
+        ("买来苹果若干，请问现在一共还剩多少个苹果？", "妈妈做了饼，请问现在一共还剩多少个饼？"),
+        ("राम के पास बारह सेब हैं, कितने बचे?", "राम के पास बारह केले हैं, कितने बचे?"),
+    ],
+)
+def test_other_problems_of_another_script_are_no_leak(table_of, train, test):
+    assert len(_run(table_of([train]), own=[test])[0]) == 1
+
+
 def test_seven_words_in_common_are_no_leak(table_of):
     kept, _, drops = _run(table_of(["Then Janet s ducks lay 16 eggs weekly"]), gsm8k=TEST)
     assert len(kept) == 1

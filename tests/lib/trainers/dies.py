@@ -1,4 +1,7 @@
-"""The GRPO stage whose ranks are killed once the checkpoint of step 2 is whole."""
+"""The GRPO stage whose ranks are killed once the checkpoint of step 2 is whole.
+
+The second never sees it: a shared folder may reach another machine late.
+"""
 
 import os
 import signal
@@ -6,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lib.training.checkpoints import SealCheckpoints
+from lib.training.checkpoints import Checkpoints, SealCheckpoints
 from stages.grpo import main
 
 seal = SealCheckpoints.on_save
@@ -21,4 +24,6 @@ def seal_and_die(self: SealCheckpoints, args: Any, state: Any, control: Any, **k
 
 if __name__ == "__main__":
     SealCheckpoints.on_save = seal_and_die
+    if os.environ["RANK"] == "1":
+        Checkpoints.by_step = lambda self: []
     main()

@@ -161,6 +161,10 @@ def test_trl_generates_and_trains_by_itself(
         ({"grpo": {"advantage": "rloo"}}, "advantage=rloo"),
         ({"grpo": {"dynamic_sampling": 2}}, "dynamic_sampling=2"),
         ({"prompt": {"format": "r1_zero"}}, "prompt.format: r1_zero"),
+        (
+            {"prompt": {"format": "r1_zero"}, "rollout": {"engine": "vllm"}},
+            "prompt.format: r1_zero",
+        ),
         ({"rollout": {"engine": "vllm-server"}}, "rollout.engine: vllm-server"),
         ({"grpo": {"beta": 0.1}, "model": {"lora": {"rank": 0}}}, "grpo.beta"),
     ],

@@ -1,10 +1,17 @@
 """An epoch's order is that of a run through all epochs before it."""
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 import torch
+from accelerate import skip_first_batches
+from accelerate.data_loader import prepare_data_loader
+from torch.utils.data import DataLoader
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from trl.trainer.utils import RepeatSampler
 
-from lib.engines.compat import EpochSampler
+from lib.engines.compat import EpochSampler, order_by_epoch
 
 
 def repeat() -> RepeatSampler:
@@ -13,23 +20,52 @@ def repeat() -> RepeatSampler:
     )
 
 
+def by_length() -> LengthGroupedSampler:
+    return LengthGroupedSampler(2, lengths=list(range(12)))
+
+
 def test_the_orders_are_trls_and_each_epoch_has_its_own() -> None:
     through = repeat()
     expected = [list(through) for _ in range(3)]
     assert expected[0] != expected[1]
-    resumed = EpochSampler(repeat(), seed=7)
     for epoch in (2, 0, 1):
-        resumed.set_epoch(epoch)
-        assert list(resumed) == expected[epoch]
-    assert len(resumed) == len(through)
+        assert list(EpochSampler(repeat(), seed=7, epoch=lambda: epoch)) == expected[epoch]  # noqa: B023
+    assert len(EpochSampler(repeat(), seed=7, epoch=int)) == len(through)
 
 
 def test_an_order_by_length_does_not_depend_on_the_random_state_of_the_process() -> None:
     orders = []
     for state in (1, 2):
         torch.manual_seed(state)
-        sampler = EpochSampler(LengthGroupedSampler(2, lengths=list(range(40))), seed=7)
-        sampler.set_epoch(1)
-        orders.append(list(sampler))
+        orders.append(list(EpochSampler(by_length(), seed=7, epoch=lambda: 1)))
     assert orders[0] == orders[1]
-    assert sorted(orders[0]) == list(range(40))
+    assert sorted(orders[0]) == list(range(12))
+
+
+@pytest.mark.parametrize("make", [repeat, by_length])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_later_epoch_resumed_halfway_keeps_its_order(ranks: int, make: Any) -> None:
+    trainer = SimpleNamespace(
+        _get_train_sampler=make, args=SimpleNamespace(seed=7), state=SimpleNamespace(epoch=0.0)
+    )
+    order_by_epoch(trainer)
+
+    def loader() -> Any:
+        return prepare_data_loader(
+            DataLoader(range(12), sampler=trainer._get_train_sampler(), batch_size=2),
+            num_processes=ranks,
+            process_index=0,
+            put_on_device=False,
+        )
+
+    def batches(epoch: int, loader: Any) -> list[list[int]]:
+        loader.set_epoch(epoch)  # as transformers does
+        return [batch.tolist() for batch in loader]
+
+    whole = loader()
+    first = batches(0, whole)
+    trainer.state.epoch = 1.0
+    second = batches(1, whole)
+    assert first != second
+    trainer.state.epoch = 1.5
+    assert batches(1, skip_first_batches(loader(), 2)) == second[2:]

@@ -149,6 +149,7 @@ def test_two_ranks_that_were_killed_go_on_and_end_with_the_weights_of_an_undistu
         if name == "killed":
             died = launched(TWO, ["-m", "tests.lib.trainers.dies", *stage[2:]])
             assert "SIGKILL" in died.stderr
+            stage = ["-m", "tests.lib.trainers.dies", *stage[2:]]
         ran = launched(TWO, stage)
         assert ran.returncode == 0, ran.stderr
         assert ("resumes from step 2" in ran.stdout + ran.stderr) == (name == "killed")
