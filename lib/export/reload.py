@@ -34,7 +34,6 @@ from lib.engines.policy import load_merged, load_tokenizer
 from lib.engines.runtime import prefer_reproducible_kernels
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
-from lib.export.gguf_file import gguf_path, load_gguf
 from lib.prompts import Message
 
 BATCH = 16
@@ -112,7 +111,7 @@ class Form:
     """One form in which the model was written.
 
     Attributes:
-        kind: merged, adapter or gguf; vllm for merged as vLLM reads it.
+        kind: merged or adapter; vllm for merged as vLLM reads it.
         dtype: type that it is run in.
         expected: what it has to answer.
         tolerance: largest error.
@@ -237,8 +236,6 @@ def _load(form: Form, request: Request) -> PreTrainedModel | PeftModel:
     if form.kind == "adapter":
         full = load_merged(request.base, base=request.base, **settings)
         return PeftModel.from_pretrained(full, request.folder / ADAPTER_FOLDER)
-    if form.kind == "gguf":
-        return load_gguf(gguf_path(request.folder), request.folder, **settings)
     return load_merged(request.folder, base=request.base, **settings)
 
 
