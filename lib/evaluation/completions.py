@@ -58,7 +58,7 @@ def complete_checkpoint(
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
     name = rows_fingerprint({**settings, "seed": seed, "name": checkpoint.name}, inputs=inputs)
     engine = open_engine(
-        evaluate.engine, checkpoint, base=base, model=model, batch_size=evaluate.batch_size
+        evaluate.engine, checkpoint, base=base, **model.loading, batch_size=evaluate.batch_size
     )
     with contextlib.closing(engine), scratch_of(name) as scratch:
         return complete(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lib.artifacts.problems import Problem, read_problems
-from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, rollout_sampling
+from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
 from lib.engines.open import open_engine
 from lib.errors import UserError
 from lib.params.model import Model, Prompt
@@ -82,7 +82,7 @@ def sample_checkpoint(
         rollout.engine,
         checkpoint,
         base=base,
-        model=model,
+        **model.loading,
         batch_size=settings.batch_size,
         label=f"pairs {checkpoint.name}",
     )
@@ -92,8 +92,8 @@ def sample_checkpoint(
             list(read_problems(problems))[: settings.num_problems or None],
             prompt_format=used_format,
             system=saved_system(base),
-            sampling=rollout_sampling(
-                rollout,
+            sampling=Sampling(
+                **rollout.decoding,
                 num_completions=settings.num_completions,
                 stop_strings=used_format.stop_strings,
                 seed=seed,

@@ -28,7 +28,7 @@ from transformers import (
 )
 
 import lib
-from lib.engines.base import Engine, LoadSettings, Sampling, encode
+from lib.engines.base import Engine, Sampling, encode
 from lib.engines.open import open_engine
 from lib.engines.policy import load_merged, load_tokenizer
 from lib.engines.runtime import prefer_reproducible_kernels
@@ -316,11 +316,9 @@ def _on_vllm(form: Form, request: Request) -> Mismatch:
         "vllm",
         folder,
         base=folder,
-        model=LoadSettings(
-            dtype=form.dtype,
-            attention=request.attention,
-            max_seq_length=min(longest, positions),
-        ),
+        dtype=form.dtype,
+        attention=request.attention,
+        max_seq_length=min(longest, positions),
         batch_size=BATCH,
         memory_share=share,
     )

@@ -151,6 +151,11 @@ class RolloutSampling(Section):
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     """Share of a GPU that vLLM takes beside the policy; not read on a CPU and by other engines."""
 
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """Keyword arguments of `lib.engines.base.Sampling`."""
+        return self.model_dump(include={"max_new_tokens", "temperature", "top_p", "top_k", "min_p"})
+
 
 class Reward(Section):
     """What a completion is rewarded for."""
