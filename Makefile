@@ -145,7 +145,7 @@ bench: dev ## speed, memory and accuracy beside the alternatives (minutes; tests
 	    python -m $$(echo $${suite%/} | tr / .) || exit 1; \
 	done
 
-lock: dev ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
+lock: dev ## resolve requirements/*.txt anew from pyproject.toml, for Python 3.11 and 3.12
 	@requirements/lock.sh
 
 dev:
