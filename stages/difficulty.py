@@ -22,7 +22,7 @@ def main(params_file: Path, num_completions: int, **paths: Path) -> None:
     """Write the pass rates."""
     params = load_params(params_file)
     from lib.artifacts.problems import read_problems
-    from lib.engines.base import rollout_sampling
+    from lib.engines.base import Sampling
     from lib.engines.open import open_engine
     from lib.engines.runtime import configure
     from lib.evaluation.difficulty import measure_pass_rates
@@ -35,7 +35,7 @@ def main(params_file: Path, num_completions: int, **paths: Path) -> None:
         params.evaluate.engine,
         paths["checkpoint"],
         base=paths["base"],
-        model=params.model,
+        **params.model.loading,
         batch_size=params.evaluate.batch_size,
         label=f"difficulty {paths['checkpoint'].name}",
     )
@@ -44,8 +44,8 @@ def main(params_file: Path, num_completions: int, **paths: Path) -> None:
         list(read_problems(paths["problems"])),
         prompt_format=prompt,
         system=saved_system(paths["base"]),
-        sampling=rollout_sampling(
-            params.rollout,
+        sampling=Sampling(
+            **params.rollout.decoding,
             num_completions=num_completions,
             stop_strings=prompt.stop_strings,
             seed=params.seed,

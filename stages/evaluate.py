@@ -1,6 +1,6 @@
 """Let one checkpoint answer the held-out problems; `grade` grades what it wrote.
 
-Params: seed, torch_threads, model, prompt, evaluate; in another prompt format for `sensitivity`.
+Params: seed, torch_threads, model, prompt, evaluate.
 """
 
 from pathlib import Path
@@ -20,7 +20,6 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "evaluate"}
 @reads("--checkpoint", "data/models/grpo", "the checkpoint that answers")
 @writes("--completions", "data/completions/grpo.jsonl", "every completion, with its prompt")
 @writes("--provenance", "reports/provenance/evaluate/grpo.json", "settings, versions, hashes")
-@click.option("--prompt-format", default="", help="Another one; on the first benchmark only.")
 def main(
     params_file: Path,
     problems: Path,
@@ -28,7 +27,6 @@ def main(
     checkpoint: Path,
     completions: Path,
     provenance: Path,
-    prompt_format: str,
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
@@ -46,7 +44,6 @@ def main(
         prompt=params.prompt,
         evaluate=params.evaluate,
         seed=params.seed,
-        other_format=prompt_format,
     )
     # Which other checkpoints are measured changes nothing here, and is no param of the stage.
     used = params.model_dump(include=SECTIONS, exclude={"evaluate": {"checkpoints"}})

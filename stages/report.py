@@ -1,7 +1,6 @@
 """Write the report from what the stages wrote: Markdown, figures, one HTML page.
 
-Params: evaluate (checkpoints), export (checkpoint), dpo and raft (init), prompt (format),
-sensitivity.
+Params: evaluate (checkpoints), export (checkpoint), dpo (init), prompt (format).
 """
 
 from pathlib import Path
@@ -36,7 +35,7 @@ def main(
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
-    from lib.report.inputs import Sources, load_formats, load_run
+    from lib.report.inputs import Sources, load_run
     from lib.report.plots import write_plots
     from lib.report.report import write_report
     from lib.report.text import loud
@@ -47,7 +46,6 @@ def main(
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,
-        formats=load_formats(sources["graded"], params.prompt.format, params.sensitivity),
     )
     report = write_report(run, markdown=markdown, figures=figures, page=page, metrics=differences)
     write_plots(run, plots)

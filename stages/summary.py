@@ -1,6 +1,6 @@
 """Print the result table, and where the model and the report are. Outside the DAG.
 
-Params: evaluate (checkpoints, benchmarks), dpo and raft (init).
+Params: evaluate (checkpoints, benchmarks), dpo (init).
 """
 
 from pathlib import Path

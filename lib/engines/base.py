@@ -14,8 +14,6 @@ from lib.artifacts.completions import Finish as Finish
 from lib.artifacts.completions import GeneratedCompletion as GeneratedCompletion
 from lib.engines.registry import EngineFacts
 from lib.errors import UserError
-from lib.params.model import Model
-from lib.params.training import RolloutSampling
 from lib.prompts import Message
 
 if TYPE_CHECKING:
@@ -55,40 +53,6 @@ class Sampling:
         return self.temperature > 0 and (self.top_p < 1 or self.top_k > 0 or self.min_p > 0)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LoadSettings:
-    """How a model that no params describe is loaded; else it is the section `model`.
-
-    Attributes:
-        dtype: of the weights, as torch names it.
-        attention: implementation, as transformers names it.
-        max_seq_length: tokens of prompt and completion together that memory is set aside for.
-    """
-
-    dtype: str
-    attention: str
-    max_seq_length: int
-
-    @property
-    def inference_dtype(self) -> str:
-        """As `lib.params.model.Model` has it."""
-        return self.dtype
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EngineRequest:
-    """What `open_engine` opens; see there."""
-
-    checkpoint: Path
-    base: Path
-    model: Model | LoadSettings
-    batch_size: int
-    label: str
-    policy: "PreTrainedModel | None"
-    memory_share: float
-    device: str
-
-
 class NotFiniteError(UserError):
     """Logits that no token can be drawn from."""
 
@@ -107,8 +71,39 @@ class Engine(Protocol):
         return
 
     @classmethod
-    def open(cls, request: EngineRequest) -> "Engine":
-        """An engine that generates from a checkpoint; called by `open_engine`."""
+    def open(
+        cls,
+        checkpoint: Path,
+        *,
+        base: Path,
+        dtype: str,
+        attention: str,
+        max_seq_length: int,
+        batch_size: int,
+        label: str = "",
+        policy: "PreTrainedModel | None" = None,
+        memory_share: float = 0.9,
+        device: str = "",
+    ) -> "Engine":
+        """An engine that generates from `checkpoint`; `open_engine` calls that of a name.
+
+        Args:
+            checkpoint: what `prepare`, `sft` or `grpo` wrote.
+            base: the weights that an adapter was trained on.
+            dtype: of the weights, as torch names it.
+            attention: implementation, as transformers names it.
+            max_seq_length: tokens of prompt and completion that memory is set aside for.
+            batch_size: completions generated at a time.
+            label: name of the progress bar; '' shows none.
+            policy: the checkpoint where it is in memory already, as in training; `sync` brings the
+                weights that it then has.
+            memory_share: of a GPU, for an engine with a copy of the weights.
+            device: for the same, where it is in this process: a GPU like `cuda:1`; '' for the
+                first.
+
+        Raises:
+            UserError: it cannot run this checkpoint here.
+        """
         raise TypeError(f"{cls.__name__} wraps an engine and is not opened by name")
 
     def generate(
@@ -148,22 +143,6 @@ class Engine(Protocol):
     def close(self) -> None:
         """Give memory and processes back; the engine is not used after it."""
         ...
-
-
-def rollout_sampling(
-    rollout: RolloutSampling, *, num_completions: int, stop_strings: tuple[str, ...], seed: int
-) -> Sampling:
-    """Sampling as reinforcement does it."""
-    return Sampling(
-        num_completions=num_completions,
-        max_new_tokens=rollout.max_new_tokens,
-        temperature=rollout.temperature,
-        top_p=rollout.top_p,
-        top_k=rollout.top_k,
-        min_p=rollout.min_p,
-        stop_strings=stop_strings,
-        seed=seed,
-    )
 
 
 def encode(

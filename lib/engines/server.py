@@ -24,7 +24,7 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.artifacts import hash_path, replacing
 from lib.engines import compat
-from lib.engines.base import EngineRequest, GeneratedCompletion, Sampling
+from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import is_adapter, load_tokenizer
 from lib.engines.pretrained import has_added_rows, weights_of
 from lib.engines.registry import ENGINES
@@ -99,14 +99,22 @@ class ServerEngine(VllmBase):
         cls._connect(checkpoint, base=base, batch_size=1).close()
 
     @classmethod
-    def open(cls, request: EngineRequest) -> "ServerEngine":
+    def open(
+        cls,
+        checkpoint: Path,
+        *,
+        base: Path,
+        batch_size: int,
+        policy: PreTrainedModel | None = None,
+        **_: Any,
+    ) -> "ServerEngine":
         """See `Engine`."""
-        engine = cls._connect(request.checkpoint, base=request.base, batch_size=request.batch_size)
+        engine = cls._connect(checkpoint, base=base, batch_size=batch_size)
         # A policy's full weights come with `sync`, which all ranks call together.
-        if request.policy is None or isinstance(request.policy, PeftModel):
+        if policy is None or isinstance(policy, PeftModel):
             engine.use_weights()
-        if is_adapter(request.checkpoint):
-            engine.use_adapter(request.checkpoint)
+        if is_adapter(checkpoint):
+            engine.use_adapter(checkpoint)
         return engine
 
     @classmethod

@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from operator import add
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +24,6 @@ from transformers import (
 
 from lib.engines.base import (
     Engine,
-    EngineRequest,
     GeneratedCompletion,
     Sampling,
     longest_completions,
@@ -70,15 +70,23 @@ class TransformersEngine(Engine):
         self._watch: Callable[[list[int]], None] | None = None
 
     @classmethod
-    def open(cls, request: EngineRequest) -> "TransformersEngine":
+    def open(
+        cls,
+        checkpoint: Path,
+        *,
+        base: Path,
+        dtype: str,
+        attention: str,
+        batch_size: int,
+        label: str = "",
+        policy: PreTrainedModel | None = None,
+        **_: Any,
+    ) -> "TransformersEngine":
         """See `Engine`."""
-        policy, checkpoint = request.policy, request.checkpoint
         if policy is None:
-            dtype, attention = request.model.inference_dtype, request.model.attention
-            loaded = load_merged(checkpoint, base=request.base, dtype=dtype, attention=attention)
+            loaded = load_merged(checkpoint, base=base, dtype=dtype, attention=attention)
             policy = loaded.to(torch.accelerator.current_accelerator() or "cpu")
-        tokenizer = load_tokenizer(checkpoint)
-        return cls(policy, tokenizer, batch_size=request.batch_size, label=request.label)
+        return cls(policy, load_tokenizer(checkpoint), batch_size=batch_size, label=label)
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling

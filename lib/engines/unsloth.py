@@ -4,7 +4,7 @@ Unsloth replaces classes of transformers and TRL when it is imported, so it has 
 (`import_first`), and only where params ask for it: importing it needs a GPU. Its functions take
 `**kwargs` and drop what they do not know; every argument here is checked against the signature.
 With `fast_inference` it loads the weights into a vLLM in this process and trains on the very
-tensors that vLLM generates from (`lib.engines.shared`). What was run of it, and where, stands in
+tensors that vLLM generates from (`lib.engines.vllm`). What was run of it, and where, stands in
 docs/engines.md; no part of it was run on a GPU.
 """
 

@@ -15,7 +15,6 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 from lib.engines import compat
 from lib.engines.base import (
     Engine,
-    EngineRequest,
     Finish,
     GeneratedCompletion,
     Sampling,
@@ -33,6 +32,9 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Of vLLM 0.32's attention on a CPU; another one fails deep in its kernels."""
+
+SLEEP_LEVEL = 1
+"""Unsloth's allocator leaves the weights where they are on this one, and drops the cache."""
 
 _GIB = 2**30
 
@@ -143,7 +145,67 @@ class VllmBase(Engine):
         raise NotImplementedError
 
 
-class VllmEngine(VllmBase):
+class InProcessVllm(VllmBase):
+    """What vLLM's engines in this process share: an `LLM`, and at most one adapter in use."""
+
+    facts = ENGINES["vllm"]
+    _llm: Any
+    _adapter: Any = None
+
+    def _answer(
+        self,
+        prompts: Sequence[Sequence[int]],
+        requests: Sequence[dict[str, Any]],
+        sampling: Sampling,
+    ) -> list[list[GeneratedCompletion]]:
+        if self._llm is None:
+            raise RuntimeError("the engine is closed")
+        from vllm import SamplingParams
+
+        with self._on_device():
+            answers = self._llm.generate(
+                [{"prompt_token_ids": list(prompt)} for prompt in prompts],
+                [SamplingParams(**request) for request in requests],
+                use_tqdm=self._bar if self.label else False,
+                lora_request=self._adapter,
+            )
+        return [
+            [
+                self._completion(
+                    sampling,
+                    token_ids=output.token_ids,
+                    reason=output.finish_reason,
+                    stopped_by=output.stop_reason,
+                    log_probs=[
+                        step[token].logprob
+                        for step, token in zip(output.logprobs, output.token_ids, strict=True)
+                    ]
+                    if sampling.log_probs
+                    else (),
+                )
+                for output in answer.outputs
+            ]
+            for answer in answers
+        ]
+
+    def _replace_adapter(self, folder: Path) -> None:
+        if self._adapter is not None:
+            self._llm.llm_engine.remove_lora(self._adapter.lora_int_id)
+        self._adapter = self._request(folder)
+
+    def _request(self, folder: Path) -> Any:
+        """How vLLM is asked for the adapter in `folder`."""
+        raise NotImplementedError
+
+    def _on_device(self) -> contextlib.AbstractContextManager[None]:
+        """Kernels go to the GPU where the engine is, if that is not the current one."""
+        return contextlib.nullcontext()
+
+    def _bar(self, **options: Any) -> Any:
+        return tqdm(**{**options, "desc": self.label, "unit": "problem", "disable": None})
+
+
+class VllmEngine(InProcessVllm):
     """An `Engine` that holds its own copy of the weights; one at a time in a process.
 
     Args:
@@ -160,10 +222,6 @@ class VllmEngine(VllmBase):
     Raises:
         UserError: vLLM cannot run this model here.
     """
-
-    facts = ENGINES["vllm"]
-    # Of an engine that another one was built by: it is where that one put it.
-    _gpu: int | None = None
 
     def __init__(
         self,
@@ -205,84 +263,52 @@ class VllmEngine(VllmBase):
                     **_lora(lora_rank),
                 },
             )
-        self._adapter: Any = None
         super().__init__(tokenizer, max_seq_length=max_seq_length, label=label)
 
     @classmethod
-    def open(cls, request: EngineRequest) -> "VllmEngine":
+    def open(
+        cls,
+        checkpoint: Path,
+        *,
+        base: Path,
+        dtype: str,
+        attention: str,
+        max_seq_length: int,
+        batch_size: int,
+        label: str = "",
+        policy: PreTrainedModel | None = None,
+        memory_share: float = 0.9,
+        device: str = "",
+    ) -> "InProcessVllm":
         """See `Engine`. A policy that Unsloth loaded above a vLLM of its own brings the engine."""
-        checkpoint, policy, model = request.checkpoint, request.policy, request.model
         if policy is not None and hasattr(policy, "vllm_engine"):
-            from lib.engines.shared import SharedVllmEngine
-
-            return SharedVllmEngine(
-                policy,
-                load_tokenizer(checkpoint),
-                max_seq_length=model.max_seq_length,
-                label=request.label,
-            )
+            tokenizer = load_tokenizer(checkpoint)
+            return SharedVllmEngine(policy, tokenizer, max_seq_length=max_seq_length, label=label)
         adapter = is_adapter(checkpoint)
-        full = request.base if adapter else checkpoint
+        full = base if adapter else checkpoint
         with contextlib.ExitStack() as stack:
             weights = weights_of(full)
             if has_added_rows(full):
                 # vLLM reads files, and the rows of added tokens are in no file yet.
                 weights = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reckon-")))
-                load_merged(
-                    full, base=full, dtype=model.inference_dtype, attention=model.attention
-                ).save_pretrained(weights)
+                whole = load_merged(full, base=full, dtype=dtype, attention=attention)
+                whole.save_pretrained(weights)
             engine = cls(
                 weights,
                 # The same as an adapter's, in a folder where vLLM finds the model's config too.
                 load_tokenizer(full),
-                dtype=model.inference_dtype,
-                max_seq_length=model.max_seq_length,
-                batch_size=request.batch_size,
+                dtype=dtype,
+                max_seq_length=max_seq_length,
+                batch_size=batch_size,
                 lora_rank=_lora_rank(checkpoint, policy),
                 receives_weights=policy is not None,
-                memory_share=request.memory_share,
-                label=request.label,
-                device=request.device,
+                memory_share=memory_share,
+                label=label,
+                device=device,
             )
         if adapter:
             engine.use_adapter(checkpoint)
         return engine
-
-    def _answer(
-        self,
-        prompts: Sequence[Sequence[int]],
-        requests: Sequence[dict[str, Any]],
-        sampling: Sampling,
-    ) -> list[list[GeneratedCompletion]]:
-        if self._llm is None:
-            raise RuntimeError("the engine is closed")
-        from vllm import SamplingParams
-
-        with self._on_device():
-            answers = self._llm.generate(
-                [{"prompt_token_ids": list(prompt)} for prompt in prompts],
-                [SamplingParams(**request) for request in requests],
-                use_tqdm=self._bar if self.label else False,
-                lora_request=self._adapter,
-            )
-        return [
-            [
-                self._completion(
-                    sampling,
-                    token_ids=output.token_ids,
-                    reason=output.finish_reason,
-                    stopped_by=output.stop_reason,
-                    log_probs=[
-                        step[token].logprob
-                        for step, token in zip(output.logprobs, output.token_ids, strict=True)
-                    ]
-                    if sampling.log_probs
-                    else (),
-                )
-                for output in answer.outputs
-            ]
-            for answer in answers
-        ]
 
     def _sync_full(self, policy: PreTrainedModel) -> str:
         """Tensor by tensor."""
@@ -292,11 +318,6 @@ class VllmEngine(VllmBase):
             # What is cached was computed with the old weights.
             self._llm.reset_prefix_cache()
         return f"weights {self._num_syncs}"
-
-    def _replace_adapter(self, folder: Path) -> None:
-        if self._adapter is not None:
-            self._llm.llm_engine.remove_lora(self._adapter.lora_int_id)
-        self._adapter = self._request(folder)
 
     def _request(self, folder: Path) -> Any:
         from vllm.lora.request import LoRARequest
@@ -322,8 +343,63 @@ class VllmEngine(VllmBase):
         # `torch.cuda.device` puts the current one back however vLLM leaves it.
         return contextlib.nullcontext() if self._gpu is None else torch.cuda.device(self._gpu)
 
-    def _bar(self, **options: Any) -> Any:
-        return tqdm(**{**options, "desc": self.label, "unit": "problem", "disable": None})
+
+class SharedVllmEngine(InProcessVllm):
+    """The vLLM that Unsloth loaded below its policy (`fast_inference`), which lives on after it.
+
+    The policy trains on the tensors that vLLM generates from, so that only an adapter ever goes
+    from one to the other, and memory holds the weights once. In standby (`UNSLOTH_VLLM_STANDBY`)
+    vLLM's cache gives its memory back while the policy trains: Unsloth's patched `LLM.generate`
+    wakes vLLM, and whoever generates sends it to sleep again. Read in unsloth and unsloth_zoo
+    2026.10.7.
+
+    Args:
+        policy: LoRA on a model that Unsloth loaded with `fast_inference`.
+        max_seq_length: tokens of prompt and completion together; where the memory only holds a
+            shorter one, Unsloth has made vLLM's shorter, and that counts.
+        label: name of the progress bar; '' shows none.
+    """
+
+    def __init__(
+        self,
+        policy: PeftModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        max_seq_length: int,
+        label: str = "",
+    ) -> None:
+        self._policy: Any = policy
+        self._llm = policy.vllm_engine
+        longest = min(max_seq_length, self._llm.model_config.max_model_len)
+        super().__init__(tokenizer, max_seq_length=longest, label=label)
+        # vLLM has read the tokenizer beside the weights, which may end in another token.
+        self._ends = (tokenizer.eos_token_id,)
+        self._rest()
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[GeneratedCompletion]]:
+        """See `Engine`."""
+        completions = super().generate(prompts, sampling)
+        if prompts:
+            self._rest()
+        return completions
+
+    def close(self) -> None:
+        """Let go of policy and adapter.
+
+        vLLM ends with the process: the weights in its memory are those of the policy, which may
+        still be saved. What it has besides, its cache, it gave back in standby.
+        """
+        self._llm = self._policy = self._adapter = None
+        self._scratch.cleanup()
+
+    def _rest(self) -> None:
+        if self._llm.model_config.enable_sleep_mode:
+            self._llm.sleep(SLEEP_LEVEL)
+
+    def _request(self, folder: Path) -> Any:
+        return self._policy.load_lora(str(folder))
 
 
 def _build(

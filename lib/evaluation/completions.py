@@ -29,16 +29,7 @@ from lib.errors import UserError
 from lib.evaluation.stream import Stream, rows_fingerprint, scratch_of
 from lib.params.measuring import Decoding, Evaluate
 from lib.params.model import Model, Prompt
-from lib.prompts import (
-    PROMPT_FORMATS,
-    Message,
-    PromptFormat,
-    format_settings,
-    prompt_format,
-    saved_system,
-    system_prompt,
-)
-from lib.prompts.layouts import PLAIN
+from lib.prompts import Message, PromptFormat, format_settings, prompt_format, saved_system
 
 TooLong = Literal["refuse", "skip", "wrong"]
 """What becomes of a problem that is too long for a model: an error, none, or a wrong answer."""
@@ -54,7 +45,6 @@ def complete_checkpoint(
     prompt: Prompt,
     evaluate: Evaluate,
     seed: int,
-    other_format: str = "",
 ) -> dict[str, Any]:
     """Let what `prepare`, `sft` or `grpo` wrote to `checkpoint` answer; returns `complete`'s facts.
 
@@ -62,29 +52,21 @@ def complete_checkpoint(
         completions: JSONL that gets one row per completion (see `Task.row`).
         base: the weights that an adapter was trained on.
         problems: folder with one set of problems per benchmark.
-        other_format: name of a prompt format to use instead of the trained one, on the first
-            benchmark only; '' for the trained one.
     """
-    if other_format:
-        prompt, evaluate = under_format(prompt, other_format), of_first_benchmark(evaluate)
     sections = {"model": model, "prompt": prompt, "evaluate": evaluate}
     settings = {name: section.model_dump(mode="json") for name, section in sections.items()}
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
     name = rows_fingerprint({**settings, "seed": seed, "name": checkpoint.name}, inputs=inputs)
     engine = open_engine(
-        evaluate.engine, checkpoint, base=base, model=model, batch_size=evaluate.batch_size
+        evaluate.engine, checkpoint, base=base, **model.loading, batch_size=evaluate.batch_size
     )
-    used_format, system = prompt_format(**format_settings(prompt)), saved_system(base)
-    if other_format:
-        engine.tokenizer.chat_template = used_format.chat_template
-        system = system_prompt(prompt.system, prompt_format=used_format)
     with contextlib.closing(engine), scratch_of(name) as scratch:
         return complete(
             engine,
             read_benchmarks(problems, evaluate.benchmarks),
             label=checkpoint.name,
-            prompt_format=used_format,
-            system=system,
+            prompt_format=prompt_format(**format_settings(prompt)),
+            system=saved_system(base),
             evaluate=evaluate,
             seed=seed,
             scratch=scratch,
@@ -328,16 +310,3 @@ def decoding_of(evaluate: Evaluate, benchmark: str) -> Decoding:
     """How a benchmark is answered: its override, or what holds for all."""
     overrides = {override.benchmark: override for override in evaluate.overrides}
     return overrides.get(benchmark, evaluate)
-
-
-def of_first_benchmark(evaluate: Evaluate) -> Evaluate:
-    """The first benchmark only."""
-    first = evaluate.benchmarks[0]
-    kept = tuple(override for override in evaluate.overrides if override.benchmark == first)
-    return evaluate.model_copy(update={"benchmarks": (first,), "overrides": kept})
-
-
-def under_format(prompt: Prompt, name: str) -> Prompt:
-    """The same under another format, with that one's own tags and, if it has one, layout."""
-    layout = "plain" if PROMPT_FORMATS[name].layout is not PLAIN else prompt.layout
-    return prompt.model_copy(update={"format": name, "tags": (), "layout": layout})

@@ -134,7 +134,7 @@ def _open(model: PromptedModel, measurement: Measurement) -> Engine:
             measurement.evaluate.engine,
             model.folder,
             base=model.base,
-            model=measurement.model.model_copy(update={"dtype": model.dtype}),
+            **measurement.model.model_copy(update={"dtype": model.dtype}).loading,
             batch_size=measurement.evaluate.batch_size,
         )
     tokenizer = engine.tokenizer

@@ -1,5 +1,4 @@
-"""What training takes from graded rollouts: preference pairs, a right against a wrong completion of
-one problem (DPO), or the right completions by themselves (RAFT, arXiv:2304.06767).
+"""Preference pairs from graded rollouts: a right against a wrong completion of one problem (DPO).
 
 Token ids are kept as they were generated, so that what is trained on is what was sampled.
 """
@@ -10,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lib.artifacts.problems import Problem, read_problems
-from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, rollout_sampling
+from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
 from lib.engines.open import open_engine
 from lib.errors import UserError
 from lib.params.model import Model, Prompt
@@ -40,18 +39,6 @@ class Pair:
     prompt_ids: tuple[int, ...]
     chosen_ids: tuple[int, ...]
     rejected_ids: tuple[int, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RightCompletion:
-    """A completion with the right answer in the required form; ids as in `Pair`."""
-
-    problem_id: str
-    problem: str
-    reference: str
-    completion: str
-    prompt_ids: tuple[int, ...]
-    completion_ids: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +82,7 @@ def sample_checkpoint(
         rollout.engine,
         checkpoint,
         base=base,
-        model=model,
+        **model.loading,
         batch_size=settings.batch_size,
         label=f"pairs {checkpoint.name}",
     )
@@ -105,8 +92,8 @@ def sample_checkpoint(
             list(read_problems(problems))[: settings.num_problems or None],
             prompt_format=used_format,
             system=saved_system(base),
-            sampling=rollout_sampling(
-                rollout,
+            sampling=Sampling(
+                **rollout.decoding,
                 num_completions=settings.num_completions,
                 stop_strings=used_format.stop_strings,
                 seed=seed,
@@ -179,40 +166,8 @@ def preference_pairs(groups: Sequence[GradedGroup], *, at_most: int) -> list[Pai
     raise UserError(f"dpo.pairs: no pair in {_size(groups)}: {fault}")
 
 
-def best_of_n(groups: Sequence[GradedGroup], *, at_most: int) -> list[RightCompletion]:
-    """`at_most` different right completions of each problem.
-
-    All that is right has the same reward, so that the first are kept, not the shortest: a choice
-    by length would teach one.
-
-    Raises:
-        UserError: not one completion is right.
-    """
-    rows = [
-        RightCompletion(
-            problem_id=group.problem.id,
-            problem=group.problem.problem,
-            reference=group.problem.reference,
-            completion=completion.text,
-            prompt_ids=group.prompt_ids,
-            completion_ids=completion.token_ids,
-        )
-        for group in groups
-        for completion in _distinct(group.right)[:at_most]
-    ]
-    if not rows:
-        raise UserError(
-            f"raft: not one of {_size(groups)} is right in the required form, so there is nothing "
-            "to train on; train SFT further (sft.num_epochs), raise dpo.pairs.num_completions, or "
-            "look with `make debug-rollouts`"
-        )
-    return rows
-
-
-def sampling_metrics(
-    groups: Sequence[GradedGroup], rows: Sequence[Pair | RightCompletion]
-) -> dict[str, float]:
-    """What was sampled, and how much of it became the `rows` to train on."""
+def sampling_metrics(groups: Sequence[GradedGroup], rows: Sequence[Pair]) -> dict[str, float]:
+    """What was sampled, and how much of it became pairs."""
     num_problems = len(groups)
     return {
         "num_rows": len(rows),

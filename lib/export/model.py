@@ -26,8 +26,6 @@ from lib.engines.decoding import end_tokens
 from lib.engines.policy import ADAPTER, is_adapter, load_merged, load_policy, load_tokenizer
 from lib.environment import installed_version
 from lib.export.card import model_card
-from lib.export.gguf_file import write_gguf_form
-from lib.export.quantizer import find_quantizer
 from lib.export.reload import (
     ADAPTER_FOLDER,
     Answers,
@@ -67,9 +65,6 @@ SAME = 1e-5
 
 ARITHMETIC = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """The same between two ways to compute in a type, or between it and float32."""
-
-QUANTISED = {"q8_0": 5e-2, "q6_k": 1e-1, "q5_k_m": 2e-1, "q4_k_m": 3e-1}
-"""The same of a GGUF type."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +169,7 @@ def export_model(
     Raises:
         UserError: a form answers otherwise than the checkpoint does, or cannot be made.
     """
-    quantizer, tokenizer = find_quantizer(export.gguf), load_tokenizer(checkpoint)
+    tokenizer = load_tokenizer(checkpoint)
     greedy = Sampling(
         num_completions=1,
         max_new_tokens=min(evaluate.max_new_tokens, MOST_TOKENS),
@@ -217,16 +212,6 @@ def export_model(
     if is_adapter(checkpoint):
         write_adapter(checkpoint, to)
         forms.append(Form("adapter", "float32", trained, ARITHMETIC["float32"]))
-    if export.gguf != "none":
-        write_gguf_form(to, export, quantizer=quantizer)
-        if export.gguf in QUANTISED:
-            tolerance = QUANTISED[export.gguf]
-            forms.append(Form("gguf", "float32", trained, tolerance))
-        else:
-            halved = _whole(to, base=base)
-            halve_matrices(halved)
-            in_half = checked(halved, "f16", tolerance=ARITHMETIC["float16"])
-            forms.append(Form("gguf", "float32", in_half, SAME))
     if installed_version("vllm"):
         forms.append(Form("vllm", export.dtype, answers, ARITHMETIC[export.dtype]))
     verification = verify_afresh(
@@ -257,13 +242,6 @@ def write_adapter(checkpoint: Path, folder: Path) -> None:
     to.mkdir()
     write_json(to / ADAPTER, {**read_json(checkpoint / ADAPTER), "inference_mode": True})
     shutil.copyfile(checkpoint / ADAPTER_WEIGHTS, to / ADAPTER_WEIGHTS)
-
-
-def halve_matrices(model: PreTrainedModel) -> None:
-    """Round matrices as a GGUF of type f16 does, which leaves vectors as they are."""
-    for weight in model.parameters():
-        if weight.ndim > 1:
-            weight.data = weight.data.half().float()
 
 
 def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:

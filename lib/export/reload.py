@@ -28,13 +28,12 @@ from transformers import (
 )
 
 import lib
-from lib.engines.base import Engine, LoadSettings, Sampling, encode
+from lib.engines.base import Engine, Sampling, encode
 from lib.engines.open import open_engine
 from lib.engines.policy import load_merged, load_tokenizer
 from lib.engines.runtime import prefer_reproducible_kernels
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
-from lib.export.gguf_file import gguf_path, load_gguf
 from lib.prompts import Message
 
 BATCH = 16
@@ -112,7 +111,7 @@ class Form:
     """One form in which the model was written.
 
     Attributes:
-        kind: merged, adapter or gguf; vllm for merged as vLLM reads it.
+        kind: merged or adapter; vllm for merged as vLLM reads it.
         dtype: type that it is run in.
         expected: what it has to answer.
         tolerance: largest error.
@@ -237,8 +236,6 @@ def _load(form: Form, request: Request) -> PreTrainedModel | PeftModel:
     if form.kind == "adapter":
         full = load_merged(request.base, base=request.base, **settings)
         return PeftModel.from_pretrained(full, request.folder / ADAPTER_FOLDER)
-    if form.kind == "gguf":
-        return load_gguf(gguf_path(request.folder), request.folder, **settings)
     return load_merged(request.folder, base=request.base, **settings)
 
 
@@ -319,11 +316,9 @@ def _on_vllm(form: Form, request: Request) -> Mismatch:
         "vllm",
         folder,
         base=folder,
-        model=LoadSettings(
-            dtype=form.dtype,
-            attention=request.attention,
-            max_seq_length=min(longest, positions),
-        ),
+        dtype=form.dtype,
+        attention=request.attention,
+        max_seq_length=min(longest, positions),
         batch_size=BATCH,
         memory_share=share,
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lib.artifacts.completions import Finish, GeneratedCompletion
-from lib.engines.base import Engine, LoadSettings, Sampling, encode
+from lib.engines.base import Engine, Sampling, encode
 from lib.engines.registry import ENGINES
 from lib.errors import UserError
 from lib.inference.exported import DEFAULT_MODEL, base_of, find_format, find_model, find_system
@@ -245,9 +245,9 @@ def build_text_generator(
             engine,
             folder,
             base=base,
-            model=LoadSettings(
-                dtype=dtype, attention=ATTENTION, max_seq_length=positions or max_seq_length
-            ),
+            dtype=dtype,
+            attention=ATTENTION,
+            max_seq_length=positions or max_seq_length,
             batch_size=batch_size,
             policy=policy,
         )

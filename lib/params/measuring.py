@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from lib.params.data import first_repeated
 from lib.params.section import Count, EngineName, Name, Positive, PositiveFloat, Section
 
-Checkpoint = Literal["base", "sft", "grpo", "dpo", "raft"]
+Checkpoint = Literal["base", "sft", "grpo", "dpo"]
 
 
 class Decoding(Section):
@@ -72,15 +72,6 @@ class Evaluate(Decoding):
         return self
 
 
-class Sensitivity(Section):
-    """The same weights under other prompt formats, on the first of `evaluate.benchmarks`."""
-
-    formats: tuple[Name, ...]
-    """Prompt formats (lib/prompts) beside the one that was trained; [] for none."""
-    checkpoint: Literal["base", "sft", "grpo"]
-    """Whose weights; it has to be evaluated too."""
-
-
 class Export(Section):
     """What leaves the pipeline."""
 
@@ -90,8 +81,6 @@ class Export(Section):
     """Type of the exported weights."""
     max_shard_size: Annotated[str, Field(pattern=r"^[1-9]\d*(KB|MB|GB)$")]
     """Largest file of weights; more go into several."""
-    gguf: Literal["none", "f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
-    """A GGUF file for llama.cpp in `gguf/`; what `q..._k` needs is its `llama-quantize`."""
     license: Annotated[str, Field(min_length=1)]
     """Licence that the model card states, as the Hub abbreviates it; the base model's binds you."""
     language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]

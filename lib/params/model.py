@@ -2,7 +2,7 @@
 
 import math
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -99,6 +99,15 @@ class Model(Section):
     def inference_dtype(self) -> str:
         """Type of weights that are only generated from: what training computes in."""
         return "bfloat16" if self.mixed_precision == "bf16" else self.dtype
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """How an engine loads it, as keyword arguments of `lib.engines.base.Engine.open`."""
+        return {
+            "dtype": self.inference_dtype,
+            "attention": self.attention,
+            "max_seq_length": self.max_seq_length,
+        }
 
     @model_validator(mode="after")
     def _unsloth_can(self) -> Self:

@@ -33,8 +33,6 @@ def suggest(name: str, known: Collection[str]) -> str:
 def _chosen(content: Mapping[str, Any]) -> Iterator[tuple[str, Any, Collection[str]]]:
     """Key, name and the names that there are."""
     yield "prompt.format", _at(content, "prompt", "format"), PROMPT_FORMATS
-    for name in _entries(content, "sensitivity", "formats"):
-        yield "sensitivity.formats", name, PROMPT_FORMATS
     yield "reward.stack", _at(content, "reward", "stack"), STACKS
     yield "validation.stack", _at(content, "validation", "stack"), STACKS
     for name in _entries(content, "reward", "extra"):

@@ -11,19 +11,13 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from lib.engines.registry import ENGINES
-from lib.params.data import Prepare, first_repeated
-from lib.params.measuring import (
-    Decoding,
-    Evaluate,
-    Export,
-    Sensitivity,
-)
+from lib.params.data import Prepare
+from lib.params.measuring import Decoding, Evaluate, Export
 from lib.params.model import Model, Prompt, lost_updates
 from lib.params.section import HELD_BACK, Positive, Section
 from lib.params.training import (
     Dpo,
     Grpo,
-    Raft,
     Reward,
     RolloutSampling,
     Sft,
@@ -52,9 +46,7 @@ class Params(Section):
     reward: Reward
     grpo: Grpo
     dpo: Dpo
-    raft: Raft
     evaluate: Evaluate
-    sensitivity: Sensitivity
     export: Export
 
     @model_validator(mode="after")
@@ -109,17 +101,14 @@ class Params(Section):
         # GRPO's validation is then on the engine of its rollouts.
         shared = model.backend == "unsloth" and rollouts.below_unsloth
         own = not (grpo.skipped or shared or grpo.trainer == "trl")
-        validates = [
-            not phase.skipped and phase.eval_steps
-            for phase in (
-                self.sft,
-                *([] if shared else [grpo]),
-                *([self.dpo] * len(self.dpo.init)),
-                *([self.raft.as_sft(self.sft)] * len(self.raft.init)),
-            )
-        ]
+        phases: list[Sft | Grpo | Dpo] = [self.sft]
+        if not shared:
+            phases.append(grpo)
+        if self.dpo.init:
+            phases.append(self.dpo)
+        validates = any(not phase.skipped and phase.eval_steps for phase in phases)
         if device and not (
-            (own and rollouts.takes_device) or (any(validates) and validation.takes_device)
+            (own and rollouts.takes_device) or (validates and validation.takes_device)
         ):
             kind = " on the policy's own weights (backend unsloth)" if shared else ""
             raise ValueError(
@@ -180,31 +169,26 @@ class Params(Section):
     def starts(self) -> dict[str, str]:
         """The checkpoint that each phase of this run started from, by the phase's own."""
         starts = {"sft": "base", "grpo": "sft"}
-        return starts | {name: phase.init[0] for name, phase in self._optional if phase.init}
-
-    @property
-    def _optional(self) -> tuple[tuple[str, Dpo | Raft], ...]:
-        return ("dpo", self.dpo), ("raft", self.raft)
+        return starts | dict(zip(["dpo"], self.dpo.init, strict=False))
 
     @model_validator(mode="after")
-    def _optional_phases_are_measured(self) -> Self:
+    def _dpo_is_measured(self) -> Self:
         measured = self.evaluate.checkpoints
-        for name, phase in self._optional:
-            if not phase.init and name in measured:
-                raise ValueError(
-                    f"evaluate.checkpoints: `{name}` is there, but {name}.init is [], so that "
-                    f"nothing makes it; set {name}.init to [sft] or [grpo]"
-                )
-            for init in phase.init:
-                for needed, why in (
-                    (name, "so that nobody would know what it did"),
-                    (init, "which what it changed is measured against"),
-                ):
-                    if needed not in measured:
-                        raise ValueError(
-                            f"evaluate.checkpoints: {name}.init is [{init}] and `{needed}` is not "
-                            f"there, {why}; add it"
-                        )
+        if not self.dpo.init and "dpo" in measured:
+            raise ValueError(
+                "evaluate.checkpoints: `dpo` is there, but dpo.init is [], so that nothing makes "
+                "it; set dpo.init to [sft] or [grpo]"
+            )
+        for init in self.dpo.init:
+            for needed, why in (
+                ("dpo", "so that nobody would know what it did"),
+                (init, "which what it changed is measured against"),
+            ):
+                if needed not in measured:
+                    raise ValueError(
+                        f"evaluate.checkpoints: dpo.init is [{init}] and `{needed}` is not "
+                        f"there, {why}; add it"
+                    )
         return self
 
     def warnings(self) -> list[str]:
@@ -219,22 +203,6 @@ class Params(Section):
             for name, phase in phases.items()
             if not phase.skipped and lost_updates(phase.learning_rate) > ACCEPTABLE_LOSS
         ]
-
-    @model_validator(mode="after")
-    def _formats_are_others(self) -> Self:
-        formats = self.sensitivity.formats
-        if twice := first_repeated((self.prompt.format, *formats)):
-            raise ValueError(
-                f"sensitivity.formats: `{twice}` stands there twice"
-                if formats.count(twice) > 1
-                else f"sensitivity.formats: `{twice}` is prompt.format, which `evaluate` measures"
-            )
-        if formats and self.sensitivity.checkpoint not in self.evaluate.checkpoints:
-            raise ValueError(
-                f"sensitivity.checkpoint: `{self.sensitivity.checkpoint}` is not in "
-                f"evaluate.checkpoints ({', '.join(self.evaluate.checkpoints)})"
-            )
-        return self
 
     @model_validator(mode="after")
     def _exported_is_measured(self) -> Self:

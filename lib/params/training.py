@@ -155,6 +155,11 @@ class RolloutSampling(Section):
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     """Share of a GPU that vLLM takes beside the policy; not read on a CPU and by other engines."""
 
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """Keyword arguments of `lib.engines.base.Sampling`."""
+        return self.model_dump(include={"max_new_tokens", "temperature", "top_p", "top_k", "min_p"})
+
 
 class Reward(Section):
     """What a completion is rewarded for."""
@@ -402,30 +407,6 @@ class Dpo(Optimisation):
                 "set it to 0.0, or choose robust or exo_pair"
             )
         return self
-
-
-class Raft(Section):
-    """Rejection-sampling fine-tuning (RAFT, arXiv:2304.06767), an optional phase: SFT on the right
-    ones of n completions. Samples as `dpo.pairs` and `rollout` say, trains as `sft` does."""
-
-    init: Annotated[tuple[Literal["sft", "grpo"], ...], Field(max_length=1)]
-    """The checkpoint that is sampled and trained from; [] for no such phase."""
-    max_per_problem: Positive
-    """Right completions that one problem may give."""
-    num_epochs: Count
-    """Passes over them; 0 skips the phase."""
-    learning_rate: PositiveFloat
-    """In place of `sft.learning_rate`, which starts from an untrained format."""
-
-    @property
-    def skipped(self) -> str:
-        """Why the phase is skipped, in words; '' where it is not."""
-        return "" if self.num_epochs else "raft.num_epochs is 0"
-
-    def as_sft(self, sft: Sft) -> Sft:
-        """How it trains."""
-        own = {"num_epochs": self.num_epochs, "learning_rate": self.learning_rate}
-        return sft.model_copy(update=own)
 
 
 def check_divides(what: str, total: int, part: int, *, unit: str) -> None:

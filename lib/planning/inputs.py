@@ -12,7 +12,6 @@ from pathlib import Path
 from lib.artifacts.hub import COMMIT, is_on_hub
 from lib.artifacts.models import model_faults
 from lib.errors import UserError
-from lib.export.quantizer import find_quantizer
 from lib.params import Params
 from lib.params.data import PathSource, first_repeated
 from lib.planning.fetch import repositories_of, sources_of
@@ -44,7 +43,6 @@ def input_faults(params: Params) -> Iterator[str]:
 def _trials(params: Params) -> Iterator[Callable[[], object]]:
     own_format = prompt_format(**format_settings(params.prompt))
     yield partial(system_prompt, params.prompt.system, prompt_format=own_format)
-    yield partial(find_quantizer, params.export.gguf)
     if rates := params.prepare.grpo.difficulty.file:
         from lib.problems.difficulty import read_pass_rates
 

@@ -43,7 +43,7 @@ VLLM_ALONE = 0.9
 
 def section_of(params: Params, kind: str) -> Any:
     """The section that sets the batches of a phase: `sft`, `grpo`, `dpo`, or `pairs`, the sampling
-    that DPO and RAFT learn from."""
+    that DPO learns from."""
     return params.dpo.pairs if kind == "pairs" else getattr(params, kind)
 
 

@@ -1,10 +1,4 @@
-"""The phases of a run, from params alone: steps, tokens, memory, disk, time. No torch is needed.
-
-Time is floating-point operations at UTILISATION of an A100's peak, and for decoding, where every
-token reads all weights once, the A100's bandwidth at the same share: a training step takes 6 per
-weight and token (4 where the weights are frozen), 2 more with gradient checkpointing; generation 2.
-Attention, validation, loading and waiting are left out, and rows count as full.
-"""
+"""The phases of a run, from params only: steps, tokens, memory, disk. No torch is needed."""
 
 import dataclasses
 import math
@@ -19,16 +13,10 @@ from lib.planning.sizes import BYTES, FACTS, Shape
 from lib.problems.known import hub_splits
 from lib.training.batches import micro_batches
 
-A100_FLOPS, A100_BANDWIDTH, UTILISATION = 312e12, 2.0e12, 0.4
-"""In bfloat16, per second; bytes per second (the 80 GB card's data sheet)."""
-
 CARDS_GB = (24, 40, 80, 141)
 
 CUDA_BYTES = 2**29
 """What a process takes of a GPU before it holds a tensor; assumed, not measured here."""
-
-MINED = {"dpo": "pairs", "raft": "best_of_n"}
-"""The stage that samples what an optional phase learns from."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +25,7 @@ class Phase:
 
     Attributes:
         stage: as DVC names it.
-        section: of params, that sets its batches; of RAFT, as SFT takes it.
+        section: of params, that sets its batches.
         knob: the param that lowers its memory.
         skipped: why it is, '' where it runs.
         rows: that it learns from; None where only an earlier stage can count them.
@@ -49,7 +37,6 @@ class Phase:
         memory: bytes at the peak, by what they hold; {} for a model of unknown shape.
         vllm_share: of the policy's GPU, for a vLLM beside it.
         shares_weights: vLLM's share holds the policy's own weights.
-        seconds: of one step on an A100; 0 for a model of unknown shape.
         trainer: what the trainer is given for the batch; {} where nothing is trained.
     """
 
@@ -68,7 +55,6 @@ class Phase:
     memory: dict[str, int]
     vllm_share: float
     shares_weights: bool
-    seconds: float
     trainer: dict[str, int]
 
     def bytes_on(self, card: int) -> int:
@@ -82,46 +68,39 @@ class Phase:
 
 
 def phases_of(params: Params, shape: Shape | None) -> Iterator[Phase]:
-    """The phases in their order; DPO and RAFT, with the sampling before each, where params have
-    them."""
-    raft = params.model_copy(update={"sft": params.raft.as_sft(params.sft)})
-    for name, start in params.starts.items():
-        optional = start if name in MINED else ""
-        if optional:
-            yield _phase(MINED[name], "pairs", params, shape, start=optional)
-        kind, own = ("sft", raft) if name == "raft" else (name, params)
-        yield _phase(name, kind, own, shape, start=optional)
+    """The phases in their order; DPO, with the sampling before it, where params have it."""
+    yield _phase("sft", params, shape)
+    yield _phase("grpo", params, shape)
+    for init in params.dpo.init:
+        yield _phase("pairs", params, shape, start=init)
+        yield _phase("dpo", params, shape, start=init)
 
 
-def _phase(name: str, kind: str, params: Params, shape: Shape | None, *, start: str) -> Phase:
-    """A phase that is a `kind` to `lib.planning.memory`; an optional one starts from `start`."""
-    model, rollout, section = params.model, params.rollout, section_of(params, kind)
-    batch, longest = batch_of(params, kind), longest_row(params, kind)
-    trains, samples = kind != "pairs", kind in ("grpo", "pairs")
-    sequences = 2 * batch if kind == "dpo" else batch
+def _phase(name: str, params: Params, shape: Shape | None, *, start: str = "") -> Phase:
+    """One phase; `start` is the checkpoint that an optional one starts from."""
+    model, rollout, section = params.model, params.rollout, section_of(params, name)
+    batch, longest = batch_of(params, name), longest_row(params, name)
+    trains, samples = name != "pairs", name in ("grpo", "pairs")
+    sequences = 2 * batch if name == "dpo" else batch
     new_tokens = rollout.max_new_tokens * samples
 
-    rows, rows_from = None, f"{MINED.get(name)} has to run first"
-    if name not in MINED:
-        rows, rows_from = _rows(params, kind if kind == "sft" else "grpo")
-    if kind == "grpo":
+    if name == "dpo":
+        rows, rows_from = None, "pairs has to run first"
+    else:
+        rows, rows_from = _rows(params, "sft" if name == "sft" else "grpo")
+    if name == "grpo":
         steps = section.max_steps
     elif trains:
         steps = rows and math.ceil(rows / batch) * section.num_epochs
     else:
         rows = rows and min(rows, section.num_problems or rows)
         steps = rows and math.ceil(rows * section.num_completions / batch)
-    shares = (share for engine, share, _ in generators(params, kind) if engine == "vllm")
-    operations = 2 * samples
-    if trains:
-        operations += (4 if model.lora.rank else 6) + 2 * model.gradient_checkpointing
-    computed = operations * sequences * longest / (UTILISATION * A100_FLOPS)
-    read = new_tokens * 2 / (UTILISATION * A100_BANDWIDTH)  # weights of two bytes each
+    shares = (share for engine, share, _ in generators(params, name) if engine == "vllm")
     return Phase(
         name=name,
         stage=f"{name}@{start}" if start else name,
         section=section,
-        knob=f"{kind}.micro_batch_size" if trains else "dpo.pairs.batch_size",
+        knob=f"{name}.micro_batch_size" if trains else "dpo.pairs.batch_size",
         skipped=getattr(params, name).skipped if trains else "",
         rows=rows,
         rows_from=rows_from,
@@ -131,10 +110,9 @@ def _phase(name: str, kind: str, params: Params, shape: Shape | None, *, start: 
         completions=sequences,
         tokens=sequences * (new_tokens or longest),
         counted="completion tokens" if samples else "tokens",
-        memory=memory_at_peak(params, kind, shape) if shape else {},
+        memory=memory_at_peak(params, name, shape) if shape else {},
         vllm_share=next(shares, 0.0),
-        shares_weights=kind == "grpo" and shares_weights(model, engine=rollout.engine),
-        seconds=shape.parameters * (computed + read) if shape else 0.0,
+        shares_weights=name == "grpo" and shares_weights(model, engine=rollout.engine),
         trainer=micro_batches(batch, micro_batch=section.micro_batch_size, world_size=1)
         if trains
         else {},

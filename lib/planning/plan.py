@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from lib.params import Params, preset_params
 from lib.params.presets import BASE
-from lib.planning.phases import CARDS_GB, UTILISATION, Phase, disk_bytes, phases_of
+from lib.planning.phases import CARDS_GB, Phase, disk_bytes, phases_of
 from lib.planning.sizes import FACTS, shape_of
 
 
@@ -71,10 +71,9 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         )
         yield f"  trainer: {', '.join(f'{key}={value}' for key, value in phase.trainer.items())}"
     else:
-        kept = params.raft if phase.name == "best_of_n" else section
         yield (
             f"{phase.stage}: steps {_count(phase.steps)}, each a batch; {section.num_completions} "
-            f"completions of each GRPO problem, at most {kept.max_per_problem} of them kept; "
+            f"completions of each GRPO problem, at most {section.max_per_problem} pairs kept; "
             f"engine {rollout.engine}"
         )
     yield f"  data: {_count(phase.rows)} rows ({phase.rows_from})"
@@ -89,8 +88,6 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
     if phase.memory:
         cards = (f"{gb} GB {'yes' if phase.fits(gb * 10**9) else 'no'}" for gb in CARDS_GB)
         yield f"  fits one GPU of: {', '.join(cards)}"
-        whole = f", {phase.seconds * phase.steps / 3600:.2g} h in all" if phase.steps else ""
-        yield f"  time ≳ {phase.seconds:.2g} s a step{whole}, on an A100 at {UTILISATION:.0%}"
     if stated := FACTS["statements"].get(params.model.name, {}).get(phase.name):
         yield f"  the source states: {stated}"
     if phase.name == "grpo":

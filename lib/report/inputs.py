@@ -10,7 +10,6 @@ from typing import Any
 from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.artifacts.rollouts import TrainingRollout, read_rollouts
 from lib.errors import UserError
-from lib.params.measuring import Sensitivity
 from lib.report.prompts import Prompts, rendered_prompts
 
 Metrics = Mapping[str, Any]
@@ -170,25 +169,6 @@ def load_run(
         provenance={name: record for name, record in provenance.items() if record},
         formats=formats,
     )
-
-
-def load_formats(graded: Path, own: str, sensitivity: Sensitivity) -> Formats | None:
-    """What `sensitivity` wrote, beside what `evaluate` did for the same checkpoint.
-
-    Args:
-        graded: folder of the graded completions and their rates.
-        own: the format that is trained.
-        sensitivity: the section of params.
-
-    Raises:
-        UserError: a file is missing.
-    """
-    if not sensitivity.formats:
-        return None
-    checkpoint = sensitivity.checkpoint
-    others = {name: f"formats/{name}.json" for name in sensitivity.formats}
-    files = {own: f"{checkpoint}.json", **others}
-    return Formats(checkpoint, {name: read_json(graded / file) for name, file in files.items()})
 
 
 def load_skipped(provenance: Path, stages: Sequence[str]) -> frozenset[str]:

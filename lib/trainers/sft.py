@@ -1,7 +1,4 @@
-"""Supervised fine-tuning: TRL's `SFTTrainer`, loss on completions alone.
-
-On worked solutions, or on right completions of the policy's own (RAFT, arXiv:2304.06767).
-"""
+"""Supervised fine-tuning on worked solutions: TRL's `SFTTrainer`, loss on completions only."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +7,6 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
-from lib.artifacts import read_jsonl
 from lib.artifacts.problems import Problem, read_problems
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.errors import UserError
@@ -43,37 +39,10 @@ def build_sft(
     Raises:
         UserError: an example is longer than `model.max_seq_length`, so training would cut it.
     """
-    examples = sft_dataset(
-        problems, load_tokenizer(base), prompt_format=prompt_format, system=system
-    )
-    return build_on_tokens(
-        examples, init=base, base=base, sft=sft, model=model, seed=seed, scratch=scratch
-    )
-
-
-def build_on_tokens(
-    examples: Dataset,
-    *,
-    init: Path,
-    base: Path,
-    sft: Sft,
-    model: Model,
-    seed: int,
-    scratch: Path,
-    phase: str = "sft",
-) -> SFTTrainer:
-    """A trainer on token ids that is ready to start from the checkpoint `init`.
-
-    Args:
-        examples: see `sft_dataset`.
-        base: the weights below an adapter.
-        phase: its name in progress lines and messages.
-
-    Raises:
-        UserError: an example is longer than `model.max_seq_length`, so training would cut it.
-    """
-    check_lengths(examples, max_seq_length=model.max_seq_length, phase=phase)
-    policy = trainable_policy(init, base=base, settings=model, seed=seed)
+    tokenizer = load_tokenizer(base)
+    examples = sft_dataset(problems, tokenizer, prompt_format=prompt_format, system=system)
+    check_lengths(examples, max_seq_length=model.max_seq_length)
+    policy = trainable_policy(base, base=base, settings=model, seed=seed)
     arguments = SFTConfig(
         **shared_arguments(sft, model=model, seed=seed, scratch=scratch),
         **micro_batches(
@@ -90,8 +59,8 @@ def build_on_tokens(
         model=policy,
         args=arguments,
         train_dataset=examples,
-        processing_class=load_tokenizer(init),
-        callbacks=[ProgressLines(phase, SHOWN)],
+        processing_class=tokenizer,
+        callbacks=[ProgressLines("sft", SHOWN)],
     )
     trainer.remove_callback(PrinterCallback)
     choose_optimizer(trainer, sft.optimizer)
@@ -116,30 +85,6 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
         **asked_with(params, base),
     )
     return Setup(trainer=trainer, problems=rows)
-
-
-def raft_setup(params: Params, *, right: Path, init: Path, base: Path, scratch: Path) -> Setup:
-    """SFT on a file of right completions, ready to start from the checkpoint that sampled them.
-
-    Args:
-        right: see `lib.evaluation.pairs.RightCompletion`; trained on as it was sampled.
-        base: the weights below an adapter.
-        scratch: folder for what the trainer writes on its own.
-    """
-    examples = Dataset.from_list(
-        [_example(row["prompt_ids"], row["completion_ids"]) for row in read_jsonl(right)]
-    )
-    trainer = build_on_tokens(
-        examples,
-        init=init,
-        base=base,
-        sft=params.raft.as_sft(params.sft),
-        model=params.model,
-        seed=params.seed,
-        scratch=scratch,
-        phase="raft",
-    )
-    return Setup(trainer=trainer)
 
 
 def sft_dataset(
@@ -174,17 +119,13 @@ def _tokens(
     rendered = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
     prompt_ids = rendered["input_ids"]
     completion_ids = tokenizer(target + tokenizer.eos_token, add_special_tokens=False)["input_ids"]
-    return _example(prompt_ids, completion_ids)
-
-
-def _example(prompt_ids: Sequence[int], completion_ids: Sequence[int]) -> dict[str, list[int]]:
     return {
         "input_ids": [*prompt_ids, *completion_ids],
         "completion_mask": [0] * len(prompt_ids) + [1] * len(completion_ids),
     }
 
 
-def check_lengths(tokenized: Dataset, *, max_seq_length: int, phase: str = "sft") -> None:
+def check_lengths(tokenized: Dataset, *, max_seq_length: int) -> None:
     """Refuse what would have to be cut: an example without its end teaches never to stop.
 
     Raises:
@@ -194,6 +135,6 @@ def check_lengths(tokenized: Dataset, *, max_seq_length: int, phase: str = "sft"
     too_long = sum(length > max_seq_length for length in lengths)
     if too_long:
         raise UserError(
-            f"model.max_seq_length={max_seq_length}: {too_long} of {len(lengths)} {phase.upper()} "
+            f"model.max_seq_length={max_seq_length}: {too_long} of {len(lengths)} SFT "
             f"examples are longer; the longest has {max(lengths)} tokens: raise it to that"
         )

@@ -89,7 +89,7 @@ class Validator:
             self.settings.engine,
             self.init,
             base=self.base,
-            model=self.model,
+            **self.model.loading,
             batch_size=self.settings.batch_size,
             policy=policy,
             memory_share=self.settings.gpu_memory_utilization,

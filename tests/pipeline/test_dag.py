@@ -18,15 +18,13 @@ from tests.pipeline.imports import PLUMBING, ROOT, dependencies, reachable, scri
 DAG: dict[str, Any] = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
 ROOTS = {name: path for entry in DAG["vars"] for name, path in entry.items()}
 STAGES = list(DAG["stages"])
-# One that only runs another's script, on other paths.
-OWN_SCRIPT = [name for name, stage in DAG["stages"].items() if script(stage).stem == name]
 
 
 def resolved(text: str, *, checkpoint: str = "grpo", init: str = "sft") -> str:
     """A path of dvc.yaml with its roots, the matrix item and what params name filled in."""
     values = {**ROOTS, "item.checkpoint": checkpoint, "export.checkpoint": checkpoint}
     values["validation.stack"] = "tiny"
-    values |= {"item.init": init, "item.format": "xml", "sensitivity.checkpoint": "base"}
+    values["item.init"] = init
     return re.sub(r"\$\{([^}]+)\}", lambda match: values[match[1]], text)
 
 
@@ -60,16 +58,15 @@ def test_the_walk_follows_what_a_registry_names() -> None:
 
 def test_completions_depend_on_nothing_that_grades() -> None:
     """A changed verifier or reward must not generate anything again."""
-    for stage in ("evaluate", "sensitivity"):
-        assert not any(path.startswith("lib/verifier") for path in paths(stage, "deps"))
-        assert "reward" not in DAG["stages"][stage]["params"]
+    assert not any(path.startswith("lib/verifier") for path in paths("evaluate", "deps"))
+    assert "reward" not in DAG["stages"]["evaluate"]["params"]
     assert not any(path.startswith("lib/engines") for path in paths("grade", "deps"))
 
 
 @pytest.mark.parametrize(
     ("role", "expected"),
     [
-        ("rewards", {"grpo", "grade", "grade_formats", "evaluate", "export", "report"}),
+        ("rewards", {"grpo", "grade", "evaluate", "export", "report"}),
         ("objectives", {"grpo", "grade", "evaluate", "export", "report"}),
         ("adapters", {"prepare", "sft"}),
         ("formats", {"prepare", "sft", "grpo", "evaluate", "grade", "export"}),
@@ -93,8 +90,8 @@ def test_a_stack_retrains_no_sft_that_validates_with_another(stack: str) -> None
     users = {
         name for name in STAGES if any(file.is_relative_to(dep) for dep in paths(name, "deps"))
     }
-    validated = {"sft", "dpo", "raft"} if stack == "tiny" else set[str]()
-    assert users == {"grpo", "grade", "grade_formats"} | validated
+    validated = {"sft", "dpo"} if stack == "tiny" else set[str]()
+    assert users == {"grpo", "grade"} | validated
 
 
 @pytest.mark.parametrize("stack", sorted(STACKS))
@@ -112,7 +109,7 @@ def test_the_walk_stops_at_the_plumbing_and_the_plumbing_exists() -> None:
     assert all((ROOT / entry).exists() for entry in PLUMBING)
 
 
-@pytest.mark.parametrize("stage", OWN_SCRIPT)
+@pytest.mark.parametrize("stage", STAGES)
 def test_paths_that_a_stage_reads_are_its_dependencies(stage: str) -> None:
     read = {str(o.default) for o in options(stage) if (o.help or "").startswith("Reads")} - {
         "params.yaml"
@@ -130,7 +127,7 @@ def test_paths_that_a_stage_reads_are_its_dependencies(stage: str) -> None:
     ), (read, data)
 
 
-@pytest.mark.parametrize("stage", OWN_SCRIPT)
+@pytest.mark.parametrize("stage", STAGES)
 def test_paths_that_a_stage_writes_are_its_outputs(stage: str) -> None:
     written = {str(o.default) for o in options(stage) if (o.help or "").startswith("Writes")}
     declared = paths(stage, "outs") | paths(stage, "metrics") | paths(stage, "plots")
@@ -146,18 +143,7 @@ def test_a_checkpoint_is_measured_again_for_every_knob_but_the_list_of_checkpoin
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_takes_nothing_but_paths(stage: str) -> None:
-    """And the prompt format that `sensitivity` gives from its matrix, which is in params."""
-    others = {option.name for option in options(stage) if not isinstance(option.type, click.Path)}
-    assert others <= {"prompt_format"}
-
-
-@pytest.mark.parametrize("stage", [name for name in STAGES if name not in OWN_SCRIPT])
-def test_a_stage_that_runs_another_s_script_sets_every_path_that_would_collide(stage: str) -> None:
-    declared = paths(stage, "outs") | paths(stage, "metrics")
-    command = resolved(DAG["stages"][stage]["cmd"]).split()
-    assert declared <= set(command)
-    other = paths(script(DAG["stages"][stage]).stem, "outs")
-    assert declared.isdisjoint(other)
+    assert all(isinstance(option.type, click.Path) for option in options(stage))
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -180,16 +166,11 @@ def test_a_stage_has_a_description_and_an_output_that_only_the_cache_holds(stage
     assert ignored
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_script_is_wiring_of_at_most_60_lines(stage: str) -> None:
-    assert len(script(DAG["stages"][stage]).read_text(encoding="utf-8").splitlines()) <= 60
-
-
 def test_only_training_goes_through_a_launcher() -> None:
     launched = {
         name for name, stage in DAG["stages"].items() if "${LAUNCH:-python}" in stage["cmd"]
     }
-    assert launched == {"sft", "grpo", "dpo", "raft"}
+    assert launched == {"sft", "grpo", "dpo"}
 
 
 def test_the_lock_was_made_from_the_code_beside_it(tmp_path: Path) -> None:

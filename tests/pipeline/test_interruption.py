@@ -47,10 +47,10 @@ def wait_until_idle(folder: Path) -> None:
         time.sleep(0.1)
 
 
-def start(clone: Clone, *command: str) -> "subprocess.Popen[str]":
-    """`dvc repro sft`, or another, as the leader of a process group, as a terminal starts it."""
+def start(clone: Clone) -> "subprocess.Popen[str]":
+    """`dvc repro sft` as the leader of a process group, as a terminal starts it."""
     return subprocess.Popen(
-        [sys.executable, "-m", *(command or ("dvc", "repro", "sft"))],
+        [sys.executable, "-m", "dvc", "repro", "sft"],
         cwd=clone.folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -72,13 +72,12 @@ def read_until(running: "subprocess.Popen[str]", wanted: str) -> str:
     raise AssertionError(said)
 
 
-@pytest.mark.parametrize("command", ["dvc repro sft", "stages.repro"])
 @pytest.mark.parametrize("how", ["sigterm", "ctrl-c"])
 def test_nothing_runs_on_when_dvc_is_ended_and_the_next_repro_goes_on(
-    clone: Clone, how: str, command: str
+    clone: Clone, how: str
 ) -> None:
     shutil.rmtree(clone.folder / "data/scratch", ignore_errors=True)
-    with start(clone, *command.split()) as running:
+    with start(clone) as running:
         read_until(running, "sft step=15/")
         assert any("stages.sft" in process.cmdline() for process in training_in(clone.folder))
         if how == "sigterm":

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from lib.artifacts.problems import Problem, read_problems
-from lib.engines.base import rollout_sampling
+from lib.engines.base import Sampling
 from lib.engines.compat import silence_supported_range
 from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, rope_switch, trainable_policy
@@ -121,8 +121,8 @@ def build_grpo(
             reward_funcs=functions,
             reward_weights=reward.weights,
             grpo=grpo,
-            sampling=rollout_sampling(
-                rollout,
+            sampling=Sampling(
+                **rollout.decoding,
                 num_completions=grpo.group_size,
                 stop_strings=prompt_format.stop_strings,
                 seed=seed,
@@ -139,7 +139,7 @@ def build_grpo(
         rollout.engine,
         init,
         base=base,
-        model=model,
+        **model.loading,
         batch_size=grpo.prompts_per_step * grpo.group_size // num_processes(),
         policy=trainer.model,
         memory_share=rollout.gpu_memory_utilization,

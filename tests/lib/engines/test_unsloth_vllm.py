@@ -13,8 +13,7 @@ from lib.engines import compat
 from lib.engines.base import Engine
 from lib.engines.open import open_engine
 from lib.engines.policy import trainable_policy
-from lib.engines.shared import SharedVllmEngine
-from lib.engines.vllm import on_cpu
+from lib.engines.vllm import SharedVllmEngine, on_cpu
 from lib.errors import UserError
 from lib.params.model import Model
 from tests.lib.engines import fake_unsloth, unsloth_contract
@@ -77,7 +76,7 @@ def settings() -> Model:
 def engine(patched: list[Any], base: Path, settings: Model) -> Iterator[Engine]:
     """With an adapter that changes nothing yet."""
     policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
-    opened = open_engine("vllm", base, base=base, model=settings, batch_size=8, policy=policy)
+    opened = open_engine("vllm", base, base=base, **settings.loading, batch_size=8, policy=policy)
     opened.sync(policy)
     yield opened
     opened.close()

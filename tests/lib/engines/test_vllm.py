@@ -67,7 +67,7 @@ def test_an_adapter_is_the_policys_after_each_sync_and_the_old_one_before(
     )
     save_policy(policy, load_tokenizer(base), tmp_path / "sft")
     opened = open_engine(
-        "vllm", tmp_path / "sft", base=base, model=smoke.model, batch_size=8, policy=policy
+        "vllm", tmp_path / "sft", base=base, **smoke.model.loading, batch_size=8, policy=policy
     )
     try:
         assert gap(opened, policy, prompts) < 1e-4
@@ -86,10 +86,10 @@ def test_the_process_is_left_as_it_was(base: Path, smoke: Params) -> None:
         return (*numbers, torch.set_num_threads, torch.get_num_threads(), torch.get_default_dtype())
 
     before = state()
-    opened = open_engine("vllm", base, base=base, model=smoke.model, batch_size=8)
+    opened = open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
     assert state() == before
     with pytest.raises(RuntimeError, match="another vLLM engine is open"):
-        open_engine("vllm", base, base=base, model=smoke.model, batch_size=8)
+        open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
     opened.close()
     assert state() == before
     opened.close()
@@ -105,7 +105,7 @@ def test_closing_gives_weights_cache_and_processes_back(
     gc.collect()
     before = held()
     for _ in range(2):
-        opened = open_engine("vllm", base, base=base, model=full, batch_size=8, policy=policy)
+        opened = open_engine("vllm", base, base=base, **full.loading, batch_size=8, policy=policy)
         opened.generate(prompts, drawn(num_completions=2, max_new_tokens=4))
         opened.sync(policy)
         assert held().num_bytes > before.num_bytes + cache
@@ -121,7 +121,7 @@ def test_heads_without_a_kernel_are_refused_in_one_line(
     odd.config.head_dim = 24
     odd.config.save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"no attention for head_dim=24 of .*; expected one of 32"):
-        open_engine("vllm", tmp_path, base=base, model=smoke.model, batch_size=8)
+        open_engine("vllm", tmp_path, base=base, **smoke.model.loading, batch_size=8)
 
 
 def test_an_engine_is_put_on_the_gpu_of_a_number() -> None:

@@ -128,7 +128,7 @@ def check_grpo_trains_on_what_the_shared_vllm_generates(
     import torch
 
     from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
-    from lib.engines.shared import SharedVllmEngine
+    from lib.engines.vllm import SharedVllmEngine
 
     trainer = grpo(base, scratch, model)
     assert isinstance(trainer.engine, SharedVllmEngine)

@@ -7,7 +7,7 @@ from ruamel.yaml import YAML
 
 from lib.evaluation.completions import decoding_of
 from lib.evaluation.outside import apply_settings
-from lib.params import Params, parse_params
+from lib.params import Params
 from lib.params.load import parse_evaluate
 from lib.problems.known import known_sets
 from lib.problems.sources import find_benchmark
@@ -30,13 +30,6 @@ def test_the_settings_of_the_command_are_taken(smoke: Params) -> None:
     section = smoke.evaluate.model_dump(mode="json")
     evaluate, _ = apply_settings(section, text, benchmarks=["held_out", "gsm8k"])
     assert (evaluate.temperature, decoding_of(evaluate, "gsm8k").num_samples) == (0.6, 4)
-
-
-def test_the_formats_of_the_command_are_taken(smoke: Params) -> None:
-    (text,) = re.findall(r"sensitivity\.formats=\[([^\]]+)\]", PAGE)
-    content = smoke.model_dump(mode="json")
-    content["sensitivity"]["formats"] = text.split(",")
-    assert parse_params(content, origin="docs").sensitivity.formats == ("xml", "boxed")
 
 
 def test_every_variable_is_one_of_the_makefile() -> None:

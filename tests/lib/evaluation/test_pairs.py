@@ -10,8 +10,6 @@ from lib.errors import UserError
 from lib.evaluation.pairs import (
     GradedGroup,
     Pair,
-    RightCompletion,
-    best_of_n,
     matched,
     preference_pairs,
     sample_groups,
@@ -151,39 +149,3 @@ def test_without_any_pair_the_error_says_which_kind_is_missing(
 ) -> None:
     with pytest.raises(UserError, match=words):
         mined(said)
-
-
-def kept(
-    said: Mapping[int, Sequence[str | tuple[str, Finish]]], *, at_most: int = 1
-) -> list[RightCompletion]:
-    return best_of_n(sampled(said), at_most=at_most)
-
-
-def test_best_of_n_keeps_the_first_right_completions_of_each_problem_as_generated() -> None:
-    said = {
-        0: [answer("7"), answer("1"), "so " + answer("1"), answer("1")],
-        1: [answer("2")] * 4,
-        2: [answer("9")] * 4,
-    }
-    (first, second) = kept(said)
-    assert (first.completion, second.completion) == (answer("1"), answer("2"))
-    assert first.completion_ids == tuple(map(ord, answer("1")))
-    prompt = FORMAT.prompt(PROBLEMS[0].problem, system="")
-    assert first.prompt_ids == tuple(encode(Scripted.tokenizer, [prompt])[0])  # type: ignore[arg-type]
-    # Two different ones of the first problem, one of the second, whose four are equal.
-    more = kept(said, at_most=4)
-    assert [row.completion for row in more] == [
-        answer("1"),
-        "so " + answer("1"),
-        answer("2"),
-    ]
-    numbers = sampling_metrics(sampled(said), more)
-    assert numbers["right_share"] == pytest.approx(7 / 12)
-    assert numbers["kept_problem_share"] == pytest.approx(2 / 3)
-
-
-def test_best_of_n_keeps_nothing_that_was_cut_off_or_left_the_form() -> None:
-    said = {0: [(answer("1"), "length"), "The answer is 1"], 1: [answer("2"), answer("9")]}
-    assert [row.problem for row in kept(said)] == [PROBLEMS[1].problem]
-    with pytest.raises(UserError, match="raft: not one of 1 problems x 2 completions is right"):
-        kept({0: [answer("7"), "1"]})

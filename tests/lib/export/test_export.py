@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import gguf
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -39,11 +38,11 @@ def exported(adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_form_is_verified_in_a_fresh_process(
     adapter: Path, base: Path, exported: Path, export_to: ExportTo
 ) -> None:
-    verified = export_to(adapter, exported, base=base, gguf="f16", dtype="bfloat16")
+    verified = export_to(adapter, exported, base=base, dtype="bfloat16")
     assert verified.num_prompts == 4
-    assert set(verified.errors) == {"fold", "rounding", "f16", "merged", "adapter", "gguf"}
+    assert set(verified.errors) == {"fold", "rounding", "merged", "adapter"}
     assert verified.errors["fold"] < 1e-5 < verified.errors["rounding"] < 5e-2
-    assert verified.errors["merged"] == verified.errors["gguf"] == 0
+    assert verified.errors["merged"] == 0
 
 
 def test_the_export_is_complete_and_folds_the_adapter_in(
@@ -60,8 +59,6 @@ def test_the_export_is_complete_and_folds_the_adapter_in(
         "adapter",
         "adapter/adapter_config.json",
         "adapter/adapter_model.safetensors",
-        "gguf",
-        "gguf/reckon-grpo-F16.gguf",
     }
     key = "model.layers.0.self_attn.q_proj.weight"
     untrained = load_file(base / "model.safetensors")[key]
@@ -76,14 +73,10 @@ def test_the_export_is_complete_and_folds_the_adapter_in(
 def test_a_question_alone_has_the_prompt_of_training_in_an_export(
     base: Path, tmp_path: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In every form: transformers renders one, llama.cpp reads the same text in the GGUF."""
-    export_to(base, tmp_path / "export", base=base, system="Be brief.", gguf="f16")
+    export_to(base, tmp_path / "export", base=base, system="Be brief.")
     training = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}]
     trained = encode(load_tokenizer(base), [training])
     assert encode(load_tokenizer(tmp_path / "export"), [training[1:], training]) == 2 * trained
-    (file,) = (tmp_path / "export/gguf").iterdir()
-    template = gguf.GGUFReader(file).fields["tokenizer.chat_template"].contents()
-    assert template == load_tokenizer(tmp_path / "export").chat_template
 
     monkeypatch.setattr(model, "with_default_system", lambda template, system: template)
     with pytest.raises(UserError, match="merged: its tokenizer encodes the prompts otherwise"):
@@ -147,8 +140,8 @@ def test_other_vocabularies_and_embeddings_survive_in_every_form(
     """The smoke preset's own are tied; here they are not, or have rows that were added."""
     other = change(base, tmp_path / "base")
     adapter = make_adapter(other, tmp_path / "grpo", smoke)
-    verified = export_to(adapter, tmp_path / "export", base=other, gguf="f16")
-    assert verified.errors["merged"] == verified.errors["gguf"] == 0
+    verified = export_to(adapter, tmp_path / "export", base=other)
+    assert verified.errors["merged"] == 0
     before, after = (AutoConfig.from_pretrained(path) for path in (other, tmp_path / "export"))
     assert after.vocab_size == before.vocab_size
     assert after.tie_word_embeddings == before.tie_word_embeddings == (change is resized)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from lib.engines.base import LoadSettings
 from lib.engines.policy import load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
@@ -16,9 +15,9 @@ from tests.lib.export.conftest import ExportTo
 def in_place_of_vllm(monkeypatch: pytest.MonkeyPatch, folder: Path | None) -> None:
     """Let a model of transformers stand where vLLM would: the export, or the one in `folder`."""
 
-    def opened(name: str, written: Path, *, model: LoadSettings, **_: object) -> TransformersEngine:
+    def opened(name: str, written: Path, *, dtype: str, **_: object) -> TransformersEngine:
         weights = folder or written
-        merged = load_merged(weights, base=weights, dtype=model.dtype, attention="sdpa")
+        merged = load_merged(weights, base=weights, dtype=dtype, attention="sdpa")
         return TransformersEngine(merged, load_tokenizer(weights), batch_size=16)
 
     monkeypatch.setattr(model, "installed_version", lambda _: "0.32.0")

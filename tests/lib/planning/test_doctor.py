@@ -62,13 +62,12 @@ def test_every_preset_can_run_on_a_server_with_large_gpus(preset: str) -> None:
     assert [text for text in texts if "run `make fetch`" not in text] == []
 
 
-def test_sampling_and_raft_that_do_not_fit_name_the_knob_that_helps(tiny: Params) -> None:
-    raft = tiny.raft.model_copy(update={"init": ("sft",)})
+def test_sampling_that_does_not_fit_names_its_knob(tiny: Params) -> None:
+    dpo = tiny.dpo.model_copy(update={"init": ("sft",)})
     small = dataclasses.replace(LAPTOP, memory=2**20)
-    against = hindrances(tiny.model_copy(update={"raft": raft}), small)
+    against = hindrances(tiny.model_copy(update={"dpo": dpo}), small)
     knobs = {line.split()[0]: line for line in against}
-    assert "lower dpo.pairs.batch_size" in knobs["best_of_n"]
-    assert "lower sft.micro_batch_size" in knobs["raft"]
+    assert "lower dpo.pairs.batch_size" in knobs["pairs"]
 
 
 def test_a_second_gpu_that_is_not_there_is_named() -> None:

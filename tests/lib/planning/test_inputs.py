@@ -34,14 +34,12 @@ def test_each_file_that_is_not_there_is_named_with_its_key(
         prepare=prepare,
         prompt={"system": "file:data/raw/system.txt"},
         model={"name": "owner/model"},
-        export={"gguf": "q4_k_m"},
     )
     monkeypatch.setenv("PATH", str(tmp_path))
     assert [line.split(";")[0].split(",")[0] for line in input_faults(params)] == [
         "model.revision: `owner/model` has no commit yet",
         "prompt.system: cannot read data/raw/system.txt: [Errno 2] No such file or directory: "
         "'data/raw/system.txt'",
-        "export.gguf: q4_k_m needs llama.cpp's `llama-quantize`",
         "prepare.grpo.difficulty.file: data/raw/rates.jsonl is missing",
         "prepare: data/raw/no.jsonl is missing",
     ]
@@ -50,7 +48,7 @@ def test_each_file_that_is_not_there_is_named_with_its_key(
     Path("data/raw/no.jsonl").write_text("")
     Path("data/raw/system.txt").write_text("\n")
     Path("data/raw/rates.jsonl").write_text('{"id": "a", "num_correct": 3, "num_completions": 2}\n')
-    _, system, _, rates = input_faults(params)
+    _, system, rates = input_faults(params)
     assert system.startswith("prompt.system: data/raw/system.txt is empty")
     assert rates.startswith("data/raw/rates.jsonl:1: ")
 

@@ -93,7 +93,7 @@ def test_dpo_stands_in_the_plan_where_params_ask_for_it() -> None:
     assert "dpo@sft: steps unknown, warm-up unknown; learning rate 0.0002" in lines
     assert "data: unknown rows (pairs has to run first)" in lines
     assert "trainer: per_device_train_batch_size=32, gradient_accumulation_steps=1" in lines
-    assert "8 completions of each GRPO problem, at most 1 of them kept" in lines
+    assert "8 completions of each GRPO problem, at most 1 pairs kept" in lines
     assert "objective: loss sigmoid, β 0.1" in lines
     skipped = "\n".join(plan_lines(preferring(params, num_epochs=0)))
     assert "dpo: skipped, dpo.num_epochs is 0" in skipped and "(dpo passed on)" in skipped
@@ -101,37 +101,24 @@ def test_dpo_stands_in_the_plan_where_params_ask_for_it() -> None:
     assert sizes[1] == {**sizes[0], "dpo": sizes[0]["sft"]}
 
 
-def with_both(params: Params) -> Params:
-    """DPO from the SFT checkpoint, RAFT from GRPO's."""
-    raft = params.raft.model_copy(update={"init": ("grpo",), "num_epochs": 1})
-    measured = {"checkpoints": ("base", "sft", "grpo", "dpo", "raft")}
-    evaluate = params.evaluate.model_copy(update=measured)
-    return preferring(params.model_copy(update={"raft": raft, "evaluate": evaluate}))
-
-
 @pytest.mark.parametrize("name", preset_names())
-def test_every_preset_has_a_plan_and_so_have_optional_phases_with_their_sampling(name: str) -> None:
+def test_every_preset_has_a_plan_and_so_has_dpo(name: str) -> None:
     preset = preset_params(name)
     lines = list(plan_lines(preset))
     assert lines[0].startswith("plan: base model ")
     assert any(line.startswith("disk ≈ ") for line in lines)
-    params = with_both(preset)
+    params = preferring(preset)
     planned = {phase.name: phase for phase in phases_of(params, shape_of(params.model))}
-    assert list(planned) == ["sft", "grpo", "pairs", "dpo", "best_of_n", "raft"]
+    assert list(planned) == ["sft", "grpo", "pairs", "dpo"]
     pairs, num_rows = params.dpo.pairs, planned["grpo"].rows
     assert num_rows
-    for sampling in (planned["pairs"], planned["best_of_n"]):
-        assert sampling.steps == -(-num_rows * pairs.num_completions // pairs.batch_size)
-        assert sampling.tokens == pairs.batch_size * params.rollout.max_new_tokens
-        assert sampling.seconds > 0
-        assert sampling.vllm_share == (0.9 if params.rollout.engine == "vllm" else 0)
-        assert bool(sampling.memory) == (params.rollout.engine == "transformers")
-    # RAFT's step is SFT's.
-    assert planned["raft"].memory == planned["sft"].memory
-    assert planned["raft"].trainer == planned["sft"].trainer
-    assert planned["raft"].skipped == ""
+    sampling = planned["pairs"]
+    assert sampling.steps == -(-num_rows * pairs.num_completions // pairs.batch_size)
+    assert sampling.tokens == pairs.batch_size * params.rollout.max_new_tokens
+    assert sampling.vllm_share == (0.9 if params.rollout.engine == "vllm" else 0)
+    assert bool(sampling.memory) == (params.rollout.engine == "transformers")
     stages = next(line for line in plan_lines(params) if line.startswith("  stages: "))
-    assert "pairs@sft → dpo@sft → best_of_n@grpo → raft@grpo → evaluate@" in stages
+    assert "pairs@sft → dpo@sft → evaluate@" in stages
     if params.rollout.engine == "transformers":
         assert "cache" in planned["pairs"].memory
 

@@ -24,7 +24,7 @@ DOCS = ROOT / "docs/presets.md"
 
 HEADER = (
     "| preset, phase | rows | steps | sequences, tokens a step | peak memory | one GPU of, GB "
-    "| A100 | the source states |\n|---|--:|--:|--:|--:|---|--:|---|"
+    "| the source states |\n|---|--:|--:|--:|--:|---|---|"
 )
 
 
@@ -45,7 +45,7 @@ def table() -> Iterator[str]:
                 f"| `{preset}` {name} | {phase.rows:,} | {phase.steps:,} "
                 f"| {phase.completions}, {phase.tokens:,} "
                 f"| {in_bytes(sum(phase.memory.values()))}{share} | {cards} "
-                f"| {phase.seconds:.2g} s a step | {stated.get(name, '')} |"
+                f"| {stated.get(name, '')} |"
             )
 
 
@@ -56,12 +56,10 @@ def test_the_table_in_the_docs_is_the_plans() -> None:
 
 
 def test_s0_is_the_run_that_its_source_describes() -> None:
-    """2 epochs of 59 rows one by one, about 118 steps; 100 steps of 2 completions at 18 s on an
-    A100."""
+    """2 epochs of 59 rows one by one, about 118 steps; 100 steps of 2 completions."""
     s0 = phases("s0-qwen3-4b")
     assert (s0["sft"].rows, s0["sft"].steps) == (59, 118)
     assert (s0["grpo"].steps, s0["grpo"].completions) == (100, 2)
-    assert s0["grpo"].seconds == pytest.approx(18, rel=0.25)
     assert s0["grpo"].fits(40 * 10**9)
 
 

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from lib.artifacts import write_jsonl
 from lib.engines.policy import load_policy, load_tokenizer, save_policy
 from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.trainers.sft import build_sft, raft_setup, sft_dataset
+from lib.trainers.sft import build_sft, sft_dataset
 
 
 def build(
@@ -148,35 +147,3 @@ def test_packed_rows_hold_every_example_and_each_learns_as_if_it_were_alone(
     assert packed_rows < padded_rows / 2
     assert packed == padded
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-
-
-@pytest.mark.parametrize("lora", [True, False])
-def test_raft_makes_the_kept_completions_likelier_from_the_checkpoint_that_sampled_them(
-    base: Path, smoke: Params, full: Model, prompts: list[list[int]], tmp_path: Path, lora: bool
-) -> None:
-    """Loss on the completions as they were sampled, the prompt's tokens not among it."""
-    ends = load_tokenizer(base).eos_token_id
-    kept = [[*range(20 + number, 26 + number), ends] for number in range(len(prompts))]
-    rows = [
-        {"prompt_ids": prompt, "completion_ids": ids}
-        for prompt, ids in zip(prompts, kept, strict=True)
-    ]
-    write_jsonl(tmp_path / "right.jsonl", rows)
-    raft = smoke.raft.model_copy(update={"num_epochs": 5, "learning_rate": 0.02})
-    model = smoke.model if lora else full
-    params = smoke.model_copy(update={"raft": raft, "model": model})
-    read = {"right": tmp_path / "right.jsonl", "init": base, "base": base}
-    trainer = raft_setup(params, **read, scratch=tmp_path).trainer
-    batch = trainer.data_collator([trainer.train_dataset[0]])
-    assert batch["labels"][batch["labels"] != -100].tolist() == kept[0]
-
-    def log_prob() -> float:
-        trainer.model.eval()
-        with torch.no_grad():
-            loss = trainer.model(**{name: batch[name] for name in ("input_ids", "labels")}).loss
-        return -loss.item()
-
-    before = log_prob()
-    assert trainer.args.num_train_epochs == 5
-    trainer.train()
-    assert log_prob() > before + 0.1

@@ -1,13 +1,12 @@
-"""How often each interval that reckon prints covers the truth: `python -m tests.bench.intervals`.
+"""How often each interval that reckon prints covers the truth.
 
-Experiments are simulated whose truth is known, over a fine grid of rates, and the interval of each
-is computed by the code that the report uses. About a minute. A problem is drawn from the possible
-outcomes of its N completions, so an experiment of n problems is one multinomial draw.
+Experiments are simulated whose truth is known, over a grid of rates, and the interval of each is
+computed by the code that the report uses. A problem is drawn from the possible outcomes of its N
+completions, so an experiment of n problems is one multinomial draw. docs/statistics.md has the
+table of all sizes with 4,000 experiments a rate; here a small one is simulated afresh.
 """
 
-import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from lib.stats import maj_at_k, pass_at_k, seeds_interval
 from lib.stats.differences import PADDING, change_size
 from lib.stats.estimates import padded_bounds, padded_mean
 
-HERE = Path(__file__).parent
 SIZES = (30, 40, 272, 500, 1319)
 SEEDS = (3, 5, 10)
 N = 8
@@ -44,20 +42,6 @@ OUTCOMES = {
     ],
 }
 """By measure, what a problem with 0 … N right completions contributes."""
-
-
-def main() -> None:
-    """Simulate, and write results.json and README.md."""
-    results = {
-        name: {
-            "mean": round(float(covered[0].mean()), 4),
-            "lowest": round(float(min(covered[0].min(), covered[1].min())), 4),
-        }
-        for name, covered in simulate(repeats=4000)
-    }
-    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    (HERE / "README.md").write_text(page(results), encoding="utf-8")
-    print(page(results))  # noqa: T201
 
 
 def simulate(
@@ -204,34 +188,23 @@ def inside(bounds: tuple[Array, Array], truth: float) -> float:
     return float(np.mean((low - NOISE <= truth) & (truth <= high + NOISE)))
 
 
-def page(results: Mapping[str, Mapping[str, float]]) -> str:
-    """The results as a table: intervals down, numbers of problems across."""
-    rows: dict[str, dict[int, str]] = {}
-    for name, covered in results.items():
-        what, n = name.rsplit(", n=", 1)
-        cell = f"{100 * covered['mean']:.1f} ({100 * covered['lowest']:.1f})"
-        rows.setdefault(what, {})[int(n)] = cell
-    body = "\n".join(
-        f"| {what} | {' | '.join(cells[n] for n in SIZES)} |" for what, cells in rows.items()
-    )
-    head = " | ".join(f"n = {n:,}" for n in SIZES)
-    return f"""# Benchmark: intervals
-
-`python -m tests.bench.intervals` writes this page and `results.json`: of 100 experiments, in how
-many does the 95 % interval hold the truth? The mean over an even grid of rates, and in brackets the
-lowest of any rate, those down to 0.0001 included. The methods are in
-[docs/statistics.md](../../../docs/statistics.md).
-
-| interval | {head} |
-| :-- |{" --: |" * len(SIZES)}
-{body}
-
-`spread` is a + b of the beta distribution that the problems' difficulties come from. Simulated
-with 4,000 experiments a rate (2,000 over seeds), so that a cell's lowest is lower by up to 1.4
-points than the truth is; the first row is exact. Rates of seeds are beta-distributed with a + b of
-{ALIKE}, with means of 0.05, 0.15, …: nearer to 0 their distribution is too skew for Student's t.
-"""
+def afresh():
+    return dict(simulate(repeats=400, sizes=(40,), thin=9))
 
 
-if __name__ == "__main__":
-    main()
+def test_simulated_afresh_every_interval_covers():
+    for name, (even, edge) in afresh().items():
+        assert 0.93 <= even.mean() <= 0.98, name
+        # 400 experiments have a standard error of a point; the lowest of many rates is 3 below.
+        assert min(even.min(), edge.min()) >= 0.905, name
+
+
+def test_without_the_added_problems_coverage_falls(monkeypatch):
+    def bounds(value, se, n, **_):
+        reach = 1.96 * np.asarray(se)
+        return value - reach, value + reach
+
+    monkeypatch.setattr(f"{__name__}.padded_bounds", bounds)
+    covered = afresh()
+    for name in ("rate of problems, n=40", "pass@1, spread 0.3, n=40"):
+        assert covered[name][1].min() < 0.5, name
