@@ -14,12 +14,8 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import (
     GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    StoppingCriteria,
-    StoppingCriteriaList,
 )
 
 from lib.engines.base import (
@@ -202,22 +198,29 @@ def _inference(model: PreTrainedModel) -> Iterator[None]:
 def generate(model: PreTrainedModel, rows: Rows) -> None:
     """Let every row end with transformers' `generate`, where `decode` does not know the model.
 
-    It keeps the cache; rows sample and end as in `decode`.
+    It prepares inputs and keeps the cache; rows sample and end as in `decode`, in a loop of our
+    own, since transformers' may look at its stopping criteria late on a GPU (5.17).
     """
 
-    class Sampled(LogitsProcessor):
-        """Leaves `generate` no choice but the tokens that the rows sample."""
-
-        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-            only = torch.full_like(scores, float("-inf"))
-            return only.scatter(-1, rows.extend(scores)[:, None], 0.0)
-
-    class Ended(StoppingCriteria):
-        """Which rows have ended."""
-
-        def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
-            ended = [completion is not None for completion in rows.completions]
-            return torch.tensor(ended, device=input_ids.device)
+    def until_ended(
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        **inputs: Any,
+    ) -> Tensor:
+        length: int | None = None  # the whole prompt, then one token at a time
+        while True:
+            prepared = model.prepare_inputs_for_generation(
+                input_ids, next_sequence_length=length, is_first_iteration=not length, **inputs
+            )
+            outputs = model(**prepared, return_dict=True)
+            tokens = rows.extend(outputs.logits[:, -1])
+            if rows.all_ended:
+                return input_ids
+            input_ids = torch.cat([input_ids, tokens[:, None]], dim=-1)
+            inputs, length = model._update_model_kwargs_for_generation(outputs, inputs), 1
 
     count = rows.sampling.num_completions
     with _without_saved_config(model):
@@ -227,8 +230,7 @@ def generate(model: PreTrainedModel, rows: Rows) -> None:
             generation_config=GenerationConfig(
                 do_sample=False, max_new_tokens=max(rows.limits), pad_token_id=0, eos_token_id=None
             ),
-            logits_processor=LogitsProcessorList([Sampled()]),
-            stopping_criteria=StoppingCriteriaList([Ended()]),
+            custom_generate=until_ended,
         )
 
 
