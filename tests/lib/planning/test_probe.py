@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from ruamel.yaml import YAML
 from transformers import Trainer
 
 from lib.artifacts.problems import Problem, write_problems
-from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.params import Params, compose_preset
 from lib.planning import probe as probing
@@ -96,39 +95,19 @@ def test_grpo_takes_two_steps_of_the_longest_rows(
     sets: GeneratedSets,
     tmp_path: Path,
     passes: list[tuple[int, ...]],
-    monkeypatch: pytest.MonkeyPatch,
+    fits: dict[str, int],
 ) -> None:
-    """With the KL reference that params ask for, and generation by the engine that they name."""
+    """With the KL reference that params ask for; too large a micro-batch is halved, none is left
+    out."""
     params = changed(smoke, {"grpo": {"beta": 0.04, "micro_batch_size": 4}})
     write_problems(tmp_path / "grpo.jsonl", sets.grpo)
     problems, tokens = longest_first(params, "grpo", base=own_base, problems=tmp_path)
-    generated: list[int] = []
-    inner = TransformersEngine.generate
-
-    def watched(self: Any, prompts: Sequence[Any], sampling: Any) -> Any:
-        generated.append(len(prompts) * sampling.num_completions)
-        return inner(self, prompts, sampling)
-
-    monkeypatch.setattr(TransformersEngine, "generate", watched)
     long = {"base": own_base, "problems": problems, "tokens": tokens}
     assert probe(params, "grpo", **long, limit=PLENTY) == 16
-    assert generated == [16, 16]
     assert passes == [(16, tokens), (16, tokens)]
-
-
-def test_grpo_falls_back_and_leaves_no_micro_batch_out(
-    smoke: Params,
-    own_base: Path,
-    sets: GeneratedSets,
-    tmp_path: Path,
-    passes: list[tuple[int, ...]],
-    fits: dict[str, int],
-) -> None:
-    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    problems, tokens = longest_first(smoke, "grpo", base=own_base, problems=tmp_path)
-    long = {"base": own_base, "problems": problems, "tokens": tokens}
+    passes.clear()
     fits["rows"] = 4
-    assert probe(smoke, "grpo", **long, limit=PLENTY) == 4
+    assert probe(params, "grpo", **long, limit=PLENTY) == 4
     assert [rows for rows, _ in passes] == [16, 16, 8, 8, 8, *[4] * 8]
 
 
@@ -156,20 +135,20 @@ def test_another_error_than_memorys_is_not_taken_for_it(
 def test_the_longest_row_counts_all_that_may_be_generated(
     smoke: Params, own_base: Path, sets: GeneratedSets, tmp_path: Path
 ) -> None:
-    write_problems(tmp_path / "sft.jsonl", sets.sft)
-    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    own_format = prompt_format(smoke.prompt.format)
-    rendering = rendering_of(own_base, prompt_format=own_format, system="")
-    count, places = token_counter(own_base), {"base": own_base, "problems": tmp_path}
-    prompts = count([rendering.prompt(problem) for problem in sets.grpo])
-    problems, tokens = longest_first(smoke, "grpo", **places)
-    assert tokens == max(prompts) + 16
-    assert count([rendering.prompt(problem) for problem in problems]) == sorted(prompts)[::-1]
-    both = [
-        sum(count([rendering.prompt(problem), rendering.completion(problem)]))
-        for problem in sets.sft
-    ]
-    assert longest_first(smoke, "sft", **places)[1] == max(both)
+    used_format = prompt_format(smoke.prompt.format)
+    rendering = rendering_of(own_base, prompt_format=used_format, system="")
+    count = token_counter(own_base)
+    for phase, rows in (("sft", sets.sft), ("grpo", sets.grpo)):
+        write_problems(tmp_path / f"{phase}.jsonl", rows)
+        lengths = {
+            row: sum(count([rendering.prompt(row), rendering.completion(row)]))
+            if phase == "sft"
+            else count([rendering.prompt(row)])[0] + smoke.rollout.max_new_tokens
+            for row in rows
+        }
+        problems, tokens = longest_first(smoke, phase, base=own_base, problems=tmp_path)
+        assert [lengths[row] for row in problems] == sorted(lengths.values(), reverse=True)
+        assert tokens == max(lengths.values())
 
 
 def test_the_command_prints_what_to_set_or_why_not(
