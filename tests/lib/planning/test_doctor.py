@@ -130,7 +130,8 @@ def test_a_second_gpu_that_is_not_there_is_named() -> None:
 
 
 def test_sampling_that_does_not_fit_names_its_knob(tiny: Params) -> None:
-    params = changed(tiny, {"dpo": {"init": ["sft"]}})
+    dpo = tiny.dpo.model_copy(update={"init": ("sft",)})
+    params = tiny.model_copy(update={"dpo": dpo})
     knobs = problems(params, dataclasses.replace(LAPTOP, memory=2**20))
     assert any("pairs needs" in line and "lower dpo.pairs.batch_size" in line for line in knobs)
 

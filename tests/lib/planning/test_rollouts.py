@@ -96,7 +96,8 @@ def test_pass_rates_are_right_answers_over_completions(
 
         def generate(self, prompts: Sequence[Any], sampling: Sampling) -> Any:
             requested.append(sampling)
-            group = [GeneratedCompletion(text, (), "eos") for text in (right, "no idea") * 3]
+            texts = (right, "no idea") * 3
+            group = [GeneratedCompletion(text=text, token_ids=(), finish="eos") for text in texts]
             return [group for _ in prompts]
 
         def close(self) -> None:
