@@ -116,7 +116,12 @@ def _take_steps(
     params: Params, phase: str, *, base: Path, rows: Sequence[Problem], size: int
 ) -> None:
     section = getattr(params, phase)
-    changes = {"micro_batch_size": size, "eval_steps": 0, "save_steps": 0, "keep_checkpoints": 0}
+    changes: dict[str, Any] = {
+        "micro_batch_size": size,
+        "eval_steps": 0,
+        "save_steps": 0,
+        "keep_checkpoints": 0,
+    }
     # TRL's trainer holds as much as ours, and generates by itself.
     changes |= {"num_epochs": STEPS, "max_steps": STEPS, "trainer": "reckon"}
     changes |= {"dynamic_sampling": 0, "mask_truncated": False}
