@@ -72,13 +72,13 @@ study: setup ## an experiment over seeds, into reports/studies: STUDY=a file of 
 ##@ Data and models
 
 fetch: setup ## bring the models and sets that params.yaml names from the Hub to data/hub
-	@python -m stages.fetch
+	@python -m stages.fetch params
 
 benchmarks: setup ## fetch public sets from the Hub into data/raw: SETS="gsm8k math500"
-	@python -m stages.benchmarks $(SETS)
+	@python -m stages.fetch sets $(SETS)
 
 difficulty: setup ## how often CHECKPOINT=sft solves each GRPO problem, of K=8 completions, into data/raw
-	@python -m stages.difficulty --checkpoint "data/models/$(CHECKPOINT)" --num-completions "$(K)"
+	@python -m stages.rollouts difficulty --checkpoint "data/models/$(CHECKPOINT)" --num-completions "$(K)"
 
 evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8k,... SET="temperature=0.6" OUT=...
 	@python -m stages.evaluate_model --model="$(MODEL)" --benchmarks="$(BENCHMARKS)" \
@@ -94,21 +94,23 @@ push: setup ## put the export on the Hub: HUB_REPO=me/model (PUBLIC=1, DRY_RUN=1
 	@python -m stages.push --repo "$(HUB_REPO)" $(if $(DRY_RUN),--dry-run) $(if $(PUBLIC),--public)
 
 wandb-sync: setup ## send the W&B runs that WANDB_MODE=offline recorded
-	@python -m stages.wandb_sync
+	@ls -d "$${WANDB_DIR:-.}"/wandb/offline-run-* &>/dev/null || { echo "Error: no offline run in" \
+	    "$${WANDB_DIR:+$$WANDB_DIR/}wandb; \`WANDB_MODE=offline make repro\` records the stages that train" >&2; exit 1; }
+	@wandb sync "$${WANDB_DIR:-.}"/wandb/offline-run-*
 
 ##@ Before and on a GPU
 
 plan: setup ## what a run would do, without running it: PRESET=a name, or params.yaml as it is
-	@python -m stages.plan "$(PRESET)"
+	@python -m stages.preflight plan "$(PRESET)"
 
 doctor: setup ## whether the current params can run on this machine, and if not, why
-	@python -m stages.doctor
+	@python -m stages.preflight doctor
 
 memory-probe: setup ## the largest micro-batch that fits for the current params (after prepare)
-	@python -m stages.memory_probe
+	@python -m stages.preflight memory-probe
 
 debug-rollouts: setup ## what CHECKPOINT=sft (a name or a path) writes at GRPO's sampling settings, N=5 times
-	@python -m stages.debug_rollouts --checkpoint "$(CHECKPOINT)" --n "$(N)"
+	@python -m stages.rollouts debug --checkpoint "$(CHECKPOINT)" --n "$(N)"
 
 vllm-server: setup ## serve a checkpoint with vLLM: MODEL=data/models/base PORT=8000 OPTIONS="..."
 	@python -m stages.vllm_server --model "$(or $(MODEL),data/models/base)" --port "$(PORT)" -- $(OPTIONS)
@@ -122,7 +124,8 @@ gpu-check: dev ## on a GPU: steps beside TRL's, the presets' first ones, memory,
 ##@ Maintainers
 
 smoke: setup ## run the committed pipeline end to end in a scratch clone, seconds per stage
-	@python -m stages.smoke
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && git clone --quiet . "$$scratch/reckon" && \
+	    cd "$$scratch/reckon" && python -m stages.preset smoke && dvc repro && echo "smoke: every stage ran"
 
 test: dev ## the fast tests, a whole run of the smoke preset included (COVERAGE=1: lines of lib not run)
 	@$(PYTEST) $(if $(COVERAGE),--cov=lib --cov-report=term-missing:skip-covered) -m "not slow and not gpu and not network and not vllm"

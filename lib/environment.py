@@ -5,6 +5,8 @@ import importlib.util
 import re
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 from lib.errors import UserError
 
 LOCK = Path("requirements/cpu.txt")
@@ -19,11 +21,11 @@ def check_environment(lock: Path = LOCK) -> None:
     Raises:
         UserError: a package is missing or of another version; names it, and what to run.
     """
-    expected = _locked(lock)
+    expected = locked_versions(lock)
     expected = {name: expected[name] for name in DECISIVE}
     for name, extra in EXTRAS.items():
         if _installed(name):
-            expected[name] = _locked(extra)[name]
+            expected[name] = locked_versions(extra)[name]
     wrong = [
         f"{name} {installed or 'missing'} (locked: {version})"
         for name, version in expected.items()
@@ -55,8 +57,14 @@ def installed_version(package: str) -> str:
     return _installed(package) or _installed(f"{package}-cpu") or ""
 
 
-def _locked(lock: Path) -> dict[str, str]:
-    return dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", lock.read_text("utf-8"), re.MULTILINE))
+def locked_versions(lock: Path) -> dict[str, str]:
+    """Version by package, of the lines of a lock that are meant for this Python and platform."""
+    lines = re.findall(r"^\w[^#\n]*==[^#\n]*", lock.read_text("utf-8"), re.MULTILINE)
+    return {
+        pin.name: str(pin.specifier).lstrip("=")
+        for pin in map(Requirement, lines)
+        if pin.marker is None or pin.marker.evaluate()
+    }
 
 
 def _installed(name: str) -> str | None:

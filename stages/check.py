@@ -32,14 +32,13 @@ CHECKED = "params.yaml was checked before the stages that depend on this file.\n
 def main(params_file: Path, plugins: Path, checked: Path, **copies: Path) -> None:
     """Run the stage."""
     params = load_params(params_file)
-    from lib.planning.doctor import findings
-    from lib.planning.machine import this_machine
+    from lib.planning.doctor import findings, this_machine
 
-    against = findings(params, this_machine())
-    for each in against:
+    problems = findings(params, this_machine())
+    for each in problems:
         if each.weight != "certain":
             click.echo(f"check: {each.text}", err=True)
-    if reasons := [each.text for each in against if each.weight == "certain"]:
+    if reasons := [each.text for each in problems if each.weight == "certain"]:
         lines = "\n".join(f"  {reason}" for reason in reasons)
         raise UserError(f"this run would fail for {len(reasons)} reasons:\n{lines}")
     copy_plugins(params.model_dump(mode="json"), copies)

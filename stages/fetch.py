@@ -1,7 +1,6 @@
-"""Bring what params.yaml names from the Hugging Face Hub to data/hub: the model and every set.
+"""Bring models and sets from the Hugging Face Hub.
 
-Not a stage of the DAG: it needs the network, and nothing after it does. Where a commit is missing,
-the branch is looked up once and its commit written into params.yaml. An interrupted fetch resumes.
+Not a stage of the DAG: it needs the network, and what it writes is an input.
 """
 
 from pathlib import Path
@@ -12,13 +11,22 @@ from lib.cli import reads_params
 from lib.params import load_params
 
 
-@click.command(help=__doc__)
+@click.group(help=__doc__)
+def main() -> None:
+    """Choose what."""
+
+
+@main.command("params")
 @reads_params
-def main(params_file: Path) -> None:
-    """Look up commits, state sizes, fetch."""
+def of_params(params_file: Path) -> None:
+    """Bring what params.yaml names to data/hub: the model and every set.
+
+    Where a commit is missing, the branch is looked up once and its commit written into params.yaml.
+    An interrupted fetch resumes.
+    """
     params = load_params(params_file)
     from lib.artifacts.hub import FETCHED, fetch, look_up
-    from lib.planning.fetch import repositories_of, write_commits
+    from lib.planning.inputs import repositories_of, write_commits
 
     for line in write_commits(params, path=params_file):
         click.echo(f"fetch {line}")
@@ -37,6 +45,25 @@ def main(params_file: Path) -> None:
         click.echo(f"fetch everything that params name is in {FETCHED}; run `make all`")
     else:
         click.echo("fetch nothing: these params name no model and no set of the Hub")
+
+
+@main.command("sets")
+@click.argument("names", nargs=-1, required=True)
+@click.option(
+    "--raw",
+    type=click.Path(path_type=Path),
+    default=Path("data/raw"),
+    show_default=True,
+    help="Writes one JSONL file for each set.",
+)
+def known_sets(names: tuple[str, ...], raw: Path) -> None:
+    """Bring public sets at their pinned revisions to data/raw, where `prepare` can read them."""
+    from lib.problems.hub import fetch_known
+    from lib.problems.sources import adapter_of
+
+    for name in names:
+        path, count = fetch_known(name, raw)
+        click.echo(f"benchmarks set={name} rows={count} path={path} adapter={adapter_of(name)}")
 
 
 if __name__ == "__main__":

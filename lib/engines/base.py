@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from lib.artifacts.completions import Finish as Finish
 from lib.artifacts.completions import GeneratedCompletion as GeneratedCompletion
-from lib.engines.registry import EngineFacts
+from lib.engines.registry import VLLM_SHARE, EngineFacts
 from lib.errors import UserError
 from lib.prompts import Message
 
@@ -82,7 +82,7 @@ class Engine(Protocol):
         batch_size: int,
         label: str = "",
         policy: "PreTrainedModel | None" = None,
-        memory_share: float = 0.9,
+        memory_share: float = VLLM_SHARE,
         device: str = "",
     ) -> "Engine":
         """An engine that generates from `checkpoint`; `open_engine` calls that of a name.

@@ -6,6 +6,9 @@ in lib/engines and one entry in `ENGINES`; everything else asks for these attrib
 
 import dataclasses
 
+VLLM_SHARE = 0.9
+"""Of a GPU, for a vLLM that no policy is beside."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EngineFacts:

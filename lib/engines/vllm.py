@@ -24,7 +24,7 @@ from lib.engines.base import (
 )
 from lib.engines.policy import is_adapter, load_merged, load_tokenizer, save_adapter
 from lib.engines.pretrained import has_added_rows, weights_of
-from lib.engines.registry import ENGINES
+from lib.engines.registry import ENGINES, VLLM_SHARE
 from lib.errors import UserError
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -233,7 +233,7 @@ class VllmEngine(InProcessVllm):
         batch_size: int,
         lora_rank: int = 0,
         receives_weights: bool = False,
-        memory_share: float = 0.9,
+        memory_share: float = VLLM_SHARE,
         label: str = "",
         device: str = "",
     ) -> None:
@@ -277,7 +277,7 @@ class VllmEngine(InProcessVllm):
         batch_size: int,
         label: str = "",
         policy: PreTrainedModel | None = None,
-        memory_share: float = 0.9,
+        memory_share: float = VLLM_SHARE,
         device: str = "",
     ) -> "InProcessVllm":
         """See `Engine`. A policy that Unsloth loaded above a vLLM of its own brings the engine."""

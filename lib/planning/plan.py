@@ -1,12 +1,161 @@
-"""What a run would do, as text; `lib.planning.phases` has the numbers."""
+"""What a run would do, from params only and without torch: steps, batches, tokens, memory, disk."""
 
+import dataclasses
 import json
+import math
 from collections.abc import Iterator
 
+from lib.engines.unsloth import shares_weights
 from lib.params import Params, preset_params
+from lib.params.data import GeneratorSource
 from lib.params.presets import BASE
-from lib.planning.phases import CARDS_GB, Phase, disk_bytes, phases_of
-from lib.planning.sizes import FACTS, shape_of
+from lib.planning.memory import (
+    BYTES,
+    FACTS,
+    Shape,
+    batch_of,
+    generators,
+    longest_row,
+    memory_at_peak,
+    section_of,
+    shape_of,
+)
+from lib.problems.known import hub_splits
+from lib.training.batches import micro_batches
+
+CARDS_GB = (24, 40, 80, 141)
+
+CUDA_BYTES = 2**29
+"""What a process takes of a GPU before it holds a tensor; assumed, not measured here."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Phase:
+    """One training phase, or the sampling before one.
+
+    Attributes:
+        stage: as DVC names it.
+        skipped: why it is, '' where it runs.
+        rows: that it learns from; None where only an earlier stage can count them.
+        rows_from: where that number comes from.
+        steps: optimiser steps, or batches that are sampled; None where rows are not known.
+        warmup_steps: of those, with a rising learning rate.
+        completions: sequences per optimiser step.
+        tokens: at most, per optimiser step; where the phase samples, of completions only.
+        memory: bytes at the peak, by what they hold; {} for a model of unknown shape.
+        vllm_share: of the policy's GPU, for a vLLM beside it.
+        shares_weights: vLLM's share holds the policy's own weights.
+        trainer: what the trainer is given for the batch; {} where nothing is trained.
+    """
+
+    name: str
+    stage: str
+    skipped: str
+    rows: int | None
+    rows_from: str
+    steps: int | None
+    warmup_steps: int | None
+    completions: int
+    tokens: int
+    memory: dict[str, int]
+    vllm_share: float
+    shares_weights: bool
+    trainer: dict[str, int]
+
+    def bytes_on(self, card: int) -> int:
+        """What the phase takes of a GPU with `card` bytes."""
+        shared = self.memory.get("weights", 0) if self.shares_weights else 0
+        return sum(self.memory.values()) - shared + int(self.vllm_share * card) + CUDA_BYTES
+
+    def fits(self, card: int) -> bool:
+        """Whether it has room on a GPU with `card` bytes."""
+        return self.bytes_on(card) <= card
+
+
+def phases_of(params: Params, shape: Shape | None) -> Iterator[Phase]:
+    """The phases in their order; DPO, with the sampling before it, where params have it."""
+    for name in ("sft", "grpo"):
+        yield _phase(name, name, params, shape)
+    for init in params.dpo.init:
+        for name in ("pairs", "dpo"):
+            yield _phase(name, f"{name}@{init}", params, shape)
+
+
+def _phase(name: str, stage: str, params: Params, shape: Shape | None) -> Phase:
+    section, batch, rollout = section_of(params, name), batch_of(params, name), params.rollout
+    trains, sequences = name != "pairs", 2 * batch if name == "dpo" else batch
+    samples = name in ("grpo", "pairs")
+    rows, rows_from = _rows(params, name)
+    if name == "grpo":
+        steps = section.max_steps
+    elif trains:
+        steps = rows and math.ceil(rows / batch) * section.num_epochs
+    else:
+        rows = rows and min(rows, section.num_problems or rows)
+        steps = rows and math.ceil(rows * section.num_completions / batch)
+    shares = (share for engine, share, _ in generators(params, name) if engine == "vllm")
+    trainer = {}
+    if trains:
+        trainer = micro_batches(batch, micro_batch=section.micro_batch_size, world_size=1)
+    return Phase(
+        name=name,
+        stage=stage,
+        skipped=section.skipped if trains else "",
+        rows=rows,
+        rows_from=rows_from,
+        steps=steps,
+        # As transformers counts: a share is rounded up to whole steps.
+        warmup_steps=steps and math.ceil(steps * section.warmup_ratio) if trains else None,
+        completions=sequences,
+        tokens=sequences * (rollout.max_new_tokens if samples else longest_row(params, name)),
+        memory=memory_at_peak(params, name, shape) if shape else {},
+        vllm_share=next(shares, 0.0),
+        shares_weights=name == "grpo" and shares_weights(params.model, engine=rollout.engine),
+        trainer=trainer,
+    )
+
+
+def _rows(params: Params, name: str) -> tuple[int | None, str]:
+    """Rows that a phase learns from, and where the number comes from."""
+    if name == "dpo":
+        return None, "pairs has to run first"
+    prepare, data_of = params.prepare, "sft" if name == "sft" else "grpo"
+    data, cut = getattr(prepare, data_of), prepare.lengths.max_tokens
+    counts, sources = [], []
+    for source in (entry.source for entry in data.sources):
+        if isinstance(source, GeneratorSource):
+            counts.append(getattr(prepare.synthetic, f"num_{source.generator}"))
+            sources.append("generated")
+            continue
+        # Of several subsets the table counts all rows.
+        for split in {f"{split.hub} {split.split}" for split in hub_splits(source)} or {""}:
+            if split not in FACTS["sets"]:
+                return None, "prepare has to run first"
+            facts = FACTS["sets"][split]
+            kept = facts.get("kept", {}).get(cut) if name == "sft" else None
+            counts.append(_at_most(kept or facts["rows"], source.limit))
+            note = f"within {cut} tokens" if kept else "before filters"
+            sources.append(f"{facts['source']}, {note}")
+    total = sum(counts)
+    if data_of in prepare.validation_from and prepare.validation_share:
+        total = round(total * (1 - prepare.validation_share))
+        sources.append(f"less {prepare.validation_share:.0%} for validation")
+    return _at_most(total, data.num_train_examples), "; ".join(dict.fromkeys(sources))
+
+
+def _at_most(count: int, limit: int | str) -> int:
+    return count if isinstance(limit, str) else min(count, limit)  # "all"
+
+
+def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
+    """Files that the stages leave, by name; a skipped phase leaves a copy of its start."""
+    model = params.model
+    whole = {dtype: shape.parameters * size for dtype, size in BYTES.items()}
+    saved = shape.trained(model) * BYTES["float32"] if model.lora.rank else whole[model.dtype]
+    sizes = {"base": 0 if model.name else whole["float32"]}
+    for name, before in params.starts.items():
+        sizes[name] = sizes[before] if getattr(params, name).skipped else saved
+    return {**sizes, "export": whole[params.export.dtype]}
 
 
 def plan_lines(params: Params) -> Iterator[str]:
@@ -22,18 +171,19 @@ def plan_lines(params: Params) -> Iterator[str]:
         f"computes in {model.mixed_precision}, attention {model.attention}, "
         f"backend {model.backend}, max_seq_length {model.max_seq_length}"
     )
-    lora = (
-        f"LoRA r {model.lora.rank} α {model.lora.alpha} on {', '.join(model.lora.target_modules)}"
-    )
-    yield f"  {lora if model.lora.rank else 'all weights are trained'}"
+    lora = model.lora
+    adapters = f"LoRA r {lora.rank} α {lora.alpha} on {', '.join(lora.target_modules)}"
+    yield f"  {adapters if lora.rank else 'all weights are trained'}"
     yield f"  prompt {params.prompt.format}, layout {params.prompt.layout}"
     phases = list(phases_of(params, shape))
     stages = [f"({each.name} passed on)" if each.skipped else each.stage for each in phases]
-    measured = f"evaluate@{{{','.join(evaluate.checkpoints)}}}"
-    last = f"export {params.export.checkpoint}"
-    yield f"  stages: {' → '.join(['prepare', *stages, measured, last])}"
+    last = f"evaluate@{{{','.join(evaluate.checkpoints)}}} → export {params.export.checkpoint}"
+    yield f"  stages: {' → '.join(['prepare', *stages, last])}"
     for phase in phases:
-        yield from _phase_lines(phase, params)
+        if phase.skipped:
+            yield f"{phase.name}: skipped, {phase.skipped}"
+        else:
+            yield from _phase_lines(phase, params)
     yield (
         f"evaluate with {evaluate.engine}: {', '.join(evaluate.checkpoints)} on "
         f"{', '.join(evaluate.benchmarks)}; {evaluate.num_samples} samples at "
@@ -47,7 +197,7 @@ def plan_lines(params: Params) -> Iterator[str]:
             f"disk {_sizes(disk_bytes(params, shape))}, in data/models; again in DVC's cache; "
             "beside it the Hub's files of the model, and checkpoints to resume from"
         )
-    yield "estimates (lib/planning: memory, phases), not verified on a GPU; `make memory-probe`"
+    yield "estimates (lib/planning: memory, plan), not verified on a GPU; `make memory-probe`"
     yield from (f"warning: {warning}" for warning in params.warnings())
     base = preset_params(BASE).flat()
     changed = {key: value for key, value in params.flat().items() if value != base[key]}
@@ -58,13 +208,14 @@ def plan_lines(params: Params) -> Iterator[str]:
 
 
 def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
-    if phase.skipped:
-        yield f"{phase.name}: skipped, {phase.skipped}"
-        return
-    section, rollout = phase.section, params.rollout
+    section, rollout = section_of(params, phase.name), params.rollout
+    steps, warmup, rows = (
+        "unknown" if number is None else f"{number:,}"
+        for number in (phase.steps, phase.warmup_steps, phase.rows)
+    )
     if phase.trainer:
         yield (
-            f"{phase.stage}: steps {_count(phase.steps)}, warm-up {_count(phase.warmup_steps)}; "
+            f"{phase.stage}: steps {steps}, warm-up {warmup}; "
             f"learning rate {section.learning_rate:g}, {section.lr_schedule}; "
             f"{section.optimizer} β ({section.adam_beta1:g}, {section.adam_beta2:g}), "
             f"weight decay {section.weight_decay:g}, clip {section.max_grad_norm:g}"
@@ -72,12 +223,13 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         yield f"  trainer: {', '.join(f'{key}={value}' for key, value in phase.trainer.items())}"
     else:
         yield (
-            f"{phase.stage}: steps {_count(phase.steps)}, each a batch; {section.num_completions} "
+            f"{phase.stage}: steps {steps}, each a batch; {section.num_completions} "
             f"completions of each GRPO problem, at most {section.max_per_problem} pairs kept; "
             f"engine {rollout.engine}"
         )
-    yield f"  data: {_count(phase.rows)} rows ({phase.rows_from})"
-    yield f"  per step: {phase.completions} sequences, at most {phase.tokens:,} {phase.counted}"
+    yield f"  data: {rows} rows ({phase.rows_from})"
+    counted = "completion tokens" if phase.name in ("grpo", "pairs") else "tokens"
+    yield f"  per step: {phase.completions} sequences, at most {phase.tokens:,} {counted}"
     memory = [_sizes(phase.memory)] if phase.memory else []
     if phase.vllm_share:
         own = ", with the weights, which are the policy's own: Unsloth's fast_inference"
@@ -108,20 +260,15 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         yield f"  objective: loss {section.loss}, β {section.beta:g}"
 
 
-def _count(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:,}"
-
-
 def _sizes(parts: dict[str, int]) -> str:
     listed = ", ".join(f"{name} {in_bytes(size)}" for name, size in parts.items())
     return f"≈ {in_bytes(sum(parts.values()))}: {listed}"
 
 
-def in_bytes(size: int) -> str:
+def in_bytes(size: float) -> str:
     """Size in the unit that leaves at most three digits before the point."""
-    amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1000:
-            return f"{amount:.3g} {unit}"
-        amount /= 1024
-    return f"{amount:.3g} TiB"
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB"

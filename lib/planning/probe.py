@@ -13,8 +13,7 @@ import ctypes
 import dataclasses
 import resource
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,25 @@ from lib.trainers.sft import sft_setup
 from lib.training.tracking import ProgressLines
 from lib.training.warning_signs import WarningSigns
 
-Generate = Callable[[Sequence[Sequence[int]], Sampling], list[list[GeneratedCompletion]]]
-
 STEPS = 2
 """Optimiser steps that have to fit."""
+
+
+def longest_first(
+    params: Params, phase: str, *, base: Path, problems: Path
+) -> tuple[list[Problem], int]:
+    """The phase's problems, and the tokens of the first: of an SFT example, or of a prompt and all
+    that may be generated."""
+    used_format = prompt_format(**format_settings(params.prompt))
+    rendering = rendering_of(base, prompt_format=used_format, system=saved_system(base))
+    count_tokens, rows = token_counter(base), list(read_problems(problems / f"{phase}.jsonl"))
+    completions = [params.rollout.max_new_tokens] * len(rows)
+    if phase == "sft":
+        completions = count_tokens([rendering.completion(row) for row in rows])
+    prompts = count_tokens([rendering.prompt(row) for row in rows])
+    lengths = list(map(sum, zip(prompts, completions, strict=True)))
+    order = sorted(range(len(rows)), key=lambda row: -lengths[row])
+    return [rows[row] for row in order], max(lengths)
 
 
 def probe(
@@ -58,21 +72,18 @@ def probe(
     if phase == "sft":
         packed = params.model.max_seq_length // tokens if params.sft.packing else 1
         rows = [problems[0]] * (batch * packed)
-    sizes = [size for size in range(batch, 0, -1) if batch % size == 0]
     with _limited(limit):
-        for size in sizes:
+        for size in (size for size in range(batch, 0, -1) if batch % size == 0):
             try:
                 _take_steps(params, phase, base=base, rows=rows, size=size)
+                return size
             except (RuntimeError, MemoryError) as error:
                 if not _short_of_memory(error):
                     raise
-            else:
-                return size
             # Only here, behind the error, does nothing hold the trainer any more.
             clear_device_cache(garbage_collection=True)
             # glibc keeps what is freed, and it would count against the limit.
-            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-            if trim:
+            if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
                 trim(0)
     raise UserError(
         f"{phase}: not even one row of {tokens} tokens fits; shorten model.max_seq_length or "
@@ -86,28 +97,44 @@ def _short_of_memory(error: Exception) -> bool:
     return threads or isinstance(error, MemoryError) or should_reduce_batch_size(error)
 
 
+@contextlib.contextmanager
+def _limited(limit: int) -> Iterator[None]:
+    """Hold this process to `limit` more bytes of data than it has, where there is no GPU."""
+    if torch.accelerator.is_available():
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    now = psutil.Process().memory_info().data
+    resource.setrlimit(resource.RLIMIT_DATA, (now + limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
 def _take_steps(
     params: Params, phase: str, *, base: Path, rows: Sequence[Problem], size: int
 ) -> None:
-    changes: dict[str, Any] = {"micro_batch_size": size, "eval_steps": 0}
-    changes |= {"save_steps": 0, "keep_checkpoints": 0}
-    if phase == "sft":
-        changes |= {"num_epochs": STEPS}
-    else:  # TRL's trainer holds as much, and generates by itself
-        changes |= {"max_steps": STEPS, "trainer": "reckon"}
-        changes |= {"dynamic_sampling": 0, "mask_truncated": False}
-    section = getattr(params, phase).model_copy(update=changes)
-    short = params.model_copy(update={phase: section})
+    section = getattr(params, phase)
+    changes: dict[str, Any] = {
+        "micro_batch_size": size,
+        "eval_steps": 0,
+        "save_steps": 0,
+        "keep_checkpoints": 0,
+    }
+    # TRL's trainer holds as much as ours, and generates by itself.
+    changes |= {"num_epochs": STEPS, "max_steps": STEPS, "trainer": "reckon"}
+    changes |= {"dynamic_sampling": 0, "mask_truncated": False}
+    changes = {key: value for key, value in changes.items() if hasattr(section, key)}
+    short = params.model_copy(update={phase: section.model_copy(update=changes)})
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        scratch = Path(name)
-        write_problems(scratch / "rows.jsonl", rows)
-        places = {"problems": scratch / "rows.jsonl", "base": base, "scratch": scratch}
+        places = {"problems": Path(name) / "rows.jsonl", "base": base, "scratch": Path(name)}
+        write_problems(places["problems"], rows)
         if phase == "sft":
             trainer: Any = sft_setup(short, **places).trainer
         else:
-            trainer = grpo_setup(short, init=base, **places).trainer
+            trainer = with_signal(grpo_setup(short, init=base, **places).trainer)
             stack.callback(trainer.engine.close)
-            with_signal(trainer)
         for callback in (ProgressLines, WarningSigns):
             trainer.remove_callback(callback)
         trainer.train()
@@ -121,61 +148,29 @@ def with_signal(trainer: Any) -> Any:
         return [float(number % 2) for number in range(len(completions))]
 
     trainer.reward_funcs = [alternating for _ in trainer.reward_funcs]
-    if hasattr(trainer, "engine"):
-        trainer.engine.generate = partial(_full_length, trainer.engine.generate)
-    return trainer
+    if not hasattr(trainer, "engine"):
+        return trainer
+    generate = trainer.engine.generate
 
+    def full_length(
+        prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[GeneratedCompletion]]:
+        """Each with its last token, and that token's log-prob, up to the longest length."""
 
-def _full_length(
-    generate: Generate, prompts: Sequence[Sequence[int]], sampling: Sampling
-) -> list[list[GeneratedCompletion]]:
-    """Every completion with its last token, and that token's log-prob, up to the longest length."""
+        def filled(values: tuple[Any, ...]) -> tuple[Any, ...]:
+            return values + values[-1:] * (sampling.max_new_tokens - len(values))
 
-    def filled(values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return values + values[-1:] * (sampling.max_new_tokens - len(values))
-
-    # Nothing but the end token stops early, which leaves the cache its size.
-    return [
-        [
-            dataclasses.replace(
-                one, token_ids=filled(one.token_ids), log_probs=filled(one.log_probs or ())
-            )
-            for one in group
+        # Nothing but the end token stops early, which leaves the cache its size.
+        groups = generate(prompts, dataclasses.replace(sampling, stop_strings=()))
+        return [
+            [
+                dataclasses.replace(
+                    each, token_ids=filled(each.token_ids), log_probs=filled(each.log_probs or ())
+                )
+                for each in group
+            ]
+            for group in groups
         ]
-        for group in generate(prompts, dataclasses.replace(sampling, stop_strings=()))
-    ]
 
-
-def longest_first(
-    params: Params, phase: str, *, base: Path, problems: Path
-) -> tuple[list[Problem], int]:
-    """The phase's problems, and the tokens of the first: of an SFT example, or of a prompt and all
-    that may be generated."""
-    rendering = rendering_of(
-        base,
-        prompt_format=prompt_format(**format_settings(params.prompt)),
-        system=saved_system(base),
-    )
-    count_tokens, rows = token_counter(base), list(read_problems(problems / f"{phase}.jsonl"))
-    tokens = count_tokens([rendering.prompt(row) for row in rows])
-    new = [params.rollout.max_new_tokens] * len(rows)
-    if phase == "sft":
-        new = count_tokens([rendering.completion(row) for row in rows])
-    whole = [prompt + completion for prompt, completion in zip(tokens, new, strict=True)]
-    order = sorted(range(len(rows)), key=lambda row: -whole[row])
-    return [rows[row] for row in order], whole[order[0]]
-
-
-@contextlib.contextmanager
-def _limited(limit: int) -> Iterator[None]:
-    """Hold this process to `limit` more bytes of data than it has, where there is no GPU."""
-    if torch.accelerator.is_available():
-        yield
-        return
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    held = psutil.Process().memory_info().data
-    resource.setrlimit(resource.RLIMIT_DATA, (held + limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
+    trainer.engine.generate = full_length
+    return trainer

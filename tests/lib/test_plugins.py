@@ -14,7 +14,7 @@ from lib.objectives.advantages import group_advantages
 from lib.objectives.losses import policy_loss
 from lib.objectives.own import objective, try_advantage, try_loss
 from lib.params.load import parse_params, read_yaml
-from lib.planning.inputs import input_faults
+from lib.planning.inputs import input_problems
 from lib.plugins import copy_plugins, is_plugin, load_plugin, plugin_hashes, plugins_in
 from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
@@ -329,7 +329,7 @@ def faults(overlay: dict[str, Any], extra_weights: tuple[float, ...] = ()) -> li
     """What `check` says of the default's params with `overlay`."""
     content = merged(read_yaml(ROOT / "params.yaml"), overlay)
     content["reward"]["weights"] += extra_weights
-    return list(input_faults(parse_params(content, origin="params.yaml")))
+    return list(input_problems(parse_params(content, origin="params.yaml")))
 
 
 def merged(content: Any, overlay: Any) -> Any:

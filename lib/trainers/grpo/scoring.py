@@ -34,10 +34,7 @@ from lib.objectives.logprobs import (
     score_logits,
     selective_log_softmax,
 )
-
-LARGE = 2**26
-"""Logits of a micro-batch (256 MiB in float32) above which they are not made as a whole: memory no
-longer grows with them, for one more product with the output layer (tests/bench/objectives)."""
+from lib.objectives.sizes import LARGE
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -24,7 +24,7 @@ import click
 from lib.artifacts import read_json, versions, write_json
 from lib.engines.compat import VLLM_ENVIRONMENT
 from lib.errors import UserError
-from lib.planning.machine import find_gpus
+from lib.planning.doctor import find_gpus
 from tests.bench.gpu.rows import PARTS, Row, small
 
 TESTS = "tests"

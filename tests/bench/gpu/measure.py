@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 from lib.artifacts.problems import Problem, write_problems
 from lib.engines.unsloth import import_first
 from lib.params import Params, parse_params
-from lib.planning.machine import find_gpus
-from lib.planning.memory import longest_row
-from lib.planning.phases import phases_of
-from lib.planning.sizes import shape_in
+from lib.planning.doctor import find_gpus
+from lib.planning.memory import longest_row, shape_in
+from lib.planning.plan import phases_of
 from lib.prompts import format_settings, prompt_format, save_system, saved_system, system_prompt
 from tests.bench.gpu.rows import Row
 
@@ -217,12 +216,9 @@ def training(
 
 
 def planned(params: Params, row: Row) -> dict[str, float]:
-    """What `make plan` states of the phase; its seconds are an A100's."""
+    """What `make plan` states of the phase."""
     (phase,) = (one for one in phases_of(params, shape_in(row.shape)) if one.name == row.kind)
-    stated = {
-        "peak_memory_bytes": sum(phase.memory.values()),
-        "seconds_per_step": phase.seconds,
-    }
+    stated = {"peak_memory_bytes": sum(phase.memory.values())}
     gpus = find_gpus()
     return stated | ({"device_memory_bytes": phase.bytes_on(gpus[0].memory)} if gpus else {})
 

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 
 from lib.params import compose_preset, parse_params, preset_params
 from lib.params.presets import BASE
-from lib.planning.sizes import FACTS
+from lib.planning.memory import FACTS
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from lib.engines.policy import load_tokenizer
-from lib.planning.machine import find_gpus
+from lib.planning.doctor import find_gpus
 from lib.planning.memory import longest_row
 from lib.prompts import format_settings, prompt_format, saved_system
 from lib.trainers.sft import sft_dataset

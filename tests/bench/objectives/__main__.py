@@ -20,11 +20,11 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from trl.trainer import utils
 
 from lib.objectives.logprobs import (
-    CHUNK_NUMEL,
     compute_entropy,
     score_labels,
     selective_log_softmax,
 )
+from lib.objectives.sizes import CHUNK_NUMEL
 from tests.bench.results import machine, paired, quartiles, shown, write
 
 FOLDER = Path(__file__).parent

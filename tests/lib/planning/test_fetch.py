@@ -24,7 +24,7 @@ from lib.params import compose_preset, load_params
 from lib.problems.generated import GeneratedSets
 from lib.problems.known import hub_splits
 from lib.problems.sources import read_source
-from stages.fetch import main
+from stages.fetch import of_params
 from stages.prepare import main as prepare
 from tests.lib.engines.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import open_math_reasoning
@@ -116,10 +116,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: GeneratedSets) ->
 
 
 def fetch() -> None:
-    main([], standalone_mode=False)
+    of_params([], standalone_mode=False)
 
 
-def test_commits_are_looked_up_once_and_written_into_params(hub: Hub) -> None:
+def test_commits_are_looked_up_once_and_written_down(hub: Hub) -> None:
     fetch()
     params = load_params()
     (split,) = hub_splits(params.prepare.sft.sources[0].source)
@@ -151,7 +151,7 @@ def test_sizes_are_printed_before_anything_is_fetched(
     assert "2 of 2 repositories" in printed
 
 
-def test_an_interrupted_fetch_is_not_taken_for_whole_and_resumes(hub: Hub) -> None:
+def test_an_interrupted_fetch_is_not_whole_and_resumes(hub: Hub) -> None:
     hub.lost = 1
     with pytest.raises(UserError):
         fetch()
@@ -163,7 +163,7 @@ def test_an_interrupted_fetch_is_not_taken_for_whole_and_resumes(hub: Hub) -> No
     assert len(hub.copied) == len(set(hub.copied)) > 2
 
 
-def test_a_copy_of_the_checkout_below_it_finds_what_was_fetched(
+def test_a_copy_below_the_checkout_finds_what_was_fetched(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetch()
@@ -175,7 +175,7 @@ def test_a_copy_of_the_checkout_below_it_finds_what_was_fetched(
     assert sum(1 for _ in read_source(source)) > 0
 
 
-def test_a_set_that_is_not_there_is_one_line_and_changes_no_params(hub: Hub) -> None:
+def test_a_missing_set_is_one_line_and_changes_no_params(hub: Hub) -> None:
     shutil.rmtree(hub.root / "datasets--unsloth--OpenMathReasoning-mini")
     before = Path("params.yaml").read_text()
     with pytest.raises(UserError, match="no such repository or revision") as raised:
@@ -184,7 +184,7 @@ def test_a_set_that_is_not_there_is_one_line_and_changes_no_params(hub: Hub) -> 
     assert Path("params.yaml").read_text() == before
 
 
-def test_the_kernel_of_flash_attention_is_brought_in_the_builds_for_this_torch(hub: Hub) -> None:
+def test_the_flash_kernel_comes_in_the_builds_for_this_torch(hub: Hub) -> None:
     repository = hub.root / "kernels--kernels-community--flash-attn2"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs/v3").write_text(KERNEL_COMMIT)

@@ -7,7 +7,6 @@ allocator hands out; the resident size of a process adds libraries and what mall
 import json
 import shutil
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +20,17 @@ from torch.utils._pytree import tree_leaves
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from lib.artifacts.problems import Problem
-from lib.engines.base import encode
 from lib.engines.policy import add_adapter, load_tokenizer
-from lib.objectives.logprobs import CHUNK_NUMEL, fused_scores
+from lib.objectives.logprobs import fused_scores
+from lib.objectives.sizes import LARGE
 from lib.params import Params, preset_params
-from lib.planning import memory
-from lib.planning.memory import forward_pass, memory_at_peak
+from lib.planning.memory import Shape, forward_pass, memory_at_peak, shape_in, shape_of
 from lib.planning.probe import with_signal
-from lib.planning.sizes import Shape, shape_in, shape_of
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.dpo import build_dpo
-from lib.trainers.grpo import build_grpo, scoring
-from lib.trainers.sft import build_sft
+from lib.trainers.grpo import build_grpo
+from lib.trainers.sft import build_sft, sft_dataset
 from tests.lib.trainers.runs import changed
 
 FORMAT = prompt_format("working_out")
@@ -92,65 +89,33 @@ def peak_of(trainer: Any) -> int:
     return live.peak
 
 
-def sft_trainer(params: Params, base: Path, scratch: Path, sets: GeneratedSets) -> Any:
-    row = Problem.create(problem="What is 1 + 2?", reference="3", solution="one " * 180)
-    return build_sft(
-        [row] * params.sft.batch_size,
-        base=base,
-        prompt_format=FORMAT,
-        system="",
-        sft=params.sft,
-        model=params.model,
-        seed=0,
-        scratch=scratch,
-    )
+ROW = Problem.create(problem="What is 1 + 2?", reference="3", solution="one " * 180)
 
 
-def grpo_trainer(params: Params, base: Path, scratch: Path, sets: GeneratedSets) -> Any:
-    trainer = build_grpo(
-        sorted(sets.grpo, key=lambda problem: -len(problem.problem))[:4],
-        init=base,
-        base=base,
-        prompt_format=FORMAT,
-        system="",
-        grpo=params.grpo,
-        rollout=params.rollout,
-        reward=params.reward,
-        model=params.model,
-        seed=0,
-        scratch=scratch,
-    )
-    return with_signal(trainer)
+def trainer_of(kind: str, params: Params, base: Path, scratch: Path, sets: GeneratedSets) -> Any:
+    common = {"base": base, "model": params.model, "seed": 0, "scratch": scratch}
+    if kind == "dpo":
+        new = params.model.max_seq_length - 20
+        pair = {"prompt_ids": [5] * 20, "chosen_ids": [6] * new, "rejected_ids": [7] * new}
+        return build_dpo([pair] * params.dpo.batch_size, init=base, dpo=params.dpo, **common)
+    common |= {"prompt_format": FORMAT, "system": ""}
+    if kind == "sft":
+        return build_sft([ROW] * params.sft.batch_size, sft=params.sft, **common)
+    longest = sorted(sets.grpo, key=lambda problem: -len(problem.problem))[:4]
+    sections = {"grpo": params.grpo, "rollout": params.rollout, "reward": params.reward}
+    return with_signal(build_grpo(longest, init=base, **sections, **common))
 
 
-def dpo_trainer(params: Params, base: Path, scratch: Path, sets: GeneratedSets) -> Any:
-    length = params.model.max_seq_length
-    pair = {"prompt_ids": [5] * 20}
-    pair |= {"chosen_ids": [6] * (length - 20), "rejected_ids": [7] * (length - 20)}
-    return build_dpo(
-        [pair] * params.dpo.batch_size,
-        init=base,
-        base=base,
-        dpo=params.dpo,
-        model=params.model,
-        seed=0,
-        scratch=scratch,
-    )
+def tokens_of_row(base: Path) -> int:
+    dataset = sft_dataset([ROW], load_tokenizer(base), prompt_format=FORMAT, system="")
+    return len(dataset[0]["input_ids"])
 
 
-def tokens_of_sft_row(base: Path) -> int:
-    tokenizer = load_tokenizer(base)
-    (prompt,) = encode(tokenizer, [FORMAT.prompt("What is 1 + 2?", system="")])
-    target = FORMAT.target(solution=("one " * 180).strip(), reference="3") + tokenizer.eos_token
-    return len(prompt) + len(tokenizer(target, add_special_tokens=False)["input_ids"])
-
-
-CASES: dict[str, tuple[str, dict[str, int], dict[str, Any], Callable[..., Any]]] = {
+CASES: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "sft, chunked": (
         "chunked",
         {"vocab_size": 6000, "num_hidden_layers": 3, "hidden_size": 160, "intermediate_size": 512},
         {"sft": {"batch_size": 6, "micro_batch_size": 3, "num_epochs": 2, **UNSAVED}},
-        sft_trainer,
     ),
     "grpo, whole": (
         "whole",
@@ -160,7 +125,6 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, Any], Callable[..., Any]]]
             "rollout": {"max_new_tokens": 60},
             "grpo": {"micro_batch_size": 16, "max_steps": 2, "beta": 0.04, **UNSAVED},
         },
-        grpo_trainer,
     ),
     "grpo, fused": (
         "fused",
@@ -170,7 +134,6 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, Any], Callable[..., Any]]]
             "rollout": {"max_new_tokens": 60},
             "grpo": {"micro_batch_size": 16, "max_steps": 2, **UNSAVED},
         },
-        grpo_trainer,
     ),
     "dpo": (
         "whole",
@@ -179,30 +142,24 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, Any], Callable[..., Any]]]
             "model": {"max_seq_length": 128},
             "dpo": {"batch_size": 4, "micro_batch_size": 4, "num_epochs": 2, **UNSAVED},
         },
-        dpo_trainer,
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_phase_holds_at_its_peak_what_the_plan_states_within_a_tenth(
+def test_a_phase_holds_what_the_plan_states_within_a_tenth(
     case: str, smoke: Params, base: Path, sets: GeneratedSets, tmp_path: Path
 ) -> None:
-    loss, sizes, changes, build = CASES[case]
+    loss, sizes, changes = CASES[case]
     shape = widened(base, tmp_path / "base", **sizes)
-    model = {"max_seq_length": tokens_of_sft_row(base), **changes.get("model", {})}
+    model = {"max_seq_length": tokens_of_row(base), **changes.get("model", {})}
     params = changed(smoke, {**changes, "model": {**model, "lora": {**ALL_WEIGHTS, "rank": 0}}})
     kind = case[:4].strip(",")
     _, scored = forward_pass(params, kind)
-    assert (loss == "fused") == (kind == "grpo" and scored * shape.vocab_size > memory.LARGE)
-    measured = peak_of(build(params, tmp_path / "base", tmp_path / "scratch", sets))
+    assert (loss == "fused") == (kind == "grpo" and scored * shape.vocab_size > LARGE)
+    measured = peak_of(trainer_of(kind, params, tmp_path / "base", tmp_path / "scratch", sets))
     stated = sum(memory_at_peak(params, kind, shape).values())
     assert stated == pytest.approx(measured, rel=0.1)
-
-
-def test_the_limits_of_fusing_are_the_trainers() -> None:
-    assert memory.CHUNK_NUMEL == CHUNK_NUMEL
-    assert memory.LARGE == scoring.LARGE
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The plan says what the trainers then do, for every preset, without torch."""
+"""The plan prints what the trainers then do, for every preset, without torch."""
 
 import subprocess
 import sys
@@ -8,10 +8,8 @@ import pytest
 from transformers import TrainingArguments
 
 from lib.params import Params, preset_names, preset_params
-from lib.planning.memory import cache_bytes_per_token
-from lib.planning.phases import Phase, disk_bytes, phases_of
-from lib.planning.plan import plan_lines
-from lib.planning.sizes import shape_of
+from lib.planning.memory import cache_bytes_per_token, shape_of
+from lib.planning.plan import Phase, disk_bytes, phases_of, plan_lines
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.trainers.dpo import dpo_arguments
@@ -19,10 +17,17 @@ from lib.trainers.grpo import grpo_arguments
 from lib.trainers.sft import build_sft
 from tests.conftest import ROOT
 
+GIB = 2**30
+
 
 def phase_of(params: Params, name: str) -> Phase:
     (phase,) = (each for each in phases_of(params, shape_of(params.model)) if each.name == name)
     return phase
+
+
+def updated(params: Params, section: str, **changes: object) -> Params:
+    values = getattr(params, section).model_copy(update=changes)
+    return params.model_copy(update={section: values})
 
 
 def test_planned_sft_is_what_the_trainer_resolves(
@@ -45,10 +50,6 @@ def test_planned_sft_is_what_the_trainer_resolves(
     assert planned.warmup_steps == trainer.args.get_warmup_steps(steps)
     for name, value in planned.trainer.items():
         assert getattr(trainer.args, name) == value
-    trained = sum(w.numel() for w in trainer.model.parameters() if w.requires_grad)
-    shape = shape_of(smoke.model)
-    assert shape is not None
-    assert shape.trained(smoke.model) == trained
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -57,7 +58,7 @@ def test_planned_grpo_is_what_the_trainer_resolves(name: str, tmp_path: Path) ->
     planned = phase_of(params, "grpo")
     assert planned.memory
     if params.grpo.max_steps == 0:
-        assert planned.skipped == "grpo.max_steps is 0"
+        assert planned.skipped == params.grpo.skipped != ""
         return
     args = TrainingArguments(
         **grpo_arguments(params.grpo, model=params.model, seed=0, scratch=tmp_path)
@@ -69,73 +70,59 @@ def test_planned_grpo_is_what_the_trainer_resolves(name: str, tmp_path: Path) ->
     assert planned.warmup_steps == args.get_warmup_steps(args.max_steps)
 
 
-def preferring(params: Params, **changes: int) -> Params:
-    dpo = params.dpo.model_copy(update={"init": ("sft",), **changes})
-    return params.model_copy(update={"dpo": dpo})
-
-
 @pytest.mark.parametrize("name", preset_names())
 def test_planned_dpo_is_what_trl_resolves(name: str, tmp_path: Path) -> None:
-    params = preset_params(name)
-    measured = params.evaluate.model_copy(update={"checkpoints": ("base", "sft", "grpo", "dpo")})
-    planned = phase_of(preferring(params.model_copy(update={"evaluate": measured})), "dpo")
+    params = updated(preset_params(name), "dpo", init=("sft",))
+    planned = phase_of(params, "dpo")
     args = dpo_arguments(params.dpo, model=params.model, seed=0, scratch=tmp_path)
     for key, value in planned.trainer.items():
         assert getattr(args, key) == value
     assert ("reference" in planned.memory) == (not params.model.lora.rank)
 
 
-def test_dpo_stands_in_the_plan_where_params_ask_for_it() -> None:
+@pytest.mark.parametrize("name", preset_names())
+def test_pairs_are_planned_as_they_are_sampled(name: str) -> None:
+    params = updated(preset_params(name), "dpo", init=("sft",))
+    pairs, num_rows = params.dpo.pairs, phase_of(params, "grpo").rows
+    sampling, with_vllm = phase_of(params, "pairs"), params.rollout.engine == "vllm"
+    assert num_rows
+    assert sampling.steps == -(-num_rows * pairs.num_completions // pairs.batch_size)
+    assert sampling.tokens == pairs.batch_size * params.rollout.max_new_tokens
+    assert sampling.vllm_share == (0.9 if with_vllm else 0)
+    assert ("cache" in sampling.memory) == (params.rollout.engine == "transformers")
+
+
+def test_dpo_is_in_the_plan_where_params_name_it() -> None:
     params = preset_params("tiny-cpu")
     assert not any("dpo" in line for line in plan_lines(params))
-    lines = "\n".join(plan_lines(preferring(params)))
-    assert "sft → grpo → pairs@sft → dpo@sft → evaluate@" in lines
-    assert "dpo@sft: steps unknown, warm-up unknown; learning rate 0.0002" in lines
-    assert "data: unknown rows (pairs has to run first)" in lines
-    assert "trainer: per_device_train_batch_size=32, gradient_accumulation_steps=1" in lines
-    assert "8 completions of each GRPO problem, at most 1 pairs kept" in lines
-    assert "objective: loss sigmoid, β 0.1" in lines
-    skipped = "\n".join(plan_lines(preferring(params, num_epochs=0)))
-    assert "dpo: skipped, dpo.num_epochs is 0" in skipped and "(dpo passed on)" in skipped
-    sizes = [disk_bytes(each, shape_of(each.model)) for each in (params, preferring(params))]
+    preferring = updated(params, "dpo", init=("sft",))
+    lines = "\n".join(plan_lines(preferring))
+    for words in ("sft → grpo → pairs@sft → dpo@sft → evaluate@", "unknown rows", "loss sigmoid"):
+        assert words in lines
+    skipping = updated(preferring, "dpo", num_epochs=0)
+    assert "dpo: skipped, dpo.num_epochs is 0" in list(plan_lines(skipping))
+    sizes = [disk_bytes(each, shape_of(each.model)) for each in (params, preferring)]
     assert sizes[1] == {**sizes[0], "dpo": sizes[0]["sft"]}
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_every_preset_has_a_plan_and_so_has_dpo(name: str) -> None:
-    preset = preset_params(name)
-    lines = list(plan_lines(preset))
+def test_every_preset_has_a_plan(name: str) -> None:
+    lines = list(plan_lines(preset_params(name)))
     assert lines[0].startswith("plan: base model ")
     assert any(line.startswith("disk ≈ ") for line in lines)
-    params = preferring(preset)
-    planned = {phase.name: phase for phase in phases_of(params, shape_of(params.model))}
-    assert list(planned) == ["sft", "grpo", "pairs", "dpo"]
-    pairs, num_rows = params.dpo.pairs, planned["grpo"].rows
-    assert num_rows
-    sampling = planned["pairs"]
-    assert sampling.steps == -(-num_rows * pairs.num_completions // pairs.batch_size)
-    assert sampling.tokens == pairs.batch_size * params.rollout.max_new_tokens
-    assert sampling.vllm_share == (0.9 if params.rollout.engine == "vllm" else 0)
-    assert bool(sampling.memory) == (params.rollout.engine == "transformers")
-    stages = next(line for line in plan_lines(params) if line.startswith("  stages: "))
-    assert "pairs@sft → dpo@sft → evaluate@" in stages
-    if params.rollout.engine == "transformers":
-        assert "cache" in planned["pairs"].memory
 
 
 def test_a_plan_needs_no_torch() -> None:
     code = (
-        "import sys; sys.argv = ['plan', 's0-qwen3-4b']\n"
-        "from stages.plan import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
+        "import sys; from stages.preflight import main\n"
+        "main(['plan', 's0-qwen3-4b'], standalone_mode=False)\n"
         "print([n for n in ('torch', 'transformers', 'datasets', 'peft') if n in sys.modules])\n"
     )
-    shown = subprocess.run(
+    lines = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    assert shown[-1] == "[]"
-    assert any("LoRA r 32 α 64" in line for line in shown)
+    assert lines[-1] == "[]"
+    assert any("LoRA r 32 α 64" in line for line in lines)
 
 
 def test_a_known_model_takes_known_room() -> None:
@@ -149,30 +136,25 @@ def test_a_known_model_takes_known_room() -> None:
     assert disk_bytes(params, shape)["base"] == 0
 
 
-def test_the_reference_policy_counts_where_no_adapter_can_be_switched_off() -> None:
+def test_a_reference_counts_where_no_adapter_is_switched_off() -> None:
     full, lora = (preset_params(name) for name in ("s1-qwen2.5-0.5b", "s4-gsm8k-lora"))
     planned = phase_of(full, "grpo").memory
     assert planned["reference"] == planned["weights"]
     assert "reference" not in phase_of(lora, "grpo").memory
 
 
-def test_vllm_counts_once_where_it_is_and_with_the_weights_where_it_shares_them() -> None:
+def test_vllm_counts_where_it_is() -> None:
     """S0's vLLM holds the policy's weights; S2's validates on another GPU, or else on the same."""
-    gib = 2**30
     s0 = phase_of(preset_params("s0-qwen3-4b"), "grpo")
     own = sum(s0.memory.values()) - s0.memory["weights"]
-    assert s0.bytes_on(80 * gib) == pytest.approx(own + 56 * gib + gib / 2)
-    apart = preset_params("s2-math-sft")
-    assert apart.rollout.device == "cuda:1"
-    rollout = apart.rollout.model_copy(update={"device": ""})
-    together = apart.model_copy(update={"rollout": rollout})
-    difference = phase_of(together, "sft").bytes_on(80 * gib) - phase_of(apart, "sft").bytes_on(
-        80 * gib
+    assert s0.bytes_on(80 * GIB) == pytest.approx(own + 56 * GIB + GIB / 2)
+    params = preset_params("s2-math-sft")
+    apart, together = (
+        phase_of(updated(params, "rollout", device=device), "sft") for device in ("cuda:1", "")
     )
-    share = apart.validation.gpu_memory_utilization
-    assert difference == pytest.approx(share * 80 * gib)
-    assert phase_of(apart, "sft").fits(40 * gib)
-    assert not phase_of(together, "sft").fits(40 * gib)
+    difference = together.bytes_on(80 * GIB) - apart.bytes_on(80 * GIB)
+    assert difference == pytest.approx(params.validation.gpu_memory_utilization * 80 * GIB)
+    assert apart.fits(40 * GIB) and not together.fits(40 * GIB)
 
 
 def test_generation_by_the_policy_counts_with_its_cache() -> None:
@@ -181,38 +163,30 @@ def test_generation_by_the_policy_counts_with_its_cache() -> None:
     assert shape is not None
     token = cache_bytes_per_token(shape, params.model)
     for batch_size in (16, 64):
-        validation = params.validation.model_copy(update={"batch_size": batch_size})
-        crowded = params.model_copy(update={"validation": validation})
-        assert phase_of(crowded, "sft").memory["cache"] == batch_size * 2048 * token
-    none = params.model_copy(update={"sft": params.sft.model_copy(update={"eval_steps": 0})})
-    assert "cache" not in phase_of(none, "sft").memory
+        crowded = phase_of(updated(params, "validation", batch_size=batch_size), "sft")
+        assert crowded.memory["cache"] == batch_size * 2048 * token
+    assert "cache" not in phase_of(updated(params, "sft", eval_steps=0), "sft").memory
 
 
-def test_vllms_cache_is_in_its_share_and_the_engine_is_named() -> None:
+def test_vllms_cache_is_in_its_share() -> None:
     params = preset_params("s1-qwen2.5-0.5b")
     assert "cache" not in phase_of(params, "grpo").memory
+    lines = "\n".join(plan_lines(params))
+    for words in ("vLLM 30% of the policy's GPU", "engine vllm;", "evaluate with vllm"):
+        assert words in lines
+    assert "fast_inference" not in lines
+    assert "fast_inference" in "\n".join(plan_lines(preset_params("s0-qwen3-4b")))
+
+
+def test_a_model_of_unknown_shape_has_no_sizes() -> None:
+    params = updated(preset_params("s1-qwen2.5-0.5b"), "model", name="owner/elsewhere")
     lines = list(plan_lines(params))
-    assert any(line.endswith("; vLLM 30% of the policy's GPU") for line in lines)
-    assert any(line.startswith("  engine vllm; rollouts: ") for line in lines)
-    assert any(line.startswith("evaluate with vllm: ") for line in lines)
+    assert any(line.startswith("memory and disk: unknown") for line in lines)
+    assert not any("fits one GPU" in line for line in lines)
 
 
-def test_the_plan_of_s0_says_that_its_vllm_shares_the_policys_weights() -> None:
-    (line,) = [each for each in plan_lines(preset_params("s0-qwen3-4b")) if "vLLM 70%" in each]
-    assert line.endswith("with the weights, which are the policy's own: Unsloth's fast_inference")
-
-
-def test_a_model_of_unknown_shape_is_planned_without_sizes() -> None:
-    params = preset_params("s1-qwen2.5-0.5b")
-    model = params.model.model_copy(update={"name": "owner/elsewhere"})
-    lines = list(plan_lines(params.model_copy(update={"model": model})))
-    assert "memory and disk: unknown without the model's config.json" in lines
-
-
-def test_the_plan_lists_every_param_that_is_not_the_defaults() -> None:
+def test_the_plan_lists_each_param_that_differs() -> None:
     lines = list(plan_lines(preset_params("s1-qwen2.5-0.5b")))
-    listed = lines[lines.index(next(line for line in lines if line.startswith("params: "))) + 1 :]
-    assert "  grpo.group_size: 16 (tiny-cpu: 8)" in listed
-    assert not any(line.startswith("  seed: ") for line in listed)
-    smallest = list(plan_lines(preset_params("tiny-cpu")))[-1]
-    assert smallest.startswith("params: 0 of ")
+    assert "  grpo.group_size: 16 (tiny-cpu: 8)" in lines
+    assert not any(line.startswith("  seed: ") for line in lines)
+    assert list(plan_lines(preset_params("tiny-cpu")))[-1].startswith("params: 0 of ")

@@ -1,11 +1,10 @@
 """The probe finds the largest micro-batch that memory holds, and says so when none does."""
 
 import json
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from ruamel.yaml import YAML
 from transformers import Trainer
 
 from lib.artifacts.problems import Problem, write_problems
-from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.params import Params, compose_preset
 from lib.planning import probe as probing
@@ -85,41 +83,13 @@ def test_sft_falls_back_until_a_micro_batch_fits(
     assert probe(smoke, "sft", **long, limit=PLENTY) == 4
 
 
-def test_nothing_fits_is_an_error_that_says_what_to_shorten(
-    smoke: Params, own_base: Path, fits: dict[str, int]
-) -> None:
+def test_nothing_fits_is_one_error(smoke: Params, own_base: Path, fits: dict[str, int]) -> None:
     fits["rows"] = 0
-    with pytest.raises(UserError, match="not even one row of 50 tokens fits; shorten"):
+    with pytest.raises(UserError, match="one row of 50 tokens"):
         probe(smoke, "sft", base=own_base, problems=full(1), tokens=50, limit=PLENTY)
 
 
-def test_grpo_takes_two_whole_steps_of_rows_of_the_longest_length(
-    smoke: Params,
-    own_base: Path,
-    sets: GeneratedSets,
-    tmp_path: Path,
-    passes: list[tuple[int, ...]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """With the KL reference that params ask for, and generation by the engine that they name."""
-    params = changed(smoke, {"grpo": {"beta": 0.04, "micro_batch_size": 4}})
-    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    problems, tokens = longest_first(params, "grpo", base=own_base, problems=tmp_path)
-    generated: list[int] = []
-    inner = TransformersEngine.generate
-
-    def watched(self: Any, prompts: Sequence[Any], sampling: Any) -> Any:
-        generated.append(len(prompts) * sampling.num_completions)
-        return inner(self, prompts, sampling)
-
-    monkeypatch.setattr(TransformersEngine, "generate", watched)
-    long = {"base": own_base, "problems": problems, "tokens": tokens}
-    assert probe(params, "grpo", **long, limit=PLENTY) == 16
-    assert generated == [16, 16]
-    assert passes == [(16, tokens), (16, tokens)]
-
-
-def test_grpo_falls_back_until_a_micro_batch_fits_and_leaves_none_out(
+def test_grpo_takes_two_steps_of_the_longest_rows(
     smoke: Params,
     own_base: Path,
     sets: GeneratedSets,
@@ -127,16 +97,22 @@ def test_grpo_falls_back_until_a_micro_batch_fits_and_leaves_none_out(
     passes: list[tuple[int, ...]],
     fits: dict[str, int],
 ) -> None:
+    """With the KL reference that params ask for; too large a micro-batch is halved, none is left
+    out."""
+    params = changed(smoke, {"grpo": {"beta": 0.04, "micro_batch_size": 4}})
     write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    problems, tokens = longest_first(smoke, "grpo", base=own_base, problems=tmp_path)
+    problems, tokens = longest_first(params, "grpo", base=own_base, problems=tmp_path)
     long = {"base": own_base, "problems": problems, "tokens": tokens}
+    assert probe(params, "grpo", **long, limit=PLENTY) == 16
+    assert passes == [(16, tokens), (16, tokens)]
+    passes.clear()
     fits["rows"] = 4
-    assert probe(smoke, "grpo", **long, limit=PLENTY) == 4
+    assert probe(params, "grpo", **long, limit=PLENTY) == 4
     assert [rows for rows, _ in passes] == [16, 16, 8, 8, 8, *[4] * 8]
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="the limit is for CPUs")
-def test_torchs_allocator_meets_the_limit_and_is_free_of_it_afterwards() -> None:
+def test_torchs_allocator_meets_the_limit_while_it_holds() -> None:
     with probing._limited(2**28):
         torch.zeros(2**20)
         with pytest.raises(RuntimeError) as error:
@@ -156,26 +132,26 @@ def test_another_error_than_memorys_is_not_taken_for_it(
         probe(smoke, "sft", base=own_base, problems=full(1), tokens=20, limit=PLENTY)
 
 
-def test_the_longest_row_is_measured_with_all_that_may_be_generated(
+def test_the_longest_row_counts_all_that_may_be_generated(
     smoke: Params, own_base: Path, sets: GeneratedSets, tmp_path: Path
 ) -> None:
-    write_problems(tmp_path / "sft.jsonl", sets.sft)
-    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    own_format = prompt_format(smoke.prompt.format)
-    rendering = rendering_of(own_base, prompt_format=own_format, system="")
-    count, places = token_counter(own_base), {"base": own_base, "problems": tmp_path}
-    prompts = count([rendering.prompt(problem) for problem in sets.grpo])
-    problems, tokens = longest_first(smoke, "grpo", **places)
-    assert tokens == max(prompts) + 16
-    assert count([rendering.prompt(problem) for problem in problems]) == sorted(prompts)[::-1]
-    both = [
-        sum(count([rendering.prompt(problem), rendering.completion(problem)]))
-        for problem in sets.sft
-    ]
-    assert longest_first(smoke, "sft", **places)[1] == max(both)
+    used_format = prompt_format(smoke.prompt.format)
+    rendering = rendering_of(own_base, prompt_format=used_format, system="")
+    count = token_counter(own_base)
+    for phase, rows in (("sft", sets.sft), ("grpo", sets.grpo)):
+        write_problems(tmp_path / f"{phase}.jsonl", rows)
+        lengths = {
+            row: sum(count([rendering.prompt(row), rendering.completion(row)]))
+            if phase == "sft"
+            else count([rendering.prompt(row)])[0] + smoke.rollout.max_new_tokens
+            for row in rows
+        }
+        problems, tokens = longest_first(smoke, phase, base=own_base, problems=tmp_path)
+        assert [lengths[row] for row in problems] == sorted(lengths.values(), reverse=True)
+        assert tokens == max(lengths.values())
 
 
-def test_the_command_prints_what_to_set_and_why_a_phase_is_left_out(
+def test_the_command_prints_what_to_set_or_why_not(
     own_base: Path, sets: GeneratedSets, tmp_path: Path
 ) -> None:
     content = YAML(typ="safe").load(compose_preset("smoke"))
@@ -187,18 +163,14 @@ def test_the_command_prints_what_to_set_and_why_a_phase_is_left_out(
     places = {"params": tmp_path / "params.yaml", "problems": tmp_path, "base": own_base}
     options = [f"--{name}={place}" for name, place in places.items()]
     ran = subprocess.run(
-        [sys.executable, "-m", "stages.memory_probe", *options, "--limit-gib=64"],
+        [sys.executable, "-m", "stages.preflight", "memory-probe", *options, "--limit-gib=64"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    found, skipped = [line for line in ran.stdout.splitlines() if line.startswith("memory-probe")]
-    matched = re.fullmatch(
-        r"memory-probe sft longest=(\d+) tokens; set sft.micro_batch_size: (\d+)", found
-    )
-    assert matched, found
-    assert int(matched[1]) > 50
-    assert matched[2] == "16"
+    fits, skipped = [line for line in ran.stdout.splitlines() if line.startswith("memory-probe")]
+    assert fits.startswith("memory-probe sft longest=")
+    assert fits.endswith("set sft.micro_batch_size: 16")
     assert skipped == "memory-probe grpo skipped: grpo.max_steps is 0"

@@ -13,9 +13,8 @@ import click
 import pytest
 
 from lib.params import preset_params
-from lib.planning.phases import CARDS_GB, Phase, phases_of
-from lib.planning.plan import in_bytes
-from lib.planning.sizes import FACTS, shape_of
+from lib.planning.memory import FACTS, shape_of
+from lib.planning.plan import CARDS_GB, Phase, in_bytes, phases_of
 from lib.prompts import format_settings, prompt_format, prompt_text, system_prompt
 from tests.conftest import ROOT
 from tests.pipeline.systems import SYSTEMS
@@ -55,33 +54,33 @@ def test_the_table_in_the_docs_is_the_plans() -> None:
     assert not missing, "run `python -m tests.lib.planning.test_runs` and put its rows there"
 
 
-def test_s0_is_the_run_that_its_source_describes() -> None:
-    """2 epochs of 59 rows one by one, about 118 steps; 100 steps of 2 completions."""
-    s0 = phases("s0-qwen3-4b")
-    assert (s0["sft"].rows, s0["sft"].steps) == (59, 118)
-    assert (s0["grpo"].steps, s0["grpo"].completions) == (100, 2)
-    assert s0["grpo"].fits(40 * 10**9)
+@pytest.mark.parametrize(
+    ("preset", "phase", "rows", "steps", "sequences"),
+    [
+        ("s0-qwen3-4b", "sft", 59, 118, 1),  # 2 epochs one by one, "about 118 steps"
+        ("s0-qwen3-4b", "grpo", None, 100, 2),
+        ("s1-qwen2.5-0.5b", "grpo", 7473, 7473 // 4, 64),  # one epoch
+        ("s2-math-sft", "sft", 7500, 469, 16),
+        ("s3-cs336", "sft", 12_000, 375, 32),
+        ("s3-cs336", "grpo", None, 200, 256),
+        ("s4-gsm8k-lora", "grpo", 7473, 7473 // 4, 64),
+        ("s4-gsm8k-lora-llama", "grpo", 7473, 7473 // 4, 64),
+    ],
+)
+def test_a_run_is_the_one_that_its_source_describes(
+    preset: str, phase: str, rows: int | None, steps: int, sequences: int
+) -> None:
+    planned = phases(preset)[phase]
+    assert (rows or planned.rows, steps, sequences) == (
+        planned.rows,
+        planned.steps,
+        planned.completions,
+    )
 
 
-def test_s1_is_one_epoch_within_24_gb() -> None:
-    grpo = phases("s1-qwen2.5-0.5b")["grpo"]
-    assert grpo.rows == 7473
-    assert grpo.steps == grpo.rows // 4
-    assert grpo.completions == 64
-    assert grpo.bytes_on(24 * 10**9) <= 22.3 * 2**30
-
-
-def test_s2_and_s3_take_the_rows_that_their_sources_state() -> None:
-    s2, s3 = phases("s2-math-sft"), phases("s3-cs336")
-    assert (s2["sft"].rows, s2["sft"].steps) == (7500, 469)
-    assert (s3["sft"].rows, s3["sft"].steps) == (12_000, 375)
-    assert (s3["grpo"].steps, s3["grpo"].completions) == (200, 256)
-
-
-@pytest.mark.parametrize("preset", ["s4-gsm8k-lora", "s4-gsm8k-lora-llama"])
-def test_s4_is_one_epoch_of_gsm8k(preset: str) -> None:
-    grpo = phases(preset)["grpo"]
-    assert (grpo.steps, grpo.completions) == (7473 // 4, 64)
+def test_s0_and_s1_fit_their_sources_gpus() -> None:
+    assert phases("s0-qwen3-4b")["grpo"].fits(40 * 10**9)
+    assert phases("s1-qwen2.5-0.5b")["grpo"].bytes_on(24 * 10**9) <= 22.3 * 2**30
 
 
 def test_all_weights_are_trained_in_float32() -> None:
@@ -153,11 +152,8 @@ def test_no_real_prompt_is_too_long_for_its_preset(data: Path) -> None:
         assert prompt_tokens(preset, data)[-1] <= room, preset
 
 
-def test_gsm8k_has_the_rows_that_the_table_counts() -> None:
-    shared = Path(os.environ.get("RECKON_SHARED", "")) / "data/gsm8k/train.jsonl"
-    if not shared.is_file():
-        pytest.skip("RECKON_SHARED names no folder with GSM8K")
-    lines = shared.read_text(encoding="utf-8").splitlines()
+def test_gsm8k_has_the_rows_that_the_table_counts(data: Path) -> None:
+    lines = (data / "gsm8k/train.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == FACTS["sets"]["openai/gsm8k train"]["rows"]
 
 

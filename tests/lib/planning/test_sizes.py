@@ -9,7 +9,7 @@ from lib.artifacts.hub import model_repository
 from lib.engines.policy import add_adapter
 from lib.errors import UserError
 from lib.params import Params
-from lib.planning.sizes import FACTS, shape_in, shape_of
+from lib.planning.memory import FACTS, shape_in, shape_of
 from tests.lib.engines.hub_models import ARCHITECTURES, write_model
 
 PUBLISHED = {
@@ -29,27 +29,23 @@ def test_the_count_is_the_models_own(smoke: Params, tmp_path: Path, architecture
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert shape is not None
     assert shape.parameters == model.num_parameters()
-    lora = smoke.model.lora
-    adapted = add_adapter(model, lora)
+    adapted = add_adapter(model, smoke.model.lora)
     trained = sum(weight.numel() for weight in adapted.parameters() if weight.requires_grad)
     assert shape.trained(smoke.model) == trained
 
 
 @pytest.mark.parametrize(("name", "count"), PUBLISHED.items())
 def test_the_table_has_the_published_counts(name: str, count: int) -> None:
-    shape = shape_in(FACTS["models"][name])
-    assert shape is not None
-    assert shape.parameters == count
+    assert getattr(shape_in(FACTS["models"][name]), "parameters", None) == count
 
 
-def test_another_model_of_the_hub_is_known_once_it_is_fetched(
+def test_a_model_of_the_hub_is_known_once_fetched(
     smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    name, revision = "owner/model", "0" * 40
-    model = smoke.model.model_copy(update={"name": name, "revision": revision})
+    model = smoke.model.model_copy(update={"name": "owner/model", "revision": "0" * 40})
     assert shape_of(model) is None
-    folder = model_repository(name, revision).folder
+    folder = model_repository(model.name, model.revision).folder
     folder.parent.mkdir(parents=True)
     write_model(folder, architecture="llama")
     local = model.model_copy(update={"name": str(folder), "revision": ""})

@@ -17,7 +17,7 @@ from lib.errors import UserError
 from lib.params import Params
 from lib.params.load import read_yaml
 from lib.params.model import Model
-from lib.planning.inputs import input_faults
+from lib.planning.inputs import input_problems
 from lib.problems.generated import GeneratedSets
 from lib.report.charts import figure_svg
 from lib.studies.definition import STUDIES, Study, Variant, hydra, load_study, with_params
@@ -86,7 +86,7 @@ def test_every_variant_of_the_committed_studies_is_one_that_check_lets_pass(path
     content = read_yaml(ROOT / "params.yaml")
     for name, variant in load_study(path.stem).variants.items():
         params = with_params(content, variant, origin=name)
-        assert list(input_faults(params)) == []
+        assert list(input_problems(params)) == []
         for dotted, value in variant.params.items():
             leaves = value if isinstance(value, dict) else {"": value}
             for key, leaf in leaves.items():

@@ -2,11 +2,11 @@
 
 import json
 import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from wandb.proto import wandb_internal_pb2
 
 from lib.engines.runtime import configure
@@ -17,7 +17,7 @@ from lib.prompts import prompt_format
 from lib.trainers.grpo import build_grpo
 from lib.training.run import run_phase
 from lib.training.wandb_run import wandb_mode
-from stages.wandb_sync import main
+from tests.conftest import ROOT
 from tests.lib.trainers.runs import outputs_in
 
 
@@ -116,7 +116,8 @@ def test_nothing_is_recorded_unless_the_environment_asks(
         train(base, sets, smoke, tmp_path)
 
 
-def test_syncing_without_an_offline_run_says_how_to_record_one() -> None:
-    result = CliRunner().invoke(main)
-    assert result.exit_code == 1
-    assert "no offline run in wandb; `WANDB_MODE=offline make repro` records" in result.output
+def test_syncing_without_an_offline_run_says_how_to_record_one(tmp_path: Path) -> None:
+    command = ["make", "--old-file=setup", f"--file={ROOT}/Makefile", "wandb-sync"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no offline run in wandb" in done.stderr and "WANDB_MODE=offline" in done.stderr

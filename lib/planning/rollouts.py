@@ -1,20 +1,24 @@
-"""What a checkpoint writes at the sampling settings of reinforcement, and what that means for it.
-
-P problems, G completions each.
-"""
+"""What a checkpoint writes at GRPO's sampling settings, how often it is right, what that means."""
 
 import collections
+import contextlib
 import dataclasses
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.problems import Problem
-from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
+from lib.engines.base import GeneratedCompletion, Sampling, encode
+from lib.engines.open import open_engine
 from lib.grading.grade import Grading, grade_completions
-from lib.prompts import PromptFormat
+from lib.grading.rewards import rewards_of
+from lib.params import Params
+from lib.problems.difficulty import PassRate, count_passes
+from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
 from lib.report.text import shortened, visible
 from lib.training.warning_signs import Limits
 
@@ -44,21 +48,53 @@ class Group:
         return len({each.reward for each in self.graded}) > 1
 
 
-def draw_groups(
-    engine: Engine,
+def sample_groups(
+    params: Params,
+    checkpoint: Path,
     problems: Sequence[Problem],
     *,
-    system: str,
-    sampling: Sampling,
-    grading: Grading,
+    base: Path,
+    engine: str,
+    num_completions: int,
+    rewarded: bool = True,
+    **settings: Any,
 ) -> list[Group]:
-    """Sample every problem and grade what comes, as `grade` does."""
-    prompts = [grading.prompt_format.prompt(each.problem, system=system) for each in problems]
-    sampled = engine.generate(encode(engine.tokenizer, prompts), sampling)
+    """Completions of every problem, graded as `grade` does.
+
+    Args:
+        base: the weights below an adapter, with the system prompt beside them.
+        rewarded: score them too, with the rewards of params.
+        settings: of the engine (`Engine.open`).
+    """
+    rollout, reward = params.rollout, params.reward
+    used_format, longest = prompt_format(**format_settings(params.prompt)), rollout.max_new_tokens
+    grading = Grading(prompt_format=used_format, rewards=[], weights=[])
+    if rewarded:
+        functions = rewards_of(reward, prompt_format=used_format, max_completion_tokens=longest)
+        grading = dataclasses.replace(grading, rewards=functions, weights=reward.weights)
+    system = saved_system(base)
+    prompts = [used_format.prompt(each.problem, system=system) for each in problems]
+    sampling = Sampling(
+        **rollout.decoding,
+        num_completions=num_completions,
+        stop_strings=used_format.stop_strings,
+        seed=params.seed,
+    )
+    loading = params.model.loading
+    sampler = open_engine(engine, checkpoint, base=base, **loading, **settings)
+    with contextlib.closing(sampler):
+        sampled = sampler.generate(encode(sampler.tokenizer, prompts), sampling)
     return [
         Group(problem, answers, [*grade_completions(problem, prompt, answers, grading=grading)])
         for problem, prompt, answers in zip(problems, prompts, sampled, strict=True)
     ]
+
+
+def pass_rates(groups: Sequence[Group]) -> dict[str, PassRate]:
+    """How often each problem is answered right, by content hash."""
+    return count_passes(
+        (group.problem.id, each.answer_ok) for group in groups for each in group.graded
+    )
 
 
 def tag_tokens(
@@ -93,11 +129,11 @@ def verdicts(
             f"temperature too low: {max(most)} of {size} completions identical, and most of them "
             f"on {alike} of {len(groups)} problems; raise rollout.temperature (now {temperature:g})"
         )
-    for tag in written:
-        if not any(tag in each.completion for each in rows):
-            faults.append(
-                f"no completion writes {tag}: SFT has not taught the format; raise sft.num_epochs"
-            )
+    faults += [
+        f"no completion writes {tag}: SFT has not taught the format; raise sft.num_epochs"
+        for tag in written
+        if not any(tag in each.completion for each in rows)
+    ]
     if 2 * cut >= len(rows):
         faults.append(
             f"{cut} of {len(rows)} completions run into rollout.max_new_tokens="
@@ -129,9 +165,8 @@ def report_lines(
     for name, values in {**rewards, "in total": [each.reward for each in rows]}.items():
         spread = statistics.pvariance(values)
         yield f"  reward {name}: mean {statistics.fmean(values):.3g}, variance {spread:.3g}"
-    signal = sum(group.has_signal for group in groups)
-    yield f"  groups with differing rewards: {signal} of {len(groups)}"
-    yield f"  distinct completions: {sum(len(group.counts) for group in groups) / len(rows):.0%}"
+    yield f"  groups with differing rewards: {sum(g.has_signal for g in groups)} of {len(groups)}"
+    yield f"  distinct completions: {sum(len(g.counts) for g in groups) / len(rows):.0%}"
     cut = sum(each.truncated for each in rows)
     yield f"  cut off at the longest length: {cut} of {len(rows)}"
     yield "Tags, the tokens that they are, and how many completions write them"
@@ -145,11 +180,11 @@ def report_lines(
 def _group_lines(group: Group) -> Iterator[str]:
     yield f"Problem: {group.problem.problem}"
     yield f"Reference: {group.problem.reference}"
-    for number, each in enumerate(group.graded, start=1):
+    for generated, each in zip(group.completions, group.graded, strict=True):
         parts = " ".join(f"{name}={value:g}" for name, value in each.rewards.items())
         yield (
-            f"  [{number}] reward={each.reward:g} ({parts}) class={each.label} "
-            f"tokens={each.num_tokens} ended_by={group.completions[number - 1].finish}"
+            f"  [{each.sample + 1}] reward={each.reward:g} ({parts}) class={each.label} "
+            f"tokens={each.num_tokens} ended_by={generated.finish}"
         )
         text = visible(shortened(each.completion, SHOWN_CHARS))
         yield from (f"      {line}" for line in text.splitlines() or [""])

@@ -1,0 +1,90 @@
+"""Before a run: what it would do, whether it can run on this machine, which micro-batches fit.
+
+Not a stage of the DAG; it writes nothing.
+"""
+
+from pathlib import Path
+
+import click
+
+from lib.cli import reads, reads_params
+from lib.params import load_params, preset_params
+
+
+@click.group(help=__doc__)
+def main() -> None:
+    """Choose a question."""
+
+
+@main.command()
+@reads_params
+@click.argument("preset", default="")
+def plan(params_file: Path, preset: str) -> None:
+    """Print what a run would do, without running it: steps, batches, memory, disk, params.
+
+    With the name of a preset (or the path of an overlay), for that; otherwise for params.yaml.
+    """
+    params = preset_params(preset) if preset else load_params(params_file)
+    from lib.planning.plan import plan_lines
+
+    for line in plan_lines(params):
+        click.echo(line)
+
+
+@main.command()
+@reads_params
+def doctor(params_file: Path) -> None:
+    """Say whether the current params can run on this machine, and if not, why (exit code 1)."""
+    params = load_params(params_file)
+    from lib.planning.doctor import can_run, doctor_lines, findings, this_machine
+
+    machine = this_machine()
+    problems = findings(params, machine)
+    click.echo("\n".join(doctor_lines(machine, problems)))
+    if not can_run(problems):
+        raise SystemExit(1)
+
+
+@main.command()
+@reads_params
+@reads("--problems", "data/problems", "the sets of problems")
+@reads("--base", "data/models/base", "the untrained checkpoint")
+@click.option(
+    "--limit-gib",
+    type=click.FloatRange(min=0, min_open=True),
+    help="On a CPU: memory that the steps may take; otherwise four fifths of what is free.",
+)
+def memory_probe(params_file: Path, problems: Path, base: Path, limit_gib: float | None) -> None:
+    """Find the largest micro-batch that fits into memory for the current params, and print what to
+    set.
+
+    It takes two steps of the phase's own trainer on the longest rows that `prepare` wrote, with
+    ever smaller micro-batches; GRPO generates with its engine, and all completions have the longest
+    length.
+    """
+    params = load_params(params_file)
+    from lib.engines.unsloth import import_first
+
+    shares = params.rollout.engine == "vllm" and not params.grpo.skipped
+    import_first(params.model.backend, generates=shares)
+    import psutil
+
+    from lib.engines.runtime import configure
+    from lib.planning.probe import longest_first, probe
+
+    configure(seed=params.seed, threads=params.torch_threads)
+    free = 0.8 * psutil.virtual_memory().available
+    limit = int(limit_gib * 1024**3 if limit_gib else free)
+    for phase, section in (("sft", params.sft), ("grpo", params.grpo)):
+        if section.skipped:
+            click.echo(f"memory-probe {phase} skipped: {section.skipped}")
+            continue
+        rows, tokens = longest_first(params, phase, base=base, problems=problems)
+        size = probe(params, phase, base=base, problems=rows, tokens=tokens, limit=limit)
+        click.echo(
+            f"memory-probe {phase} longest={tokens} tokens; set {phase}.micro_batch_size: {size}"
+        )
+
+
+if __name__ == "__main__":
+    main()

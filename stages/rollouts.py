@@ -1,0 +1,126 @@
+"""Sample a checkpoint at GRPO's sampling settings: to read what it writes, or to rate problems.
+
+Not a stage of the DAG. Params: seed, torch_threads, model, prompt, rollout, reward, evaluate.
+"""
+
+import itertools
+from pathlib import Path
+
+import click
+
+from lib.cli import reads, reads_params, writes
+from lib.errors import UserError
+from lib.params import load_params
+
+MODELS = Path("data/models")
+
+
+@click.group(help=__doc__)
+def main() -> None:
+    """Choose what for."""
+
+
+@main.command()
+@reads_params
+@reads("--problems", "data/problems/grpo.jsonl", "the problems to ask")
+@reads("--base", "data/models/base", "the weights below an adapter")
+@click.option("--checkpoint", default="sft", show_default=True, help="Which checkpoint.")
+@click.option("--n", default=5, type=click.IntRange(min=2), show_default=True, help="Completions.")
+@click.option("--num-problems", default=4, type=click.IntRange(min=1), show_default=True)
+def debug(
+    params_file: Path, problems: Path, base: Path, checkpoint: str, n: int, num_problems: int
+) -> None:
+    """Print completions, sums and what they mean for GRPO.
+
+    Any checkpoint: a name below data/models, or a path, those under data/scratch included.
+    """
+    params, folder = load_params(params_file), find_checkpoint(checkpoint)
+    from lib.artifacts.problems import read_problems
+    from lib.engines.policy import load_tokenizer
+    from lib.engines.runtime import configure
+    from lib.planning.rollouts import report_lines, sample_groups, tag_tokens, verdicts
+    from lib.prompts import format_settings, prompt_format
+    from lib.training.warning_signs import Limits
+
+    configure(seed=params.seed, threads=params.torch_threads)
+    rollout = params.rollout
+    groups = sample_groups(
+        params,
+        folder,
+        list(itertools.islice(read_problems(problems), num_problems)),
+        base=base,
+        engine=rollout.engine,
+        batch_size=n * num_problems,
+        num_completions=n,
+    )
+    written_in = prompt_format(**format_settings(params.prompt))
+    tokens = tag_tokens(load_tokenizer(folder), written_in)
+    tags = [tag for tag in written_in.marks if tag in written_in.target(solution="", reference="1")]
+    judged = verdicts(
+        groups,
+        written=tags,
+        limits=Limits.of(params.reward, max_new_tokens=rollout.max_new_tokens),
+        temperature=rollout.temperature,
+    )
+    click.echo(f"{folder} at temperature {rollout.temperature:g}, top-p {rollout.top_p:g}\n")
+    click.echo("\n".join(report_lines(groups, tokens=tokens, judged=judged)))
+
+
+@main.command()
+@reads_params
+@reads("--problems", "data/problems/grpo.jsonl", "the problems to rate")
+@reads("--base", "data/models/base", "the weights below an adapter")
+@reads("--checkpoint", "data/models/sft", "the checkpoint that answers")
+@writes("--rates", "data/raw/difficulty.jsonl", "pass rates by content hash")
+@click.option("--num-completions", type=click.IntRange(1), default=8, help="Per problem; 8.")
+def difficulty(
+    params_file: Path,
+    problems: Path,
+    base: Path,
+    checkpoint: Path,
+    rates: Path,
+    num_completions: int,
+) -> None:
+    """Measure how often a checkpoint solves each GRPO problem, for `prepare.grpo.difficulty`."""
+    params = load_params(params_file)
+    from lib.artifacts.problems import read_problems
+    from lib.engines.runtime import configure
+    from lib.planning.rollouts import pass_rates, sample_groups
+    from lib.problems.difficulty import write_pass_rates
+
+    configure(seed=params.seed, threads=params.torch_threads)
+    groups = sample_groups(
+        params,
+        checkpoint,
+        list(read_problems(problems)),
+        base=base,
+        engine=params.evaluate.engine,
+        batch_size=params.evaluate.batch_size,
+        num_completions=num_completions,
+        rewarded=False,
+        label=f"difficulty {checkpoint.name}",
+    )
+    measured = pass_rates(groups)
+    write_pass_rates(rates, measured)
+    mean = sum(rate.value for rate in measured.values()) / max(len(measured), 1)
+    click.echo(f"difficulty problems={len(measured)} mean_pass_rate={mean:.3f} file={rates}")
+
+
+def find_checkpoint(name: str) -> Path:
+    """A folder of that path, or of that name below data/models.
+
+    Raises:
+        UserError: neither is there; lists what is.
+    """
+    for folder in (Path(name), MODELS / name):
+        if (folder / "tokenizer_config.json").is_file():
+            return folder
+    there = sorted(path.parent.name for path in MODELS.glob("*/tokenizer_config.json"))
+    raise UserError(
+        f"no checkpoint {name}, nor {MODELS / name}; below {MODELS} there are "
+        f"{', '.join(there) or 'none: run `dvc repro`'}"
+    )
+
+
+if __name__ == "__main__":
+    main()

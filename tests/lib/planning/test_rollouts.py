@@ -1,0 +1,118 @@
+"""The verdict on a checkpoint's rollouts names what is wrong, with its numbers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lib.artifacts.problems import Problem
+from lib.engines.base import Finish, GeneratedCompletion, Sampling
+from lib.engines.policy import load_tokenizer
+from lib.grading.grade import Grading, grade_completions
+from lib.params import Params
+from lib.planning import rollouts
+from lib.planning.rollouts import (
+    Group,
+    pass_rates,
+    report_lines,
+    sample_groups,
+    tag_tokens,
+    verdicts,
+)
+from lib.problems.difficulty import PassRate
+from lib.prompts import format_settings, prompt_format, save_system
+from lib.training.warning_signs import Limits
+
+FORMAT = prompt_format("working_out")
+LIMITS = Limits(lowest=0.0, highest=1.25, max_new_tokens=48)
+WRITTEN = FORMAT.marks[1:]
+PROBLEM = Problem.create(problem="What is 1 + 1?", reference="2")
+
+
+def group(*texts: str, totals: tuple[float, ...] = (0.25, 1.25), finish: Finish = "eos") -> Group:
+    completions = [
+        GeneratedCompletion(text=text, token_ids=tuple(map(ord, text)), finish=finish)
+        for text in texts
+    ]
+    rewards = [totals[number % len(totals)] for number in range(len(texts))]
+
+    def reward(**columns: object) -> list[float]:
+        return rewards
+
+    grading = Grading(prompt_format=FORMAT, rewards=[reward], weights=[1.0])
+    graded = grade_completions(PROBLEM, [], completions, grading=grading)
+    return Group(PROBLEM, completions, list(graded))
+
+
+def judged(*groups: Group) -> list[str]:
+    return verdicts(groups, written=WRITTEN, limits=LIMITS, temperature=0.2)
+
+
+def answers(*values: int) -> list[str]:
+    return [FORMAT.target(solution="", reference=str(value)) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "words"),
+    [
+        (group(*answers(1, 2, 3, 4, 5)), ["nothing stands in the way of GRPO"]),
+        (group(*answers(1, 1, 1, 1, 2)), ["4 of 5 completions identical"]),
+        (group("<SOLUTION>1", "<end_working_out><SOLUTION>2", "3", "4", "5"), ["</SOLUTION>"]),
+        (
+            group(*answers(1, 2, 3, 4, 5), totals=(0.0,), finish="length"),
+            ["max_new_tokens=48", "minimum: mean 0 of 0 ... 1.25", "equal within every group"],
+        ),
+    ],
+)
+def test_a_verdict_names_each_fault_with_its_numbers(rollouts: Group, words: list[str]) -> None:
+    for fault, word in zip(judged(rollouts), words, strict=True):
+        assert word in fault
+
+
+def test_the_report_shows_completions_and_tags_safely(base: Path) -> None:
+    tokens = tag_tokens(load_tokenizer(base), FORMAT)
+    assert all(len(pieces) == 1 for pieces in tokens.values())  # trained with the format's tags
+    groups = [group(*answers(1, 2), "\x1b[31m\u202e")]
+    report = report_lines(groups, tokens={**tokens, "<b>": ["<", "b", ">"]}, judged=["all well"])
+    text = "\n".join(report)
+    assert "\x1b" not in text and "⟨U+001B⟩[31m⟨U+202E⟩" in text
+    assert all(answer in text for answer in answers(1, 2))
+    assert "<b>  3 tokens: < | b | >; 0 of 3" in text
+    assert f"{WRITTEN[-1]}  one token; 2 of 3" in text
+    assert "distinct 3 of 3, reward variance 0.222" in text
+    assert text.endswith("all well")
+
+
+def test_pass_rates_are_right_answers_over_completions(
+    smoke: Params, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an engine that answers 4 to everything, every other time inside the format's tags."""
+    used_format = prompt_format(**format_settings(smoke.prompt))
+    right, requested = used_format.target(solution="", reference="4"), []
+
+    class Knowing:
+        tokenizer = load_tokenizer(base)
+
+        def generate(self, prompts: Sequence[Any], sampling: Sampling) -> Any:
+            requested.append(sampling)
+            texts = (right, "no idea") * 3
+            group = [GeneratedCompletion(text=text, token_ids=(), finish="eos") for text in texts]
+            return [group for _ in prompts]
+
+        def close(self) -> None:
+            requested.append("closed")
+
+    monkeypatch.setattr(rollouts, "open_engine", lambda *names, **settings: Knowing())
+    save_system(tmp_path, "")
+    four = Problem.create(problem="2 + 2?", reference="4")
+    five = Problem.create(problem="2 + 3?", reference="5")
+    settings = {"base": tmp_path, "engine": "", "num_completions": 6}
+    groups = sample_groups(smoke, base, [four, five], rewarded=False, **settings)
+    assert pass_rates(groups) == {four.id: PassRate(3, 6), five.id: PassRate(0, 6)}
+    sampling, closed = requested
+    assert closed == "closed"
+    assert sampling.num_completions == 6
+    assert sampling.stop_strings == used_format.stop_strings
+    assert not groups[0].graded[0].rewards
+    assert sample_groups(smoke, base, [four], **settings)[0].graded[0].rewards
