@@ -16,7 +16,6 @@ from transformers import TrainerState
 
 from lib.artifacts import hash_path, read_json
 from lib.errors import UserError
-from lib.report.compare import resolve_revision
 
 CARD = "README.md"
 
@@ -119,13 +118,15 @@ def check_repo(repo: str) -> None:
 
 def current_commit() -> str:
     """The commit of the checkout, with a word where tracked files differ from it."""
-    changed = subprocess.run(
-        ["git", "status", "--porcelain", "--untracked-files=no"],
+    # No tag matches, so that it is the hash.
+    describe = ["describe", "--always", "--exclude=*", "--abbrev=40"]
+    ran = subprocess.run(
+        ["git", *describe, "--dirty= and uncommitted changes"],
         capture_output=True,
         text=True,
         check=True,
-    ).stdout.strip()
-    return resolve_revision("HEAD") + (" and uncommitted changes" if changed else "")
+    )
+    return ran.stdout.strip()
 
 
 def push(uploads: Sequence[Upload], *, repo: str, token: str, private: bool) -> str:
