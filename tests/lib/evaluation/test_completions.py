@@ -19,9 +19,7 @@ from lib.evaluation.completions import (
     TooLong,
     complete,
     decoding_of,
-    generate_missing,
     samplings,
-    tasks_of,
 )
 from lib.grading.files import grade_rows
 from lib.grading.metrics import headline, headline_metrics, summarise
@@ -77,30 +75,29 @@ def generated(
     *,
     evaluate: Evaluate,
     folder: Path,
-    label: str = "",
+    label: str = "grpo",
 ) -> list[dict[str, Any]]:
-    tasks = list(
-        tasks_of(
-            engine,
-            {"held_out": problems},
-            system="",
-            evaluate=evaluate,
-            prompt_format=WORKING_OUT,
-            seed=0,
-        )
+    complete(
+        engine,
+        {"held_out": problems},
+        label=label,
+        prompt_format=WORKING_OUT,
+        system="",
+        evaluate=evaluate,
+        seed=0,
+        scratch=folder,
+        completions=folder / "completions.jsonl",
+        positions=None,
     )
-    generate_missing(engine, tasks, folder=folder, label=label)
-    rows = (row for task in tasks for row in task.stream(folder).rows())
-    return [{"checkpoint": "grpo", **row} for row in rows]
+    return [json.loads(line) for line in (folder / "completions.jsonl").open(encoding="utf-8")]
 
 
 def graded(
     smoke: Params, rows: Sequence[Mapping[str, Any]], **reward: object
 ) -> list[GradedCompletion]:
     """As `grade` reads them from a file."""
-    read = [json.loads(json.dumps(row)) for row in rows]
     changed = smoke.reward.model_copy(update=reward)
-    return list(grade_rows(read, reward=changed, max_new_tokens=smoke.evaluate.max_new_tokens))
+    return list(grade_rows(rows, reward=changed, max_new_tokens=smoke.evaluate.max_new_tokens))
 
 
 @pytest.fixture
@@ -349,10 +346,10 @@ def test_the_bar_starts_at_what_was_done_before_and_shows_the_speed(
         completions_module, "tqdm", lambda **of: bar(**{**of, "disable": False, "mininterval": 0})
     )
     engine = ScriptedEngine(base, SCRIPTS)
-    generated(engine, PROBLEMS, evaluate=evaluate, folder=tmp_path, label="evaluate grpo")
+    generated(engine, PROBLEMS, evaluate=evaluate, folder=tmp_path)
     shown = capsys.readouterr().err
-    assert re.search(r"evaluate grpo:\s+33%.*2/6", shown)
-    assert re.search(r"evaluate grpo: 100%.*6/6.*[\d,]+ tokens/s", shown)
+    assert re.search(r"grpo:\s+33%.*2/6", shown)
+    assert re.search(r"grpo: 100%.*6/6.*[\d,]+ tokens/s", shown)
 
 
 def test_headline_metrics_are_few_and_each_has_its_error(rows: list[GradedCompletion]) -> None:

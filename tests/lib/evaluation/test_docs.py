@@ -6,7 +6,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from lib.evaluation.completions import decoding_of
-from lib.evaluation.outside import apply_settings
+from lib.evaluation.models import apply_settings
 from lib.params import Params
 from lib.params.load import parse_evaluate
 from lib.problems.known import known_sets

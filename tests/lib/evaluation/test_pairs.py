@@ -100,6 +100,11 @@ def test_a_right_answer_without_the_form_or_cut_off_is_neither_chosen_nor_reject
     assert [pair.problem for pair in found] == [PROBLEMS[1].problem]
 
 
+def test_a_pass_rate_counts_answers_whatever_their_form() -> None:
+    (group,) = sampled({0: ["It is 1", (answer("1"), "length"), answer("1"), answer("7")]})
+    assert (group.num_right_answers, group.num_completions) == (3, 4)
+
+
 def test_a_completion_that_was_cut_off_may_be_rejected() -> None:
     (pair,) = mined({0: [("so 5 and", "length"), answer("1")]})
     assert (pair.chosen, pair.rejected) == (answer("1"), "so 5 and")

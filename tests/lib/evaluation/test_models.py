@@ -12,18 +12,20 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from peft import PeftModel
 
-from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
+from lib.artifacts.problems import write_problems
+from lib.engines.policy import load_tokenizer
 from lib.errors import UserError
 from lib.evaluation.completions import decoding_of
-from lib.evaluation.outside import apply_settings, prompted_models
+from lib.evaluation.models import apply_settings, labelled_models
 from lib.params import Params
+from lib.problems.generated import GeneratedSets
 from lib.problems.sources import find_benchmark
 from lib.prompts import format_settings
-from lib.prompts.saved import FORMAT_FILE, save_prompt
+from lib.prompts.saved import save_prompt
 from stages.evaluate_model import main
 from tests.conftest import ROOT
+from tests.lib.export.conftest import make_adapter
 
 GSM8K = [
     {"question": f"Ann has {n} pens and buys 2. How many?", "answer": f"{n}+2\n#### {n + 2}"}
@@ -57,10 +59,7 @@ def models(base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("pipeline")
     shutil.copytree(base, folder / "base")
     save_prompt(folder / "base", system="", rendering=format_settings(smoke.prompt))
-    policy = load_policy(base, base=base, settings=smoke.model)
-    adapted = add_adapter(policy, smoke.model.lora)
-    assert isinstance(adapted, PeftModel)
-    save_policy(adapted, load_tokenizer(base), folder / "grpo")
+    make_adapter(base, folder / "grpo", smoke)
     return folder
 
 
@@ -220,44 +219,32 @@ def test_a_mistake_is_one_line_that_says_what_to_do(
     assert ran.output.startswith("Error: ") and said in ran.output
 
 
-def test_a_model_that_says_no_format_is_asked_in_the_one_that_is_set(
-    base: Path, tmp_path: Path
+def test_the_base_is_measured_in_another_format_by_name(
+    models: Path, sets: GeneratedSets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "instruct"
-    shutil.copytree(base, folder)
-    (folder / FORMAT_FILE).unlink(missing_ok=True)
-    (folder / "chat_template.jinja").write_text("{{ messages[-1]['content'] }} !")
-    with pytest.raises(UserError, match="does not say which prompt format"):
-        prompted_models([str(folder)], formats=[], system=None, base=None)
-    kept, own = prompted_models(
-        [str(folder)], formats=["boxed/own", "xml/chatml"], system="format", base=None
-    )
-    assert (kept.label, kept.template) == ("instruct.boxed-own", None)
-    assert kept.system == kept.prompt_format.instructions != ""
-    assert own.label == "instruct.xml-chatml"
-    assert "<|im_start|>" in (own.template or "")
+    """As docs/evaluate.md has it, in a folder where a run was."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(models / "base", "data/models/base")
+    write_problems(Path("data/problems/benchmarks/held_out.jsonl"), sets.benchmarks["held_out"][:3])
+    options = ("--prompt-format=xml", "--benchmarks=held_out", "--set=num_samples=0")
+    ran = run("--model=data/models/base", *options)
+    assert ran.exit_code == 0, ran.output
+    noted = read(Path("data/evaluations/provenance/base.xml.json"))
+    assert noted["prompt"]["format"] == "xml"
+    prompts = read(Path("data/evaluations/prompts/base.xml.json"))["held_out"]
+    first = sets.benchmarks["held_out"][0]
+    assert prompts[first.id] == f"{first.problem}\n"
 
 
-def test_an_adapter_finds_its_base_beside_it_or_where_it_is_said(
-    models: Path, tmp_path: Path
-) -> None:
-    (beside,) = prompted_models([f"{models}/grpo"], formats=[], system=None, base=None)
-    assert beside.base == models / "base"
-    shutil.copytree(models / "grpo", tmp_path / "checkpoint-100")
-    (given,) = prompted_models(
-        [f"{tmp_path}/checkpoint-100"], formats=[], system=None, base=models / "base"
-    )
-    assert given.base == models / "base"
-    with pytest.raises(UserError, match="give BASE_MODEL=FOLDER"):
-        prompted_models([f"{tmp_path}/checkpoint-100"], formats=[], system=None, base=tmp_path)
-
-
-def test_models_of_one_name_are_told_apart(models: Path, tmp_path: Path) -> None:
+def test_models_of_one_name_or_in_two_formats_are_told_apart(models: Path, tmp_path: Path) -> None:
     shutil.copytree(models / "base", tmp_path / "other/base")
-    asked = prompted_models(
-        [f"{models}/base", f"{tmp_path}/other/base"], formats=[], system=None, base=None
-    )
-    assert [model.label for model in asked] == ["base", "other-base"]
+    settings = {"system": "format", "base": None}
+    ids = [f"{models}/base", f"{tmp_path}/other/base"]
+    assert list(labelled_models(ids, formats=[], **settings)) == ["base", "other-base"]
+    both = labelled_models(ids[:1], formats=["boxed/own", "xml/chatml"], **settings)
+    assert list(both) == ["base.boxed-own", "base.xml-chatml"]
+    boxed = both["base.boxed-own"]
+    assert boxed.system == boxed.prompt_format.instructions != ""
 
 
 def test_settings_hold_for_all_benchmarks_or_for_one(smoke: Params) -> None:
