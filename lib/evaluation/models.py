@@ -20,7 +20,6 @@ from lib.grading.metrics import summarise
 from lib.inference.external import ExternalModel, external_model
 from lib.params.load import parse_evaluate
 from lib.params.measuring import Decoding, Evaluate
-from lib.params.model import Model
 from lib.params.training import Reward
 from lib.problems.sources import BenchmarkSet
 from lib.prompts import system_prompt
@@ -64,42 +63,37 @@ def _label(model_id: str, format_name: str, *, taken: Collection[str]) -> str:
     raise UserError(f"MODEL: `{model_id}` stands there twice")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """What every model is measured on, and how.
-
-    Attributes:
-        model: of params, for attention and the memory of engines that set some aside.
-        limit: problems per benchmark, 0 for all; `sets` hold no more already.
-        too_long: see `complete`.
-    """
-
-    sets: Sequence[BenchmarkSet]
-    evaluate: Evaluate
-    reward: Reward
-    model: Model
-    seed: int
-    limit: int
-    too_long: TooLong
-
-
 def measure_model(
-    model: ExternalModel, measurement: Measurement, *, label: str, out: Path
+    model: ExternalModel,
+    *,
+    label: str,
+    sets: Sequence[BenchmarkSet],
+    evaluate: Evaluate,
+    reward: Reward,
+    attention: str,
+    max_seq_length: int,
+    seed: int,
+    limit: int,
+    too_long: TooLong,
+    out: Path,
 ) -> dict[str, Any]:
     """Let one model answer, grade it, and write all files under `out`; returns its metrics.
+
+    Args:
+        max_seq_length: see `ExternalModel.open`.
+        limit: problems per benchmark, 0 for all; `sets` hold no more already.
+        too_long: see `complete`.
 
     Raises:
         UserError: the model cannot be loaded.
     """
-    evaluate, reward, sets = measurement.evaluate, measurement.reward, measurement.sets
-    attention, room = measurement.model.attention, measurement.model.max_seq_length
     prompt_format, system = model.prompt_format, model.system
     settings = {
         "evaluate": evaluate.model_dump(mode="json", exclude={"checkpoints"}),
         "attention": attention,
         "dtype": model.dtype,
-        "seed": measurement.seed,
-        "limit": measurement.limit,
+        "seed": seed,
+        "limit": limit,
         "prompt": {
             "format": prompt_format.name,
             "template": model.template or "the model's own",
@@ -114,7 +108,7 @@ def measure_model(
         engine = model.open(
             evaluate.engine,
             attention=attention,
-            max_seq_length=room,
+            max_seq_length=max_seq_length,
             batch_size=evaluate.batch_size,
         )
         with contextlib.closing(engine):
@@ -125,11 +119,11 @@ def measure_model(
                 prompt_format=prompt_format,
                 system=system,
                 evaluate=evaluate,
-                seed=measurement.seed,
+                seed=seed,
                 scratch=scratch,
                 completions=completions,
-                positions=model.positions_on(evaluate.engine, max_seq_length=room),
-                too_long=measurement.too_long,
+                positions=model.positions_on(evaluate.engine, max_seq_length=max_seq_length),
+                too_long=too_long,
             )
             # Rendered here: a template of the model's own may be more than ours can be.
             prompts = {

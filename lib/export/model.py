@@ -170,7 +170,9 @@ def export_model(
         answers = read(merged, token_ids, own)
         errors["fold"] = check_same("fold", answers, trained, tolerance=ARITHMETIC["float32"])
     if export.dtype != "float32":
-        round_weights(merged, getattr(torch, export.dtype))
+        # Parameters only: `to` would round rotary frequencies too, which loading does not.
+        for weight in merged.parameters():
+            weight.data = weight.data.to(getattr(torch, export.dtype))
         answers, tolerance = read(merged, token_ids, own), ARITHMETIC[export.dtype]
         errors["rounding"] = check_same("rounding", answers, trained, tolerance=tolerance)
 
@@ -218,12 +220,6 @@ def write_adapter(checkpoint: Path, folder: Path) -> None:
     to.mkdir()
     write_json(to / ADAPTER, {**read_json(checkpoint / ADAPTER), "inference_mode": True})
     shutil.copyfile(checkpoint / ADAPTER_WEIGHTS, to / ADAPTER_WEIGHTS)
-
-
-def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Round parameters only: `to` would round rotary frequencies too, which loading does not."""
-    for weight in model.parameters():
-        weight.data = weight.data.to(dtype)
 
 
 def generation_config(

@@ -143,28 +143,24 @@ def push(uploads: Sequence[Upload], *, repo: str, token: str, private: bool) -> 
     except OfflineModeIsEnabled:
         raise UserError("HF_HUB_OFFLINE is set; unset it to push") from None
     except HfHubHTTPError as error:
-        raise UserError(_refused(repo, error, token)) from None
+        status = error.response.status_code if error.response is not None else 0
+        if status in {401, 403} or isinstance(error, RepositoryNotFoundError):
+            raise UserError(
+                f"the Hub refuses to write to {repo} (HTTP {status}); expected HF_TOKEN to be a "
+                "token with write access to it: https://huggingface.co/settings/tokens"
+            ) from None
+        reason = _first_line(error.server_message or error, token)
+        raise UserError(f"the Hub answered HTTP {status} ({reason}); nothing was pushed") from None
     except (httpx.HTTPError, OSError) as error:
-        reason = _line(error, token)
+        reason = _first_line(error, token)
         raise UserError(f"the Hub cannot be reached ({reason}); nothing was pushed") from None
     return str(address)
 
 
-def _refused(repo: str, error: HfHubHTTPError, token: str) -> str:
-    status = error.response.status_code if error.response is not None else 0
-    if status in {401, 403} or isinstance(error, RepositoryNotFoundError):
-        return (
-            f"the Hub refuses to write to {repo} (HTTP {status}); expected HF_TOKEN to be a token "
-            "with write access to it: https://huggingface.co/settings/tokens"
-        )
-    answer = (error.server_message or _line(error, token)).splitlines()[0].replace(token, "***")
-    return f"the Hub answered HTTP {status} ({answer}); nothing was pushed"
-
-
-def _line(error: Exception, token: str) -> str:
-    """The first line of an error, whatever it quotes without the token."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].replace(token, "***")
+def _first_line(error: object, token: str) -> str:
+    """Whatever a message quotes, without the token."""
+    line = f"{error}".strip().partition("\n")[0] or type(error).__name__
+    return line.replace(token, "***")
 
 
 def _files(folder: Path) -> list[Path]:

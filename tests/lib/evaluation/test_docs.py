@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs/evaluate.md").read_text("utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 
 
-def test_the_section_shown_is_valid_where_its_benchmarks_are_there(smoke: Params) -> None:
+def test_the_section_shown_is_valid(smoke: Params) -> None:
     shown = YAML(typ="safe").load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])["evaluate"]
     section = {**smoke.evaluate.model_dump(mode="json"), **shown}
     section["benchmarks"] = [*shown["benchmarks"], "aime24"]

@@ -232,7 +232,7 @@ def test_a_broken_fold_is_noticed(
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_fold_is_not_blamed_for_the_rounding_of_the_exported_type(
+def test_a_fold_is_not_blamed_for_rounding(
     adapter: Path, base: Path, tmp_path: Path, export_to: ExportTo
 ) -> None:
     verified = export_to(adapter, tmp_path / "export", base=base, dtype="float16")

@@ -9,6 +9,7 @@ import huggingface_hub
 import pytest
 
 from lib.errors import UserError
+from lib.inference import GenerationSettings, build_text_generator
 from lib.inference.external import DEFAULT_MODEL, external_model, find_model
 from lib.params import Params
 from lib.prompts import PROMPT_FORMATS, prompt_format, save_prompt, saved_format
@@ -51,6 +52,16 @@ def test_an_adapter_finds_its_base_beside_it_or_where_told(models: Path) -> None
         external_model(far, base=models / "nowhere")
 
 
+def test_an_adapter_answers_together_with_its_base(models: Path) -> None:
+    settings = GenerationSettings(temperature=0, max_new_tokens=20)
+    trained, untrained = (
+        build_text_generator(models / name, device="cpu").generate(["2 + 2?"], settings)[0]
+        for name in ("sft", "base")
+    )
+    assert trained.prompt == untrained.prompt == "of the base\n2 + 2?\n<start_working_out>"
+    assert trained.completion != untrained.completion
+
+
 def test_a_named_format_takes_the_place_of_the_models_own(base: Path, tmp_path: Path) -> None:
     folder = tmp_path / "instruct"
     shutil.copytree(base, folder)
@@ -69,7 +80,7 @@ def test_a_named_format_takes_the_place_of_the_models_own(base: Path, tmp_path: 
         external_model(folder, format_name="boxed/own")
 
 
-def test_an_engine_with_memory_of_its_own_may_have_fewer_positions(base: Path) -> None:
+def test_an_engine_with_its_own_memory_may_have_fewer_positions(base: Path) -> None:
     model = external_model(base)
     assert model.positions == 256
     for engine, positions in {"transformers": 256, "vllm": 100}.items():
