@@ -58,8 +58,7 @@ def main(
     wanted = _words(benchmarks) or list(params.evaluate.benchmarks)
     sets = [find_benchmark(word, limit=limit) for word in wanted]
     from lib.engines.runtime import configure
-    from lib.evaluation.models import Measurement, measure_model
-    from lib.evaluation.outside import apply_settings, prompted_models
+    from lib.evaluation.models import apply_settings, labelled_models, measure_model
     from lib.grading.metrics import headline
     from lib.report.models import read_models, write_models
     from lib.report.text import table_lines
@@ -69,19 +68,23 @@ def main(
     )
     seed = params.seed if seed is None else seed
     configure(seed=seed, threads=params.torch_threads)
-    measurement = Measurement(
-        sets=sets,
-        evaluate=evaluate,
-        reward=params.reward,
-        model=params.model,
-        seed=seed,
-        limit=limit,
-        too_long=too_long,
-    )
     metrics = {}
-    for model in prompted_models(_words(models), formats=_words(formats), system=system, base=base):
-        metrics[model.label] = measure_model(model, measurement, out=out)
-        click.echo("\n".join(headline(model.label, metrics[model.label])))
+    measured = labelled_models(_words(models), formats=_words(formats), system=system, base=base)
+    for label, model in measured.items():
+        metrics[label] = measure_model(
+            model,
+            label=label,
+            sets=sets,
+            evaluate=evaluate,
+            reward=params.reward,
+            attention=params.model.attention,
+            max_seq_length=params.model.max_seq_length,
+            seed=seed,
+            limit=limit,
+            too_long=too_long,
+            out=out,
+        )
+        click.echo("\n".join(headline(label, metrics[label])))
     for table in write_models(read_models(metrics, out), out):
         click.echo("\n" + "\n".join(table_lines(table)))
     click.echo(f"\nevaluate models={len(metrics)} out={out} page={out / 'report.html'}")

@@ -38,15 +38,18 @@ def main(
         problems=problems,
         measured=measured,
     )
-    vllm = {"vllm": verified.on_vllm} if verified.vllm else {}
     facts = {"errors": verified.errors, "export": hash_path(written["export"])}
     write_metrics(written["metrics"], verified.numbers)
     inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
     used = params.model_dump(mode="json")
-    write_provenance(written["provenance"], settings=used, inputs=inputs, **facts, **vllm)
-    click.echo(f"export verified={verified.num_prompts} model={written['export']}")
-    if verified.on_vllm:
-        click.echo(f"export on vLLM: {verified.on_vllm}")
+    write_provenance(written["provenance"], settings=used, inputs=inputs, **facts)
+    prompts, model = verified.numbers["num_prompts"], written["export"]
+    click.echo(f"export verified={prompts} model={model}")
+    if "vllm" in verified.errors:
+        error = verified.errors["vllm"]
+        click.echo(f"export on vLLM: log-probs off by {error:.2g} nats on average")
+    elif verified.vllm_refusal:
+        click.echo(f"export on vLLM: not verified: {verified.vllm_refusal}")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ def main(
     """Run the stage."""
     params = load_params(params_file)
     from lib.artifacts import write_jsonl, write_metrics, write_provenance
+    from lib.artifacts.problems import read_problems
     from lib.engines.runtime import configure
     from lib.evaluation.pairs import preference_pairs, sample_checkpoint, sampling_metrics
 
@@ -36,11 +37,13 @@ def main(
     groups = sample_checkpoint(
         init,
         base=base,
-        problems=problems,
+        problems=list(read_problems(problems))[: settings.num_problems or None],
         model=params.model,
         prompt=params.prompt,
         rollout=params.rollout,
-        settings=settings,
+        num_completions=settings.num_completions,
+        engine=params.rollout.engine,
+        batch_size=settings.batch_size,
         seed=params.seed,
     )
     rows = preference_pairs(groups, at_most=settings.max_per_problem)

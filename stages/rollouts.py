@@ -49,8 +49,6 @@ def debug(
         folder,
         list(itertools.islice(read_problems(problems), num_problems)),
         base=base,
-        engine=rollout.engine,
-        batch_size=n * num_problems,
         num_completions=n,
     )
     written_in = prompt_format(**format_settings(params.prompt))
@@ -85,22 +83,26 @@ def difficulty(
     params = load_params(params_file)
     from lib.artifacts.problems import read_problems
     from lib.engines.runtime import configure
-    from lib.planning.rollouts import pass_rates, sample_groups
-    from lib.problems.difficulty import write_pass_rates
+    from lib.evaluation.pairs import sample_checkpoint
+    from lib.problems.difficulty import PassRate, write_pass_rates
 
     configure(seed=params.seed, threads=params.torch_threads)
-    groups = sample_groups(
-        params,
+    groups = sample_checkpoint(
         checkpoint,
-        list(read_problems(problems)),
         base=base,
+        problems=list(read_problems(problems)),
+        model=params.model,
+        prompt=params.prompt,
+        rollout=params.rollout,
+        num_completions=num_completions,
         engine=params.evaluate.engine,
         batch_size=params.evaluate.batch_size,
-        num_completions=num_completions,
-        rewarded=False,
-        label=f"difficulty {checkpoint.name}",
+        seed=params.seed,
     )
-    measured = pass_rates(groups)
+    measured = {
+        group.problem.id: PassRate(group.num_right_answers, group.num_completions)
+        for group in groups
+    }
     write_pass_rates(rates, measured)
     mean = sum(rate.value for rate in measured.values()) / max(len(measured), 1)
     click.echo(f"difficulty problems={len(measured)} mean_pass_rate={mean:.3f} file={rates}")

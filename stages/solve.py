@@ -12,7 +12,6 @@ import click
 from lib.engines.registry import ENGINES
 from lib.errors import UserError
 from lib.inference import DEFAULT_MODEL, GenerationSettings, build_text_generator
-from lib.inference.exported import find_model
 from lib.inference.terminal import Terminal, read_questions
 
 LONGEST_PROMPT = 2048
@@ -74,14 +73,13 @@ def main(
     if question is not None and not question.strip():
         raise UserError('the question is empty; for example: make solve Q="What is 15 * 23?"')
     questions = read_questions(file) if file else {}
-    folder = find_model(model)
     from transformers import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     terminal = Terminal(
         generator=build_text_generator(
-            folder,
+            model,
             device=device,
             batch_size=batch_size,
             engine=engine,

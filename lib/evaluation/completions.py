@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -105,40 +106,68 @@ def complete(
         UserError: a prompt is too long for the model and `too_long` refuses it, before anything is
             generated; or no problem of a benchmark is left.
     """
-    tasks = list(
-        tasks_of(
-            engine,
-            benchmarks,
-            prompt_format=prompt_format,
-            system=system,
-            evaluate=evaluate,
-            seed=seed,
-            positions=positions,
-        )
-    )
-    _check_lengths(tasks, positions=positions, too_long=too_long)
-    generate_missing(engine, tasks, folder=scratch, label=label)
-    rows = itertools.chain.from_iterable(task.stream(scratch).rows() for task in tasks)
+    batch = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
+    tasks: list[Task] = []
+    for benchmark, problems in benchmarks.items():
+        prompts = [prompt_format.prompt(each.problem, system=system) for each in problems]
+        token_ids = encode(engine.tokenizer, prompts)
+        by_length = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))
+        room = math.inf if positions is None else positions
+        fitting = [place for place in by_length if len(token_ids[place]) < room]
+        if longest := by_length[len(fitting) :]:
+            fault = (
+                f"{benchmark}: problem {problems[longest[-1]].id} has "
+                f"{len(token_ids[longest[-1]])} tokens as a prompt, and the model has {positions} "
+                "positions for prompt and completion"
+            )
+            if too_long == "refuse" or (too_long == "skip" and not fitting):
+                raise UserError(f"{fault}; leave the problem out, or take a model with more")
+            outcome = "left out" if too_long == "skip" else "counted as wrong"
+            counted = f"{len(longest)} of {len(problems)} problems are too long and {outcome}"
+            click.echo(f"Warning: {fault}; {counted}", err=True)
+        decoding = decoding_of(evaluate, benchmark)
+        for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
+            size = max(1, batch // sampling.num_completions)
+            chunks = [fitting[start : start + size] for start in range(0, len(fitting), size)]
+            tasks.append(
+                Task(
+                    benchmark=benchmark,
+                    mode=mode,
+                    sampling=sampling,
+                    prompt_format=prompt_format,
+                    problems=problems,
+                    prompts=prompts,
+                    token_ids=token_ids,
+                    chunks=chunks,
+                    too_long=longest,
+                    stream=Stream(
+                        scratch / f"{benchmark}.{mode}.jsonl",
+                        [len(chunk) * sampling.num_completions for chunk in chunks],
+                    ),
+                )
+            )
+    generate_missing(engine, tasks, label=label)
+    rows = itertools.chain.from_iterable(task.stream.rows() for task in tasks)
     if too_long == "wrong":
         rows = itertools.chain(rows, *(task.unanswered() for task in tasks))
     write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
-    library = ENGINES[evaluate.engine].library
     template = str(engine.tokenizer.chat_template)
-    sampling: dict[str, dict[str, Any]] = {}
+    modes: dict[str, dict[str, Any]] = {}
     for task in tasks:
-        mode = {**task.settings(), "num_problems": len(task.problems)}
+        facts = {**task.settings(), "num_problems": len(task.problems)}
         if task.too_long:
-            mode |= {"too_long": too_long, "num_too_long": len(task.too_long)}
-        sampling.setdefault(task.benchmark, {})[task.mode] = mode
+            facts |= {"too_long": too_long, "num_too_long": len(task.too_long)}
+        modes.setdefault(task.benchmark, {})[task.mode] = facts
+    version = installed_version(ENGINES[evaluate.engine].library)
     return {
-        "engine": {"name": evaluate.engine, "version": installed_version(library)},
+        "engine": {"name": evaluate.engine, "version": version},
         "prompt": {
             "format": prompt_format.name,
             "template": hashlib.sha256(template.encode()).hexdigest()[:16],
             "system": system,
             "stop_strings": list(prompt_format.stop_strings),
         },
-        "sampling": sampling,
+        "sampling": modes,
     }
 
 
@@ -151,6 +180,7 @@ class Task:
         token_ids: the same as the model reads them.
         chunks: places of problems; together, every place once that is not `too_long`.
         too_long: places of problems whose prompt leaves no position for an answer.
+        stream: its rows, as far as they are there.
     """
 
     benchmark: str
@@ -162,6 +192,7 @@ class Task:
     token_ids: Sequence[Sequence[int]]
     chunks: Sequence[Sequence[int]]
     too_long: Sequence[int]
+    stream: Stream
 
     def unanswered(self) -> Iterator[dict[str, Any]]:
         """Rows of the problems that are too long: completions that are empty and truncated."""
@@ -169,11 +200,6 @@ class Task:
         for place in self.too_long:
             for sample in range(self.sampling.num_completions):
                 yield self.row(place, sample, empty)
-
-    def stream(self, folder: Path) -> Stream:
-        """Its rows in `folder`."""
-        sizes = [len(chunk) * self.sampling.num_completions for chunk in self.chunks]
-        return Stream(folder / f"{self.benchmark}.{self.mode}.jsonl", sizes)
 
     def settings(self) -> dict[str, Any]:
         """The sampling, without the stop strings, which are the format's."""
@@ -204,41 +230,6 @@ class Task:
         }
 
 
-def tasks_of(
-    engine: Engine,
-    benchmarks: Mapping[str, Sequence[Problem]],
-    *,
-    prompt_format: PromptFormat,
-    system: str,
-    evaluate: Evaluate,
-    seed: int,
-    positions: int | None = None,
-) -> Iterator[Task]:
-    """What there is to do, ordered by benchmark and mode."""
-    batch = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
-    for benchmark, problems in benchmarks.items():
-        prompts = [prompt_format.prompt(p.problem, system=system) for p in problems]
-        token_ids = encode(engine.tokenizer, prompts)
-        by_length = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))
-        fitting = [
-            place for place in by_length if positions is None or len(token_ids[place]) < positions
-        ]
-        decoding = decoding_of(evaluate, benchmark)
-        for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
-            size = max(1, batch // sampling.num_completions)
-            yield Task(
-                benchmark=benchmark,
-                mode=mode,
-                sampling=sampling,
-                prompt_format=prompt_format,
-                problems=problems,
-                prompts=prompts,
-                token_ids=token_ids,
-                chunks=[fitting[start : start + size] for start in range(0, len(fitting), size)],
-                too_long=by_length[len(fitting) :],
-            )
-
-
 def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> dict[str, Sampling]:
     """The modes in which a benchmark is answered."""
     greedy = Sampling(
@@ -258,13 +249,10 @@ def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> 
     return {mode: sampling for mode, (wanted, sampling) in modes.items() if wanted}
 
 
-def generate_missing(
-    engine: Engine, tasks: Sequence[Task], *, folder: Path, label: str = ""
-) -> None:
-    """Generate the chunks that are not yet in `folder`, under a bar where there is a `label`."""
-    streams = [task.stream(folder) for task in tasks]
-    total = sum(sum(map(len, task.chunks)) * task.sampling.num_completions for task in tasks)
-    done = sum(stream.num_rows for stream in streams)
+def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> None:
+    """Generate the chunks that are not there yet, under a bar where there is a `label`."""
+    total = sum(sum(task.stream.sizes) for task in tasks)
+    done = sum(task.stream.num_rows for task in tasks)
     num_tokens, start = 0, time.monotonic()
     with tqdm(
         total=total,
@@ -274,36 +262,19 @@ def generate_missing(
         unit="completion",
         disable=None if label else True,
     ) as bar:
-        for task, stream in zip(tasks, streams, strict=True):
-            for chunk in task.chunks[stream.num_done :]:
+        for task in tasks:
+            for chunk in task.chunks[task.stream.num_done :]:
                 groups = engine.generate([task.token_ids[place] for place in chunk], task.sampling)
                 rows = [
                     {"place": place, **task.row(place, sample, completion)}
                     for place, group in zip(chunk, groups, strict=True)
                     for sample, completion in enumerate(group)
                 ]
-                stream.append(rows)
+                task.stream.append(rows)
                 num_tokens += sum(row["num_tokens"] for row in rows)
                 speed = num_tokens / max(time.monotonic() - start, 1e-9)
                 bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
                 bar.update(len(rows))
-
-
-def _check_lengths(tasks: Sequence[Task], *, positions: int | None, too_long: TooLong) -> None:
-    warned: set[str] = set()
-    for task in (each for each in tasks if each.too_long):
-        place, count = task.too_long[-1], len(task.too_long)
-        fault = (
-            f"{task.benchmark}: problem {task.problems[place].id} has {len(task.token_ids[place])} "
-            f"tokens as a prompt, and the model has {positions} positions for prompt and completion"
-        )
-        if too_long == "refuse" or (too_long == "skip" and not task.chunks):
-            raise UserError(f"{fault}; leave the problem out, or take a model with more")
-        if task.benchmark not in warned:
-            warned.add(task.benchmark)
-            outcome = "left out" if too_long == "skip" else "counted as wrong"
-            shares = f"{count} of {len(task.problems)} problems are too long and {outcome}"
-            click.echo(f"Warning: {fault}; {shares}", err=True)
 
 
 def decoding_of(evaluate: Evaluate, benchmark: str) -> Decoding:

@@ -2,90 +2,141 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
 from lib.artifacts import ROOT, hash_code, write_json, write_metrics, write_provenance
-from lib.artifacts.completions import read_graded
+from lib.artifacts.completions import GREEDY, GradedCompletion, read_graded
 from lib.artifacts.problems import INSTRUCTION
-from lib.engines.base import Engine
-from lib.engines.open import loading, open_engine
-from lib.engines.policy import read_max_positions
 from lib.errors import UserError
-from lib.evaluation.alpaca import write_outputs
 from lib.evaluation.completions import TooLong, complete
-from lib.evaluation.outside import PromptedModel
 from lib.evaluation.stream import rows_fingerprint, scratch_of
 from lib.grading.files import grade_file
 from lib.grading.metrics import summarise
-from lib.params.measuring import Evaluate
-from lib.params.model import Model
+from lib.inference.external import ExternalModel, external_model
+from lib.params.load import parse_evaluate
+from lib.params.measuring import Decoding, Evaluate
 from lib.params.training import Reward
 from lib.problems.sources import BenchmarkSet
+from lib.prompts import system_prompt
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """What every model is measured on, and how.
+def labelled_models(
+    model_ids: Sequence[str], *, formats: Sequence[str], system: str | None, base: Path | None
+) -> dict[str, ExternalModel]:
+    """Every model in every format, by a label of its own for tables and files.
 
-    Attributes:
+    Args:
+        model_ids: folders or Hub ids.
+        formats: see `external_model`; none for the format that each model came with.
+        system: system prompt as `prompt.system` in params; None for the model's own.
+        base: of adapters whose base is not found by itself.
+
+    Raises:
+        UserError: no such model or format, or a model that does not say its format.
+    """
+    if not model_ids:
+        raise UserError("which model? MODEL=data/models/grpo, or a Hub id; several by commas")
+    models: dict[str, ExternalModel] = {}
+    for model_id in model_ids:
+        for name in formats or [""]:
+            model = external_model(model_id, format_name=name, base=base)
+            own_format = model.prompt_format
+            if system is not None:
+                message = system_prompt(system, prompt_format=own_format)
+                model = dataclasses.replace(model, system=message)
+            models[_label(model_id, name, taken=models)] = model
+    return models
+
+
+def _label(model_id: str, format_name: str, *, taken: Collection[str]) -> str:
+    """The last word of the name, more where that is taken, and the format where one is set."""
+    parts, ending = Path(model_id).parts, f".{format_name}" if format_name else ""
+    for start in reversed(range(len(parts))):
+        label = re.sub(r"[^\w.-]+", "-", "-".join(parts[start:]) + ending)
+        if label not in taken:
+            return label
+    raise UserError(f"MODEL: `{model_id}` stands there twice")
+
+
+def measure_model(
+    model: ExternalModel,
+    *,
+    label: str,
+    sets: Sequence[BenchmarkSet],
+    evaluate: Evaluate,
+    reward: Reward,
+    attention: str,
+    max_seq_length: int,
+    seed: int,
+    limit: int,
+    too_long: TooLong,
+    out: Path,
+) -> dict[str, Any]:
+    """Let one model answer, grade it, and write all files under `out`; returns its metrics.
+
+    Args:
+        max_seq_length: see `ExternalModel.open`.
         limit: problems per benchmark, 0 for all; `sets` hold no more already.
         too_long: see `complete`.
-    """
-
-    sets: Sequence[BenchmarkSet]
-    evaluate: Evaluate
-    reward: Reward
-    model: Model
-    seed: int
-    limit: int
-    too_long: TooLong
-
-    def settings(self, model: PromptedModel) -> dict[str, Any]:
-        """All of it for one model, for fingerprint and provenance."""
-        return {
-            "evaluate": self.evaluate.model_dump(mode="json", exclude={"checkpoints"}),
-            "attention": self.model.attention,
-            "dtype": model.dtype,
-            "seed": self.seed,
-            "limit": self.limit,
-            "prompt": {
-                "format": model.prompt_format.name,
-                "template": model.template or "the model's own",
-                "system": model.system,
-            },
-        }
-
-
-def measure_model(model: PromptedModel, measurement: Measurement, *, out: Path) -> dict[str, Any]:
-    """Let one model answer, grade it, and write all files under `out`; returns its metrics.
 
     Raises:
         UserError: the model cannot be loaded.
     """
-    settings, label, evaluate = measurement.settings(model), model.label, measurement.evaluate
-    reward, sets = measurement.reward, measurement.sets
+    prompt_format, system = model.prompt_format, model.system
+    settings = {
+        "evaluate": evaluate.model_dump(mode="json", exclude={"checkpoints"}),
+        "attention": attention,
+        "dtype": model.dtype,
+        "seed": seed,
+        "limit": limit,
+        "prompt": {
+            "format": prompt_format.name,
+            "template": model.template or "the model's own",
+            "system": system,
+        },
+    }
     inputs = {"model": model.folder, "base": model.base} | {each.name: each.path for each in sets}
     name = rows_fingerprint({**settings, "label": label}, inputs=inputs)
     completions, graded = (out / kind / f"{label}.jsonl" for kind in ("completions", "graded"))
     # What was generated is kept until it is graded: grading again costs seconds, generating hours.
     with scratch_of(name) as scratch:
-        with contextlib.closing(_open(model, measurement)) as engine:
+        engine = model.open(
+            evaluate.engine,
+            attention=attention,
+            max_seq_length=max_seq_length,
+            batch_size=evaluate.batch_size,
+        )
+        with contextlib.closing(engine):
             facts = complete(
                 engine,
                 {each.name: list(each.problems) for each in sets},
                 label=label,
-                prompt_format=model.prompt_format,
-                system=model.system,
+                prompt_format=prompt_format,
+                system=system,
                 evaluate=evaluate,
-                seed=measurement.seed,
+                seed=seed,
                 scratch=scratch,
                 completions=completions,
-                positions=read_max_positions(model.base),
-                too_long=measurement.too_long,
+                positions=model.positions_on(evaluate.engine, max_seq_length=max_seq_length),
+                too_long=too_long,
             )
-            prompts = {each.name: _prompts(each, model, engine) for each in sets}
+            # Rendered here: a template of the model's own may be more than ours can be.
+            prompts = {
+                each.name: {
+                    problem.id: engine.tokenizer.apply_chat_template(
+                        prompt_format.prompt(problem.problem, system=system),
+                        add_generation_prompt=True,
+                        tokenize=False,
+                    )
+                    for problem in each.problems
+                }
+                for each in sets
+            }
         faults = grade_file(
             completions, graded, reward=reward, max_new_tokens=evaluate.max_new_tokens
         )
@@ -109,38 +160,60 @@ def measure_model(model: PromptedModel, measurement: Measurement, *, out: Path) 
     )
     for each in sets:
         if any(INSTRUCTION in problem.tags for problem in each.problems):
-            path = out / each.name / f"{label}.json"
-            write_outputs(path, read_graded(graded), benchmark=each.name, generator=label)
+            write_json(out / each.name / f"{label}.json", alpaca_outputs(graded, each.name, label))
     return metrics
 
 
-def _prompts(benchmark: BenchmarkSet, model: PromptedModel, engine: Engine) -> dict[str, str]:
-    """By problem, what the model reads: a template of its own may be more than ours can be."""
-    prompts = {
-        problem.id: model.prompt_format.prompt(problem.problem, system=model.system)
-        for problem in benchmark.problems
-    }
-    return {
-        key: str(
-            engine.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
-        )
-        for key, prompt in prompts.items()
-    }
+def alpaca_outputs(graded: Path, benchmark: str, generator: str) -> list[dict[str, str]]:
+    """One object per instruction, as `alpaca_eval --model_outputs` (AlpacaEval's judge) reads them.
+
+    The greedy completion of each, the first sampled one where there is none.
+    """
+    outputs: dict[str, GradedCompletion] = {}
+    for row in read_graded(graded):
+        if row.benchmark == benchmark and (row.problem_id not in outputs or row.mode == GREEDY):
+            outputs[row.problem_id] = row
+    return [
+        {
+            "dataset": row.subject,
+            "instruction": row.problem,
+            "output": row.completion,
+            "generator": generator,
+        }
+        for row in outputs.values()
+    ]
 
 
-def _open(model: PromptedModel, measurement: Measurement) -> Engine:
-    with loading(model.folder):
-        engine = open_engine(
-            measurement.evaluate.engine,
-            model.folder,
-            base=model.base,
-            **measurement.model.model_copy(update={"dtype": model.dtype}).loading,
-            batch_size=measurement.evaluate.batch_size,
-        )
-    tokenizer = engine.tokenizer
-    if model.template is not None:
-        tokenizer.chat_template = model.template
-    if tokenizer.chat_template is None:
-        raise UserError(f"{model.folder} has no chat template; give PROMPT_FORMAT without /own")
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    return engine
+def apply_settings(
+    section: Mapping[str, Any], text: str, *, benchmarks: Sequence[str]
+) -> tuple[Evaluate, int | None]:
+    """The `evaluate` section of params for other benchmarks, with settings of the reader's.
+
+    Args:
+        section: of params.yaml.
+        text: `key=value` by spaces; `benchmark.key=value` for one benchmark only.
+        benchmarks: what is measured.
+
+    Returns:
+        The section, and `seed=` where that was set.
+
+    Raises:
+        UserError: no `key=value`, an unknown key or benchmark, or a value that is none.
+    """
+    common, single = dict(section), dict[str, dict[str, Any]]()
+    for word in text.split():
+        key, _, value = word.partition("=")
+        if not value:
+            raise UserError(f"SET: `{word}`: expected key=value, for example temperature=0.6")
+        benchmark, _, name = key.rpartition(".")
+        if name in ("checkpoints", "benchmarks", "overrides"):
+            raise UserError(f"SET: `{name}` is not set here; see MODEL and BENCHMARKS")
+        changed = single.setdefault(benchmark, {}) if benchmark else common
+        changed[name] = YAML(typ="safe").load(value)
+    seed = common.pop("seed", None)
+    if not isinstance(seed, int | None):
+        raise UserError(f"SET: `seed={seed}`: expected a whole number")
+    decoding = {key: common[key] for key in Decoding.model_fields}
+    overrides = [{**decoding, **own, "benchmark": name} for name, own in single.items()]
+    content = {**common, "benchmarks": list(benchmarks), "overrides": overrides}
+    return parse_evaluate(content, origin="SET"), seed

@@ -8,12 +8,12 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lib.artifacts.problems import Problem, read_problems
+from lib.artifacts.problems import Problem
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
 from lib.engines.open import open_engine
 from lib.errors import UserError
 from lib.params.model import Model, Prompt
-from lib.params.training import Pairs, RolloutSampling
+from lib.params.training import RolloutSampling
 from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
 from lib.verifier import grade
 
@@ -59,42 +59,49 @@ class GradedGroup:
     right: list[GeneratedCompletion]
     wrong: list[GeneratedCompletion]
 
+    @property
+    def num_right_answers(self) -> int:
+        """Whatever their form."""
+        return self.num_completions - len(self.wrong)
+
 
 def sample_checkpoint(
     checkpoint: Path,
     *,
     base: Path,
-    problems: Path,
+    problems: Sequence[Problem],
     model: Model,
     prompt: Prompt,
     rollout: RolloutSampling,
-    settings: Pairs,
+    num_completions: int,
+    engine: str,
+    batch_size: int,
     seed: int,
 ) -> list[GradedGroup]:
-    """Rollouts of what `sft` or `grpo` wrote to `checkpoint`.
+    """Graded rollouts of what `sft` or `grpo` wrote to `checkpoint`, under a bar.
 
     Args:
         base: the weights that an adapter was trained on.
-        problems: JSONL of problems with references.
+        engine: what generates, of `ENGINES`.
     """
     used_format = prompt_format(**format_settings(prompt))
-    engine = open_engine(
-        rollout.engine,
+    opened = open_engine(
+        engine,
         checkpoint,
         base=base,
         **model.loading,
-        batch_size=settings.batch_size,
-        label=f"pairs {checkpoint.name}",
+        batch_size=batch_size,
+        label=f"sample {checkpoint.name}",
     )
-    with contextlib.closing(engine):
+    with contextlib.closing(opened):
         return sample_groups(
-            engine,
-            list(read_problems(problems))[: settings.num_problems or None],
+            opened,
+            problems,
             prompt_format=used_format,
             system=saved_system(base),
             sampling=Sampling(
                 **rollout.decoding,
-                num_completions=settings.num_completions,
+                num_completions=num_completions,
                 stop_strings=used_format.stop_strings,
                 seed=seed,
             ),
@@ -113,17 +120,23 @@ def sample_groups(
     prompts = encode(
         engine.tokenizer, [prompt_format.prompt(p.problem, system=system) for p in problems]
     )
-    return [
-        GradedGroup(
-            problem,
-            tuple(prompt),
-            len(completions),
-            *_right_and_wrong(completions, problem=problem, prompt_format=prompt_format),
-        )
-        for problem, prompt, completions in zip(
-            problems, prompts, engine.generate(prompts, sampling), strict=True
-        )
-    ]
+    groups = []
+    completed = engine.generate(prompts, sampling)
+    for problem, prompt, completions in zip(problems, prompts, completed, strict=True):
+        group = GradedGroup(problem, tuple(prompt), len(completions), [], [])
+        for completion in completions:
+            graded = grade(
+                completion.text,
+                reference=problem.reference,
+                prompt_format=prompt_format,
+                problem=problem.problem,
+            )
+            if not graded.answer_ok:
+                group.wrong.append(completion)
+            elif graded.label == BOTH_OK and not completion.truncated:
+                group.right.append(completion)
+        groups.append(group)
+    return groups
 
 
 def preference_pairs(groups: Sequence[GradedGroup], *, at_most: int) -> list[Pair]:
@@ -163,7 +176,8 @@ def preference_pairs(groups: Sequence[GradedGroup], *, at_most: int) -> list[Pai
             "each problem is solved always or never; raise dpo.pairs.num_completions or "
             "rollout.temperature, or take problems of middle difficulty (`make difficulty`)"
         )
-    raise UserError(f"dpo.pairs: no pair in {_size(groups)}: {fault}")
+    size = f"{len(groups)} problems x {groups[0].num_completions} completions"
+    raise UserError(f"dpo.pairs: no pair in {size}: {fault}")
 
 
 def sampling_metrics(groups: Sequence[GradedGroup], rows: Sequence[Pair]) -> dict[str, float]:
@@ -193,28 +207,5 @@ def matched(
         yield rights[i], wrongs[j]
 
 
-def _right_and_wrong(
-    completions: Sequence[GeneratedCompletion], *, problem: Problem, prompt_format: PromptFormat
-) -> tuple[list[GeneratedCompletion], list[GeneratedCompletion]]:
-    """The right completions and the wrong ones."""
-    right, wrong = [], []
-    for completion in completions:
-        graded = grade(
-            completion.text,
-            reference=problem.reference,
-            prompt_format=prompt_format,
-            problem=problem.problem,
-        )
-        if not graded.answer_ok:
-            wrong.append(completion)
-        elif graded.label == BOTH_OK and not completion.truncated:
-            right.append(completion)
-    return right, wrong
-
-
 def _distinct(completions: Sequence[GeneratedCompletion]) -> list[GeneratedCompletion]:
     return list({completion.token_ids: completion for completion in completions}.values())
-
-
-def _size(groups: Sequence[GradedGroup]) -> str:
-    return f"{len(groups)} problems x {groups[0].num_completions} completions"

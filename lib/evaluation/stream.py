@@ -7,6 +7,7 @@ of a run that was never stopped. Changed settings name another folder.
 """
 
 import fcntl
+import itertools
 import json
 import os
 import shutil
@@ -80,18 +81,13 @@ class Stream:
 
     def _cut(self) -> int:
         """Cut the file behind its last whole chunk; returns how many there are."""
-        ends = [0]
         with self.path.open("a+b") as file:
             file.seek(0)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                ends.append(ends[-1] + len(line))
-            num_rows = num_done = 0
-            while num_done < len(self.sizes) and num_rows + self.sizes[num_done] < len(ends):
-                num_rows += self.sizes[num_done]
-                num_done += 1
-            file.truncate(ends[num_rows])
+            lengths = (len(line) for line in file if line.endswith(b"\n"))
+            ends = list(itertools.accumulate(lengths, initial=0))
+            rows = list(itertools.accumulate(self.sizes, initial=0))
+            num_done = sum(num_rows < len(ends) for num_rows in rows) - 1
+            file.truncate(ends[rows[num_done]])
         return num_done
 
     def rows(self) -> Iterator[dict[str, Any]]:

@@ -12,10 +12,10 @@ What is compared with what, along the checkpoint's own tokens on held-out prompt
 import dataclasses
 import shutil
 from collections.abc import Collection, Sequence
-from functools import partial
 from pathlib import Path
 
 import torch
+from peft import PeftModel
 from ruamel.yaml import YAML
 from transformers import GenerationConfig, PreTrainedModel
 
@@ -28,16 +28,12 @@ from lib.environment import installed_version
 from lib.export.card import model_card
 from lib.export.reload import (
     ADAPTER_FOLDER,
-    Answers,
-    Form,
-    Mismatch,
     Request,
-    compare,
+    check_same,
     device_here,
     greedy_completions,
     read,
-    refuse,
-    verify_afresh,
+    read_afresh,
 )
 from lib.params import Params
 from lib.params.measuring import Evaluate, Export
@@ -72,30 +68,14 @@ class Verified:
     """What was compared.
 
     Attributes:
-        num_prompts: held-out prompts.
-        num_parameters: of the exported model.
+        numbers: what is comparable between runs, for the metrics.
         errors: mean difference of log-probs in nats, by what was compared.
-        vllm: how vLLM's answers differ; None where it is not installed, or cannot run the model.
-        vllm_refusal: why vLLM, which is installed, cannot run the model here.
+        vllm_refusal: why vLLM, which is installed, cannot run the model here; '' where it can.
     """
 
-    num_prompts: int
-    num_parameters: int
+    numbers: dict[str, int]
     errors: dict[str, float]
-    vllm: Mismatch | None
     vllm_refusal: str
-
-    @property
-    def on_vllm(self) -> str:
-        """The outcome on vLLM, in words; '' where it is not installed."""
-        if self.vllm:
-            return f"log-probs off by {self.vllm.error:.2g} nats on average"
-        return f"not verified: {self.vllm_refusal}" if self.vllm_refusal else ""
-
-    @property
-    def numbers(self) -> dict[str, int]:
-        """What is comparable between runs."""
-        return {"num_prompts": self.num_prompts, "num_parameters": self.num_parameters}
 
 
 def publish(
@@ -176,28 +156,25 @@ def export_model(
         temperature=0.0,
         stop_strings=tuple(stop_strings),
     )
-    merged, trained_model = _whole(checkpoint, base=base), None
+    merged = load_merged(checkpoint, base=base, **EXACT).to(device_here())
+    trained_model: PreTrainedModel | PeftModel = merged
     if is_adapter(checkpoint):
         exact = model.model_copy(update=EXACT)
         trained_model = load_policy(checkpoint, base=base, settings=exact).to(device_here())
     token_ids = encode(tokenizer, prompts)
-    own = greedy_completions(trained_model or merged, tokenizer, token_ids, greedy)
-    answers_of = partial(read, prompts=token_ids, completions=own)
-    answers = trained = answers_of(trained_model or merged)
+    own = greedy_completions(trained_model, tokenizer, token_ids, greedy)
+    answers = trained = read(trained_model, token_ids, own)
+    del trained_model
     errors: dict[str, float] = {}
-
-    def checked(changed: PreTrainedModel, what: str, *, tolerance: float) -> Answers:
-        """Its answers, once they are near enough to what was trained."""
-        answers = answers_of(changed)
-        errors[what] = refuse(compare(answers, trained), what, tolerance=tolerance)
-        return answers
-
-    if trained_model:
-        del trained_model
-        answers = checked(merged, "fold", tolerance=ARITHMETIC["float32"])
+    if is_adapter(checkpoint):
+        answers = read(merged, token_ids, own)
+        errors["fold"] = check_same("fold", answers, trained, tolerance=ARITHMETIC["float32"])
     if export.dtype != "float32":
-        round_weights(merged, getattr(torch, export.dtype))
-        answers = checked(merged, "rounding", tolerance=ARITHMETIC[export.dtype])
+        # Parameters only: `to` would round rotary frequencies too, which loading does not.
+        for weight in merged.parameters():
+            weight.data = weight.data.to(getattr(torch, export.dtype))
+        answers, tolerance = read(merged, token_ids, own), ARITHMETIC[export.dtype]
+        errors["rounding"] = check_same("rounding", answers, trained, tolerance=tolerance)
 
     merged.generation_config = generation_config(
         evaluate,
@@ -208,32 +185,33 @@ def export_model(
     merged.save_pretrained(to, max_shard_size=export.max_shard_size)
     tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
     tokenizer.save_pretrained(to)
-    forms = [Form("merged", export.dtype, answers, SAME)]
+    forms = {"merged": (export.dtype, answers, SAME)}
     if is_adapter(checkpoint):
         write_adapter(checkpoint, to)
-        forms.append(Form("adapter", "float32", trained, ARITHMETIC["float32"]))
+        forms["adapter"] = ("float32", trained, ARITHMETIC["float32"])
     if installed_version("vllm"):
-        forms.append(Form("vllm", export.dtype, answers, ARITHMETIC[export.dtype]))
-    verification = verify_afresh(
+        forms["vllm"] = (export.dtype, answers, ARITHMETIC[export.dtype])
+    readings = read_afresh(
         Request(
             folder=to.resolve(),
             base=base.resolve(),
-            forms=tuple(forms),
+            forms={kind: dtype for kind, (dtype, *_) in forms.items()},
             # As its users ask: the same tokens without a word of the system prompt.
             conversations=[prompt[1:] if system else prompt for prompt in prompts],
+            completions=own,
             threads=torch.get_num_threads(),
             attention=EXACT["attention"],
         )
     )
-    mismatches = dict(verification.mismatches)
-    vllm = mismatches.pop("vllm", None)
-    errors |= {kind: mismatch.error for kind, mismatch in mismatches.items()}
-    refusal = verification.vllm_refusal
-    return Verified(len(prompts), merged.num_parameters(), errors, vllm, refusal)
-
-
-def _whole(folder: Path, *, base: Path) -> PreTrainedModel:
-    return load_merged(folder, base=base, **EXACT).to(device_here())
+    refusal = ""
+    for kind, (_, expected, tolerance) in forms.items():
+        reading = readings[kind]
+        if isinstance(reading, str):
+            refusal = reading
+        else:
+            errors[kind] = check_same(kind, reading, expected, tolerance=tolerance)
+    numbers = {"num_prompts": len(prompts), "num_parameters": merged.num_parameters()}
+    return Verified(numbers, errors, refusal)
 
 
 def write_adapter(checkpoint: Path, folder: Path) -> None:
@@ -242,12 +220,6 @@ def write_adapter(checkpoint: Path, folder: Path) -> None:
     to.mkdir()
     write_json(to / ADAPTER, {**read_json(checkpoint / ADAPTER), "inference_mode": True})
     shutil.copyfile(checkpoint / ADAPTER_WEIGHTS, to / ADAPTER_WEIGHTS)
-
-
-def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Round parameters only: `to` would round rotary frequencies too, which loading does not."""
-    for weight in model.parameters():
-        weight.data = weight.data.to(dtype)
 
 
 def generation_config(

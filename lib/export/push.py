@@ -16,7 +16,6 @@ from transformers import TrainerState
 
 from lib.artifacts import hash_path, read_json
 from lib.errors import UserError
-from lib.report.compare import resolve_revision
 
 CARD = "README.md"
 
@@ -119,13 +118,15 @@ def check_repo(repo: str) -> None:
 
 def current_commit() -> str:
     """The commit of the checkout, with a word where tracked files differ from it."""
-    changed = subprocess.run(
-        ["git", "status", "--porcelain", "--untracked-files=no"],
+    # No tag matches, so that it is the hash.
+    describe = ["describe", "--always", "--exclude=*", "--abbrev=40"]
+    ran = subprocess.run(
+        ["git", *describe, "--dirty= and uncommitted changes"],
         capture_output=True,
         text=True,
         check=True,
-    ).stdout.strip()
-    return resolve_revision("HEAD") + (" and uncommitted changes" if changed else "")
+    )
+    return ran.stdout.strip()
 
 
 def push(uploads: Sequence[Upload], *, repo: str, token: str, private: bool) -> str:
@@ -142,28 +143,24 @@ def push(uploads: Sequence[Upload], *, repo: str, token: str, private: bool) -> 
     except OfflineModeIsEnabled:
         raise UserError("HF_HUB_OFFLINE is set; unset it to push") from None
     except HfHubHTTPError as error:
-        raise UserError(_refused(repo, error, token)) from None
+        status = error.response.status_code if error.response is not None else 0
+        if status in {401, 403} or isinstance(error, RepositoryNotFoundError):
+            raise UserError(
+                f"the Hub refuses to write to {repo} (HTTP {status}); expected HF_TOKEN to be a "
+                "token with write access to it: https://huggingface.co/settings/tokens"
+            ) from None
+        reason = _first_line(error.server_message or error, token)
+        raise UserError(f"the Hub answered HTTP {status} ({reason}); nothing was pushed") from None
     except (httpx.HTTPError, OSError) as error:
-        reason = _line(error, token)
+        reason = _first_line(error, token)
         raise UserError(f"the Hub cannot be reached ({reason}); nothing was pushed") from None
     return str(address)
 
 
-def _refused(repo: str, error: HfHubHTTPError, token: str) -> str:
-    status = error.response.status_code if error.response is not None else 0
-    if status in {401, 403} or isinstance(error, RepositoryNotFoundError):
-        return (
-            f"the Hub refuses to write to {repo} (HTTP {status}); expected HF_TOKEN to be a token "
-            "with write access to it: https://huggingface.co/settings/tokens"
-        )
-    answer = (error.server_message or _line(error, token)).splitlines()[0].replace(token, "***")
-    return f"the Hub answered HTTP {status} ({answer}); nothing was pushed"
-
-
-def _line(error: Exception, token: str) -> str:
-    """The first line of an error, whatever it quotes without the token."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].replace(token, "***")
+def _first_line(error: object, token: str) -> str:
+    """Whatever a message quotes, without the token."""
+    line = f"{error}".strip().partition("\n")[0] or type(error).__name__
+    return line.replace(token, "***")
 
 
 def _files(folder: Path) -> list[Path]:

@@ -7,8 +7,10 @@ that of the type's arithmetic, and another likeliest token only where the checkp
 than `FLIP` times that. P prompts, N tokens of all completions, V vocabulary.
 """
 
+import contextlib
 import dataclasses
 import gc
+import math
 import pickle
 import subprocess
 import sys
@@ -18,19 +20,13 @@ from pathlib import Path
 
 import torch
 from peft import PeftModel
-from transformers import (
-    AutoConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
-from transformers import (
-    logging as transformers_logging,
-)
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import logging as transformers_logging
 
 import lib
 from lib.engines.base import Engine, Sampling, encode
 from lib.engines.open import open_engine
-from lib.engines.policy import load_merged, load_tokenizer
+from lib.engines.policy import load_merged, load_tokenizer, max_positions
 from lib.engines.runtime import prefer_reproducible_kernels
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
@@ -48,115 +44,60 @@ PLACES = 16
 """Of each completion that vLLM reads: each is a request."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Answers:
     """How likely a model finds the checkpoint's completions.
 
     Attributes:
         prompts: [P] each prompt as the tokenizer encodes it.
-        completions: [P] the checkpoint's greedy tokens, the end of sequence included.
-        owners: [N] index of the prompt, of each token; one completion after the other.
+        vocab_size: of the model.
         log_probs: [N] of the tokens.
         likeliest: [N] the token that the model would have there.
-        margins: [N] nats by which that one leads before the next.
-        vocab_size: of the model.
+        places: which of all tokens the N are; of vLLM, to which each is a request, only some.
+        margins: [N] nats by which that one leads before the next; needed of the checkpoint only.
     """
 
     prompts: list[list[int]]
-    completions: list[list[int]]
-    owners: torch.Tensor
+    vocab_size: int
     log_probs: torch.Tensor
     likeliest: torch.Tensor
-    margins: torch.Tensor
-    vocab_size: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Mismatch:
-    """How a model's answers differ from the checkpoint's.
-
-    Attributes:
-        error: mean difference of the tokens' log-probs, in nats; infinite for another vocabulary.
-        flip: the largest margin of the checkpoint at a token that is not the likeliest here.
-        flipped_prompt: index of the prompt where that is.
-        same_prompts: whether the tokenizers encode the prompts alike.
-    """
-
-    error: float
-    flip: float
-    flipped_prompt: int
-    same_prompts: bool = True
-
-    def fault(self, *, tolerance: float) -> str:
-        """What is wrong in words, '' where all is well.
-
-        Args:
-            tolerance: largest error.
-        """
-        if not self.same_prompts:
-            return "its tokenizer encodes the prompts otherwise"
-        # `not <=`: nan is a fault too.
-        if not self.error <= tolerance:
-            return f"log-probs are off by {self.error:.2g} nats on average, at most {tolerance:g}"
-        if not self.flip <= FLIP * tolerance:
-            return (
-                f"another token is likeliest at prompt {self.flipped_prompt}, where the "
-                f"checkpoint's leads by {self.flip:.2g} nats, more than {FLIP * tolerance:g}"
-            )
-        return ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Form:
-    """One form in which the model was written.
-
-    Attributes:
-        kind: merged or adapter; vllm for merged as vLLM reads it.
-        dtype: type that it is run in.
-        expected: what it has to answer.
-        tolerance: largest error.
-    """
-
-    kind: str
-    dtype: str
-    expected: Answers
-    tolerance: float
+    places: list[int]
+    margins: torch.Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is verified, and on what.
+    """What is loaded again, and what it reads.
 
     Attributes:
         folder: what was written.
         base: the weights below an adapter.
-        forms: of the model in `folder`.
-        conversations: chat messages of the held-out prompts.
+        forms: by kind, the type that it is run in; kinds are merged, adapter, and vllm for merged
+            as vLLM reads it.
+        conversations: [P] chat messages of the held-out prompts.
+        completions: [P] the checkpoint's greedy tokens, the end of sequence included.
         threads: CPU threads; another number rounds differently.
         attention: attention implementation.
     """
 
     folder: Path
     base: Path
-    forms: tuple[Form, ...]
+    forms: dict[str, str]
     conversations: Sequence[list[Message]]
+    completions: list[list[int]]
     threads: int
     attention: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Verification:
-    """The mismatch of each form by kind, and why vLLM, which is installed, cannot run it here."""
-
-    mismatches: dict[str, Mismatch]
-    vllm_refusal: str = ""
+Readings = dict[str, Answers | str]
+"""By kind, what a form answers; for vLLM it may be why it cannot run the model here."""
 
 
-def verify_afresh(request: Request) -> Verification:
-    """Verify each form in a new Python process.
+def read_afresh(request: Request) -> Readings:
+    """Load each form in a new Python process, and let it read.
 
     Raises:
-        UserError: a form cannot be loaded, or does not answer as what was trained.
+        UserError: a form cannot be loaded.
     """
     with tempfile.TemporaryDirectory() as folder:
         query, report = Path(folder) / "request", Path(folder) / "report"
@@ -176,67 +117,38 @@ def verify_afresh(request: Request) -> Verification:
                 f"export: what was written cannot be loaded again ({stderr[-1].strip()}); "
                 "nothing was exported"
             )
-        verification: Verification = pickle.loads(report.read_bytes())
-    refuse_mismatches(request, verification)
-    return verification
-
-
-def refuse_mismatches(request: Request, verification: Verification) -> None:
-    """Refuse a form that differs.
-
-    Raises:
-        UserError: tells which form and how.
-    """
-    for form in request.forms:
-        if mismatch := verification.mismatches.get(form.kind):
-            refuse(mismatch, form.kind, tolerance=form.tolerance)
-
-
-def refuse(mismatch: Mismatch, kind: str, *, tolerance: float) -> float:
-    """The error, if it is within the tolerance.
-
-    Raises:
-        UserError: it is not, or the likeliest tokens are others.
-    """
-    if fault := mismatch.fault(tolerance=tolerance):
-        raise UserError(f"export: {kind}: {fault}; nothing was exported")
-    return mismatch.error
+        readings: Readings = pickle.loads(report.read_bytes())
+    return readings
 
 
 def main(query: str, report: str) -> None:
-    """Verify the request in the file `query`."""
+    """Answer the request in the file `query`."""
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     request = pickle.loads(Path(query).read_bytes())
-    Path(report).write_bytes(pickle.dumps(verify(request)))
+    Path(report).write_bytes(pickle.dumps(read_forms(request)))
 
 
-def verify(request: Request) -> Verification:
-    """Load each form and compare its answers with what is expected of it."""
+def read_forms(request: Request) -> Readings:
+    """Load each form and let it read the completions."""
     torch.set_num_threads(request.threads)
     prefer_reproducible_kernels()
-    tokenizer = load_tokenizer(request.folder)
-    mismatches, refusal = {}, ""
-    for form in request.forms:
-        if form.kind == "vllm":
+    prompts = encode(load_tokenizer(request.folder), request.conversations)
+    readings: Readings = {}
+    for kind, dtype in request.forms.items():
+        if kind == "vllm":
             try:
-                mismatches["vllm"] = _on_vllm(form, request)
+                readings[kind] = _read_on_vllm(prompts, request, dtype=dtype)
             except UserError as error:
-                refusal = error.message
+                readings[kind] = error.message
             continue
-        model = _load(form, request).to(device_here())
-        prompts = encode(tokenizer, request.conversations)
-        answers = read(model, prompts, form.expected.completions)
-        mismatches[form.kind] = compare(answers, form.expected)
-    return Verification(mismatches, refusal)
-
-
-def _load(form: Form, request: Request) -> PreTrainedModel | PeftModel:
-    settings = {"dtype": form.dtype, "attention": request.attention}
-    if form.kind == "adapter":
-        full = load_merged(request.base, base=request.base, **settings)
-        return PeftModel.from_pretrained(full, request.folder / ADAPTER_FOLDER)
-    return load_merged(request.folder, base=request.base, **settings)
+        full = request.base if kind == "adapter" else request.folder
+        model = load_merged(full, base=request.base, dtype=dtype, attention=request.attention)
+        if kind == "adapter":
+            # On top of the base, as its users have it, and not folded.
+            model = PeftModel.from_pretrained(model, request.folder / ADAPTER_FOLDER)
+        readings[kind] = read(model.to(device_here()), prompts, request.completions)
+    return readings
 
 
 def device_here() -> torch.device:
@@ -262,9 +174,14 @@ def read(model: PreTrainedModel, prompts: list[list[int]], completions: list[lis
     log_probs, likeliest, margins = (
         torch.cat(parts) for parts in zip(*(_along(model, *pair) for pair in pairs), strict=True)
     )
-    vocab_size = model.get_output_embeddings().weight.shape[0]
-    owners = torch.tensor([number for number, own in enumerate(completions) for _ in own])
-    return Answers(prompts, completions, owners, log_probs, likeliest, margins, vocab_size)
+    return Answers(
+        prompts=prompts,
+        vocab_size=model.get_output_embeddings().weight.shape[0],
+        log_probs=log_probs,
+        likeliest=likeliest,
+        places=list(range(len(log_probs))),
+        margins=margins,
+    )
 
 
 def _along(
@@ -280,28 +197,45 @@ def _along(
     return log_probs.cpu(), likeliest.cpu(), (first - second).cpu()
 
 
-def compare(answers: Answers, expected: Answers) -> Mismatch:
-    """How `answers` differ from `expected`, which read the same completions."""
-    error = float((answers.log_probs - expected.log_probs).abs().mean())
-    if answers.vocab_size != expected.vocab_size:
-        error = float("inf")
-    flips = torch.where(answers.likeliest != expected.likeliest, expected.margins, 0.0)
-    return Mismatch(
-        error=error,
-        flip=float(flips.max()),
-        flipped_prompt=int(expected.owners[flips.argmax()]),
-        same_prompts=answers.prompts == expected.prompts,
+def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: float) -> float:
+    """The mean difference of the tokens' log-probs, in nats, where answers are as expected.
+
+    Args:
+        expected: of the same completions, all tokens.
+        tolerance: the largest such difference.
+
+    Raises:
+        UserError: they differ; tells how.
+    """
+    log_probs, likeliest, margins = (
+        of[answers.places] for of in (expected.log_probs, expected.likeliest, expected.margins)
     )
+    error = float((answers.log_probs - log_probs).abs().mean())
+    flip = float(torch.where(answers.likeliest != likeliest, margins, 0.0).max())
+    if answers.prompts != expected.prompts:
+        fault = "its tokenizer encodes the prompts otherwise"
+    elif answers.vocab_size != expected.vocab_size:
+        fault = f"a vocabulary of {answers.vocab_size} tokens, not of {expected.vocab_size}"
+    elif not error <= tolerance:  # nan is a fault too
+        fault = f"log-probs are off by {error:.2g} nats on average, at most {tolerance:g}"
+    elif flip > FLIP * tolerance:
+        fault = (
+            f"another token is likeliest where the checkpoint's leads by {flip:.2g} nats, more "
+            f"than {FLIP * tolerance:g}"
+        )
+    else:
+        return error
+    raise UserError(f"export: {kind}: {fault}; nothing was exported")
 
 
-def _on_vllm(form: Form, request: Request) -> Mismatch:
-    """Load the model with vLLM and compare it with what is expected.
+def _read_on_vllm(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
+    """Load the model with vLLM and let it read.
 
     Raises:
         UserError: vLLM cannot run this model here.
     """
-    expected, folder = form.expected, request.folder
-    longest = max(map(len, expected.prompts)) + max(map(len, expected.completions))
+    folder, completions = request.folder, request.completions
+    longest = max(map(len, prompts)) + max(map(len, completions))
     text = AutoConfig.from_pretrained(folder).get_text_config(decoder=True)
     share = 0.9
     # What transformers left on a GPU would count as taken, and the exporting process still holds
@@ -311,49 +245,40 @@ def _on_vllm(form: Form, request: Request) -> Mismatch:
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
         share = 0.9 * free / total
-    positions = getattr(text, "max_position_embeddings", None) or longest
     engine = open_engine(
         "vllm",
         folder,
         base=folder,
-        dtype=form.dtype,
+        dtype=dtype,
         attention=request.attention,
-        max_seq_length=min(longest, positions),
+        max_seq_length=min(longest, max_positions(text) or longest),
         batch_size=BATCH,
         memory_share=share,
     )
-    try:
-        return compare(*_at_places(engine, expected))
-    finally:
-        engine.close()
+    with contextlib.closing(engine):
+        return read_places(engine, prompts, completions, vocab_size=text.vocab_size)
 
 
-def _at_places(engine: Engine, expected: Answers) -> tuple[Answers, Answers]:
-    """What vLLM finds likeliest at `PLACES` of each completion, and what is expected there.
+def read_places(
+    engine: Engine, prompts: list[list[int]], completions: list[list[int]], *, vocab_size: int
+) -> Answers:
+    """What an engine finds likeliest at `PLACES` of each completion.
 
     It tells the log-prob of its own token only. Near a tie that is the other token's too, and
     elsewhere another token is a flip.
     """
-    kept, contexts = [], []
-    for number, (prompt, completion) in enumerate(
-        zip(expected.prompts, expected.completions, strict=True)
-    ):
-        start = int((expected.owners < number).sum())
+    contexts, places, start = [], [], 0
+    for prompt, completion in zip(prompts, completions, strict=True):
         for place in range(0, len(completion), -(-len(completion) // PLACES)):
-            kept.append(start + place)
+            places.append(start + place)
             contexts.append(prompt + completion[:place])
+        start += len(completion)
     next_token = Sampling(num_completions=1, max_new_tokens=1, temperature=0.0, log_probs=True)
     tokens = [one for (one,) in engine.generate(contexts, next_token)]
-    there = dataclasses.replace(
-        expected,
-        **{
-            name: getattr(expected, name)[kept]
-            for name in ("owners", "log_probs", "likeliest", "margins")
-        },
-    )
-    answers = dataclasses.replace(
-        there,
-        log_probs=torch.tensor([(one.log_probs or (float("nan"),))[0] for one in tokens]),
+    return Answers(
+        prompts=prompts,
+        vocab_size=vocab_size,
+        log_probs=torch.tensor([(one.log_probs or (math.nan,))[0] for one in tokens]),
         likeliest=torch.tensor([one.token_ids[0] for one in tokens]),
+        places=places,
     )
-    return answers, there

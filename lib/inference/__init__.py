@@ -1,6 +1,6 @@
 """Ask a trained model: one question, many, or as a stream; nothing heavy is imported until then."""
 
-from lib.inference.exported import DEFAULT_MODEL
+from lib.inference.external import DEFAULT_MODEL
 from lib.inference.generator import (
     GenerationSettings,
     Solution,

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 
 from lib.artifacts.completions import Finish, GeneratedCompletion
 from lib.engines.base import Engine, Sampling, encode
-from lib.engines.registry import ENGINES
 from lib.errors import UserError
-from lib.inference.exported import DEFAULT_MODEL, base_of, find_format, find_model, find_system
-from lib.prompts import Message, PromptFormat
+from lib.inference.external import DEFAULT_MODEL, external_model
+from lib.prompts import PromptFormat
 from lib.prompts.base import conversation
 from lib.verifier.extract import extract_answer
 
 if TYPE_CHECKING:
-    import torch
     from transformers import GenerationConfig
 
 ATTENTION = "sdpa"
@@ -78,10 +76,11 @@ class Solution:
     num_tokens: int
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TextGenerator:
     """A model that answers mathematics questions; see `build_text_generator`.
 
-    Args:
+    Attributes:
         config: the model's, for top-p, top-k and min-p.
         prompt_format: how completions are read; None where unknown.
         stop_strings: generation ends after any of these.
@@ -90,24 +89,13 @@ class TextGenerator:
         positions: tokens that prompt and completion may have together, None for no limit.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        config: "GenerationConfig",
-        prompt_format: PromptFormat | None,
-        stop_strings: Sequence[str],
-        system: str,
-        batch_size: int,
-        positions: int | None,
-    ) -> None:
-        self.engine = engine
-        self.config = config
-        self.prompt_format = prompt_format
-        self.stop_strings = tuple(stop_strings)
-        self.system = system
-        self.batch_size = batch_size
-        self.positions = positions
+    engine: Engine
+    config: "GenerationConfig"
+    prompt_format: PromptFormat | None
+    stop_strings: tuple[str, ...]
+    system: str
+    batch_size: int
+    positions: int | None
 
     def generate(self, questions: Sequence[str], settings: GenerationSettings) -> list[Solution]:
         """Answer the questions, in their order; none is cut short because of its neighbours.
@@ -140,7 +128,8 @@ class TextGenerator:
         """
         if not question.strip():
             raise UserError("the question is empty; expected for example: What is 15 * 23?")
-        (token_ids,) = encode(self.engine.tokenizer, [self._messages(question)])
+        prompt = conversation(question, system=self.system)
+        (token_ids,) = encode(self.engine.tokenizer, [prompt])
         if self.positions is not None and len(token_ids) >= self.positions:
             raise UserError(
                 f"the question is too long: {len(token_ids)} tokens with its prompt, and there are "
@@ -151,9 +140,6 @@ class TextGenerator:
     def close(self) -> None:
         """Give back what outlives this object; vLLM runs one model at a time in a process."""
         self.engine.close()
-
-    def _messages(self, question: str) -> list[Message]:
-        return conversation(question, system=self.system)
 
     def _sampling(self, settings: GenerationSettings) -> Sampling:
         config = self.config
@@ -174,7 +160,9 @@ class TextGenerator:
         return Solution(
             question=question,
             prompt=self.engine.tokenizer.apply_chat_template(
-                self._messages(question), add_generation_prompt=True, tokenize=False
+                conversation(question, system=self.system),
+                add_generation_prompt=True,
+                tokenize=False,
             ),
             completion=text,
             reasoning=form.parse(text).reasoning if form else None,
@@ -206,59 +194,30 @@ def build_text_generator(
     Raises:
         UserError: no such model or device, files that make up none, or vLLM is not installed.
     """
-    folder = find_model(model_id)
-    from lib.engines.open import check_engine, loading, open_engine
-    from lib.engines.policy import (
-        is_adapter,
-        load_merged,
-        load_tokenizer,
-        read_dtype,
-        read_max_positions,
-    )
+    model = external_model(model_id)
+    from transformers import GenerationConfig
+    from transformers.utils import GENERATION_CONFIG_NAME
+
     from lib.engines.pretrained import weights_of
 
-    base, live = base_of(folder), ENGINES[engine].live
-    if not live and device != "auto":
-        raise UserError(
-            f"engine: {engine} takes the device that it was built for, not device `{device}`; "
-            "leave it at auto, or take engine: transformers"
-        )
-    check_engine(engine, folder, base=base)
-    torch_device = _device(device) if live else None
-    full = base if is_adapter(folder) else folder
-    with loading(folder):
-        if load_tokenizer(folder).chat_template is None:
-            raise UserError(
-                f"{folder} has no chat template, so nothing says how to prompt it; "
-                "expected an export, which brings chat_template.jinja"
-            )
-        config, prompt_format = _generation_config(weights_of(full)), find_format(folder)
-        positions, dtype = read_max_positions(full), read_dtype(full)
-        policy = None
-        if live:
-            policy = load_merged(folder, base=base, dtype=dtype, attention=ATTENTION)
-            policy = policy.to(torch_device)
-        else:
-            positions = min(max_seq_length, positions or max_seq_length)
-            _check_files(weights_of(full))
-        opened = open_engine(
-            engine,
-            folder,
-            base=base,
-            dtype=dtype,
-            attention=ATTENTION,
-            max_seq_length=positions or max_seq_length,
-            batch_size=batch_size,
-            policy=policy,
-        )
+    weights, prompt_format = weights_of(model.base), model.known_format
+    saved = (weights / GENERATION_CONFIG_NAME).is_file()
+    config = GenerationConfig.from_pretrained(weights) if saved else GenerationConfig()
+    stops = config.stop_strings or (prompt_format.stop_strings if prompt_format else ())
     return TextGenerator(
-        opened,
+        engine=model.open(
+            engine,
+            attention=ATTENTION,
+            max_seq_length=max_seq_length,
+            batch_size=batch_size,
+            device=device,
+        ),
         config=config,
         prompt_format=prompt_format,
-        stop_strings=config.stop_strings or (prompt_format.stop_strings if prompt_format else ()),
-        system=find_system(folder),
+        stop_strings=tuple(stops),
+        system=model.system,
         batch_size=batch_size,
-        positions=positions,
+        positions=model.positions_on(engine, max_seq_length=max_seq_length),
     )
 
 
@@ -275,39 +234,3 @@ def generate_math_solution(
     """
     settings = GenerationSettings(max_new_tokens=max_new_tokens, temperature=temperature)
     return generator.generate([question], settings)[0]
-
-
-def _generation_config(weights: Path) -> "GenerationConfig":
-    """What is saved beside a model's weights, or nothing in particular."""
-    from transformers import GenerationConfig
-    from transformers.utils import GENERATION_CONFIG_NAME
-
-    if (weights / GENERATION_CONFIG_NAME).is_file():
-        return GenerationConfig.from_pretrained(weights)
-    return GenerationConfig()
-
-
-def _check_files(weights: Path) -> None:
-    """Meet a damaged file before vLLM, which takes its first bytes for a size to allocate.
-
-    Raises:
-        SafetensorError: a file is not whole.
-    """
-    from safetensors import safe_open
-
-    for path in weights.glob("*.safetensors"):
-        with safe_open(path, framework="pt"):
-            pass
-
-
-def _device(name: str) -> "torch.device":
-    import torch
-
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"no device `{name}` here ({reason}); try auto or cpu") from error
-    return torch.device(name)

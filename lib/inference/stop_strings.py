@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from lib.artifacts import read_json
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -57,9 +59,7 @@ def with_stops(body: bytes, stops: list[str]) -> bytes:
 def saved_stops(folder: Path) -> list[str]:
     """Stop strings of the model in `folder`."""
     path = folder / "generation_config.json"
-    if not path.is_file():
-        return []
-    return list(json.loads(path.read_text(encoding="utf-8")).get("stop_strings") or [])
+    return list(read_json(path).get("stop_strings") or []) if path.is_file() else []
 
 
 async def _body(receive: Receive) -> bytes:

@@ -6,7 +6,6 @@ import dataclasses
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -17,7 +16,6 @@ from lib.engines.open import open_engine
 from lib.grading.grade import Grading, grade_completions
 from lib.grading.rewards import rewards_of
 from lib.params import Params
-from lib.problems.difficulty import PassRate, count_passes
 from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
 from lib.report.text import shortened, visible
 from lib.training.warning_signs import Limits
@@ -54,24 +52,17 @@ def sample_groups(
     problems: Sequence[Problem],
     *,
     base: Path,
-    engine: str,
     num_completions: int,
-    rewarded: bool = True,
-    **settings: Any,
 ) -> list[Group]:
-    """Completions of every problem, graded as `grade` does.
+    """Completions of every problem, graded as `grade` does, with the rewards of params.
 
     Args:
         base: the weights below an adapter, with the system prompt beside them.
-        rewarded: score them too, with the rewards of params.
-        settings: of the engine (`Engine.open`).
     """
     rollout, reward = params.rollout, params.reward
     used_format, longest = prompt_format(**format_settings(params.prompt)), rollout.max_new_tokens
-    grading = Grading(prompt_format=used_format, rewards=[], weights=[])
-    if rewarded:
-        functions = rewards_of(reward, prompt_format=used_format, max_completion_tokens=longest)
-        grading = dataclasses.replace(grading, rewards=functions, weights=reward.weights)
+    functions = rewards_of(reward, prompt_format=used_format, max_completion_tokens=longest)
+    grading = Grading(prompt_format=used_format, rewards=functions, weights=reward.weights)
     system = saved_system(base)
     prompts = [used_format.prompt(each.problem, system=system) for each in problems]
     sampling = Sampling(
@@ -80,21 +71,19 @@ def sample_groups(
         stop_strings=used_format.stop_strings,
         seed=params.seed,
     )
-    loading = params.model.loading
-    sampler = open_engine(engine, checkpoint, base=base, **loading, **settings)
+    sampler = open_engine(
+        rollout.engine,
+        checkpoint,
+        base=base,
+        **params.model.loading,
+        batch_size=num_completions * len(problems),
+    )
     with contextlib.closing(sampler):
         sampled = sampler.generate(encode(sampler.tokenizer, prompts), sampling)
     return [
         Group(problem, answers, [*grade_completions(problem, prompt, answers, grading=grading)])
         for problem, prompt, answers in zip(problems, prompts, sampled, strict=True)
     ]
-
-
-def pass_rates(groups: Sequence[Group]) -> dict[str, PassRate]:
-    """How often each problem is answered right, by content hash."""
-    return count_passes(
-        (group.problem.id, each.answer_ok) for group in groups for each in group.graded
-    )
 
 
 def tag_tokens(

@@ -6,7 +6,7 @@ checkpoint can do decides its own data only through a file that somebody chose t
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +75,3 @@ def easy_to_hard(table: ProblemTable, rates: Mapping[str, PassRate]) -> ProblemT
     """Order by falling pass rate; problems alike, or without a rate, stay in the order they had."""
     ranks = [-rates[key].value if key in rates else 1.0 for key in table.column("id")]
     return table.select(sorted(range(len(ranks)), key=ranks.__getitem__))
-
-
-def count_passes(verdicts: Iterable[tuple[str, bool]]) -> dict[str, PassRate]:
-    """Pass rates from (problem id, right or wrong) of each completion."""
-    tally: dict[str, tuple[int, int]] = {}
-    for key, right in verdicts:
-        correct, total = tally.get(key, (0, 0))
-        tally[key] = (correct + right, total + 1)
-    return {key: PassRate(*counts) for key, counts in tally.items()}

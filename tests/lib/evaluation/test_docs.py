@@ -6,7 +6,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from lib.evaluation.completions import decoding_of
-from lib.evaluation.outside import apply_settings
+from lib.evaluation.models import apply_settings
 from lib.params import Params
 from lib.params.load import parse_evaluate
 from lib.problems.known import known_sets
@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs/evaluate.md").read_text("utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 
 
-def test_the_section_shown_is_valid_where_its_benchmarks_are_there(smoke: Params) -> None:
+def test_the_section_shown_is_valid(smoke: Params) -> None:
     shown = YAML(typ="safe").load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])["evaluate"]
     section = {**smoke.evaluate.model_dump(mode="json"), **shown}
     section["benchmarks"] = [*shown["benchmarks"], "aime24"]

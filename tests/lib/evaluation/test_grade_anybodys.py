@@ -61,7 +61,7 @@ def test_a_file_without_a_row_to_grade_is_an_error_that_tells_why(tmp_path: Path
         graded(tmp_path, ['{"gold": "4"}'])
 
 
-def test_a_prompt_format_reads_between_its_marks_and_grades_the_form(tmp_path: Path) -> None:
+def test_a_prompt_format_reads_between_its_marks(tmp_path: Path) -> None:
     rows = [
         {"completion": "6<end_working_out><SOLUTION>72</SOLUTION>", "reference": "72"},
         {"completion": "the answer is 72", "reference": "72"},

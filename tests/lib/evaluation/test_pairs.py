@@ -79,7 +79,7 @@ def mined(said: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[Pair]:
     return preference_pairs(sampled(said), at_most=1)
 
 
-def test_a_pair_is_a_right_and_a_wrong_completion_of_one_problem_as_generated() -> None:
+def test_a_pair_is_right_and_wrong_of_one_problem_as_generated() -> None:
     found = mined({0: [answer("1"), answer("7")], 1: [answer("9"), answer("2")]})
     assert [(pair.chosen, pair.rejected) for pair in found] == [
         (answer("1"), answer("7")),
@@ -93,11 +93,16 @@ def test_a_pair_is_a_right_and_a_wrong_completion_of_one_problem_as_generated() 
         assert (pair.problem_id, pair.reference) == (problem.id, problem.reference)
 
 
-def test_a_right_answer_without_the_form_or_cut_off_is_neither_chosen_nor_rejected() -> None:
+def test_a_right_answer_without_form_or_end_is_in_no_pair() -> None:
     found = mined({0: ["The answer is 1", answer("7")], 1: [answer("2"), answer("9")]})
     assert [pair.problem for pair in found] == [PROBLEMS[1].problem]
     found = mined({0: [(answer("1"), "length"), answer("7")], 1: [answer("2"), answer("9")]})
     assert [pair.problem for pair in found] == [PROBLEMS[1].problem]
+
+
+def test_a_pass_rate_counts_answers_whatever_their_form() -> None:
+    (group,) = sampled({0: ["It is 1", (answer("1"), "length"), answer("1"), answer("7")]})
+    assert (group.num_right_answers, group.num_completions) == (3, 4)
 
 
 def test_a_completion_that_was_cut_off_may_be_rejected() -> None:

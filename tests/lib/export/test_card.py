@@ -106,7 +106,7 @@ def test_a_rate_without_spread_keeps_an_honest_interval() -> None:
         ("dpo", ("grpo",), ["SFT", "GRPO", "DPO"]),
     ],
 )
-def test_the_card_tells_the_phases_that_the_checkpoint_went_through(
+def test_the_card_tells_the_phases_of_the_checkpoint(
     smoke: Params, checkpoint: str, init: tuple[str, ...], told: list[str]
 ) -> None:
     params = smoke.model_copy(

@@ -4,14 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from transformers import GenerationConfig
 
-from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.errors import UserError
 from lib.inference import GenerationSettings, build_text_generator, generate_math_solution
 from lib.inference.generator import TextGenerator
-from lib.params import Params
 from lib.prompts import prompt_format, save_system
 from tests.lib.inference.conftest import QUESTION, WORKING, Teach
 
@@ -154,22 +151,6 @@ def test_the_system_prompt_of_training_is_part_of_the_prompt(teach: Teach) -> No
     assert solution.prompt == f"Be brief.\n{QUESTION}\n"
     assert solution.answer == "345"
     assert solution.reasoning == WORKING
-
-
-def test_an_adapter_is_asked_together_with_its_base(
-    base: Path, smoke: Params, tmp_path: Path
-) -> None:
-    shutil.copytree(base, tmp_path / "base")
-    torch.manual_seed(0)
-    model = add_adapter(load_policy(base, base=base, settings=smoke.model), smoke.model.lora)
-    for name, weight in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.5)
-    save_policy(model, load_tokenizer(base), tmp_path / "sft")
-    said = build_text_generator(tmp_path / "sft", device="cpu").generate([QUESTION], GREEDY)
-    untrained = build_text_generator(tmp_path / "base", device="cpu").generate([QUESTION], GREEDY)
-    assert said[0].prompt == untrained[0].prompt
-    assert said[0].completion != untrained[0].completion
 
 
 def test_a_broken_model_is_one_line(taught: Path, tmp_path: Path) -> None:

@@ -89,9 +89,7 @@ def ask(address: str, **settings: object):
     )
 
 
-def test_template_and_stop_strings_apply_and_the_answer_grades_right(
-    address: str, model: Path
-) -> None:
+def test_template_and_stop_strings_apply_and_the_answer_is_right(address: str, model: Path) -> None:
     answer = ask(address)
     choice = answer.choices[0]
     assert choice.finish_reason == "stop"

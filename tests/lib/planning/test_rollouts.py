@@ -14,13 +14,11 @@ from lib.params import Params
 from lib.planning import rollouts
 from lib.planning.rollouts import (
     Group,
-    pass_rates,
     report_lines,
     sample_groups,
     tag_tokens,
     verdicts,
 )
-from lib.problems.difficulty import PassRate
 from lib.prompts import format_settings, prompt_format, save_system
 from lib.training.warning_signs import Limits
 
@@ -84,7 +82,7 @@ def test_the_report_shows_completions_and_tags_safely(base: Path) -> None:
     assert text.endswith("all well")
 
 
-def test_pass_rates_are_right_answers_over_completions(
+def test_groups_are_graded_and_rewarded_as_params_say(
     smoke: Params, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of an engine that answers 4 to everything, every other time inside the format's tags."""
@@ -106,13 +104,10 @@ def test_pass_rates_are_right_answers_over_completions(
     monkeypatch.setattr(rollouts, "open_engine", lambda *names, **settings: Knowing())
     save_system(tmp_path, "")
     four = Problem.create(problem="2 + 2?", reference="4")
-    five = Problem.create(problem="2 + 3?", reference="5")
-    settings = {"base": tmp_path, "engine": "", "num_completions": 6}
-    groups = sample_groups(smoke, base, [four, five], rewarded=False, **settings)
-    assert pass_rates(groups) == {four.id: PassRate(3, 6), five.id: PassRate(0, 6)}
+    (group,) = sample_groups(smoke, base, [four], base=tmp_path, num_completions=6)
+    assert [each.answer_ok for each in group.graded] == [True, False] * 3
+    assert group.graded[0].reward > group.graded[1].reward
     sampling, closed = requested
     assert closed == "closed"
     assert sampling.num_completions == 6
     assert sampling.stop_strings == used_format.stop_strings
-    assert not groups[0].graded[0].rewards
-    assert sample_groups(smoke, base, [four], **settings)[0].graded[0].rewards

@@ -4,7 +4,6 @@ from lib.artifacts.problems import content_id
 from lib.errors import UserError
 from lib.problems.difficulty import (
     PassRate,
-    count_passes,
     easy_to_hard,
     keep_band,
     read_pass_rates,
@@ -18,11 +17,6 @@ RATES = {
     content_id(text): PassRate(correct, 8)
     for text, correct in [("never", 0), ("seldom", 1), ("often", 7), ("always", 8)]
 }
-
-
-def test_pass_rates_are_counted_by_problem():
-    verdicts = [("a", True), ("b", False), ("a", False), ("a", True)]
-    assert count_passes(verdicts) == {"a": PassRate(2, 3), "b": PassRate(0, 1)}
 
 
 def test_what_was_written_is_read(tmp_path):

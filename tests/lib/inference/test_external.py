@@ -1,0 +1,151 @@
+"""What lies in a model's folder decides how it is asked."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+
+from lib.errors import UserError
+from lib.inference import GenerationSettings, build_text_generator
+from lib.inference.external import DEFAULT_MODEL, external_model, find_model
+from lib.params import Params
+from lib.prompts import PROMPT_FORMATS, prompt_format, save_prompt, saved_format
+from tests.lib.export.conftest import make_adapter
+
+PLAIN = {"name": "xml", "tags": (), "layout": "plain"}
+OTHER = {"name": "r1_zero", "tags": ("<a>", "</a>", "<b>", "</b>"), "layout": "plain"}
+
+
+@pytest.fixture
+def models(base: Path, smoke: Params, tmp_path: Path) -> Path:
+    """`base`, and `sft`, an adapter on it, as a run leaves them."""
+    shutil.copytree(base, tmp_path / "base")
+    save_prompt(tmp_path / "base", system="of the base", rendering=PLAIN)
+    make_adapter(base, tmp_path / "sft", smoke)
+    return tmp_path
+
+
+def test_a_models_own_prompt_comes_before_that_of_its_base(models: Path) -> None:
+    beside = external_model(models / "sft")
+    assert (beside.known_format, beside.system) == (prompt_format("xml"), "of the base")
+    save_prompt(models / "sft", system="", rendering=OTHER)
+    own = external_model(models / "sft")
+    assert (own.known_format, own.system) == (prompt_format(**OTHER), "")
+    assert own.prompt_format.stop_strings == ("</b>",)
+
+
+def test_an_adapter_finds_its_base_beside_it_or_where_told(models: Path) -> None:
+    base, far = models / "base", models / "run/1/2/checkpoint-100"
+    assert external_model(models / "sft").base == base
+    shutil.copytree(models / "sft", far)
+    elsewhere = external_model(far, base=base)
+    assert (elsewhere.base, elsewhere.system) == (base, "of the base")
+    config = json.loads((far / "adapter_config.json").read_text())
+    (far / "adapter_config.json").write_text(
+        json.dumps({**config, "base_model_name_or_path": str(base)})
+    )
+    assert external_model(far).base == base
+    with pytest.raises(UserError, match="BASE_MODEL"):
+        external_model(far, base=models / "nowhere")
+
+
+def test_an_adapter_answers_together_with_its_base(models: Path) -> None:
+    settings = GenerationSettings(temperature=0, max_new_tokens=20)
+    trained, untrained = (
+        build_text_generator(models / name, device="cpu").generate(["2 + 2?"], settings)[0]
+        for name in ("sft", "base")
+    )
+    assert trained.prompt == untrained.prompt == "of the base\n2 + 2?\n<start_working_out>"
+    assert trained.completion != untrained.completion
+
+
+def test_a_named_format_takes_the_place_of_the_models_own(base: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "instruct"
+    shutil.copytree(base, folder)
+    (folder / "chat_template.jinja").write_text("{{ messages[-1]['content'] }} !")
+    with pytest.raises(UserError, match="PROMPT_FORMAT"):
+        _ = external_model(folder).prompt_format
+    own = external_model(folder, format_name="boxed/own")
+    assert (own.prompt_format.name, own.template) == ("boxed", None)
+    assert "<|im_start|>" in (external_model(folder, format_name="xml/chatml").template or "")
+    engine = external_model(folder, format_name="xml").open(
+        "transformers", attention="sdpa", max_seq_length=64, batch_size=1
+    )
+    assert engine.tokenizer.chat_template == prompt_format("xml").chat_template
+    (folder / "chat_template.jinja").unlink()
+    with pytest.raises(UserError, match="no chat template"):
+        external_model(folder, format_name="boxed/own")
+
+
+def test_an_engine_with_its_own_memory_may_have_fewer_positions(base: Path) -> None:
+    model = external_model(base)
+    assert model.positions == 256
+    for engine, positions in {"transformers": 256, "vllm": 100}.items():
+        assert model.positions_on(engine, max_seq_length=100) == positions
+    assert model.positions_on("vllm", max_seq_length=1000) == 256
+
+
+@pytest.mark.parametrize("layout", ["plain", "chatml"])
+@pytest.mark.parametrize("name", PROMPT_FORMATS)
+def test_every_format_is_read_back(name: str, layout: str, tmp_path: Path) -> None:
+    rendering = {"name": name, "tags": (), "layout": layout}
+    if layout != "plain" and name in {"r1_zero", "alpaca"}:
+        with pytest.raises(UserError, match=r"prompt\.layout"):
+            save_prompt(tmp_path, system="", rendering=rendering)
+        return
+    save_prompt(tmp_path, system="", rendering=rendering)
+    assert saved_format(tmp_path) == prompt_format(**rendering)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ('{"name": "xml"}', "is damaged"),
+        ('["xml"]', "is damaged"),
+        ('{"name": "yml", "tags": [], "layout": "plain"}', "no format `yml`"),
+    ],
+)
+def test_a_damaged_format_is_named_with_its_file(content: str, fault: str, tmp_path: Path) -> None:
+    (tmp_path / "prompt_format.json").write_text(content)
+    with pytest.raises(UserError, match=rf"prompt_format\.json.*{fault}"):
+        saved_format(tmp_path)
+
+
+def test_a_folder_without_a_model_says_what_it_lacks(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"config\.json"):
+        external_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [(DEFAULT_MODEL, "dvc repro export"), ("./nowhere", "expected a folder")]
+)
+def test_a_path_that_is_none_is_not_asked_of_the_hub(
+    name: str | Path, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=remedy):
+        find_model(name)
+
+
+def test_a_hub_id_is_fetched_or_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patterns = {}
+
+    def fetch(**request: Any) -> str:
+        patterns[request["repo_id"]] = request["allow_patterns"]
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    assert find_model("org/name") == tmp_path
+    assert "*.bin" not in patterns["org/name"]
+
+    def unreachable(**_: object) -> str:
+        raise huggingface_hub.errors.LocalEntryNotFoundError("no route to the Hub\nand more")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+    with pytest.raises(UserError, match=r"`org/name`[^\n]+$"):
+        find_model("org/name")
