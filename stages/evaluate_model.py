@@ -61,8 +61,9 @@ def main(
     from lib.evaluation.models import Measurement, measure_model
     from lib.evaluation.outside import apply_settings, prompted_models
     from lib.grading.metrics import headline
-    from lib.report.models import read_models, write_models
+    from lib.report.inputs import read_models
     from lib.report.text import table_lines
+    from lib.report.write import write_models
 
     evaluate, seed = apply_settings(
         read_yaml(params_file)["evaluate"], settings, benchmarks=[each.name for each in sets]

@@ -36,10 +36,10 @@ def main(
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
-    from lib.report.inputs import Sources, load_formats, load_run
+    from lib.report.inputs import Sources, load_run
     from lib.report.plots import write_plots
-    from lib.report.report import write_report
     from lib.report.text import loud
+    from lib.report.write import write_report
 
     run = load_run(
         Sources(**sources),
@@ -47,7 +47,6 @@ def main(
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,
-        formats=load_formats(sources["graded"], params.prompt.format, params.sensitivity),
     )
     report = write_report(run, markdown=markdown, figures=figures, page=page, metrics=differences)
     write_plots(run, plots)

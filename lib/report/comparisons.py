@@ -5,6 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from lib.artifacts.completions import UNGRADED, GradedCompletion
 from lib.report.inputs import Run
@@ -34,10 +35,6 @@ class Comparison:
     change: Difference
 
     @property
-    def measure(self) -> str:
-        return MEASURES[self.mode]
-
-    @property
     def detectable(self) -> float:
         """The smallest true difference that these problems show four times in five.
 
@@ -50,30 +47,29 @@ class Comparison:
         return minimum_detectable_difference(sd=spread, n=estimate.n)
 
 
-def compare_checkpoints(run: Run) -> list[Comparison]:
-    """Every checkpoint against what it started from, on every benchmark, in both modes."""
-    return [
-        comparison
-        for before, after in steps_of_training(run.checkpoints, run.starts)
-        for comparison in compare_pair(
-            run.completions, before=before, after=after, shared=not run.trained
-        )
-    ]
-
-
-def steps_of_training(
-    checkpoints: Sequence[str], starts: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """(before, after) of each trained checkpoint.
+def origins(checkpoints: Sequence[str], starts: Mapping[str, str]) -> dict[str, str]:
+    """By trained checkpoint, what it is compared with.
 
     Args:
         checkpoints: in the order of training, the untrained one first.
         starts: by checkpoint, the one it was trained from; where that was not evaluated, or is
             unknown, the checkpoint before it in the order.
     """
-    for previous, after in pairwise(checkpoints):
-        start = starts.get(after, previous)
-        yield (start if start in checkpoints else previous), after
+    return {
+        after: starts[after] if starts.get(after) in checkpoints else previous
+        for previous, after in pairwise(checkpoints)
+    }
+
+
+def compare_checkpoints(run: Run) -> list[Comparison]:
+    """Every checkpoint against what it started from, on every benchmark, in both modes."""
+    return [
+        comparison
+        for after, before in origins(run.checkpoints, run.starts).items()
+        for comparison in compare_pair(
+            run.completions, before=before, after=after, shared=not run.trained
+        )
+    ]
 
 
 def compare_pair(
@@ -97,7 +93,7 @@ def compare_pair(
     for (benchmark, mode), scores in earlier.items():
         others = later.get((benchmark, mode), {})
         if shared:
-            both = [key for key in scores if key in others]
+            both = [problem for problem in scores if problem in others]
             scores, others = ({key: of[key] for key in both} for of in (scores, others))
         if others:
             change = paired_difference(before=scores, after=others)
@@ -109,26 +105,38 @@ def compare_pair(
     return comparisons
 
 
-def regressions(
-    comparisons: Sequence[Comparison], *, untrained: str | None = None
-) -> list[Comparison]:
-    """Where `after` is worse than `before` by more than chance explains.
+def problem_scores(rows: Iterable[GradedCompletion]) -> dict[tuple[str, str], dict[str, float]]:
+    """(benchmark, mode) → problem → mean grade over its completions."""
+    return {
+        setting: {problem: sum(grades) / len(grades) for problem, grades in problems.items()}
+        for setting, problems in problem_grades(rows).items()
+    }
+
+
+def problem_grades(
+    rows: Iterable[GradedCompletion],
+) -> dict[tuple[str, str], dict[str, list[bool]]]:
+    """(benchmark, mode) → problem → the grade of each completion that has one."""
+    grades: dict[tuple[str, str], dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row.decided_by != UNGRADED:
+            grades[row.benchmark, row.mode][row.problem_id].append(row.answer_ok)
+    return grades
+
+
+def alarms(comparisons: Sequence[Comparison], *, untrained: str | None = None) -> Iterator[str]:
+    """A loud sentence wherever `after` is worse than `before` by more than chance explains.
 
     What starts from the `untrained` checkpoint is not judged: teaching a format may cost answers.
     The error rate of 5 % is shared out over all comparisons that are judged (Bonferroni).
     """
     judged = [comparison for comparison in comparisons if comparison.before != untrained]
-    alpha = ALPHA / max(1, len(judged))
-    return [comparison for comparison in judged if comparison.change.is_worse(alpha)]
-
-
-def alarms(comparisons: Sequence[Comparison], *, untrained: str | None = None) -> Iterator[str]:
-    """One loud sentence for each of the `regressions`."""
-    for comparison in regressions(comparisons, untrained=untrained):
-        yield (
-            f"{comparison.after.upper()} IS WORSE THAN {comparison.before.upper()} BEYOND NOISE: "
-            f"{describe(comparison)}"
-        )
+    for comparison in judged:
+        if comparison.change.is_worse(ALPHA / len(judged)):
+            yield (
+                f"{comparison.after.upper()} IS WORSE THAN {comparison.before.upper()} BEYOND "
+                f"NOISE: {describe(comparison)}"
+            )
 
 
 def describe(comparison: Comparison) -> str:
@@ -146,51 +154,51 @@ def describe(comparison: Comparison) -> str:
     )
 
 
-def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, object]:
+def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """The comparisons as numbers: `<before>_to_<after>` → benchmark → mode_measure → number."""
-    tree: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    tree: dict[str, Any] = {}
     for comparison in comparisons:
         pair = tree.setdefault(f"{comparison.before}_to_{comparison.after}", {})
-        name = f"{comparison.mode}_{comparison.measure}"
-        pair.setdefault(comparison.benchmark, {})[name] = _numbers(comparison.change)
-    return dict(tree)
+        change = comparison.change
+        numbers = {
+            "difference": change.difference.value,
+            "difference_se": change.difference.se,
+            "high": change.interval.high,
+            "low": change.interval.low,
+            "n": change.difference.n,
+            "p_value": change.p_value,
+        }
+        pair.setdefault(comparison.benchmark, {})[_key(comparison.mode)] = {
+            name: value for name, value in numbers.items() if math.isfinite(value)
+        }
+    return tree
 
 
 def read_comparisons(
-    metrics: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]],
-    checkpoints: Sequence[str],
-    starts: Mapping[str, str],
+    metrics: Mapping[str, Any], checkpoints: Sequence[str], starts: Mapping[str, str]
 ) -> list[Comparison]:
-    """The comparisons that `comparison_metrics` wrote; see `steps_of_training`."""
+    """The comparisons that `comparison_metrics` wrote; see `origins`."""
     return [
         Comparison(
             before=before,
             after=after,
             benchmark=benchmark,
             mode=mode,
-            change=_difference(measures[f"{mode}_{measure}"]),
+            change=_difference(measures[_key(mode)]),
         )
-        for before, after in steps_of_training(checkpoints, starts)
+        for after, before in origins(checkpoints, starts).items()
         for benchmark, measures in metrics.get(f"{before}_to_{after}", {}).items()
-        for mode, measure in MEASURES.items()
-        if f"{mode}_{measure}" in measures
+        for mode in MEASURES
+        if _key(mode) in measures
     ]
 
 
-def _numbers(change: Difference) -> dict[str, float]:
-    numbers = {
-        "difference": change.difference.value,
-        "difference_se": change.difference.se,
-        "high": change.interval.high,
-        "low": change.interval.low,
-        "n": change.difference.n,
-        "p_value": change.p_value,
-    }
-    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+def _key(mode: str) -> str:
+    return f"{mode}_{MEASURES[mode]}"
 
 
 def _difference(numbers: Mapping[str, float]) -> Difference:
-    """What `_numbers` wrote; what it left out was not finite. Both means are in other files."""
+    """As it was written; what was left out was not finite. Both means are in other files."""
     return Difference(
         difference=Estimate(
             numbers["difference"], numbers.get("difference_se", math.nan), int(numbers["n"])
@@ -198,16 +206,3 @@ def _difference(numbers: Mapping[str, float]) -> Difference:
         interval=Interval(numbers.get("low", -math.inf), numbers.get("high", math.inf)),
         p_value=numbers["p_value"],
     )
-
-
-def problem_scores(rows: Iterable[GradedCompletion]) -> dict[tuple[str, str], dict[str, float]]:
-    """(benchmark, mode) → problem → mean grade over its completions, where they have one."""
-    grades: dict[tuple[str, str], dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        if row.decided_by == UNGRADED:
-            continue
-        grades[row.benchmark, row.mode][row.problem_id].append(row.answer_ok)
-    return {
-        setting: {problem: sum(of) / len(of) for problem, of in problems.items()}
-        for setting, problems in grades.items()
-    }
