@@ -10,7 +10,7 @@ import functools
 import json
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import vl_convert
@@ -44,33 +44,33 @@ SCRIPTS = (
     "rollouts.js",
 )
 
-COLUMNS = {
-    "mode": "mode",
-    "sample": "sample",
-    "text": "completion",
-    "answer": "answer",
-    "label": "label",
-    "why": "decided_by",
-    "rewards": "rewards",
-    "reward": "reward",
-    "tokens": "num_tokens",
-    "truncated": "truncated",
-}
-"""What a completion carries to the page, by the page's name for it."""
+COLUMNS = (
+    "mode",
+    "sample",
+    "completion",
+    "answer",
+    "label",
+    "decided_by",
+    "rewards",
+    "reward",
+    "num_tokens",
+    "truncated",
+)
+"""What a completion carries to the page."""
 
-TRAINING_COLUMNS = {
-    "step": "step",
-    "sample": "sample",
-    "text": "completion",
-    "rewards": "rewards",
-    "reward": "reward",
-    "advantage": "advantage",
-    "tokens": "num_tokens",
-    "lossTokens": "num_loss_tokens",
-    "truncated": "truncated",
-    "gap": "log_prob_gap",
-    "extra": "extra",
-}
+TRAINING_COLUMNS = (
+    "step",
+    "sample",
+    "completion",
+    "rewards",
+    "reward",
+    "advantage",
+    "num_tokens",
+    "num_loss_tokens",
+    "truncated",
+    "log_prob_gap",
+    "extra",
+)
 """The same of a training rollout."""
 
 
@@ -155,8 +155,8 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
     }
     blocks = {"problems": packed(content)}
     for name, rows in completions.items():
-        problems = [index[row.benchmark, row.problem_id] for row in rows]
-        blocks[f"rollouts-{name}"] = packed(_columns(rows, COLUMNS, problem=problems))
+        places = [index[row.benchmark, row.problem_id] for row in rows]
+        blocks[f"rollouts-{name}"] = packed(_columns(rows, COLUMNS, places))
     return blocks
 
 
@@ -169,27 +169,21 @@ def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
 
 def training_blocks(groups: Sequence[Sequence[TrainingRollout]]) -> Blocks:
     """What the browser of training rollouts needs, in the order of the steps."""
-    problems = {rows[0].problem: number for number, rows in enumerate(groups)}
-    rows = sorted((row for of in groups for row in of), key=lambda row: row.step)
-    content = {
-        "problems": [
-            {"text": of[0].problem, "reference": of[0].reference, "prompt": of[0].prompt}
-            for of in groups
-        ],
-        "columns": _columns(
-            rows, TRAINING_COLUMNS, problem=[problems[row.problem] for row in rows]
-        ),
-        "order": list(TRAINING_COLUMNS),
-    }
-    return {"training": packed(content)}
+    rows = [(row, place) for place, group in enumerate(groups) for row in group]
+    rows.sort(key=lambda row: row[0].step)
+    problems = [
+        {"text": of[0].problem, "reference": of[0].reference, "prompt": of[0].prompt}
+        for of in groups
+    ]
+    columns = _columns([row for row, _ in rows], TRAINING_COLUMNS, [place for _, place in rows])
+    return {"training": packed({"problems": problems, "columns": columns})}
 
 
 def _columns(
-    rows: Sequence[object], fields: Mapping[str, str], *, problem: list[int]
+    rows: Sequence[object], names: Sequence[str], places: Sequence[int]
 ) -> dict[str, list[Any]]:
-    """The number of each row's problem, and a list for each of `fields`."""
-    columns = {name: [getattr(row, field) for row in rows] for name, field in fields.items()}
-    return {"problem": problem, **columns}
+    """A list for each of `names`, and the places of the rows' problems."""
+    return {"place": [*places], **{name: [getattr(row, name) for row in rows] for name in names}}
 
 
 @functools.cache

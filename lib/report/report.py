@@ -18,7 +18,14 @@ from lib.report.comparisons import (
 )
 from lib.report.figures import report_figures, validation_sets
 from lib.report.inputs import Curve, Run, leaves
-from lib.report.tables import BREAKDOWNS, breakdown, class_table, comparison_table, headline
+from lib.report.tables import (
+    BREAKDOWNS,
+    breakdown,
+    class_table,
+    comparison_table,
+    headline,
+    titled,
+)
 from lib.report.text import MISSING, Table, percent, points
 
 NUM_TRANSCRIPTS = 10
@@ -58,11 +65,11 @@ class Report:
 def build_report(run: Run) -> Report:
     """The whole content of the report of a run."""
     comparisons, untrained = compare_checkpoints(run), run.checkpoints[0]
-    metrics, sets, skipped = run.metrics, run.benchmarks, run.skipped
+    metrics, sets = titled(run.metrics, run.skipped), run.benchmarks
     judged = alarms(comparisons, untrained=untrained) if run.trained else ()
     facts, provenance = facts_and_provenance(run)
-    tables = [breakdown(metrics, of, by, skipped=skipped) for of in sets for by in BREAKDOWNS]
-    classes = [class_table(metrics, of, skipped=skipped) for of in sets]
+    tables = [breakdown(metrics, of, by) for of in sets for by in BREAKDOWNS]
+    classes = [class_table(metrics, of) for of in sets]
     return Report(
         run=run,
         facts=facts,
@@ -70,12 +77,12 @@ def build_report(run: Run) -> Report:
         findings=[
             f"{of.before} → {of.after}: {describe(of)}"
             for of in comparisons
-            if of.after not in skipped
+            if of.after not in run.skipped
             # Of many models and benchmarks, sentences on the first benchmark; the tables have all.
             and (of.before != untrained if run.trained else of.benchmark == sets[0])
         ],
         caveats=list(caveats(comparisons, run)),
-        headlines=[headline(metrics, of, skipped=skipped) for of in sets],
+        headlines=[headline(metrics, of) for of in sets],
         differences=[comparison_table(comparisons, of) for of in sets],
         conditions=conditions(run),
         figures=report_figures(run),
@@ -184,15 +191,16 @@ def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
     """
     settings = _settings(run.provenance, "settings")
     facts = [("seed", settings.get("seed", "?"))]
-    rows, header, changed = list(settings.items()), ("key", "value"), []
+    header: tuple[str, ...] = ("key", "value")
+    rows: list[tuple[str, ...]] = [*settings.items()]
+    num_changed = 0
     if run.trained:
         preset, values, changed = nearest_preset(settings)
-        rest = [key for key in settings if key not in changed]
-        beside = {key: values[key] for key in changed}
-        rows = [(key, settings[key], beside.get(key, "")) for key in [*changed, *rest]]
-        header = (*header, f"preset {preset}")
-        count = f" with {len(changed)} change{'s' if len(changed) > 1 else ''}"
-        facts = [("model", _model(settings)), ("preset", preset + count * bool(changed)), *facts]
+        header, num_changed = (*header, f"preset {preset}"), len(changed)
+        rows = [(key, settings[key], values[key]) for key in changed]
+        rows += [(key, value, "") for key, value in settings.items() if key not in changed]
+        count = f" with {num_changed} change{'s' if num_changed > 1 else ''}" if changed else ""
+        facts = [("model", _model(settings)), ("preset", preset + count), *facts]
     known = json.dumps(run.provenance, sort_keys=True).encode()
     facts.append(("run", hashlib.sha256(known).hexdigest()[:12]))
     versions = _settings(run.provenance, "versions")
@@ -207,7 +215,7 @@ def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
         for key, value in leaves(numbers)
     )
     return facts, [
-        Table("settings", header, tuple(rows), frozenset(range(len(changed)))),
+        Table("settings", header, tuple(rows), frozenset(range(num_changed))),
         Table("versions", ("key", "value"), tuple(versions.items())),
         Table("inputs", ("stage ← what it read", "hash"), inputs),
         Table("stages", ("metric", "value"), stages),

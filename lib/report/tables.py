@@ -1,7 +1,7 @@
 """The report's tables, as text in cells; Markdown, HTML and the terminal print the same ones."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -112,16 +112,13 @@ def groups_of(columns: Columns, group: str) -> Iterator[tuple[str, Columns]]:
         yield key, {name: of[key] for name, of in groups.items() if key in of}
 
 
-def headline(
-    metrics: Mapping[str, Metrics], benchmark: str, *, skipped: frozenset[str] = frozenset()
-) -> Table:
-    """Measures down, checkpoints across; every rate with its standard error.
+def titled(metrics: Mapping[str, Metrics], skipped: Container[str]) -> dict[str, Metrics]:
+    """By column head; a phase that passed its checkpoint on unchanged is marked."""
+    return {f"{of} (skipped)" if of in skipped else of: metrics[of] for of in metrics}
 
-    Args:
-        metrics: by checkpoint, in the order of the columns.
-        benchmark: which of their benchmarks.
-        skipped: phases that passed their checkpoint on unchanged.
-    """
+
+def headline(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
+    """Measures down, columns of `metrics` across; every rate with its standard error."""
     rows = [
         (measure, columns)
         for measure, columns in measures(metrics, benchmark)
@@ -132,18 +129,13 @@ def headline(
     k = first.get("sampled", {}).get("num_samples")
     return Table(
         f"{benchmark}, n = {n} problems" + (f", {k} samples each" if k else ""),
-        ("", *_titles(metrics, skipped)),
+        ("", *metrics),
         tuple(
             (row.title, *(cell(numbers, row.name, row.form) for numbers in columns.values()))
             for row, columns in rows
         ),
         frozenset(number for number, (row, _) in enumerate(rows) if row.strong),
     )
-
-
-def _titles(checkpoints: Iterable[str], skipped: frozenset[str]) -> tuple[str, ...]:
-    """Column heads; a phase that was skipped is marked."""
-    return tuple(f"{name} (skipped)" if name in skipped else name for name in checkpoints)
 
 
 def comparison_table(comparisons: Sequence[Comparison], benchmark: str) -> Table:
@@ -165,21 +157,8 @@ def comparison_table(comparisons: Sequence[Comparison], benchmark: str) -> Table
     return Table(f"{benchmark}, paired differences in percentage points", header, rows)
 
 
-def breakdown(
-    metrics: Mapping[str, Metrics],
-    benchmark: str,
-    group: str,
-    *,
-    skipped: frozenset[str] = frozenset(),
-) -> Table:
-    """Answer accuracy by level, tag or subject; no rows where the metrics have no such group.
-
-    Args:
-        metrics: by checkpoint, in the order of the columns.
-        benchmark: which benchmark.
-        group: a key of `BREAKDOWNS`.
-        skipped: phases that passed their checkpoint on unchanged.
-    """
+def breakdown(metrics: Mapping[str, Metrics], benchmark: str, group: str) -> Table:
+    """Answer accuracy by level, tag or subject; no rows where the metrics have no such group."""
     mode, columns = main_mode(metrics, benchmark)
     rows = []
     for key, numbers in groups_of(columns, group):
@@ -187,7 +166,7 @@ def breakdown(
         rates = (cell(numbers.get(name, {}), "answer_accuracy", percent) for name in metrics)
         rows.append((key, str(n), *rates))
     title = f"{benchmark} by {BREAKDOWNS[group]}, answer accuracy ({mode})"
-    return Table(title, (BREAKDOWNS[group], "n", *_titles(metrics, skipped)), tuple(rows))
+    return Table(title, (BREAKDOWNS[group], "n", *metrics), tuple(rows))
 
 
 def natural_order(key: str) -> tuple[bool, float, str]:
@@ -195,14 +174,12 @@ def natural_order(key: str) -> tuple[bool, float, str]:
     return (False, float(key), "") if key.isdecimal() else (True, 0.0, key)
 
 
-def class_table(
-    metrics: Mapping[str, Metrics], benchmark: str, *, skipped: frozenset[str] = frozenset()
-) -> Table:
-    """Share of the four classes, format digit first, by checkpoint."""
+def class_table(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
+    """Share of the four classes, format digit first."""
     mode, columns = main_mode(metrics, benchmark)
     rows = tuple(
         (f"{label} {meaning}", *(percent(of.get(f"class_{label}")) for of in columns.values()))
         for label, meaning in CLASSES.items()
     )
     title = f"{benchmark}, four classes ({mode}, % of completions)"
-    return Table(title, ("", *_titles(metrics, skipped)), rows)
+    return Table(title, ("", *metrics), rows)

@@ -9,7 +9,7 @@ from lib.report.comparisons import Comparison, alarms, comparison_metrics, descr
 from lib.report.inputs import Metrics, Run
 from lib.report.page import render_page
 from lib.report.report import Report, build_report, exported_metrics
-from lib.report.tables import breakdown, comparison_table, headline
+from lib.report.tables import breakdown, comparison_table, headline, titled
 from lib.report.templates import render
 from lib.report.text import (
     Table,
@@ -67,8 +67,8 @@ def write_models(run: Run, folder: Path) -> list[Table]:
     sections = (f"**{table.title}**\n\n{markdown_table(table)}\n" for table in tables)
     _write(folder / "table.md", "\n".join(sections))
     _write(folder / "report.html", render_page(report))
-    differences = comparison_metrics(report.comparisons)
-    write_json(folder / "table.json", {"metrics": run.metrics, "differences": differences})
+    numbers = comparison_metrics(report.comparisons)
+    write_json(folder / "table.json", {"metrics": run.metrics, "differences": numbers})
     return tables
 
 
@@ -114,7 +114,7 @@ def summary_lines(
         model: the exported model.
         report: the report.
     """
-    table = headline(metrics, benchmark, skipped=skipped)
+    table = headline(titled(metrics, skipped), benchmark)
     rows = tuple(row for row in table.rows if row[0].startswith(SUMMARY))
     title = f"{table.title}; %, ± standard error (≤, ≥: 95 %)"
     yield from table_lines(Table(title, table.header, rows))
