@@ -55,20 +55,19 @@ class Against:
     """The workspace against a revision.
 
     Attributes:
-        exported: the exported checkpoint against that of the revision, a table a benchmark.
+        tables: params; the exported checkpoint against that of the revision, a table a benchmark;
+            metrics.
         plots: where the curves of both are drawn, an address on this machine.
         alarms: what got worse beyond noise.
     """
 
-    params: Table
-    exported: tuple[Table, ...]
-    metrics: Table
+    tables: tuple[Table, ...]
     plots: str
     alarms: tuple[str, ...]
 
     def lines(self, *, markdown: bool) -> Iterator[str]:
         """What to print, for a terminal or a pull request."""
-        for table in (self.params, *self.exported, self.metrics):
+        for table in self.tables:
             if not table.rows:
                 yield f"{table.title}: no difference"
             elif markdown:
@@ -128,15 +127,14 @@ def compare_with(
         old, new = (str(metrics / "evaluate" / f"{name}.json") for name in names)
         between = compare_metrics(base, before.get(old, {}), now.get(new, {}))
     return Against(
-        params=params_table(*params, base=base),
-        exported=tuple(
-            dataclasses.replace(
-                comparison_table(between, benchmark),
-                title=f"Exported checkpoint on {benchmark}, {how} differences in percentage points",
-            )
-            for benchmark in dict.fromkeys(comparison.benchmark for comparison in between)
+        tables=(
+            params_table(*params, base=base),
+            *(
+                comparison_table(of, between, title=f"Exported checkpoint on {of}, {how}")
+                for of in dict.fromkeys(comparison.benchmark for comparison in between)
+            ),
+            metrics_table(sides, base=base, breakdowns=breakdowns),
         ),
-        metrics=metrics_table(sides, base=base, breakdowns=breakdowns),
         # The legend shows the revision as it is written here, and cuts off a whole hash.
         plots=run_dvc("plots", "diff", commit[:10], "--out", str(plots)).strip(),
         alarms=(*alarms(trained, untrained=checkpoints[0]), *alarms(between)),
@@ -183,9 +181,8 @@ def compare_metrics(base: str, old: Numbers, new: Numbers) -> list[Comparison]:
     for name in sorted(before.keys() & after.keys()):
         benchmark, mode, _ = name.rsplit(".", 2)
         change = independent_difference(before=before[name], after=after[name])
-        comparisons.append(
-            Comparison(before=base, after=WORKSPACE, benchmark=benchmark, mode=mode, change=change)
-        )
+        names = {"before": base, "after": WORKSPACE, "benchmark": benchmark, "mode": mode}
+        comparisons.append(Comparison.of(change, **names))
     return comparisons
 
 

@@ -5,18 +5,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 from lib.artifacts.completions import UNGRADED, GradedCompletion
 from lib.report.inputs import Run
 from lib.report.text import p_value, points
-from lib.stats import (
-    Difference,
-    Estimate,
-    Interval,
-    minimum_detectable_difference,
-    paired_difference,
-)
+from lib.stats import Difference, minimum_detectable_difference, paired_difference
 
 MEASURES = {"greedy": "answer_accuracy", "sampled": "pass_at_1"}
 """The measure of each mode that checkpoints are judged by: the mean grade of a problem."""
@@ -26,13 +20,42 @@ ALPHA = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One measure of one benchmark, before and after one phase of training."""
+    """One measure of one benchmark, before and after one phase of training.
+
+    Attributes:
+        difference: `after` minus `before`, with its own standard error.
+        low, high: its 95 % interval.
+        p_value: two-sided, of the hypothesis that there is no difference.
+        n: problems.
+    """
 
     before: str
     after: str
     benchmark: str
     mode: str
-    change: Difference
+    difference: float
+    difference_se: float = math.nan
+    low: float = -math.inf
+    high: float = math.inf
+    p_value: float
+    n: int
+
+    @classmethod
+    def of(cls, change: Difference, **names: str) -> Self:
+        """A change of the benchmark and mode that `names` gives."""
+        return cls(
+            **names,
+            difference=change.difference.value,
+            difference_se=change.difference.se,
+            low=change.interval.low,
+            high=change.interval.high,
+            p_value=change.p_value,
+            n=change.difference.n,
+        )
+
+    def shows(self, sign: int, alpha: float = ALPHA) -> bool:
+        """Whether the difference has this sign by more than chance explains."""
+        return self.difference * sign > 0 and self.p_value < alpha
 
     @property
     def detectable(self) -> float:
@@ -40,11 +63,9 @@ class Comparison:
 
         nan where no problem changed: then nothing is known of the spread.
         """
-        estimate = self.change.difference
-        if estimate.n < 2 or not estimate.se > 0:
+        if self.n < 2 or not self.difference_se > 0:
             return math.nan
-        spread = estimate.se * math.sqrt(estimate.n)
-        return minimum_detectable_difference(sd=spread, n=estimate.n)
+        return minimum_detectable_difference(sd=self.difference_se * math.sqrt(self.n), n=self.n)
 
 
 def origins(checkpoints: Sequence[str], starts: Mapping[str, str]) -> dict[str, str]:
@@ -98,9 +119,7 @@ def compare_pair(
         if others:
             change = paired_difference(before=scores, after=others)
             comparisons.append(
-                Comparison(
-                    before=before, after=after, benchmark=benchmark, mode=mode, change=change
-                )
+                Comparison.of(change, before=before, after=after, benchmark=benchmark, mode=mode)
             )
     return comparisons
 
@@ -132,7 +151,7 @@ def alarms(comparisons: Sequence[Comparison], *, untrained: str | None = None) -
     """
     judged = [comparison for comparison in comparisons if comparison.before != untrained]
     for comparison in judged:
-        if comparison.change.is_worse(ALPHA / len(judged)):
+        if comparison.shows(-1, ALPHA / len(judged)):
             yield (
                 f"{comparison.after.upper()} IS WORSE THAN {comparison.before.upper()} BEYOND "
                 f"NOISE: {describe(comparison)}"
@@ -141,34 +160,32 @@ def alarms(comparisons: Sequence[Comparison], *, untrained: str | None = None) -
 
 def describe(comparison: Comparison) -> str:
     """One comparison as a sentence with its interval."""
-    change, interval = comparison.change, comparison.change.interval
-    if change.difference.value == change.difference.se == 0:
-        return f"no grade changed on {comparison.benchmark} ({comparison.mode})."
+    place = f"on {comparison.benchmark}"
+    if comparison.difference == comparison.difference_se == 0:
+        return f"no grade changed {place} ({comparison.mode})."
     what = {"greedy": "greedy answer accuracy", "sampled": "sampled pass@1"}[comparison.mode]
-    verdict = "" if change.p_value < ALPHA else "; no difference beyond noise"
-    p = p_value(change.p_value)
+    verdict = "" if comparison.p_value < ALPHA else "; no difference beyond noise"
+    p = p_value(comparison.p_value)
     return (
-        f"{what} on {comparison.benchmark} {points(change.difference.value)} points "
-        f"(95 % interval {points(interval.low)} to {points(interval.high)}, "
-        f"p {p if p.startswith('<') else f'= {p}'}, n = {change.difference.n}){verdict}."
+        f"{what} {place} {points(comparison.difference)} points "
+        f"(95 % interval {points(comparison.low)} to {points(comparison.high)}, "
+        f"p {p if p.startswith('<') else f'= {p}'}, n = {comparison.n}){verdict}."
     )
 
 
+NUMBERS = ("difference", "difference_se", "low", "high", "p_value", "n")
+
+
 def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """The comparisons as numbers: `<before>_to_<after>` → benchmark → mode_measure → number."""
+    """The comparisons as numbers: `<before>_to_<after>` → benchmark → mode_measure → number.
+
+    What is not finite is left out.
+    """
     tree: dict[str, Any] = {}
-    for comparison in comparisons:
-        pair = tree.setdefault(f"{comparison.before}_to_{comparison.after}", {})
-        change = comparison.change
-        numbers = {
-            "difference": change.difference.value,
-            "difference_se": change.difference.se,
-            "high": change.interval.high,
-            "low": change.interval.low,
-            "n": change.difference.n,
-            "p_value": change.p_value,
-        }
-        pair.setdefault(comparison.benchmark, {})[_key(comparison.mode)] = {
+    for of in comparisons:
+        benchmarks = tree.setdefault(f"{of.before}_to_{of.after}", {})
+        numbers = {name: getattr(of, name) for name in NUMBERS}
+        benchmarks.setdefault(of.benchmark, {})[f"{of.mode}_{MEASURES[of.mode]}"] = {
             name: value for name, value in numbers.items() if math.isfinite(value)
         }
     return tree
@@ -184,25 +201,10 @@ def read_comparisons(
             after=after,
             benchmark=benchmark,
             mode=mode,
-            change=_difference(measures[_key(mode)]),
+            **{name: measures[key][name] for name in NUMBERS if name in measures[key]},
         )
         for after, before in origins(checkpoints, starts).items()
         for benchmark, measures in metrics.get(f"{before}_to_{after}", {}).items()
-        for mode in MEASURES
-        if _key(mode) in measures
+        for mode, measure in MEASURES.items()
+        if (key := f"{mode}_{measure}") in measures
     ]
-
-
-def _key(mode: str) -> str:
-    return f"{mode}_{MEASURES[mode]}"
-
-
-def _difference(numbers: Mapping[str, float]) -> Difference:
-    """As it was written; what was left out was not finite. Both means are in other files."""
-    return Difference(
-        difference=Estimate(
-            numbers["difference"], numbers.get("difference_se", math.nan), int(numbers["n"])
-        ),
-        interval=Interval(numbers.get("low", -math.inf), numbers.get("high", math.inf)),
-        p_value=numbers["p_value"],
-    )

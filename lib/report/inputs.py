@@ -281,13 +281,12 @@ def read_curve(path: Path) -> Curve:
         curve: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
         for number, row in enumerate(reader, start=2):
             try:
-                values = {name: float(cell) for name, cell in row.items() if cell}
+                step = int(row["step"])
+                for name in names:
+                    if row[name]:  # empty where that number was not logged at that step
+                        curve[name].append((step, float(row[name])))
             except ValueError as error:
                 raise UserError(
                     f"{path}:{number}: {error}; run `dvc repro` to write it again"
                 ) from error
-            # A cell is empty where that number was not logged at that step.
-            for name in names:
-                if name in values:
-                    curve[name].append((int(values.get("step", 0)), values[name]))
     return curve

@@ -6,6 +6,7 @@ and are only ever shown as text nodes.
 """
 
 import base64
+import dataclasses
 import functools
 import json
 import zlib
@@ -90,10 +91,6 @@ def render_page(report: Report) -> str:
         count = sum(len(group) for group in groups if id(group) in kept)
         shown.append((kind, count, sum(map(len, groups))))
     reasons = Counter(row.decided_by for rows in run.completions.values() for row in rows)
-    charts = [
-        {"name": of.name, "panels": [{"title": p.title, "spec": p.spec} for p in of.panels]}
-        for of in report.figures
-    ]
     return render(
         "page.html.j2",
         autoescape=True,
@@ -107,7 +104,7 @@ def render_page(report: Report) -> str:
         shown=shown,
         num_rollouts=sum(map(len, rollouts)),
         blocks={
-            "charts": packed(charts),
+            "charts": packed([dataclasses.asdict(figure) for figure in report.figures]),
             "look": packed({"config": LOOK, "ink": INK}),
             "vega": packed_text(chart_library()),
             **blocks,

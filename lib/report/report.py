@@ -83,7 +83,7 @@ def build_report(run: Run) -> Report:
         ],
         caveats=list(caveats(comparisons, run)),
         headlines=[headline(metrics, of) for of in sets],
-        differences=[comparison_table(comparisons, of) for of in sets],
+        differences=[comparison_table(of, comparisons) for of in sets],
         conditions=conditions(run),
         figures=report_figures(run),
         validation=validation_table(run.validations),
@@ -118,10 +118,7 @@ def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[s
 def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
     """What qualifies a gain, so that it is not read as more than it is."""
     bare = run.stage_metrics.get("prepare", {}).get("bare_answer_share", 0.0)
-    gained = any(
-        comparison.after == "grpo" and comparison.change.is_better() for comparison in comparisons
-    )
-    if bare > 0 and gained:
+    if bare > 0 and any(of.after == "grpo" and of.shows(+1) for of in comparisons):
         yield (
             f"{percent(bare)} % of the SFT targets give the bare answer, the others the working "
             "too. So the demonstrations mix two strategies, and reinforcement picks the better "

@@ -138,23 +138,25 @@ def headline(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
     )
 
 
-def comparison_table(comparisons: Sequence[Comparison], benchmark: str) -> Table:
-    """The paired differences, in points, with interval, p-value and what could have been seen."""
+def comparison_table(
+    benchmark: str, comparisons: Sequence[Comparison], *, title: str = ""
+) -> Table:
+    """The differences, in points, with interval, p-value and what could have been seen."""
     rows = tuple(
         (
-            f"{comparison.before} → {comparison.after}, {comparison.mode}",
-            points(comparison.change.difference.value),
-            "{} … {}".format(*map(points, (interval.low, interval.high))),
-            p_value(comparison.change.p_value),
-            str(comparison.change.difference.n),
-            points(comparison.detectable).lstrip("+"),
+            f"{of.before} → {of.after}, {of.mode}",
+            points(of.difference),
+            f"{points(of.low)} … {points(of.high)}",
+            p_value(of.p_value),
+            str(of.n),
+            points(of.detectable).lstrip("+"),
         )
-        for comparison in comparisons
-        if comparison.benchmark == benchmark
-        for interval in [comparison.change.interval]
+        for of in comparisons
+        if of.benchmark == benchmark
     )
     header = ("", "difference", "95 % interval", "p", "n", "detectable")
-    return Table(f"{benchmark}, paired differences in percentage points", header, rows)
+    title = title or f"{benchmark}, paired"
+    return Table(f"{title} differences in percentage points", header, rows)
 
 
 def breakdown(metrics: Mapping[str, Metrics], benchmark: str, group: str) -> Table:

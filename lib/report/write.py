@@ -57,7 +57,7 @@ def write_models(run: Run, folder: Path) -> list[Table]:
     report = build_report(run)
     tables = []
     for benchmark in run.benchmarks:
-        differences = comparison_table(report.comparisons, benchmark)
+        differences = comparison_table(benchmark, report.comparisons)
         by_subject = breakdown(run.metrics, benchmark, "by_subject")
         tables += [
             headline(run.metrics, benchmark),
