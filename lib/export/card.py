@@ -115,10 +115,9 @@ versions on the same machine give the same model.
 def phases(params: Params) -> Iterator[str]:
     """What the exported checkpoint went through, in order, each phase in words."""
     sft, grpo, dpo, checkpoint = params.sft, params.grpo, params.dpo, params.export.checkpoint
-    before = {"dpo": {*dpo.init}, "raft": {*params.raft.init}}.get(checkpoint, set())
     if checkpoint != "base":
         yield f"SFT for {sft.num_epochs} epochs"
-    if "grpo" in {checkpoint, *before}:
+    if checkpoint == "grpo" or (checkpoint == "dpo" and "grpo" in dpo.init):
         yield (
             f"GRPO for {grpo.max_steps} steps of {grpo.prompts_per_step} problems × "
             f"{grpo.group_size} completions"
@@ -127,12 +126,6 @@ def phases(params: Params) -> Iterator[str]:
         yield (
             f"DPO for {dpo.num_epochs} epochs on pairs of a right and a wrong completion "
             f"(loss `{dpo.loss}`, β {dpo.beta:g})"
-        )
-
-    if checkpoint == "raft":
-        yield (
-            f"RAFT for {params.raft.num_epochs} epochs on right ones of "
-            f"{dpo.pairs.num_completions} completions of a problem"
         )
 
 
