@@ -68,8 +68,7 @@ BREAKDOWNS = {"by_level": "level", "by_tag": "tag", "by_subject": "subject"}
 
 def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[Measure, Columns]]:
     """The rows that the first checkpoint's metrics can fill, each with everybody's numbers."""
-    modes = {name: of.get(benchmark, {}) for name, of in metrics.items()}
-    first = next(iter(modes.values()))
+    first = next(iter(metrics.values())).get(benchmark, {})
     mode = "greedy" if "greedy" in first else "sampled"
     k = int(first.get("sampled", {}).get("num_samples", 0))
     rows = [
@@ -91,14 +90,19 @@ def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[M
         del rows[2:5]
     for row in rows:
         if row.mode in first:
-            yield row, {name: of.get(row.mode, {}) for name, of in modes.items()}
+            yield row, numbers_of(metrics, benchmark, row.mode)
+
+
+def numbers_of(metrics: Mapping[str, Metrics], benchmark: str, mode: str) -> Columns:
+    """Everybody's numbers on a benchmark in a mode; nothing where it was not measured."""
+    return {name: of.get(benchmark, {}).get(mode, {}) for name, of in metrics.items()}
 
 
 def main_mode(metrics: Mapping[str, Metrics], benchmark: str) -> tuple[str, Columns]:
     """What a benchmark is broken down in, greedy where it was answered so, and its numbers."""
-    modes = {name: of.get(benchmark, {}) for name, of in metrics.items()}
-    mode = "greedy" if any("greedy" in of for of in modes.values()) else "sampled"
-    return mode, {name: of.get(mode, {}) for name, of in modes.items()}
+    greedy = any("greedy" in of.get(benchmark, {}) for of in metrics.values())
+    mode = "greedy" if greedy else "sampled"
+    return mode, numbers_of(metrics, benchmark, mode)
 
 
 def groups_of(columns: Columns, group: str) -> Iterator[tuple[str, Columns]]:
