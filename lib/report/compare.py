@@ -301,7 +301,8 @@ def _flat_yaml(text: str) -> Numbers:
 
 def _git(*arguments: str) -> str:
     """What git prints; nothing where it fails."""
-    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout
+    command = ["git", *arguments]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout
 
 
 def run_dvc(*arguments: str) -> str:

@@ -1,12 +1,12 @@
 """Runs of the pipeline as files, small or large, made without a model."""
 
-import csv
 import json
 import math
 from pathlib import Path
 
 import numpy as np
 
+from lib.artifacts import write_curve, write_json
 from lib.artifacts.completions import read_graded
 from lib.grading.metrics import headline_metrics, summarise
 from lib.report.inputs import Run, Sources, load_run
@@ -212,18 +212,6 @@ def training_rollouts(steps: int, *, problems: int = 3) -> list[dict]:
                 }
             )
     return rows
-
-
-def write_curve(path: Path, rows: list[dict]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as lines:
-        table = csv.DictWriter(lines, list(rows[0]) if rows else ["step"])
-        table.writeheader()
-        table.writerows(rows)
-
-
-def write_json(path: Path, content: dict) -> None:
-    write_text(path, json.dumps(content, sort_keys=True))
 
 
 def write_text(path: Path, text: str) -> None:

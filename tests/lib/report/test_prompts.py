@@ -5,11 +5,12 @@ import zlib
 
 import pytest
 
+from lib.artifacts import write_json
 from lib.artifacts.completions import read_graded
 from lib.engines.policy import load_tokenizer
 from lib.report.inputs import rendered_prompts
 from lib.report.page import completion_blocks
-from tests.lib.report.runs import read, write_json, write_run
+from tests.lib.report.runs import read, write_run
 
 
 def test_a_prompt_is_what_the_base_model_s_tokenizer_makes(base, tmp_path):
