@@ -60,8 +60,9 @@ def main(
     from lib.engines.runtime import configure
     from lib.evaluation.models import apply_settings, labelled_models, measure_model
     from lib.grading.metrics import headline
-    from lib.report.models import read_models, write_models
+    from lib.report.inputs import read_models
     from lib.report.text import table_lines
+    from lib.report.write import write_models
 
     evaluate, seed = apply_settings(
         read_yaml(params_file)["evaluate"], settings, benchmarks=[each.name for each in sets]

@@ -37,8 +37,8 @@ def main(
     params = load_params(params_file)
     from lib.report.inputs import Sources, load_run
     from lib.report.plots import write_plots
-    from lib.report.report import write_report
     from lib.report.text import loud
+    from lib.report.write import write_report
 
     run = load_run(
         Sources(**sources),

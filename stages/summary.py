@@ -22,7 +22,7 @@ def main(params_file: Path, metrics: Path, provenance: Path, export: Path, markd
     params = load_params(params_file)
     from lib.report.comparisons import read_comparisons
     from lib.report.inputs import load_metrics, load_skipped, read_json
-    from lib.report.summary import summary_lines
+    from lib.report.write import summary_lines
 
     checkpoints, benchmarks = params.evaluate.checkpoints, params.evaluate.benchmarks
     measured = load_metrics(metrics / "evaluate", checkpoints)

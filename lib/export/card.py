@@ -115,10 +115,9 @@ versions on the same machine give the same model.
 def phases(params: Params) -> Iterator[str]:
     """What the exported checkpoint went through, in order, each phase in words."""
     sft, grpo, dpo, checkpoint = params.sft, params.grpo, params.dpo, params.export.checkpoint
-    before = dpo.init if checkpoint == "dpo" else ()
     if checkpoint != "base":
         yield f"SFT for {sft.num_epochs} epochs"
-    if "grpo" in {checkpoint, *before}:
+    if checkpoint == "grpo" or (checkpoint == "dpo" and "grpo" in dpo.init):
         yield (
             f"GRPO for {grpo.max_steps} steps of {grpo.prompts_per_step} problems × "
             f"{grpo.group_size} completions"

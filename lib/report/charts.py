@@ -81,8 +81,30 @@ class Figure:
     columns: int = 2
 
 
+def quantity(name: str, **settings: Any) -> Spec:
+    """A channel of a number."""
+    return {"field": name, "type": "quantitative", **settings}
+
+
+def category(name: str, **settings: Any) -> Spec:
+    """A channel of a name."""
+    return {"field": name, "type": "nominal", **settings}
+
+
 SHARE: Spec = {"title": None, "axis": {"format": "%"}, "scale": {"domain": [0, 1]}}
 """An axis of shares of 1."""
+
+STEP = quantity("step", title="step", axis={"tickMinStep": 1})
+SERIES_COLORS = PALETTE[2:] + PALETTE[:2]
+
+BAND: Spec = {
+    "mark": {"type": "area", "opacity": 0.18},
+    "encoding": {"y": quantity("low", **SHARE), "y2": {"field": "high"}},
+}
+POINTS: Spec = {
+    "mark": {"type": "line", "point": True, "tooltip": True},
+    "encoding": {"y": quantity("value", **SHARE)},
+}
 
 
 def figure_svg(figure: Figure) -> str:
@@ -104,11 +126,6 @@ def _panel(title: str, rows: Rows, height: int, encoding: Spec, **drawing: Any) 
     return Panel(title, spec)
 
 
-def field(name: str, kind: str, **settings: Any) -> Spec:
-    """An encoding channel; `kind` is one of quantitative, ordinal, nominal."""
-    return {"field": name, "type": kind, **settings}
-
-
 def colors_of(names: Sequence[str], colors: Sequence[str] = PALETTE) -> dict[str, str]:
     """A colour for each name, from the beginning again where there are too few."""
     return dict(zip(names, itertools.cycle(colors), strict=False))
@@ -118,7 +135,7 @@ def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE
     """Colour by a field whose values keep their colour from figure to figure."""
     legend = {} if len(values) > 1 else {"legend": None}
     scale = {"domain": list(values), "range": list(colors_of(values, colors).values())}
-    return field(name, "nominal", scale=scale, **legend)
+    return category(name, scale=scale, **legend)
 
 
 def lines(rows: Rows, *, title: str, series: Sequence[str], color: str | None = None) -> Panel:
@@ -131,10 +148,10 @@ def lines(rows: Rows, *, title: str, series: Sequence[str], color: str | None = 
         color: of a single line.
     """
     reach = max(0, len(rows) // max(1, len(series)) // 25)
-    colors = [color] if color else PALETTE[2:] + PALETTE[:2]
+    colors = [color] if color else SERIES_COLORS
     encoding = {
-        "x": field("step", "quantitative", title="step", axis={"tickMinStep": 1}),
-        "y": field("value", "quantitative", title=None, scale={"zero": False}),
+        "x": STEP,
+        "y": quantity("value", title=None, scale={"zero": False}),
         "color": colored_by("series", series, colors),
     }
     smooth = {
@@ -147,7 +164,7 @@ def lines(rows: Rows, *, title: str, series: Sequence[str], color: str | None = 
             }
         ],
         "mark": {"type": "line", "strokeWidth": 2},
-        "encoding": {"y": field("mean", "quantitative", title=None)},
+        "encoding": {"y": quantity("mean", title=None)},
     }
     raw = {"mark": {"type": "line", "strokeWidth": 1, "opacity": 0.35, "tooltip": True}}
     layers = [raw, smooth] if reach else [{"mark": {"type": "line", "point": len(rows) < 3}}]
@@ -164,23 +181,23 @@ def whiskers(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequ
         labels: in the order of the rows.
     """
     encoding = {
-        "y": field("label", "nominal", sort=list(labels), title=None, axis={"labelLimit": 220}),
+        "y": category("label", sort=list(labels), title=None, axis={"labelLimit": 220}),
         "color": colored_by("checkpoint", checkpoints),
-        "tooltip": [field(name, "nominal") for name in ("label", "checkpoint")]
-        + [field(name, "quantitative", format=".3f") for name in ("value", "low", "high")]
-        + [field("n", "quantitative")],
+        "tooltip": [category(name) for name in ("label", "checkpoint")]
+        + [quantity(name, format=".3f") for name in ("value", "low", "high")]
+        + [quantity("n")],
     }
     if len(checkpoints) > 1:
-        encoding["yOffset"] = field("checkpoint", "nominal", sort=list(checkpoints))
+        encoding["yOffset"] = category("checkpoint", sort=list(checkpoints))
     across = SHARE | {"axis": {"format": "%", "grid": True}}
     layers = [
         {
             "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.55},
-            "encoding": {"x": field("low", "quantitative", **across), "x2": {"field": "high"}},
+            "encoding": {"x": quantity("low", **across), "x2": {"field": "high"}},
         },
         {
             "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
-            "encoding": {"x": field("value", "quantitative", **across)},
+            "encoding": {"x": quantity("value", **across)},
         },
     ]
     height = len(labels) * (12 + 12 * len(checkpoints))
@@ -196,24 +213,18 @@ def measured(rows: Rows, *, title: str, series: Sequence[str]) -> Panel:
         series: the names of the lines in the order of their colours.
     """
     encoding = {
-        "x": field("step", "quantitative", title="step", axis={"tickMinStep": 1}),
-        "color": colored_by("series", series, PALETTE[2:] + PALETTE[:2]),
+        "x": STEP,
+        "color": colored_by("series", series, SERIES_COLORS),
     }
     first = {"window": [{"op": "first_value", "field": "value", "as": "first"}]}
     layers = [
-        {
-            "mark": {"type": "area", "opacity": 0.18},
-            "encoding": {"y": field("low", "quantitative", **SHARE), "y2": {"field": "high"}},
-        },
+        BAND,
         {
             "transform": [first | {"groupby": ["series"], "frame": [None, None]}],
             "mark": {"type": "line", "strokeDash": [4, 4], "opacity": 0.7},
-            "encoding": {"y": field("first", "quantitative", **SHARE)},
+            "encoding": {"y": quantity("first", **SHARE)},
         },
-        {
-            "mark": {"type": "line", "point": True, "tooltip": True},
-            "encoding": {"y": field("value", "quantitative", **SHARE)},
-        },
+        POINTS,
     ]
     return _panel(title, rows, 180, encoding, layer=layers)
 
@@ -229,26 +240,15 @@ def curve_with_band(rows: Rows, *, title: str, x_title: str, checkpoints: Sequen
     """
     ticks = sorted({int(str(row["k"])) for row in rows})
     encoding = {
-        "x": field(
+        "x": quantity(
             "k",
-            "quantitative",
             title=x_title,
             scale={"type": "log", "base": 2, "nice": False},
             axis={"values": [k for k in ticks if k & (k - 1) == 0], "format": "d"},
         ),
         "color": colored_by("checkpoint", checkpoints),
     }
-    layers = [
-        {
-            "mark": {"type": "area", "opacity": 0.18},
-            "encoding": {"y": field("low", "quantitative", **SHARE), "y2": {"field": "high"}},
-        },
-        {
-            "mark": {"type": "line", "point": True, "tooltip": True},
-            "encoding": {"y": field("value", "quantitative", **SHARE)},
-        },
-    ]
-    return _panel(title, rows, 200, encoding, layer=layers)
+    return _panel(title, rows, 200, encoding, layer=[BAND, POINTS])
 
 
 def bars(rows: Rows, *, title: str, x_title: str, color: str, order: Sequence[str]) -> Panel:
@@ -262,15 +262,15 @@ def bars(rows: Rows, *, title: str, x_title: str, color: str, order: Sequence[st
         order: the bins from left to right; the same in every panel that is compared.
     """
     encoding = {
-        "x": field(
+        "x": category(
             "bin",
-            "ordinal",
+            type="ordinal",
             sort=list(order),
             title=x_title,
             scale={"domain": list(order)},
             axis={"labelAngle": 0, "labelOverlap": True},
         ),
-        "y": field("share", "quantitative", **SHARE),
+        "y": quantity("share", **SHARE),
     }
     mark = {"type": "bar", "color": color, "tooltip": True}
     return _panel(title, rows, 140, encoding, mark=mark)
@@ -287,11 +287,11 @@ def stacked(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Seque
     """
     colors = [CLASS_COLORS[label[:2]] for label in labels]
     encoding = {
-        "y": field("checkpoint", "nominal", sort=list(checkpoints), title=None),
-        "x": field("share", "quantitative", **SHARE),
+        "y": category("checkpoint", sort=list(checkpoints), title=None),
+        "x": quantity("share", **SHARE),
         "color": colored_by("label", labels, colors)
         | {"legend": {"columns": 2, "labelLimit": 260}},
-        "order": field("rank", "quantitative"),
+        "order": quantity("rank"),
     }
     mark = {"type": "bar", "tooltip": True}
     return _panel(title, rows, 28 * len(checkpoints), encoding, mark=mark)

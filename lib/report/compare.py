@@ -1,22 +1,24 @@
 """The workspace against a git revision: which knobs moved, which numbers moved beyond noise.
 
-DVC finds the differences (`dvc params diff`, `dvc metrics diff`, `dvc plots diff`); here they meet
-the standard errors beside the numbers.
+Params and metrics of the revision are git's; its completions and rates are in DVC's cache, and
+DVC draws the curves of both.
 """
 
 import dataclasses
-import json
 import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
 from lib.artifacts.completions import read_graded
 from lib.errors import UserError
+from lib.params import PARAMS_FILE
 from lib.report.comparisons import (
     MEASURES,
     Comparison,
@@ -25,13 +27,16 @@ from lib.report.comparisons import (
     problem_scores,
     read_comparisons,
 )
-from lib.report.inputs import read_json
+from lib.report.inputs import leaves, read_json
 from lib.report.tables import comparison_table
 from lib.report.text import MISSING, Table, loud, markdown_table, table_lines
 from lib.stats import Estimate, independent_difference
 
-Diff = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""What DVC prints: file → dotted key → {"old", "new", "diff"}."""
+Numbers = dict[str, Any]
+"""The leaves of a file, by dotted key."""
+
+Sides = tuple[Numbers, Numbers]
+"""A file at the revision and in the workspace; empty where it does not exist."""
 
 NOISE = 1.96
 """Standard errors beyond which a difference is not put down to chance."""
@@ -46,49 +51,23 @@ WORKSPACE = "workspace"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MetricChange:
-    """One number of the metrics, before and now.
-
-    Attributes:
-        file: the metrics file.
-        name: dotted key in it.
-        se: standard error of the difference; nan where the metrics give none.
-    """
-
-    file: str
-    name: str
-    old: float | None
-    new: float | None
-    se: float
-
-    @property
-    def in_standard_errors(self) -> float:
-        """The difference over its standard error; nan where unknown."""
-        if self.old is None or self.new is None or math.isnan(self.se):
-            return math.nan
-        change = self.new - self.old
-        return change / self.se if self.se else math.copysign(math.inf, change) if change else 0.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Against:
     """The workspace against a revision.
 
     Attributes:
-        exported: the exported checkpoint against that of the revision, a table a benchmark.
+        tables: params; the exported checkpoint against that of the revision, a table a benchmark;
+            metrics.
         plots: where the curves of both are drawn, an address on this machine.
         alarms: what got worse beyond noise.
     """
 
-    params: Table
-    exported: tuple[Table, ...]
-    metrics: Table
+    tables: tuple[Table, ...]
     plots: str
     alarms: tuple[str, ...]
 
     def lines(self, *, markdown: bool) -> Iterator[str]:
         """What to print, for a terminal or a pull request."""
-        for table in (self.params, *self.exported, self.metrics):
+        for table in self.tables:
             if not table.rows:
                 yield f"{table.title}: no difference"
             elif markdown:
@@ -130,32 +109,32 @@ def compare_with(
         UserError: git does not know `base`, DVC failed, or the workspace has no metrics.
     """
     commit = resolve_revision(base)
-    for path in sorted(metrics.rglob("*.json")):
-        read_json(path)  # DVC would pass over one that is no JSON, as if its numbers were not there
-    params = _dvc_json("params", "diff", commit)
-    diff = _dvc_json("metrics", "diff", "--all", commit)
+    now = {str(path): dict(leaves(read_json(path))) for path in metrics.rglob("*.json")}
+    listed = _git("ls-tree", "-r", "--name-only", commit, "--", str(metrics)).split()
+    before = {name: _committed(commit, name) for name in listed if name.endswith(".json")}
+    sides = {name: (before.get(name, {}), now.get(name, {})) for name in {**now, **before}}
     if breakdowns:
-        diff |= rates_diff([graded / f"{name}.json" for name in checkpoints], commit=commit)
+        sides |= rates_of([graded / f"{name}.json" for name in checkpoints], commit=commit)
+    params = _committed(commit, PARAMS_FILE), _flat_yaml(Path(PARAMS_FILE).read_text("utf-8"))
     trained = read_comparisons(read_json(metrics / "report.json"), checkpoints, starts)
-    before = [of["export.checkpoint"]["old"] for of in params.values() if "export.checkpoint" in of]
-    names = (before[0] if before else exported, exported)
-    files = tuple(graded / f"{name}.jsonl" for name in names)
-    how, between = "paired", compare_completions(base, *files, commit=commit)
+    names = params[0].get("export.checkpoint", exported), exported
+    how = "paired"
+    between = compare_completions(
+        base, *(graded / f"{name}.jsonl" for name in names), commit=commit
+    )
     if not between:
         how = "unpaired"
-        entries = [diff.get(str(metrics / "evaluate" / f"{name}.json"), {}) for name in names]
-        between = compare_metrics(base, *entries)
-    changes = (each for each in metric_changes(diff) if breakdowns or ".by_" not in each.name)
+        old, new = (str(metrics / "evaluate" / f"{name}.json") for name in names)
+        between = compare_metrics(base, before.get(old, {}), now.get(new, {}))
     return Against(
-        params=params_table(params, base=base),
-        exported=tuple(
-            dataclasses.replace(
-                comparison_table(between, benchmark),
-                title=f"Exported checkpoint on {benchmark}, {how} differences in percentage points",
-            )
-            for benchmark in dict.fromkeys(comparison.benchmark for comparison in between)
+        tables=(
+            params_table(*params, base=base),
+            *(
+                comparison_table(of, between, title=f"Exported checkpoint on {of}, {how}")
+                for of in dict.fromkeys(comparison.benchmark for comparison in between)
+            ),
+            metrics_table(sides, base=base, breakdowns=breakdowns),
         ),
-        metrics=metrics_table(sorted(changes, key=reading_order), base=base),
         # The legend shows the revision as it is written here, and cuts off a whole hash.
         plots=run_dvc("plots", "diff", commit[:10], "--out", str(plots)).strip(),
         alarms=(*alarms(trained, untrained=checkpoints[0]), *alarms(between)),
@@ -177,51 +156,57 @@ def compare_completions(base: str, old: Path, new: Path, *, commit: str) -> list
     with at_revision(old, commit) as restored:
         if not restored:
             return []
-        before = tuple(read_graded(restored))
-    after = tuple(read_graded(new))
-    asked_before, asked_after = (
-        {setting: scores.keys() for setting, scores in problem_scores(rows).items()}
-        for rows in (before, after)
-    )
-    if asked_before != asked_after:
+        rows = {base: tuple(read_graded(restored)), WORKSPACE: tuple(read_graded(new))}
+    problems = [
+        {setting: scores.keys() for setting, scores in problem_scores(of).items()}
+        for of in rows.values()
+    ]
+    if problems[0] != problems[1]:
         return []
-    return compare_pair({base: before, WORKSPACE: after}, before=base, after=WORKSPACE)
+    return compare_pair(rows, before=base, after=WORKSPACE)
 
 
-def compare_metrics(
-    base: str, old: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]
-) -> list[Comparison]:
+def compare_metrics(base: str, old: Numbers, new: Numbers) -> list[Comparison]:
     """The same by the committed metrics, as if the two had been measured on different problems.
 
     That gives wider intervals, so that less is called worse.
 
     Args:
         base: what the reader calls the revision.
-        old: of `dvc metrics diff`, the file of the checkpoint that the revision exported.
-        new: that of the checkpoint that the workspace exports.
+        old: the metrics of the checkpoint that the revision exported.
+        new: those of the checkpoint that the workspace exports.
     """
-    before, after = _estimates(old, "old"), _estimates(new, "new")
+    before, after = _estimates(old), _estimates(new)
     comparisons = []
     for name in sorted(before.keys() & after.keys()):
         benchmark, mode, _ = name.rsplit(".", 2)
         change = independent_difference(before=before[name], after=after[name])
-        comparisons.append(
-            Comparison(before=base, after=WORKSPACE, benchmark=benchmark, mode=mode, change=change)
-        )
+        names = {"before": base, "after": WORKSPACE, "benchmark": benchmark, "mode": mode}
+        comparisons.append(Comparison.of(change, **names))
     return comparisons
 
 
-def rates_diff(files: Iterable[Path], *, commit: str) -> dict[str, Any]:
-    """Of each file of rates that both sides have, what `dvc metrics diff` prints of metrics."""
-    diff = {}
+def _estimates(numbers: Numbers) -> dict[str, Estimate]:
+    """Those that a checkpoint is judged by."""
+    return {
+        name: Estimate(
+            value,
+            numbers.get(f"{name}_se", math.nan),
+            int(numbers.get(f"{name.rpartition('.')[0]}.n", 1)),
+        )
+        for name, value in numbers.items()
+        if name.endswith(JUDGED)
+    }
+
+
+def rates_of(files: Sequence[Path], *, commit: str) -> dict[str, Sides]:
+    """Of each file of rates that both sides have, both."""
+    sides = {}
     for file in filter(Path.exists, files):
         with at_revision(file, commit) as restored:
             if restored:
-                old, new = (dict(_leaves(read_json(path))) for path in (restored, file))
-                diff[str(file)] = {
-                    name: {"old": old.get(name), "new": new.get(name)} for name in {**old, **new}
-                }
-    return diff
+                sides[str(file)] = dict(leaves(read_json(restored))), dict(leaves(read_json(file)))
+    return sides
 
 
 @contextmanager
@@ -237,75 +222,47 @@ def at_revision(file: Path, commit: str) -> Iterator[Path | None]:
             yield restored
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
-def _estimates(entries: Mapping[str, Mapping[str, Any]], side: str) -> dict[str, Estimate]:
-    """The numbers that a checkpoint is judged by, as one side of the diff has them."""
-    values = {name: entry.get(side) for name, entry in entries.items()}
-    estimates = {}
-    for name, value in values.items():
-        if name.endswith(JUDGED) and value is not None:
-            se, n = values.get(f"{name}_se"), values.get(f"{name.rpartition('.')[0]}.n")
-            estimates[name] = Estimate(value, math.nan if se is None else se, int(n or 1))
-    return estimates
-
-
-def metric_changes(diff: Diff) -> Iterator[MetricChange]:
-    """Every number that differs, with the standard error of its difference.
-
-    Args:
-        diff: of `dvc metrics diff --all --json`, which holds the unchanged errors too.
-    """
-    for file, entries in diff.items():
-        for name, entry in entries.items():
-            old, new = entry.get("old"), entry.get("new")
-            if old != new and not name.endswith(SUPPORTING):
-                error = entries.get(f"{name}_se", {})
-                errors = [error[side] for side in ("old", "new") if error.get(side) is not None]
-                # Without an error on one side the difference has none.
-                se = math.hypot(*errors) if len(errors) == 2 else math.nan
-                yield MetricChange(file=file, name=name, old=old, new=new, se=se)
-
-
-def reading_order(change: MetricChange) -> tuple[bool, str, bool, str]:
-    """Evaluation before training, and in each file what checkpoints are judged by first."""
-    is_training = Path(change.file).parent.name != "evaluate"
-    return is_training, change.file, not change.name.endswith(JUDGED), change.name
-
-
-def params_table(diff: Diff, *, base: str) -> Table:
+def params_table(old: Numbers, new: Numbers, *, base: str) -> Table:
     """Every knob that differs."""
-    rows = [
-        (name, _value(entry.get("old")), _value(entry.get("new")))
-        for entries in diff.values()
-        for name, entry in sorted(entries.items())
-    ]
-    return Table(f"Params, {base} against the workspace", ("", base, WORKSPACE), tuple(rows))
+    rows = tuple(
+        (name, _value(old.get(name)), _value(new.get(name)))
+        for name in sorted({**old, **new})
+        if old.get(name) != new.get(name)
+    )
+    return Table(f"Params, {base} against the workspace", ("", base, WORKSPACE), rows)
 
 
-def metrics_table(changes: Iterable[MetricChange], *, base: str) -> Table:
-    """Every number that differs, and by how many of its standard errors."""
+def metrics_table(sides: Mapping[str, Sides], *, base: str, breakdowns: bool) -> Table:
+    """Every number that differs, and by how many standard errors of its difference.
+
+    Evaluation before training, and in each file what checkpoints are judged by first.
+    """
+    changes = sorted(
+        (Path(file).parent.name != "evaluate", file, not name.endswith(JUDGED), name)
+        for file, (old, new) in sides.items()
+        for name in {**old, **new}
+        if old.get(name) != new.get(name)
+        and not name.endswith(SUPPORTING)
+        and (breakdowns or ".by_" not in name)
+    )
     rows = []
-    for change in changes:
-        old, new, ratio = change.old, change.new, change.in_standard_errors
-        beyond = " beyond noise" if abs(ratio) > NOISE else ""
-        rows.append(
-            (
-                f"{Path(change.file).stem} {change.name}",
-                _value(old),
-                _value(new),
-                MISSING if old is None or new is None else f"{new - old:+.4g}",
-                MISSING if math.isnan(ratio) else f"{ratio:+.1f}{beyond}",
-            )
+    for _, file, _, name in changes:
+        (old, error), (new, new_error) = (
+            (of.get(name), of.get(f"{name}_se", math.nan)) for of in sides[file]
         )
+        change, ratio = MISSING, math.nan
+        if old is not None and new is not None:
+            change, ratio = f"{new - old:+.4g}", in_errors(new - old, math.hypot(error, new_error))
+        beyond = " beyond noise" if abs(ratio) > NOISE else ""
+        shown = MISSING if math.isnan(ratio) else f"{ratio:+.1f}{beyond}"
+        rows.append((f"{Path(file).stem} {name}", _value(old), _value(new), change, shown))
     header = ("", base, WORKSPACE, "change", "in standard errors")
     return Table(f"Metrics, {base} against the workspace", header, tuple(rows))
+
+
+def in_errors(change: float, se: float) -> float:
+    """A difference over its standard error; nan where that is."""
+    return change / se if se else math.copysign(math.inf, change)
 
 
 def _value(value: Any) -> str:
@@ -325,19 +282,27 @@ def resolve_revision(name: str) -> str:
         ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"],
         ["for-each-ref", "--format=%(objectname)", f"refs/exps/*/*/{name}"],
     ):
-        ran = subprocess.run(["git", *command], capture_output=True, text=True, check=False)
-        if ran.returncode == 0 and ran.stdout:
-            return ran.stdout.splitlines()[0]
+        if commits := _git(*command).splitlines():
+            return commits[0]
     raise UserError(
         f"BASE={name}: git knows no such revision, and DVC no such experiment; `git log --oneline` "
         "and `dvc exp list` list those there are"
     )
 
 
-def _dvc_json(*arguments: str) -> dict[str, Any]:
-    printed = run_dvc(*arguments, "--json")
-    parsed: dict[str, Any] = json.loads(printed) if printed.strip() else {}
-    return parsed
+def _committed(commit: str, name: str | Path) -> Numbers:
+    """The leaves of a JSON or YAML file at `commit`."""
+    return _flat_yaml(_git("show", f"{commit}:./{name}"))
+
+
+def _flat_yaml(text: str) -> Numbers:
+    return dict(leaves(YAML(typ="safe").load(text) or {}))
+
+
+def _git(*arguments: str) -> str:
+    """What git prints; nothing where it fails."""
+    command = ["git", *arguments]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout
 
 
 def run_dvc(*arguments: str) -> str:

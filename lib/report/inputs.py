@@ -3,18 +3,21 @@
 import csv
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.artifacts.rollouts import TrainingRollout, read_rollouts
 from lib.errors import UserError
-from lib.report.prompts import Prompts, rendered_prompts
+from lib.prompts import render
+from lib.prompts.base import conversation
 
 Metrics = Mapping[str, Any]
 """Of one checkpoint: benchmark → mode ("greedy", "sampled") → measure → number."""
 
+Prompts = Mapping[tuple[str, str], str]
+"""By benchmark and problem id, the text of the prompt: chat template and system prompt included."""
 
 Curve = Mapping[str, Sequence[tuple[int, float]]]
 """A training curve: by logged name, the steps at which it was logged and its values there."""
@@ -36,18 +39,6 @@ class Sources:
     provenance: Path
 
 
-@dataclasses.dataclass(frozen=True)
-class Formats:
-    """One checkpoint asked in several prompt formats.
-
-    Attributes:
-        metrics: by format, the one that it was trained in first.
-    """
-
-    checkpoint: str
-    metrics: Mapping[str, Metrics]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
     """One run of the pipeline, or models that were evaluated together.
@@ -67,7 +58,6 @@ class Run:
         skipped: the training stages that passed their checkpoint on unchanged.
         stage_metrics: flat numbers by stage.
         provenance: by stage, what the stage noted about how it ran.
-        formats: what other prompt formats came to; None where no other is set.
         trained: whether the checkpoints are those of one training, each made from another.
     """
 
@@ -85,23 +75,10 @@ class Run:
     skipped: frozenset[str]
     stage_metrics: Mapping[str, Mapping[str, float]]
     provenance: Mapping[str, Mapping[str, Any]]
-    formats: Formats | None = None
     trained: bool = True
 
-    def modes(self, checkpoint: str, benchmark: str) -> Mapping[str, Any]:
-        """What a checkpoint came to on a benchmark, by mode; empty where it was not measured."""
-        modes: Mapping[str, Any] = self.metrics[checkpoint].get(benchmark, {})
-        return modes
 
-
-def main_mode(modes: Mapping[str, Any]) -> str:
-    """The mode that a benchmark is broken down in: greedy where it was answered so."""
-    return "greedy" if "greedy" in modes else "sampled"
-
-
-STAGES = ("prepare", "sft", "grpo", "pairs", "dpo", "best_of_n", "raft", "export")
-OPTIONAL = {"pairs": "dpo", "dpo": "dpo", "best_of_n": "raft", "raft": "raft"}
-"""Stages of a run only if it evaluates that checkpoint; their files may be an older run's."""
+STAGES = ("prepare", "sft", "grpo", "pairs", "dpo", "export")
 
 
 def load_run(
@@ -111,7 +88,6 @@ def load_run(
     starts: Mapping[str, str],
     benchmarks: Sequence[str],
     exported: str,
-    formats: Formats | None = None,
 ) -> Run:
     """Read all that the report needs.
 
@@ -121,7 +97,6 @@ def load_run(
         starts: by checkpoint, the one that it was trained from.
         benchmarks: the first is the headline.
         exported: the checkpoint that was exported.
-        formats: see `load_formats`.
 
     Raises:
         UserError: a file is missing or damaged, or `exported` was not evaluated.
@@ -131,8 +106,9 @@ def load_run(
             f"export.checkpoint: `{exported}` is not in evaluate.checkpoints "
             f"({', '.join(checkpoints)}), so nothing is known about it; add it there"
         )
-    stages = [stage for stage in STAGES if OPTIONAL.get(stage, "base") in {"base", *checkpoints}]
-    trained = [stage for stage in ("sft", "grpo", "dpo", "raft") if stage in stages]
+    # Without the checkpoint, files of DPO are an older run's.
+    stages = [stage for stage in STAGES if "dpo" in checkpoints or stage not in ("pairs", "dpo")]
+    trained = [stage for stage in ("sft", "grpo", "dpo") if stage in stages]
     provenance = {
         name: _optional_json(sources.provenance / f"{name}.json")
         for name in (*stages, *(f"evaluate/{checkpoint}" for checkpoint in checkpoints))
@@ -140,10 +116,6 @@ def load_run(
     completions = {
         checkpoint: tuple(read_graded(sources.graded / f"{checkpoint}.jsonl"))
         for checkpoint in checkpoints
-    }
-    systems = {
-        name: provenance[f"evaluate/{name}"].get("prompt", {}).get("system", "")
-        for name in checkpoints
     }
     return Run(
         checkpoints=tuple(checkpoints),
@@ -153,7 +125,11 @@ def load_run(
         metrics=load_metrics(sources.graded, checkpoints),
         completions=completions,
         prompts={
-            name: rendered_prompts(rows, base=sources.base, system=systems[name])
+            name: rendered_prompts(
+                rows,
+                base=sources.base,
+                system=provenance[f"evaluate/{name}"].get("prompt", {}).get("system", ""),
+            )
             for name, rows in completions.items()
         },
         graded=sources.graded,
@@ -162,13 +138,83 @@ def load_run(
         validations={
             stage: read_curve(sources.curves / f"{stage}_validation.csv") for stage in trained
         },
-        skipped=frozenset(stage for stage in stages if provenance[stage].get("skipped")),
+        skipped=load_skipped(sources.provenance, stages),
         stage_metrics={
             stage: _optional_json(sources.metrics / f"{stage}.json") for stage in stages
         },
         provenance={name: record for name, record in provenance.items() if record},
-        formats=formats,
     )
+
+
+def read_models(metrics: Mapping[str, Metrics], folder: Path) -> Run:
+    """Models that anybody trained as a run: each is compared with the first.
+
+    Args:
+        metrics: by model.
+        folder: of their graded completions, prompts and provenance.
+    """
+    names = tuple(metrics)
+    prompts = {name: read_json(folder / f"prompts/{name}.json") for name in names}
+    return Run(
+        checkpoints=names,
+        starts=dict.fromkeys(names[1:], names[0]),
+        benchmarks=tuple(dict.fromkeys(name for of in metrics.values() for name in of)),
+        exported=names[-1],
+        metrics=metrics,
+        completions={name: tuple(read_graded(folder / f"graded/{name}.jsonl")) for name in names},
+        prompts={
+            name: {
+                (benchmark, problem): text
+                for benchmark, texts in of.items()
+                for problem, text in texts.items()
+            }
+            for name, of in prompts.items()
+        },
+        graded=Path("graded"),  # from the page, which is in `folder`
+        rollouts=(),
+        curves={},
+        validations={},
+        skipped=frozenset(),
+        stage_metrics={},
+        provenance={
+            f"evaluate/{name}": read_json(folder / f"provenance/{name}.json") for name in names
+        },
+        trained=False,
+    )
+
+
+def rendered_prompts(rows: Iterable[GradedCompletion], *, base: Path, system: str) -> Prompts:
+    """The prompts that a checkpoint's completions answer, as the model read them.
+
+    Args:
+        rows: its completions.
+        base: the base model, whose tokenizer brings the chat template to all checkpoints.
+        system: its system prompt, '' for none.
+
+    Raises:
+        UserError: the tokenizer's files are missing or damaged.
+    """
+    try:
+        template = (base / "chat_template.jinja").read_text(encoding="utf-8")
+        config = json.loads((base / "tokenizer_config.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{base}: no tokenizer with a chat template ({error}); `prepare` writes it: "
+            "run `dvc repro`"
+        ) from error
+    # As the file has them: text, its settings, or nothing.
+    bos, eos = (config.get(f"{name}_token") or "" for name in ("bos", "eos"))
+    problems = {(row.benchmark, row.problem_id): row.problem for row in rows}
+    return {
+        key: render(
+            conversation(problem, system=system),
+            template=template,
+            bos_token=bos if isinstance(bos, str) else bos["content"],
+            eos_token=eos if isinstance(eos, str) else eos["content"],
+            add_generation_prompt=True,
+        )
+        for key, problem in problems.items()
+    }
 
 
 def load_skipped(provenance: Path, stages: Sequence[str]) -> frozenset[str]:
@@ -210,6 +256,15 @@ def _optional_json(path: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 
+def leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves by dotted key; a list is one leaf."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
 def read_curve(path: Path) -> Curve:
     """A CSV whose first column is `step`; a missing or empty file is an empty curve.
 
@@ -226,13 +281,12 @@ def read_curve(path: Path) -> Curve:
         curve: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
         for number, row in enumerate(reader, start=2):
             try:
-                values = {name: float(cell) for name, cell in row.items() if cell}
+                step = int(row["step"])
+                for name in names:
+                    if row[name]:  # empty where that number was not logged at that step
+                        curve[name].append((step, float(row[name])))
             except ValueError as error:
                 raise UserError(
                     f"{path}:{number}: {error}; run `dvc repro` to write it again"
                 ) from error
-            # A cell is empty where that number was not logged at that step.
-            for name in names:
-                if name in values:
-                    curve[name].append((int(values.get("step", 0)), values[name]))
     return curve

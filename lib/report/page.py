@@ -6,36 +6,33 @@ and are only ever shown as text nodes.
 """
 
 import base64
+import dataclasses
 import functools
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import vl_convert
 
 from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.rollouts import TrainingRollout
 from lib.report.charts import INK, LOOK, colors_of
-from lib.report.comparisons import steps_of_training
+from lib.report.comparisons import origins
 from lib.report.inputs import Run
+from lib.report.report import Report
 from lib.report.sample import (
     COMPLETIONS_BUDGET,
     ROLLOUTS_BUDGET,
     Blocks,
-    by_checkpoint,
-    count_kinds,
     fit,
     ranked_answers,
     ranked_rollouts,
 )
 from lib.report.tables import CLASSES, REASONS, measures
 from lib.report.templates import render, source
-from lib.report.text import cell
-
-if TYPE_CHECKING:
-    from lib.report.report import Report
+from lib.report.text import cell, rate_parts
 
 SCRIPTS = (
     "unpack.js",
@@ -48,172 +45,116 @@ SCRIPTS = (
     "rollouts.js",
 )
 
+COLUMNS = (
+    "mode",
+    "sample",
+    "completion",
+    "answer",
+    "label",
+    "decided_by",
+    "rewards",
+    "reward",
+    "num_tokens",
+    "truncated",
+)
+"""What a completion carries to the page."""
 
-def render_page(report: "Report", run: Run) -> str:
+TRAINING_COLUMNS = (
+    "step",
+    "sample",
+    "completion",
+    "rewards",
+    "reward",
+    "advantage",
+    "num_tokens",
+    "num_loss_tokens",
+    "truncated",
+    "log_prob_gap",
+    "extra",
+)
+"""The same of a training rollout."""
+
+
+def render_page(report: Report) -> str:
     """The whole page."""
-    steps = list(steps_of_training(run.checkpoints, run.starts))
-    ranked = ranked_answers(run.completions, steps=steps, exported=run.exported)
+    run = report.run
+    before = origins(run.checkpoints, run.starts)
+    ranked = ranked_answers(run.completions, origins=before, exported=run.exported)
     answers, blocks = fit(
-        ranked,
-        lambda some: completion_blocks(run, by_checkpoint(some, run.completions)),
+        [group for of in ranked.values() for group in of],
+        lambda groups: completion_blocks(run, groups),
         budget=COMPLETIONS_BUDGET,
-        length=lambda each: sum(len(row.completion) for row in each.rows),
     )
-    rollouts, training = fit(
-        ranked_rollouts(run.rollouts),
-        training_blocks,
-        budget=ROLLOUTS_BUDGET,
-        length=lambda rows: sum(len(row.completion) for row in rows),
-    )
+    rollouts, training = fit(ranked_rollouts(run.rollouts), training_blocks, budget=ROLLOUTS_BUDGET)
+    kept, shown = {id(group) for group in answers}, []
+    for kind, groups in ranked.items():
+        count = sum(len(group) for group in groups if id(group) in kept)
+        shown.append((kind, count, sum(map(len, groups))))
+    reasons = Counter(row.decided_by for rows in run.completions.values() for row in rows)
     return render(
         "page.html.j2",
         autoescape=True,
         report=report,
-        trained=run.trained,
+        run=run,
         curves=any(run.curves.values()) or any(run.validations.values()),
-        graded=run.graded,
-        scores=list(headline_scores(run)),
-        benchmark=run.benchmarks[0],
+        scores=[row for row in measures(run.metrics, run.benchmarks[0]) if row[0].strong],
+        parts=lambda numbers, name: cell(numbers, name, rate_parts),
         colors=colors_of(run.checkpoints),
-        reasons=[(name, REASONS.get(name, name)) for name in reasons_of(run)],
-        num_completions=sum(map(len, run.completions.values())),
-        shown=list(zip(count_kinds(answers).items(), count_kinds(ranked).values(), strict=True))
-        if len(answers) < len(ranked)
-        else [],
-        num_rollouts={"shown": sum(map(len, rollouts)), "all": len(run.rollouts)},
-        blocks={**dict(data_blocks(report)), **blocks, **training},
+        reasons=[(name, REASONS.get(name, name)) for name, _ in reasons.most_common()],
+        shown=shown,
+        num_rollouts=sum(map(len, rollouts)),
+        blocks={
+            "charts": packed([dataclasses.asdict(figure) for figure in report.figures]),
+            "look": packed({"config": LOOK, "ink": INK}),
+            "vega": packed_text(chart_library()),
+            **blocks,
+            **training,
+        },
         licenses=source("licenses.txt"),
         style=source("page.css"),
         scripts=[source(name) for name in SCRIPTS],
     )
 
 
-def headline_scores(run: Run) -> Iterator[dict[str, Any]]:
-    """By checkpoint, the headline measures of the first benchmark."""
-    benchmark = run.benchmarks[0]
-    strong = [row for row in measures(run.modes(run.checkpoints[0], benchmark)) if row.strong]
-    for name in run.checkpoints:
-        rates = []
-        for row in strong:
-            numbers = run.modes(name, benchmark).get(row.mode, {})
-            value, _, error = cell(numbers, row.name).partition(" ")
-            rates.append(
-                {
-                    "title": row.title,
-                    "value": value,
-                    "error": error,
-                    "width": round(100 * numbers.get(row.name, 0.0), 1),
-                }
-            )
-        yield {"name": name, "skipped": name in run.skipped, "rates": rates}
-
-
-def reasons_of(run: Run) -> list[str]:
-    """What decided the grades of this run, the most frequent first."""
-    counted = Counter(row.decided_by for rows in run.completions.values() for row in rows)
-    return [name for name, _ in counted.most_common()]
-
-
-def data_blocks(report: "Report") -> Iterator[tuple[str, str]]:
-    """The charts and what draws them, by block name, compressed and in base64."""
-    charts = [
-        {
-            "name": figure.name,
-            "panels": [{"title": panel.title, "spec": panel.spec} for panel in figure.panels],
-        }
-        for figure in report.figures
-    ]
-    yield "charts", packed(charts)
-    yield "look", packed({"config": LOOK, "ink": INK})
-    yield "vega", packed_text(chart_library())
-
-
-def completion_blocks(run: Run, completions: Mapping[str, Sequence[GradedCompletion]]) -> Blocks:
-    """What the rollout browser needs of `completions`, some of the run's."""
+def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) -> Blocks:
+    """What the rollout browser needs of `groups` of the run's completions."""
+    kept = {id(row) for group in groups for row in group}
+    completions = {
+        name: [row for row in rows if id(row) in kept] for name, rows in run.completions.items()
+    }
     # The text of a problem travels once, and not with every completion.
     first: dict[tuple[str, str], GradedCompletion] = {}
     for rows in completions.values():
         for row in rows:
-            first.setdefault(_key(row), row)
+            first.setdefault((row.benchmark, row.problem_id), row)
     index = {key: number for number, key in enumerate(first)}
     content = {
-        "checkpoints": list(run.checkpoints),
+        "checkpoints": run.checkpoints,
         "exported": run.exported,
-        "before": {
-            after: before for before, after in steps_of_training(run.checkpoints, run.starts)
-        },
-        "benchmarks": list(run.benchmarks),
+        "before": origins(run.checkpoints, run.starts),
+        "benchmarks": run.benchmarks,
         "classes": list(CLASSES.items()),
         "reasons": REASONS,
         "colors": colors_of(run.checkpoints),
-        "problems": [_problem(row, _prompt(run, key)) for key, row in first.items()],
+        "problems": [
+            {
+                "prompt": _prompt(run, key),
+                "id": row.problem_id,
+                "benchmark": row.benchmark,
+                "problem": row.problem,
+                "reference": row.reference,
+                "subject": row.subject,
+                "level": str(row.level),
+                "tags": row.tags,
+            }
+            for key, row in first.items()
+        ],
     }
     blocks = {"problems": packed(content)}
     for name, rows in completions.items():
-        columns: dict[str, Any] = {"problem": [index[_key(row)] for row in rows]}
-        blocks[f"rollouts-{name}"] = packed(columns | columns_of(rows, COLUMNS))
+        places = [index[row.benchmark, row.problem_id] for row in rows]
+        blocks[f"rollouts-{name}"] = packed(_columns(rows, COLUMNS, places))
     return blocks
-
-
-def training_blocks(groups: Sequence[Sequence[TrainingRollout]]) -> Blocks:
-    """What the browser of training rollouts needs, in the order of the steps."""
-    problems = {rows[0].problem: number for number, rows in enumerate(groups)}
-    rows = sorted((row for of in groups for row in of), key=lambda row: row.step)
-    columns: dict[str, Any] = {"problem": [problems[row.problem] for row in rows]}
-    content = {
-        "problems": [
-            {"text": of[0].problem, "reference": of[0].reference, "prompt": of[0].prompt}
-            for of in groups
-        ],
-        "columns": columns | columns_of(rows, TRAINING_COLUMNS),
-        "order": list(TRAINING_COLUMNS),
-    }
-    return {"training": packed(content)}
-
-
-def columns_of(rows: Sequence[object], fields: Mapping[str, str]) -> dict[str, list[Any]]:
-    """A list for each of `fields`, which are attributes by the page's names."""
-    return {name: [getattr(row, field) for row in rows] for name, field in fields.items()}
-
-
-@functools.cache
-def chart_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script; bundling takes seconds."""
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
-
-
-COLUMNS = {
-    "mode": "mode",
-    "sample": "sample",
-    "text": "completion",
-    "answer": "answer",
-    "label": "label",
-    "why": "decided_by",
-    "rewards": "rewards",
-    "reward": "reward",
-    "tokens": "num_tokens",
-    "truncated": "truncated",
-}
-"""What a completion carries to the page, by the page's name for it."""
-
-TRAINING_COLUMNS = {
-    "step": "step",
-    "sample": "sample",
-    "text": "completion",
-    "rewards": "rewards",
-    "reward": "reward",
-    "advantage": "advantage",
-    "tokens": "num_tokens",
-    "lossTokens": "num_loss_tokens",
-    "truncated": "truncated",
-    "gap": "log_prob_gap",
-    "extra": "extra",
-}
-"""The same of a training rollout."""
-
-
-def _key(row: GradedCompletion) -> tuple[str, str]:
-    return row.benchmark, row.problem_id
 
 
 def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
@@ -223,17 +164,29 @@ def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
     return different.pop() if len(different) == 1 else texts
 
 
-def _problem(row: GradedCompletion, prompt: str | dict[str, str]) -> dict[str, Any]:
-    return {
-        "prompt": prompt,
-        "id": row.problem_id,
-        "benchmark": row.benchmark,
-        "problem": row.problem,
-        "reference": row.reference,
-        "subject": row.subject,
-        "level": str(row.level),
-        "tags": row.tags,
-    }
+def training_blocks(groups: Sequence[Sequence[TrainingRollout]]) -> Blocks:
+    """What the browser of training rollouts needs, in the order of the steps."""
+    rows = [(row, place) for place, group in enumerate(groups) for row in group]
+    rows.sort(key=lambda row: row[0].step)
+    problems = [
+        {"text": of[0].problem, "reference": of[0].reference, "prompt": of[0].prompt}
+        for of in groups
+    ]
+    columns = _columns([row for row, _ in rows], TRAINING_COLUMNS, [place for _, place in rows])
+    return {"training": packed({"problems": problems, "columns": columns})}
+
+
+def _columns(
+    rows: Sequence[object], names: Sequence[str], places: Sequence[int]
+) -> dict[str, list[Any]]:
+    """A list for each of `names`, and the places of the rows' problems."""
+    return {"place": [*places], **{name: [getattr(row, name) for row in rows] for name in names}}
+
+
+@functools.cache
+def chart_library() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script; bundling takes seconds."""
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 
 def packed(content: Any) -> str:

@@ -1,6 +1,5 @@
 """Serve the report to a browser on this machine, and to no other."""
 
-import functools
 import http.server
 import os
 import webbrowser
@@ -13,30 +12,30 @@ from lib.errors import UserError
 HOST = "127.0.0.1"
 
 
-def report_server(folder: Path, *, port: int) -> http.server.ThreadingHTTPServer:
-    """A server of the files in `folder`, reachable from this machine only.
+def report_server(page: Path, *, port: int) -> http.server.ThreadingHTTPServer:
+    """A server of one page, whatever the path, reachable from this machine only.
 
     Args:
-        folder: what is served.
+        page: what is served.
         port: 0 takes a free one; `server_address` tells which.
 
     Raises:
         UserError: the port is taken.
     """
-    handler = functools.partial(QuietHandler, directory=str(folder))
+
+    class PageHandler(http.server.SimpleHTTPRequestHandler):
+        def translate_path(self, path: str) -> str:
+            return str(page)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """No line for a request."""
+
     try:
-        return http.server.ThreadingHTTPServer((HOST, port), handler)
+        return http.server.ThreadingHTTPServer((HOST, port), PageHandler)
     except OSError as error:
         raise UserError(
             f"port {port}: {error.strerror}; choose another: make serve PORT=8001"
         ) from error
-
-
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves files without a line for every request."""
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing; a missing file still answers 404."""
 
 
 @click.command()
@@ -59,8 +58,8 @@ def main(page: Path, port: int, browser: bool) -> None:
     """Serve the report on this machine until Ctrl-C."""
     if not page.is_file():
         raise UserError(f"{page} is missing. The report stage writes it: run `make report`.")
-    with report_server(page.parent, port=port) as server:
-        address = f"http://{HOST}:{server.server_address[1]}/{page.name}"
+    with report_server(page, port=port) as server:
+        address = f"http://{HOST}:{server.server_address[1]}"
         click.echo(f"{address} (Ctrl-C ends)")
         if browser and os.isatty(1):
             webbrowser.open(address)

@@ -1,13 +1,16 @@
 """The report's tables, as text in cells; Markdown, HTML and the terminal print the same ones."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from lib.report.comparisons import Comparison
-from lib.report.inputs import Formats, Metrics, main_mode
-from lib.report.text import Formatter, Table, cell, decimal, p_value, percent, points
+from lib.report.inputs import Metrics
+from lib.report.text import Table, cell, decimal, p_value, percent, points
+
+Columns = dict[str, Mapping[str, Any]]
+"""By checkpoint, in the order of the columns: its numbers on one benchmark in one mode."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,12 +20,8 @@ class Measure:
     title: str
     mode: str
     name: str
-    format: Formatter = percent
+    form: Callable[..., str] = percent
     strong: bool = False
-
-    @property
-    def is_rate(self) -> bool:
-        return self.format is percent
 
 
 CLASSES = {
@@ -67,112 +66,113 @@ _ONE_DIGIT = partial(decimal, digits=1)
 BREAKDOWNS = {"by_level": "level", "by_tag": "tag", "by_subject": "subject"}
 
 
-def measures(modes: Mapping[str, Mapping[str, Any]]) -> Iterator[Measure]:
-    """The rows that a benchmark's metrics can fill."""
-    k = int(modes.get("sampled", {}).get("num_samples", 0))
-    if "greedy" in modes:
-        yield Measure("answer accuracy, greedy", "greedy", "answer_accuracy", strong=True)
-    if k:
-        yield Measure("pass@1, sampled", "sampled", "pass_at_1", strong=True)
-    if k > 1:
-        yield Measure(f"pass@{k}, sampled", "sampled", f"pass_at_{k}")
-        yield Measure(f"pass^{k}, sampled", "sampled", f"pass_hat_{k}")
-        yield Measure(f"maj@{k}, sampled", "sampled", f"maj_at_{k}")
-    mode = "greedy" if "greedy" in modes else "sampled"
-    yield Measure("strict answer accuracy", mode, "strict_accuracy")
-    yield Measure("format accuracy", mode, "format_accuracy")
-    yield Measure("reasoning present", mode, "reasoning_present")
-    yield Measure("reasoning length, characters", mode, "mean_reasoning_chars", _ONE_DIGIT)
-    yield Measure("equations written", mode, "mean_equations", decimal)
-    yield Measure("total reward", mode, "mean_reward", decimal)
-    yield Measure("response tokens", mode, "mean_response_tokens", _ONE_DIGIT)
-    yield Measure("truncated", mode, "truncated")
+def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[Measure, Columns]]:
+    """The rows that the first checkpoint's metrics can fill, each with everybody's numbers."""
+    first = next(iter(metrics.values())).get(benchmark, {})
+    mode = "greedy" if "greedy" in first else "sampled"
+    k = int(first.get("sampled", {}).get("num_samples", 0))
+    rows = [
+        Measure("answer accuracy, greedy", "greedy", "answer_accuracy", strong=True),
+        Measure("pass@1, sampled", "sampled", "pass_at_1", strong=True),
+        Measure(f"pass@{k}, sampled", "sampled", f"pass_at_{k}"),
+        Measure(f"pass^{k}, sampled", "sampled", f"pass_hat_{k}"),
+        Measure(f"maj@{k}, sampled", "sampled", f"maj_at_{k}"),
+        Measure("strict answer accuracy", mode, "strict_accuracy"),
+        Measure("format accuracy", mode, "format_accuracy"),
+        Measure("reasoning present", mode, "reasoning_present"),
+        Measure("reasoning length, characters", mode, "mean_reasoning_chars", _ONE_DIGIT),
+        Measure("equations written", mode, "mean_equations", decimal),
+        Measure("total reward", mode, "mean_reward", decimal),
+        Measure("response tokens", mode, "mean_response_tokens", _ONE_DIGIT),
+        Measure("truncated", mode, "truncated"),
+    ]
+    if k < 2:  # of one sample all three are pass@1 again
+        del rows[2:5]
+    for row in rows:
+        if row.mode in first:
+            yield row, numbers_of(metrics, benchmark, row.mode)
 
 
-def _titles(checkpoints: Iterable[str], skipped: frozenset[str]) -> tuple[str, ...]:
-    """Column heads; a phase that was skipped is marked."""
-    return tuple(f"{name} (skipped)" if name in skipped else name for name in checkpoints)
+def numbers_of(metrics: Mapping[str, Metrics], benchmark: str, mode: str) -> Columns:
+    """Everybody's numbers on a benchmark in a mode; nothing where it was not measured."""
+    return {name: of.get(benchmark, {}).get(mode, {}) for name, of in metrics.items()}
 
 
-def headline(
-    metrics: Mapping[str, Metrics], benchmark: str, *, skipped: frozenset[str] = frozenset()
-) -> Table:
-    """Measures down, checkpoints across; every rate with its standard error.
-
-    Args:
-        metrics: by checkpoint, in the order of the columns.
-        benchmark: which of their benchmarks.
-        skipped: phases that passed their checkpoint on unchanged.
-    """
-    columns = [of.get(benchmark, {}) for of in metrics.values()]
-    rows: list[tuple[str, ...]] = []
-    strong = set()
-    for measure in measures(columns[0]):
-        numbers = [modes.get(measure.mode, {}) for modes in columns]
-        if any(measure.name in of for of in numbers):
-            if measure.strong:
-                strong.add(len(rows))
-            cells = (cell(of, measure.name, measure.format) for of in numbers)
-            rows.append((measure.title, *cells))
-    n = next((int(of["n"]) for of in columns[0].values() if "n" in of), 0)
-    k = columns[0].get("sampled", {}).get("num_samples")
-    title = f"{benchmark}, n = {n} problems" + (f", {k} samples each" if k else "")
-    return Table(title, ("", *_titles(metrics, skipped)), tuple(rows), frozenset(strong))
+def main_mode(metrics: Mapping[str, Metrics], benchmark: str) -> tuple[str, Columns]:
+    """What a benchmark is broken down in, greedy where it was answered so, and its numbers."""
+    greedy = any("greedy" in of.get(benchmark, {}) for of in metrics.values())
+    mode = "greedy" if greedy else "sampled"
+    return mode, numbers_of(metrics, benchmark, mode)
 
 
-def comparison_table(comparisons: Sequence[Comparison], benchmark: str) -> Table:
-    """The paired differences, in points, with interval, p-value and what could have been seen."""
-    rows = []
-    for comparison in comparisons:
-        change, interval = comparison.change, comparison.change.interval
-        if comparison.benchmark == benchmark:
-            rows.append(
-                (
-                    f"{comparison.before} → {comparison.after}, {comparison.mode}",
-                    points(change.difference.value),
-                    f"{points(interval.low)} … {points(interval.high)}",
-                    p_value(change.p_value),
-                    str(change.difference.n),
-                    points(comparison.detectable).lstrip("+"),
-                )
-            )
-    header = ("", "difference", "95 % interval", "p", "n", "detectable")
-    return Table(f"{benchmark}, paired differences in percentage points", header, tuple(rows))
-
-
-def breakdown(
-    metrics: Mapping[str, Metrics],
-    benchmark: str,
-    group: str,
-    *,
-    skipped: frozenset[str] = frozenset(),
-) -> Table | None:
-    """Greedy answer accuracy by level, tag or subject; None where the metrics have no such group.
+def groups_of(columns: Columns, group: str) -> Iterator[tuple[str, Columns]]:
+    """Each level, tag or subject, with the numbers of the checkpoints that have it.
 
     Args:
-        metrics: by checkpoint, in the order of the columns.
-        benchmark: which benchmark.
         group: a key of `BREAKDOWNS`.
-        skipped: phases that passed their checkpoint on unchanged.
     """
-    mode, columns = _columns(metrics, benchmark)
-    groups = [column.get(group, {}) for column in columns]
+    groups = {name: of.get(group, {}) for name, of in columns.items()}
+    for key in sorted({key for of in groups.values() for key in of}, key=natural_order):
+        yield key, {name: of[key] for name, of in groups.items() if key in of}
+
+
+def titled(metrics: Mapping[str, Metrics], skipped: Container[str]) -> dict[str, Metrics]:
+    """By column head; a phase that passed its checkpoint on unchanged is marked."""
+    return {f"{of} (skipped)" if of in skipped else of: metrics[of] for of in metrics}
+
+
+def headline(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
+    """Measures down, columns of `metrics` across; every rate with its standard error."""
+    rows = [
+        (measure, columns)
+        for measure, columns in measures(metrics, benchmark)
+        if any(measure.name in numbers for numbers in columns.values())
+    ]
+    first = next(iter(metrics.values())).get(benchmark, {})
+    n = next((int(of["n"]) for of in first.values() if "n" in of), 0)
+    k = first.get("sampled", {}).get("num_samples")
+    return Table(
+        f"{benchmark}, n = {n} problems" + (f", {k} samples each" if k else ""),
+        ("", *metrics),
+        tuple(
+            (row.title, *(cell(numbers, row.name, row.form) for numbers in columns.values()))
+            for row, columns in rows
+        ),
+        frozenset(number for number, (row, _) in enumerate(rows) if row.strong),
+    )
+
+
+def comparison_table(
+    benchmark: str, comparisons: Sequence[Comparison], *, title: str = ""
+) -> Table:
+    """The differences, in points, with interval, p-value and what could have been seen."""
+    rows = tuple(
+        (
+            f"{of.before} → {of.after}, {of.mode}",
+            points(of.difference),
+            f"{points(of.low)} … {points(of.high)}",
+            p_value(of.p_value),
+            str(of.n),
+            points(of.detectable).lstrip("+"),
+        )
+        for of in comparisons
+        if of.benchmark == benchmark
+    )
+    header = ("", "difference", "95 % interval", "p", "n", "detectable")
+    title = title or f"{benchmark}, paired"
+    return Table(f"{title} differences in percentage points", header, rows)
+
+
+def breakdown(metrics: Mapping[str, Metrics], benchmark: str, group: str) -> Table:
+    """Answer accuracy by level, tag or subject; no rows where the metrics have no such group."""
+    mode, columns = main_mode(metrics, benchmark)
     rows = []
-    for key in sorted(dict.fromkeys(key for of in groups for key in of), key=natural_order):
-        n = next(int(of[key]["n"]) for of in groups if key in of)
-        cells = (of.get(key, {}) for of in groups)
-        rates = (cell(of, "answer_accuracy") for of in cells)
+    for key, numbers in groups_of(columns, group):
+        n = next(int(of["n"]) for of in numbers.values())
+        rates = (cell(numbers.get(name, {}), "answer_accuracy", percent) for name in metrics)
         rows.append((key, str(n), *rates))
     title = f"{benchmark} by {BREAKDOWNS[group]}, answer accuracy ({mode})"
-    header = (BREAKDOWNS[group], "n", *_titles(metrics, skipped))
-    return Table(title, header, tuple(rows)) if rows else None
-
-
-def _columns(metrics: Mapping[str, Metrics], benchmark: str) -> tuple[str, list[Mapping[str, Any]]]:
-    """The main mode of a benchmark, and each checkpoint's numbers in it."""
-    modes = [of.get(benchmark, {}) for of in metrics.values()]
-    mode = main_mode(modes[0])
-    return mode, [of.get(mode, {}) for of in modes]
+    return Table(title, (BREAKDOWNS[group], "n", *metrics), tuple(rows))
 
 
 def natural_order(key: str) -> tuple[bool, float, str]:
@@ -180,26 +180,12 @@ def natural_order(key: str) -> tuple[bool, float, str]:
     return (False, float(key), "") if key.isdecimal() else (True, 0.0, key)
 
 
-def format_table(formats: Formats, benchmark: str) -> Table:
-    """A benchmark in every prompt format, same weights.
-
-    Strict accuracy counts an answer in the format's place only, answer accuracy one anywhere.
-    """
-    table = headline(formats.metrics, benchmark)
-    kinds = ("answer accuracy", "pass@1", "strict", "format", "truncated")
-    rows = tuple(row for row in table.rows if row[0].startswith(kinds))
-    title = f"{formats.checkpoint} in other prompt formats, {table.title}"
-    return Table(title, table.header, rows)
-
-
-def class_table(
-    metrics: Mapping[str, Metrics], benchmark: str, *, skipped: frozenset[str] = frozenset()
-) -> Table:
-    """Share of the four classes, format digit first, by checkpoint."""
-    mode, columns = _columns(metrics, benchmark)
+def class_table(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
+    """Share of the four classes, format digit first."""
+    mode, columns = main_mode(metrics, benchmark)
     rows = tuple(
-        (f"{label} {meaning}", *(percent(column.get(f"class_{label}")) for column in columns))
+        (f"{label} {meaning}", *(percent(of.get(f"class_{label}")) for of in columns.values()))
         for label, meaning in CLASSES.items()
     )
     title = f"{benchmark}, four classes ({mode}, % of completions)"
-    return Table(title, ("", *_titles(metrics, skipped)), rows)
+    return Table(title, ("", *metrics), rows)

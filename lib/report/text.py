@@ -9,14 +9,14 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import click
 
 from lib.stats import Estimate, share_interval
 
 MISSING = "–"
-Formatter = Callable[[float | None, float | None, float | None], str]
-"""How a value, its standard error and its number of problems are printed."""
+Printed = TypeVar("Printed")
 _MARKUP = re.compile(
     r"[\\`*\[\]|~$#]"  # always markup
     r"|(?<!\w)_|_(?!\w)"  # emphasis at the edge of a word, not inside one
@@ -39,20 +39,29 @@ class Table:
     strong: frozenset[int] = frozenset()
 
 
-def percent(value: float | None, se: float | None = None, n: float | None = None) -> str:
-    """A rate in percent with its standard error in points: 0.616, 0.022 → "61.6 ± 2.2".
+def rate_parts(
+    value: float | None, se: float | None = None, n: float | None = None
+) -> tuple[str, str]:
+    """A rate in percent, and how sure it is: 0.616, 0.022 → "61.6", "± 2.2" points.
 
     Where the error would be printed as 0.0, of `n` problems that are all alike, the end of the
-    95 % interval is printed instead: "100.0 (≥ 99.1)".
+    95 % interval stands in its place: "100.0", "(≥ 99.1)".
     """
     if value is None or math.isnan(value):
-        return MISSING
-    cell = decimal(100 * value, None if se is None else 100 * se, digits=1)
-    if se is None or n is None or "±" in cell:
-        return cell
+        return MISSING, ""
+    number = f"{100 * value:.1f}"
+    if se is not None and round(100 * se, 1) > 0:
+        return number, f"± {100 * se:.1f}"
+    if se is None or n is None:
+        return number, ""
     interval = share_interval(Estimate(value, se, int(n)))
     bound = f"≤ {100 * interval.high:.1f}" if value < 0.5 else f"≥ {100 * interval.low:.1f}"
-    return f"{cell} ({bound})"
+    return number, f"({bound})"
+
+
+def percent(value: float | None, se: float | None = None, n: float | None = None) -> str:
+    """`rate_parts` in one: "61.6 ± 2.2"."""
+    return " ".join(filter(None, rate_parts(value, se, n)))
 
 
 def decimal(
@@ -65,8 +74,8 @@ def decimal(
     return f"{value:.{digits}f}{error}"
 
 
-def cell(numbers: Mapping[str, float], name: str, form: Formatter = percent) -> str:
-    """One number of a mode's metrics with its error, "–" where it has none."""
+def cell(numbers: Mapping[str, float], name: str, form: Callable[..., Printed]) -> Printed:
+    """One number of a mode's metrics with its error and its number of problems."""
     return form(numbers.get(name), numbers.get(f"{name}_se"), numbers.get("n"))
 
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ import dvc.api
 from ruamel.yaml import YAML
 
 from lib.artifacts import read_json, write_json
-from lib.artifacts.completions import GREEDY, SAMPLED, GradedCompletion, read_graded
+from lib.artifacts.completions import GREEDY, GradedCompletion, read_graded
 from lib.errors import UserError
+from lib.report.comparisons import problem_grades
 from lib.stats import pass_at_k
 from lib.studies.definition import Study, Value, Variant, hydra
 
@@ -237,23 +238,11 @@ def _validation(revision: str, checkpoint: str) -> dict[str, float]:
 
 def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict[str, float]]]:
     """Per benchmark: greedy accuracy, pass@1 and pass@k of every problem."""
-    groups: dict[tuple[str, str, str], list[bool]] = {}
-    for row in rows:
-        groups.setdefault((row.benchmark, row.mode, row.problem_id), []).append(row.answer_ok)
     scores: dict[str, dict[str, dict[str, float]]] = {}
-    for (benchmark, mode, problem), right in groups.items():
-        of_benchmark = scores.setdefault(benchmark, {})
-        for measure, score in _measured(mode, right):
-            of_benchmark.setdefault(measure, {})[problem] = score
+    for (benchmark, mode), problems in problem_grades(rows).items():
+        for problem, right in problems.items():
+            for k in {1, len(right)}:
+                measure = "greedy" if mode == GREEDY else f"pass@{k}"
+                score = pass_at_k(num_completions=len(right), num_correct=sum(right), k=k)
+                scores.setdefault(benchmark, {}).setdefault(measure, {})[problem] = float(score)
     return scores
-
-
-def _measured(mode: str, right: Sequence[bool]) -> Iterator[tuple[str, float]]:
-    if mode == GREEDY:
-        yield "greedy", float(right[0])
-    if mode == SAMPLED:
-        for k in sorted({1, len(right)}):
-            yield (
-                f"pass@{k}",
-                float(pass_at_k(num_completions=len(right), num_correct=sum(right), k=k)),
-            )

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -13,9 +14,9 @@ from lib.errors import UserError
 from lib.report.charts import Figure, figure_svg, measured, whiskers
 from lib.report.templates import render, source
 from lib.report.text import Table, markdown_table, percent, points
-from lib.stats import mean_estimate, paired_difference, seeds_interval
-from lib.studies.definition import Contrast, Study
-from lib.studies.experiments import Outcome, Scores
+from lib.stats import paired_difference, seeds_interval
+from lib.studies.definition import Study
+from lib.studies.experiments import Outcome
 
 START = "<!-- python -m stages.study --study {} --pages -->"
 END = "<!-- /study -->"
@@ -23,11 +24,6 @@ END = "<!-- /study -->"
 
 FEW_STEPS = 3
 """A curve of so many points or fewer is not drawn."""
-
-LIMITS = (
-    "What it is about: a model of 0.48 million parameters, trained from random weights on one "
-    "generator of word problems. It says what happens here, and what to look for elsewhere."
-)
 
 
 def study_metrics(
@@ -41,73 +37,64 @@ def study_metrics(
     Args:
         num_validated: problems of a seed that validation asked while training.
     """
-    scores = outcome.scores
-    rates = {
-        variant: {
+    scores, seeds = outcome.scores, study.seeds
+    measures = list(scores[next(iter(study.variants)), seeds[0]][benchmark])
+
+    def of(variant: str, seed: int, measure: str) -> Mapping[str, float]:
+        return scores[variant, seed][benchmark][measure]
+
+    rates, comparisons, validation = {}, {}, {}
+    for variant in study.variants:
+        rates[variant] = {
             measure: _over_seeds(
-                {seed: _mean(scores[variant, seed][benchmark][measure]) for seed in study.seeds},
-                n=len(scores[variant, study.seeds[0]][benchmark][measure]),
+                {seed: fmean(of(variant, seed, measure).values()) for seed in seeds},
+                n=len(of(variant, seeds[0], measure)),
                 lowest=0.0,
             )
-            for measure in scores[variant, study.seeds[0]][benchmark]
+            for measure in measures
         }
-        for variant in study.variants
-    }
+        curves = {seed: outcome.validation[variant, seed] for seed in seeds}
+        # Of the steps that all seeds have.
+        steps = set.intersection(*(set(curve) for curve in curves.values()))
+        if steps:
+            validation[variant] = {
+                step: _over_seeds(
+                    {seed: curve[step] for seed, curve in curves.items()},
+                    n=num_validated,
+                    lowest=0.0,
+                )
+                for step in sorted(steps, key=int)
+            }
+    for each in study.comparisons:
+        changes = {
+            measure: {
+                seed: paired_difference(
+                    before=of(each.before, seed, measure), after=of(each.after, seed, measure)
+                )
+                for seed in seeds
+            }
+            for measure in measures
+        }
+        comparisons[each.name] = {
+            measure: {
+                **_over_seeds(
+                    {seed: change.difference.value for seed, change in by_seed.items()},
+                    n=by_seed[seeds[0]].difference.n,
+                    lowest=-1.0,
+                ),
+                "intervals": {
+                    f"seed_{seed}": {"low": change.interval.low, "high": change.interval.high}
+                    for seed, change in by_seed.items()
+                },
+            }
+            for measure, by_seed in changes.items()
+        }
     return {
         "variants": rates,
-        "comparisons": {
-            each.name: _compared(each, study, scores, benchmark) for each in study.comparisons
-        },
-        "validation": {
-            variant: steps
-            for variant in study.variants
-            if (steps := _validated(variant, study, outcome, num_validated))
-        },
+        "comparisons": comparisons,
+        "validation": validation,
         "hours": outcome.hours,
     }
-
-
-def _validated(
-    variant: str, study: Study, outcome: Outcome, num_validated: int
-) -> dict[str, dict[str, Any]]:
-    """Greedy accuracy by training step, of the steps that all seeds have."""
-    curves = {seed: outcome.validation[variant, seed] for seed in study.seeds}
-    common = set.intersection(*(set(curve) for curve in curves.values()))
-    return {
-        step: _over_seeds(
-            {seed: curve[step] for seed, curve in curves.items()}, n=num_validated, lowest=0.0
-        )
-        for step in sorted(common, key=int)
-    }
-
-
-def _compared(
-    comparison: Contrast,
-    study: Study,
-    scores: Mapping[tuple[str, int], Scores],
-    benchmark: str,
-) -> dict[str, Any]:
-    measures: dict[str, Any] = {}
-    for measure in scores[comparison.after, study.seeds[0]][benchmark]:
-        changes = {
-            seed: paired_difference(
-                before=scores[comparison.before, seed][benchmark][measure],
-                after=scores[comparison.after, seed][benchmark][measure],
-            )
-            for seed in study.seeds
-        }
-        n = next(iter(changes.values())).difference.n
-        values = {seed: change.difference.value for seed, change in changes.items()}
-        intervals = {
-            f"seed_{seed}": {"low": change.interval.low, "high": change.interval.high}
-            for seed, change in changes.items()
-        }
-        measures[measure] = {**_over_seeds(values, n=n, lowest=-1.0), "intervals": intervals}
-    return measures
-
-
-def _mean(scores: Mapping[str, float]) -> float:
-    return mean_estimate(list(scores.values())).value
 
 
 def _over_seeds(values: Mapping[int, float], *, n: int, lowest: float) -> dict[str, Any]:
@@ -118,7 +105,7 @@ def _over_seeds(values: Mapping[int, float], *, n: int, lowest: float) -> dict[s
     """
     interval = seeds_interval(list(values.values()), n=n)
     return {
-        "mean": mean_estimate(list(values.values())).value,
+        "mean": fmean(values.values()),
         "low": max(lowest, interval.low),
         "high": interval.high,
         "n": n,
@@ -151,26 +138,13 @@ def verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
 
 def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, benchmark: str) -> str:
     """The study as a page."""
-    measures = list(next(iter(metrics["variants"].values())))
-    first, *others = (of.params for of in study.variants.values())
-    shared = {
-        key: value
-        for key, value in first.items()
-        if all(key in other and other[key] == value for other in others)
-    }
-    own = {
-        variant: {key: of.params[key] for key in of.params if key not in shared}
-        for variant, of in study.variants.items()
-    }
+    rates = metrics["variants"]
+    measures = list(next(iter(rates.values())))
     variants = Table(
         f"Variants on {benchmark}",
         ("variant", "checkpoint", *measures),
         tuple(
-            (
-                variant,
-                of.checkpoint,
-                *(_share(metrics["variants"][variant][measure]) for measure in measures),
-            )
+            (variant, of.checkpoint, *(_share(rates[variant][measure]) for measure in measures))
             for variant, of in study.variants.items()
         ),
     )
@@ -179,44 +153,34 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
         ("comparison", "measure", "mean", *(f"seed {seed}" for seed in study.seeds)),
         tuple(
             (
-                f"{each.before} → {each.after}",
+                name.replace(" to ", " → "),
                 measure,
-                _interval(numbers := metrics["comparisons"][each.name][measure]),
-                *(points(numbers[f"seed_{seed}"]) for seed in study.seeds),
+                _range(numbers[measure], points),
+                *(points(numbers[measure][f"seed_{seed}"]) for seed in study.seeds),
             )
-            for each in {each.name: each for each in study.comparisons}.values()
+            for name in dict.fromkeys(each.name for each in study.comparisons)
+            for numbers in [metrics["comparisons"][name]]
             for measure in measures
         ),
     )
-    params = "".join(
-        f"{variant}:\n" + "".join(f"  {key}: {json.dumps(values[key])}\n" for key in values)
-        for variant, values in {"all": shared, **own}.items()
-        if values
-    )
-    source = f" Source: {study.source}." if study.source else ""
-    return (
-        "\n\n".join(
-            [
-                f"# {name}",
-                f"{study.claim}{source}",
-                *verdicts(study, metrics),
-                LIMITS,
-                *(
-                    f"## {table.title}\n\n{markdown_table(table)}"
-                    for table in (variants, differences)
-                ),
-                *(
-                    f"![{each.title}]({each.name}.svg)"
-                    for each in study_figures(study, metrics, benchmark)
-                ),
-                "Means and 95 % intervals are over seeds, by Student's t; "
-                "differences are paired over problems.",
-                *([f"Params in place of the default's:\n\n```yaml\n{params}```"] if params else []),
-                f"`make study STUDY={name}` repeats it: {len(study.seeds)} seeds, "
-                f"{metrics['hours']:.1f} hours of experiments the last time.",
-            ]
-        )
-        + "\n"
+    first, *others = (of.params for of in study.variants.values())
+    shared = dict(item for item in first.items() if all(item in of.items() for of in others))
+    own = {
+        variant: {key: value for key, value in of.params.items() if key not in shared}
+        for variant, of in study.variants.items()
+    }
+    return render(
+        "study.md.j2",
+        autoescape=False,
+        title=name,
+        study=study,
+        verdicts=verdicts(study, metrics),
+        tables=(variants, differences),
+        table=markdown_table,
+        figures=study_figures(study, metrics, benchmark),
+        params={variant: values for variant, values in {"all": shared, **own}.items() if values},
+        json=json.dumps,
+        hours=metrics["hours"],
     )
 
 
@@ -356,9 +320,8 @@ def studies_page(folder: Path) -> str:
 
 
 def _share(numbers: Mapping[str, float]) -> str:
-    return f"{percent(numbers['mean'])} ({percent(numbers['low'])} to {percent(numbers['high'])})"
+    return _range(numbers, percent)
 
 
-def _interval(numbers: Mapping[str, float]) -> str:
-    low, high = points(numbers["low"]), points(numbers["high"])
-    return f"{points(numbers['mean'])} ({low} to {high})"
+def _range(numbers: Mapping[str, float], form: Callable[[float], str]) -> str:
+    return "{} ({} to {})".format(*(form(numbers[name]) for name in ("mean", "low", "high")))

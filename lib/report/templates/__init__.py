@@ -1,6 +1,6 @@
 """The report's templates, and the one way to fill them."""
 
-import importlib.resources
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -27,4 +27,4 @@ def render(name: str, *, autoescape: bool, **values: Any) -> str:
 
 def source(name: str) -> str:
     """The text of a file of this folder, as it stands."""
-    return importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")

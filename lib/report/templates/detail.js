@@ -121,14 +121,14 @@ function verdictOf(row) {
     why.append("Extracted answer ", given, isRight(row) ? ", right" : ", wrong");
   }
   const form = row.label[0] === "1" ? "format right" : "format wrong";
-  const reason = element("span", { className: "reason", title: `decided by: ${row.why}`, textContent: reasonOf(row) });
+  const reason = element("span", { className: "reason", title: `decided by: ${row.decided_by}`, textContent: reasonOf(row) });
   why.append(": ", reason, `; ${form}.`);
   return why;
 }
 
 /** What decided the grade, in words; a step that has none is named. */
 function reasonOf(row) {
-  return rollouts.reasons[row.why] ?? `decided by ${row.why}`;
+  return rollouts.reasons[row.decided_by] ?? `decided by ${row.decided_by}`;
 }
 
 /** A completion with its extracted answer marked: the last place where its text has it. */
@@ -140,8 +140,8 @@ function answered(text, answer) {
 }
 
 function fillCompletion(holder, row, limit) {
-  holder.replaceChildren(...answered(row.text.slice(0, limit), row.answer));
-  const left = row.text.length - limit;
+  holder.replaceChildren(...answered(row.completion.slice(0, limit), row.answer));
+  const left = row.completion.length - limit;
   if (left <= 0) return;
   const more = element("button", { type: "button", textContent: `show ${left.toLocaleString("en")} more characters` });
   more.addEventListener("click", () => fillCompletion(holder, row, limit * 5));
@@ -155,7 +155,7 @@ function numbersOf(row) {
     { className: "facts" },
     ...fact("reward", round(row.reward)),
     ...parts,
-    ...fact("tokens", row.tokens),
+    ...fact("tokens", row.num_tokens),
     ...(row.truncated ? [element("span", { className: "badge wrong", textContent: "truncated" })] : []),
   );
 }

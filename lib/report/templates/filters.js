@@ -35,7 +35,7 @@ function matches(row) {
 
 function haystack(row) {
   const { id, problem, reference } = row.problem;
-  row.haystack ??= [problem, row.text, row.answer ?? "", reference, id].join("\n").toLowerCase();
+  row.haystack ??= [problem, row.completion, row.answer ?? "", reference, id].join("\n").toLowerCase();
   return row.haystack;
 }
 
@@ -81,7 +81,7 @@ function disagreement(row) {
 const COMPARE = {
   reward: (one, other) => one.reward - other.reward,
   best: (one, other) => other.reward - one.reward,
-  length: (one, other) => other.tokens - one.tokens,
+  length: (one, other) => other.num_tokens - one.num_tokens,
   disagreement: (one, other) => disagreement(other) - disagreement(one),
 };
 

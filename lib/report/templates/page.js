@@ -9,6 +9,15 @@ function element(tag, { attributes = {}, ...properties } = {}, ...children) {
   return made;
 }
 
+/** A row for each entry of the columns, which are lists by name, with its problem. */
+function rowsOf(columns, problems) {
+  return columns.place.map((place, number) => {
+    const row = { problem: problems[place] };
+    for (const [name, values] of Object.entries(columns)) row[name] = values[number];
+    return row;
+  });
+}
+
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/u;
 
 /** Foreign text as nodes: invisible characters are written out, `needle` is marked. */

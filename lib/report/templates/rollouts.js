@@ -29,16 +29,13 @@ async function unpackRollouts() {
   Object.assign(rollouts, header, { classes: new Map(header.classes) });
   for (const checkpoint of header.checkpoints) {
     const columns = await unpack(`rollouts-${checkpoint}`);
-    columns.problem.forEach((place, number) => {
-      const row = { checkpoint, place, problem: problems[place] };
-      for (const name of ["mode", "sample", "text", "answer", "label", "why", "rewards", "reward", "tokens", "truncated"]) {
-        row[name] = columns[name][number];
-      }
+    for (const row of rowsOf(columns, problems)) {
+      row.checkpoint = checkpoint;
       rollouts.rows.push(row);
       const key = groupKey(row, checkpoint);
       if (!rollouts.groups.has(key)) rollouts.groups.set(key, []);
       rollouts.groups.get(key).push(row);
-    });
+    }
   }
 }
 

@@ -1,19 +1,17 @@
 "use strict";
 // What GRPO learned from: the rollouts of a step, and the answers to one problem step by step.
 
-const training = { rows: [], views: { step: [], problem: [] }, view: "step", shown: [], entry: null };
+const training = { views: { step: [], problem: [] }, view: "step", shown: [], entry: null };
 
 /** Rows in groups of one problem at one step, and the groups by step and by problem. */
-function groupRollouts({ problems, columns, order }) {
+function groupRollouts({ problems, columns }) {
   const groups = new Map();
-  columns.step.forEach((step, number) => {
-    const row = { step, place: columns.problem[number], problem: problems[columns.problem[number]] };
-    for (const name of order) row[name] = columns[name][number];
-    training.rows.push(row);
-    const key = `${step} ${row.place}`;
-    if (!groups.has(key)) groups.set(key, { step, place: row.place, problem: row.problem, rows: [] });
+  for (const row of rowsOf(columns, problems)) {
+    const { step, place, problem } = row;
+    const key = `${step} ${place}`;
+    if (!groups.has(key)) groups.set(key, { step, place, problem, rows: [] });
     groups.get(key).rows.push(row);
-  });
+  }
   for (const view of ["step", "problem"]) {
     const entries = new Map();
     for (const group of groups.values()) {
@@ -47,7 +45,7 @@ function listTraining() {
   const needle = document.getElementById("training-search").value.trim().toLowerCase();
   const order = document.getElementById("training-order").value;
   const holds = ({ problem, rows }) =>
-    [problem.text, problem.reference, ...rows.map((row) => row.text)].some((text) => text.toLowerCase().includes(needle));
+    [problem.text, problem.reference, ...rows.map((row) => row.completion)].some((text) => text.toLowerCase().includes(needle));
   training.shown = training.views[training.view]
     .filter(({ groups }) => groups.some(holds))
     .sort(TRAINING_ORDERS[order]);
@@ -109,7 +107,7 @@ function posed(problem) {
 
 function groupCard(group, isStep) {
   const { rows } = group;
-  const gaps = rows.map((row) => row.gap).filter((gap) => gap !== null);
+  const gaps = rows.map((row) => row.log_prob_gap).filter((gap) => gap !== null);
   const numbers = element("div", { className: "facts" },
     ...fact("step", group.step),
     ...fact("mean reward", round(meanReward([group]))),
@@ -121,19 +119,19 @@ function groupCard(group, isStep) {
 
 function rolloutCard(row) {
   const tone = row.advantage > 0 ? "right" : row.advantage < 0 ? "wrong" : "";
-  const left = row.tokens - row.lossTokens;
+  const left = row.num_tokens - row.num_loss_tokens;
   const summary = element("summary", {},
     element("span", { className: `badge ${tone}`, textContent: `${row.advantage > 0 ? "+" : ""}${row.advantage.toFixed(2)}`, title: "advantage" }),
-    element("span", { className: "what" }, ` reward ${round(row.reward)} · `, visibleText(row.text.slice(-80).replaceAll("\n", " "))));
+    element("span", { className: "what" }, ` reward ${round(row.reward)} · `, visibleText(row.completion.slice(-80).replaceAll("\n", " "))));
   const parts = Object.entries(row.rewards).flatMap(([name, value]) => fact(name, value === null ? "–" : round(value)));
   const extra = Object.entries(row.extra).flatMap(([name, value]) => fact(name, String(value)));
   const facts = element("div", { className: "facts" }, ...parts,
-    ...fact("tokens", row.tokens),
+    ...fact("tokens", row.num_tokens),
     ...(left ? fact("not in the loss", left) : []),
-    ...(row.gap === null ? [] : fact("log-prob gap", row.gap.toExponential(1))),
+    ...(row.log_prob_gap === null ? [] : fact("log-prob gap", row.log_prob_gap.toExponential(1))),
     ...extra,
     ...(row.truncated ? [element("span", { className: "badge wrong", textContent: "truncated" })] : []));
-  return element("details", { className: "rollout" }, summary, element("pre", { className: "completion" }, visibleText(row.text.slice(0, SHOWN_CHARACTERS))), facts);
+  return element("details", { className: "rollout" }, summary, element("pre", { className: "completion" }, visibleText(row.completion.slice(0, SHOWN_CHARACTERS))), facts);
 }
 
 /** Opens `#training/step/12` or `#training/problem/3`; false where the page has no such entry. */

@@ -1,12 +1,12 @@
 """Runs of the pipeline as files, small or large, made without a model."""
 
-import csv
 import json
 import math
 from pathlib import Path
 
 import numpy as np
 
+from lib.artifacts import write_curve, write_json
 from lib.artifacts.completions import read_graded
 from lib.grading.metrics import headline_metrics, summarise
 from lib.report.inputs import Run, Sources, load_run
@@ -169,42 +169,21 @@ def noted(stage: str, *, skipped: bool = False) -> dict:
 
 
 def sft_curve(steps: int) -> list[dict]:
-    generator = np.random.default_rng(1)
+    names = ("loss", "mean_token_accuracy", "entropy", "grad_norm", "learning_rate")
     return [
-        {
-            "step": 25 * (step + 1),
-            "loss": 2.5 * math.exp(-step / 20) + 0.3 + 0.05 * generator.random(),
-            "mean_token_accuracy": 0.9 - 0.5 * math.exp(-step / 20),
-            "entropy": 2 * math.exp(-step / 25) + 0.2,
-            "grad_norm": 0.5 + 0.2 * generator.random(),
-            "learning_rate": 0.003 * (1 + math.cos(math.pi * step / max(1, steps))) / 2,
-        }
-        for step in range(steps)
+        {"step": 25 * step, **dict.fromkeys(names, math.exp(-step / 20))}
+        for step in range(1, steps + 1)
     ]
 
 
 def grpo_curve(steps: int) -> list[dict]:
-    generator = np.random.default_rng(2)
-    rows = []
-    for step in range(steps):
-        answer = 0.33 + 0.2 * step / steps + 0.08 * generator.standard_normal()
-        rows.append(
-            {
-                "step": step + 1,
-                "loss": 0.01 * generator.standard_normal(),
-                "reward": 0.25 + answer,
-                "rewards/format/mean": 0.99,
-                "rewards/answer/mean": answer,
-                "frac_reward_zero_std": 0.2 + 0.1 * generator.random(),
-                "completions/mean_length": 30 + 0.4 * step + generator.standard_normal(),
-                "completions/clipped_ratio": 0.01 * generator.random(),
-                "entropy": 0.5 - 0.004 * step,
-                "grad_norm": 0.0,
-                "kl": "" if step % 2 else 0.001 * step,
-                "clip_ratio/region_mean": 0.002 * generator.random(),
-            }
-        )
-    return rows
+    rising = ("reward", "rewards/answer/mean", "completions/mean_length", "entropy", "loss")
+    rising += ("frac_reward_zero_std", "completions/clipped_ratio", "clip_ratio/region_mean")
+    return [
+        {"step": step, **dict.fromkeys(rising, 0.3 + 0.2 * step / steps)}
+        | {"rewards/format/mean": 0.99, "grad_norm": 0.0, "kl": "" if step % 2 else 0.001 * step}
+        for step in range(1, steps + 1)
+    ]
 
 
 def training_rollouts(steps: int, *, problems: int = 3) -> list[dict]:
@@ -233,18 +212,6 @@ def training_rollouts(steps: int, *, problems: int = 3) -> list[dict]:
                 }
             )
     return rows
-
-
-def write_curve(path: Path, rows: list[dict]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as lines:
-        table = csv.DictWriter(lines, list(rows[0]) if rows else ["step"])
-        table.writeheader()
-        table.writerows(rows)
-
-
-def write_json(path: Path, content: dict) -> None:
-    write_text(path, json.dumps(content, sort_keys=True))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -14,8 +14,6 @@ from tests.lib.report.test_write import written
 
 pytestmark = pytest.mark.slow
 
-ALL_OF_HELD_OUT = 3 * 24 * 5
-
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
@@ -45,18 +43,20 @@ def page(browser, addresses):
     return browser
 
 
-def choose(page, name, value):
+def use(page, selector, value, event="change"):
     page.evaluate(
-        f"(() => {{ const s = document.querySelector('[data-filter={name}]');"
-        f" s.value = {value!r}; s.dispatchEvent(new Event('change')); }})()"
+        f"(() => {{ const s = document.querySelector({selector!r});"
+        f" s.value = {value!r}; s.dispatchEvent(new Event({event!r})); }})()"
     )
+
+
+def choose(page, **filters):
+    for name, value in filters.items():
+        use(page, f"[data-filter={name}]", value)
 
 
 def search(page, text):
-    page.evaluate(
-        "(() => { const s = document.getElementById('search');"
-        f" s.value = {text!r}; s.dispatchEvent(new Event('input')); }})()"
-    )
+    use(page, "#search", text, "input")
     page.wait_for(f"filters.needle === {text.lower()!r}")
 
 
@@ -68,7 +68,7 @@ def shown(page, script):
     return page.evaluate(f"rollouts.shown.map((row) => {script})")
 
 
-def test_the_page_opens_without_a_complaint_and_asks_for_nothing_else(page, addresses):
+def test_the_page_opens_and_asks_for_nothing_else(page, addresses):
     for holder in range(page.evaluate("document.querySelectorAll('.charts').length")):
         page.evaluate(f"document.querySelectorAll('.charts')[{holder}].scrollIntoView()")
         page.wait_for(f"document.querySelectorAll('.charts')[{holder}].dataset.state === 'drawn'")
@@ -78,19 +78,18 @@ def test_the_page_opens_without_a_complaint_and_asks_for_nothing_else(page, addr
 
 
 def test_the_served_page_opens_like_the_file(browser, addresses):
-    folder = Path(addresses["plain"].removeprefix("file://")).parent
-    with report_server(folder, port=0) as server:
+    with report_server(Path(addresses["plain"].removeprefix("file://")), port=0) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         browser.complaints.clear()
-        browser.open(f"http://127.0.0.1:{server.server_address[1]}/report.html")
+        browser.open(f"http://127.0.0.1:{server.server_address[1]}")
         assert browser.complaints == []
         assert count(browser) == 24 * 5
         server.shutdown()
         thread.join()
 
 
-def test_it_starts_at_the_exported_checkpoint_of_the_first_benchmark(page):
+def test_it_starts_at_the_exported_checkpoint(page):
     assert count(page) == 24 * 5
     assert set(shown(page, "row.checkpoint")) == {"grpo"}
     assert set(shown(page, "row.problem.benchmark")) == {"held_out"}
@@ -109,10 +108,9 @@ def test_it_starts_at_the_exported_checkpoint_of_the_first_benchmark(page):
     ],
 )
 def test_a_filter_keeps_what_matches_and_nothing_else(page, name, value, field):
-    choose(page, "checkpoint", "")
-    choose(page, "benchmark", "")
+    choose(page, checkpoint="", benchmark="")
     everything = page.evaluate(f"rollouts.rows.map((row) => {field})")
-    choose(page, name, value)
+    choose(page, **{name: value})
     assert set(shown(page, field)) == {value}
     if name != "change":
         assert count(page) == everything.count(value)
@@ -129,8 +127,7 @@ def test_classes_are_switched_off_and_on(page):
 
 
 def test_search_finds_what_was_written_and_marks_it(page):
-    choose(page, "checkpoint", "")
-    choose(page, "benchmark", "")
+    choose(page, checkpoint="", benchmark="")
     search(page, "HAS 17")
     assert count(page) == 3 * 5
     assert page.evaluate("document.querySelector('.question mark').textContent") == "has 17"
@@ -151,24 +148,19 @@ def test_the_same_problem_stands_side_by_side(page):
     assert page.evaluate(cards) == ["grpo", "sft"]
 
 
-def test_a_completion_says_why_it_was_graded_so(page):
-    text = page.evaluate("document.querySelector('#detail .answer-card .why').textContent")
-    assert text.startswith("Extracted answer ")
-    assert text.endswith(": the same text as the reference; format right.")
-    title = page.evaluate("document.querySelector('#detail .answer-card .why .reason').title")
-    assert title == "decided by: exact"
-    choose(page, "checkpoint", "base")
-    text = page.evaluate("document.querySelector('#detail .answer-card .why').textContent")
-    assert text == (
-        "No answer could be extracted: no answer was found, and none equals nothing; format wrong."
-    )
+def test_a_completion_shows_why_it_was_graded_so(page):
+    why = "document.querySelector('#detail .answer-card .why')"
+    assert "the same text as the reference" in page.evaluate(f"{why}.textContent")
+    assert "exact" in page.evaluate(f"{why}.querySelector('.reason').title")
+    choose(page, checkpoint="base")
+    assert "no answer was found" in page.evaluate(f"{why}.textContent")
     legend = page.evaluate("document.querySelector('.legend').textContent")
     assert "no answer was found" in legend and "computer algebra" not in legend
 
 
-def test_a_link_opens_its_completion_whatever_the_filters_say(page, addresses):
-    choose(page, "mode", "sampled")
-    choose(page, "checkpoint", "sft")
+def test_a_link_opens_its_completion_despite_the_filters(page, addresses):
+    choose(page, mode="sampled")
+    choose(page, checkpoint="sft")
     page.press("j")
     page.press("l")
     link = page.evaluate("location.hash")
@@ -182,7 +174,7 @@ def test_a_link_opens_its_completion_whatever_the_filters_say(page, addresses):
     assert page.evaluate("rollouts.shown[rollouts.selected] === detail.row")
 
     problem = page.evaluate("rollouts.rows.at(-1).problem.id")
-    choose(page, "level", "3")
+    choose(page, level="3")
     search(page, "nothing has this text")
     page.evaluate(f"location.hash = '#base/harder/{problem}'")
     page.wait_for("detail.row?.checkpoint === 'base'")
@@ -190,14 +182,8 @@ def test_a_link_opens_its_completion_whatever_the_filters_say(page, addresses):
     assert page.evaluate("document.getElementById('search').value") == ""
 
 
-def test_an_address_that_names_nothing_changes_nothing(page, addresses):
-    page.evaluate("location.hash = '#grpo/%E0/none'")
-    assert page.evaluate("detail.row.checkpoint") == "grpo"
-    assert page.complaints == []
-
-
 def test_keys_walk_through_problems_and_samples(page):
-    choose(page, "mode", "sampled")
+    choose(page, mode="sampled")
     for key in "jjk":
         page.press(key)
     assert page.evaluate("rollouts.selected") == 1
@@ -207,15 +193,6 @@ def test_keys_walk_through_problems_and_samples(page):
     assert page.evaluate("document.activeElement.id") == "search"
     page.press("j")
     assert page.evaluate("[document.activeElement.value, rollouts.selected]") == ["j", 1]
-
-
-def test_only_the_rows_on_the_screen_are_drawn(page):
-    choose(page, "checkpoint", "")
-    page.evaluate("document.getElementById('list').focus()")
-    page.press("End", code=35)
-    assert page.evaluate("rollouts.selected") == ALL_OF_HELD_OUT - 1
-    assert page.evaluate("document.querySelectorAll('#list .row').length") < 40
-    assert page.evaluate("document.querySelector('[aria-selected=true]') !== null")
 
 
 def test_hostile_completions_are_shown_as_text(browser, addresses):
@@ -231,20 +208,14 @@ def test_hostile_completions_are_shown_as_text(browser, addresses):
     assert texts[:2] == list(HOSTILE[:2])
     assert texts[2].startswith("U+202Eright to leftU+202C U+0000U+0007U+001B[31mred")
     assert "U+D800" in texts[2] and "שלום" in texts[2]
-    assert texts[3].endswith("show 980,000 more characters")
-    assert browser.evaluate("document.title").startswith("reckon:")
-    assert browser.complaints == []
-
-
-def test_a_megabyte_can_be_read_to_its_end(browser, addresses):
-    browser.open(addresses["hostile"])
-    for _ in range(3):
-        browser.press("j")
+    assert "980,000" in texts[3]
+    browser.press("k")
     for _ in range(3):
         browser.evaluate("document.querySelector('#detail .completion button')?.click()")
-    assert (
-        browser.evaluate("document.querySelector('#detail .completion').textContent") == HOSTILE[3]
-    )
+    text = browser.evaluate("document.querySelector('#detail .completion').textContent")
+    assert text == HOSTILE[3]
+    assert browser.evaluate("document.title").startswith("reckon:")
+    assert browser.complaints == []
 
 
 def test_hostile_names_of_stages_are_shown_as_text(browser, addresses):
@@ -254,26 +225,22 @@ def test_hostile_names_of_stages_are_shown_as_text(browser, addresses):
     assert "<b>" in browser.evaluate("document.getElementById('provenance').textContent")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_in_both_schemes(page, scheme):
-    page.scheme(scheme)
-    ink, paper = page.evaluate(
-        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
-    )
-    dark, light = (sum(int(n) for n in c[4:-1].split(",")) for c in (ink, paper))
-    assert (dark < 150 and light > 700) if scheme == "light" else (dark > 600 and light < 100)
+def test_text_stands_out_in_both_schemes_and_by_the_button(page):
+    def colors():
+        style = "getComputedStyle(document.body)"
+        found = page.evaluate(f"[{style}.color, {style}.backgroundColor]")
+        return [sum(int(number) for number in color[4:-1].split(",")) for color in found]
 
-
-def test_the_button_overrides_the_system(page):
-    page.scheme("light")
-    script = "getComputedStyle(document.body).backgroundColor"
-    light = page.evaluate(script)
+    for scheme in ("dark", "light"):
+        page.scheme(scheme)
+        ink, paper = colors()
+        assert abs(ink - paper) > 500 and (paper > ink) == (scheme == "light")
     for _ in range(2):
         page.evaluate("document.getElementById('theme').click()")
-    assert page.evaluate(script) != light
+    assert colors()[1] < paper
 
 
-def test_a_phone_shows_the_list_then_the_completion_and_never_scrolls_sideways(page, addresses):
+def test_a_phone_shows_the_list_then_the_completion(page, addresses):
     page.resize(390, 844, mobile=True)
     page.open(addresses["plain"])
     detail = "getComputedStyle(document.getElementById('detail')).display"
@@ -292,11 +259,14 @@ def test_twenty_thousand_completions_are_listed(browser, tmp_path):
     browser.complaints.clear()
     written(tmp_path / "out", run)
     browser.open((tmp_path / "out" / "report.html").as_uri())
-    choose(browser, "checkpoint", "")
-    choose(browser, "benchmark", "")
-    total = browser.evaluate("rollouts.shown.length")
-    assert total == sum(map(len, run.completions.values()))
+    choose(browser, checkpoint="", benchmark="")
+    total = sum(map(len, run.completions.values()))
+    browser.evaluate("document.getElementById('list').focus()")
+    browser.press("End", code=35)
+    assert browser.evaluate("rollouts.selected") == total - 1
+    # Only the rows on the screen are drawn.
     assert browser.evaluate("document.querySelectorAll('#list .row').length") < 40
+    assert browser.evaluate("document.querySelector('[aria-selected=true]') !== null")
     search(browser, "has 311")
     assert browser.evaluate("rollouts.shown.length") == 3 * 9
     assert browser.complaints == []
@@ -310,10 +280,7 @@ def entries(page):
 
 def test_training_rollouts_are_read_by_step_and_by_problem(page):
     assert [line.split(" ")[1] for line in entries(page)] == [*map(str, range(1, 13))]
-    page.evaluate(
-        "const view = document.getElementById('training-view');"
-        "view.value = 'problem'; view.dispatchEvent(new Event('change'))"
-    )
+    use(page, "#training-view", "problem")
     assert len(entries(page)) == 3
     # Wrong in the first half of the steps, right once in each group of the second half.
     assert "reward 0.25 → 0.25 → 0.75 → 0.75" in entries(page)[0]
@@ -321,8 +288,7 @@ def test_training_rollouts_are_read_by_step_and_by_problem(page):
     assert page.evaluate(steps) == 4
     last = "document.querySelector('#training-detail .answer-card:last-child').textContent"
     assert "+1.00" in page.evaluate(last) and "not in the loss 8" in page.evaluate(last)
-    search = "document.getElementById('training-search')"
-    page.evaluate(f"{search}.value = 'step 12: '; {search}.dispatchEvent(new Event('input'))")
+    use(page, "#training-search", "step 12: ", "input")
     assert len(entries(page)) == 1
 
 
@@ -334,8 +300,8 @@ def test_a_link_to_a_step_opens_it(page, addresses):
     assert page.evaluate(chosen).startswith("step 7 ")
 
 
-@pytest.mark.parametrize("link", ["#grpo/held_out/nobody", "#training/step/99", "#training/x"])
-def test_a_link_to_nothing_says_so(page, addresses, link):
+@pytest.mark.parametrize("link", ["#grpo/%E0/none", "#training/step/99"])
+def test_a_link_to_nothing_is_named(page, addresses, link):
     page.call("Page.navigate", url="about:blank")
     page.open(addresses["plain"] + link)
     assert page.evaluate("document.getElementById('unknown').hidden") is False
@@ -345,7 +311,7 @@ def test_a_link_to_nothing_says_so(page, addresses, link):
 
 
 @pytest.mark.parametrize("target", ["where", "training", "learned-from", "rollouts", "provenance"])
-def test_a_link_lands_where_it_points_when_every_chart_is_drawn(page, addresses, target):
+def test_a_link_lands_where_it_points_once_charts_are_drawn(page, addresses, target):
     page.call("Page.navigate", url="about:blank")
     page.open(f"{addresses['plain']}#{target}")
     top = f"document.getElementById('{target}').getBoundingClientRect().top"
@@ -355,19 +321,13 @@ def test_a_link_lands_where_it_points_when_every_chart_is_drawn(page, addresses,
 
 
 def test_completions_are_sorted_by_what_is_asked_for(page):
-    def order(name):
-        page.evaluate(
-            f"(() => {{ const s = document.getElementById('order'); s.value = {name!r};"
-            " s.dispatchEvent(new Event('change')); })()"
-        )
-
-    order("reward")
+    use(page, "#order", "reward")
     rewards = shown(page, "row.reward")
     assert rewards == sorted(rewards) and len(set(rewards)) > 1
-    order("length")
-    lengths = shown(page, "row.tokens")
+    use(page, "#order", "length")
+    lengths = shown(page, "row.num_tokens")
     assert lengths == sorted(lengths, reverse=True)
-    order("disagreement")
+    use(page, "#order", "disagreement")
     spread = shown(page, "disagreement(row)")
     assert spread == sorted(spread, reverse=True) and spread[0] == 0.25 > spread[-1]
 
@@ -379,13 +339,13 @@ def test_the_extracted_answer_is_marked_in_its_completion(page):
     assert marked == answer
 
 
-def test_the_page_says_on_which_day_its_file_was_written(page):
+def test_the_page_shows_the_day_its_file_was_written(page):
     assert page.evaluate("document.getElementById('written').parentElement.hidden") is False
     written = page.evaluate("document.getElementById('written').textContent")
     assert date.fromisoformat(written) <= date.today() + timedelta(days=1)
 
 
-def test_the_prompt_is_behind_a_click_and_stays_open_for_the_next_completion(page):
+def test_the_prompt_is_behind_a_click_and_stays_open(page):
     prompt = (
         "[...document.querySelectorAll('#detail details')]"
         ".map((of) => [of.open, of.querySelector('pre').textContent])"

@@ -6,39 +6,39 @@ import pytest
 
 from lib.artifacts.completions import UNGRADED
 from lib.report.comparisons import compare_checkpoints
-from lib.report.figures import report_figures
 from lib.report.report import build_report
+from lib.report.write import write_models
 from tests.lib.report.runs import load
 
 
-def side_by_side(run):
+def side_by_side(run, **changes):
     """The checkpoints of a run as models that have nothing to do with each other."""
-    return dataclasses.replace(
-        run, trained=False, starts=dict.fromkeys(run.checkpoints[1:], run.checkpoints[0])
-    )
+    starts = dict.fromkeys(run.checkpoints[1:], run.checkpoints[0])
+    return dataclasses.replace(run, trained=False, starts=starts, **changes)
 
 
-def test_each_model_is_compared_with_the_first_and_a_worse_one_is_no_alarm(tmp_path):
-    run = load(tmp_path, skill={"base": 0.9, "sft": 0.0, "grpo": 0.2})
-    report = build_report(side_by_side(run))
+def test_a_model_is_compared_with_the_first_without_alarm(tmp_path):
+    run = side_by_side(load(tmp_path / "run", skill={"base": 0.9, "sft": 0.0, "grpo": 0.2}))
+    report = build_report(run)
     assert report.alarms == []
-    assert [line.split(":")[0] for line in report.findings] == [
-        "base → sft", "base → sft", "base → grpo", "base → grpo",
-    ]  # fmt: skip
+    pairs = [line.split(":")[0] for line in report.findings]
+    assert pairs == ["base → sft"] * 2 + ["base → grpo"] * 2
     assert {name for name, _ in report.facts} == {"seed", "run"}
-    settings = next(table for table in report.provenance if table.title == "settings")
-    assert settings.header == ("key", "value") and not settings.strong
+    tables = [table.title.split(",")[0] for table in write_models(run, tmp_path / "out")]
+    assert tables == ["held_out", "held_out", "held_out by subject"] + ["harder"] * 2 + [
+        "harder by subject"
+    ]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "report.html", "table.json", "table.md",
+    ]  # fmt: skip
 
 
-def test_models_are_compared_on_the_problems_that_both_answered(run):
+def test_models_are_compared_on_the_problems_both_answered(run):
     missing = run.completions["base"][0].problem_id
     shorter = [row for row in run.completions["base"] if row.problem_id != missing]
-    models = side_by_side(
-        dataclasses.replace(run, completions={**run.completions, "base": shorter})
-    )
-    compared = compare_checkpoints(models)
-    held_out = [each.change.difference.n for each in compared if each.benchmark == "held_out"]
-    assert held_out == [23, 23, 23, 23]
+    models = side_by_side(run, completions={**run.completions, "base": shorter})
+    compared = [each for each in compare_checkpoints(models) if each.benchmark == "held_out"]
+    assert [each.n for each in compared] == [23] * 4
     with pytest.raises(ValueError, match="not the same problems"):
         compare_checkpoints(dataclasses.replace(models, trained=True))
 
@@ -51,17 +51,11 @@ def test_what_has_no_grade_is_neither_compared_nor_drawn(run):
         ]
         for name, rows in run.completions.items()
     }
-    form = {"greedy": {"n": 8, "format_accuracy": 1.0}}
-    models = side_by_side(
-        dataclasses.replace(
-            run,
-            completions=ungraded,
-            metrics={name: {**of, "harder": form} for name, of in run.metrics.items()},
-        )
-    )
-    report = build_report(models)
+    form = {"harder": {"greedy": {"n": 8, "format_accuracy": 1.0}}}
+    metrics = {name: {**of, **form} for name, of in run.metrics.items()}
+    report = build_report(side_by_side(run, completions=ungraded, metrics=metrics))
     assert {each.benchmark for each in report.comparisons} == {"held_out"}
     assert not any("harder" in table.title for table in report.classes)
-    panels = {f.name: [p.title for p in f.panels] for f in report_figures(models)}
+    panels = {figure.name: [panel.title for panel in figure.panels] for figure in report.figures}
     assert panels["pass_at_k"] == panels["classes"] == ["held_out"]
     assert not any("harder" in title for title in panels["breakdown"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from lib.report.plots import COLUMNS, OWN_PLOT, PAGE, long_tables, page_template, write_plots
+from lib.report.plots import COLUMNS, OWN_PLOT, PAGE, long_table, page_template, write_plots
 from tests.lib.report.chromium import Chromium, executable
 from tests.lib.report.runs import write_text
 
@@ -26,68 +26,57 @@ plots:
 """
 
 
-def with_curve(run, stage, curve):
-    return dataclasses.replace(run, curves={**run.curves, stage: curve})
+def table_of(run, stage, **changes):
+    """By series, its only row."""
+    rows = long_table(dataclasses.replace(run, **changes), stage)
+    return {row["series"]: [row[name] for name in COLUMNS[2:] if name in row] for row in rows}
 
 
-def test_rewards_follow_the_stack_with_a_band_of_the_problems_of_a_step(run):
-    stack = {
-        "reward": [(1, 0.5)],
-        "reward_std": [(1, 0.4)],
-        "rewards/brevity/mean": [(1, 0.25)],
-        "rewards/brevity/std": [(1, 0.2)],
-        "rewards/answer/mean": [(1, 0.75)],
-    }
+def test_the_band_of_a_reward_is_of_the_problems_of_a_step(run):
+    curve = {"reward": [(1, 0.5)], "reward_std": [(1, 0.4)], "rewards/answer/mean": [(1, 0.75)]}
+    curve |= {"rewards/brevity/mean": [(1, 0.25)], "rewards/brevity/std": [(1, 0.2)]}
+    curves = {**run.curves, "grpo": curve}
+    assert table_of(run, "grpo", curves=curves, provenance={})["total reward"] == [0.5]
     settings = {"grpo": {"settings": {"grpo": {"prompts_per_step": 16}}}}
-    for known in ({}, settings):
-        chosen = dataclasses.replace(with_curve(run, "grpo", stack), provenance=known)
-        table = long_tables(chosen)["grpo"]
-        total, brevity = table["total reward"][1], table["reward: brevity"][1]
-        assert (total["value"], brevity["value"]) == (0.5, 0.25)
-        assert table["reward: answer"] == {1: {"value": 0.75}}
+    table = table_of(run, "grpo", curves=curves, provenance=settings)
     # 0.4 / sqrt(16) is the error if a problem's completions all get the same reward.
-    assert (total["low"], total["high"]) == pytest.approx((0.5 - 0.196, 0.5 + 0.196))
-    assert (brevity["low"], brevity["high"]) == pytest.approx((0.25 - 0.098, 0.25 + 0.098))
+    assert table["total reward"] == pytest.approx([0.5, 0.5 - 0.196, 0.5 + 0.196])
+    assert table["reward: brevity"] == pytest.approx([0.25, 0.25 - 0.098, 0.25 + 0.098])
+    assert table["reward: answer"] == [0.75]
 
 
 def test_sets_of_validation_problems_have_their_own_bands(run):
     measured = {"answer_accuracy": [(0, 0.5)], "harder/answer_accuracy": [(0, 0.25)]}
     measured |= {"harder/answer_accuracy_se": [(0, 0.1)], "mean_reward": [(0, 1.0)]}
-    table = long_tables(dataclasses.replace(run, validations={"sft": measured, "grpo": {}}))["sft"]
-    shown = {name: points for name, points in table.items() if name.startswith("validation")}
-    assert shown == {
-        "validation harder: answer accuracy": {
-            0: pytest.approx({"value": 0.25, "low": 0.054, "high": 0.446})
-        },
-        "validation: mean reward": {0: {"value": 1.0}},
+    table = table_of(run, "sft", validations={"sft": measured})
+    assert {name: of for name, of in table.items() if name.startswith("validation")} == {
+        "validation harder: answer accuracy": pytest.approx([0.25, 0.054, 0.446]),
+        "validation: mean reward": [1.0],
     }
 
 
-def test_what_is_zero_throughout_and_what_dvc_draws_anyway_is_left_out(run):
-    table = long_tables(run)["grpo"]
+def test_what_is_zero_or_what_dvc_draws_anyway_is_left_out(run, tmp_path):
+    table = table_of(run, "grpo")
     assert run.curves["grpo"]["grad_norm"] and "gradient norm" not in table
     assert run.curves["grpo"]["completions/mean_length"] and "response tokens" not in table
-    assert "loss" not in long_tables(run)["sft"]
-    silent = dataclasses.replace(
-        with_curve(run, "grpo", {"loss": [(1, 0.0)]}), validations={"sft": {}, "grpo": {}}
-    )
-    assert list(long_tables(silent)) == ["sft"]
+    curves = {**run.curves, "grpo": {"loss": [(1, 0.0)]}}
+    silent = dataclasses.replace(run, curves=curves, validations={"sft": {}, "grpo": {}})
+    write_plots(silent, tmp_path / "plots")
+    assert [path.name for path in (tmp_path / "plots").iterdir()] == ["sft.csv"]
 
 
 def test_a_long_table_has_a_row_for_each_step_and_series(run, tmp_path):
     write_text(tmp_path / "plots/dpo.csv", "of an earlier run, and removed")
     write_plots(run, tmp_path / "plots")
-    files = {path.stem: list(csv.reader(path.open())) for path in (tmp_path / "plots").iterdir()}
+    files = {path.stem: path for path in (tmp_path / "plots").iterdir()}
     assert files.keys() == {"sft", "grpo"}
-    for name, (header, *rows) in files.items():
-        table = long_tables(run)[name]
+    for name, path in files.items():
+        header, *rows = csv.reader(path.open())
+        table = long_table(run, name)
         assert tuple(header) == COLUMNS
-        assert [row[:2] for row in rows] == [
-            [str(step), series] for series, points in table.items() for step in points
-        ]
-        assert [float(row[2]) for row in rows] == pytest.approx(
-            [point["value"] for points in table.values() for point in points.values()], rel=1e-5
-        )
+        assert [row[:2] for row in rows] == [[str(row["step"]), row["series"]] for row in table]
+        values = [row["value"] for row in table]
+        assert [float(row[2]) for row in rows] == pytest.approx(values, rel=1e-5)
 
 
 def test_dvc_draws_one_column_of_each_stage_s_own_curves():
@@ -96,10 +85,9 @@ def test_dvc_draws_one_column_of_each_stage_s_own_curves():
         drawn = {name: of for plot in stages[stage]["plots"] for name, of in plot.items()}
         assert drawn[f"${{curves}}/{stage}.csv"]["y"] == column
         assert drawn[f"${{curves}}/{stage}_validation.csv"]["y"] == "answer_accuracy"
-        assert {plot["template"] for plot in drawn.values()} == {"curves"}
 
 
-def test_the_page_of_dvc_has_the_chart_library_that_is_installed():
+def test_the_page_of_dvc_has_the_installed_chart_library():
     committed = (ROOT / PAGE).read_text(encoding="utf-8")
     assert committed == page_template(), "run `python -m lib.report.plots` and commit the page"
 

@@ -1,5 +1,4 @@
 import threading
-import urllib.error
 import urllib.request
 
 import pytest
@@ -12,7 +11,8 @@ from lib.report.serve import main, report_server
 @pytest.fixture
 def server(tmp_path):
     (tmp_path / "report.html").write_text("<title>hello</title>")
-    with report_server(tmp_path, port=0) as running:
+    (tmp_path / "private.txt").write_text("private")
+    with report_server(tmp_path / "report.html", port=0) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
         yield running
@@ -20,31 +20,20 @@ def server(tmp_path):
         thread.join()
 
 
-def address(server, name):
-    return f"http://127.0.0.1:{server.server_address[1]}/{name}"
-
-
-def test_the_report_is_served_on_loopback_alone(server):
-    assert server.server_address[0] == "127.0.0.1"
-    with urllib.request.urlopen(address(server, "report.html")) as answer:
+@pytest.mark.parametrize("path", ["", "report.html", "private.txt", "../private.txt"])
+def test_the_page_and_nothing_else_is_served_on_loopback(server, path):
+    host, port = server.server_address
+    assert host == "127.0.0.1"
+    with urllib.request.urlopen(f"http://{host}:{port}/{path}") as answer:
+        assert answer.headers["Last-Modified"]  # the page shows the day
         assert answer.read() == b"<title>hello</title>"
 
 
-@pytest.mark.parametrize("up", ["..", "%2e%2e", "x/../.."])
-def test_nothing_above_the_folder_is_served(server, tmp_path, up):
-    beside = tmp_path.with_name(f"{tmp_path.name}-private.txt")
-    beside.write_text("private")
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(address(server, f"{up}/{beside.name}"))
-
-
 def test_a_port_that_is_taken_is_one_clear_line(server, tmp_path):
-    taken = server.server_address[1]
-    with pytest.raises(UserError, match=rf"port {taken}: .*make serve PORT=8001"):
-        report_server(tmp_path, port=taken)
+    with pytest.raises(UserError, match=f"port {server.server_address[1]}"):
+        report_server(tmp_path, port=server.server_address[1])
 
 
-def test_a_missing_report_says_how_to_make_it(tmp_path):
+def test_a_missing_report_names_what_makes_it(tmp_path):
     result = CliRunner().invoke(main, ["--page", str(tmp_path / "report.html")])
-    assert result.exit_code == 1
-    assert "run `make report`" in result.output
+    assert result.exit_code == 1 and "make report" in result.output

@@ -1,0 +1,127 @@
+"""The report in its forms: Markdown with figures, the page, tables of models, and the terminal."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from lib.artifacts import replacing, write_json, write_metrics
+from lib.report.charts import figure_svg
+from lib.report.comparisons import Comparison, alarms, comparison_metrics, describe
+from lib.report.inputs import Metrics, Run
+from lib.report.page import render_page
+from lib.report.report import Report, build_report, exported_metrics
+from lib.report.tables import breakdown, comparison_table, headline, titled
+from lib.report.templates import render
+from lib.report.text import (
+    Table,
+    loud,
+    markdown_block,
+    markdown_inline,
+    markdown_table,
+    table_lines,
+)
+
+SUMMARY = ("answer accuracy", "pass@", "pass^", "maj@", "format accuracy", "equations")
+"""Beginnings of the rows that a reader looks for first."""
+
+
+def write_report(run: Run, *, markdown: Path, figures: Path, page: Path, metrics: Path) -> Report:
+    """Build the report of `run` and write it in all its forms.
+
+    Args:
+        run: what the stages wrote.
+        markdown: `report.md`; `figures` lies beside it.
+        figures: folder of the SVG files; what else lies in it is removed.
+        page: `report.html`.
+        metrics: the paired differences as numbers.
+
+    Returns:
+        What was written, for the terminal.
+    """
+    report = build_report(run)
+    with replacing(figures) as folder:
+        folder.mkdir()
+        for figure in report.figures:
+            (folder / f"{figure.name}.svg").write_text(figure_svg(figure), encoding="utf-8")
+    _write(markdown, render_markdown(report, figures=figures.name))
+    _write(page, render_page(report))
+    write_metrics(metrics, comparison_metrics(report.comparisons) | exported_metrics(run))
+    return report
+
+
+def write_models(run: Run, folder: Path) -> list[Table]:
+    """Write `table.md`, `table.json` with the same as numbers, and `report.html`.
+
+    Returns:
+        By benchmark: the headline, differences from the first model, accuracy by subject.
+    """
+    report = build_report(run)
+    tables = []
+    for benchmark in run.benchmarks:
+        differences = comparison_table(benchmark, report.comparisons)
+        by_subject = breakdown(run.metrics, benchmark, "by_subject")
+        tables += [
+            headline(run.metrics, benchmark),
+            *([differences] if differences.rows else []),
+            *([by_subject] if len(by_subject.rows) > 1 else []),
+        ]
+    sections = (f"**{table.title}**\n\n{markdown_table(table)}\n" for table in tables)
+    _write(folder / "table.md", "\n".join(sections))
+    _write(folder / "report.html", render_page(report))
+    numbers = comparison_metrics(report.comparisons)
+    write_json(folder / "table.json", {"metrics": run.metrics, "differences": numbers})
+    return tables
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def render_markdown(report: Report, *, figures: str) -> str:
+    """`report.md`, for terminals, pull requests and the web view of the repository.
+
+    Args:
+        figures: folder of the SVG files, relative to the report.
+    """
+    return render(
+        "report.md.j2",
+        autoescape=False,
+        report=report,
+        run=report.run,
+        figures=figures,
+        table=markdown_table,
+        inline=markdown_inline,
+        block=markdown_block,
+    )
+
+
+def summary_lines(
+    metrics: Mapping[str, Metrics],
+    *,
+    comparisons: Sequence[Comparison],
+    benchmark: str,
+    skipped: frozenset[str],
+    model: Path,
+    report: Path,
+) -> Iterator[str]:
+    """The headline table, the gain of the last phase, and where model and report are.
+
+    Args:
+        metrics: by checkpoint, in the order of training.
+        comparisons: of each checkpoint with the one before it.
+        benchmark: the one that is the headline.
+        skipped: phases that did nothing.
+        model: the exported model.
+        report: the report.
+    """
+    table = headline(titled(metrics, skipped), benchmark)
+    rows = tuple(row for row in table.rows if row[0].startswith(SUMMARY))
+    title = f"{table.title}; %, ± standard error (≤, ≥: 95 %)"
+    yield from table_lines(Table(title, table.header, rows))
+    checkpoints = list(metrics)
+    for of in comparisons:
+        if of.after == checkpoints[-1] and of.benchmark == benchmark:
+            yield f"{of.before} → {of.after}: {describe(of)}"
+    yield from loud(alarms(comparisons, untrained=checkpoints[0]))
+    yield f"model:  {model}"
+    yield f"report: {report}"
