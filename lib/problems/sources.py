@@ -17,7 +17,7 @@ from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from lib.artifacts.problems import Problem, read_problems
 from lib.errors import UserError
 from lib.params.data import HubSource, KnownSource, PathSource
-from lib.params.names import suggest
+from lib.params.section import suggest
 from lib.plugins import is_plugin
 from lib.problems.adapters import ADAPTERS, Adapter, own_adapter
 from lib.problems.hub import hub_label, known_source, load_split
