@@ -28,7 +28,9 @@ from lib.params.section import (
     one_of,
 )
 from lib.problems.adapters import ADAPTERS
-from lib.problems.places import RAW, how_to_import
+
+RAW = Path("data/raw")
+"""Where the files of sources have to be: what the stage `prepare` depends on."""
 
 RecordField = Literal["problem", "reference", "solution", "subject", "level"]
 
@@ -128,6 +130,15 @@ class GeneratorSource(Section):
 
     generator: Literal["sft", "grpo", "held_out", "harder"]
     """Which of its disjoint sets (`prepare.synthetic`)."""
+
+
+def how_to_import(path: Path, *, raw: Path = RAW) -> str:
+    """Why a path elsewhere is refused, and the command that imports it."""
+    return (
+        f"{path} is not under {raw}/, so an edit of it would re-run nothing; "
+        f"import it with `dvc import-url {path} {raw}/{path.name}` "
+        f"(or copy a small file there and commit it) and name {raw}/{path.name} in params.yaml"
+    )
 
 
 def under_raw(text: str) -> str:

@@ -13,8 +13,8 @@ from lib.artifacts.hub import find, look_up
 from lib.errors import UserError
 from lib.params.data import HubSource, KnownSource
 from lib.problems.known import hub_splits, known_sets, repository_of
-from lib.problems.places import scratch_folder
 from lib.problems.rows import RowFault, read_table
+from lib.problems.store import scratch_folder
 
 
 def hub_label(source: HubSource) -> str:
