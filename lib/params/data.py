@@ -160,10 +160,8 @@ def _commit(text: str) -> str:
 
 def _number_or_all(value: Any) -> Any:
     positive = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    if value != "all" and not positive:
-        raise ValueError(f"must be more than 0 or `all`, got {value!r}")
-    if value == math.inf:
-        raise ValueError(f"must be finite, or `all`, got {value!r}")
+    if value != "all" and not (positive and math.isfinite(value)):
+        raise ValueError(f"must be a number above 0 or `all`, got {value!r}")
     return value
 
 

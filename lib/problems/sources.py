@@ -20,7 +20,7 @@ from lib.params.data import RAW, HubSource, KnownSource, PathSource, how_to_impo
 from lib.params.section import suggest
 from lib.plugins import is_plugin
 from lib.problems.adapters import ADAPTERS, Adapter, own_adapter
-from lib.problems.hub import hub_label, known_source, load_split
+from lib.problems.hub import hub_label, load_split
 from lib.problems.known import hub_splits, known_sets
 from lib.problems.rows import RawRow, RowFault, read_csv, read_json, read_table
 from lib.problems.store import scratch_folder
@@ -218,7 +218,8 @@ def _locate(query: str, *, raw: Path, prepared: Path) -> tuple[str, Path]:
 
 def adapter_of(name: str) -> str:
     """What reads the rows of a public set, `table` for any other."""
-    return hub_splits(known_source(name))[0].adapter if name in known_sets() else "table"
+    adapter: str = known_sets().get(name, {}).get("adapter", "table")
+    return adapter
 
 
 def _whole_rows(path: Path, adapter: str) -> Iterator[Problem]:
