@@ -31,10 +31,11 @@ def one_of(
     def check(name: str) -> str:
         if role and is_plugin(name, role=role):
             return name
+        if role and name.startswith("plugins/"):
+            raise ValueError(f"expected plugins/{role}/file.py:name, got {name!r}")
         known = names() if callable(names) else names
         if name not in known:
-            own = f", or plugins/{role}/file.py:name" if role else ""
-            raise ValueError(f"no `{name}`; {suggest(name, known)}{own}")
+            raise ValueError(f"no `{name}`; {suggest(name, known)}")
         return name
 
     return AfterValidator(check)
