@@ -20,7 +20,9 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "prepare", "validation"}
 @writes("--base", "data/models/base", "tokenizer, and weights or a pointer to them")
 @writes("--metrics", "reports/metrics/prepare.json", "sizes of the sets, what was dropped")
 @writes("--provenance", "reports/provenance/prepare.json", "settings, hashes, examples of drops")
-def main(params_file: Path, raw: Path, problems: Path, base: Path, **about: Path) -> None:
+def main(
+    params_file: Path, raw: Path, problems: Path, base: Path, metrics: Path, provenance: Path
+) -> None:
     """Run the stage."""
     params = load_params(params_file)
     from lib.artifacts import write_metrics, write_provenance
@@ -38,16 +40,20 @@ def main(params_file: Path, raw: Path, problems: Path, base: Path, **about: Path
         write_base(base, gathered.sft.train, prompt_format=own_format, model=model, seed=seed)
         save_prompt(base, system=system, rendering=format_settings(params.prompt))
         rendering = rendering_of(base, prompt_format=own_format, system=system)
-        rules = {"max_seq_length": model.max_seq_length, "seed": seed}
         finished = sets.finish_sets(
-            gathered, section, rendering=rendering, count_tokens=token_counter(base), **rules
+            gathered,
+            section,
+            max_seq_length=model.max_seq_length,
+            seed=seed,
+            rendering=rendering,
+            count_tokens=token_counter(base),
         )
         sets.write_sets(finished, problems, validation=validation)
         figures, dropped = sets.set_metrics(finished), sets.dropped_examples(finished)
         summary = list(sets.summary_lines(finished, section))
-    write_metrics(about["metrics"], figures)
+    write_metrics(metrics, figures)
     write_provenance(
-        about["provenance"],
+        provenance,
         settings=params.model_dump(include=SECTIONS),
         inputs={"raw": raw, "problems": problems, "base": base},
         dropped=dropped,

@@ -198,7 +198,7 @@ def fingerprint(decisive: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> s
     """16 hex digits of all that decides a result: `decisive`, the inputs' content, the packages."""
     content = {
         **decisive,
-        **_plugins(decisive),
+        "plugins": plugin_hashes(decisive),
         "inputs": {name: hash_path(path) for name, path in inputs.items()},
         "versions": versions(),
     }
@@ -218,13 +218,7 @@ def write_provenance(
         "settings": settings,
         "versions": versions(),
         "inputs": {name: hash_path(source) for name, source in inputs.items()},
-        **_plugins(settings),
+        "plugins": plugin_hashes(settings),
         **facts,
     }
     write_json(path, content)
-
-
-def _plugins(settings: Any) -> dict[str, Any]:
-    """Hashes of the plugins that settings name; nothing where they name none."""
-    hashes = plugin_hashes(settings)
-    return {"plugins": hashes} if hashes else {}

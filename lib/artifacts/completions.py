@@ -1,11 +1,11 @@
 """A completion, as an engine generates it and as `grade` writes it for metrics and report."""
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from lib.artifacts import read_records
 from lib.errors import UserError
 
 Finish = Literal["eos", "stop", "length"]
@@ -94,14 +94,14 @@ def read_graded(path: Path) -> Iterator[GradedCompletion]:
     if not path.exists():
         raise UserError(f"{path}: no such file. `grade` writes it: run `dvc repro`")
     names = [field.name for field in dataclasses.fields(GradedCompletion)]
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = json.loads(line)
-                fields = {name: row[name] for name in names}
-                yield GradedCompletion(**{**fields, "tags": tuple(row["tags"])})
-            except (ValueError, TypeError, KeyError) as error:
-                raise UserError(
-                    f"{path}:{number}: not a graded completion ({type(error).__name__}: {error}); "
-                    "this file is written by `grade`: run `dvc repro`"
-                ) from error
+
+    def parse(row: Any) -> GradedCompletion:
+        fields = {name: row[name] for name in names}
+        return GradedCompletion(**{**fields, "tags": tuple(row["tags"])})
+
+    return read_records(
+        path,
+        parse,
+        what="a graded completion",
+        remedy="this file is written by `grade`: run `dvc repro`",
+    )

@@ -41,7 +41,7 @@ def grading_of(reward: Reward, *, prompt_format: PromptFormat, max_new_tokens: i
         UserError: a plugin among them cannot be loaded.
     """
     for name in filter(is_plugin, reward.extra):
-        load_plugin(name, "rewards")
+        load_plugin(name)
     try:
         rewards = rewards_of(
             reward, prompt_format=prompt_format, max_completion_tokens=max_new_tokens

@@ -15,12 +15,12 @@ from lib.errors import UserError
 from lib.inference.generator import GenerationSettings, Solution, TextGenerator
 from lib.inference.records import save_prompt_and_response
 from lib.problems.columns import PROBLEM, problem_text
-from lib.problems.rows import RawRow, RowFault, read_csv, read_json, read_jsonl
+from lib.problems.rows import RawRow, RowFault, read_csv, read_json
 
 GREETING = "Ask a question and press Enter; Ctrl-D ends."
 
 READERS: dict[str, Callable[[Path], Iterator[RawRow]]] = {
-    ".jsonl": read_jsonl,
+    ".jsonl": read_json,
     ".json": read_json,
     ".csv": read_csv,
 }

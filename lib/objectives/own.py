@@ -22,7 +22,7 @@ def objective(name: str) -> Any:
     """
     if not is_plugin(name):
         return name
-    own: Callable[..., Any] = load_plugin(name, "objectives")
+    own: Callable[..., Any] = load_plugin(name)
     if not callable(own):
         raise UserError(f"{name}: expected a function of tensors, got {own!r}")
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -21,13 +21,16 @@ from lib.params.section import (
     Count,
     Name,
     NonNegative,
-    Part,
     Positive,
     PositiveFloat,
     Section,
     Share,
+    one_of,
 )
-from lib.problems.places import RAW, how_to_import
+from lib.problems.adapters import ADAPTERS
+
+RAW = Path("data/raw")
+"""Where the files of sources have to be: what the stage `prepare` depends on."""
 
 RecordField = Literal["problem", "reference", "solution", "subject", "level"]
 
@@ -36,6 +39,21 @@ WITHOUT_ANSWERS = {"alpaca_eval"}
 
 WITH_FIXED_COLUMNS = {"alpaca_eval", "mmlu"}
 """Adapters that read the columns of one set."""
+
+
+def first_repeated(names: Sequence[str]) -> str | None:
+    """The first name that is there twice."""
+    return next((name for name in names if names.count(name) > 1), None)
+
+
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := first_repeated(names):
+        raise ValueError(f"`{twice}` is listed twice")
+    return names
+
+
+Once = AfterValidator(_once)
+"""No name is listed twice."""
 
 TRAINING_SETS = {"sft", "grpo", "validation"}
 """What `prepare` writes and counts beside benchmarks."""
@@ -64,8 +82,11 @@ class Synthetic(Section):
     num_harder: Positive
     """Test problems of the level `harder_level`."""
     level_weights: Annotated[
-        Annotated[LevelWeights, Tag("list")] | Annotated[LevelWeightsBySet, Tag("sets")],
-        Discriminator(lambda value: "list" if isinstance(value, list | tuple) else "sets"),
+        Annotated[LevelWeights, Tag("<levels>")]
+        | Annotated[LevelWeightsBySet, Tag("<levels by set>")],
+        Discriminator(
+            lambda value: "<levels>" if isinstance(value, list | tuple) else "<levels by set>"
+        ),
     ]
     """Mixture of levels 1, 2, … in training; level n takes n steps."""
     max_value: Annotated[int, Field(ge=10)]
@@ -111,6 +132,15 @@ class GeneratorSource(Section):
     """Which of its disjoint sets (`prepare.synthetic`)."""
 
 
+def how_to_import(path: Path, *, raw: Path = RAW) -> str:
+    """Why a path elsewhere is refused, and the command that imports it."""
+    return (
+        f"{path} is not under {raw}/, so an edit of it would re-run nothing; "
+        f"import it with `dvc import-url {path} {raw}/{path.name}` "
+        f"(or copy a small file there and commit it) and name {raw}/{path.name} in params.yaml"
+    )
+
+
 def under_raw(text: str) -> str:
     """Refuse a path that no stage depends on."""
     path = Path(text)
@@ -130,10 +160,8 @@ def _commit(text: str) -> str:
 
 def _number_or_all(value: Any) -> Any:
     positive = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    if value != "all" and not positive:
-        raise ValueError(f"must be more than 0 or `all`, got {value!r}")
-    if value == math.inf:
-        raise ValueError(f"must be finite, or `all`, got {value!r}")
+    if value != "all" and not (positive and math.isfinite(value)):
+        raise ValueError(f"must be a number above 0 or `all`, got {value!r}")
     return value
 
 
@@ -153,19 +181,25 @@ class LimitedSource(Section):
     """At most so many of its problems, by content hash; `all` for every one."""
 
 
+def _known_sets() -> Collection[str]:
+    from lib.problems.known import known_sets  # makes sources of them, which are below
+
+    return known_sets()
+
+
 class KnownSource(LimitedSource):
     """A public set by its name."""
 
-    known: Name
+    known: Annotated[str, one_of(_known_sets)]
     """Which (lib/problems/known.yaml)."""
 
 
 class RowsSource(LimitedSource):
     """Rows, and what makes problems of them."""
 
-    adapter: Part
-    """What reads its rows (lib/problems/adapters, or `plugins/file.py:name`); `table` goes by the
-    columns' names."""
+    adapter: Annotated[str, one_of(ADAPTERS, role="adapters")]
+    """What reads its rows (lib/problems/adapters, or `plugins/adapters/file.py:name`); `table` goes
+    by the columns' names."""
     columns: dict[RecordField, str]
     """Column of each record field where the names do not say; {} otherwise."""
 
@@ -202,31 +236,29 @@ class HubSource(RowsSource):
     """Glob of the files that hold the split, for a large repository; '' for all."""
 
 
-SOURCES: dict[str, type[Section]] = {
-    "generator": GeneratorSource,
-    "path": PathSource,
-    "hub": HubSource,
-    "known": KnownSource,
+KINDS: dict[str, type[Section] | None] = {
+    "<generator>": GeneratorSource,
+    "<path>": PathSource,
+    "<hub>": HubSource,
+    "<known>": KnownSource,
+    "<levels>": None,
+    "<levels by set>": LevelWeightsBySet,
 }
-"""Kinds of source by the key that only they have."""
-
-KINDS: dict[str, dict[str, type[Section] | None]] = {
-    "source": {**SOURCES},
-    "level_weights": {"list": None, "sets": LevelWeightsBySet},
-}
-"""By key of params: the kinds of value that it takes, as errors of pydantic name them."""
+"""Kinds of a value that has several: tags that stand in errors of pydantic, and not in params."""
 
 
 def _kind(source: Any) -> str | None:
+    """A source is known by the key that only its kind has."""
     keys = vars(source) if isinstance(source, Section) else source
-    return next((key for key in SOURCES if isinstance(keys, dict) and key in keys), None)
+    kinds = ("generator", "path", "hub", "known")
+    return next((f"<{key}>" for key in kinds if isinstance(keys, dict) and key in keys), None)
 
 
 Source = Annotated[
-    Annotated[GeneratorSource, Tag("generator")]
-    | Annotated[PathSource, Tag("path")]
-    | Annotated[HubSource, Tag("hub")]
-    | Annotated[KnownSource, Tag("known")],
+    Annotated[GeneratorSource, Tag("<generator>")]
+    | Annotated[PathSource, Tag("<path>")]
+    | Annotated[HubSource, Tag("<hub>")]
+    | Annotated[KnownSource, Tag("<known>")],
     Discriminator(
         _kind,
         custom_error_type="source_kind",
@@ -341,12 +373,11 @@ class Prepare(Section):
     """The training sets that give it; a small SFT set is better left whole."""
     lengths: LengthSettings
 
-    @model_validator(mode="after")
-    def _names(self) -> Self:
-        twice = first_repeated([benchmark.name for benchmark in self.benchmarks])
-        if twice:
-            raise ValueError(f"benchmarks: `{twice}` stands there twice")
-        return self
+    @field_validator("benchmarks")
+    @classmethod
+    def _names(cls, benchmarks: tuple[Benchmark, ...]) -> tuple[Benchmark, ...]:
+        _once(tuple(benchmark.name for benchmark in benchmarks))
+        return benchmarks
 
     @model_validator(mode="after")
     def _leaks_are_looked_for(self) -> Self:
@@ -362,8 +393,3 @@ class Prepare(Section):
                 "set 8, or 1000 to compare whole texts only"
             )
         return self
-
-
-def first_repeated(names: Sequence[str]) -> str | None:
-    """The first name that is there twice."""
-    return next((name for name in names if names.count(name) > 1), None)

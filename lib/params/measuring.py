@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from lib.params.data import first_repeated
+from lib.params.data import Once, first_repeated
 from lib.params.section import Count, EngineName, Name, Positive, PositiveFloat, Section
 
 Checkpoint = Literal["base", "sft", "grpo", "dpo"]
@@ -41,9 +41,9 @@ class Override(Decoding):
 class Evaluate(Decoding):
     """How checkpoints are measured."""
 
-    checkpoints: Annotated[tuple[Checkpoint, ...], Field(min_length=1)]
+    checkpoints: Annotated[tuple[Checkpoint, ...], Field(min_length=1), Once]
     """Checkpoints that are evaluated, in the order of training."""
-    benchmarks: Annotated[tuple[Name, ...], Field(min_length=1)]
+    benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), Once]
     """Sets of held-out problems; the first is the headline."""
     engine: EngineName
     """What generates the completions; changes speed, and rounding."""
@@ -52,18 +52,11 @@ class Evaluate(Decoding):
     batch_size: Positive
     """Sequences generated at a time; changes speed and memory, and rounding."""
 
-    @field_validator("checkpoints", "benchmarks")
-    @classmethod
-    def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        if twice := first_repeated(names):
-            raise ValueError(f"`{twice}` stands there twice")
-        return names
-
     @model_validator(mode="after")
     def _overrides_apply(self) -> Self:
         named = [override.benchmark for override in self.overrides]
         if twice := first_repeated(named):
-            raise ValueError(f"overrides: `{twice}` stands there twice")
+            raise ValueError(f"overrides: `{twice}` is listed twice")
         for name in named:
             if name not in self.benchmarks:
                 raise ValueError(

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from lib.params.data import under_raw
-from lib.params.section import Count, Part, Positive, PositiveFloat, Section, Share
+from lib.params.section import Count, Positive, PositiveFloat, Section, Share, one_of
+from lib.prompts import PROMPT_FORMATS
 from lib.prompts.system import FROM_FILE
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -151,8 +152,8 @@ def _file_under_raw(value: str) -> str:
 class Prompt(Section):
     """How a problem is put to the model and its answer read."""
 
-    format: Part
-    """Name of a prompt format (lib/prompts), or `plugins/file.py:name`."""
+    format: Annotated[str, one_of(PROMPT_FORMATS, role="formats")]
+    """Name of a prompt format (lib/prompts), or `plugins/formats/file.py:name`."""
     tags: Annotated[tuple[str, ...], Field(max_length=4)]
     """Four tags in place of the format's own; [] for those."""
     layout: Literal["plain", "chatml", "llama3"]

@@ -40,7 +40,9 @@ def compose_preset(preset: str, *, quick: bool = False) -> str:
         _overlay(complete, read_yaml(path), origin=str(path), parents=())
     if quick:
         shorten(complete)
-    text = _dump(complete)
+    stream = io.StringIO()
+    round_trip().dump(complete, stream)
+    text = stream.getvalue()
     parse_params(YAML(typ="safe").load(text), origin=str(path))
     return text
 
@@ -107,9 +109,3 @@ def round_trip() -> YAML:
     yaml = YAML()
     yaml.default_flow_style = False
     return yaml
-
-
-def _dump(content: CommentedMap) -> str:
-    stream = io.StringIO()
-    round_trip().dump(content, stream)
-    return stream.getvalue()

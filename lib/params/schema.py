@@ -1,20 +1,21 @@
 """What params.yaml may say: one frozen, strict model per section, no default anywhere.
 
 A key is here if changing it should re-run a stage. Devices, tracking and launchers are environment.
-The sections stand in `model`, `data`, `training` and `measuring`; here they become the whole, with
-what they owe each other.
+The sections are in `model`, `data`, `training` and `measuring`; here they become the whole, with
+what they owe each other (`Params.conflicts`, which `parse_params` asks for).
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from lib.engines.registry import ENGINES
+from lib.errors import UserError
 from lib.params.data import Prepare
 from lib.params.measuring import Decoding, Evaluate, Export
 from lib.params.model import Model, Prompt, lost_updates
-from lib.params.section import HELD_BACK, Positive, Section
+from lib.params.section import HELD_BACK, Positive, Section, suggest
 from lib.params.training import (
     Dpo,
     Grpo,
@@ -23,8 +24,9 @@ from lib.params.training import (
     Sft,
     Validation,
 )
-from lib.plugins import is_plugin
-from lib.prompts import PROMPT_FORMATS, prompt_format
+from lib.plugins import is_plugin, label
+from lib.prompts import format_settings, prompt_format
+from lib.verifier.rewards import STACKS, build_rewards
 
 ACCEPTABLE_LOSS = 0.05
 """Share of bfloat16 weights that may stay as they were; 2e-4 on full weights is the first below."""
@@ -49,147 +51,15 @@ class Params(Section):
     evaluate: Evaluate
     export: Export
 
-    @model_validator(mode="after")
-    def _prompts_have_room(self) -> Self:
-        longest = self.model.max_seq_length
-        named: dict[str, RolloutSampling | Decoding | Validation] = {
-            "rollout": self.rollout,
-            "evaluate": self.evaluate,
-        }
-        named["validation"] = self.validation
-        named |= {f"evaluate.overrides.{o.benchmark}": o for o in self.evaluate.overrides}
-        for key, section in named.items():
-            if section.max_new_tokens >= longest:
-                raise ValueError(
-                    f"{key}.max_new_tokens: {section.max_new_tokens} is not below "
-                    f"model.max_seq_length={longest}, which holds prompt and completion together"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _validation_is_there(self) -> Self:
-        if HELD_BACK in self.validation.sets and not self.prepare.validation_share:
-            raise ValueError(
-                "validation.sets: nothing is held back while prepare.validation_share is 0; "
-                "raise it, or name a benchmark"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _unsloth_can_share(self) -> Self:
-        """What Unsloth's `fast_inference` refuses (unsloth 2026.10.7)."""
-        engine = self.rollout.engine
-        if self.model.backend != "unsloth" or not ENGINES[engine].below_unsloth:
-            return self
-        if not self.model.lora.rank:
-            raise ValueError(
-                f"rollout.engine={engine}: backend unsloth shares its weights with vLLM under LoRA "
-                "alone; set model.lora.rank, or rollout.engine to transformers"
-            )
-        if self.model.dtype != "bfloat16":
-            raise ValueError(
-                f"model.dtype={self.model.dtype}: backend unsloth shares weights of 16 bits alone "
-                "with vLLM; set it to bfloat16, or rollout.engine to transformers"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _device_is_taken(self) -> Self:
-        """An engine on the policy's GPU, or in a server, would ignore it silently."""
-        device, model, grpo = self.rollout.device, self.model, self.grpo
-        rollouts, validation = ENGINES[self.rollout.engine], ENGINES[self.validation.engine]
-        # GRPO's validation is then on the engine of its rollouts.
-        shared = model.backend == "unsloth" and rollouts.below_unsloth
-        own = not (grpo.skipped or shared or grpo.trainer == "trl")
-        phases: list[Sft | Grpo | Dpo] = [self.sft]
-        if not shared:
-            phases.append(grpo)
-        if self.dpo.init:
-            phases.append(self.dpo)
-        validates = any(not phase.skipped and phase.eval_steps for phase in phases)
-        if device and not (
-            (own and rollouts.takes_device) or (validates and validation.takes_device)
-        ):
-            kind = " on the policy's own weights (backend unsloth)" if shared else ""
-            raise ValueError(
-                f"rollout.device={device}: no engine of this run takes it (rollouts: "
-                f"{grpo.skipped or self.rollout.engine + kind}; validation: "
-                f"{self.validation.engine}); set it to '', or one of them to vllm"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _head_is_torchs(self) -> Self:
-        if self.grpo.cast_lm_head_to_fp32 and self.model.backend == "unsloth":
-            raise ValueError(
-                "grpo.cast_lm_head_to_fp32: backend unsloth computes logits with kernels of its "
-                "own; set it to false, or model.backend to transformers"
-            )
-        if self.grpo.cast_lm_head_to_fp32 and "lm_head" in self.model.lora.target_modules:
-            raise ValueError(
-                "grpo.cast_lm_head_to_fp32: an output layer with an adapter keeps its type; take "
-                "lm_head out of model.lora.target_modules, or set it to false"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _trl_generates_by_itself(self) -> Self:
-        if self.grpo.trainer != "trl" or self.grpo.skipped:
-            return self
-        name = self.prompt.format
-        known = is_plugin(name) or name in PROMPT_FORMATS  # another one is `unknown_names`' to say
-        lacking = {
-            "rollout.engine: vllm-server": self.rollout.engine == "vllm-server",
-            "model.backend: unsloth": self.model.backend == "unsloth",
-            f"prompt.format: {self.prompt.format}, whose stop strings end a completion": (
-                # TRL would take all of them for truncated ones, where it stops there at all.
-                known and bool(prompt_format(name).stop_strings)
-            ),
-            "grpo.beta above 0 on full weights": self.grpo.beta > 0 and not self.model.lora.rank,
-        }
-        if any(lacking.values()):
-            names = "; ".join(name for name, lacks in lacking.items() if lacks)
-            raise ValueError(f"grpo.trainer=trl cannot do: {names}. Use grpo.trainer: reckon")
-        return self
-
     def flat(self) -> dict[str, Any]:
         """Values by dotted key, as params.yaml has them; a list is one value."""
         return dict(_leaves(self.model_dump(mode="json"), ""))
-
-    @model_validator(mode="after")
-    def _order_is_kept(self) -> Self:
-        if self.prepare.grpo.difficulty.easy_first and self.grpo.shuffle:
-            raise ValueError(
-                "prepare.grpo.difficulty.easy_first: has no effect while grpo.shuffle is true; "
-                "set that to false"
-            )
-        return self
 
     @property
     def starts(self) -> dict[str, str]:
         """The checkpoint that each phase of this run started from, by the phase's own."""
         starts = {"sft": "base", "grpo": "sft"}
         return starts | dict(zip(["dpo"], self.dpo.init, strict=False))
-
-    @model_validator(mode="after")
-    def _dpo_is_measured(self) -> Self:
-        measured = self.evaluate.checkpoints
-        if not self.dpo.init and "dpo" in measured:
-            raise ValueError(
-                "evaluate.checkpoints: `dpo` is there, but dpo.init is [], so that nothing makes "
-                "it; set dpo.init to [sft] or [grpo]"
-            )
-        for init in self.dpo.init:
-            for needed, why in (
-                ("dpo", "so that nobody would know what it did"),
-                (init, "which what it changed is measured against"),
-            ):
-                if needed not in measured:
-                    raise ValueError(
-                        f"evaluate.checkpoints: dpo.init is [{init}] and `{needed}` is not "
-                        f"there, {why}; add it"
-                    )
-        return self
 
     def warnings(self) -> list[str]:
         """What is allowed, and probably not meant."""
@@ -204,14 +74,149 @@ class Params(Section):
             if not phase.skipped and lost_updates(phase.learning_rate) > ACCEPTABLE_LOSS
         ]
 
-    @model_validator(mode="after")
-    def _exported_is_measured(self) -> Self:
-        if self.export.checkpoint not in self.evaluate.checkpoints:
-            raise ValueError(
-                f"export.checkpoint: `{self.export.checkpoint}` is not in evaluate.checkpoints "
-                f"({', '.join(self.evaluate.checkpoints)}); the model card needs its numbers"
+    def conflicts(self) -> Iterator[str]:
+        """What the sections owe each other and do not keep, one line each."""
+        yield from self._unknown_sets()
+        yield from self._lengths()
+        yield from self._rewards()
+        yield from self._engines()
+        yield from self._checkpoints()
+        if self.prepare.grpo.difficulty.easy_first and self.grpo.shuffle:
+            yield (
+                "prepare.grpo.difficulty.easy_first: has no effect while grpo.shuffle is true; "
+                "set that to false"
             )
-        return self
+
+    def _unknown_sets(self) -> Iterator[str]:
+        made = [benchmark.name for benchmark in self.prepare.benchmarks]
+        for key, names, known in (
+            ("evaluate.benchmarks", self.evaluate.benchmarks, made),
+            ("validation.sets", self.validation.sets, [*made, HELD_BACK]),
+        ):
+            for name in names:
+                if name not in known:
+                    yield f"{key}: no `{name}`; {suggest(name, known)}"
+        if HELD_BACK in self.validation.sets and not self.prepare.validation_share:
+            yield (
+                "validation.sets: nothing is held back while prepare.validation_share is 0; "
+                "raise it, or name a benchmark"
+            )
+
+    def _lengths(self) -> Iterator[str]:
+        longest = self.model.max_seq_length
+        sections: dict[str, RolloutSampling | Decoding | Validation] = {
+            "rollout": self.rollout,
+            "evaluate": self.evaluate,
+            "validation": self.validation,
+            **{f"evaluate.overrides.{each.benchmark}": each for each in self.evaluate.overrides},
+        }
+        for key, section in sections.items():
+            if section.max_new_tokens >= longest:
+                yield (
+                    f"{key}.max_new_tokens: {section.max_new_tokens} is not below "
+                    f"model.max_seq_length={longest}, which holds prompt and completion together"
+                )
+
+    def _rewards(self) -> Iterator[str]:
+        """Rewards without a weight or tags to count, and a format that TRL would not stop at."""
+        reward, validation = self.reward, self.validation
+        functions, checked = (*STACKS[reward.stack], *reward.extra), STACKS[validation.stack]
+        for key, names, weights in (
+            ("reward", functions, reward.weights),
+            ("validation", checked, validation.weights),
+        ):
+            if len(names) != len(weights):
+                yield (
+                    f"{key}.weights: {len(weights)} weights for "
+                    f"{len(names)} functions ({', '.join(map(label, names))})"
+                )
+        settings = reward.settings(max_completion_tokens=self.rollout.max_new_tokens)
+        try:
+            own_format = prompt_format(**format_settings(self.prompt))
+            # One's own are tried by `check`: a stage before GRPO need not have them.
+            registered = [name for name in (*functions, *checked) if not is_plugin(name)]
+            build_rewards(registered, prompt_format=own_format, **settings)
+        except UserError as error:
+            yield error.message
+            return
+        if self.grpo.trainer != "trl" or self.grpo.skipped:
+            return
+        lacking = {
+            "rollout.engine: vllm-server": self.rollout.engine == "vllm-server",
+            "model.backend: unsloth": self.model.backend == "unsloth",
+            f"prompt.format: {self.prompt.format}, whose stop strings end a completion": (
+                # TRL would take all of them for truncated ones, where it stops there at all.
+                own_format.stop_strings
+            ),
+            "grpo.beta above 0 on full weights": self.grpo.beta > 0 and not self.model.lora.rank,
+        }
+        if any(lacking.values()):
+            what = "; ".join(name for name, lacks in lacking.items() if lacks)
+            yield f"grpo.trainer=trl cannot do: {what}. Use grpo.trainer: reckon"
+
+    def _engines(self) -> Iterator[str]:
+        """What Unsloth refuses (unsloth 2026.10.7), and a device that no engine takes."""
+        model, grpo, engine = self.model, self.grpo, self.rollout.engine
+        # `fast_inference`: one copy of the weights for training and vLLM.
+        shared = model.backend == "unsloth" and ENGINES[engine].below_unsloth
+        if shared and not model.lora.rank:
+            yield (
+                f"rollout.engine={engine}: backend unsloth shares its weights with vLLM only under "
+                "LoRA; set model.lora.rank, or rollout.engine to transformers"
+            )
+        if shared and model.dtype != "bfloat16":
+            yield (
+                f"model.dtype={model.dtype}: backend unsloth shares only weights of 16 bits with "
+                "vLLM; set it to bfloat16, or rollout.engine to transformers"
+            )
+        if grpo.cast_lm_head_to_fp32 and model.backend == "unsloth":
+            yield (
+                "grpo.cast_lm_head_to_fp32: backend unsloth computes logits with kernels of its "
+                "own; set it to false, or model.backend to transformers"
+            )
+        if grpo.cast_lm_head_to_fp32 and "lm_head" in model.lora.target_modules:
+            yield (
+                "grpo.cast_lm_head_to_fp32: an output layer with an adapter keeps its type; take "
+                "lm_head out of model.lora.target_modules, or set it to false"
+            )
+        rolls_out = not (grpo.skipped or shared or grpo.trainer == "trl")
+        # Where weights are shared, GRPO's validation is on the engine of its rollouts.
+        phases = {"sft": self.sft, "grpo": None if shared else grpo, "dpo": self.dpo}
+        validates = any(
+            phase and not phase.skipped and phase.eval_steps
+            for name, phase in phases.items()
+            if name in self.starts
+        )
+        # On the policy's GPU, or in a server, an engine would ignore it silently.
+        if self.rollout.device and not (
+            (rolls_out and ENGINES[engine].takes_device)
+            or (validates and ENGINES[self.validation.engine].takes_device)
+        ):
+            kind = " on the policy's own weights (backend unsloth)" if shared else ""
+            yield (
+                f"rollout.device={self.rollout.device}: no engine of this run takes it (rollouts: "
+                f"{grpo.skipped or engine + kind}; validation: {self.validation.engine}); "
+                "set it to '', or one of them to vllm"
+            )
+
+    def _checkpoints(self) -> Iterator[str]:
+        measured = self.evaluate.checkpoints
+        if not self.dpo.init and "dpo" in measured:
+            yield (
+                "evaluate.checkpoints: `dpo` is there, but dpo.init is [], so that nothing makes "
+                "it; set dpo.init to [sft] or [grpo]"
+            )
+        for init in self.dpo.init:
+            if missing := [name for name in ("dpo", init) if name not in measured]:
+                yield (
+                    f"evaluate.checkpoints: dpo.init is [{init}], and without `{missing[0]}` in "
+                    "the list nobody would know what it changed; add it"
+                )
+        if self.export.checkpoint not in measured:
+            yield (
+                f"export.checkpoint: `{self.export.checkpoint}` is not in evaluate.checkpoints "
+                f"({', '.join(measured)}); the model card needs its numbers"
+            )
 
 
 def _leaves(section: dict[str, Any], above: str) -> Iterator[tuple[str, Any]]:

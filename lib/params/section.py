@@ -1,25 +1,47 @@
 """What every section of params.yaml is made of."""
 
+import difflib
+from collections.abc import Callable, Collection
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lib.engines.registry import ENGINES
-from lib.plugins import PATTERN, is_plugin
-
-NAME = r"^[a-z0-9][a-z0-9_-]*$"
+from lib.plugins import is_plugin
 
 HELD_BACK = "validation"
 """Name of the problems that `prepare.validation_share` holds back."""
 
 
-def _known_engine(name: str) -> str:
-    if name not in ENGINES:
-        raise ValueError(f"must be one of {', '.join(map(repr, ENGINES))}, got {name!r}")
-    return name
+def suggest(name: str, known: Collection[str]) -> str:
+    """The nearest of the known names, or all of them."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}"
 
 
-EngineName = Annotated[str, AfterValidator(_known_engine)]
+def one_of(
+    names: Collection[str] | Callable[[], Collection[str]], *, role: str = ""
+) -> AfterValidator:
+    """One of the names that a registry has, or a plugin of this role ('' for none).
+
+    Args:
+        names: a function of them where the registry imports params.
+    """
+
+    def check(name: str) -> str:
+        if role and is_plugin(name, role=role):
+            return name
+        if role and name.startswith("plugins/"):
+            raise ValueError(f"expected plugins/{role}/file.py:name, got {name!r}")
+        known = names() if callable(names) else names
+        if name not in known:
+            raise ValueError(f"no `{name}`; {suggest(name, known)}")
+        return name
+
+    return AfterValidator(check)
+
+
+EngineName = Annotated[str, one_of(ENGINES)]
 """What generates completions (`lib.engines.registry`)."""
 
 Count = Annotated[int, Field(ge=0)]
@@ -28,21 +50,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
-Name = Annotated[str, Field(pattern=NAME)]
-Part = Annotated[str, Field(pattern=f"{NAME}|{PATTERN}")]
-"""A name that a registry knows, or `plugins/file.py:name` (`lib.plugins`)."""
-
-
-def one_of(*names: str) -> AfterValidator:
-    """One of `names`, or a plugin."""
-
-    def check(name: str) -> str:
-        if name not in names and not is_plugin(name):
-            known = ", ".join(map(repr, names))
-            raise ValueError(f"must be one of {known}, or plugins/file.py:name; got {name!r}")
-        return name
-
-    return AfterValidator(check)
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 
 
 class Section(BaseModel):

@@ -2,16 +2,15 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from lib.params.data import first_repeated
+from lib.params.data import Once
 from lib.params.section import (
     Count,
     Decay,
     EngineName,
     Name,
     NonNegative,
-    Part,
     Positive,
     PositiveFloat,
     Section,
@@ -19,6 +18,7 @@ from lib.params.section import (
     one_of,
 )
 from lib.plugins import is_plugin
+from lib.verifier.rewards import STACKS, reward_names
 
 CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo")
 """Losses that leave out a token whose probability has moved far enough."""
@@ -108,7 +108,7 @@ class Validation(Section):
     """Greedy completions graded during training; a section of its own, so that another reward or
     benchmark leaves SFT as it is."""
 
-    sets: Annotated[tuple[Name, ...], Field(min_length=1)]
+    sets: Annotated[tuple[Name, ...], Field(min_length=1), Once]
     """Benchmarks of `prepare`, or `validation` for what it held back; the first is the headline."""
     num_problems: Positive
     """Most problems of each set, drawn by content hash."""
@@ -121,17 +121,10 @@ class Validation(Section):
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     """Share of a GPU that vLLM takes beside the policy; not read on a CPU, by other engines, and
     where GRPO rolls out with vLLM too, whose engine then serves both."""
-    stack: Name
+    stack: Annotated[str, one_of(STACKS)]
     """Rewards that make up the average total reward."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
     """One for each of the stack's functions."""
-
-    @field_validator("sets")
-    @classmethod
-    def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        if twice := first_repeated(names):
-            raise ValueError(f"`{twice}` stands there twice")
-        return names
 
 
 class RolloutSampling(Section):
@@ -164,12 +157,12 @@ class RolloutSampling(Section):
 class Reward(Section):
     """What a completion is rewarded for."""
 
-    stack: Name
+    stack: Annotated[str, one_of(STACKS)]
     """Named stack of reward functions (lib/stacks)."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
     """One weight for each function, those of the stack first, then `extra`."""
-    extra: tuple[Part, ...]
-    """Further reward functions by name, or as `plugins/file.py:name`."""
+    extra: tuple[Annotated[str, one_of(reward_names, role="rewards")], ...]
+    """Further reward functions by name, or as `plugins/rewards/file.py:name`."""
     overlong_cache_tokens: Count
     """`overlong`: tokens before the longest completion over which the punishment rises."""
     repetition_ngram: Positive
@@ -202,10 +195,10 @@ class Grpo(Optimisation):
     """Optimiser steps on one batch of rollouts."""
     shuffle: bool
     """Draw problems in random order; false keeps the order that `prepare` wrote."""
-    loss: Annotated[str, one_of(*LOSSES)]
+    loss: Annotated[str, one_of(LOSSES, role="objectives")]
     """How token losses are averaged (TRL's names); `cispo` bounds the weight of a token in place of
     leaving it out (arXiv:2506.13585); `reinforce` is −A·log π without ratio or clipping."""
-    advantage: Annotated[str, one_of(*ADVANTAGES)]
+    advantage: Annotated[str, one_of(ADVANTAGES, role="objectives")]
     """Rewards as they are, minus their group's mean (divided by the deviation of the group or the
     batch, or not), or minus the mean of the group's others (docs/objectives.md)."""
     importance_level: Literal["token", "sequence"]

@@ -202,7 +202,7 @@ def own_adapter(name: str) -> Adapter:
         UserError: it is no function. A row for which it raises, or gives no mapping, is left out,
             named and counted, as every row without a problem is.
     """
-    own = load_plugin(name, "adapters")
+    own = load_plugin(name)
     if not callable(own):
         raise UserError(f"{name}: expected a function from a row to a mapping, got {own!r}")
 

@@ -13,8 +13,8 @@ from lib.artifacts.hub import find, look_up
 from lib.errors import UserError
 from lib.params.data import HubSource, KnownSource
 from lib.problems.known import hub_splits, known_sets, repository_of
-from lib.problems.places import scratch_folder
 from lib.problems.rows import RowFault, read_table
+from lib.problems.store import scratch_folder
 
 
 def hub_label(source: HubSource) -> str:
@@ -45,24 +45,15 @@ def load_split(source: HubSource, *, cache: Path) -> Dataset:
         ) from error
 
 
-def known_source(name: str) -> KnownSource:
-    """A public set, all of it.
-
-    Raises:
-        UserError: no such set.
-    """
-    if name not in known_sets():
-        raise UserError(f"no set `{name}`; there are {', '.join(known_sets())}")
-    return KnownSource(known=name, limit="all")
-
-
 def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
     """Write a set's rows, as they are, to `<folder>/<name>.jsonl`; returns the path and how many.
 
     Raises:
         UserError: no such set, or the Hub cannot be reached.
     """
-    splits = [_pinned(split) for split in hub_splits(known_source(name))]
+    if name not in known_sets():
+        raise UserError(f"no set `{name}`; there are {', '.join(known_sets())}")
+    splits = [_pinned(split) for split in hub_splits(KnownSource(known=name, limit="all"))]
     path = folder / f"{name}.jsonl"
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:

@@ -10,7 +10,7 @@ import dataclasses
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,10 @@ from lib.problems.lengths import (
     measure,
     token_limits,
 )
-from lib.problems.places import scratch_folder
 from lib.problems.rows import RawRow, RowFault, bad_row_error
 from lib.problems.sources import Rows, read_source
 from lib.problems.splits import draw, mix, split
-from lib.problems.store import Drops, ProblemTable, join, keep, write_table
+from lib.problems.store import Drops, ProblemTable, join, keep, scratch_folder, write_table
 from lib.verifier import reference_problem
 
 Reader = Callable[[AnySource], Rows]
@@ -166,10 +165,10 @@ def gather_sets(prepare: Prepare, *, read: Reader, folder: Path) -> ProblemSets:
         for name, table in benchmarks.items()
         if size
     ]
-    how: dict[str, Any] = {"benchmarks": indices, "read": read, "folder": folder}
+    gather_set = partial(gather, prepare=prepare, benchmarks=indices, read=read, folder=folder)
     return ProblemSets(
-        sft=gather("sft", prepare.sft, prepare, **how),
-        grpo=gather("grpo", prepare.grpo, prepare, **how),
+        sft=gather_set("sft", prepare.sft),
+        grpo=gather_set("grpo", prepare.grpo),
         benchmarks=benchmarks,
         benchmark_drops=drops,
     )
@@ -178,8 +177,8 @@ def gather_sets(prepare: Prepare, *, read: Reader, folder: Path) -> ProblemSets:
 def gather(
     name: str,
     data: SftData | GrpoData,
-    prepare: Prepare,
     *,
+    prepare: Prepare,
     benchmarks: Sequence[BenchmarkIndex],
     read: Reader,
     folder: Path,
@@ -237,15 +236,17 @@ def read_set(
     def good_rows(source: AnySource) -> Iterator[Problem]:
         for row, problem in read(source):
             drops.num_read += 1
-            fault = problem if isinstance(problem, RowFault) else _lack(problem, needs_solution)
-            if fault is None and isinstance(problem, Problem):
+            if isinstance(problem, RowFault):
+                fault, text = problem, ""
+            elif missing := _missing_part(problem, needs_solution=needs_solution):
+                fault, text = missing, problem.problem
+            else:
                 yield problem
-            elif fault:
-                # Columns that leave the answer open are a matter of params, not of one row.
-                if prepare.bad_rows == "error" or fault.reason == "undecidable":
-                    raise bad_row_error(row, fault)
-                text = problem.problem if isinstance(problem, Problem) else ""
-                drops.add(fault.reason, row=row.place, detail=str(fault), text=text)
+                continue
+            # Columns that leave the answer open are a matter of params, not of one row.
+            if prepare.bad_rows == "error" or fault.reason == "undecidable":
+                raise bad_row_error(row, fault)
+            drops.add(fault.reason, row=row.place, detail=str(fault), text=text)
 
     tables = []
     for number, source in enumerate(sources):
@@ -254,21 +255,16 @@ def read_set(
         if not len(table):
             raise UserError(f"{name}: {_label(source)} has no usable row ({str(drops) or 'empty'})")
         if isinstance(source, LimitedSource) and source.limit != "all":
-            table = limited(table, source.limit, drops=drops)
+            # By content hash, whatever the seed: the same problems in every run.
+            kept = draw(table, source.limit, seed=0)
+            drops.count("over_limit", len(table) - len(kept))
+            table = kept
         tables.append(table)
     return join(tables)
 
 
-def limited(table: ProblemTable, limit: int, *, drops: Drops) -> ProblemTable:
-    """At most `limit` rows by content hash, whatever the seed: the same problems in every run."""
-    kept = draw(table, limit, seed=0)
-    if len(kept) < len(table):
-        drops.counts["over_limit"] = drops.counts.get("over_limit", 0) + len(table) - len(kept)
-    return kept
-
-
-def _lack(problem: Problem, needs_solution: bool) -> RowFault | None:
-    """What a set needs and this problem lacks."""
+def _missing_part(problem: Problem, *, needs_solution: bool) -> RowFault | None:
+    """The part that a set needs and this problem does not have."""
     if needs_solution and not problem.solution:
         detail = "no worked solution; set `bare_answers: true` if bare answers are meant"
         return RowFault("missing_field", field="solution", detail=detail)
@@ -285,10 +281,25 @@ def _refuse_empty(name: str, table: ProblemTable, drops: Drops) -> None:
         raise UserError(f"{name}: no problem is left of {drops.num_read} ({drops})")
 
 
-def finish_sets(sets: ProblemSets, prepare: Prepare, **how: Any) -> ProblemSets:
+def finish_sets(
+    sets: ProblemSets,
+    prepare: Prepare,
+    *,
+    max_seq_length: int,
+    seed: int,
+    rendering: Rendering,
+    count_tokens: CountTokens,
+) -> ProblemSets:
     """Cut by length and difficulty, hold validation back, mix and draw; see `finish`."""
-    sft = finish(sets.sft, prepare.sft, prepare, **how)
-    grpo = finish(sets.grpo, prepare.grpo, prepare, **how)
+    finish_set = partial(
+        finish,
+        prepare=prepare,
+        max_seq_length=max_seq_length,
+        seed=seed,
+        rendering=rendering,
+        count_tokens=count_tokens,
+    )
+    sft, grpo = finish_set(sets.sft, prepare.sft), finish_set(sets.grpo, prepare.grpo)
     # Where both sets give, the same problems are held back of both.
     if prepare.validation_share and "sft" not in prepare.validation_from:
         sft = _without(sft, grpo.validation)
@@ -301,11 +312,12 @@ def _without(training: TrainingSet, validation: ProblemTable) -> TrainingSet:
     """`training` without the problems that the other set holds back."""
     held_back = set(validation.column("id"))
 
-    def is_there(index: int, problem: Problem) -> tuple[str, str] | None:
-        there = problem.id in held_back
-        return ("in_validation", "held back of the other training set") if there else None
+    def reason(_: int, problem: Problem) -> tuple[str, str] | None:
+        if problem.id not in held_back:
+            return None
+        return "in_validation", "held back of the other training set"
 
-    train = keep(training.train, is_there, drops=training.drops)
+    train = keep(training.train, reason, drops=training.drops)
     _refuse_empty(training.name, train, training.drops)
     return dataclasses.replace(training, train=train)
 
@@ -313,8 +325,8 @@ def _without(training: TrainingSet, validation: ProblemTable) -> TrainingSet:
 def finish(
     gathered: TrainingSet,
     data: SftData | GrpoData,
-    prepare: Prepare,
     *,
+    prepare: Prepare,
     max_seq_length: int,
     seed: int,
     rendering: Rendering,

@@ -67,22 +67,17 @@ class RawRow:
         return f"{self.origin}:{self.number}" if self.number else self.origin
 
 
-def read_jsonl(path: Path) -> Iterator[RawRow]:
-    """One JSON object a line; blank lines are skipped."""
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                yield RawRow(str(path), number, _object(_parse(line, "JSON")))
-
-
 def read_json(path: Path) -> Iterator[RawRow]:
-    """A JSON array of objects; rows are its elements. A `.json` of JSON lines is read as such."""
-    with path.open("rb") as content:
-        start = content.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if not start.startswith(b"["):
-        yield from read_jsonl(path)
-        return
-    rows = _parse(path.read_bytes(), "a JSON array")
+    """A JSON object a line, blank lines skipped; or, in a `.json`, the elements of one array."""
+    with path.open("rb") as lines:
+        start = lines.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
+        lines.seek(0)
+        if path.suffix == ".jsonl" or not start.startswith(b"["):
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield RawRow(str(path), number, _object(_parse(line, "JSON")))
+            return
+        rows = _parse(lines.read(), "a JSON array")
     if isinstance(rows, RowFault):
         yield RawRow(str(path), 0, rows)
         return

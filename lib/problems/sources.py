@@ -16,14 +16,14 @@ from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
 from lib.artifacts.problems import Problem, read_problems
 from lib.errors import UserError
-from lib.params.data import HubSource, KnownSource, PathSource
-from lib.params.names import suggest
+from lib.params.data import RAW, HubSource, KnownSource, PathSource, how_to_import
+from lib.params.section import suggest
 from lib.plugins import is_plugin
 from lib.problems.adapters import ADAPTERS, Adapter, own_adapter
-from lib.problems.hub import hub_label, known_source, load_split
+from lib.problems.hub import hub_label, load_split
 from lib.problems.known import hub_splits, known_sets
-from lib.problems.places import RAW, how_to_import, scratch_folder
-from lib.problems.rows import RawRow, RowFault, read_csv, read_json, read_jsonl, read_table
+from lib.problems.rows import RawRow, RowFault, read_csv, read_json, read_table
+from lib.problems.store import scratch_folder
 
 READABLE = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
 
@@ -83,9 +83,7 @@ def _raw_rows(at: Path | HubSource, adapter: Adapter, raw: Path) -> Iterator[Raw
         return
     for path in _files(at, raw=raw):
         match path.suffix:
-            case ".jsonl":
-                yield from read_jsonl(path)
-            case ".json":
+            case ".jsonl" | ".json":
                 yield from read_json(path)
             case ".csv":
                 yield from read_csv(path, names=adapter.csv_names)
@@ -220,7 +218,8 @@ def _locate(query: str, *, raw: Path, prepared: Path) -> tuple[str, Path]:
 
 def adapter_of(name: str) -> str:
     """What reads the rows of a public set, `table` for any other."""
-    return hub_splits(known_source(name))[0].adapter if name in known_sets() else "table"
+    adapter: str = known_sets().get(name, {}).get("adapter", "table")
+    return adapter
 
 
 def _whole_rows(path: Path, adapter: str) -> Iterator[Problem]:

@@ -51,8 +51,7 @@ def mix(
             for rows, count in zip(rows_of, counts, strict=True)
         ]
     )
-    if len(mixed) < len(table):
-        drops.counts["not_drawn"] = len(table) - len(mixed)
+    drops.count("not_drawn", len(table) - len(mixed))
     return mixed
 
 

@@ -7,14 +7,16 @@ filter gives a smaller one, which shares the file, and counts in `Drops` what it
 import dataclasses
 import itertools
 import json
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 from datasets import Dataset, concatenate_datasets
 
-from lib.artifacts import replacing
+from lib.artifacts import SCRATCH, replacing
 from lib.artifacts.problems import Problem, excerpt
 
 BATCH = 200
@@ -51,10 +53,15 @@ class Drops:
 
     def add(self, reason: str, *, row: str, detail: str, text: str = "") -> None:
         """Count one row: `row` is its id or place, `detail` what is wrong with it."""
-        self.counts[reason] = self.counts.get(reason, 0) + 1
+        self.count(reason)
         examples = self.examples.setdefault(reason, [])
         if len(examples) < NUM_EXAMPLES:
             examples.append({"row": row, "found": detail, "problem": excerpt(text)})
+
+    def count(self, reason: str, number: int = 1) -> None:
+        """Count rows that need no example; none leaves no trace."""
+        if number:
+            self.counts[reason] = self.counts.get(reason, 0) + number
 
     def metrics(self) -> dict[str, Any]:
         """Numbers for the metrics file; shares are of the rows read."""
@@ -70,6 +77,17 @@ class Drops:
     def __str__(self) -> str:
         """The counts as a message lists them."""
         return ", ".join(f"{count} {reason}" for reason, count in self.counts.items())
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for Arrow files that lasts as long as the block.
+
+    Not under /tmp, which may be memory: the point of those files is that text takes none.
+    """
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="prepare-", dir=SCRATCH) as folder:
+        yield Path(folder)
 
 
 class ProblemTable:

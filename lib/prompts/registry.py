@@ -73,7 +73,7 @@ def prompt_format(
 
 
 def _own_format(name: str) -> TaggedFormat | BoxedFormat:
-    own = load_plugin(name, "formats")
+    own = load_plugin(name)
     if not isinstance(own, TaggedFormat | BoxedFormat):
         raise UserError(f"{name}: expected a TaggedFormat or a BoxedFormat, got {own!r}")
     return dataclasses.replace(own, name=name)

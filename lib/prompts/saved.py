@@ -25,7 +25,7 @@ def save_format(folder: Path, rendering: Mapping[str, Any]) -> None:
     """Keep what `prompt_format` takes beside a tokenizer."""
     prompt_format(**rendering)
     content = {**rendering, "tags": list(rendering["tags"])}
-    content |= plugin_hashes({"format": rendering["name"]})
+    content |= plugin_hashes(rendering)
     text = json.dumps(content, indent=2, sort_keys=True)
     (folder / FORMAT_FILE).write_text(text + "\n", encoding="utf-8")
 
@@ -42,7 +42,7 @@ def saved_format(folder: Path) -> PromptFormat | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         own = prompt_format(content["name"], tags=content["tags"], layout=content["layout"])
-        for name, digest in plugin_hashes({"format": content["name"]}).items():
+        for name, digest in plugin_hashes(content["name"]).items():
             if content.get(name) != digest:
                 raise UserError(f"the model was trained with another version of {name}")
         return own

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from ruamel.yaml import YAML
 
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.load import in_words, parse_params, read_yaml
+from lib.params.load import parse_params, parse_section, read_yaml
 from lib.params.measuring import Checkpoint
 from lib.params.section import Name, Section
 
@@ -87,12 +87,7 @@ def load_study(name: str) -> Study:
         known = ", ".join(sorted(file.stem for file in STUDIES.glob("*.yaml")))
         raise UserError(f"STUDY: no file {path}; there are {known}")
     content = read_yaml(path)
-    try:
-        # As JSON, since strict Python mode refuses a list where a tuple is meant.
-        study = Study.model_validate_json(json.dumps(content), strict=True)
-    except ValidationError as error:
-        lines = "\n  ".join(in_words(error.errors()))
-        raise UserError(f"{path}:\n  {lines}") from error
+    study = parse_section(Study, content, origin=str(path))
     current = read_yaml(Path("params.yaml"))
     for variant_name, variant in study.variants.items():
         origin = f"{path}: variants.{variant_name}"

@@ -23,7 +23,7 @@ PLUMBING = (
     "lib/plugins.py",
 )
 """Exempt from dvc.yaml, with what only they import: how a stage is called and ended, and how a
-mistake is worded. The values of params are tracked by DVC themselves, as copies of plugins are."""
+mistake is worded. The values of params are tracked by DVC themselves, as plugins are."""
 
 WHOLE = (
     "lib/artifacts",

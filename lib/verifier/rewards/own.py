@@ -33,7 +33,7 @@ def own_reward(name: str, *, prompt_format: PromptFormat, settings: RewardSettin
     Raises:
         UserError: it is none of them; when it is called, it raises or gives anything but numbers.
     """
-    own = load_plugin(name, "rewards")
+    own = load_plugin(name)
     reward = own if isinstance(own, BoundedReward) else BoundedReward(own, UNBOUNDED)
     if not callable(reward.score):
         raise UserError(f"{name}: expected a function or a BoundedReward, got {own!r}")
@@ -50,7 +50,7 @@ def own_reward(name: str, *, prompt_format: PromptFormat, settings: RewardSettin
 
 def own_range(name: str, settings: RewardSettings) -> tuple[float, float]:
     """Smallest and largest value, infinite where the plugin does not say."""
-    own = load_plugin(name, "rewards")
+    own = load_plugin(name)
     return own.range(settings) if isinstance(own, BoundedReward) else UNBOUNDED
 
 

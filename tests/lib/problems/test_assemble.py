@@ -39,7 +39,7 @@ def assemble(tmp_path, monkeypatch):
         gathered = gather(
             "sft",
             prepare.sft,
-            prepare,
+            prepare=prepare,
             benchmarks=[],
             read=read_source,
             folder=tmp_path / "cache",
@@ -47,7 +47,7 @@ def assemble(tmp_path, monkeypatch):
         return finish(
             gathered,
             prepare.sft,
-            prepare,
+            prepare=prepare,
             max_seq_length=max_seq_length,
             seed=0,
             rendering=rendering(),
@@ -57,14 +57,12 @@ def assemble(tmp_path, monkeypatch):
     return run
 
 
-def test_a_bad_row_is_an_error_with_file_row_field_and_what_to_do(assemble):
-    with pytest.raises(UserError) as raised:
+def test_a_bad_row_is_named_by_file_row_and_field(assemble):
+    with pytest.raises(UserError, match=r"0\.jsonl:3: field `reference`: .*bad_rows: drop"):
         assemble([*GOOD[:2], {"problem": "?"}, *GOOD[2:]], bad_rows="error")
-    assert "0.jsonl:3: field `reference`: missing" in str(raised.value)
-    assert "prepare.bad_rows: drop" in str(raised.value)
 
 
-def test_bad_rows_are_dropped_and_counted_by_reason_where_params_say_so(assemble):
+def test_dropped_rows_are_counted_by_reason(assemble):
     bad = [
         {"problem": "?"},
         {"problem": "?", "answer": " "},
@@ -81,6 +79,8 @@ def test_bad_rows_are_dropped_and_counted_by_reason_where_params_say_so(assemble
         "wrong_type": {"count": 2, "share": 2 / 25},
     }
     assert made.drops.examples["empty_field"][0]["row"] == "data/raw/0.jsonl:22"
+    many = assemble([*GOOD, *[{"problem": "?"}] * 9])
+    assert len(many.drops.examples["missing_field"]) == 3
 
 
 @pytest.mark.parametrize("bad_rows", ["error", "drop"])
@@ -90,7 +90,7 @@ def test_what_the_columns_leave_open_asks_for_columns(assemble, bad_rows):
         assemble(rows, bad_rows=bad_rows)
 
 
-def test_sft_rows_without_a_solution_are_bad_unless_params_mean_bare_answers(assemble):
+def test_sft_rows_without_a_solution_are_bad(assemble):
     rows = [{"problem": "1?", "answer": "1"}, GOOD[0]]
     made = assemble(rows, sft={"bare_answers": False})
     assert texts(made.train) == QUESTIONS[:1]
@@ -98,15 +98,9 @@ def test_sft_rows_without_a_solution_are_bad_unless_params_mean_bare_answers(ass
     assert len(assemble(rows).train) == 2
 
 
-def test_only_three_examples_of_a_reason_are_kept(assemble):
-    made = assemble([*GOOD, *[{"problem": "?"}] * 9])
-    assert made.drops.counts == {"missing_field": 9}
-    assert len(made.drops.examples["missing_field"]) == 3
-
-
 @pytest.mark.parametrize(("rows", "why"), [([], "empty"), ([{"problem": "?"}] * 2, "2 missing")])
-def test_a_source_without_a_good_row_is_an_error_that_gives_the_reason(assemble, rows, why):
-    with pytest.raises(UserError, match=rf"1\.jsonl has no usable row \({why}"):
+def test_a_source_without_a_good_row_gives_the_reason(assemble, rows, why):
+    with pytest.raises(UserError, match=rf"1\.jsonl .*{why}"):
         assemble(GOOD, rows)
 
 
@@ -120,16 +114,12 @@ def test_lengths_are_cut_and_their_limits_reported(assemble):
     assert made.metrics()["max_tokens"] == {"prompt": 5, "total": 20}
 
 
-def test_num_train_examples_draws_that_many(assemble):
-    assert len(assemble(GOOD, sft={"num_train_examples": 7}).train) == 7
-
-
-def test_a_limit_keeps_the_same_problems_in_every_run_and_counts_the_rest(assemble):
+def test_a_limit_keeps_the_same_problems_in_every_run(assemble):
     made = assemble(GOOD, limit=5)
     assert made.drops.counts == {"over_limit": 15}
     assert set(texts(made.train)) < set(texts(assemble(GOOD, limit=6).train)) < set(QUESTIONS)
 
 
 def test_nothing_left_is_an_error_that_tells_where_it_went(assemble):
-    with pytest.raises(UserError, match=r"no problem is left of 20 \(20 answer_not_numeric"):
+    with pytest.raises(UserError, match="20 answer_not_numeric"):
         assemble([{**row, "answer": "x"} for row in GOOD], sft={"numeric_only": True})

@@ -89,24 +89,16 @@ def test_a_fault_in_a_hub_row_names_repository_revision_and_row(cache):
     assert rows[1][0].place == "openai/gsm8k@e53f0488 main/train:2"
 
 
-def test_what_is_not_in_the_cache_says_how_to_use_a_path_instead(cache):
-    with pytest.raises(UserError) as raised:
-        _read(revision="0" * 40)
-    message = str(raised.value)
-    assert "cannot be reached" in message
-    assert "run `make fetch` where it can be" in message
-    assert "\n" not in message
-
-
-def test_a_hub_that_does_not_answer_says_the_same(cache, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UserError, match="cannot be reached"):
-        _read(revision="0" * 40)
+def test_a_hub_that_cannot_be_reached_is_one_line(cache, monkeypatch):
+    for offline in (True, False):
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+        with pytest.raises(UserError, match=r"^[^\n]*cannot be reached[^\n]*`make fetch`[^\n]*$"):
+            _read(revision="0" * 40)
 
 
 @pytest.mark.parametrize(("subset", "split"), [("mian", "train"), ("main", "validation")])
-def test_a_subset_or_split_that_is_not_there_is_an_error_about_params(cache, subset, split):
+def test_a_missing_subset_or_split_names_the_params(cache, subset, split):
     with pytest.raises(UserError, match="check `subset`, `split` and `files`"):
         _read(subset=subset, split=split)
 
@@ -133,10 +125,6 @@ def test_a_known_set_is_pinned_and_its_adapter_exists(name):
         assert re.fullmatch(r"[0-9a-f]{40}", part.revision) or name == "open_math_reasoning_mini"
 
 
-def test_competition_math_is_another_name_of_math():
-    assert known_sets()["competition_math"] == known_sets()["math"]
-
-
 def test_an_unknown_set_is_answered_with_those_that_there_are(tmp_path):
-    with pytest.raises(UserError, match="no set `gsm9k`; there are gsm8k_train, gsm8k"):
+    with pytest.raises(UserError, match=r"gsm9k.*gsm8k_train, gsm8k"):
         fetch_known("gsm9k", tmp_path)

@@ -43,51 +43,32 @@ def test_the_longest_prompt_is_the_percentile_of_all_prompts():
     assert _limits([10, 20, 30, 90], percent=75) == TokenLimits(prompt=30, total=100)
 
 
-def test_one_long_prompt_takes_no_room_from_the_others(table_of):
-    drops = Drops(num_read=3)
-    limits = _limits([10, 10, 90])
-    kept = drop_too_long(
-        table_of(["a", "b", "c"]), Lengths([10, 10, 90], [80, 91, 5]), limits, drops=drops
-    )
-    assert texts(kept) == ["a", "c"]
-    assert drops.counts == {"too_long": 1}
-
-
 def test_a_hard_cut_lowers_the_total_alone():
     assert _limits([10], max_tokens=40) == TokenLimits(prompt=10, total=40)
     assert _limits([10], max_tokens=4096).total == 100
 
 
-def test_prompts_that_leave_no_room_are_an_error_that_says_how_long_they_are():
-    with pytest.raises(UserError, match="75 % of the prompts need up to 100 tokens"):
+def test_prompts_that_leave_no_room_are_refused():
+    with pytest.raises(UserError, match=r"model\.max_seq_length=100: .*100 tokens"):
         _limits([10, 20, 100, 200], percent=75)
 
 
-def test_prompt_and_completion_are_counted_as_the_format_renders_them(table_of):
+def test_lengths_are_counted_as_the_format_renders(table_of):
     table = table_of([Problem.create(problem="2 + 2?", reference="4", solution="Add.")])
     counted = measure(
         table, rendering=rendering("working_out"), count_tokens=_characters, completions=True
     )
     assert counted.prompts == [len("2 + 2?\n<start_working_out>")]
     assert counted.completions == [len("Add.<end_working_out><SOLUTION>4</SOLUTION><eos>")]
+    bare = measure(table, rendering=rendering(), count_tokens=_characters, completions=False)
+    assert bare.completions == [0]
 
 
-def test_completions_are_counted_only_where_they_are_learned(table_of):
-    counted = measure(
-        table_of(["2 + 2?"]),
-        rendering=rendering("working_out"),
-        count_tokens=_characters,
-        completions=False,
-    )
-    assert counted.completions == [0]
-
-
-def test_each_row_that_does_not_fit_is_counted_under_the_limit_it_exceeds(table_of):
+def test_a_long_row_is_counted_under_the_limit_it_exceeds(table_of):
     drops = Drops(num_read=5)
     table = table_of(["fits", "long prompt", "long completion", "long both", "at the limit"])
     lengths = Lengths([10, 31, 1, 30, 30], [70, 1, 80, 60, 50])
     kept = drop_too_long(table, lengths, TokenLimits(prompt=30, total=80), drops=drops)
     assert texts(kept) == ["fits", "at the limit"]
     assert drops.counts == {"prompt_too_long": 1, "too_long": 2}
-    assert drops.examples["too_long"][1]["found"] == "90 tokens; at most 80"
     assert drops.metrics()["dropped"]["too_long"] == {"count": 2, "share": 0.4}

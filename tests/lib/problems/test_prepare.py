@@ -50,16 +50,9 @@ def checkout(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-ROWS = {"adapter": "table", "columns": {}, "limit": "all"}
-
-
 def _path(name, **columns):
-    return {
-        "path": f"data/raw/{name}.jsonl",
-        "adapter": "table",
-        "columns": columns,
-        "limit": "all",
-    }
+    file = f"data/raw/{name}.jsonl"
+    return {"path": file, "adapter": "table", "columns": columns, "limit": "all"}
 
 
 def _prepare(content, folder=Path("out")):
@@ -90,19 +83,16 @@ def test_the_default_writes_what_the_generator_makes(content):
     assert dropped == {}
 
 
-def test_what_training_is_validated_on_is_drawn_by_content_and_never_empty(content):
+def test_validation_sets_are_drawn_by_content_and_not_empty(content):
     content["prepare"]["validation_share"] = 0.2
     content["validation"] |= {"sets": ["validation", "harder"], "num_problems": 5}
     _prepare(content)
     for drawn, among in (("validation", "validation"), ("harder", "benchmarks/harder")):
         problems = sorted(read_problems(Path(f"out/{among}.jsonl")), key=lambda each: each.id)
         assert list(read_problems(Path(f"out/validation/{drawn}.jsonl"))) == problems[:5]
-    assert sorted(path.stem for path in Path("out/validation").iterdir()) == [
-        "harder",
-        "validation",
-    ]
+    assert {path.stem for path in Path("out/validation").iterdir()} == {"harder", "validation"}
     content["prepare"]["validation_share"] = 1e-9
-    with pytest.raises(UserError, match=r"validation\.sets: `validation` has no problem"):
+    with pytest.raises(UserError, match=r"validation\.sets: `validation`"):
         _prepare(content, Path("other"))
 
 
@@ -121,7 +111,7 @@ def test_files_generator_and_columns_mix_with_weights(content):
     assert metrics["num_sft"] == 27 + content["prepare"]["synthetic"]["num_grpo"]
 
 
-def test_duplicates_across_sources_and_leaks_into_benchmarks_are_dropped_and_counted(content):
+def test_duplicates_across_sources_and_leaks_are_dropped(content):
     Path("data/raw/test.jsonl").write_text(json.dumps(GSM8K[3]) + "\n")
     content["prepare"]["benchmarks"].append({"name": "farm", "source": _path("test")})
     twice = [{"weight": "all", "source": _path("gsm8k")}] * 2
@@ -135,7 +125,7 @@ def test_duplicates_across_sources_and_leaks_into_benchmarks_are_dropped_and_cou
     assert "shares with farm" in dropped["grpo"]["contaminated"][0]["found"]
 
 
-def test_validation_is_held_back_of_both_sets_without_repeating_a_problem(content):
+def test_validation_is_held_back_of_both_sets_once(content):
     both = [{"weight": "all", "source": _path("gsm8k")}]
     content["prepare"]["sft"]["sources"] = content["prepare"]["grpo"]["sources"] = both
     content["prepare"]["validation_share"] = 0.4
@@ -147,7 +137,7 @@ def test_validation_is_held_back_of_both_sets_without_repeating_a_problem(conten
     assert len(trained) + len(held) == len(GSM8K)
 
 
-def test_a_set_that_gives_no_validation_loses_only_what_the_other_holds_back(content):
+def test_a_set_loses_what_the_other_holds_back(content):
     whole, _ = _prepare(content, Path("whole"))
     content["prepare"] |= {"validation_share": 0.4, "validation_from": ["grpo"]}
     partly, _ = _prepare(content, Path("partly"))
@@ -201,36 +191,6 @@ def test_the_same_input_gives_the_same_bytes(content):
     assert hash_path(Path("one")) == hash_path(Path("two"))
 
 
-HUB = {"hub": "openai/gsm8k", "revision": "main", "subset": "", "split": "train", "files": ""}
-
-
-@pytest.mark.parametrize(
-    ("source", "key"),
-    [
-        ({"path": "/tmp/mine.jsonl", **ROWS}, ".path"),
-        ({"path": "data/raw/../x.jsonl", **ROWS}, ".path"),
-        ({"path": "data/raw/a", **ROWS, "adapter": "gsm"}, ".adapter"),
-        ({"path": "data/raw/a", **ROWS, "adaptor": "table"}, ".adaptor"),
-        ({"path": "data/raw/a", **ROWS, "limit": 0}, ".limit"),
-        ({"known": "gsm9k", "limit": "all"}, ".known"),
-        ({"paht": "data/raw/a"}, ""),
-        ({"generator": "sftt"}, ".generator"),
-        ({**HUB, **ROWS}, ".revision"),
-    ],
-)
-def test_a_source_that_params_get_wrong_is_named_with_its_key(content, source, key):
-    content["prepare"]["sft"]["sources"][0]["source"] = source
-    with pytest.raises(UserError, match=rf"prepare\.sft\.sources\.0\.source{key}: "):
-        parse_params(content, origin="params.yaml")
-
-
-@pytest.mark.parametrize("weight", [0, -1.0, "some", True])
-def test_a_weight_is_a_number_above_0_or_all(content, weight):
-    content["prepare"]["sft"]["sources"][0]["weight"] = weight
-    with pytest.raises(UserError, match=r"sources\.0\.weight: "):
-        parse_params(content, origin="params.yaml")
-
-
 def test_a_benchmark_holds_no_problem_twice(content, checkout):
     """A problem with twice the draws would count twice."""
     twice = [*OWN, OWN[0]]
@@ -251,5 +211,5 @@ def test_a_generator_that_runs_out_of_problems_says_so(content):
         "level_weights": [1.0],
         "num_grpo": 5000,
     }
-    with pytest.raises(UserError, match=r"5000 problems for `grpo`, but only \d+ different"):
+    with pytest.raises(UserError, match=r"prepare\.synthetic: 5000 problems for `grpo`"):
         _prepare(content)

@@ -87,7 +87,7 @@ def _gather(rows, questions, folder):
     return gather(
         "sft",
         prepare.sft,
-        prepare,
+        prepare=prepare,
         benchmarks=[index_benchmark("gsm8k_test", questions, size=8)],
         read=lambda source: rows,
         folder=folder,

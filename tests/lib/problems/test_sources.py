@@ -59,9 +59,7 @@ def test_a_folder_is_its_files_in_order_of_name(raw):
     assert [place.rsplit("/", 1)[1][:5] for place in places] == ["a.jso"] * 5 + ["b.csv"] * 5
 
 
-def test_a_path_elsewhere_or_a_link_there_is_refused_with_the_command_that_imports_it(
-    raw, tmp_path
-):
+def test_a_path_elsewhere_is_refused_with_its_import(raw, tmp_path):
     _write(tmp_path / "mine.jsonl")
     (raw / "link.jsonl").symlink_to(tmp_path / "mine.jsonl")
     for path in (tmp_path / "mine.jsonl", raw / "link.jsonl"):
@@ -72,10 +70,10 @@ def test_a_path_elsewhere_or_a_link_there_is_refused_with_the_command_that_impor
 @pytest.mark.parametrize(
     ("name", "adapter", "message"),
     [
-        ("none.jsonl", "table", r"none\.jsonl is missing"),
-        ("notes.txt", "table", r"notes\.txt: expected \.jsonl"),
-        ("notes.txt", "gsm", "no adapter `gsm`; there are table"),
-        ("both", "table", "holds the splits train"),
+        ("none.jsonl", "table", r"none\.jsonl"),
+        ("notes.txt", "table", r"notes\.txt: .*\.jsonl"),
+        ("notes.txt", "gsm", "`gsm`.*table"),
+        ("both", "table", "both .*train"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_is_expected(raw, name, adapter, message):
@@ -86,23 +84,16 @@ def test_what_cannot_be_read_is_refused_with_what_is_expected(raw, name, adapter
     assert len(_read(raw, "both/train")) == 5
 
 
-@pytest.mark.parametrize("kept", [0, 4, 300])
-def test_a_truncated_parquet_is_one_fault_that_names_the_file(raw, kept):
-    path = raw / "a.parquet"
+@pytest.mark.parametrize("name", ["a.parquet", "arrow"])
+@pytest.mark.parametrize("kept", [0, 4, 100])
+def test_a_truncated_file_is_one_fault_that_names_it(raw, name, kept):
+    path = raw / name
     _write(path)
-    path.write_bytes(path.read_bytes()[:kept])
+    (data,) = path.glob("*.arrow") if path.is_dir() else [path]
+    data.write_bytes(data.read_bytes()[:kept])
     ((row, fault),) = read_rows(path, raw=raw)
     assert isinstance(fault, RowFault)
     assert (row.place, fault.reason) == (str(path), "unreadable")
-    assert "parquet" in fault.detail
-
-
-def test_a_truncated_arrow_folder_is_one_fault_that_names_it(raw):
-    _write(raw / "arrow")
-    (data,) = (raw / "arrow").glob("*.arrow")
-    data.write_bytes(data.read_bytes()[:100])
-    ((row, fault),) = read_rows(raw / "arrow", raw=raw)
-    assert (row.place, fault.reason) == (str(raw / "arrow"), "unreadable")
 
 
 def test_columns_of_a_source_reach_its_rows(raw):
@@ -111,7 +102,7 @@ def test_columns_of_a_source_reach_its_rows(raw):
     assert (problem.problem, problem.reference) == ("2 + 2?", "4")
 
 
-def test_bad_bytes_in_a_parquet_cell_are_a_fault_of_that_row_alone(raw):
+def test_bad_bytes_in_a_parquet_cell_are_that_rows_fault(raw):
     offsets = pyarrow.array([0, 2, 4, 6], pyarrow.int32()).buffers()[1]
     cells = pyarrow.Array.from_buffers(
         pyarrow.string(), 3, [None, offsets, pyarrow.py_buffer(b"1?\xff\xfe3?")]

@@ -40,7 +40,7 @@ def test_no_source_is_used_twice_and_a_limit_is_met_exactly(sources, limit):
     assert sum(counts) == (sum(unlimited) if limit == "all" else min(limit, sum(unlimited)))
 
 
-def test_a_smaller_draw_is_part_of_a_larger_one_in_the_same_order(table_of):
+def test_a_smaller_draw_is_part_of_a_larger_one(table_of):
     table = table_of([f"problem {number}" for number in range(50)])
     large = texts(draw(table, 30, seed=0))
     small = texts(draw(table, 10, seed=0))

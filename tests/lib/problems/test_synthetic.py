@@ -1,8 +1,6 @@
 import dataclasses
 import itertools
 import random
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
@@ -47,7 +45,7 @@ def operands_of(problem: Problem) -> list[int]:
 
 
 @given(seed=st.integers(0, 2**32), num_steps=st.integers(1, 6))
-def test_each_equation_goes_on_from_the_last_value_within_the_bounds(seed, num_steps):
+def test_equations_continue_from_the_last_value_in_bounds(seed, num_steps):
     chain = equation_chain(random.Random(seed), num_steps=num_steps, settings=TRAINING)
     assert len(chain) == num_steps
     assert 2 <= chain[0].left <= 10
@@ -69,7 +67,7 @@ def test_all_four_operations_occur_at_every_step():
         assert {chain[step].operation for chain in chains} == set("+-*/")
 
 
-def test_a_solution_is_true_arithmetic_that_ends_in_the_reference():
+def test_a_solution_is_true_and_ends_in_the_reference():
     for problem in problems(count=500):
         lines = problem.solution.splitlines()
         assert len(lines) == problem.level
@@ -79,7 +77,7 @@ def test_a_solution_is_true_arithmetic_that_ends_in_the_reference():
         assert lines[-1].split()[-1] == problem.reference
 
 
-def test_a_text_gives_the_operands_in_order_and_at_most_one_number_more():
+def test_a_text_gives_the_operands_and_one_distractor():
     for problem in problems(count=500):
         numbers, operands = numbers_in(problem), operands_of(problem)
         extra = [
@@ -97,16 +95,6 @@ def test_an_item_depends_on_seed_split_and_index_alone():
     assert problems("test")[0].problem != problems("validation")[0].problem
 
 
-def test_another_process_generates_the_same_items():
-    program = (
-        "from tests.lib.problems.test_synthetic import problems; print([p.id for p in problems()])"
-    )
-    printed = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert printed.stdout.strip() == str([problem.id for problem in problems()])
-
-
 def test_items_stay_as_they_are():
     """Another text here means that every number measured on generated problems is void."""
     first = problems(count=1)[0]
@@ -118,7 +106,7 @@ def test_items_stay_as_they_are():
     assert (first.reference, first.subject, first.level) == ("7", "saving", 2)
 
 
-def test_splits_share_no_problem_because_each_owns_a_bucket_of_the_content_hash():
+def test_splits_share_no_problem():
     assert len(set(SPLIT_BUCKETS.values())) == len(SPLIT_BUCKETS)
     easy = TRAINING.model_copy(update={"level_weights": (1.0,)})
     ids: dict[str, set[str]] = {}
@@ -130,7 +118,7 @@ def test_splits_share_no_problem_because_each_owns_a_bucket_of_the_content_hash(
         assert not one & other
 
 
-def test_levels_follow_their_weights_and_harder_ones_never_occur_in_training():
+def test_levels_follow_their_weights():
     made = problems(count=1000)
     shares = [sum(problem.level == level for problem in made) / 1000 for level in range(1, 6)]
     for share, weight in zip(shares, (1, 3, 2, 0.5, 0), strict=True):
@@ -138,7 +126,7 @@ def test_levels_follow_their_weights_and_harder_ones_never_occur_in_training():
     assert {problem.level for problem in problems("test_harder", settings=HARDER)} == {5}
 
 
-def test_problems_of_grpo_follow_weights_of_their_own_and_leave_the_other_sets_as_they_are():
+def test_weights_of_grpo_leave_the_other_sets_as_they_are():
     sizes = {"num_sft": 40, "num_grpo": 40, "num_held_out": 20, "num_harder": 20}
     plain = TRAINING.model_copy(update=sizes)
     weights = LevelWeightsBySet(sft=plain.levels_of("sft"), grpo=(0.0,) * 5 + (1.0, 1.0))
@@ -158,7 +146,7 @@ def test_a_quarter_of_the_problems_has_a_distractor():
     assert not any(problem.tags for problem in problems(settings=without))
 
 
-def test_every_story_tells_every_operation_in_several_ways_and_never_of_one_things():
+def test_every_story_tells_every_operation_in_several_ways():
     for story in STORIES:
         assert len(story["openings"]) >= 2
         for operation in "+-*/":
@@ -170,7 +158,7 @@ def test_every_story_tells_every_operation_in_several_ways_and_never_of_one_thin
 
 
 @given(share=st.floats(0, 1))
-def test_shortening_takes_the_working_and_nothing_else_from_about_that_share(share):
+def test_shortening_takes_the_solution_of_about_that_share(share):
     made = problems(count=400)
     shortened = list(shorten_solutions(made, share=share, seed=0))
     for before, after in zip(made, shortened, strict=True):
@@ -179,7 +167,7 @@ def test_shortening_takes_the_working_and_nothing_else_from_about_that_share(sha
     assert bare == pytest.approx(share, abs=0.1)
 
 
-def test_which_solutions_are_shortened_depends_on_seed_and_problem_alone():
+def test_shortening_depends_on_seed_and_problem_only():
     made = problems()
     bare = {p.id for p in shorten_solutions(made, share=0.5, seed=0) if not p.solution}
     reordered = shorten_solutions(made[::-1], share=0.5, seed=0)
@@ -188,7 +176,7 @@ def test_which_solutions_are_shortened_depends_on_seed_and_problem_alone():
     assert bare != {p.id for p in shorten_solutions(made, share=0.5, seed=1) if not p.solution}
 
 
-def test_an_equation_sequence_is_unseen_only_if_no_training_problem_has_it():
+def test_an_equation_sequence_in_no_training_problem_is_tagged():
     def told(name: str, solution: str) -> Problem:
         return Problem.create(problem=name, reference="7", solution=solution, tags=(DISTRACTOR,))
 
@@ -199,7 +187,7 @@ def test_an_equation_sequence_is_unseen_only_if_no_training_problem_has_it():
     assert [problem.tags for problem in tagged[1:]] == [(DISTRACTOR, UNSEEN_EQUATIONS)] * 2
 
 
-def test_written_equations_are_found_right_or_wrong_in_any_working():
+def test_written_equations_are_read_right_or_wrong():
     assert written_equations("") == ()
     assert written_equations("So 3+4 = 7, then 7 * 2 = 15.") == ("3 + 4 = 7", "7 * 2 = 15")
     assert written_equations("3 + 4 = \n= 7, 5 5 = 10, 2 + = 2") == ()

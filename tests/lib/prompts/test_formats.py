@@ -31,9 +31,10 @@ def test_no_completion_makes_parsing_raise(name, pieces):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_an_empty_completion_has_no_answer_and_is_not_well_formed(name):
-    parsed = prompt_format(name).parse("")
-    assert parsed.answer is None
+@pytest.mark.parametrize("completion", ["", "so \\boxed{}"])
+def test_an_empty_completion_is_not_well_formed(name, completion):
+    parsed = prompt_format(name).parse(completion)
+    assert not parsed.answer
     assert not parsed.format_ok
 
 
@@ -45,7 +46,7 @@ def test_r1_zero_alone_stops_before_eos():
 
 
 @pytest.mark.parametrize("tags", [(), ("<w>", "</w>", "<r>", "</r>")])
-def test_r1_zero_cut_after_its_stop_string_parses_as_the_whole_target(tags):
+def test_r1_zero_cut_at_its_stop_string_parses_whole(tags):
     chosen = prompt_format("r1_zero", tags=tags)
     target = chosen.target(solution="2 + 2 = 4", reference="4")
     rambling = f"{target}\nUser: What is 3 + 3?"
@@ -64,7 +65,7 @@ def test_a_system_prompt_stands_before_the_question_once(name):
     assert text.count("Be brief.") == text.count("What is 2 + 2?") == 1
 
 
-def test_working_out_is_opened_by_the_prompt_and_closed_by_the_completion():
+def test_working_out_is_opened_by_the_prompt():
     chosen = prompt_format("working_out")
     assert prompt_text(chosen, "2 + 2?", system="Add.") == "Add.\n2 + 2?\n<start_working_out>"
     target = chosen.target(solution="2 + 2 = 4", reference="4")
@@ -88,15 +89,11 @@ def test_r1_zero_prompt_is_the_papers_and_ends_inside_think():
     )
 
 
-def test_r1_zero_target_has_the_space_that_the_strict_reward_demands():
+def test_r1_zero_target_has_the_space_between_its_tags():
     chosen = prompt_format("r1_zero")
     assert chosen.target(solution="Add.", reference="4") == " Add.</think> <answer>4</answer>"
     assert not chosen.parse(" Add.</think>\n<answer>4</answer>").format_ok
     assert chosen.parse(" Add.</think>\n<answer>4</answer>").answer == "4"
-
-
-def test_r1_zero_stops_at_the_end_of_the_answer():
-    assert prompt_format("r1_zero").stop_strings == ("</answer>",)
 
 
 def test_alpaca_prompt_is_stanfords():
@@ -107,19 +104,11 @@ def test_alpaca_prompt_is_stanfords():
     )
 
 
-def test_question_only_is_the_question():
-    assert prompt_text(prompt_format("question_only"), "What is 2 + 2?") == "What is 2 + 2?\n"
-
-
-def test_a_working_that_already_boxes_the_answer_is_not_boxed_twice():
+def test_a_boxed_answer_is_not_boxed_twice():
     chosen = prompt_format("boxed")
     working = "So the sum is $\\boxed{\\frac{1}{2}}$."
     assert chosen.target(solution=working, reference="\\frac{1}{2}") == working
     assert chosen.target(solution=working, reference="0.5").endswith("\n\\boxed{0.5}")
-
-
-def test_an_empty_box_is_no_answer():
-    assert not prompt_format("boxed").parse("so \\boxed{}").format_ok
 
 
 def test_tags_of_choice_replace_the_formats_own():
@@ -144,8 +133,8 @@ def test_tags_that_cannot_work_are_refused(name, tags, said):
         prompt_format(name, tags=tags)
 
 
-def test_an_unknown_format_is_answered_with_those_that_there_are():
-    with pytest.raises(UserError, match="working_out, xml, r1_zero, boxed, question_only, alpaca"):
+def test_an_unknown_format_lists_the_known_ones():
+    with pytest.raises(UserError, match="working_out, xml"):
         prompt_format("r2_zero")
 
 

@@ -41,10 +41,10 @@ def test_what_prepare_keeps_is_what_later_stages_read(tmp_path):
     assert saved_system(tmp_path) == " Be brief.\n"
 
 
-def test_a_base_model_without_a_system_prompt_says_what_writes_it(tmp_path):
+def test_a_missing_system_prompt_names_its_stage(tmp_path):
     with pytest.raises(UserError, match="dvc repro prepare"):
         saved_system(tmp_path)
 
 
-def test_without_a_system_prompt_the_template_stays_as_it_is():
+def test_without_a_system_prompt_the_template_stays() -> None:
     assert with_default_system(XML.chat_template, "") == XML.chat_template

@@ -52,9 +52,7 @@ def test_our_rendering_is_the_tokenizers(chosen, build_tokenizer, bos, system):
 
 @pytest.mark.parametrize("bos", [True, False])
 @pytest.mark.parametrize("system", ["Think first.", "A {{ b }} {% c %}\n\t'd' \"e\" \\f é 🙂"])
-def test_a_question_alone_has_the_prompt_tokens_of_training_after_an_export(
-    chosen, build_tokenizer, bos, system
-):
+def test_an_exported_template_gives_trainings_prompt_tokens(chosen, build_tokenizer, bos, system):
     tokenizer = build_tokenizer(chosen.chat_template, marks=chosen.marks, bos=bos)
     trained = _encode(chosen, tokenizer, system).prompt_ids
     tokenizer.chat_template = with_default_system(chosen.chat_template, system)
@@ -72,9 +70,7 @@ def test_a_question_alone_has_the_prompt_tokens_of_training_after_an_export(
 
 
 @pytest.mark.parametrize("bos", [True, False])
-def test_sft_trains_on_the_very_prompt_tokens_that_generation_is_given(
-    chosen, build_tokenizer, bos
-):
+def test_sft_trains_on_the_prompt_tokens_of_generation(chosen, build_tokenizer, bos):
     # Marks as tokens of their own: how the default's tokenizer is trained.
     tokenizer = build_tokenizer(chosen.chat_template, marks=chosen.marks, bos=bos)
     prompt, whole = _conversation(chosen, "Think first.")
@@ -85,7 +81,7 @@ def test_sft_trains_on_the_very_prompt_tokens_that_generation_is_given(
     assert ours.prompt_ids + ours.completion_ids == training
 
 
-def test_encoding_apart_keeps_the_prompt_where_a_tokenizer_would_fuse_the_boundary(
+def test_a_tokenizer_does_not_fuse_prompt_and_completion(
     build_tokenizer,
 ):
     chosen = prompt_format("working_out")
