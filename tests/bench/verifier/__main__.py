@@ -1,6 +1,6 @@
 """Accuracy, speed and bounds of the verifier, and attacks on it.
 
-python -m tests.bench.verifier measure [FOLDER] [--no-write]
+python -m tests.bench.verifier [measure [FOLDER] [--no-write]]
 python -m tests.bench.verifier attack [FOLDER] [--limit N] [--show N]
 
 FOLDER holds grading/pairs.jsonl, outputs.jsonl and hostile.jsonl, and in grading/fresh the sets
@@ -213,9 +213,12 @@ def write_table(text: str) -> None:
     path.write_text(marked, encoding="utf-8")
 
 
-@click.group(help=__doc__)
-def main() -> None:
-    """Measure or attack."""
+@click.group(help=__doc__, invoke_without_command=True)
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Measure, which is also what no command means, or attack."""
+    if context.invoked_subcommand is None:
+        context.invoke(compare_graders)
 
 
 @main.command("measure")
