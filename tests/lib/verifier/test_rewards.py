@@ -36,7 +36,7 @@ ALL_SETTINGS = {
 }
 
 
-def values(stack: str, completion: object, reference: str = "72") -> list[float]:
+def values(stack: str, completion: object, reference: object = "72") -> list[float]:
     chosen = WORKING_OUT if stack in ("s0", "tiny") else XML
     rewards = build_rewards(STACKS[stack], prompt_format=chosen)
     return [
@@ -138,6 +138,15 @@ def test_stack_r1_zero_pays_only_for_both() -> None:
 def test_chat_messages_are_scored_as_their_text(stack: str) -> None:
     message = [{"role": "assistant", "content": S0_RIGHT}]
     assert values(stack, message) == values(stack, S0_RIGHT)
+
+
+@pytest.mark.parametrize("stack", sorted(set(STACKS) - {"shaping"}))
+def test_content_and_reference_of_any_type_are_scored(stack: str) -> None:
+    parts = [{"type": "text", "text": S0_RIGHT[:20]}, {"type": "text", "text": S0_RIGHT[20:]}]
+    assert values(stack, [{"role": "assistant", "content": parts}]) == values(stack, S0_RIGHT)
+    assert values(stack, [{"role": "assistant", "content": None}]) == values(stack, "")
+    assert values(stack, S0_RIGHT, reference=72) == values(stack, S0_RIGHT)
+    assert values(stack, S0_RIGHT, reference=None) == values(stack, S0_RIGHT, reference="")
 
 
 @pytest.mark.parametrize(
