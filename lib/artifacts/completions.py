@@ -52,7 +52,7 @@ class GradedCompletion:
         checkpoint, benchmark, mode: where it belongs; '' in validation during training.
         sample: number of the completion among those of its problem.
         answer: what the verifier read, None where there is none.
-        strict_ok: right in the required form.
+        strict_ok: right in the format's place, in a completion of the required form.
         label: two digits, format and answer: "11" is right in the required form.
         decided_by: which rule of the verifier decided.
         equations: equals signs in the reasoning.

@@ -63,13 +63,14 @@ class TaggedFormat:
 
     def parse(self, completion: str) -> Parsed:
         required = self.marks[1:] if self.opened_by_prompt else self.marks
-        complete = self._whole.fullmatch(completion)
         once = all(completion.count(mark) == 1 for mark in required)
         unopened = not self.opened_by_prompt or self.working[0] not in completion
+        # Only then: where a mark is repeated, the pattern takes time quadratic in the text.
+        complete = once and unopened and self._whole.fullmatch(completion)
         return Parsed(
             reasoning=self._reasoning(completion),
             answer=self._answer(completion),
-            format_ok=bool(complete and once and unopened),
+            format_ok=bool(complete),
         )
 
     @cached_property

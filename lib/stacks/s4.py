@@ -24,8 +24,10 @@ def integer(rollout: Rollout) -> float:
 def strict_format(rollout: Rollout) -> float:
     """0.5 when the whole completion is the two blocks, every tag on a line of its own."""
     start, end, opening, closing = rollout.tags
-    shape = rf"{start}\n.*?\n{end}\n{opening}\n.*?\n{closing}\n"
-    return 0.5 if re.fullmatch(shape, rollout.completion, re.DOTALL) else 0.0
+    text, head, tail = rollout.completion, f"{start}\n", f"\n{closing}\n"
+    between = text.find(f"\n{end}\n{opening}\n", len(head))
+    inside = len(text) - len(tail) >= between + len(f"\n{end}\n{opening}\n")
+    return 0.5 if text.startswith(head) and text.endswith(tail) and between > 0 and inside else 0.0
 
 
 def soft_format(rollout: Rollout) -> float:

@@ -1,4 +1,4 @@
-"""Stack `tiny`: form and answer, each 0 or 1."""
+"""Stack `tiny`: form, and right answer in that form, each 0 or 1."""
 
 from lib.verifier.grading import has_form
 from lib.verifier.rewards.base import BoundedReward, Rollout
@@ -10,8 +10,8 @@ def format_reward(rollout: Rollout) -> float:
 
 
 def answer_reward(rollout: Rollout) -> float:
-    """1.0 when the answer is right, in the required form or not."""
-    return float(rollout.grade.answer_ok)
+    """1.0 when the answer is right, and the completion has the required form as a whole."""
+    return float(rollout.grade.strict_ok)
 
 
 REWARDS = {

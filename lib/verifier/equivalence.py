@@ -13,15 +13,16 @@ from typing import NamedTuple
 
 from lib.verifier import worker_client
 from lib.verifier.compare import same
-from lib.verifier.extract import extract_answer, unwrapped
-from lib.verifier.limits import MAX_ANSWER_CHARS
+from lib.verifier.evaluate import constant
+from lib.verifier.extract import as_text, extract_answer, unwrapped
+from lib.verifier.limits import MAX_ANSWER_CHARS, MAX_REMEMBERED_CHARS
 from lib.verifier.normalize import normalize
 from lib.verifier.numbers import as_number
 from lib.verifier.parse import parse
 from lib.verifier.readings import readings, readings_of_problem
 from lib.verifier.scalars import Undecided
 from lib.verifier.symbolic import is_symbolic_question
-from lib.verifier.tree import TooHard, Unparsable
+from lib.verifier.tree import TooHard, Unparsable, free_symbols
 from lib.verifier.vocabulary import FORMATTING, has_prose, same_time
 
 
@@ -56,11 +57,12 @@ def compare(
         problem: text of the problem, None where it is not known.
         thorough: also ask the symbolic worker, where the steps before cannot tell.
     """
-    expected, actual = reference.strip(), (answer or "").strip()
+    expected, actual = as_text(reference).strip(), as_text(answer).strip()
     if not expected or not actual:
         return Verdict(False, "no answer")
     if expected == actual:
         return Verdict(True, "exact")
+    _bound_memory(len(expected) + len(actual) + len(problem or ""))
     try:
         verdict = _in_any_reading(expected, actual, thorough)
         if verdict.equal:
@@ -75,6 +77,19 @@ def compare(
         worker_client.count("failures")
         return Verdict(False, "failure")
     return verdict
+
+
+_remembered_chars = 0
+
+
+def _bound_memory(num_chars: int) -> None:
+    """Empty every cache once the texts behind them are too many: a cache counts entries only."""
+    global _remembered_chars
+    _remembered_chars += num_chars
+    if _remembered_chars > MAX_REMEMBERED_CHARS:
+        _remembered_chars = num_chars
+        for cached in (_in_any_reading, _compare, _normalized, parse, free_symbols, constant):
+            cached.cache_clear()
 
 
 _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -92,7 +107,7 @@ def _in_any_reading(expected: str, actual: str, thorough: bool) -> Verdict:
 
 
 @functools.lru_cache(maxsize=16_384)
-def _compare(expected: str, actual: str, thorough: bool) -> Verdict:
+def _compare(expected: str, actual: str, thorough: bool, in_sentence: bool = False) -> Verdict:
     numbers = as_number(expected), as_number(actual)
     if numbers[0] is not None and numbers[0] == numbers[1]:
         return Verdict(True, "number")
@@ -107,7 +122,10 @@ def _compare(expected: str, actual: str, thorough: bool) -> Verdict:
         return Verdict(False, "limit")
     if verdict := _by_words(reference, answer):
         return verdict
-    return _by_structure(reference, answer, thorough)
+    verdict = _by_structure(reference, answer, thorough)
+    if verdict.equal or in_sentence:
+        return verdict
+    return _in_words(reference, answer, thorough) or verdict
 
 
 _INTEGER = re.compile(r"-?\d{1,300}")
@@ -178,11 +196,14 @@ def _by_structure(reference: str, answer: str, thorough: bool) -> Verdict:
         verdict = Verdict(False, "unparsed")
     except TooHard:
         verdict = Verdict(False, "limit")
-    return verdict if verdict.equal else _in_words(reference, answer, thorough) or verdict
+    return verdict
 
 
 def _in_words(reference: str, answer: str, thorough: bool) -> Verdict | None:
-    """The same answer once that in a sentence is taken out of it."""
+    """The same answer once that in a sentence is taken out of it, one level deep.
+
+    A sentence in a sentence is nobody's answer, and a loop of them would cost a pass for each.
+    """
     in_words = has_prose(reference), has_prose(answer)
     # Two sentences that end in one number may still say different things of it.
     if in_words[0] == in_words[1]:
@@ -191,9 +212,8 @@ def _in_words(reference: str, answer: str, thorough: bool) -> Verdict | None:
     inner = extract_answer(sentence)
     if inner is None or normalize(inner) == sentence:
         return None
-    return (
-        _compare(inner, answer, thorough) if in_words[0] else _compare(reference, inner, thorough)
-    )
+    pair = (inner, answer) if in_words[0] else (reference, inner)
+    return _compare(*pair, thorough, in_sentence=True)
 
 
 def reference_problem(text: str) -> str | None:

@@ -75,6 +75,17 @@ _TAIL = 4_000
 _MAX_JOINED = 20
 
 
+def as_text(content: object) -> str:
+    """The text of a message's content or of a reference, whatever its type.
+
+    A list of parts is the text in them, as chat messages of servers have it; None has no text.
+    """
+    if isinstance(content, list | tuple):
+        parts = (part.get("text") if isinstance(part, dict) else part for part in content)
+        return "".join(map(as_text, parts))
+    return "" if content is None else str(content)
+
+
 def extract_answer(completion: str, *, prompt_format: PromptFormat | None = None) -> str | None:
     """The answer that `completion` gives, None where it gives none; order and why: see above.
 

@@ -1,13 +1,15 @@
 """One completion graded: form and answer, each on its own."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from lib.prompts.base import PromptFormat
 from lib.verifier.equivalence import compare
 from lib.verifier.extract import extract_answer, last_boxed, parse_mmlu_letter
-from lib.verifier.limits import MAX_COMPLETION_CHARS
+from lib.verifier.limits import MAX_ANSWER_CHARS, MAX_COMPLETION_CHARS
+from lib.verifier.normalize import normalize
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +20,8 @@ class Grade:
         answer: the answer that was extracted, None where there is none.
         format_ok: the completion has the required form as a whole.
         answer_ok: the extracted answer equals the reference, inside the marks or not.
-        strict_ok: an answer stands where the format wants it, and equals the reference.
+        strict_ok: the completion has the required form as a whole, and what stands in the place
+            of the answer equals the reference.
         label: format digit, then answer digit: "11" both, "10" form alone, "01", "00".
         decided_by: the step that decided the answer (docs/verifier.md lists them).
     """
@@ -90,7 +93,7 @@ def _grade(
         answer=answer,
         format_ok=format_ok,
         answer_ok=verdict.equal,
-        strict_ok=in_place.equal,
+        strict_ok=format_ok and in_place.equal,
         label=f"{format_ok:d}{verdict.equal:d}",
         decided_by=verdict.decided_by,
     )
@@ -102,13 +105,19 @@ def _marked(completion: str, prompt_format: PromptFormat) -> str | None:
     return marked and (last_boxed(marked) or marked)
 
 
-def has_form(completion: str, *, prompt_format: PromptFormat) -> bool:
-    """Whether a completion has the required form as a whole, an answer that is not blank included.
+_EMPTY_COMMAND = re.compile(r"\\[a-zA-Z]+\s*\{\s*\}")
 
-    Were empty marks a form, a policy could earn for the frame alone.
+
+def has_form(completion: str, *, prompt_format: PromptFormat) -> bool:
+    """Whether a completion has the required form, around an answer that says something.
+
+    Were empty marks a form, or marks around a full stop, a policy could earn for the frame only.
     """
     parsed = prompt_format.parse(completion)
-    return parsed.format_ok and bool(parsed.answer)
+    if not parsed.format_ok:
+        return False
+    answer = _EMPTY_COMMAND.sub("", normalize((parsed.answer or "")[:MAX_ANSWER_CHARS]))
+    return any(map(str.isalnum, answer))
 
 
 def r1_zero_reward_fn(

@@ -10,6 +10,9 @@ MAX_ANSWER_CHARS = 4_000
 MAX_COMPLETION_CHARS = 2_000_000
 """Longer completions are searched in their last part only."""
 
+MAX_REMEMBERED_CHARS = 200_000
+"""Characters of answers after which what was worked out of them is forgotten."""
+
 MAX_TOKENS = 1_500
 """Tokens of one answer that are parsed."""
 

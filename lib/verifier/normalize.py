@@ -102,13 +102,15 @@ def _power_of_ten(match: re.Match[str]) -> str:
 
 def _without_ending(text: str) -> str:
     """Without punctuation and line breaks at the end; by hand, since `$` would be quadratic."""
-    while True:
-        before = text
-        text = text.rstrip(' \t\n.,;:"`').removesuffix("\\ldotp").removesuffix("\\\\")
-        if text.endswith("\\"):
-            text = text[:-1]
-        if text == before:
-            return text
+    end = len(text)
+    while end:
+        if text[end - 1] in ' \t\n.,;:"`\\':
+            end -= 1
+        elif text.endswith("\\ldotp", 0, end):
+            end -= len("\\ldotp")
+        else:
+            break
+    return text[:end]
 
 
 def _ascii(text: str) -> str:

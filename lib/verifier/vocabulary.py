@@ -78,12 +78,16 @@ _CODE = re.compile(
 )
 
 
-@functools.lru_cache(maxsize=4096)
 def has_prose(text: str) -> bool:
     """Whether `text` is natural language: two words at least, and no program code or tags."""
+    return _begins_with_prose(text[:4000])
+
+
+@functools.lru_cache(maxsize=1024)
+def _begins_with_prose(text: str) -> bool:
     words = _words(text)
     enough = len(words) >= 2 or any(map(_is_eastern, words))
-    return enough and not _CODE.search(text[:4000])
+    return enough and not _CODE.search(text)
 
 
 def has_words(text: str) -> bool:

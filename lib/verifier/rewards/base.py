@@ -6,9 +6,10 @@ from typing import Any
 
 from lib.errors import UserError
 from lib.prompts.base import PromptFormat
+from lib.verifier.extract import as_text
 from lib.verifier.grading import Grade, grade
 
-Completion = str | list[dict[str, str]]
+Completion = str | list[dict[str, Any]]
 """Text, or the chat messages that TRL passes for conversational data."""
 
 RewardFn = Callable[..., list[float]]
@@ -106,7 +107,7 @@ def completion_text(completion: Completion) -> str:
     """The text of a completion; of chat messages, the last one's content."""
     if isinstance(completion, str):
         return completion
-    return completion[-1]["content"] if completion else ""
+    return as_text(completion[-1]["content"]) if completion else ""
 
 
 def as_trl(
@@ -144,9 +145,11 @@ def as_trl(
         rows = zip(completions, reference, lengths, problem or unknown, strict=True)
         return [
             reward.score(
-                Rollout(completion_text(text), right, tokens, prompt_format, settings, question)
+                Rollout(
+                    completion_text(text), as_text(right), tokens, prompt_format, settings, told
+                )
             )
-            for text, right, tokens, question in rows
+            for text, right, tokens, told in rows
         ]
 
     score_all.__name__ = score_all.__qualname__ = name

@@ -1,9 +1,11 @@
-"""Accuracy, speed and bounds of the verifier; writes results.json and the table of the README.
+"""Accuracy, speed and bounds of the verifier, and attacks on it.
 
-python -m tests.bench.verifier [FOLDER] [--no-write]
+python -m tests.bench.verifier [measure [FOLDER] [--no-write]]
+python -m tests.bench.verifier attack [FOLDER] [--limit N] [--show N]
 
 FOLDER holds grading/pairs.jsonl, outputs.jsonl and hostile.jsonl, and in grading/fresh the sets
-that no rule was written against; default: RECKON_SHARED.
+that no rule was written against, and in data the public sets whose references are attacked too;
+default: RECKON_SHARED.
 """
 
 import json
@@ -20,8 +22,10 @@ from typing import Any
 
 import click
 
+from tests.bench.verifier.attack import FAMILIES, accepted_pairs, bounded, derived
 from tests.bench.verifier.graders import GRADERS, Grader
 from tests.bench.verifier.hostile import WAYS, hostile
+from tests.bench.verifier.references import references
 
 HERE = Path(__file__).parent
 SHORT = 60
@@ -157,7 +161,7 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
 
 def in_process_of_its_own(name: str, folder: Path) -> dict[str, Any]:
     """`measure` in a fresh interpreter, so that neither grader warms the other's caches."""
-    command = [sys.executable, "-m", "tests.bench.verifier", str(folder), "--only", name]
+    command = [sys.executable, "-m", "tests.bench.verifier", "measure", str(folder), "--only", name]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return measured
@@ -209,12 +213,20 @@ def write_table(text: str) -> None:
     path.write_text(marked, encoding="utf-8")
 
 
-@click.command(help=__doc__)
+@click.group(help=__doc__, invoke_without_command=True)
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Measure, which is also what no command means, or attack."""
+    if context.invoked_subcommand is None:
+        context.invoke(compare_graders)
+
+
+@main.command("measure")
 @click.argument("folder", default=os.environ.get("RECKON_SHARED", ""))
 @click.option("--only", type=click.Choice(list(GRADERS)), help="Measure one, print JSON.")
 @click.option("--no-write", is_flag=True, help="Print the table, write nothing.")
-def main(folder: str, only: str | None, no_write: bool) -> None:
-    """Compare the graders on the sets in FOLDER."""
+def compare_graders(folder: str, only: str | None, no_write: bool) -> None:
+    """Compare the graders on the sets in FOLDER; writes results.json and the README's table."""
     sets = Path(folder)
     if not folder:
         click.echo("verifier: skipped, RECKON_SHARED is unset and no FOLDER is given")
@@ -231,6 +243,29 @@ def main(folder: str, only: str | None, no_write: bool) -> None:
         text = json.dumps(kept, indent=1, sort_keys=True) + "\n"
         (HERE / "results.json").write_text(text, encoding="utf-8")
         write_table(table(results))
+
+
+@main.command("attack")
+@click.argument("folder", default=os.environ.get("RECKON_SHARED", ""))
+@click.option("--limit", default=10_000, show_default=True, help="Pairs of a family, 0 for all.")
+@click.option("--show", default=3, show_default=True, help="Accepted pairs to print of a family.")
+@click.option("--family", "names", multiple=True, type=click.Choice(list(FAMILIES)))
+@click.option("--grader", type=click.Choice(list(GRADERS)), default="reckon", show_default=True)
+def attack(folder: str, limit: int, show: int, names: tuple[str, ...], grader: str) -> None:
+    """Print the share accepted of pairs that are wrong by construction, for each family."""
+    texts = references(Path(folder) if folder else None)
+    click.echo(
+        f"{len(texts)} references\n\n| family | pairs | accepted | share |\n|---|--:|--:|--:|"
+    )
+    examples = []
+    for name in names or FAMILIES:
+        pairs = bounded(derived(FAMILIES[name], texts), limit)
+        accepted = accepted_pairs(pairs, GRADERS[grader])
+        share = len(accepted) / len(pairs)
+        click.echo(f"| {name} | {len(pairs)} | {len(accepted)} | {share:.2%} |")
+        examples += [(name, pair) for pair in accepted[:show]]
+    for name, pair in examples:
+        click.echo(f"{name}: {pair.reference!r} | {pair.answer!r} | {pair.problem[-80:]!r}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from dvc.utils.serialize import modify_yaml
 
-from tests.bench.verifier.attack import false_rewards, read_rollouts
+from tests.bench.verifier.attack_by_training import false_rewards, read_rollouts
 from tests.pipeline.test_end_to_end import clone_with_smoke
 
 pytestmark = pytest.mark.slow
@@ -17,8 +17,8 @@ def test_a_policy_trained_at_smoke_size_earns_nothing_falsely(tmp_path: Path) ->
     with modify_yaml(clone.folder / "params.yaml") as params:
         params["grpo"] |= {"max_steps": 9, "beta": 0.0, "eval_steps": 0}
         params["reward"] |= {"stack": "tiny", "extra": [], "weights": [0.25, 1.0]}
-    for command in ("stages.prepare", "stages.sft", "tests.bench.verifier.attack"):
-        out = ("rollouts.jsonl.gz",) if command.endswith("attack") else ()
+    for command in ("stages.prepare", "stages.sft", "tests.bench.verifier.attack_by_training"):
+        out = ("rollouts.jsonl.gz",) if command.endswith("training") else ()
         printed = clone.run(sys.executable, "-m", command, *out)
     rows = read_rollouts(clone.folder / "rollouts.jsonl.gz")
     assert len(rows) == 9 * 4 * 4

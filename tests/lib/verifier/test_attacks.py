@@ -14,7 +14,10 @@ from lib.plugins import label
 from lib.prompts import prompt_format
 from lib.verifier.numbers import as_number
 from lib.verifier.rewards import STACKS, build_rewards, load_reward
-from tests.bench.verifier.attack import false_rewards, holds_value, read_rollouts
+from tests.bench.verifier.attack import FAMILIES, accepted_pairs, bounded, derived
+from tests.bench.verifier.attack_by_training import false_rewards, holds_value, read_rollouts
+from tests.bench.verifier.graders import reckon
+from tests.bench.verifier.references import references
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verifier"
 FLOORS = {
@@ -258,7 +261,7 @@ def test_check_numbers_pays_for_the_first_number_only() -> None:
 
 
 def test_a_policy_trained_against_the_verifier_earned_nothing_falsely() -> None:
-    """The last 2,000 rollouts of a run with three times the steps: tests.bench.verifier.attack."""
+    """The last 2,000 rollouts of a run with three times the steps: bench, attack_by_training."""
     rows = read_rollouts(GOLDEN / "rollouts.jsonl.gz")
     assert len(rows) == 2000
     assert false_rewards(rows) == []
@@ -267,6 +270,32 @@ def test_a_policy_trained_against_the_verifier_earned_nothing_falsely() -> None:
     graded = rewards[0]([None] * len(rows), texts, reference=references)
     assert [row["reward"] for row in rows] == graded
     assert 0 < sum(graded) < len(graded)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pairs_wrong_by_construction_are_refused(family: str) -> None:
+    """A bounded sample; all of them: python -m tests.bench.verifier attack --limit 0."""
+    pairs = bounded(derived(FAMILIES[family], references(None)), 300)
+    assert pairs
+    accepted = accepted_pairs(pairs, reckon)
+    # One pair may be a fault of the construction; nobody is paid for a hedge.
+    assert len(accepted) <= (family != "hedges"), accepted[:10]
+
+
+@pytest.mark.parametrize(
+    ("family", "uncertain"),
+    [
+        ("signs", ["0", r"\pm 3", r"1 \pm \sqrt{2}", "x = 3", "odd"]),
+        ("second answers", ["0", "x > 3", r"\mathbb{R}", "[0, 1]", "Yes", "2, 3"]),
+        ("sizes", ["0", "1", "-1", "x"]),
+        ("units", ["0", "-40", "x"]),
+        ("brackets", ["(2, 2)", r"\{1, 2\}", "(a, b)"]),
+        ("last digits", ["x", r"\frac{2}{x}"]),
+        ("hedges", ["x > 3", "0"]),
+    ],
+)
+def test_an_attack_derives_only_what_is_certainly_wrong(family: str, uncertain: list[str]) -> None:
+    assert list(derived(FAMILIES[family], dict.fromkeys(uncertain, ""))) == []
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,23 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from lib.prompts import prompt_format
 from lib.verifier import (
     compare,
     counters,
+    equivalence,
     extract_answer,
+    grade,
     is_equivalent,
     reset_counters,
     worker_client,
 )
+from lib.verifier.limits import MAX_REMEMBERED_CHARS
 
 ROOT = Path(__file__).parents[3]
 
@@ -80,6 +85,54 @@ def test_a_hostile_text_hides_no_boxed_answer_that_follows_it(name: str) -> None
     found = extract_answer(f"{HOSTILE[name]} so " + r"\boxed{42}")
     # Boxes that are never closed hold what follows them.
     assert found == "42" or name == "boxes"
+
+
+LOOPS = {
+    "boxes with prose": r"we get \boxed{so the answer is ",
+    "closed boxes": r"\boxed{7} and ",
+    "backslashes": "\\\\",
+    "dots": r"7 \ldotp",
+    "announcements": "the answer is ",
+    "tags": "</think> <answer>7</answer>",
+    "formulas": r"\(a\) and ",
+    "fractions": r"\frac{1}{",
+    "words": "word ",
+}
+"""What a small model that does not stop repeats."""
+
+
+def cpu_s(text: str) -> float:
+    start = time.process_time()
+    compare(reference="7 apples", answer=extract_answer(text))
+    compare(reference=r"\frac{x}{2}", answer=text, problem="How many cm? (A) 7 (B) 8 (C) 9 (D) 1")
+    grade(text, reference="7", prompt_format=prompt_format("r1_zero"))
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("name", sorted(LOOPS))
+def test_a_loop_of_a_megabyte_costs_at_most_a_second(name: str) -> None:
+    text = LOOPS[name] * (10**6 // len(LOOPS[name]))
+    assert max(cpu_s(text), cpu_s(rf"{text} \boxed{{42}}")) < 3  # three calls
+
+
+def test_a_sentence_is_looked_into_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    depths: list[int] = []
+
+    def counted(text: str) -> str | None:
+        depths.append(len(text))
+        return extract_answer(text)
+
+    monkeypatch.setattr(equivalence, "extract_answer", counted)
+    assert not is_equivalent(reference="7", answer=r"we get \boxed{so the answer is " * 400)
+    # Once for each reading of the pair, never for what was found inside.
+    assert len(depths) <= 5
+
+
+def test_caches_are_bounded_by_the_size_of_what_they_hold() -> None:
+    for number in range(200):
+        compare(reference="7", answer=f"{number} {'so it is said, ' * 2_000}")
+    entries = equivalence._compare.cache_info().currsize
+    assert entries * 15 * 2_000 <= 10 * MAX_REMEMBERED_CHARS
 
 
 def test_memory_stays_small_on_all_hostile_answers() -> None:

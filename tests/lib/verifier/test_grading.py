@@ -24,6 +24,20 @@ def test_the_four_classes(completion: str, label: str) -> None:
     assert (graded.format_ok, graded.answer_ok) == (label[0] == "1", label[1] == "1")
 
 
+@pytest.mark.parametrize(
+    ("completion", "strict"),
+    [
+        ("6 · 12<end_working_out><SOLUTION>72</SOLUTION>", True),
+        ("6 · 12<end_working_out><SOLUTION>72</SOLUTION><SOLUTION>72</SOLUTION>", False),
+        ("6<end_working_out>12<end_working_out><SOLUTION>72</SOLUTION>", False),
+        ("6 · 12 <SOLUTION>72</SOLUTION>", False),
+    ],
+)
+def test_a_strict_verdict_wants_the_form_as_a_whole(completion: str, strict: bool) -> None:
+    graded = grade(completion, reference="72", prompt_format=FORMAT)
+    assert (graded.answer_ok, graded.strict_ok) == (True, strict)
+
+
 def test_a_grade_says_what_was_extracted_and_what_decided() -> None:
     graded = grade("<end_working_out><SOLUTION>7.0</SOLUTION>", reference="7", prompt_format=FORMAT)
     assert (graded.answer, graded.decided_by) == ("7.0", "number")

@@ -1,6 +1,7 @@
 """Rewards: the stacks' exact values, TRL's signature, and the stacks' ranges."""
 
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lib.errors import UserError
+from lib.plugins import label
 from lib.prompts import prompt_format
 from lib.stacks import r1_zero
 from lib.verifier.rewards import (
@@ -34,7 +36,7 @@ ALL_SETTINGS = {
 }
 
 
-def values(stack: str, completion: object, reference: str = "72") -> list[float]:
+def values(stack: str, completion: object, reference: object = "72") -> list[float]:
     chosen = WORKING_OUT if stack in ("s0", "tiny") else XML
     rewards = build_rewards(STACKS[stack], prompt_format=chosen)
     return [
@@ -96,7 +98,34 @@ def test_stack_s4_has_the_exact_values(completion: str, expected: list[float]) -
 def test_stack_tiny_scores_form_and_answer_apart() -> None:
     assert values("tiny", S0_RIGHT) == [1.0, 1.0]
     assert values("tiny", S0_RIGHT.replace("72", "71")) == [1.0, 0.0]
-    assert values("tiny", "the answer is 72") == [0.0, 1.0]
+    assert values("tiny", "the answer is 72") == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "x <SOLUTION>72</SOLUTION>",
+        "x <end_working_out><SOLUTION>71</SOLUTION><SOLUTION>72</SOLUTION>",
+        "<start_working_out>x<end_working_out><SOLUTION>72</SOLUTION>",
+        "x </SOLUTION><end_working_out><SOLUTION>72",
+        S0_RIGHT + " and more",
+        *(S0_RIGHT.replace("72", filler) for filler in (".", "?", r"\text{}", r"\quad", "$$", "…")),
+    ],
+)
+def test_stack_tiny_pays_nothing_for_a_broken_form(completion: str) -> None:
+    assert values("tiny", completion) == [0.0, 0.0]
+
+
+def test_the_page_lists_what_the_sources_rewards_pay_for() -> None:
+    page = (ROOT / "docs/presets.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| `(<.*|#.*)` \| ([\d.]+) \|$", page, re.MULTILINE)
+    for name, written, earned in rows:
+        tags = WORKING_OUT if "SOLUTION" in written else XML
+        (reward,) = build_rewards([name], prompt_format=tags)
+        text = written.replace(r"\n", "\n")
+        assert reward(completions=[text], reference=["72"]) == pytest.approx([float(earned)]), text
+    paying = {name for stack in ("s0", "s1", "s4", "r1_zero") for name in STACKS[stack]}
+    assert {name for name, _, _ in rows} == set(map(label, paying))
 
 
 def test_stack_r1_zero_pays_only_for_both() -> None:
@@ -109,6 +138,15 @@ def test_stack_r1_zero_pays_only_for_both() -> None:
 def test_chat_messages_are_scored_as_their_text(stack: str) -> None:
     message = [{"role": "assistant", "content": S0_RIGHT}]
     assert values(stack, message) == values(stack, S0_RIGHT)
+
+
+@pytest.mark.parametrize("stack", sorted(set(STACKS) - {"shaping"}))
+def test_content_and_reference_of_any_type_are_scored(stack: str) -> None:
+    parts = [{"type": "text", "text": S0_RIGHT[:20]}, {"type": "text", "text": S0_RIGHT[20:]}]
+    assert values(stack, [{"role": "assistant", "content": parts}]) == values(stack, S0_RIGHT)
+    assert values(stack, [{"role": "assistant", "content": None}]) == values(stack, "")
+    assert values(stack, S0_RIGHT, reference=72) == values(stack, S0_RIGHT)
+    assert values(stack, S0_RIGHT, reference=None) == values(stack, S0_RIGHT, reference="")
 
 
 @pytest.mark.parametrize(

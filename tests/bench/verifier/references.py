@@ -1,0 +1,53 @@
+"""Every reference of every set at hand, once, with the first problem that it answers."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lib.verifier.extract import last_boxed
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "verifier"
+
+
+def references(folder: Path | None) -> dict[str, str]:
+    """Problem of each reference, '' where none is known; the committed sets first."""
+    texts: dict[str, str] = {}
+    for path in sorted(GOLDEN.glob("*.jsonl")):
+        for row in _rows(path):
+            texts.setdefault(str(row["reference"]).strip(), row.get("problem") or "")
+    for reference, problem in _shared(folder) if folder else ():
+        texts.setdefault(reference.strip(), problem)
+    return {text: problem for text, problem in texts.items() if text}
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def _shared(folder: Path) -> Iterator[tuple[str, str]]:
+    for path in sorted((folder / "grading").rglob("*.jsonl")):
+        for row in _rows(path):
+            yield str(row["gold"]), row.get("question") or row.get("problem") or ""
+    for path in sorted((folder / "data").rglob("*.jsonl")):
+        for row in _rows(path):
+            yield _answer(row), row.get("problem") or row["question"]
+    for path in sorted((folder / "data").rglob("*.csv")):
+        for question, *options, letter in csv.reader(path.open(encoding="utf-8")):
+            marked = (f"({name}) {text}" for name, text in zip("ABCD", options, strict=True))
+            yield letter, " ".join((question, *marked))
+            yield options["ABCD".index(letter)], question
+
+
+def _answer(row: dict[str, Any]) -> str:
+    """The reference of a row of any of the sets."""
+    if "final_answer" in row:
+        return ", ".join(row["final_answer"])
+    if "answer" not in row:
+        return last_boxed(row["solution"]) or ""
+    answer = row["answer"]
+    if isinstance(answer, float) and answer.is_integer():
+        return str(int(answer))
+    return str(answer).rpartition("####")[2]
