@@ -1,5 +1,5 @@
 """reckon's library: imported from the checkout, never installed (docs/architecture.md).
 
 Floors, an arrow may only point down (contract in pyproject.toml):
-trainers -> evaluation, export -> engines -> objectives -> problems, prompts, verifier, params ...
+training -> evaluation, export -> engines -> objectives -> problems, prompts, verifier, params ...
 """

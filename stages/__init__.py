@@ -9,9 +9,7 @@ telemetry, unless the environment says otherwise.
 
 import os
 
-from lib.environment import check_environment
-from lib.errors import explain_full_disk
-from lib.lifetime import end_in_good_order, end_with_dvc
+from lib.process import check_environment, end_in_good_order, end_with_dvc, explain_full_disk
 
 check_environment()
 end_with_dvc()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 
-from lib.cli import reads_params, writes
 from lib.errors import UserError
 from lib.params import load_params
+from stages.options import reads_params, writes
 
 CHECKED = "params.yaml was checked before the stages that depend on this file.\n"
 

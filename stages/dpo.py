@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from lib.cli import reads, reads_params, writes
 from lib.params import load_params
+from stages.options import reads, reads_params, writes
 
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 
@@ -31,10 +31,10 @@ def main(params_file: Path, validation: Path, base: Path, init: Path, **paths: P
 
     import_first("transformers", generates=False)  # whatever trains the other phases
     from lib.engines.runtime import configure
-    from lib.trainers.dpo import dpo_setup
-    from lib.training.run import Outputs, run_phase
-    from lib.training.setup import asked_with
-    from lib.training.validation import read_validator
+    from lib.training.dpo import dpo_setup
+    from lib.training.phase.run import Outputs, run_phase
+    from lib.training.phase.setup import prompt_settings
+    from lib.training.phase.validation import read_validator
 
     configure(seed=params.seed, threads=params.torch_threads)
     read = {"pairs": paths.pop("pairs"), "base": base, "init": init}
@@ -47,7 +47,7 @@ def main(params_file: Path, validation: Path, base: Path, init: Path, **paths: P
         settings=params.model_dump(include=SECTIONS),
         inputs={**read, "validation": validation},
         validator=read_validator(
-            params, validation, init=init, base=base, **asked_with(params, base)
+            params, validation, init=init, base=base, **prompt_settings(params, base)
         ),
     )
 

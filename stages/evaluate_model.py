@@ -11,9 +11,9 @@ from typing import Literal
 
 import click
 
-from lib.cli import reads_params
 from lib.params import load_params
 from lib.params.load import read_yaml
+from stages.options import reads_params
 
 
 @click.command(help=__doc__)

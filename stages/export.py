@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from lib.cli import reads, reads_params, writes
 from lib.params import load_params
+from stages.options import reads, reads_params, writes
 
 
 @click.command(help=__doc__)

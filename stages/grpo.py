@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from lib.cli import reads, reads_params, writes
 from lib.params import load_params
+from stages.options import reads, reads_params, writes
 
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout", "reward", "grpo"}
 
@@ -32,10 +32,10 @@ def main(params_file: Path, validation: Path, **paths: Path) -> None:
 
     import_first(params.model.backend, generates=params.rollout.engine == "vllm")
     from lib.engines.runtime import configure
-    from lib.trainers.grpo import grpo_setup
-    from lib.training.run import Outputs, run_phase
-    from lib.training.setup import asked_with
-    from lib.training.validation import read_validator
+    from lib.training.grpo import grpo_setup
+    from lib.training.phase.run import Outputs, run_phase
+    from lib.training.phase.setup import prompt_settings
+    from lib.training.phase.validation import read_validator
     from lib.verifier import counters
 
     configure(seed=params.seed, threads=params.torch_threads)
@@ -49,9 +49,9 @@ def main(params_file: Path, validation: Path, **paths: Path) -> None:
         outputs=Outputs(**paths),
         settings=params.model_dump(include=SECTIONS),
         inputs={**read, "validation": validation},
-        facts=lambda: {"verifier": counters()},
+        counts=lambda: {"verifier": counters()},
         validator=read_validator(
-            params, validation, init=init, base=base, **asked_with(params, base)
+            params, validation, init=init, base=base, **prompt_settings(params, base)
         ),
     )
 

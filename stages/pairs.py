@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from lib.cli import reads, reads_params, writes
 from lib.params import load_params
+from stages.options import reads, reads_params, writes
 
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "rollout"}
 

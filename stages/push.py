@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from lib.cli import reads_params
 from lib.errors import UserError
 from lib.params import load_params
+from stages.options import reads_params
 
 TOKEN = "HF_TOKEN"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from lib.cli import reads, reads_params, writes
 from lib.errors import UserError
 from lib.params import load_params
+from stages.options import reads, reads_params, writes
 
 MODELS = Path("data/models")
 
@@ -40,7 +40,7 @@ def debug(
     from lib.engines.runtime import configure
     from lib.planning.rollouts import report_lines, sample_groups, tag_tokens, verdicts
     from lib.prompts import format_settings, prompt_format
-    from lib.training.warning_signs import Limits
+    from lib.training.phase.warning_signs import Limits
 
     configure(seed=params.seed, threads=params.torch_threads)
     rollout = params.rollout

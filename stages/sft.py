@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from lib.cli import reads, reads_params, writes
 from lib.params import load_params
+from stages.options import reads, reads_params, writes
 
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 
@@ -30,10 +30,10 @@ def main(params_file: Path, problems: Path, validation: Path, base: Path, **outp
 
     import_first(params.model.backend, generates=False)
     from lib.engines.runtime import configure
-    from lib.trainers.sft import sft_setup
-    from lib.training.run import Outputs, run_phase
-    from lib.training.setup import asked_with
-    from lib.training.validation import read_validator
+    from lib.training.phase.run import Outputs, run_phase
+    from lib.training.phase.setup import prompt_settings
+    from lib.training.phase.validation import read_validator
+    from lib.training.sft import sft_setup
 
     configure(seed=params.seed, threads=params.torch_threads)
     run_phase(
@@ -45,7 +45,7 @@ def main(params_file: Path, problems: Path, validation: Path, base: Path, **outp
         settings=params.model_dump(include=SECTIONS),
         inputs={"problems": problems, "base": base, "validation": validation},
         validator=read_validator(
-            params, validation, init=base, base=base, **asked_with(params, base)
+            params, validation, init=base, base=base, **prompt_settings(params, base)
         ),
     )
 

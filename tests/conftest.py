@@ -19,7 +19,7 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
-LONG = ("tests/docs/", "tests/pipeline/", "tests/lib/trainers/test_run.py")
+LONG = ("tests/docs/", "tests/pipeline/", "tests/lib/training/test_run.py")
 """Files that run whole pipelines: first, so that no worker is left alone with one at the end."""
 
 

@@ -23,9 +23,9 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from lib.environment import installed_version
 from lib.errors import UserError
 from lib.params.model import FLASH_KERNEL, HUB_ID
+from lib.process import installed_version
 
 FETCHED = Path("data/hub")
 """Git-ignored, and a dependency of no stage."""

@@ -60,7 +60,7 @@ def keep_trl() -> None:
     unsloth/models/rl.py, `PatchFastRL`, 2026.10.7, puts classes that it generates in their place:
     a `GRPOTrainer` whose `compute_loss` never calls `_compute_loss`, whose log-probs may be None
     and which logs no `sampling_logp_difference`, and an `SFTTrainer` that prepares the data in
-    another way and logs neither entropy nor token accuracy. What ours override (`lib.trainers`)
+    another way and logs neither entropy nor token accuracy. What ours override (`lib.training`)
     would be dead code there. What Unsloth does to models, and to transformers' `Trainer`, stays.
 
     One of its repairs is needed on TRL's own too: `disable_gradient_checkpointing` turns, when it

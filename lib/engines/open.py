@@ -10,8 +10,8 @@ from safetensors import SafetensorError
 
 from lib.engines.base import Engine
 from lib.engines.registry import ENGINES
-from lib.environment import require
 from lib.errors import UserError
+from lib.process import require
 
 
 def check_engine(name: str, checkpoint: Path, *, base: Path) -> None:

@@ -47,7 +47,7 @@ def random_states_kept(gpus: Iterable[int] = ()) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def memory_given_back() -> Iterator[None]:
+def released_memory() -> Iterator[None]:
     """Free all that a block has used; decorate a function with it, so that its locals are gone.
 
     Trainers and their models are held by reference cycles. Python collects those when it has made

@@ -29,9 +29,9 @@ from lib.engines.policy import is_adapter, load_tokenizer
 from lib.engines.pretrained import has_added_rows, weights_of
 from lib.engines.registry import ENGINES
 from lib.engines.vllm import LORA_RANKS, VllmBase, on_cpu
-from lib.environment import require
 from lib.errors import UserError
 from lib.params.model import Model
+from lib.process import require
 
 URL = "RECKON_VLLM_URL"
 DEFAULT_URL = "http://127.0.0.1:8000"

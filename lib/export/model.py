@@ -24,7 +24,6 @@ from lib.artifacts.problems import read_benchmarks
 from lib.engines.base import Sampling, encode
 from lib.engines.decoding import end_tokens
 from lib.engines.policy import ADAPTER, is_adapter, load_merged, load_policy, load_tokenizer
-from lib.environment import installed_version
 from lib.export.card import model_card
 from lib.export.reload import (
     ADAPTER_FOLDER,
@@ -39,6 +38,7 @@ from lib.params import Params
 from lib.params.measuring import Evaluate, Export
 from lib.params.model import Model
 from lib.plugins import plugin_hashes
+from lib.process import installed_version
 from lib.prompts import (
     Message,
     format_settings,

@@ -12,12 +12,12 @@ from typing import Literal
 
 import psutil
 
-from lib.environment import LOCK, installed_version, locked_versions
 from lib.params import Params
 from lib.params.model import FLASH_KERNEL
 from lib.planning.inputs import input_problems
 from lib.planning.memory import shape_of
 from lib.planning.plan import disk_bytes, in_bytes, phases_of
+from lib.process import LOCK, installed_version, locked_versions
 
 PYTHONS = ("3.11.", "3.12.")
 

@@ -21,7 +21,7 @@ from lib.planning.memory import (
     shape_of,
 )
 from lib.problems.known import hub_splits
-from lib.training.batches import micro_batches
+from lib.training.phase.launch import micro_batches
 
 CARDS_GB = (24, 40, 80, 141)
 

@@ -28,10 +28,10 @@ from lib.params import Params
 from lib.planning.memory import batch_of
 from lib.problems.lengths import rendering_of, token_counter
 from lib.prompts import format_settings, prompt_format, saved_system
-from lib.trainers.grpo import grpo_setup
-from lib.trainers.sft import sft_setup
-from lib.training.tracking import ProgressLines
-from lib.training.warning_signs import WarningSigns
+from lib.training.grpo import grpo_setup
+from lib.training.phase.tracking import ProgressLines
+from lib.training.phase.warning_signs import WarningSigns
+from lib.training.sft import sft_setup
 
 STEPS = 2
 """Optimiser steps that have to fit."""

@@ -18,7 +18,7 @@ from lib.grading.rewards import rewards_of
 from lib.params import Params
 from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
 from lib.report.text import shortened, visible
-from lib.training.warning_signs import Limits
+from lib.training.phase.warning_signs import Limits
 
 SHOWN_CHARS = 400
 """Characters of a completion that are printed."""

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from lib import environment
-from lib.environment import check_environment, installed_version, require
+from lib import process as environment
 from lib.errors import UserError
+from lib.process import check_environment, installed_version, require
 
 
 def test_the_locked_environment_passes(in_root: Path) -> None:

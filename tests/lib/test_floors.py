@@ -10,7 +10,7 @@ import lib
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "trl", "vllm", "unsloth"}
-FLOOR_0 = ["artifacts", "cli", "environment", "errors", "params", "problems", "prompts", "report"]
+FLOOR_0 = ["artifacts", "errors", "params", "plugins", "problems", "process", "prompts", "report"]
 FLOOR_0 += ["stacks", "stats", "verifier"]
 
 

@@ -15,12 +15,11 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[2]
 
 PLUMBING = (
-    "lib/cli.py",
-    "lib/environment.py",
     "lib/errors.py",
-    "lib/lifetime.py",
     "lib/params",
     "lib/plugins.py",
+    "lib/process.py",
+    "stages/options.py",
 )
 """Exempt from dvc.yaml, with what only they import: how a stage is called and ended, and how a
 mistake is worded. The values of params are tracked by DVC themselves, as plugins are."""
@@ -35,8 +34,8 @@ WHOLE = (
     "lib/prompts",
     "lib/report",
     "lib/stats",
-    "lib/trainers/grpo",
-    "lib/training",
+    "lib/training/grpo",
+    "lib/training/phase",
     "lib/verifier",
 )
 """Rooms that dvc.yaml lists as folders where a stage reaches more than one file of them."""

@@ -5,7 +5,7 @@ Literals alone: nothing here is read from a preset, so that a changed preset dif
 
 from typing import Any
 
-from lib.training.optim import MemoryEfficientAdamW
+from lib.training.phase.optim import MemoryEfficientAdamW
 
 ATTENTION_AND_MLP = {
     "q_proj",

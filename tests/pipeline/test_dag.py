@@ -49,7 +49,7 @@ def test_a_stage_lists_exactly_the_code_that_it_reaches(stage: str) -> None:
 
 
 def test_the_walk_follows_imports_inside_functions() -> None:
-    assert ROOT / "lib/trainers/sft.py" in reachable(ROOT / "stages/sft.py")
+    assert ROOT / "lib/training/sft.py" in reachable(ROOT / "stages/sft.py")
 
 
 def test_the_walk_follows_what_a_registry_names() -> None:

@@ -21,13 +21,13 @@ from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import format_settings
 from lib.prompts.saved import save_prompt
-from lib.trainers.grpo import grpo_setup
-from lib.trainers.sft import sft_setup
-from lib.training.run import run_phase
-from lib.training.setup import Setup, asked_with, run_training
-from lib.training.validation import read_validator
+from lib.training.grpo import grpo_setup
+from lib.training.phase.run import run_phase
+from lib.training.phase.setup import Setup, prompt_settings, run_training
+from lib.training.phase.validation import read_validator
+from lib.training.sft import sft_setup
 from lib.verifier.worker_client import warm_up
-from tests.lib.trainers.runs import changed, outputs_in
+from tests.lib.training.runs import changed, outputs_in
 from tests.live import held
 
 ALLOWED_BYTES = 1024
@@ -67,7 +67,7 @@ def write_inputs(folder: Path, base: Path, sets: GeneratedSets, params: Params) 
 def phases(folder: Path, params: Params) -> dict[str, Callable[[], object]]:
     """By name, what the stages run, each on what the one before wrote."""
     base, problems = folder / "base", folder / "benchmarks"
-    asked = asked_with(params, base)
+    asked = prompt_settings(params, base)
     models = {"sft": base, "grpo": folder / "models/sft"}
 
     def build(stage: str, scratch: Path) -> Any:

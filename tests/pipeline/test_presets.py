@@ -22,8 +22,8 @@ from ruamel.yaml import YAML
 
 from lib.params import compose_preset, preset_params
 from lib.problems.generated import synthetic_sets
-from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
-from lib.training.validation import ValidateByGeneration
+from lib.training.grpo.policy_gradient import PolicyGradientTrainer
+from lib.training.phase.validation import ValidateByGeneration
 from tests.lib.engines.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import lay_out
 from tests.pipeline.systems import ATTENTION_AND_MLP, SYSTEMS
@@ -42,7 +42,7 @@ def trainers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The trainers that stages built, by phase."""
     built: dict[str, Any] = {}
     for phase in ("sft", "grpo"):
-        module = importlib.import_module(f"lib.trainers.{phase}")
+        module = importlib.import_module(f"lib.training.{phase}")
         build = getattr(module, f"build_{phase}")
 
         def recorded(*arguments: Any, phase: str = phase, build: Any = build, **named: Any) -> Any:

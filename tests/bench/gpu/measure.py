@@ -102,7 +102,7 @@ def problems_of(
     row: Row, params: Params, tokenizer: "PreTrainedTokenizerBase", *, system: str
 ) -> list[Problem]:
     """As many as all steps take, short ones or all as long as params allow."""
-    from lib.trainers.sft import sft_dataset
+    from lib.training.sft import sft_dataset
 
     phase = "sft" if row.kind == "sft" else "grpo"
     if not row.full:
@@ -130,8 +130,8 @@ def trainer_of(
     params: Params, phase: str, problems: list[Problem], *, base: Path, scratch: Path
 ) -> Any:
     """The phase's own trainer, ready to start."""
-    from lib.trainers.grpo import grpo_setup
-    from lib.trainers.sft import sft_setup
+    from lib.training.grpo import grpo_setup
+    from lib.training.sft import sft_setup
 
     write_problems(scratch / "problems.jsonl", problems)
     read = {"problems": scratch / "problems.jsonl", "base": base, "scratch": scratch}
@@ -318,7 +318,7 @@ def _run_phase(row: Row, base: Path, folder: Path, kill_at: int) -> None:
     from lib.engines.policy import load_tokenizer
     from lib.engines.runtime import configure
     from lib.planning.probe import with_signal
-    from lib.training.run import Outputs, run_phase
+    from lib.training.phase.run import Outputs, run_phase
 
     class Killed(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

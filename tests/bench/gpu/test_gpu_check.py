@@ -14,7 +14,7 @@ from lib.engines.policy import load_tokenizer
 from lib.planning.doctor import find_gpus
 from lib.planning.memory import longest_row
 from lib.prompts import format_settings, prompt_format, saved_system
-from lib.trainers.sft import sft_dataset
+from lib.training.sft import sft_dataset
 from tests.bench.gpu import __main__ as check
 from tests.bench.gpu import measure, rows
 from tests.bench.gpu.rows import PARTS, SMALL, Row, row, small

@@ -8,7 +8,7 @@ from lib.engines.tiny import write_base
 from lib.params import Params
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format
-from lib.trainers.sft import build_sft
+from lib.training.sft import build_sft
 
 NUM_PROBLEMS = 2880
 

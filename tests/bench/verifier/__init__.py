@@ -1,1 +1,1 @@
-"""Benchmark of the verifier, side by side with math-verify: `python -m tests.bench.verifier measure`."""
+"""Benchmark of the verifier beside math-verify: `python -m tests.bench.verifier measure`."""

@@ -12,8 +12,8 @@ from torch.utils import deterministic
 from lib.engines.runtime import configure, prefer_reproducible_kernels
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
-from lib.trainers.sft import build_sft
-from tests.lib.trainers.steps import STOPPING, build, letters, reward_with
+from lib.training.sft import build_sft
+from tests.lib.training.steps import STOPPING, build, letters, reward_with
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from lib.errors import UserError
 from lib.params import compose_preset, parse_params
 from lib.params.model import Model
 from lib.prompts import prompt_format
-from lib.trainers.sft import sft_dataset
+from lib.training.sft import sft_dataset
 from tests.lib.engines import fake_unsloth, fake_vllm, unsloth_contract
 
 ROOT = Path(__file__).parents[3]
@@ -295,7 +295,7 @@ def test_trl_keeps_its_own_trainers_where_unsloth_has_put_others(tmp_path: Path)
     code = (
         "from lib.engines.unsloth import import_first\n"
         "import_first('unsloth', generates=False)\n"
-        "from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer\n"
+        "from lib.training.grpo.policy_gradient import PolicyGradientTrainer\n"
         "from trl.trainer import grpo_trainer\n"
         "print(any(base.__name__ == 'Generated' for base in PolicyGradientTrainer.__mro__))\n"
         "class Model:\n"
@@ -373,6 +373,6 @@ def test_stages_import_it_before_anything_heavy() -> None:
     for stage in ("sft", "grpo", "dpo", "preflight"):
         source = (ROOT / f"stages/{stage}.py").read_text("utf-8")
         source = source[source.rindex("\ndef ", 0, source.index("import_first(")) :]
-        rooms = ("engines.runtime", "trainers", "training", "planning")
+        rooms = ("engines.runtime", "training", "planning")
         heavy = [source.find(f"from lib.{room}") for room in rooms if f"from lib.{room}" in source]
         assert 0 < source.find("import_first(") < min(heavy)

@@ -68,7 +68,7 @@ def check_sft_trains_and_the_next_phase_goes_on_from_its_adapter(
     from lib.params import preset_params
     from lib.problems.generated import synthetic_sets
     from lib.prompts import prompt_format
-    from lib.trainers.sft import build_sft
+    from lib.training.sft import build_sft
 
     smoke = preset_params("smoke")
     trainer = build_sft(
@@ -97,7 +97,7 @@ def grpo(base: Path, scratch: Path, model: Any, *, engine: str = "vllm") -> Any:
     from lib.params import preset_params
     from lib.problems.generated import synthetic_sets
     from lib.prompts import prompt_format
-    from lib.trainers.grpo import build_grpo
+    from lib.training.grpo import build_grpo
 
     smoke = preset_params("smoke")
     changes = {"learning_rate": 0.05, "max_steps": 2, "warmup_ratio": 0.0}

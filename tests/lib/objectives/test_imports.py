@@ -15,7 +15,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_importing_objectives_loads_torch_and_no_trainer() -> None:
-    loaded = loaded_by("import lib.course, lib.training.optim")
+    loaded = loaded_by("import lib.course, lib.training.phase.optim")
     assert "torch" in loaded
     assert not loaded & HEAVY
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from lib.environment import locked_versions
 from lib.params import Params, preset_names, preset_params
 from lib.planning.doctor import Gpu, Machine, doctor_lines, find_gpus, findings, this_machine
+from lib.process import locked_versions
 from tests.conftest import ROOT
-from tests.lib.trainers.runs import changed
+from tests.lib.training.runs import changed
 
 GIB = 1024**3
 

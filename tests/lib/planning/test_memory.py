@@ -28,10 +28,10 @@ from lib.planning.memory import Shape, forward_pass, memory_at_peak, shape_in, s
 from lib.planning.probe import with_signal
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.trainers.dpo import build_dpo
-from lib.trainers.grpo import build_grpo
-from lib.trainers.sft import build_sft, sft_dataset
-from tests.lib.trainers.runs import changed
+from lib.training.dpo import build_dpo
+from lib.training.grpo import build_grpo
+from lib.training.sft import build_sft, sft_dataset
+from tests.lib.training.runs import changed
 
 FORMAT = prompt_format("working_out")
 ALL_WEIGHTS = preset_params("tiny-cpu").model.lora.model_dump(mode="json")

@@ -12,9 +12,9 @@ from lib.planning.memory import cache_bytes_per_token, shape_of
 from lib.planning.plan import Phase, disk_bytes, phases_of, plan_lines
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.trainers.dpo import dpo_arguments
-from lib.trainers.grpo import grpo_arguments
-from lib.trainers.sft import build_sft
+from lib.training.dpo import dpo_arguments
+from lib.training.grpo import grpo_arguments
+from lib.training.sft import build_sft
 from tests.conftest import ROOT
 
 GIB = 2**30

@@ -22,9 +22,9 @@ from lib.planning.probe import longest_first, probe
 from lib.problems.generated import GeneratedSets
 from lib.problems.lengths import rendering_of, token_counter
 from lib.prompts import prompt_format, save_system
-from lib.trainers.grpo.policy_gradient import PolicyGradientTrainer
+from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from tests.conftest import ROOT
-from tests.lib.trainers.runs import changed
+from tests.lib.training.runs import changed
 
 PLENTY = 64 * 1024**3
 

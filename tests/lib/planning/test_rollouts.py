@@ -20,7 +20,7 @@ from lib.planning.rollouts import (
     verdicts,
 )
 from lib.prompts import format_settings, prompt_format, save_system
-from lib.training.warning_signs import Limits
+from lib.training.phase.warning_signs import Limits
 
 FORMAT = prompt_format("working_out")
 LIMITS = Limits(lowest=0.0, highest=1.25, max_new_tokens=48)

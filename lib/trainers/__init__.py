@@ -1,1 +1,0 @@
-"""The phases: SFT, GRPO and DPO, each from params to a trainer that is ready to start."""

@@ -1,0 +1,238 @@
+"""Group Relative Policy Optimization (arXiv:2402.03300) and its kin, from params to a trainer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import PrinterCallback, Trainer, TrainingArguments
+
+from lib.artifacts.problems import Problem, read_problems
+from lib.engines.base import Sampling
+from lib.engines.compat import silence_supported_range
+from lib.engines.open import check_engine, open_engine
+from lib.engines.policy import load_tokenizer, rope_switch, trainable_policy
+from lib.engines.pretrained import write_base
+from lib.engines.registry import ENGINES
+from lib.engines.runtime import configure
+from lib.engines.unsloth import shares_weights
+from lib.errors import UserError
+from lib.grading.rewards import logging_accuracy, rewards_of
+from lib.params.model import Model
+from lib.params.schema import Params
+from lib.params.training import Grpo, Reward, RolloutSampling
+from lib.prompts import PromptFormat, format_settings, prompt_format, save_prompt, system_prompt
+from lib.training.grpo.policy_gradient import PolicyGradientTrainer, switch_off_noise
+from lib.training.phase.arguments import choose_optimizer, shared_arguments
+from lib.training.phase.launch import micro_batches, num_processes
+from lib.training.phase.ranks import check_grpo_can_shard
+from lib.training.phase.rollout_log import RolloutLog
+from lib.training.phase.setup import Setup, prompt_settings
+from lib.training.phase.tracking import ProgressLines
+from lib.training.phase.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
+
+SHOWN = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
+
+
+def build_grpo(
+    problems: Sequence[Problem],
+    *,
+    init: Path,
+    base: Path,
+    prompt_format: PromptFormat,
+    system: str,
+    grpo: Grpo,
+    rollout: RolloutSampling,
+    reward: Reward,
+    model: Model,
+    seed: int,
+    scratch: Path,
+) -> Trainer:
+    """A trainer that is ready to start from the checkpoint `init`: `PolicyGradientTrainer`, or
+    TRL's `GRPOTrainer` where `grpo.trainer` says so.
+
+    Raises:
+        UserError: fewer problems than one step takes, processes that cannot share a step, rollouts
+            beyond a switch of the model's positions, or an engine that is not there.
+    """
+    check_engine(rollout.engine, init, base=base)
+    if len(problems) < grpo.prompts_per_step:
+        raise UserError(
+            f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(problems)} GRPO "
+            "problems; lower it, or let `prepare.grpo` keep more"
+        )
+    shared = shares_weights(model, engine=rollout.engine)
+    policy = trainable_policy(
+        init,
+        base=base,
+        settings=model,
+        seed=seed,
+        memory_share=rollout.gpu_memory_utilization if shared else 0.0,
+    )
+    if getattr(policy.config, "output_router_logits", False):
+        raise UserError(
+            "model.name: GRPO has no router loss for a mixture of experts; set "
+            "output_router_logits to false in the model's config"
+        )
+    switch = rope_switch(policy.config)
+    if switch and model.max_seq_length > switch:
+        raise UserError(
+            f"model.max_seq_length={model.max_seq_length}: beyond {switch} tokens this model "
+            "(rope_type longrope) computes all positions otherwise, so that a completion is not "
+            f"scored as it was sampled; set it to {switch} or less"
+        )
+    switch_off_noise(policy)
+    first, *rewards = rewards_of(
+        reward, prompt_format=prompt_format, max_completion_tokens=rollout.max_new_tokens
+    )
+    functions = [
+        logging_accuracy(first, prompt_format=prompt_format, name=ANSWER_ACCURACY),
+        *rewards,
+    ]
+    arguments = grpo_arguments(grpo, model=model, seed=seed, scratch=scratch)
+    common = {
+        "model": policy,
+        "processing_class": load_tokenizer(init),
+        "callbacks": [
+            ProgressLines("grpo", SHOWN),
+            WarningSigns(
+                "grpo",
+                Limits.of(
+                    reward, max_new_tokens=rollout.max_new_tokens, dtype=model.inference_dtype
+                ),
+            ),
+        ],
+    }
+    rows = grpo_rows(problems, prompt_format=prompt_format, system=system)
+    trainer: Trainer
+    if grpo.trainer == "trl":
+        # The only import of TRL's that looks for vLLM.
+        silence_supported_range()
+        from lib.training.grpo.trl import build_trl
+
+        trainer = build_trl(
+            rows, functions, arguments=arguments, grpo=grpo, rollout=rollout, reward=reward,
+            **common,
+        )  # fmt: skip
+    else:
+        trainer = PolicyGradientTrainer(
+            args=TrainingArguments(**arguments),
+            problems=rows,
+            reward_funcs=functions,
+            reward_weights=reward.weights,
+            grpo=grpo,
+            sampling=Sampling(
+                **rollout.decoding,
+                num_completions=grpo.group_size,
+                stop_strings=prompt_format.stop_strings,
+                seed=seed,
+            ),
+            **common,
+        )
+    trainer.remove_callback(PrinterCallback)
+    choose_optimizer(trainer, grpo.optimizer)
+    if not isinstance(trainer, PolicyGradientTrainer):
+        return trainer
+    live = ENGINES[rollout.engine].live
+    check_grpo_can_shard(trainer, rollout.engine, live=live)
+    engine = open_engine(
+        rollout.engine,
+        init,
+        base=base,
+        **model.loading,
+        batch_size=grpo.prompts_per_step * grpo.group_size // num_processes(),
+        policy=trainer.model,
+        memory_share=rollout.gpu_memory_utilization,
+        device=rollout.device,
+    )
+    trainer.roll_out_with(engine, live=live)
+    if grpo.log_problems:
+        trainer.add_callback(RolloutLog(trainer, grpo=grpo, max_new_tokens=rollout.max_new_tokens))
+    return trainer
+
+
+def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratch: Path) -> Setup:
+    """The GRPO of `params` on a file of problems, ready to start from the checkpoint `init`.
+
+    Args:
+        base: the weights below an adapter, with the system prompt beside them.
+        scratch: folder for what the trainer writes on its own.
+    """
+    rows = list(read_problems(problems))
+    trainer = build_grpo(
+        rows,
+        init=init,
+        base=base,
+        grpo=params.grpo,
+        rollout=params.rollout,
+        reward=params.reward,
+        model=params.model,
+        seed=params.seed,
+        scratch=scratch,
+        **prompt_settings(params, base),
+    )
+    return Setup(trainer=trainer, problems=rows, rewards=trainer.reward_funcs)
+
+
+def math_training_setup(
+    model: str, problems: Path, *, params: Params, folder: Path, revision: str = ""
+) -> Setup:
+    """The GRPO of `params` on a model as it is, with no stage before it.
+
+    Args:
+        model: a folder that holds one, or an id on the Hub, whose commit is `revision`.
+        problems: JSONL of canonical records, as `prepare` writes them.
+        folder: gets the model's tokenizer with its prompt (`base`), and what the trainer writes.
+
+    Raises:
+        UserError: as `build_grpo`, or there is no such model.
+    """
+    configure(seed=params.seed, threads=params.torch_threads)
+    named = params.model.model_copy(update={"name": model, "revision": revision})
+    base, rendering = folder / "base", format_settings(params.prompt)
+    prompt = prompt_format(**rendering)
+    write_base(base, read_problems(problems), prompt_format=prompt, model=named, seed=params.seed)
+    system = system_prompt(params.prompt.system, prompt_format=prompt)
+    save_prompt(base, system=system, rendering=rendering)
+    return grpo_setup(
+        params.model_copy(update={"model": named}),
+        problems=problems,
+        init=base,
+        base=base,
+        scratch=folder / "scratch",
+    )
+
+
+def grpo_arguments(grpo: Grpo, *, model: Model, seed: int, scratch: Path) -> dict[str, Any]:
+    """Keyword arguments of `transformers.TrainingArguments`.
+
+    Raises:
+        UserError: the processes of this run cannot share a step in whole groups.
+    """
+    ranks = num_processes()
+    if grpo.prompts_per_step % ranks:
+        raise UserError(
+            f"grpo.prompts_per_step={grpo.prompts_per_step}: {ranks} processes cannot share it in "
+            f"whole groups; use a multiple of {ranks}"
+        )
+    completions = grpo.prompts_per_step * grpo.group_size
+    return {
+        **shared_arguments(grpo, model=model, seed=seed, scratch=scratch),
+        **micro_batches(completions, micro_batch=grpo.micro_batch_size, world_size=ranks),
+        "max_steps": grpo.max_steps,
+        # Problems are chosen by the step, so that a resumed run has none to skip.
+        "ignore_data_skip": True,
+    }
+
+
+def grpo_rows(
+    problems: Sequence[Problem], *, prompt_format: PromptFormat, system: str
+) -> list[dict[str, Any]]:
+    """Prompts as chat messages, and the columns that reward functions read."""
+    return [
+        {
+            "prompt": prompt_format.prompt(problem.problem, system=system),
+            "problem": problem.problem,
+            "reference": problem.reference,
+        }
+        for problem in problems
+    ]

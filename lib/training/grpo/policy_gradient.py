@@ -1,0 +1,603 @@
+"""GRPO and its kin on `transformers.Trainer`, in the order of a step.
+
+    roll out    an `Engine` completes P problems G times, chosen and seeded by the step
+    reward      each reward function scores each completion once
+    refill      dynamic sampling replaces groups without signal (DAPO, arXiv:2503.14476)
+    advantage   `lib.objectives.advantages`
+    arrange     rows of like prompt and length share a micro-batch
+    score       log-probs under the policy (`lib.training.grpo.scoring`)
+    check       the sampler's log-probs against these, and the correction for what they differ by
+                (that its weights are the policy's, their version says at each roll-out)
+    loss        `lib.objectives.losses`; backward pass, clipping and optimiser are `Trainer`'s
+
+Differs from the papers in: dynamic sampling draws as many new problems as are missing, not a whole
+batch, for a bounded number of rounds. The old policy's log-probs are those of the first pass over
+the rollouts, which saves a forward pass; a micro-batch whose advantages are all 0 is left out where
+nothing else gives it a gradient (and so out of entropy and clip_ratio).
+
+P problems of this process, G completions of each (a group), B = P·G; F reward functions; b rows of
+a micro-batch, T tokens of its longest completion.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers import PreTrainedModel, Trainer, TrainerCallback
+from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import TrainOutput
+
+from lib.artifacts.completions import GeneratedCompletion
+from lib.engines.base import Engine, NotFiniteError, Sampling, encode
+from lib.errors import UserError
+from lib.objectives.advantages import group_advantages, has_signal
+from lib.objectives.entropy import EntropyCoefficient
+from lib.objectives.losses import policy_loss
+from lib.objectives.own import objective
+from lib.objectives.sampler import compare_with_sampler
+from lib.params.training import Grpo
+from lib.plugins import is_plugin
+from lib.training.grpo.curve import Curve
+from lib.training.grpo.scoring import MicroBatch, Scorer, padded
+from lib.training.phase.ranks import whole_on_every_rank
+from lib.training.phase.tracking import timed
+from lib.training.phase.warning_signs import GAP
+
+RewardFunction = Callable[..., Sequence[float | None]]
+"""TRL's signature; None says that a function does not apply to a completion."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One completion of a problem.
+
+    Attributes:
+        problem: "prompt", chat messages, and the columns that reward functions read.
+        rewards: [F], NaN where a function returned None; empty before they were asked.
+        metrics: what reward functions logged of all completions that they scored together.
+    """
+
+    problem: Mapping[str, Any]
+    prompt_ids: list[int]
+    completion: GeneratedCompletion
+    rewards: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+Group = list[Sample]
+
+
+class PolicyGradientTrainer(Trainer):
+    """See the module.
+
+    Args:
+        problems: what `Sample.problem` holds.
+        reward_funcs: called with `prompts`, `completions` (chat messages), `completion_ids`,
+            the problems' other columns, `trainer_state`, `log_metric` and `log_extra`.
+        reward_weights: one for each of them.
+        grpo: params' section.
+        sampling: of rollouts; the seed is the step's.
+    """
+
+    def __init__(
+        self,
+        *,
+        problems: Sequence[Mapping[str, Any]],
+        reward_funcs: Sequence[RewardFunction],
+        reward_weights: Sequence[float],
+        grpo: Grpo,
+        sampling: Sampling,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.problems = problems
+        self.reward_funcs = list(reward_funcs)
+        self.reward_weights = torch.tensor(reward_weights)
+        self.grpo = grpo
+        self.loss, self.advantage = objective(grpo.loss), objective(grpo.advantage)
+        self.sampling = dataclasses.replace(sampling, log_probs=True)
+        self._synced, self._gap = "", math.nan
+        self.engine: Engine | None = None
+        self.live = False
+        self.rollouts: list[Sample] = []
+        """Of the last step, in its order."""
+        self.batches: list[MicroBatch] = []
+        """Of those rollouts."""
+        self.extra_columns: dict[str, list[Any]] = {}
+        """What reward functions logged of them through `log_extra`."""
+        self.curve = Curve(self.accelerator)
+        self.bonus = EntropyCoefficient(grpo.entropy_coef, grpo.entropy_target)
+        if self.bonus.is_used:
+            self.add_callback(SavedCoefficient(self.bonus))
+        whole = self.accelerator.num_processes == 1
+        self.scorer = Scorer(
+            self.model,
+            sampling=sampling,
+            shares_prompts=whole and not self.args.gradient_checkpointing,
+            entropy_grad=self.bonus.is_used,
+            float32_head=grpo.cast_lm_head_to_fp32,
+        )
+        # Trainer then divides a micro-batch's loss by their number.
+        self.model_accepts_loss_kwargs = False
+        self._first_weights = self._copied_weights() if grpo.beta else []
+
+    def roll_out_with(self, engine: Engine, *, live: bool) -> None:
+        """Generate with `engine` from now on; it is closed when training ends, however it ends.
+
+        Args:
+            live: it computes with the policy's own weights, of which it holds no copy, so that its
+                log-probs need no correction.
+        """
+        self.engine, self.live = engine, live
+
+    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        """See `Trainer`."""
+        assert self.engine is not None
+        with contextlib.closing(self.engine):
+            return super().train(*args, **kwargs)
+
+    # Roll out
+
+    def get_train_dataloader(self) -> Iterator[dict[str, MicroBatch]]:
+        """Micro-batches, rolled out when `Trainer` asks for a step's first one.
+
+        A plain generator: a loader that accelerate prepares reads one batch ahead, and would roll
+        out with the policy before the update.
+        """
+        # A run that is resumed at its end takes no further step.
+        while self.state.global_step < self.state.max_steps:
+            self.batches = self.roll_out()
+            for _ in range(self.grpo.num_iterations):
+                for batch in self.batches:
+                    # Not bare: Trainer moves and counts what is in a mapping. The object goes
+                    # through as it is, and keeps its old log-probs over the iterations.
+                    yield {"batch": batch}
+
+    def roll_out(self) -> list[MicroBatch]:
+        """The micro-batches of this step's rollouts."""
+        assert self.engine is not None
+        with self._whole_policy() as policy:
+            self._check_version(self.engine.sync(policy))
+        groups = self._reward(self._complete(self._problems_of_step(), round_=0))
+        if self.grpo.dynamic_sampling:
+            groups = self._refill(groups)
+        self.rollouts = [rollout for group in groups for rollout in group]
+        completions = [rollout.completion for rollout in self.rollouts]
+        self.curve.add_lengths(
+            [len(one.token_ids) for one in completions], [one.truncated for one in completions]
+        )
+        # Of each completion that is trained on: a round that replaced a few groups weighs little.
+        for rollout in self.rollouts:
+            self.curve.add(rollout.metrics)
+        batches = self._arrange(self._advantages())
+        if self.grpo.beta:
+            with self._reference_policy(), torch.no_grad():
+                for batch in batches:
+                    batch.reference_log_probs = self.scorer.score(self.model, batch).log_probs
+        return batches
+
+    def _problems_of_step(self) -> list[Mapping[str, Any]]:
+        """P problems: this process's part of the step's, of an order that each epoch shuffles."""
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        total = self.grpo.prompts_per_step
+        generation = self.state.global_step // self.grpo.num_iterations
+        epoch, place = divmod(generation, len(self.problems) // total)
+        order = list(range(len(self.problems)))
+        if self.grpo.shuffle:
+            generator = torch.Generator().manual_seed(self.args.seed)
+            for _ in range(epoch + 1):
+                order = torch.randperm(len(self.problems), generator=generator).tolist()
+        mine = order[place * total : (place + 1) * total][rank * total // ranks :]
+        return [self.problems[index] for index in mine[: total // ranks]]
+
+    def _complete(self, problems: Sequence[Mapping[str, Any]], *, round_: int) -> list[Group]:
+        """G completions of each."""
+        assert self.engine is not None
+        rank = self.accelerator.process_index
+        seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_, rank)
+        prompts = encode(self.processing_class, [problem["prompt"] for problem in problems])
+        # An engine on the policy's own weights generates while they are all at hand.
+        whole = self._whole_policy() if self.live else contextlib.nullcontext()
+        sampling = dataclasses.replace(self.sampling, seed=seed)
+        try:
+            with timed("generation"), whole:
+                completions = self.engine.generate(prompts, sampling)
+        except NotFiniteError as error:
+            raise self._diverged("the policy's logits") from error
+        groups = [
+            [Sample(problem=problem, prompt_ids=ids, completion=one) for one in group]
+            for problem, ids, group in zip(problems, prompts, completions, strict=True)
+        ]
+        # As TRL counts: each completion with its prompt, replaced groups included.
+        lengths = [
+            float(len(row.prompt_ids) + len(row.completion.token_ids))
+            for group in groups
+            for row in group
+        ]
+        self.state.num_input_tokens_seen += int(self.curve.gather([sum(lengths)]).sum())
+        self.curve.values["num_tokens"] = [self.state.num_input_tokens_seen]
+        return groups
+
+    @contextlib.contextmanager
+    def _whole_policy(self) -> Iterator[PreTrainedModel]:
+        with whole_on_every_rank(self):
+            yield self.accelerator.unwrap_model(self.model_wrapped)
+
+    # Reward
+
+    def _reward(self, groups: Sequence[Group]) -> list[Group]:
+        rows = [rollout for group in groups for rollout in group]
+        metrics: dict[str, list[float]] = defaultdict(list)
+        self.extra_columns = {}
+        columns = {name: [row.problem[name] for row in rows] for name in rows[0].problem}
+        arguments = {
+            "prompts": columns.pop("prompt"),
+            "completions": [
+                [{"role": "assistant", "content": row.completion.text}] for row in rows
+            ],
+            "completion_ids": [list(row.completion.token_ids) for row in rows],
+            **columns,
+            "trainer_state": self.state,
+            "log_metric": lambda name, value: metrics[name].append(value),
+            "log_extra": lambda name, values: self.extra_columns.update({name: list(values)}),
+        }
+        with timed("rewards"):
+            earned = [_called(function, arguments, len(rows)) for function in self.reward_funcs]
+        rewards = torch.tensor(earned, device=self.accelerator.device).T  # [B, F]
+        means = {name: sum(values) / len(values) for name, values in metrics.items()}
+        scored = iter(
+            dataclasses.replace(row, rewards=of_row, metrics=means)
+            for row, of_row in zip(rows, rewards, strict=True)
+        )
+        return [[next(scored) for _ in group] for group in groups]
+
+    def _totals(self, rewards: Tensor) -> Tensor:
+        """[groups, G] weighted sums of [groups · G, F]; NaN where no function applied."""
+        totals = (rewards * self.reward_weights.to(rewards)).nansum(-1)
+        totals[rewards.isnan().all(-1)] = torch.nan
+        return totals.view(-1, self.grpo.group_size)
+
+    def _filled(self, totals: Tensor) -> Tensor:
+        """Where no function applied, a completion counts as its group's mean."""
+        # In float64, where the mean of equal rewards is none but theirs.
+        means = totals.double().nanmean(-1, keepdim=True).nan_to_num().to(totals)
+        return torch.where(totals.isnan(), means, totals)
+
+    # Dynamic sampling
+
+    def _refill(self, groups: list[Group]) -> list[Group]:
+        """Groups that carry a signal: those of `groups` in their places, others for the rest.
+
+        Every rank draws as many problems as the rank that misses most: generation on a policy cut
+        across ranks, and logging, are collective. What a rank has too many of is dropped. A place
+        that no round filled keeps its group where `grpo.dynamic_sampling_fallback` is `train`.
+
+        Raises:
+            UserError: after all rounds there is a rank with a group without signal, and the
+                fallback is `error`.
+        """
+        rounds, signals = self.grpo.dynamic_sampling, self._with_signal(groups)
+        missing = [place for place, signal in enumerate(signals) if not signal]
+        round_ = 0
+        while (wanted := int(self.curve.gather([float(len(missing))]).max())) and round_ < rounds:
+            round_ += 1
+            others = self._reward(self._complete(self._others(wanted, round_), round_=round_))
+            good = self._with_signal(others)
+            signals += good
+            spare = [group for group, signal in zip(others, good, strict=True) if signal]
+            for place, group in zip(missing, spare, strict=False):
+                groups[place] = group
+            missing = missing[len(spare) :]
+        if wanted and self.grpo.dynamic_sampling_fallback == "error":
+            raise UserError(
+                f"grpo.dynamic_sampling={rounds}: at step {self.state.global_step + 1}, up to "
+                f"{wanted} of {len(groups)} groups still have equal rewards when all rounds are "
+                "used up. The problems are too easy or too hard for this policy, or its "
+                "completions too alike: choose others (`make difficulty`) or a larger "
+                "grpo.group_size, raise the rounds, or set grpo.dynamic_sampling_fallback: train"
+            )
+        self.curve.record("dynamic_sampling/rounds", float(round_))
+        without = 1 - self.curve.gather([sum(signals) / len(signals)]).mean().item()
+        self.curve.record("dynamic_sampling/frac_without_signal", without)
+        unfilled = self.curve.gather([len(missing) / len(groups)]).mean().item()
+        self.curve.record("dynamic_sampling/frac_unfilled", unfilled)
+        return groups
+
+    def _with_signal(self, groups: Sequence[Group]) -> list[bool]:
+        """Which groups move the policy: rewards differ, and not all rows are masked."""
+        totals = self._totals(torch.stack([row.rewards for group in groups for row in group]))
+        cut, signals = self.grpo.mask_truncated, has_signal(self._filled(totals)).tolist()
+        return [
+            differ and not (cut and all(row.completion.truncated for row in group))
+            for group, differ in zip(groups, signals, strict=True)
+        ]
+
+    def _others(self, count: int, round_: int) -> list[Mapping[str, Any]]:
+        """`count` problems for this process: no two ranks draw the same one."""
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        key = keyed_seed(self.args.seed, "refill", self.state.global_step, round_)
+        places = random.Random(key).sample(range(len(self.problems)), count * ranks)
+        return [self.problems[place] for place in places[rank * count : (rank + 1) * count]]
+
+    # Advantages
+
+    def _advantages(self) -> Tensor:
+        """[B] of this process's rollouts; all processes' are needed for `batch` and the curve."""
+        rewards = self.accelerator.gather(torch.stack([row.rewards for row in self.rollouts]))
+        totals = self._totals(rewards)
+        filled = self._filled(totals)
+        advantages = group_advantages(filled, baseline=self.advantage)
+        # What no function scored teaches nothing.
+        advantages = advantages.masked_fill(totals.isnan(), 0).flatten()
+
+        names = [function.__name__ for function in self.reward_funcs]
+        self.curve.add_rewards(names, rewards, totals)
+        flat = 1 - has_signal(filled).float().mean()
+        self.curve.record("frac_reward_zero_std", flat.item())
+
+        size, rank = len(self.rollouts), self.accelerator.process_index
+        return advantages[rank * size : (rank + 1) * size]
+
+    # Micro-batches
+
+    def _arrange(self, advantages: Tensor) -> list[MicroBatch]:
+        """Rows of one prompt, and prompts of like length, together; those without signal first."""
+        rows, size = self.rollouts, self.args.per_device_train_batch_size
+        order = list(range(len(rows)))
+        if self._packs:
+            by_group = advantages.view(-1, self.grpo.group_size).any(-1).tolist()
+
+            def key(row: int) -> tuple[Any, ...]:
+                prompt = rows[row].prompt_ids
+                signal = by_group[row // self.grpo.group_size]
+                return signal, len(prompt), prompt, len(rows[row].completion.token_ids)
+
+            order.sort(key=key)
+        counted = [self._counted(row) for row in rows]
+        # At least 1 in all: a bound for each micro-batch would let few tokens count for less.
+        total = max(self.curve.gather([float(sum(map(sum, counted)))]).sum().item(), 1.0)
+        parts = [order[start : start + size] for start in range(0, len(order), size)]
+        return [
+            self._collate(
+                [rows[row] for row in part],
+                rows=part,
+                counted=[counted[row] for row in part],
+                advantages=advantages[torch.tensor(part, device=advantages.device)],
+                num_tokens=total / (len(parts) * self.accelerator.num_processes),
+                last=part is parts[-1],
+            )
+            for part in parts
+        ]
+
+    @property
+    def _packs(self) -> bool:
+        # bnpo divides by a micro-batch's own tokens, so it matters to it which rows share one.
+        return self.grpo.loss != "bnpo"
+
+    def _collate(self, rollouts: Sequence[Sample], *, counted: Any, **kwargs: Any) -> MicroBatch:
+        pad, device = self.processing_class.pad_token_id, self.accelerator.device
+        prompts = [rollout.prompt_ids for rollout in rollouts]
+        completions = [rollout.completion for rollout in rollouts]
+        ids = [completion.token_ids for completion in completions]
+        log_probs = [completion.log_probs or () for completion in completions]
+        return MicroBatch(
+            prompt_ids=padded(prompts, value=pad, left=True).to(device),
+            prompt_mask=padded([[1] * len(row) for row in prompts], value=0, left=True).to(device),
+            completion_ids=padded(ids, value=pad).to(device),
+            completion_mask=padded([[1] * len(row) for row in ids], value=0).to(device),
+            loss_mask=padded(counted, value=False).to(device),
+            sampler_log_probs=padded(log_probs, value=0.0).to(device),
+            **kwargs,
+        )
+
+    def _counted(self, row: Sample) -> list[bool]:
+        """Per token, whether the loss counts it. By the engine's finish reason: the last token does
+        not tell a completion that a stop string ended from a truncated one."""
+        counts = not (self.grpo.mask_truncated and row.completion.truncated)
+        return [counts] * len(row.completion.token_ids)
+
+    # The loss
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: Mapping[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Tensor:
+        """Of one micro-batch; `Trainer` averages over those of a step."""
+        batch: MicroBatch = inputs["batch"]
+        if self._without_gradient(batch):
+            return torch.zeros((), device=self.accelerator.device, requires_grad=True)
+        scores = self.scorer.score(model, batch)
+        if batch.old_log_probs is None:
+            batch.old_log_probs = scores.log_probs.detach()
+            self._compare_with_sampler(batch)
+        loss = policy_loss(
+            scores.log_probs,
+            batch.advantages,
+            batch.loss_mask,
+            loss_type=self.loss,
+            old_log_probs=batch.old_log_probs,
+            clip_low=self.grpo.epsilon,
+            clip_high=self.grpo.epsilon_high or None,
+            delta=self.grpo.delta or None,
+            ratio_level=self.grpo.importance_level,
+            correction=batch.correction,
+            reference_log_probs=batch.reference_log_probs,
+            kl_coef=self.grpo.beta,
+            kl_weighted=self.grpo.kl_weighted,
+            entropy=scores.entropy,
+            entropy_coef=self.bonus.of_step,
+            max_completion_length=self.sampling.max_new_tokens,
+            num_tokens=batch.num_tokens,
+        )
+        self.curve.add_loss(
+            loss,
+            entropy=scores.entropy.detach(),
+            advantages=batch.advantages,
+            mask=batch.loss_mask,
+            kl=self.grpo.beta > 0,
+        )
+        if batch.last:
+            self._close_step()
+        return loss.loss
+
+    def _without_gradient(self, batch: MicroBatch) -> bool:
+        # The last one of a step is real on every rank: AdamW takes no step without gradients, and
+        # DDP averages them in its backward pass. Sharded policies need equally many passes.
+        sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        penalised = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
+        needed = batch.last or sharded or not self._packs or penalised
+        return not (needed or batch.advantages.any())
+
+    def _compare_with_sampler(self, batch: MicroBatch) -> None:
+        """Before the first update on a batch, the trainer's log-probs should be the sampler's."""
+        assert batch.old_log_probs is not None
+        comparison = compare_with_sampler(
+            batch.old_log_probs,
+            batch.sampler_log_probs,
+            batch.loss_mask,
+            correction=self.grpo.sampler_correction,
+            cap=self.grpo.correction_cap,
+        )
+        self.curve.add_comparison(comparison, batch.loss_mask)
+        if not self.live:
+            batch.correction = comparison.weights
+
+    def _close_step(self) -> None:
+        means = self.curve.close_step()
+        if (gap := means.get(f"{GAP}/mean")) is not None:
+            self._check_gap(gap)
+        if self.bonus.is_used:
+            # No token counted where there is none: nothing to steer by.
+            if "entropy" in means:
+                self.bonus.update(means["entropy"])
+            self.curve.record("entropy_coef", self.bonus.coefficient)
+
+    def _check_version(self, version: str | None) -> None:
+        """Refuse to learn from a sampler that is not the policy.
+
+        How far their log-probs are apart is no proof, since engines round apart: that is warned of
+        (`lib.training.phase.warning_signs`).
+
+        Raises:
+            UserError: the engine has not taken the policy's weights.
+        """
+        if not version or version == self._synced:
+            raise UserError(
+                f"step {self.state.global_step + 1}: {type(self.engine).__name__} still generates "
+                f"from weights of an earlier step (version {self._synced or 'of the start'}); "
+                "nothing of it is learned. Use rollout.engine=transformers, and report this"
+            )
+        self._synced = version
+
+    def _check_gap(self, gap: float) -> None:
+        """Refuse to learn from log-probs that are no numbers."""
+        self._gap = gap
+        if not math.isfinite(gap):
+            raise self._diverged("log-probs of the sampler or the trainer")
+
+    def _diverged(self, what: str) -> UserError:
+        return UserError(
+            f"step {self.state.global_step + 1}: {what} are no numbers (last gap between sampler "
+            f"and trainer: {self._gap:.3g} nats per token); lower grpo.learning_rate or "
+            "grpo.max_grad_norm, or set model.dtype=float32"
+        )
+
+    # The KL penalty's reference: the policy's own first weights, so that there is no second model
+
+    def _copied_weights(self) -> list[Tensor]:
+        return [weight.detach().clone() for weight in self._trained_weights()]
+
+    def _trained_weights(self) -> list[torch.nn.Parameter]:
+        # Read afresh each time: FSDP2 replaces parameters.
+        return [weight for weight in self.model.parameters() if weight.requires_grad]
+
+    @contextlib.contextmanager
+    def _reference_policy(self) -> Iterator[None]:
+        """Within the block, the policy has the weights that GRPO started from."""
+        self._exchange_weights()
+        try:
+            yield
+        finally:
+            self._exchange_weights()
+
+    @torch.no_grad()
+    def _exchange_weights(self) -> None:
+        for at, weight in enumerate(self._trained_weights()):
+            other = self._first_weights[at].to(weight.device)
+            if isinstance(weight, DTensor) and not isinstance(other, DTensor):
+                other = distribute_tensor(other, weight.device_mesh, weight.placements)
+            self._first_weights[at] = weight.detach().clone()
+            weight.copy_(other)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the means of what was recorded since the last log."""
+        super().log({**logs, **self.curve.take_point()}, start_time)
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """None are counted: the model's estimate reads token ids, which stand in micro-batches."""
+        return 0
+
+
+def switch_off_noise(policy: torch.nn.Module) -> None:
+    """Dropout, skipped layers and a router's jitter: the policy that is scored is the one that
+    sampled.
+
+    Some models (OPT, Starcoder2) call `dropout` as a function, with a number that a module holds.
+    """
+    for module in policy.modules():
+        for name, value in vars(module).items():
+            noise = isinstance(module, torch.nn.Dropout) or "drop" in name or "jitter" in name
+            if noise and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+class SavedCoefficient(TrainerCallback, ExportableState):
+    """Keeps the entropy bonus's coefficient in a checkpoint's `trainer_state.json`."""
+
+    def __init__(self, bonus: EntropyCoefficient) -> None:
+        self.bonus = bonus
+
+    def state(self) -> dict[str, Any]:
+        """See `ExportableState`."""
+        return {"args": {}, "attributes": dataclasses.asdict(self.bonus)}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Of a run that starts, what it has already; of a resumed one, the checkpoint's."""
+        vars(self.bonus).update(state.stateful_callbacks[type(self).__name__]["attributes"])
+
+
+def keyed_seed(*parts: object) -> int:
+    """A seed that shares nothing with those of neighbouring keys."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _called(function: RewardFunction, arguments: Mapping[str, Any], rows: int) -> list[float]:
+    """[B] rewards, NaN for None.
+
+    Raises:
+        ValueError: not one value per completion, or an infinite one.
+    """
+    values = list(function(**arguments))
+    if len(values) != rows:
+        raise ValueError(
+            f"reward function {function.__name__} returned {len(values)} rewards for {rows} "
+            "completions; expected one for each"
+        )
+    if math.inf in map(abs, filter(None, values)):
+        raise ValueError(
+            f"reward function {function.__name__} returned inf for a completion; expected a finite "
+            "number, or None"
+        )
+    return [math.nan if value is None else float(value) for value in values]

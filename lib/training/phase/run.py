@@ -1,0 +1,254 @@
+"""Run one training phase from start to outputs; the same road for SFT, GRPO and DPO."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+from transformers import Trainer, TrainerState
+
+from lib.artifacts import (
+    SCRATCH,
+    read_json,
+    replacing,
+    write_curve,
+    write_jsonl,
+    write_metrics,
+    write_provenance,
+)
+from lib.engines import compat
+from lib.engines.policy import pass_on, save_policy
+from lib.engines.runtime import released_memory
+from lib.errors import UserError
+from lib.params.training import Optimisation
+from lib.process import alone, sigterm_as_interrupt
+from lib.training.phase.checkpoints import (
+    COUNTS,
+    Checkpoints,
+    SealCheckpoints,
+    run_fingerprint,
+    step_of,
+)
+from lib.training.phase.launch import check_world_size, is_main_process
+from lib.training.phase.ranks import check_ranks_agree, gather_weights, value_of_first_rank
+from lib.training.phase.rollout_log import rollout_rows
+from lib.training.phase.tracking import Announcer, ProgressLines, curve_points
+from lib.training.phase.validation import (
+    ValidateByGeneration,
+    Validator,
+    opener,
+    validation_columns,
+    validation_points,
+)
+from lib.training.phase.wandb_run import WandbRun, wandb_mode
+from lib.training.phase.warning_signs import WarningSigns
+
+Counts = Mapping[str, Mapping[str, int]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Where a phase's results go: a checkpoint, and the files that describe it."""
+
+    model: Path
+    metrics: Path
+    curve: Path
+    provenance: Path
+    validation_curve: Path | None = None
+    rollouts: Path | None = None
+
+
+@released_memory()
+def run_phase(
+    build: Callable[[Path], Trainer],
+    *,
+    stage: str,
+    section: Optimisation,
+    init: Path,
+    outputs: Outputs,
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    counts: Callable[[], Counts] = dict,
+    validator: Validator | None = None,
+    scratch: Path = SCRATCH,
+) -> None:
+    """Train, or pass the incoming checkpoint on where the phase is skipped.
+
+    What was interrupted resumes from its last checkpoint if params, inputs, code and packages are
+    what they were, and ends with the same files as a run without interruption.
+
+    Args:
+        build: makes the trainer, given a folder for what it writes on its own.
+        section: the stage's own params.
+        init: the checkpoint that the phase starts from.
+        settings: all params that the phase depends on.
+        counts: asked after training for what provenance should hold of it, as numbers by name;
+            they are added up over interruptions.
+        validator: measures the policy every `section.eval_steps`.
+        scratch: holds a folder with the stage's lock, log and checkpoints.
+
+    Raises:
+        UserError: another process runs this stage, this one was interrupted, or the launcher did
+            not start what it was told to.
+    """
+    check_world_size()
+    describe = partial(
+        _describe, outputs=outputs, validator=validator, settings=settings, inputs=inputs
+    )
+    if section.skipped and not is_main_process():
+        return
+    if section.skipped:
+        click.echo(f"skipped: {section.skipped}; {init} is passed on as {outputs.model}")
+        pass_on(init, outputs.model)
+        describe(TrainerState(), facts={"skipped": True, **counts()})
+        return
+
+    if validator and section.eval_steps:
+        validator.check_engine()
+
+    mode, folder = wandb_mode(), scratch / stage
+    say = Announcer(stage, folder / "training.log")
+
+    def prepared(writing: Path) -> Trainer:
+        trainer = build(writing)
+        compat.order_by_epoch(trainer)
+        _add_callbacks(trainer, section=section, validator=validator, say=say)
+        if mode != "disabled":
+            name = f"{stage}-{writing.parent.name}"
+            trainer.add_callback(WandbRun(trainer, mode=mode, settings=settings, name=name))
+        return trainer
+
+    with _first_rank_alone(folder / "lock", stage), sigterm_as_interrupt():
+        checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
+        try:
+            say.start()
+            trainer, known = _train(
+                prepared, checkpoints, keep=section.keep_checkpoints, counts=counts, say=say
+            )
+            check_ranks_agree(trainer)
+            weights = gather_weights(trainer)
+            if trainer.is_world_process_zero():
+                with replacing(outputs.model) as unfinished:
+                    save_policy(
+                        trainer.model, trainer.processing_class, unfinished, weights=weights
+                    )
+                describe(
+                    trainer.state,
+                    rollouts=rollout_rows(trainer),
+                    facts={"skipped": False, **known},
+                )
+                checkpoints.finish(keep=section.keep_checkpoints)
+        except KeyboardInterrupt:
+            raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None
+
+
+def _add_callbacks(
+    trainer: Trainer, *, section: Optimisation, validator: Validator | None, say: Announcer
+) -> None:
+    """Let the trainer's lines reach the stage's log, and measure the policy while it trains."""
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, ProgressLines | WarningSigns):
+            callback.say = say
+    if validator and section.eval_steps:
+        trainer.add_callback(
+            ValidateByGeneration(
+                validator,
+                stage=say.stage,
+                steps=section.eval_steps,
+                say=say,
+                open_engine=opener(validator, trainer),
+            )
+        )
+
+
+def _train(
+    build: Callable[[Path], Trainer],
+    checkpoints: Checkpoints,
+    *,
+    keep: int,
+    counts: Callable[[], Counts],
+    say: Announcer,
+) -> tuple[Trainer, Mapping[str, Any]]:
+    """The trainer at the end of its training, and what provenance holds of all of it."""
+    before: Counts = {}
+
+    def all_counts() -> Counts:
+        return add_counts(before, counts())
+
+    if others := checkpoints.others():
+        names = ", ".join(str(path) for path in others)
+        say(f"{say.stage} leaves checkpoints of other params, inputs or code alone: {names}")
+    newest = None
+    if say.first_rank:
+        newest = checkpoints.newest(lambda line: say(f"{say.stage} {line}"))
+        checkpoints.clear_writing()
+    trainer = build(checkpoints.writing)
+    trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, counts=all_counts))
+    # Ranks on several machines may see different ones, and would wait for each other for ever.
+    name = value_of_first_rank(newest.name if newest else "")
+    checkpoint = checkpoints.folder / name if name else None
+    if checkpoint:
+        compat.load_onto_numbered_cpu()
+        before = read_json(checkpoint / COUNTS)
+        compat.resume_token_count(trainer, read_json(checkpoint / "trainer_state.json"))
+        say(f"{say.stage} resumes from step {step_of(checkpoint)} ({checkpoint})")
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    finally:
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, ValidateByGeneration):
+                callback.close()
+    return trainer, {**all_counts(), **_warnings(trainer)}
+
+
+def _warnings(trainer: Trainer) -> Mapping[str, Any]:
+    """What the run was warned of, which the report repeats."""
+    watching = [c for c in trainer.callback_handler.callbacks if isinstance(c, WarningSigns)]
+    return {"warnings": [sign for callback in watching for sign in callback.signs]}
+
+
+def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
+    """`after` with the counts of `before` added, name by name."""
+    added = {name: Counter(counts) for name, counts in after.items()}
+    for name, counts in before.items():
+        added.setdefault(name, Counter()).update(counts)
+    return {name: dict(counts) for name, counts in added.items()}
+
+
+def _first_rank_alone(lock: Path, stage: str) -> AbstractContextManager[None]:
+    """One run of a stage at a time; its ranks are one run."""
+    return alone(lock, what=stage) if is_main_process() else nullcontext()
+
+
+def resume_hint(checkpoints: Checkpoints, stage: str) -> str:
+    """What the same command does next."""
+    named = checkpoints.by_step()
+    if named:
+        return f"the same command resumes from step {step_of(named[-1])}"
+    return f"the same command starts again ({stage}.save_steps sets how often it is saved)"
+
+
+def _describe(
+    state: TrainerState,
+    *,
+    outputs: Outputs,
+    validator: Validator | None,
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    facts: Mapping[str, Any],
+    rollouts: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Write the files beside the checkpoint; nothing is logged in the state of a skipped phase."""
+    if outputs.rollouts:
+        write_jsonl(outputs.rollouts, rollouts)
+    points = curve_points(state)
+    if validator and outputs.validation_curve:
+        columns = validation_columns(list(validator.sets))
+        write_curve(outputs.validation_curve, validation_points(state), columns=columns)
+    write_curve(outputs.curve, points)
+    write_metrics(outputs.metrics, {"step": 0, **(points[-1] if points else {})})
+    write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)

@@ -1,0 +1,139 @@
+"""Supervised fine-tuning on worked solutions: TRL's `SFTTrainer`, loss on completions only."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase, PrinterCallback
+from trl import SFTConfig, SFTTrainer
+
+from lib.artifacts.problems import Problem, read_problems
+from lib.engines.policy import load_tokenizer, trainable_policy
+from lib.errors import UserError
+from lib.params.model import Model
+from lib.params.schema import Params
+from lib.params.training import Sft
+from lib.prompts import Message, PromptFormat
+from lib.training.phase.arguments import choose_optimizer, shared_arguments
+from lib.training.phase.launch import micro_batches, num_processes
+from lib.training.phase.setup import Setup, prompt_settings
+from lib.training.phase.tracking import ProgressLines
+
+SHOWN = ("loss", "mean_token_accuracy", "grad_norm", "learning_rate")
+
+
+def build_sft(
+    problems: Sequence[Problem],
+    *,
+    base: Path,
+    prompt_format: PromptFormat,
+    system: str,
+    sft: Sft,
+    model: Model,
+    seed: int,
+    scratch: Path,
+) -> SFTTrainer:
+    """A trainer that is ready to start.
+
+    Raises:
+        UserError: an example is longer than `model.max_seq_length`, so training would cut it.
+    """
+    tokenizer = load_tokenizer(base)
+    examples = sft_dataset(problems, tokenizer, prompt_format=prompt_format, system=system)
+    check_lengths(examples, max_seq_length=model.max_seq_length)
+    policy = trainable_policy(base, base=base, settings=model, seed=seed)
+    arguments = SFTConfig(
+        **shared_arguments(sft, model=model, seed=seed, scratch=scratch),
+        **micro_batches(
+            sft.batch_size, micro_batch=sft.micro_batch_size, world_size=num_processes()
+        ),
+        num_train_epochs=sft.num_epochs,
+        packing=sft.packing,
+        # Of packed rows; `check_lengths` has refused what TRL would cut.
+        max_length=model.max_seq_length if sft.packing else None,
+        completion_only_loss=True,
+        train_sampling_strategy="group_by_length" if sft.group_by_length else "random",
+    )
+    trainer = SFTTrainer(
+        model=policy,
+        args=arguments,
+        train_dataset=examples,
+        processing_class=tokenizer,
+        callbacks=[ProgressLines("sft", SHOWN)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    choose_optimizer(trainer, sft.optimizer)
+    return trainer
+
+
+def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> Setup:
+    """The SFT of `params` on a file of problems, ready to start.
+
+    Args:
+        base: what `prepare` wrote, or another checkpoint with a system prompt beside it.
+        scratch: folder for what the trainer writes on its own.
+    """
+    rows = list(read_problems(problems))
+    trainer = build_sft(
+        rows,
+        base=base,
+        sft=params.sft,
+        model=params.model,
+        seed=params.seed,
+        scratch=scratch,
+        **prompt_settings(params, base),
+    )
+    return Setup(trainer=trainer, problems=rows)
+
+
+def sft_dataset(
+    problems: Sequence[Problem],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    prompt_format: PromptFormat,
+    system: str,
+) -> Dataset:
+    """Token ids of prompt and completion, and which of them are the completion's.
+
+    The two are tokenised apart, the prompt as generation tokenises it. TRL tokenises them together,
+    where the end of the prompt and the start of the completion can fuse into one token; the prompt
+    that is trained on is then not the one that is generated from, and TRL only warns.
+    """
+    return Dataset.from_list(
+        [
+            _tokens(
+                prompt_format.prompt(problem.problem, system=system),
+                prompt_format.target(solution=problem.solution, reference=problem.reference),
+                tokenizer,
+            )
+            for problem in problems
+        ]
+    )
+
+
+def _tokens(
+    prompt: list[Message], target: str, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, list[int]]:
+    # Unsloth's patched tokenizers return token ids alone where nothing is said.
+    rendered = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
+    prompt_ids = rendered["input_ids"]
+    completion_ids = tokenizer(target + tokenizer.eos_token, add_special_tokens=False)["input_ids"]
+    return {
+        "input_ids": [*prompt_ids, *completion_ids],
+        "completion_mask": [0] * len(prompt_ids) + [1] * len(completion_ids),
+    }
+
+
+def check_lengths(tokenized: Dataset, *, max_seq_length: int) -> None:
+    """Refuse what would have to be cut: an example without its end teaches never to stop.
+
+    Raises:
+        UserError: says how many examples are too long, and the length that would do.
+    """
+    lengths = [len(token_ids) for token_ids in tokenized["input_ids"]]
+    too_long = sum(length > max_seq_length for length in lengths)
+    if too_long:
+        raise UserError(
+            f"model.max_seq_length={max_seq_length}: {too_long} of {len(lengths)} SFT "
+            f"examples are longer; the longest has {max(lengths)} tokens: raise it to that"
+        )

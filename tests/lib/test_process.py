@@ -1,0 +1,124 @@
+"""One run at a time, ended in good order, and never without the `dvc` that started it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lib.errors import UserError
+from lib.process import DVC_STAGE, alone, sigterm_as_interrupt
+
+HOLD = """
+import sys
+from pathlib import Path
+from lib.process import alone
+with alone(Path(sys.argv[1]), what="sft"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+STAGE = """
+import os, sys, time
+from lib.process import end_with_dvc
+end_with_dvc()
+print(os.getpid(), flush=True)
+while True:
+    time.sleep(3600)
+"""
+
+STARTER = """
+import os, subprocess, sys
+environment = {**os.environ, "DVC_STAGE": "sft"}
+# a shell between the two, as DVC has it where the command is more than one word
+shell = subprocess.Popen(["/bin/sh", "-c", '"$0" -c "$1"; true', sys.executable, sys.argv[1]],
+                         env=environment)
+shell.wait()
+"""
+
+
+def python(code: str, *arguments: str, **kwargs: object) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        **kwargs,  # type: ignore[call-overload]
+    )
+
+
+def test_a_second_run_is_refused_with_the_pid_of_the_first_until_that_is_killed(
+    tmp_path: Path, in_root: Path
+) -> None:
+    lock = tmp_path / "sft" / "lock"
+    with python(HOLD, str(lock)) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "held\n"
+        refused = pytest.raises(UserError, match=f"is being run by process {first.pid} already")
+        with refused, alone(lock, what="sft"):
+            pass
+        first.kill()
+    with alone(lock, what="sft"):
+        assert lock.read_text(encoding="utf-8") == f"{os.getpid()}\n"
+
+
+def test_sigterm_leaves_blocks_as_ctrl_c_does_and_its_handler_is_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), sigterm_as_interrupt():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+WRITE = """
+import os, sys, time
+from pathlib import Path
+# One of the two is slow to leave the fork, as under load.
+os.register_at_fork(**{sys.argv[2]: lambda: time.sleep(0.3)})
+import stages
+from lib.artifacts import replacing
+with replacing(Path(sys.argv[1])) as partial:
+    partial.write_text("half")
+    print(os.fork() or os.getpid(), flush=True)
+    time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("slow", ["after_in_child", "after_in_parent"])
+def test_a_stage_and_its_fork_end_by_sigterm_and_leave_no_file(
+    slow: str, tmp_path: Path, in_root: Path
+) -> None:
+    with python(WRITE, str(tmp_path / "graded.jsonl"), slow, stderr=subprocess.PIPE) as stage:
+        assert stage.stdout is not None
+        child = int(stage.stdout.readline())
+        assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
+        os.kill(child, signal.SIGTERM)
+        stage.send_signal(signal.SIGTERM)
+        # Read to its end, which the child holds too.
+        assert stage.stderr is not None
+        assert stage.stderr.read().count("Traceback") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stage_ends_when_the_dvc_that_started_it_is_killed(in_root: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != DVC_STAGE}
+    with python(STARTER, STAGE, env=environment) as dvc:
+        assert dvc.stdout is not None
+        assert int(dvc.stdout.readline()) != dvc.pid
+        dvc.kill()
+        # The stage holds the pipe's other end: it is read to its end once the stage is gone.
+        assert dvc.stdout.read() == ""
+
+
+def test_a_stage_that_was_started_by_hand_outlives_its_shell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from lib import process
+
+    monkeypatch.delenv(DVC_STAGE, raising=False)
+    assert process._starter() is None
+    monkeypatch.setenv(DVC_STAGE, "sft")
+    starter = process._starter()
+    assert starter is not None
+    assert starter.pid == os.getppid()

@@ -1,0 +1,97 @@
+"""Training runs as processes of their own, to be killed.
+
+`python -m tests.lib.training.runs STAGE FOLDER` trains as the stage does, below FOLDER: the smoke
+preset, with the changes of FOLDER/changes.json, from FOLDER/base.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import Trainer, TrainerCallback
+
+from lib.engines.runtime import configure
+from lib.params import Params, preset_params
+from lib.training.dpo import dpo_setup
+from lib.training.grpo import grpo_setup
+from lib.training.phase.run import Outputs, run_phase
+from lib.training.phase.setup import Setup, prompt_settings
+from lib.training.phase.validation import read_validator
+from lib.training.sft import sft_setup
+from lib.verifier import counters
+
+
+def changed(params: Params, changes: dict[str, dict[str, Any]]) -> Params:
+    content = params.model_dump(mode="json")
+    for section, values in changes.items():
+        content[section] |= values
+    return Params.model_validate_json(json.dumps(content), strict=True)
+
+
+def outputs_in(folder: Path, stage: str) -> Outputs:
+    return Outputs(
+        model=folder / "models" / stage,
+        metrics=folder / "metrics.json",
+        curve=folder / "curve.csv",
+        provenance=folder / "provenance.json",
+        validation_curve=folder / "validation.csv",
+        rollouts=folder / "rollouts.jsonl",
+    )
+
+
+class StopAt(TrainerCallback):
+    """Ctrl-C after a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+def run(stage: str, folder: Path, *, callbacks: Sequence[TrainerCallback] = ()) -> None:
+    params = changed(preset_params("smoke"), json.loads((folder / "changes.json").read_text()))
+    configure(seed=params.seed, threads=params.torch_threads)
+    base, problems = folder / "base", folder / f"{stage}.jsonl"
+
+    def setup(scratch: Path) -> Setup:
+        read = {"base": base, "scratch": scratch}
+        if stage == "sft":
+            return sft_setup(params, problems=problems, **read)
+        if stage == "dpo":
+            return dpo_setup(params, pairs=problems, init=base, **read)
+        return grpo_setup(params, problems=problems, init=base, **read)
+
+    def build(scratch: Path) -> Trainer:
+        trainer = setup(scratch).trainer
+        for callback in callbacks:
+            trainer.add_callback(callback)
+        return trainer
+
+    (folder / "models").mkdir(exist_ok=True)
+    run_phase(
+        build,
+        stage=stage,
+        section=getattr(params, stage),
+        init=base,
+        outputs=outputs_in(folder, stage),
+        settings=params.model_dump(),
+        inputs={"problems": problems, "base": base},
+        counts=lambda: {"verifier": counters()},
+        validator=read_validator(
+            params, folder / "validation", init=base, base=base, **prompt_settings(params, base)
+        ),
+        scratch=folder / "scratch",
+    )
+
+
+if __name__ == "__main__":
+    from lib.errors import UserError
+
+    try:
+        run(sys.argv[1], Path(sys.argv[2]))
+    except UserError as error:
+        sys.exit(f"Error: {error.message}")

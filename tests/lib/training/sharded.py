@@ -1,0 +1,97 @@
+"""Training on two ranks of a CPU with the weights cut across them, through FSDP2, or without.
+
+`torchrun --nproc_per_node 2 -m tests.lib.training.sharded WAY STAGE FOLDER [STEP]` trains as `runs`
+does and writes FOLDER/<rank>.json: how many weights the rank held at the end, and of how many. WAY
+is `shards` or `replicas`; before STEP both ranks are interrupted. Rank 1's completions are the
+shorter ones.
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.tensor import DTensor
+from transformers import Trainer
+
+from lib.engines.base import Engine
+from lib.training import run as phase
+from lib.training.grpo.policy_gradient import PolicyGradientTrainer
+from tests.lib.training.runs import StopAt, run
+
+CONFIG = Path("lib/presets/accelerate/fsdp2.yaml")
+
+
+def fsdp_environment(config: Path) -> dict[str, str]:
+    """What `accelerate launch --config_file` tells its processes about FSDP."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    command = ["--config_file", str(config), "--num_processes", "2", "training.py"]
+    args, *_ = _validate_launch_command(launch_command_parser().parse_args(command))
+    return {name: value for name, value in prepare_multi_gpu_env(args).items() if "FSDP" in name}
+
+
+def shard_on_cpu() -> None:
+    """Let accelerate shard on a CPU.
+
+    accelerate/state.py, `AcceleratorState.__init__`, 1.15.0 heeds the FSDP of its environment on
+    accelerators alone; on CPUs it trains replicas and says nothing. What it calls for FSDP2,
+    PyTorch's `fully_shard`, runs on CPUs.
+    """
+    from accelerate.state import AcceleratorState, PartialState
+    from accelerate.utils import DistributedType
+
+    plain = AcceleratorState.__init__
+
+    @functools.wraps(plain)
+    def init(self: AcceleratorState, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) -> None:
+        plain(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
+        if fsdp_plugin is not None:
+            self.fsdp_plugin = fsdp_plugin
+            self.distributed_type = DistributedType.FSDP
+            PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+
+    AcceleratorState.__init__ = init
+
+
+def end_unevenly() -> None:
+    """Let rank 1 generate less, so that the ranks do not call the policy equally often."""
+    plain = PolicyGradientTrainer.roll_out_with
+
+    def roll_out_with(self: PolicyGradientTrainer, engine: Engine, *, live: bool) -> None:
+        if os.environ["RANK"] == "1":
+            self.sampling = dataclasses.replace(self.sampling, max_new_tokens=3)
+        plain(self, engine, live=live)
+
+    PolicyGradientTrainer.roll_out_with = roll_out_with
+
+
+def count_weights(folder: Path) -> None:
+    """Write what each rank holds when weights are gathered."""
+    plain = phase.gather_weights
+
+    def gather_weights(trainer: Trainer) -> Any:
+        weights = [weight.detach() for weight in trainer.model.parameters()]
+        held = [w.to_local() if isinstance(w, DTensor) else w for w in weights]
+        counts = {"held": sum(w.numel() for w in held), "of": sum(w.numel() for w in weights)}
+        (folder / f"{os.environ['RANK']}.json").write_text(json.dumps(counts))
+        return plain(trainer)
+
+    phase.gather_weights = gather_weights
+
+
+def main(way: str, stage: str, folder: Path, *stop: str) -> None:
+    if way == "shards":
+        os.environ.update(fsdp_environment(CONFIG))
+        shard_on_cpu()
+    end_unevenly()
+    count_weights(folder)
+    run(stage, folder, callbacks=[StopAt(int(step)) for step in stop])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:])

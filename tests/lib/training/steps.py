@@ -1,0 +1,95 @@
+"""A GRPO trainer on the smoke model whose rewards vary, for tests that take real steps."""
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from transformers import TrainerCallback
+
+from lib.artifacts.problems import Problem
+from lib.params import Params
+from lib.params.model import Model
+from lib.params.training import Grpo, Reward, RolloutSampling
+from lib.prompts import PromptFormat, prompt_format
+from lib.training.grpo import build_grpo
+from lib.training.grpo.policy_gradient import PolicyGradientTrainer
+from lib.training.grpo.scoring import MicroBatch
+
+NO_CLIPPING = 1e9
+STOPPING = dataclasses.replace(prompt_format("working_out"), stop_strings=("t",))
+"""Where the untrained model soon ends most completions, and runs into the limit with some."""
+
+
+def build(
+    problems: Sequence[Problem],
+    base: Path,
+    params: Params,
+    scratch: Path,
+    *,
+    model: Model,
+    init: Path | None = None,
+    format: PromptFormat | None = None,
+    rollout: dict[str, Any] | None = None,
+    reward: dict[str, Any] | None = None,
+    **grpo: Any,
+) -> PolicyGradientTrainer:
+    """A trainer of the smoke preset with changes, one micro-batch a step."""
+    whole = params.grpo.prompts_per_step * params.grpo.group_size
+    unsaved = {"save_steps": 0, "keep_checkpoints": 0}
+    changes = {"micro_batch_size": whole, "max_grad_norm": NO_CLIPPING, **unsaved, **grpo}
+    return build_grpo(
+        problems,
+        init=init or base,
+        base=base,
+        prompt_format=format or STOPPING,
+        system=params.prompt.system,
+        grpo=Grpo.model_validate({**params.grpo.model_dump(), **changes}),
+        rollout=RolloutSampling.model_validate({**params.rollout.model_dump(), **(rollout or {})}),
+        reward=Reward.model_validate({**params.reward.model_dump(), **(reward or {})}),
+        model=model,
+        seed=params.seed,
+        scratch=scratch,
+    )
+
+
+def letters(completions: list[Any], **columns: Any) -> list[float]:
+    """A reward that an untrained model earns differently often: its share of letters."""
+    texts = [completion[0]["content"] for completion in completions]
+    return [sum(map(str.isalpha, text)) / max(len(text), 1) for text in texts]
+
+
+def nothing(completions: list[Any], **columns: Any) -> list[float]:
+    return [0.0] * len(completions)
+
+
+def reward_with(trainer: PolicyGradientTrainer, *functions: Any) -> PolicyGradientTrainer:
+    """Put functions in the places of the preset's two."""
+    trainer.reward_funcs = [*functions, nothing][:2]
+    return trainer
+
+
+class Steps(TrainerCallback):
+    """What each optimiser step was made of: the batch of its loss, and the gradients."""
+
+    def __init__(self, trainer: PolicyGradientTrainer) -> None:
+        self.trainer = trainer
+        self.batches: list[MicroBatch] = []
+        self.gradients: list[dict[str, Tensor]] = []
+        self.weights: list[dict[str, Tensor]] = []
+        inner = trainer.compute_loss
+
+        def remembered(model: Any, inputs: dict[str, MicroBatch], **kwargs: Any) -> Tensor:
+            # As it was before its loss, which adds the old policy's log-probs.
+            self.batches.append(copy.copy(inputs["batch"]))
+            return inner(model, inputs, **kwargs)
+
+        trainer.compute_loss = remembered
+        trainer.add_callback(self)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        moved = {n: p for n, p in self.trainer.model.named_parameters() if p.grad is not None}
+        self.gradients.append({name: p.grad.clone() for name, p in moved.items()})
+        self.weights.append({name: p.detach().clone() for name, p in moved.items()})

@@ -1,0 +1,182 @@
+"""Packing, skipping and shared prompts leave the gradient as it is, and save forward passes."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lib.engines.transformers import TransformersEngine
+from lib.params import Params
+from lib.params.model import Model
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format
+from lib.training.grpo.policy_gradient import PolicyGradientTrainer
+from lib.training.grpo.scoring import Scorer
+from tests.lib.training.steps import Steps, build, letters, reward_with
+
+Builder = Callable[..., PolicyGradientTrainer]
+KNOBS = {"max_steps": 1, "micro_batch_size": 4, "learning_rate": 0.02, "warmup_ratio": 0.0}
+
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "dapo": {"loss": "dapo"},
+    "grpo": {"loss": "grpo"},
+    "dr_grpo": {"loss": "dr_grpo"},
+    "bnpo": {"loss": "bnpo"},
+    "gspo": {"loss": "grpo", "importance_level": "sequence"},
+    "kl": {"loss": "dapo", "beta": 0.5},
+    "reinforce": {"loss": "reinforce"},
+    "truncation masked": {
+        "loss": "grpo",
+        "mask_truncated": True,
+        "format": dataclasses.replace(prompt_format("working_out"), stop_strings=("e",)),
+    },
+    "two iterations": {"loss": "dapo", "num_iterations": 2, "max_steps": 2},
+}
+
+
+@pytest.fixture
+def built(sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path) -> Builder:
+    def builder(**changes: Any) -> PolicyGradientTrainer:
+        trainer = build(sets.grpo, base, smoke, tmp_path, **{"model": full, **KNOBS, **changes})
+        return reward_with(trainer, letters_of_some)
+
+    return builder
+
+
+def letters_of_some(prompts: list[Any], completions: list[Any], **columns: Any) -> list[float]:
+    """Two problems of four have equal rewards."""
+    counted = prompts[0], prompts[4]
+    rewards = letters(completions=completions)
+    return [
+        reward if prompt in counted else 1.0
+        for prompt, reward in zip(prompts, rewards, strict=True)
+    ]
+
+
+def plainly(patch: pytest.MonkeyPatch) -> None:
+    """Rows as they were generated, each with its prompt, and none left out."""
+    patch.setattr(PolicyGradientTrainer, "_without_gradient", lambda self, batch: False)
+    patch.setattr(Scorer, "__init__", functools.partialmethod(_unshared, Scorer.__init__))
+    patch.setattr(PolicyGradientTrainer, "_packs", False)
+
+
+def _unshared(scorer: Scorer, init: Any, policy: Any, **kwargs: Any) -> None:
+    init(scorer, policy, **{**kwargs, "shares_prompts": False})
+
+
+def last_gradients(trainer: PolicyGradientTrainer) -> dict[str, Tensor]:
+    steps = Steps(trainer)
+    trainer.train()
+    return steps.gradients[-1]
+
+
+def assert_same_gradients(ours: dict[str, Tensor], plain: dict[str, Tensor]) -> None:
+    largest = max(float(gradient.abs().max()) for gradient in plain.values())
+    assert largest > 1e-5
+    assert ours.keys() == plain.keys()
+    for name, gradient in plain.items():
+        assert (ours[name] - gradient).abs().max() < 1e-6 * max(largest, 1.0), name
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_gradient_is_that_of_rows_as_they_were_generated(
+    built: Builder, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    ours = last_gradients(built(**OBJECTIVES[name]))
+    plainly(monkeypatch)
+    assert_same_gradients(ours, last_gradients(built(**OBJECTIVES[name])))
+
+
+def test_the_gradient_of_an_adapter_is_that_of_rows_as_they_were_generated(
+    built: Builder, smoke: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = last_gradients(built(model=smoke.model))
+    plainly(monkeypatch)
+    assert_same_gradients(ours, last_gradients(built(model=smoke.model)))
+
+
+class OneEnds(TransformersEngine):
+    """One completion ends, after two tokens; the others run into the limit."""
+
+    def generate(self, *args: Any) -> Any:
+        (first, *rest), *groups = super().generate(*args)
+        short = {"token_ids": first.token_ids[:2], "log_probs": first.log_probs[:2]}
+        ended = dataclasses.replace(first, finish="eos", **short)
+        groups = [[ended, *rest], *groups]
+        return [
+            [one if one is ended else dataclasses.replace(one, finish="length") for one in group]
+            for group in groups
+        ]
+
+
+@pytest.mark.parametrize("loss", ["dapo", "cispo"])
+def test_few_tokens_give_one_gradient_in_any_micro_batches(built: Builder, loss: str) -> None:
+    def gradients(size: int) -> dict[str, Tensor]:
+        trainer = built(micro_batch_size=size, loss=loss, mask_truncated=True)
+        engine = OneEnds(trainer.model, trainer.processing_class, batch_size=16)
+        trainer.roll_out_with(engine, live=True)
+        return last_gradients(trainer)
+
+    whole = gradients(16)
+    for size in (4, 1):
+        assert_same_gradients(gradients(size), whole)
+
+
+def forward_shapes(trainer: PolicyGradientTrainer) -> list[tuple[int, ...]]:
+    """Shapes that go through the policy to have gradients."""
+    shapes: list[tuple[int, ...]] = []
+
+    def note(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        if torch.is_grad_enabled():
+            shapes.append(tuple(kwargs["input_ids"].shape))
+
+    trainer.model.register_forward_pre_hook(note, with_kwargs=True)
+    trainer.train()
+    return shapes
+
+
+def test_a_prompt_is_computed_once_and_rows_without_advantage_not_at_all(
+    built: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = forward_shapes(built())
+    assert [rows for rows, _ in shapes] == [1, 4] * 2
+    assert all(columns <= 17 for _, columns in shapes[1::2])
+    plainly(monkeypatch)
+    plain = forward_shapes(built())
+    assert [rows for rows, _ in plain] == [4] * 4
+    area, plain_area = (sum(rows * columns for rows, columns in s) for s in (shapes, plain))
+    assert area < 0.3 * plain_area
+
+
+def test_with_a_penalty_towards_the_reference_no_row_is_left_out(built: Builder) -> None:
+    assert [rows for rows, _ in forward_shapes(built(beta=0.1))] == [1, 4] * 4
+
+
+def test_a_batch_without_any_advantage_still_has_gradients_of_zero(built: Builder) -> None:
+    trainer = reward_with(built(), lambda completions, **columns: [1.0] * len(completions))
+    gradients = last_gradients(trainer)
+    assert gradients
+    assert not any(gradient.any() for gradient in gradients.values())
+
+
+def test_rows_of_a_prompt_share_a_micro_batch_and_those_without_advantage_come_first(
+    built: Builder,
+) -> None:
+    trainer = built()
+    trainer.state.max_steps = 1
+    batches = trainer.roll_out()
+    assert [batch.advantages.any().item() for batch in batches] == [False, False, True, True]
+    assert [batch.last for batch in batches] == [False, False, False, True]
+    for batch in batches:
+        assert len(batch.prompt_ids.unique(dim=0)) == 1
+        assert batch.prompt_mask.all()  # cut to the longest prompt of these rows
+        assert batch.completion_mask.sum(-1).max() == batch.completion_ids.shape[1]
+        lengths = batch.completion_mask.sum(-1).tolist()
+        assert lengths == sorted(lengths)
+    total = sum(int(batch.loss_mask.sum()) for batch in batches)
+    assert [batch.num_tokens for batch in batches] == [total / 4] * 4

@@ -1,0 +1,184 @@
+"""A checkpoint is whole and of this very run, or it is not resumed from."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import TrainerControl, TrainerState
+
+from lib import artifacts
+from lib.artifacts import read_json, stage_code
+from lib.errors import UserError
+from lib.training.phase.checkpoints import (
+    Checkpoints,
+    SealCheckpoints,
+    find_damage,
+    run_fingerprint,
+    step_of,
+)
+from lib.training.phase.run import add_counts
+
+
+def write(folder: Checkpoints, step: int) -> Path:
+    """A checkpoint as the trainer writes it, sealed."""
+    written = folder.writing / f"checkpoint-{step}"
+    written.mkdir(parents=True)
+    (written / "model.safetensors").write_bytes(bytes([step]) * 64)
+    (written / "optimizer.pt").write_bytes(b"state")
+    folder.seal(step, {"verifier": {"asked": step}})
+    return folder.folder / written.name
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Checkpoints:
+    """Checkpoints of steps 5 and 10."""
+    made = Checkpoints(tmp_path / "sft" / "0123")
+    write(made, 5)
+    write(made, 10)
+    return made
+
+
+def spoken(checkpoints: Checkpoints) -> tuple[int | None, list[str]]:
+    lines: list[str] = []
+    found = checkpoints.newest(lines.append)
+    return (step_of(found) if found else None), lines
+
+
+def test_the_newest_whole_checkpoint_is_found_in_the_order_of_steps(saved: Checkpoints) -> None:
+    assert spoken(saved) == (10, [])
+    write(saved, 100)
+    assert spoken(saved) == (100, [])
+    saved.drop_all_but(2)
+    assert [step_of(path) for path in saved.by_step()] == [10, 100]
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "missing", "added", "no manifest", "garbled"])
+def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(
+    saved: Checkpoints, damage: str
+) -> None:
+    weights = saved.folder / "checkpoint-10" / "model.safetensors"
+    manifest = weights.with_name("manifest.json")
+    match damage:
+        case "changed":
+            weights.write_bytes(bytes([11]) * 64)
+        case "cut":
+            weights.write_bytes(bytes([10]) * 32)
+        case "missing":
+            weights.unlink()
+        case "added":
+            weights.with_name("model-2.safetensors").write_bytes(b"")
+        case "no manifest":
+            manifest.unlink()
+        case "garbled":
+            manifest.write_bytes(b"{")
+    step, lines = spoken(saved)
+    assert step == 5
+    assert len(lines) == 1
+    assert "checkpoint-10 is damaged (" in lines[0]
+    assert find_damage(saved.folder / "checkpoint-5") == ""
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_weights_that_are_no_numbers_are_not_kept(tmp_path: Path, last: bool) -> None:
+    folder, model = Checkpoints(tmp_path / "sft" / "0123"), torch.nn.Linear(2, 2)
+    seal = SealCheckpoints(folder, keep=1, counts=dict)
+    state = TrainerState(global_step=4, max_steps=4 if last else 9)
+    control = TrainerControl(should_save=not last)
+    seal.on_step_end(None, state, control, model=model)
+    model.weight.data[0, 0] = torch.nan
+    with pytest.raises(UserError, match=r"step 4.*sft\.learning_rate"):
+        seal.on_step_end(None, state, control, model=model)
+
+
+def test_a_half_written_checkpoint_is_said_and_never_used(saved: Checkpoints) -> None:
+    half = saved.writing / "checkpoint-15"
+    half.mkdir(parents=True)
+    (half / "model.safetensors").write_bytes(b"half")
+    step, lines = spoken(saved)
+    assert step == 10
+    assert lines == ["a checkpoint was only half written; it is not used"]
+    saved.clear_writing()
+    assert spoken(saved) == (10, [])
+
+
+def test_a_step_that_is_written_again_replaces_what_bears_its_name(saved: Checkpoints) -> None:
+    (saved.folder / "checkpoint-10" / "model.safetensors").write_bytes(b"damaged")
+    write(saved, 10)
+    assert spoken(saved) == (10, [])
+
+
+def test_after_a_run_the_last_ones_are_kept_as_models_and_the_rest_is_gone(
+    saved: Checkpoints,
+) -> None:
+    older = saved.folder.parent / "checkpoints" / "checkpoint-3"
+    older.mkdir(parents=True)
+    saved.finish(keep=1)
+    left = [path for path in saved.folder.parent.rglob("*") if path.is_file()]
+    kept = saved.folder.parent / "checkpoints" / "checkpoint-10"
+    assert left == [kept / "model.safetensors"]
+    assert not older.exists()
+    assert not saved.folder.exists()
+
+
+def test_a_changed_param_input_or_rank_number_is_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems = tmp_path / "sft.jsonl"
+    problems.write_text("a", encoding="utf-8")
+
+    def of(stage: str = "sft", lr: float = 0.1) -> str:
+        settings = {"sft": {"lr": lr}, "validation": {"stack": "tiny"}}
+        return run_fingerprint(stage, settings=settings, inputs={"problems": problems})
+
+    first = of()
+    assert of() == first
+    others = {of(stage="grpo"), of(lr=0.2)}
+    problems.write_text("b", encoding="utf-8")
+    others.add(of())
+    problems.write_text("a", encoding="utf-8")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    others.add(of())
+    monkeypatch.delenv("WORLD_SIZE")
+    monkeypatch.setattr(artifacts, "versions", lambda: {"torch": "0"})
+    others.add(of())
+    assert len({first, *others}) == 6
+
+
+def test_code_of_the_stage_is_another_run_and_other_code_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what dvc.yaml lists, a path that params name included."""
+    for file in ("training/sft.py", "report/some.py", "stacks/tiny.py", "stacks/s0.py"):
+        (tmp_path / "lib" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "lib" / file).write_text("1", encoding="utf-8")
+    deps = "[lib/training, 'lib/stacks/${validation.stack}.py', data/raw, '${models}/base']"
+    (tmp_path / "dvc.yaml").write_text(f"stages: {{sft: {{deps: {deps}}}}}", encoding="utf-8")
+    monkeypatch.setattr(artifacts, "ROOT", tmp_path)
+    settings = {"validation": {"stack": "tiny"}}
+    first = stage_code("sft", settings)
+    assert list(first) == ["lib/training", "lib/stacks/tiny.py"]
+    for file, same in {
+        "report/some.py": True,
+        "stacks/s0.py": True,
+        "stacks/tiny.py": False,
+        "training/sft.py": False,
+    }.items():
+        (tmp_path / "lib" / file).write_text("2", encoding="utf-8")
+        assert (stage_code("sft", settings) == first) == same, file
+        (tmp_path / "lib" / file).write_text("1", encoding="utf-8")
+
+
+def test_what_other_settings_left_behind_is_named(saved: Checkpoints) -> None:
+    other = Checkpoints(saved.folder.with_name("4567"))
+    assert other.others() == [saved.folder]
+    assert saved.others() == []
+
+
+def test_counts_of_an_interrupted_run_are_added_up() -> None:
+    before = {"verifier": {"asked": 3, "late": 1}}
+    after = {"verifier": {"asked": 4, "new": 2, "late": 0}}
+    assert add_counts(before, after) == {"verifier": {"asked": 7, "new": 2, "late": 1}}
+
+
+def test_a_checkpoint_keeps_the_counts_at_its_step(saved: Checkpoints) -> None:
+    assert read_json(saved.folder / "checkpoint-5" / "counts.json") == {"verifier": {"asked": 5}}

@@ -1,0 +1,204 @@
+"""DPO trains on the sampled token ids, ties the policy to its start, and prefers the chosen."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import set_seed
+from trl import DPOTrainer
+
+from lib.course import dpo_loss
+from lib.engines.policy import is_adapter, load_policy, save_policy
+from lib.errors import UserError
+from lib.params import Params
+from lib.params.model import Model
+from lib.params.training import Dpo
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format
+from lib.training.dpo import PairTrainer, build_dpo
+from lib.training.phase.checkpoints import Checkpoints, SealCheckpoints
+from lib.training.phase.tracking import curve_points
+from tests.lib.training.preferences import pairs_of
+
+
+@pytest.fixture(scope="module")
+def pairs(sets: GeneratedSets, base: Path, smoke: Params) -> list[dict[str, Any]]:
+    return pairs_of(sets.grpo[:8], base, prompt_format(smoke.prompt.format))
+
+
+def build(
+    pairs: list[dict[str, Any]],
+    params: Params,
+    init: Path,
+    base: Path,
+    scratch: Path,
+    *,
+    model: Model,
+    **changes: object,
+) -> DPOTrainer:
+    return build_dpo(
+        pairs,
+        init=init,
+        base=base,
+        dpo=Dpo.model_validate({**params.dpo.model_dump(), **changes}),
+        model=model,
+        seed=params.seed,
+        scratch=scratch,
+    )
+
+
+def test_what_is_trained_on_is_what_was_generated(
+    pairs: list[dict[str, Any]], smoke: Params, base: Path, full: Model, tmp_path: Path
+) -> None:
+    trainer = build(pairs, smoke, base, base, tmp_path, model=full)
+    batch = trainer.data_collator([trainer.train_dataset[index] for index in range(4)])
+    completions = [pair["chosen_ids"] for pair in pairs[:4]]
+    completions += [pair["rejected_ids"] for pair in pairs[:4]]
+    rows = zip(batch["input_ids"], batch["completion_mask"], completions, strict=True)
+    for number, (token_ids, mask, completion) in enumerate(rows):
+        assert token_ids[mask.bool()].tolist() == completion
+        prompt = pairs[number % 4]["prompt_ids"]
+        assert token_ids[: len(prompt)].tolist() == prompt
+
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_the_loss_is_dpos_against_the_starting_checkpoint_and_training_lowers_it(
+    pairs: list[dict[str, Any]],
+    smoke: Params,
+    base: Path,
+    full: Model,
+    tmp_path: Path,
+    lora: bool,
+) -> None:
+    trainer = build(
+        pairs,
+        smoke,
+        base,
+        base,
+        tmp_path,
+        model=smoke.model if lora else full,
+        num_epochs=6,
+        batch_size=8,
+        micro_batch_size=8,
+        warmup_ratio=0.0,
+    )
+    trainable = {n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+    assert all("lora_" in name and ".ref." not in name for name in trainable) == lora
+    trainer.train()
+    points = curve_points(trainer.state)
+    # The policy is the reference at first: no margin, log 2.
+    assert points[0]["loss"] == pytest.approx(float(torch.log(torch.tensor(2.0))), abs=1e-5)
+    assert points[-1]["loss"] < points[0]["loss"] - 0.05
+    assert points[-1]["rewards/margins"] > 0
+    assert points[-1]["rewards/accuracies"] == 1.0
+
+    # Oracle: our loss on the two policies' own log-probs.
+    before = load_policy(base, base=base, settings=full)
+    margins = [
+        [log_prob(model, pair, which) for which in ("chosen_ids", "rejected_ids")]
+        for model in (trainer.model, before)
+        for pair in pairs
+    ]
+    ours, reference = torch.tensor(margins).view(2, len(pairs), 2).unbind(0)
+    expected = dpo_loss(ours[:, 0], ours[:, 1], reference[:, 0], reference[:, 1], beta=0.1).mean()
+    batch = trainer.data_collator([trainer.train_dataset[n] for n in range(len(pairs))])
+    with torch.no_grad():
+        assert trainer._compute_loss(trainer.model, batch, False).item() == pytest.approx(
+            expected.item(), abs=1e-5
+        )
+
+
+def log_prob(model: torch.nn.Module, pair: dict[str, Any], which: str) -> float:
+    """Of one completion, summed over its tokens."""
+    token_ids = torch.tensor([pair["prompt_ids"] + pair[which]])
+    with torch.no_grad():
+        scores = model(input_ids=token_ids).logits.log_softmax(-1)[0, :-1]
+    each = scores.gather(1, token_ids[0, 1:, None])[len(pair["prompt_ids"]) - 1 :]
+    return float(each.sum())
+
+
+def test_an_adapter_goes_on_as_one_adapter(
+    pairs: list[dict[str, Any]], smoke: Params, base: Path, tmp_path: Path
+) -> None:
+    """TRL keeps a frozen copy of it as the reference, which is no part of the checkpoint."""
+    first = build(pairs, smoke, base, base, tmp_path, model=smoke.model)
+    first.train()
+    save_policy(first.model, first.processing_class, tmp_path / "first")
+    assert is_adapter(tmp_path / "first")
+    assert not (tmp_path / "first" / "ref").exists()
+
+    again = build(pairs, smoke, tmp_path / "first", base, tmp_path, model=smoke.model)
+    weights = dict(again.model.named_parameters())
+    for name, weight in first.model.named_parameters():
+        if ".default." in name:
+            assert torch.equal(weights[name], weight), name
+            assert torch.equal(weights[name.replace(".default.", ".ref.")], weight), name
+    assert sum(".default." in name for name in weights) > 0
+
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_training_that_goes_on_from_a_checkpoint_ends_with_the_same_weights(
+    pairs: list[dict[str, Any]],
+    smoke: Params,
+    base: Path,
+    full: Model,
+    tmp_path: Path,
+    lora: bool,
+) -> None:
+    def trained(folder: Path, start: str | None = None) -> dict[str, torch.Tensor]:
+        set_seed(smoke.seed)
+        checkpoints, model = Checkpoints(folder), smoke.model if lora else full
+        changes = {"num_epochs": 2, "save_steps": 1}
+        trainer = build(pairs, smoke, base, base, checkpoints.writing, model=model, **changes)
+        trainer.add_callback(SealCheckpoints(checkpoints, keep=9, counts=dict))
+        trainer.train(resume_from_checkpoint=start)
+        return {name: weight.detach() for name, weight in trainer.model.named_parameters()}
+
+    whole = trained(tmp_path / "whole")
+    resumed = trained(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-3"))
+    assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        loss
+        for loss in Dpo.model_fields["loss"].annotation.__args__  # type: ignore[union-attr]
+        if loss != "sigmoid"
+    ],
+)
+def test_every_loss_that_params_offer_is_one_of_trls_and_differs_from_the_default(
+    pairs: list[dict[str, Any]], smoke: Params, base: Path, full: Model, tmp_path: Path, loss: str
+) -> None:
+    smoothing = 0.1 if loss in {"robust", "exo_pair"} else 0.0
+
+    def value(**changes: object) -> float:
+        trainer = build(pairs, smoke, base, base, tmp_path, model=full, **changes)
+        with torch.no_grad():  # away from the reference, where sigmoid and others agree
+            for weight in trainer.model.parameters():
+                weight.mul_(1.2)
+            batch = trainer.data_collator([trainer.train_dataset[n] for n in range(4)])
+            return float(trainer._compute_loss(trainer.model, batch, False))
+
+    assert value(loss=loss, label_smoothing=smoothing) != pytest.approx(value(), abs=1e-4)
+
+
+def test_no_pair_and_a_pair_beyond_the_longest_sequence_are_refused(
+    pairs: list[dict[str, Any]], smoke: Params, base: Path, full: Model, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="the file of pairs is empty"):
+        build([], smoke, base, base, tmp_path, model=full)
+    short = full.model_copy(update={"max_seq_length": 10})
+    with pytest.raises(UserError, match=r"max_seq_length=10: the longest pair has \d+ tokens"):
+        build(pairs, smoke, base, base, tmp_path, model=short)
+
+
+def test_trls_private_method_that_is_overridden_is_the_one_that_was_read() -> None:
+    """A change here means: look again whether `PairTrainer` still does what it says."""
+    ours, theirs = (
+        list(inspect.signature(trainer._prepare_dataset).parameters)
+        for trainer in (PairTrainer, DPOTrainer)
+    )
+    assert ours == theirs == ["self", "dataset", "processing_class", "args", "dataset_name"]

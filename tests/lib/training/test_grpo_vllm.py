@@ -1,0 +1,115 @@
+"""GRPO that rolls out with vLLM: the sampler is the policy at every step, or the run ends."""
+
+from pathlib import Path
+
+import pytest
+
+from lib.engines.registry import ENGINES
+from lib.errors import UserError
+from lib.params import Params
+from lib.params.model import Model
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format
+from lib.training.grpo import build_grpo
+from lib.training.phase.tracking import curve_points
+from tests.lib.training.ratios import CUTS, ratios
+from tests.vllm_server import served
+
+pytestmark = pytest.mark.vllm
+
+GAP = "sampling/sampling_logp_difference/mean"
+
+
+def varying(completions: list[object], **columns: object) -> list[float]:
+    """An untrained policy earns nothing, so that a step needs a reward that varies."""
+    return [float(number % 4) for number in range(len(completions))]
+
+
+@pytest.fixture
+def server(vllm_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
+    return vllm_url
+
+
+@pytest.fixture(params=["vllm-lora", "vllm-full", "vllm-server-lora", "vllm-server-full"])
+def trainer(
+    request: pytest.FixtureRequest,
+    sets: GeneratedSets,
+    base: Path,
+    smoke: Params,
+    full: Model,
+    tmp_path: Path,
+):
+    engine, _, weights = request.param.rpartition("-")
+    if engine == "vllm-server":
+        request.getfixturevalue("server")
+    built = build_grpo(
+        sets.grpo,
+        init=base,
+        base=base,
+        prompt_format=prompt_format(smoke.prompt.format),
+        system=smoke.prompt.system,
+        grpo=smoke.grpo.model_copy(update={"learning_rate": 0.1}),
+        rollout=smoke.rollout.model_copy(update={"engine": engine, "top_p": 0.9}),
+        reward=smoke.reward,
+        model=smoke.model if weights == "lora" else full,
+        seed=smoke.seed,
+        scratch=tmp_path,
+    )
+    assert built.engine.facts is ENGINES[engine]
+    built.reward_funcs = [varying, varying]
+    yield built
+    built.engine.close()
+
+
+def break_the_second_sync(trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = type(trainer.engine)
+    sync, synced = engine.sync, []
+
+    def only_once(self: object, policy: object) -> str:
+        if not synced:
+            synced.append(sync(self, policy))
+        return synced[0]
+
+    monkeypatch.setattr(engine, "sync", only_once)
+
+
+def test_the_gap_between_sampler_and_trainer_is_rounding_at_every_step(
+    trainer, smoke: Params
+) -> None:
+    trainer.train()
+    gaps = [point[GAP] for point in curve_points(trainer.state)]
+    assert len(gaps) == smoke.grpo.max_steps
+    assert all(0 < gap < 1e-5 for gap in gaps)
+
+
+@pytest.mark.parametrize("trainer", ["vllm-full", "vllm-server-lora"], indirect=True)
+def test_the_mean_ratio_is_one_under_every_cut(trainer) -> None:
+    for cut in CUTS:
+        found = ratios(trainer, cut)
+        assert found.mean == pytest.approx(1, abs=0.002), cut
+        assert found.farthest < 1e-3, cut
+        if set(cut) - {"temperature"}:
+            assert found.uncut < 0.97, cut
+
+
+def test_a_sampler_left_on_old_weights_ends_the_run(
+    trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_the_second_sync(trainer, monkeypatch)
+    with pytest.raises(UserError, match=r"step 2: .* still generates from weights of an"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("trainer", ["vllm-server-lora"], indirect=True)
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_server_keeps_no_adapter_however_training_ends(
+    trainer, server: str, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    if broken:
+        break_the_second_sync(trainer, monkeypatch)
+        with pytest.raises(UserError):
+            trainer.train()
+    else:
+        trainer.train()
+    assert len(served(server)) == 1

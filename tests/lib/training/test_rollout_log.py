@@ -1,0 +1,104 @@
+"""The rollouts that a GRPO run keeps to be read, on the smoke model."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lib.params import Params
+from lib.params.model import Model
+from lib.params.training import Grpo
+from lib.problems.generated import GeneratedSets
+from lib.training.grpo.policy_gradient import PolicyGradientTrainer
+from lib.training.phase.rollout_log import MAX_BYTES, kept_generations, rollout_rows
+from tests.lib.training.steps import build, letters, reward_with
+
+Builder = Callable[..., PolicyGradientTrainer]
+
+
+@pytest.fixture
+def built(sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path) -> Builder:
+    def builder(problems: int = 1000, **changes: Any) -> PolicyGradientTrainer:
+        rows = list(sets.grpo)[:problems]
+        return reward_with(build(rows, base, smoke, tmp_path, model=full, **changes), letters)
+
+    return builder
+
+
+def test_a_row_holds_what_the_step_learned_from(built: Builder) -> None:
+    trainer = built(max_steps=1, log_problems=2, micro_batch_size=4)
+    size = trainer.grpo.group_size
+    trainer.train()
+    rows = rollout_rows(trainer)
+    assert [row["sample"] for row in rows] == [*range(size)] * 2
+    for start in (0, size):
+        group = rows[start : start + size]
+        assert len({row["problem"] for row in group}) == 1
+        assert sum(row["advantage"] for row in group) == pytest.approx(0, abs=1e-4)
+        best = max(group, key=lambda row: row["reward"])
+        assert best["advantage"] == max(row["advantage"] for row in group)
+    by_text = {(one.problem["problem"], one.completion.text): one for one in trainer.rollouts}
+    for row in rows:
+        rollout = by_text[row["problem"], row["completion"]]
+        first, *others = row["rewards"].values()
+        assert first == pytest.approx(letters([[{"content": row["completion"]}]])[0], abs=1e-5)
+        weights = trainer.reward_weights.tolist()
+        weighted = sum(w * r for w, r in zip(weights, [first, *others], strict=True))
+        assert row["reward"] == pytest.approx(weighted, abs=1e-5)
+        assert row["prompt"].endswith(trainer.processing_class.decode(rollout.prompt_ids))
+        assert row["num_tokens"] == row["num_loss_tokens"] == len(rollout.completion.token_ids)
+        assert 0 <= row["log_prob_gap"] < 1e-4
+        assert row["step"] == 1
+
+
+def test_what_is_masked_has_no_token_in_the_loss(built: Builder) -> None:
+    trainer = built(max_steps=1, log_problems=1000, mask_truncated=True)
+    trainer.train()
+    rows = rollout_rows(trainer)
+    assert len(rows) == len(trainer.rollouts)
+    assert {row["truncated"] for row in rows} == {True, False}
+    for row in rows:
+        assert row["num_loss_tokens"] == (0 if row["truncated"] else row["num_tokens"])
+
+
+def test_the_same_problem_is_kept_whenever_it_comes_up(built: Builder, smoke: Params) -> None:
+    trainer = built(
+        problems=smoke.grpo.prompts_per_step, max_steps=3, log_problems=1, num_iterations=1
+    )
+    trainer.train()
+    rows = rollout_rows(trainer)
+    assert sorted({row["step"] for row in rows}) == [1, 2, 3]
+    assert len({row["problem"] for row in rows}) == 1
+
+
+def test_rollouts_that_serve_several_steps_are_kept_once(built: Builder) -> None:
+    trainer = built(max_steps=4, log_problems=1, num_iterations=2, save_steps=0)
+    trainer.train()
+    assert [row["step"] for row in rollout_rows(trainer)[:: trainer.grpo.group_size]] == [1, 3]
+
+
+def test_a_resumed_run_keeps_each_rollout_once(built: Builder) -> None:
+    def run(resume: Path | None = None) -> PolicyGradientTrainer:
+        trainer = built(max_steps=4, save_steps=2, log_problems=1)
+        trainer.train(resume_from_checkpoint=resume and str(resume))
+        return trainer
+
+    whole = run()
+    resumed = run(Path(whole.args.output_dir) / "checkpoint-2")
+    assert {row["step"] for row in rollout_rows(whole)} == {1, 2, 3, 4}
+    assert json.dumps(rollout_rows(resumed)) == json.dumps(rollout_rows(whole))
+
+
+@pytest.mark.parametrize("max_steps", [1, 100, 10_000])
+@pytest.mark.parametrize("max_new_tokens", [48, 32_768])
+def test_a_long_run_keeps_fewer_of_its_steps(
+    smoke: Params, max_steps: int, max_new_tokens: int
+) -> None:
+    changes = {"max_steps": max_steps, "log_problems": 4, "group_size": 16}
+    grpo = Grpo.model_validate(smoke.grpo.model_dump() | changes | {"micro_batch_size": 16})
+    every = kept_generations(grpo, max_new_tokens=max_new_tokens)
+    generations = -(-max_steps // every)
+    # The first one is kept whatever its size.
+    assert (generations - 1) * 4 * 16 * 8 * max_new_tokens < MAX_BYTES

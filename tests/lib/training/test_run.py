@@ -1,0 +1,326 @@
+"""One road for every phase: skipped, whole, interrupted and gone on with, or refused."""
+
+import csv
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from transformers import Trainer
+
+from lib.artifacts import hash_path, read_json, write_jsonl
+from lib.artifacts.problems import write_problems
+from lib.engines.policy import load_merged
+from lib.engines.runtime import configure
+from lib.errors import UserError
+from lib.params import Params
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format
+from lib.training.phase.run import run_phase
+from lib.training.phase.validation import Validator, read_validator
+from lib.training.sft import build_sft
+from tests.lib.training.preferences import pairs_of
+from tests.lib.training.runs import StopAt, changed, outputs_in
+
+STEPS = 8
+
+
+@pytest.fixture(scope="module")
+def short(smoke: Params) -> Params:
+    """SFT of eight steps, saved and validated after each third."""
+    sft = {"num_epochs": 2, "batch_size": 8, "micro_batch_size": 4, "logging_steps": 2}
+    sft |= {"save_steps": 3, "keep_checkpoints": 1, "eval_steps": 3}
+    return changed(smoke, {"sft": sft})
+
+
+Phase = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def validator(
+    sets: GeneratedSets, base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory
+) -> Validator:
+    folder = tmp_path_factory.mktemp("validation")
+    for name, problems in sets.benchmarks.items():
+        write_problems(folder / f"{name}.jsonl", problems[:4])
+    chosen = prompt_format(smoke.prompt.format)
+    return read_validator(smoke, folder, init=base, base=base, prompt_format=chosen, system="")
+
+
+@pytest.fixture
+def phase(
+    sets: GeneratedSets, base: Path, short: Params, validator: Validator, tmp_path: Path
+) -> Phase:
+    """Runs SFT to step `stop`, or to its end, into a folder that it gives back."""
+
+    def run(stop: int | None = None, *, params: Params = short, folder: str = "run") -> Path:
+        configure(seed=params.seed, threads=params.torch_threads)
+
+        def build(scratch: Path) -> Trainer:
+            trainer = build_sft(
+                list(sets.sft)[:32],
+                base=base,
+                prompt_format=prompt_format(params.prompt.format),
+                system="",
+                sft=params.sft,
+                model=params.model,
+                seed=params.seed,
+                scratch=scratch,
+            )
+            if stop is not None:
+                trainer.add_callback(StopAt(stop))
+            return trainer
+
+        run_phase(
+            build,
+            stage="sft",
+            section=params.sft,
+            init=base,
+            outputs=outputs_in(tmp_path / folder, "sft"),
+            settings=params.model_dump(),
+            inputs={"base": base},
+            counts=lambda: {"verifier": {"asked": 1}},
+            validator=validator,
+            scratch=tmp_path / folder / "scratch",
+        )
+        return tmp_path / folder
+
+    return run
+
+
+def results(folder: Path) -> dict[str, str]:
+    written = outputs_in(folder, "sft")
+    return {
+        "model": hash_path(written.model),
+        "metrics": written.metrics.read_text(encoding="utf-8"),
+        "curve": written.curve.read_text(encoding="utf-8"),
+        "validation": validation_curve(folder),
+    }
+
+
+def validation_curve(folder: Path) -> str:
+    path = outputs_in(folder, "sft").validation_curve
+    assert path is not None
+    return path.read_text(encoding="utf-8")
+
+
+def rollouts(folder: Path) -> str:
+    path = outputs_in(folder, "sft").rollouts
+    assert path is not None
+    return path.read_text(encoding="utf-8")
+
+
+def test_a_skipped_phase_passes_the_checkpoint_on_and_says_so(
+    base: Path,
+    tmp_path: Path,
+    smoke: Params,
+    validator: Validator,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def never(scratch: Path) -> Trainer:
+        raise AssertionError("a skipped phase must not build a trainer")
+
+    outputs = outputs_in(tmp_path, "sft")
+    run_phase(
+        never,
+        stage="sft",
+        section=changed(smoke, {"sft": {"num_epochs": 0}}).sft,
+        init=base,
+        outputs=outputs,
+        settings={},
+        inputs={"base": base},
+        validator=validator,
+        scratch=tmp_path / "scratch",
+    )
+    assert hash_path(outputs.model) == hash_path(base)
+    assert capsys.readouterr().out.startswith("skipped: sft.num_epochs is 0; ")
+    assert read_json(outputs.provenance)["skipped"] is True
+    assert read_json(outputs.metrics) == {"step": 0}
+    assert outputs.curve.read_text(encoding="utf-8") == "step\n"
+    (columns,) = validation_curve(tmp_path).splitlines()
+    assert "answer_accuracy" in columns.split(",")
+
+
+def test_an_interrupted_phase_goes_on_and_ends_with_the_files_of_a_whole_one(
+    phase: Phase, base: Path, short: Params, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = phase(folder="whole")
+    curve = outputs_in(whole, "sft").curve.read_text(encoding="utf-8").splitlines()
+    # every second step is logged, and every one that is saved
+    assert [int(line.split(",")[0]) for line in curve[1:]] == [2, 3, 4, 6, 8]
+    points = list(csv.DictReader(validation_curve(whole).splitlines()))
+    assert [int(point["step"]) for point in points] == [0, 3, 6, 8]
+
+    with pytest.raises(
+        UserError, match="sft was interrupted; the same command resumes from step 3"
+    ):
+        phase(stop=5)
+    interrupted = outputs_in(whole.with_name("run"), "sft")
+    assert not interrupted.model.exists()
+    assert not interrupted.curve.exists()
+    with pytest.raises(UserError, match="resumes from step 6"):
+        phase(stop=7)
+    assert "sft resumes from step 3 (" in capsys.readouterr().out
+    twice = phase()
+    assert "sft resumes from step 6 (" in capsys.readouterr().out
+    assert results(twice) == results(whole)
+    # what was counted before each interruption counts
+    assert read_json(interrupted.provenance)["verifier"] == {"asked": 3}
+
+    left = [path.name for path in (twice / "scratch/sft").iterdir()]
+    assert sorted(left) == ["checkpoints", "lock", "training.log"]
+    kept = twice / "scratch/sft/checkpoints" / f"checkpoint-{STEPS}"
+    assert not (kept / "optimizer.pt").exists()
+    final = load_merged(interrupted.model, base=base, dtype="float32", attention="sdpa")
+    loaded = load_merged(kept, base=base, dtype="float32", attention="sdpa")
+    for name, weight in final.state_dict().items():
+        assert weight.equal(loaded.state_dict()[name]), name
+
+
+def test_a_changed_param_starts_again_and_says_what_is_left_behind(
+    phase: Phase, short: Params, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError):
+        phase(stop=4)
+    other = changed(short, {"sft": {"learning_rate": 0.01}})
+    finished = phase(params=other)
+    said = capsys.readouterr().out
+    assert "resumes from step" not in said
+    assert "leaves checkpoints of other params, inputs or code alone: " in said
+    log = (finished / "scratch/sft/training.log").read_text(encoding="utf-8")
+    assert f"step={STEPS}/{STEPS} loss=" in log
+    assert set(said.splitlines()) <= set(log.splitlines())
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    phase: Phase, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = phase(folder="whole")
+    with pytest.raises(UserError):
+        phase(stop=7)
+    (state,) = (whole.with_name("run") / "scratch/sft").glob("*/checkpoint-6/optimizer.pt")
+    state.write_bytes(state.read_bytes()[:-1])
+    finished = phase()
+    said = capsys.readouterr().out
+    assert "checkpoint-6 is damaged (optimizer.pt is not what was written)" in said
+    assert "sft resumes from step 3 (" in said
+    assert results(finished) == results(whole)
+
+
+def test_validation_changes_nothing_but_its_own_curve(phase: Phase, short: Params) -> None:
+    unwatched = changed(short, {"sft": {"eval_steps": 0}})
+    with_it, without = (
+        results(phase(folder="with")),
+        results(phase(folder="without", params=unwatched)),
+    )
+    columns = without.pop("validation").splitlines()
+    watched = with_it.pop("validation").splitlines()
+    assert with_it == without
+    assert columns == watched[:1]
+    assert len(watched) == 5
+
+
+def test_without_checkpoints_an_interrupted_phase_says_that_it_starts_again(
+    phase: Phase, short: Params
+) -> None:
+    unsaved = changed(short, {"sft": {"save_steps": 0, "keep_checkpoints": 0}})
+    with pytest.raises(UserError, match=r"starts again \(sft.save_steps sets how often"):
+        phase(stop=5, params=unsaved)
+
+
+KILLED = {
+    "sft-lora": ("sft", {}),
+    "sft-full": ("sft", {"model": {"lora": 0}}),
+    "sft-by-length": ("sft", {"sft": {"group_by_length": True}}),
+    "grpo-lora": ("grpo", {}),
+    "grpo-full": ("grpo", {"model": {"lora": 0}}),
+    "dpo-lora": ("dpo", {}),
+    "dpo-full": ("dpo", {"model": {"lora": 0}}),
+    "grpo-two-iterations": ("grpo", {"grpo": {"num_iterations": 2, "save_steps": 4}}),
+}
+
+
+def start(stage: str, folder: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "tests.lib.training.runs", stage, str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with (folder / "output").open("ab") as output:
+        return subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+
+
+def followed(folder: Path, stage: str) -> str:
+    log = folder / "scratch" / stage / "training.log"
+    return log.read_text(encoding="utf-8") if log.exists() else ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KILLED)
+def test_sigkill_at_random_moments_changes_nothing_in_the_end(
+    name: str, sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path, in_root: Path
+) -> None:
+    stage, changes = KILLED[name]
+    # An untrained policy answers nothing: what moves it is a reward that varies all the same.
+    content = {
+        "sft": {},
+        "dpo": {"num_epochs": 3, "batch_size": 4, "micro_batch_size": 4, "save_steps": 2},
+        "grpo": {"max_steps": 12, "save_steps": 2, "learning_rate": 0.01},
+        "reward": {"extra": ["repetition"], "weights": [0.25, 1.0, 1.0], "repetition_ngram": 1},
+    }
+    content = json.loads(json.dumps(content))
+    for section, values in changes.items():
+        content.setdefault(section, {})
+        content[section] |= values
+    if "model" in changes:
+        content["model"] = {"lora": {**smoke.model.lora.model_dump(mode="json"), "rank": 0}}
+    content["sft"]["save_steps"] = 5
+
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "changes.json").write_text(json.dumps(content), encoding="utf-8")
+    write_problems(folder / "sft.jsonl", sets.sft)
+    write_problems(folder / "grpo.jsonl", sets.grpo)
+    pairs = pairs_of(sets.grpo, base, prompt_format(smoke.prompt.format))
+    write_jsonl(folder / "dpo.jsonl", pairs)
+    for name, problems in sets.benchmarks.items():
+        write_problems(folder / "validation" / f"{name}.jsonl", problems[:4])
+    shutil.copytree(base, folder / "base")
+    (folder / "base" / "system_prompt.txt").write_text("", encoding="utf-8")
+
+    assert start(stage, folder).wait() == 0, (folder / "output").read_text()
+    whole = {"provenance": outputs_in(folder, stage).provenance.read_text(encoding="utf-8")}
+    whole |= {"model": hash_path(outputs_in(folder, stage).model)}
+    whole |= {"curve": outputs_in(folder, stage).curve.read_text(encoding="utf-8")}
+    whole |= {"validation": validation_curve(folder), "rollouts": rollouts(folder)}
+    assert whole["model"] != hash_path(folder / "base")
+    if stage == "grpo":
+        assert any(
+            float(row["grad_norm"]) > 0 for row in csv.DictReader(whole["curve"].splitlines())
+        )
+        assert len(whole["rollouts"].splitlines()) > 12
+    for made in ("models", "scratch"):
+        shutil.rmtree(folder / made)
+
+    # Moments are counted in steps and spins of this loop, not in seconds.
+    chance = random.Random(name)
+    for steps in (6, chance.randrange(3), chance.randrange(1, 4)):
+        process = start(stage, folder)
+        logged = followed(folder, stage).count("loss=") + steps
+        while followed(folder, stage).count("loss=") < logged and process.poll() is None:
+            pass
+        for _ in range(chance.randrange(200_000)):
+            if process.poll() is not None:
+                break
+        process.kill()
+        process.wait()
+    assert start(stage, folder).wait() == 0, (folder / "output").read_text()
+    assert "resumes from step" in followed(folder, stage)
+    outputs = outputs_in(folder, stage)
+    assert hash_path(outputs.model) == whole["model"]
+    assert outputs.curve.read_text(encoding="utf-8") == whole["curve"]
+    assert validation_curve(folder) == whole["validation"]
+    assert rollouts(folder) == whole["rollouts"]
+    assert outputs.provenance.read_text(encoding="utf-8") == whole["provenance"]

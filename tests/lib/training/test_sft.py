@@ -1,0 +1,149 @@
+"""SFT trains on completions alone, teaches the end, and never cuts an example silently."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from lib.engines.policy import load_policy, load_tokenizer, save_policy
+from lib.errors import UserError
+from lib.params import Params
+from lib.params.model import Model
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format
+from lib.training.sft import build_sft, sft_dataset
+
+
+def build(
+    sets: GeneratedSets, base: Path, params: Params, scratch: Path, *, model: Model
+) -> "object":
+    return build_sft(
+        sets.sft,
+        base=base,
+        prompt_format=prompt_format(params.prompt.format),
+        system=params.prompt.system,
+        sft=params.sft,
+        model=model,
+        seed=params.seed,
+        scratch=scratch,
+    )
+
+
+@pytest.fixture
+def trainer(sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path):
+    return build(sets, base, smoke, tmp_path, model=smoke.model)
+
+
+def test_the_loss_covers_the_completion_and_its_end_and_nothing_else(
+    trainer, sets: GeneratedSets, base: Path, smoke: Params
+) -> None:
+    tokenizer = load_tokenizer(base)
+    chosen = prompt_format(smoke.prompt.format)
+    batch = trainer.data_collator([trainer.train_dataset[index] for index in range(4)])
+    for problem, token_ids, labels in zip(
+        sets.sft, batch["input_ids"], batch["labels"], strict=False
+    ):
+        learned = labels[labels != -100].tolist()
+        target = chosen.target(solution=problem.solution, reference=problem.reference)
+        assert tokenizer.decode(learned) == target + tokenizer.eos_token
+        assert learned[-1] == tokenizer.eos_token_id
+        prompt = token_ids[labels == -100]
+        assert problem.problem in tokenizer.decode(prompt)
+
+
+def test_training_sees_the_prompt_tokens_that_generation_is_given(
+    sets: GeneratedSets, base: Path
+) -> None:
+    tokenizer = load_tokenizer(base)
+    chosen = prompt_format("boxed")
+    tokenizer.chat_template = chosen.chat_template
+    tokenizer.add_tokens(["\n\\boxed"])  # fuses where the prompt ends and a bare answer begins
+    bare = [dataclasses.replace(problem, solution="") for problem in sets.sft[:4]]
+    rows = sft_dataset(bare, tokenizer, prompt_format=chosen, system="")
+    for problem, row in zip(bare, rows, strict=True):
+        prompt = chosen.prompt(problem.problem, system="")
+        given = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
+        assert row["input_ids"][: len(given)] == given
+        assert row["completion_mask"] == [0] * len(given) + [1] * (
+            len(row["input_ids"]) - len(given)
+        )
+        answer = {"role": "assistant", "content": f"\\boxed{{{problem.reference}}}"}
+        together = tokenizer.apply_chat_template([*prompt, answer])["input_ids"]
+        assert together[: len(given)] != given
+
+
+def test_padding_is_not_the_end_token_so_that_masking_one_keeps_the_other(base: Path) -> None:
+    tokenizer = load_tokenizer(base)
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id
+
+
+def test_an_example_that_would_be_cut_is_an_error_with_the_length_that_would_do(
+    sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
+) -> None:
+    short = smoke.model.model_copy(update={"max_seq_length": 20})
+    with pytest.raises(UserError, match=r"max_seq_length=20: \d+ of 256 SFT examples are longer"):
+        build(sets, base, smoke, tmp_path, model=short)
+
+
+def test_lora_trains_adapters_alone_and_full_trains_everything(
+    trainer, sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
+) -> None:
+    adapted = {n for n, p in trainer.model.named_parameters() if p.requires_grad}
+    assert adapted
+    assert all("lora_" in name for name in adapted)
+    whole = build(sets, base, smoke, tmp_path, model=full).model
+    assert all(parameter.requires_grad for parameter in whole.parameters())
+
+
+def test_a_step_changes_what_is_trained_and_a_saved_adapter_comes_back(
+    trainer, base: Path, smoke: Params, tmp_path: Path
+) -> None:
+    trainer.args.max_steps = 2
+    before = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
+    trainer.train()
+    after = dict(trainer.model.named_parameters())
+    moved = {name for name, weight in before.items() if not torch.equal(weight, after[name])}
+    assert moved
+    assert all("lora_" in name for name in moved)
+
+    save_policy(trainer.model, trainer.processing_class, tmp_path / "sft")
+    loaded = load_policy(tmp_path / "sft", base=base, settings=smoke.model)
+    for name, weight in loaded.named_parameters():
+        assert torch.equal(weight, after[name]), name
+
+
+def test_the_same_seed_gives_the_same_bytes(
+    sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
+) -> None:
+    from lib.artifacts import hash_path
+    from lib.engines.runtime import configure
+
+    hashes = []
+    for run in ("first", "second"):
+        configure(seed=smoke.seed, threads=smoke.torch_threads)
+        trained = build(sets, base, smoke, tmp_path / "scratch", model=smoke.model)
+        trained.train()
+        save_policy(trained.model, trained.processing_class, tmp_path / run)
+        hashes.append(hash_path(tmp_path / run))
+    assert hashes[0] == hashes[1]
+
+
+def test_packed_rows_hold_every_example_and_each_learns_as_if_it_were_alone(
+    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
+) -> None:
+    """TRL packs; no token sees the example before it, so that the loss is that of padded rows."""
+    losses, sizes = [], []
+    for packing in (True, False):
+        params = smoke.model_copy(update={"sft": smoke.sft.model_copy(update={"packing": packing})})
+        built = build(sets, base, params, tmp_path, model=full)
+        rows = built.train_dataset
+        batch = built.data_collator([rows[index] for index in range(len(rows))])
+        learned = int((batch["labels"] != -100).sum())
+        sizes.append((len(rows), learned, sum(map(len, rows["input_ids"]))))
+        with torch.no_grad():
+            losses.append(float(built.compute_loss(built.model.eval(), batch)))
+    (packed_rows, *packed), (padded_rows, *padded) = sizes
+    assert packed_rows < padded_rows / 2
+    assert packed == padded
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)

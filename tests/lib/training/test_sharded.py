@@ -1,0 +1,186 @@
+"""Weights cut across two ranks (FSDP2 on CPUs) train and are saved as whole ones are."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from lib.artifacts import read_json, write_jsonl
+from lib.artifacts.problems import write_problems
+from lib.errors import UserError
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format, save_system
+from lib.training.phase.ranks import check_grpo_can_shard
+from tests.conftest import ROOT
+from tests.lib.training.preferences import pairs_of
+from tests.lib.training.sharded import CONFIG, fsdp_environment
+from tests.lib.training.test_ranks import lora
+
+LORA = pytest.mark.parametrize("rank", [0, 8], ids=["full", "LoRA"])
+TIMEOUT_S = 300
+"""Ranks that wait for each other do so for ever; a run takes about 10 s of CPU time."""
+
+
+@pytest.fixture
+def inputs(base: Path, sets: GeneratedSets, tmp_path: Path) -> Path:
+    """What the phases read; each run gets its own copy."""
+    shutil.copytree(base, tmp_path / "inputs/base")
+    save_system(tmp_path / "inputs/base", "")
+    write_problems(tmp_path / "inputs/sft.jsonl", sets.sft[:48])
+    write_problems(tmp_path / "inputs/grpo.jsonl", sets.grpo)
+    pairs = pairs_of(sets.grpo, base, prompt_format("working_out"))
+    write_jsonl(tmp_path / "inputs/dpo.jsonl", pairs)
+    for name, problems in sets.benchmarks.items():
+        write_problems(tmp_path / f"inputs/validation/{name}.jsonl", problems[:4])
+    return tmp_path / "inputs"
+
+
+def changes(rank: int) -> dict[str, Any]:
+    """Rewards that vary though the policy answers nothing; GRPO has a reference policy."""
+    common = {"save_steps": 2, "keep_checkpoints": 1, "eval_steps": 2}
+    return {
+        "model": lora(rank),
+        "sft": {"num_epochs": 1, "logging_steps": 1, "learning_rate": 0.002, **common},
+        "grpo": {"max_steps": 4, "learning_rate": 0.01, "beta": 0.1, **common},
+        "dpo": {"num_epochs": 1, "batch_size": 4, "micro_batch_size": 4, **common},
+        "reward": {"extra": ["repetition"], "weights": [0.25, 1.0, 1.0], "repetition_ngram": 1},
+    }
+
+
+def trained(way: str, stage: str, inputs: Path, rank: int) -> Path:
+    folder = inputs.with_name(way)
+    shutil.copytree(inputs, folder)
+    (folder / "changes.json").write_text(json.dumps(changes(rank)), encoding="utf-8")
+    ran = start(way, stage, folder)
+    assert ran.returncode == 0, ran.stdout
+    return folder
+
+
+def start(way: str, stage: str, folder: Path, *stop: str) -> subprocess.CompletedProcess[str]:
+    """`alone` is one process."""
+    programs = Path(sys.executable).parent
+    command = [sys.executable, "-m", "tests.lib.training.runs", stage, str(folder)]
+    if way != "alone":
+        command = [str(programs / "torchrun"), "--nproc_per_node", "2", "-m"]
+        command += ["tests.lib.training.sharded", way, stage, str(folder), *stop]
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
+    (file,) = checkpoint.glob("*.safetensors")
+    return load_file(file)
+
+
+def agree(one: Path, other: Path) -> None:
+    names = [sorted(path.name for path in folder.iterdir()) for folder in (one, other)]
+    assert names[0] == names[1]
+    ours, theirs = weights(one), weights(other)
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=1e-5)
+
+
+def held(folder: Path) -> list[float]:
+    """The share of the weights that each rank held."""
+    counts = [read_json(folder / f"{rank}.json") for rank in range(2)]
+    return [count["held"] / count["of"] for count in counts]
+
+
+@pytest.mark.slow
+@LORA
+def test_sft_with_weights_cut_across_ranks_writes_the_checkpoint_of_one_process(
+    rank: int, inputs: Path
+) -> None:
+    cut, alone = (trained(way, "sft", inputs, rank) for way in ("shards", "alone"))
+    assert held(cut) == [0.5, 0.5]
+    agree(cut / "models/sft", alone / "models/sft")
+    kept = "scratch/sft/checkpoints/checkpoint-3"
+    files = [{path.name for path in (folder / kept).iterdir()} for folder in (cut, alone)]
+    assert files[0] == files[1]
+
+
+@pytest.mark.slow
+@LORA
+@pytest.mark.parametrize("stage", ["grpo", "dpo"])
+def test_weights_cut_across_ranks_end_as_the_checkpoint_of_two_whole_copies(
+    stage: str, rank: int, inputs: Path
+) -> None:
+    """In GRPO, rank 1 has generated its completions long before rank 0."""
+    cut, whole = (trained(way, stage, inputs, rank) for way in ("shards", "replicas"))
+    assert held(cut) == [0.5, 0.5] and held(whole) == [1.0, 1.0]
+    agree(cut / "models" / stage, whole / "models" / stage)
+    end = weights(cut / "models" / stage)
+    # An adapter's second matrices start at 0.
+    moved = [weight for name, weight in end.items() if "lora_B" in name]
+    if not rank:
+        before = weights(cut / "base")
+        moved = [weight - before[name] for name, weight in end.items()]
+    assert max(weight.abs().max().item() for weight in moved) > 1e-3
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_with_weights_cut_across_ranks_goes_on(inputs: Path) -> None:
+    whole = trained("shards", "sft", inputs, 0)
+    twice = inputs.with_name("twice")
+    shutil.copytree(inputs, twice)
+    shutil.copy(whole / "changes.json", twice)
+    assert start("shards", "sft", twice, "2").returncode != 0
+    assert not (twice / "models/sft").exists()
+    ran = start("shards", "sft", twice)
+    assert ran.returncode == 0, ran.stdout
+    assert "sft resumes from step 2" in ran.stdout
+    agree(twice / "models/sft", whole / "models/sft")
+
+
+def test_the_config_file_asks_for_what_was_run() -> None:
+    told = fsdp_environment(ROOT / CONFIG)
+    assert told["ACCELERATE_USE_FSDP"] == "true"
+    assert (told["FSDP_VERSION"], told["FSDP_STATE_DICT_TYPE"]) == ("2", "FULL_STATE_DICT")
+
+
+def trainer_on(version: int) -> Any:
+    plugin = SimpleNamespace(fsdp_version=version)
+    accelerator = SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin))
+    return SimpleNamespace(
+        is_fsdp_enabled=version > 0, is_deepspeed_enabled=False, accelerator=accelerator
+    )
+
+
+def test_engines_that_hold_a_copy_of_weights_cut_across_ranks_are_refused_in_one_line() -> None:
+    with pytest.raises(UserError, match=r"engine=vllm cannot be given .*=transformers") as it:
+        check_grpo_can_shard(trainer_on(2), "vllm", live=False)
+    assert "\n" not in it.value.message
+    with pytest.raises(UserError, match=r"set fsdp_version: 2"):
+        check_grpo_can_shard(trainer_on(1), "transformers", live=True)
+    check_grpo_can_shard(trainer_on(2), "transformers", live=True)
+    check_grpo_can_shard(trainer_on(0), "vllm", live=False)
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_weights_that_deepspeed_cuts_are_refused_in_one_line(stage: int) -> None:
+    plugin = SimpleNamespace(zero_stage=stage)
+    trainer = SimpleNamespace(
+        is_fsdp_enabled=False,
+        is_deepspeed_enabled=True,
+        accelerator=SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin)),
+    )
+    with pytest.raises(UserError, match="ZeRO-3") if stage == 3 else contextlib.nullcontext():
+        check_grpo_can_shard(trainer, "transformers", live=True)

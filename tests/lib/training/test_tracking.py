@@ -1,0 +1,41 @@
+"""The lines that a run without a terminal is followed by."""
+
+from pathlib import Path
+
+import pytest
+from transformers import TrainerControl, TrainerState, TrainingArguments
+
+from lib.training.phase.tracking import ProgressLines, timed
+
+
+def test_a_line_gives_the_pace_since_the_last_one_and_the_time_left_at_the_run_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resumed at step 2 of 10: 2 steps of 5 s, then 2 of 10 s, half of them generation."""
+    clock = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    arguments, control = TrainingArguments(output_dir=str(tmp_path)), TrainerControl()
+    state = TrainerState(
+        max_steps=10, global_step=2, log_history=[{"loss": 1.0, "num_tokens": 500.0}]
+    )
+    state.is_world_process_zero = True
+    lines: list[str] = []
+    progress = ProgressLines("grpo", ("reward",))
+    progress.say = lines.append
+
+    progress.on_train_begin(arguments, state, control)
+    for step, now, tokens in ((4, 110.0, 1500.0), (6, 120.0, 2500.0)):
+        with timed("generation"):
+            clock = now
+        clock += 10.0 if step == 6 else 0.0
+        state.global_step = step
+        logs = {"loss": 0.5, "reward": 0.25, "num_tokens": tokens}
+        progress.on_log(arguments, state, control, logs=logs)
+    progress.on_log(arguments, state, control, logs={"train_runtime": 30.0})
+    progress.on_train_end(arguments, state, control)
+
+    assert lines == [
+        "grpo step=4/10 reward=0.25 s/step=5 tokens/s=100 left=00:30",
+        "grpo step=6/10 reward=0.25 s/step=10 tokens/s=50 left=00:30",
+        "grpo time=00:30 s/step=7.5 tokens/s=67 generation=67%",
+    ]

@@ -1,0 +1,316 @@
+"""Validation measures the policy as evaluation would, and leaves training as it was."""
+
+import contextlib
+import itertools
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import TrainerState
+
+from lib.artifacts.problems import write_problems
+from lib.engines.base import Engine, GeneratedCompletion
+from lib.engines.policy import add_adapter, load_policy, load_tokenizer
+from lib.engines.transformers import TransformersEngine
+from lib.errors import UserError
+from lib.params import Params
+from lib.params.model import Model
+from lib.params.section import EngineName
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format
+from lib.training.grpo import build_grpo
+from lib.training.phase.run import run_phase
+from lib.training.phase.validation import (
+    ValidateByGeneration,
+    Validator,
+    opener,
+    read_validator,
+    undisturbed,
+    validation_columns,
+    validation_points,
+)
+from tests.lib.engines.log_prob_gap import gap, moved
+from tests.lib.training.runs import changed, outputs_in
+from tests.vllm_server import free_port
+
+Read = Callable[..., Validator]
+
+
+@pytest.fixture
+def read(sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path) -> Read:
+    """Validators of the smoke preset, on an engine."""
+    for name, problems in sets.benchmarks.items():
+        write_problems(tmp_path / f"{name}.jsonl", problems[:4])
+
+    def made(engine: str = "transformers", *, lora: bool = True) -> Validator:
+        changes: dict[str, dict[str, Any]] = {"validation": {"engine": engine}}
+        if not lora:
+            changes["model"] = {"lora": smoke.model.lora.model_dump() | {"rank": 0}}
+        return read_validator(
+            changed(smoke, changes),
+            tmp_path,
+            init=base,
+            base=base,
+            prompt_format=prompt_format(smoke.prompt.format),
+            system="",
+        )
+
+    return made
+
+
+@pytest.fixture
+def validator(read: Read) -> Validator:
+    return read()
+
+
+class Scripted:
+    """An engine that answers the first two of each set rightly, with and without working."""
+
+    def __init__(self, tokenizer, sets: GeneratedSets) -> None:
+        self.tokenizer = tokenizer
+        self.sets = itertools.cycle([sets.benchmarks["held_out"], sets.benchmarks["harder"]])
+
+    def sync(self, policy) -> None:
+        pass
+
+    def generate(self, prompts, sampling) -> list[list[GeneratedCompletion]]:
+        assert sampling.temperature == 0
+        problems = next(self.sets)
+        texts = [
+            f"ten chars.<end_working_out><SOLUTION>{problems[0].reference}</SOLUTION>",
+            f"<end_working_out><SOLUTION>{problems[1].reference}</SOLUTION>",
+            "<end_working_out><SOLUTION>-1</SOLUTION>",
+            "nothing",
+        ]
+        return [[GeneratedCompletion(text=text, token_ids=(1,), finish="eos")] for text in texts]
+
+
+def test_a_validator_imports_the_stack_that_it_measures_with_and_no_other(
+    read: Read, smoke: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stacks() -> list[str]:
+        return [name for name in sys.modules if name.startswith("lib.stacks.")]
+
+    for name in stacks():
+        monkeypatch.delitem(sys.modules, name)
+    read()
+    assert stacks() == [f"lib.stacks.{smoke.validation.stack}"]
+
+
+def test_the_five_metrics_of_each_set_are_those_of_its_completions(
+    validator: Validator, base: Path, sets: GeneratedSets
+) -> None:
+    measured = validator.measure(Scripted(load_tokenizer(base), sets))  # type: ignore[arg-type]
+    assert list(measured) == ["held_out", "harder"]
+    for values in measured.values():
+        assert values["format_accuracy"] == 0.75
+        assert values["answer_accuracy"] == 0.5
+        assert values["reasoning_present"] == 0.25
+        assert values["mean_reasoning_chars"] == 2.5
+        assert values["mean_reward"] == pytest.approx((1.25 + 1.25 + 0.25 + 0) / 4)
+        assert values["answer_accuracy_se"] == pytest.approx((0.25 / 3) ** 0.5)
+
+
+def test_what_is_said_and_what_is_plotted_bear_the_same_numbers(
+    validator: Validator, base: Path, full: Model, sets: GeneratedSets
+) -> None:
+    said: list[str] = []
+    tokenizer = load_tokenizer(base)
+    callback = ValidateByGeneration(
+        validator,
+        stage="sft",
+        steps=2,
+        say=said.append,
+        open_engine=lambda policy: Scripted(tokenizer, sets),  # type: ignore[arg-type, return-value]
+    )
+    state = TrainerState(max_steps=5)
+    policy = load_policy(base, base=base, settings=full)
+    for state.global_step in range(6):
+        if state.global_step == 0:
+            callback.on_train_begin(None, state, None, model=policy, processing_class=tokenizer)  # type: ignore[arg-type]
+        else:
+            callback.on_step_end(None, state, None, model=policy, processing_class=tokenizer)  # type: ignore[arg-type]
+    points = validation_points(state)
+    assert [point["step"] for point in points] == [0, 2, 4, 5]
+    assert sorted(points[0]) == sorted(["step", *validation_columns(list(validator.sets))])
+    assert points[0]["answer_accuracy"] == points[0]["harder/answer_accuracy"] == 0.5
+    assert len(said) == 8
+    assert said[0] == (
+        "sft validation step=0/5 set=held_out n=4 format=75.0% answer=50.0% ± 28.9 "
+        "reasoning=25.0% reasoning_chars=2.5 reward=0.6875"
+    )
+
+
+def test_the_modules_modes_and_every_random_state_are_put_back() -> None:
+    model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Dropout())
+    model[1].eval()
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    with undisturbed(model):
+        model.eval()
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)
+    assert (model.training, model[0].training, model[1].training) == (True, True, False)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    assert np.random.get_state()[1].tolist() == states[2]
+
+
+ENGINES = [
+    ("transformers", "transformers", True),
+    ("transformers", "transformers", False),
+    *(
+        pytest.param(*engines, lora, marks=pytest.mark.vllm)
+        for *engines, lora in [
+            ("transformers", "vllm", True),
+            ("transformers", "vllm", False),
+            ("vllm", "vllm", True),
+            ("vllm", "vllm", False),
+            ("vllm", "transformers", False),
+            ("transformers", "vllm-server", True),
+            ("vllm-server", "vllm-server", True),
+            ("vllm-server", "vllm-server", False),
+        ]
+    ),
+]
+"""Of rollouts, of validation, and whether an adapter is trained."""
+
+
+@pytest.mark.parametrize(("rolls_out", "validates", "lora"), ENGINES)
+def test_grpo_ends_with_the_same_weights_with_and_without_validation(
+    request: pytest.FixtureRequest,
+    sets: GeneratedSets,
+    base: Path,
+    smoke: Params,
+    full: Model,
+    read: Read,
+    tmp_path: Path,
+    rolls_out: EngineName,
+    validates: EngineName,
+    lora: bool,
+) -> None:
+    def longer(completion_ids: list[list[int]], **columns: object) -> list[float]:
+        return [float(sum(ids) % 4) for ids in completion_ids]
+
+    if "vllm-server" in (rolls_out, validates):
+        request.getfixturevalue("served")
+    weights, said = [], []
+    for watched in (False, True):
+        torch.manual_seed(0)
+        trainer = build_grpo(
+            sets.grpo,
+            init=base,
+            base=base,
+            prompt_format=prompt_format(smoke.prompt.format),
+            system="",
+            grpo=smoke.grpo.model_copy(update={"save_steps": 0}),
+            rollout=smoke.rollout.model_copy(update={"engine": rolls_out}),
+            reward=smoke.reward,
+            model=smoke.model if lora else full,
+            seed=smoke.seed,
+            scratch=tmp_path,
+        )
+        trainer.reward_funcs = [longer, longer]
+        with contextlib.ExitStack() as stack:
+            if watched:
+                validator = read(validates, lora=lora)
+                callback = ValidateByGeneration(
+                    validator,
+                    stage="grpo",
+                    steps=2,
+                    say=said.append,
+                    open_engine=opener(validator, trainer),
+                )
+                stack.enter_context(contextlib.closing(callback))
+                trainer.add_callback(callback)
+            trainer.train()
+        weights.append({name: w.detach().clone() for name, w in trainer.model.named_parameters()})
+    assert len(said) == 6  # steps 0, 2 and 3 on two sets
+    for name, weight in weights[0].items():
+        assert torch.equal(weight, weights[1][name]), name
+
+
+@pytest.fixture
+def served(vllm_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
+
+
+@pytest.mark.vllm
+@pytest.mark.usefixtures("served")
+@pytest.mark.parametrize(
+    ("engine", "lora"),
+    [("vllm", True), ("vllm", False), ("vllm-server", True), ("vllm-server", False)],
+)
+def test_each_point_is_of_the_policy_as_it_is_then(
+    read: Read,
+    base: Path,
+    smoke: Params,
+    full: Model,
+    prompts: list[list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    engine: EngineName,
+    lora: bool,
+) -> None:
+    policy = load_policy(base, base=base, settings=full)
+    if lora:
+        policy = add_adapter(policy, smoke.model.lora)
+    gaps, opened = [], []
+
+    def measure(self: Validator, engine: Engine) -> dict[str, dict[str, float]]:
+        gaps.append(gap(engine, policy, prompts))
+        opened.append(engine)
+        return {}
+
+    monkeypatch.setattr(Validator, "measure", measure)
+    callback = ValidateByGeneration(
+        read(engine, lora=lora), stage="sft", steps=1, say=lambda line: None
+    )
+    with contextlib.closing(callback):
+        for step in (1, 2, 3):
+            state = TrainerState(max_steps=3, global_step=step)
+            callback.on_step_end(None, state, None, model=moved(policy))  # type: ignore[arg-type]
+    assert len(gaps) == 3
+    assert max(gaps) < 1e-4
+    assert len(set(map(id, opened))) == 1
+    with pytest.raises(RuntimeError, match="closed"):
+        opened[0].generate(prompts, callback.validator.sampling)
+
+
+def test_a_server_that_is_down_is_said_before_anything_is_loaded(
+    read: Read, smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECKON_VLLM_URL", f"http://127.0.0.1:{free_port()}")
+
+    def build(scratch: Path) -> Any:
+        raise AssertionError("the trainer was built")
+
+    with pytest.raises(UserError, match="no answer from a vLLM server"):
+        run_phase(
+            build,
+            stage="sft",
+            section=smoke.sft,
+            init=tmp_path,
+            outputs=outputs_in(tmp_path / "made", "sft"),
+            settings={},
+            inputs={},
+            validator=read("vllm-server"),
+            scratch=tmp_path / "scratch",
+        )
+    assert not list(tmp_path.glob("made*")) + list(tmp_path.glob("scratch/sft/*/*"))
+
+
+def test_the_last_point_is_what_the_trained_policy_answers(
+    validator: Validator, base: Path, full: Model
+) -> None:
+    policy, tokenizer = load_policy(base, base=base, settings=full), load_tokenizer(base)
+    state = TrainerState(max_steps=1, global_step=1)
+    callback = ValidateByGeneration(validator, stage="sft", steps=1, say=lambda line: None)
+    callback.on_step_end(None, state, None, model=policy.train(), processing_class=tokenizer)  # type: ignore[arg-type]
+    measured = validator.measure(TransformersEngine(policy, tokenizer, batch_size=2))
+    assert validation_points(state)[0]["mean_reward"] == measured["held_out"]["mean_reward"]
+    assert policy.training
