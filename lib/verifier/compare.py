@@ -14,6 +14,7 @@ from lib.verifier.tree import (
     canonical,
     difference,
     free_symbols,
+    is_name,
     named,
     names_agree,
     negated,
@@ -41,6 +42,14 @@ def same(reference: Node, answer: Node) -> tuple[bool, str]:
         return True, "structure"
     if _is_region(reference) or _is_region(answer):
         return _same_region(reference, answer), "structure"
+    spread = _by_name(reference), _by_name(answer)
+    if spread != (reference, answer):
+        if all(tree.kind == "list" for tree in spread):
+            return same(*spread)
+        named_tuple = spread[0] if spread[0] != reference else spread[1]
+        names = [item.args[0].name for item in named_tuple.args]
+        if names != sorted(names):
+            return False, "structure"
     kinds = {reference.kind, answer.kind}
     if "relation" in kinds:
         return _same_relation(reference, answer)
@@ -66,6 +75,16 @@ def same(reference: Node, answer: Node) -> tuple[bool, str]:
 def equal(reference: Node, answer: Node) -> bool:
     """`same` without its step."""
     return same(reference, answer)[0]
+
+
+def _by_name(node: Node) -> Node:
+    """`(x, y) = (1, 2)` as `x = 1, y = 2`; anything else as it is."""
+    sides = node.args if node.kind == "relation" and node.name == "=" else ()
+    if {side.kind for side in sides} != {"tuple"} or not is_name(sides[0]):
+        return node
+    pairs = zip(*(side.args for side in sides), strict=False)
+    equations = tuple(Node("relation", pair, "=") for pair in pairs)
+    return Node("list", equations, ",") if len(sides[0].args) == len(sides[1].args) else node
 
 
 def _is_region(node: Node) -> bool:
@@ -163,16 +182,22 @@ def _same_collection(reference: Node, answer: Node) -> bool:
         return fields.keys() == other_fields.keys() and all(
             equal(item, other_fields[name]) for name, item in fields.items()
         )
-    brackets = {_brackets(reference), _brackets(answer)}
-    if brackets == {"tuple", "set"}:
+    kinds = {_brackets(reference), _brackets(answer)}
+    if kinds & _INTERVALS or kinds == {"tuple", "set"}:
         return False
-    if fields or other_fields or "tuple" in brackets:
+    if fields or other_fields or "tuple" in kinds:
         return _same_in_order(expected, actual)
-    return _same_items(expected, actual)
+    # What a reference lists more than once, such as a prime factor, counts that often.
+    is_repeated = "set" not in kinds and len({*map(_key, expected)}) < len(expected)
+    return (not is_repeated or len(expected) == len(actual)) and _same_items(expected, actual)
 
 
 def _brackets(node: Node) -> str:
-    return node.kind if node.name != "[]" and not _has_plusminus(node) else "list"
+    """What kind of collection: `[1, 3]` is an interval, `[1, 2, 3]` and `[5]` are lists."""
+    if node.kind != "tuple" or _has_plusminus(node):
+        return node.kind
+    is_interval = len(node.args) == 2 and node.name in ("[]", "(]", "[)")
+    return node.name if is_interval else "list" if node.name == "[]" else "tuple"
 
 
 def _collected(node: Node) -> tuple[dict[str, Node], list[Node]]:

@@ -85,7 +85,7 @@ class Evaluation:
     def _applied(self, node: Node) -> Value:
         """A symbol's value, or that of an operation or function, its arguments evaluated first.
 
-        A function that is not known is a number that depends on its name and arguments only.
+        A function that is not known is a number that depends on its name, arguments and the point.
         """
         if node.kind == "symbol":
             return self._symbol(node.name)
@@ -101,7 +101,7 @@ class Evaluation:
             result = (1 / ball if inverse == "argument" else ball).apply(function)
             return 1 / result if inverse == "value" else result
         rule = _OPERATIONS.get(name)
-        return rule(self, *values) if rule else _opaque(name, values)
+        return rule(self, *values) if rule else self.opaque(name, values)
 
     def _symbol(self, name: str) -> Value:
         """A constant, or the value at this point."""
@@ -222,13 +222,20 @@ class Evaluation:
             return Fraction(getattr(math, name)(*map(int, values)))
         if name == "lcm" and len(set(map(_rounded, values))) == len(values):
             return self.sized(math.prod(values, start=Fraction(1)))
-        return _opaque(name, sorted(values, key=_rounded))
+        return self.opaque(name, sorted(values, key=_rounded))
 
     def remainder(self, value: Value, modulus: Value) -> Value:
         """Value mod modulus, of rationals."""
         if isinstance(value, Fraction) and isinstance(modulus, Fraction):
             return value % modulus
-        return _opaque("mod", [value, modulus])
+        return self.opaque("mod", [value, modulus])
+
+    def opaque(self, name: str, values: list[Value]) -> Fraction:
+        """What stands for an unknown value: another number at each point, and none without one."""
+        if not self.values:
+            raise Undefined(f"no value for {name}")
+        point = sorted(self.values.items())
+        return named_number(f"{point}:{name}({','.join(map(_rounded, values))})")
 
 
 def _are_integers(*values: Value) -> bool:
@@ -239,10 +246,6 @@ def _rounded(value: Value) -> str:
     number = complex(value.middle if isinstance(value, Ball) else value)
     imaginary = f"{number.imag:+.8e}" if abs(number.imag) > 1e-12 else ""
     return f"{number.real:.8e}{imaginary}"
-
-
-def _opaque(name: str, values: list[Value]) -> Fraction:
-    return named_number(f"{name}({','.join(map(_rounded, values))})")
 
 
 def named_number(name: str) -> Fraction:

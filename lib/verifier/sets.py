@@ -13,6 +13,7 @@ from lib.verifier.scalars import same_scalar
 from lib.verifier.tree import (
     Node,
     TooHard,
+    canonical,
     free_symbols,
     is_name,
     negated,
@@ -158,7 +159,7 @@ def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
         if free_symbols(end) - {"infinity"}:
             continue
         if is_name(term):
-            return RealSet(_ray(sign, end), spelling(term))
+            return RealSet(_ray(sign, end), canonical(term))
         if term.kind == "call" and term.name == "abs":
             # |f| < c is −c < f < c, and |f| > c is what is left.
             ends = (sign, end), (_FLIPPED[sign], negated(end))

@@ -121,6 +121,17 @@ def free_symbols(node: Node) -> frozenset[str]:
     return names
 
 
+_KNOWN = FUNCTIONS | {"mod"}
+
+
+@functools.lru_cache(maxsize=8192)
+def unknown_functions(node: Node) -> frozenset[str]:
+    """Functions in `node` that are none of mathematics, as names that a point has a value for."""
+    own = node.kind == "call" and node.name not in _KNOWN
+    inside = frozenset[str]().union(*map(unknown_functions, node.args))
+    return inside | {f"function {node.name}"} if own else inside
+
+
 _COMPOUND = ("tuple", "ratio", "unit", "union", "intersection")
 _CONSTANTS = ("pi", "e", "i", "infinity")
 
