@@ -24,7 +24,7 @@ from lib.verifier.tree import (
     residuals,
     with_bound_names,
 )
-from lib.verifier.vocabulary import parse_unit
+from lib.verifier.vocabulary import may_go_unsaid, parse_unit
 
 _SETS = frozenset(["union", "intersection", "difference", "builder"])
 _COLLECTIONS = frozenset(["list", "set"])
@@ -297,23 +297,31 @@ def _same_relation(reference: Node, answer: Node) -> tuple[bool, str]:
 
 
 def _same_stated(expected: Named, actual: Named) -> tuple[bool, str]:
-    """Equal values; an approximation may be there for its value on either side."""
+    """Equal values; what is after ≈ counts where it is a decimal, for a decimal reference."""
     for one, two in ((expected, actual), (actual, expected)):
         if one.num_names > 1 and two.values[0].kind in ("tuple", "list"):
             return _same_in_order(one.values[:1] * one.num_names, two.values[0].args), "structure"
+    if not (_approximates(expected) and _approximates(actual)):
+        return False, "structure"
     verdict = same(expected.values[0], actual.values[0])
-    for pair, other in ((expected, actual), (actual, expected)):
-        if not verdict[0] and pair.approximate and _approximates(pair):
-            sides = (pair.approximate[0], other.values[0])
-            if equal(*(sides if pair is expected else sides[::-1])):
-                return True, verdict[1]
+    if not verdict[0] and (actual.approximate or expected.approximate):
+        last = (actual.approximate or actual.values)[0]
+        literal, value = decimal_literal(last), real_value(actual.values[0])
+        right = (expected.approximate or expected.values)[0]
+        if literal and literal.last_place < 1 and equal(right, last):
+            is_rounded = value is None or abs(value - literal.value) <= literal.last_place / 2
+            return is_rounded, "decimal"
     return verdict
 
 
 def _approximates(pair: Named) -> bool:
-    """Whether what is after ≈ is off by less than a unit of its last place, as far as is known."""
-    value, literal = real_value(pair.values[0]), decimal_literal(pair.approximate[0])
-    return value is None or literal is None or abs(value - literal.value) < literal.last_place
+    """Whether what is after ≈, if anything, is off by less than a unit of its last place."""
+    if not pair.approximate:
+        return True
+    value, literal = real_value(pair.values[0]), decimal_literal(pair.approximate[-1])
+    if value is None or literal is None:
+        return free_symbols(pair.values[0]) == free_symbols(pair.approximate[-1]) != frozenset()
+    return abs(value - literal.value) < literal.last_place
 
 
 def _stated(node: Node) -> Named | None:
@@ -336,16 +344,25 @@ def _is_consistent(first: Node, other: Node) -> bool:
 
 
 def _with_unit(reference: Node, answer: Node) -> tuple[bool, str]:
-    """Equal numbers, units convertible where both are known; a unit that only one has is free."""
+    """Equal numbers with equal units, converted where both are known; one may leave it unsaid."""
     quantities = _quantity(reference), _quantity(answer)
     units = [parse_unit(node.name) if node.kind == "unit" else None for node in quantities]
     inner, outer = (node.args[0] if node.kind == "unit" else node for node in quantities)
+    spelled = [node.name for node in quantities if node.kind == "unit"]
     if units[0] and units[1]:
         if units[0].dimension != units[1].dimension:
             return False, "units"
         if units[0].factor != units[1].factor:
             outer = Node("product", (outer, number(units[1].factor / units[0].factor)))
+    elif len(spelled) == 2 and len({_singular(unit) for unit in spelled}) == 2:
+        return False, "units"
+    elif len(spelled) == 1 and not may_go_unsaid(spelled[0]):
+        return False, "units"
     return same(inner, outer)
+
+
+def _singular(unit: str) -> str:
+    return _PLAIN.sub("", unit.lower()).removesuffix("s")
 
 
 def _quantity(node: Node) -> Node:

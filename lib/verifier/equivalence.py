@@ -9,6 +9,7 @@ either decides or passes on.
 
 import functools
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from lib.verifier import worker_client
@@ -18,11 +19,11 @@ from lib.verifier.limits import MAX_ANSWER_CHARS
 from lib.verifier.normalize import normalize
 from lib.verifier.numbers import as_number
 from lib.verifier.parse import parse
-from lib.verifier.readings import readings, readings_of_problem
+from lib.verifier.readings import Reading, readings
 from lib.verifier.scalars import Undecided
 from lib.verifier.symbolic import is_symbolic_question
 from lib.verifier.tree import TooHard, Unparsable
-from lib.verifier.vocabulary import FORMATTING, has_prose, same_time
+from lib.verifier.vocabulary import FORMATTING, has_prose, hedges, same_time
 
 
 class Verdict(NamedTuple):
@@ -65,8 +66,7 @@ def compare(
         verdict = _in_any_reading(expected, actual, thorough)
         if verdict.equal:
             return verdict
-        texts = _normalized(expected), _normalized(actual)
-        for step, one, two in readings_of_problem(*texts, problem or ""):
+        for step, one, two in _readings(expected, actual, problem) if problem else ():
             if _in_any_reading(one, two, thorough).equal:
                 return Verdict(True, step)
     except worker_client.WorkerLostError as error:
@@ -85,10 +85,14 @@ _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeE
 def _in_any_reading(expected: str, actual: str, thorough: bool) -> Verdict:
     verdict = _compare(expected, actual, thorough)
     if not verdict.equal:
-        for step, one, two in readings(_normalized(expected), _normalized(actual)):
+        for step, one, two in _readings(expected, actual, None):
             if one and two and _compare(one, two, thorough).equal:
                 return Verdict(True, step)
     return verdict
+
+
+def _readings(expected: str, actual: str, problem: str | None) -> Iterator[Reading]:
+    return readings(_normalized(expected), _normalized(actual), problem)
 
 
 @functools.lru_cache(maxsize=16_384)
@@ -137,7 +141,11 @@ _STYLED = r"(?:\\(?:text|mathrm|textbf|mathbf)\{)?\s*\(?\s*"
 _CHOICE = re.compile(
     rf"(?:(?:Option|Choice|Answer):? )?{_STYLED}([A-Za-z])\s*[).:]*\s*\}}?", re.IGNORECASE
 )
-_CHOICE_WITH_VALUE = re.compile(rf"{_STYLED}([A-E])[).:]")
+# A value after the letter is no second letter, nor joined to it.
+_CHOICE_WITH_VALUE = re.compile(
+    rf"{_STYLED}([A-H])[).:]+\}}?(?!\s*(?:,|;|and\b|or\b))(?!.*(?:\b[A-H]\b|\bor\b|\\text\{{ *or)).*",
+    re.DOTALL,
+)
 
 
 def _choices(reference: str, answer: str) -> Verdict | None:
@@ -149,7 +157,7 @@ def _choices(reference: str, answer: str) -> Verdict | None:
         lower = letters[0].lower() == letters[1].lower()
         return Verdict(lower if marked else letters[0] == letters[1], "choice")
     letter = expected or actual
-    other = letter and _CHOICE_WITH_VALUE.match(answer if expected else reference)
+    other = letter and _CHOICE_WITH_VALUE.fullmatch(answer if expected else reference)
     return Verdict(other[1] == letter[1], "choice") if other and letter else None
 
 
@@ -182,18 +190,13 @@ def _by_structure(reference: str, answer: str, thorough: bool) -> Verdict:
 
 
 def _in_words(reference: str, answer: str, thorough: bool) -> Verdict | None:
-    """The same answer once that in a sentence is taken out of it."""
-    in_words = has_prose(reference), has_prose(answer)
-    # Two sentences that end in one number may still say different things of it.
-    if in_words[0] == in_words[1]:
+    """The same answer as what a reference in a sentence ends in; an answer must be one itself."""
+    if not has_prose(reference) or has_prose(answer) or hedges(reference):
         return None
-    sentence = reference if in_words[0] else answer
-    inner = extract_answer(sentence)
-    if inner is None or normalize(inner) == sentence:
+    inner = extract_answer(reference)
+    if inner is None or normalize(inner) == reference:
         return None
-    return (
-        _compare(inner, answer, thorough) if in_words[0] else _compare(reference, inner, thorough)
-    )
+    return _compare(inner, answer, thorough)
 
 
 def reference_problem(text: str) -> str | None:
