@@ -24,7 +24,7 @@ from lib.verifier.tree import (
     residuals,
     with_bound_names,
 )
-from lib.verifier.vocabulary import may_go_unsaid, parse_unit
+from lib.verifier.vocabulary import hedges, may_go_unsaid, parse_unit
 
 _SETS = frozenset(["union", "intersection", "difference", "builder"])
 _COLLECTIONS = frozenset(["list", "set"])
@@ -107,7 +107,7 @@ def _plain(node: Node) -> str:
 def _words(node: Node) -> Iterator[str]:
     for part in node.args:
         yield from _words(part)
-    if not node.args or node.kind == "unit":
+    if not node.args or node.kind in ("unit", "call"):
         yield node.name
 
 
@@ -185,11 +185,19 @@ def _same_collection(reference: Node, answer: Node) -> bool:
     kinds = {_brackets(reference), _brackets(answer)}
     if kinds & _INTERVALS or kinds == {"tuple", "set"}:
         return False
+    if "tuple" in kinds and (_are_alternatives(reference) or _are_alternatives(answer)):
+        return False
     if fields or other_fields or "tuple" in kinds:
         return _same_in_order(expected, actual)
     # What a reference lists more than once, such as a prime factor, counts that often.
     is_repeated = "set" not in kinds and len({*map(_key, expected)}) < len(expected)
     return (not is_repeated or len(expected) == len(actual)) and _same_items(expected, actual)
+
+
+def _are_alternatives(node: Node) -> bool:
+    """`x = 1, x = 3` and `1 or 3`: values of one thing, not the parts of a tuple."""
+    names = [pair.name for item in node.args if (pair := named(item)) and pair.name]
+    return node.kind == "list" and (node.name == "or" or len(set(names)) < len(names))
 
 
 def _brackets(node: Node) -> str:
@@ -204,7 +212,7 @@ def _collected(node: Node) -> tuple[dict[str, Node], list[Node]]:
     """Elements of a collection, by their names where every one has a name of its own."""
     if node.kind not in _COLLECTIONS and (node.kind != "tuple" or _has_plusminus(node)):
         return {}, list(_signs(_value_of(node)))
-    pairs = [pair for item in node.args if (pair := named(item))]
+    pairs = [pair for item in node.args if (pair := _stated(item)) and _approximates(pair)]
     fields = {pair.name: _record(pair.values[-1]) for pair in pairs}
     num_names = len(fields.keys() - {""})
     if len(pairs) < len(node.args) or 1 < num_names < len(pairs):
@@ -260,6 +268,8 @@ def _same_region(reference: Node, answer: Node) -> bool:
     # `x \in S` against S.
     pairs = named(reference), named(answer)
     if not pairs[0] or not pairs[1] or bool(pairs[0].name) == bool(pairs[1].name):
+        return False
+    if "tuple" in pairs[0].name + pairs[1].name:
         return False
     return equal(pairs[0].values[-1], pairs[1].values[-1])
 
@@ -348,15 +358,17 @@ def _with_unit(reference: Node, answer: Node) -> tuple[bool, str]:
     quantities = _quantity(reference), _quantity(answer)
     units = [parse_unit(node.name) if node.kind == "unit" else None for node in quantities]
     inner, outer = (node.args[0] if node.kind == "unit" else node for node in quantities)
-    spelled = [node.name for node in quantities if node.kind == "unit"]
+    spelled = [node.name if node.kind == "unit" else "" for node in quantities]
     if units[0] and units[1]:
         if units[0].dimension != units[1].dimension:
             return False, "units"
         if units[0].factor != units[1].factor:
             outer = Node("product", (outer, number(units[1].factor / units[0].factor)))
-    elif len(spelled) == 2 and len({_singular(unit) for unit in spelled}) == 2:
+    elif all(spelled) and len({_singular(unit) for unit in spelled}) == 2:
         return False, "units"
-    elif len(spelled) == 1 and not may_go_unsaid(spelled[0]):
+    elif not spelled[0] and not may_go_unsaid(spelled[1]):
+        return False, "units"
+    elif not spelled[1] and hedges(spelled[0]) and not may_go_unsaid(spelled[0]):
         return False, "units"
     return same(inner, outer)
 

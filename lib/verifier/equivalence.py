@@ -66,7 +66,7 @@ def compare(
         verdict = _in_any_reading(expected, actual, thorough)
         if verdict.equal:
             return verdict
-        for step, one, two in _readings(expected, actual, problem) if problem else ():
+        for step, one, two in _readings(expected, actual, problem or ""):
             if _in_any_reading(one, two, thorough).equal:
                 return Verdict(True, step)
     except worker_client.WorkerLostError as error:

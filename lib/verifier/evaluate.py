@@ -29,7 +29,7 @@ from lib.verifier.numbers import (
     precise,
 )
 from lib.verifier.tree import Node, TooHard, symbol
-from lib.verifier.vocabulary import pairs
+from lib.verifier.vocabulary import may_go_unsaid, pairs
 
 Value = Any
 """Fraction | Ball: their operators mix, which no annotation of `Fraction` says."""
@@ -94,6 +94,8 @@ class Evaluation:
         name = node.name if node.kind == "call" else node.kind
         if name not in _OPERATIONS and node.kind != "call":
             raise Undefined(f"no value for a {name}")
+        if name == "unit" and not may_go_unsaid(node.name):
+            raise Undefined(f"no unit is called {node.name}")
         values = [self.value(part) for part in node.args]
         if name in _ANALYTIC:
             function, _, inverse = _ANALYTIC[name].partition(":")

@@ -19,7 +19,7 @@ _SIGNS = str.maketrans(
         "或": " or ", "且": " and ", "和": " and ", "ℝ": r"\mathbb{R} ",
         "ℤ": r"\mathbb{Z} ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
         "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "′": "'", "’": "'", "，": ",",
-        "€": "$", "£": "$", "¥": "$", "₹": "$", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
+        "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
             }
 )  # fmt: skip
 _SIGNS |= {
@@ -54,11 +54,13 @@ _NOISE = re.compile(
 _SPACES = re.compile(r"\s+")
 _START = re.compile(
     r"^(?:[\s\"`:;,]|=(?!=)|\.(?!\d)|\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z])"
-    r"|(?:USD|EUR|GBP|INR|Rs\.?)\s*(?=\d))+"
+    r")+"
 )
 _BUILDER = re.compile(r"\{\s*[A-Za-z]\s*(?:\||\\mid\b|:)")
 _ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _LARGE = re.compile(rf"(\d)\s*(?:\\text\{{\s*)?\b({'|'.join(_ZEROS)})\b\s*\}}?")
+_MONEY = re.compile(r"(-?)\s*(\\\$|\$(?=[^$]*$)|[€£¥₹])\s*(-?\d[\d.,{}!\\ ]*)")
+_CURRENCIES = {"€": "euros", "£": "GBP", "¥": "yuan", "₹": "rupees"}
 _EMPTY_EXPONENT = re.compile(r"\^\s*\{\s*\}\s*")
 _NOT = re.compile(r"\\not\s*(?:=|\\(?:eq|equiv)(?![a-zA-Z]))")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -77,6 +79,8 @@ def normalize(text: str) -> str:
 
 def _once(text: str) -> str:
     if len(text) <= MAX_ANSWER_CHARS:
+        if text[:3].strip(" -0123456789")[:1] in ("\\", "$", "€", "£", "¥", "₹") and (match := _MONEY.fullmatch(text)):
+            text = rf"{match[1]}{match[3]} \text{{ {_CURRENCIES.get(match[2], 'dollars')}}}"
         if not text.isascii():
             text = _ascii(text)
         if "\\" in text or "$" in text or "~" in text or " " in text or "{" in text:

@@ -18,7 +18,7 @@ from lib.verifier.normalize import normalize
 from lib.verifier.parse import parse
 from lib.verifier.scalars import decimal_literal, is_finite_decimal
 from lib.verifier.tree import TooHard, Unparsable
-from lib.verifier.vocabulary import FRAME, HEDGES, compound_quantity, has_words, hedges, in_digits
+from lib.verifier.vocabulary import COUNTED, FRAME, HEDGES, compound_quantity, has_words, hedges, in_digits
 
 _MAX_CHARS = 600
 """Longer texts have no other reading: rules search, and some take quadratic time."""
@@ -66,8 +66,10 @@ _ORDINAL = re.compile(
 )
 _SUBJECT = re.compile(
     r"^((?:[A-Za-z][A-Za-z']*\s+)+)(?:is|are|was|were|equals|equal|=)(?:\s+equal\s+to|\s*:)?\s*(?=\S)"
-    r"|^((?:[A-Za-z']+\s+)*[A-Za-z']+)\s*:\s*(?=\S)"
+    r"|^((?:[A-Za-z']+\s+)*[A-Za-z']+)\s*:\s*(?=[^:]+$)"
 )
+_IT_IS = re.compile(r"^(?:it|this|the [a-z]+) (?:is|are) ", re.I)
+_THERE_ARE = re.compile(r"^there (?:is|are|were) (?:exactly )?(?=\d)", re.I)
 _EASTERN = re.compile(r"^(?:[所以因此故最终正确答案应选择为是]+[:,\s]*)+")
 _PREDICATE = re.compile(r"\s+(?:is|are)\s+((?:[A-Za-z']+\s+)*[A-Za-z']+)$")
 _NOUNS = re.compile(
@@ -75,13 +77,13 @@ _NOUNS = re.compile(
 )
 _ADVERB = re.compile(r"^(?:only|exactly|the (?:line|curve|equation|point|interval)(?=.*[=(\[]))\s+")
 _END_MARK = re.compile(r"\s*\\(?:checkmark|blacksquare|square|Box|qedsymbol)\s*$")
-_BECAUSE = re.compile(r"[,;]?\s*\(?\s*(?:since|because)\s+(.+?)\)?$")
+_BECAUSE = re.compile(r"(?<=\S)[,;]?\s*\(?\s*(?:since|because)\s+(.+?)\)?$")
 _EQUIVALENTLY = re.compile(
-    r"[,;]?\s*\(?\s*(?:or\s+)?(?:equivalently|i\.e\.|that is|which (?:is|equals)|in other words)"
+    r"(?<=\S)[,;]?\s*\(?\s*(?:or\s+)?(?:equivalently|i\.e\.|that is|which (?:is|equals)|in other words)"
     r"[,:\s]+(?:to\s+)?(.+?)\s*\)?$"
 )
 _ABOUT = re.compile(
-    r"[,;]?\s*\(?\s*(?:or\s+|which is\s+)?(?:approximately|approx\.?|about|roughly)\s*"
+    r"(?<=\S)[,;]?\s*\(?\s*(?:or\s+|which is\s+)?(?:approximately|approx\.?|about|roughly)\s*"
     r"(-?[\d.]+)\s*(?:[a-z]+\s*)?\)?\s*$"
 )
 _WHERE = re.compile(r",?\s*\b(?:where|if|when|provided|given)(?:\s+that)?\s+")
@@ -106,7 +108,10 @@ _NOTHING = re.compile(
 
 def _without_frame(text: str, known: frozenset[str] = frozenset()) -> str:
     """`text` without the words around its mathematics, where all of them are known ones."""
-    allowed = (FRAME | known) - HEDGES
+    allowed = (FRAME | COUNTED | known) - HEDGES
+    if not re.search(r"[\d\\=<>]", text):
+        # Of words there is no other number to mean: `The ball is red`, `It is Tuesday`.
+        text = _IT_IS.sub(lambda match: match[0] if hedges(match[0]) else "", text)
 
     def spoken(match: re.Match[str]) -> str:
         words = next(filter(None, match.groups())).split()
@@ -115,7 +120,7 @@ def _without_frame(text: str, known: frozenset[str] = frozenset()) -> str:
 
     for pattern in (_SUBJECT, _PREDICATE, _NOUNS):
         text = pattern.sub(spoken, text)
-    return _ADVERB.sub("", _EASTERN.sub("", text))
+    return _ADVERB.sub("", _EASTERN.sub("", _THERE_ARE.sub("", text)))
 
 
 def _without_remark(text: str) -> str:
@@ -262,6 +267,8 @@ _PROPER = re.compile(r"\b[A-Z][a-z]{2,}\b")
 
 def _rounding(reference: str, answer: str, problem: str) -> Iterator[Pair]:
     """The rounding that the problem asks for, or that the reference is, of an exact answer."""
+    if not problem:
+        return
     try:
         trees = parse(reference), parse(answer)
     except (Unparsable, TooHard):

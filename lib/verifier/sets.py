@@ -84,7 +84,7 @@ def _cut(node: Node, after: bool) -> Cut:
         return _LINE[sign == 1]
     if names:
         raise Undefined("an end with a symbol")
-    value = approximate(node.args[0] if node.kind in ("degree", "unit") else node)
+    value = approximate(node.args[0] if node.kind == "degree" else node)
     if abs(value.imag) > 1e-12 * (abs(value) or 1):
         raise Undefined("a complex end")
     # Rounded, so that two spellings of an irrational end are one cut.

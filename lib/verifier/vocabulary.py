@@ -162,7 +162,7 @@ def _table() -> dict[str, Unit]:
 
 UNITS = _table()
 
-_COUNTED = names(
+COUNTED = names(
     "unit units people person persons student students apple apples way ways time times "
     "marble marbles page pages book books car cars ticket tickets point points coin coins "
     "piece pieces cup cups box boxes bag bags egg eggs child children boy boys girl girls "
@@ -191,7 +191,7 @@ FRAME = names(
     "depth distance radius diameter angle side triangle circle rectangle maximum minimum max min "
     "largest smallest greatest possible probability expected vertex center focus range domain "
     "interval set point points coordinates equation line curve function expression integer integers "
-    "remainder cost price time speed age amount measure degree only unique such elements roots zeros"
+    "remainder cost price time speed age amount measure degree only unique such elements roots zeros do"
 )
 """Words that say what the number beside them is, without making it another."""
 
@@ -264,7 +264,7 @@ def number_word(word: str) -> Fraction | None:
 
 def is_unit(word: str) -> bool:
     """Whether a bare word after a number is a unit or a thing that is counted."""
-    return word in UNITS or word.lower() in UNITS or word.lower() in _COUNTED
+    return word in UNITS or word.lower() in UNITS or word.lower() in COUNTED
 
 
 _SQUARE_UNITS = re.compile(r"(?:square |cubic |sq\.? |cu\.? )?units?(?:\^\{?[23]\}?)?")
@@ -273,7 +273,7 @@ _SQUARE_UNITS = re.compile(r"(?:square |cubic |sq\.? |cu\.? )?units?(?:\^\{?[23]
 def may_go_unsaid(unit: str) -> bool:
     """Whether a number with `unit` after it is the number: a known unit, or what is counted."""
     unit = unit.strip()
-    known = unit.lower() in _COUNTED or parse_unit(unit) is not None
+    known = unit.lower() in COUNTED or parse_unit(unit) is not None
     return known or _SQUARE_UNITS.fullmatch(unit) is not None
 
 
