@@ -277,6 +277,8 @@ def _same_region(reference: Node, answer: Node) -> bool:
 def _same_constraint(reference: Node, answer: Node) -> bool:
     """Relations with symbols: the same up to a positive factor and turning round."""
     expected, actual = difference(reference), difference(answer)
+    if len(reference.args) > 2 and reference.name == answer.name:
+        return _same_in_order(reference.args, answer.args)
     if expected is None or actual is None or expected[1] != actual[1]:
         return canonical(reference) == canonical(answer)
     sign = proportional(expected[0], actual[0])
@@ -358,6 +360,8 @@ def _with_unit(reference: Node, answer: Node) -> tuple[bool, str]:
     quantities = _quantity(reference), _quantity(answer)
     units = [parse_unit(node.name) if node.kind == "unit" else None for node in quantities]
     inner, outer = (node.args[0] if node.kind == "unit" else node for node in quantities)
+    if "degree" in (quantities[0].kind, quantities[1].kind):
+        return False, "units"
     spelled = [node.name if node.kind == "unit" else "" for node in quantities]
     if units[0] and units[1]:
         if units[0].dimension != units[1].dimension:

@@ -16,7 +16,7 @@ from lib.verifier import worker_client
 from lib.verifier.compare import same
 from lib.verifier.extract import extract_answer, unwrapped
 from lib.verifier.limits import MAX_ANSWER_CHARS
-from lib.verifier.normalize import normalize
+from lib.verifier.normalize import normalize, repaired
 from lib.verifier.numbers import as_number
 from lib.verifier.parse import parse
 from lib.verifier.readings import Reading, readings
@@ -57,7 +57,7 @@ def compare(
         problem: text of the problem, None where it is not known.
         thorough: also ask the symbolic worker, where the steps before cannot tell.
     """
-    expected, actual = reference.strip(), (answer or "").strip()
+    expected, actual = repaired(reference).strip(), repaired(answer or "").strip()
     if not expected or not actual:
         return Verdict(False, "no answer")
     if expected == actual:
@@ -141,11 +141,8 @@ _STYLED = r"(?:\\(?:text|mathrm|textbf|mathbf)\{)?\s*\(?\s*"
 _CHOICE = re.compile(
     rf"(?:(?:Option|Choice|Answer):? )?{_STYLED}([A-Za-z])\s*[).:]*\s*\}}?", re.IGNORECASE
 )
-# A value after the letter is no second letter, nor joined to it.
-_CHOICE_WITH_VALUE = re.compile(
-    rf"{_STYLED}([A-H])[).:]+\}}?(?!\s*(?:,|;|and\b|or\b))(?!.*(?:\b[A-H]\b|\bor\b|\\text\{{ *or)).*",
-    re.DOTALL,
-)
+_CHOICE_WITH_VALUE = re.compile(rf"{_STYLED}([A-H])[).:]+[}} ]*(.*)", re.DOTALL)
+_JOINED = re.compile(r"^[,;|\\=/+-]|[<>]|\b(?:[A-H]|or|and)\b")
 
 
 def _choices(reference: str, answer: str) -> Verdict | None:
@@ -158,7 +155,9 @@ def _choices(reference: str, answer: str) -> Verdict | None:
         return Verdict(lower if marked else letters[0] == letters[1], "choice")
     letter = expected or actual
     other = letter and _CHOICE_WITH_VALUE.fullmatch(answer if expected else reference)
-    return Verdict(other[1] == letter[1], "choice") if other and letter else None
+    # A value after the letter is no second letter, nor joined to it.
+    is_one = other and not _JOINED.search(other[2]) and not hedges(other[2])
+    return Verdict(other[1] == letter[1], "choice") if is_one and other and letter else None
 
 
 _ARTICLE = re.compile(r"^(?:the|an?)\s+(?=[a-z]{3})")
@@ -207,7 +206,7 @@ def reference_problem(text: str) -> str | None:
     """
     if not text.strip():
         return "it is empty"
-    prepared = _normalized(text)
+    prepared = _normalized(repaired(text))
     if not prepared:
         return "nothing is left of it without spacing and delimiters"
     if prepared.isalpha() or as_number(prepared) is not None:

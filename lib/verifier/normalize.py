@@ -18,7 +18,7 @@ _SIGNS = str.maketrans(
         "∩": r"\cap ", "∖": r"\setminus ", "∅": r"\emptyset ", "∠": r"\angle ", "∣": "|",
         "或": " or ", "且": " and ", "和": " and ", "ℝ": r"\mathbb{R} ",
         "ℤ": r"\mathbb{Z} ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
-        "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "′": "'", "’": "'", "，": ",",
+        "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "′": "'", "’": "'", "，": ",", "、": ",",
         "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
             }
 )  # fmt: skip
@@ -59,8 +59,20 @@ _START = re.compile(
 _BUILDER = re.compile(r"\{\s*[A-Za-z]\s*(?:\||\\mid\b|:)")
 _ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _LARGE = re.compile(rf"(\d)\s*(?:\\text\{{\s*)?\b({'|'.join(_ZEROS)})\b\s*\}}?")
-_MONEY = re.compile(r"(-?)\s*(\\\$|\$(?=[^$]*$)|[€£¥₹])\s*(-?\d[\d.,{}!\\ ]*)")
-_CURRENCIES = {"€": "euros", "£": "GBP", "¥": "yuan", "₹": "rupees"}
+_CURRENCIES = {
+    r"\$": "dollars", "$": "dollars", "USD": "dollars", "€": "euros", "EUR": "euros", "£": "GBP",
+    "GBP": "GBP", "¥": "yuan", "₹": "rupees", "Rs": "rupees", "Rs.": "rupees", "INR": "rupees",
+}  # fmt: skip
+_MARK = r"(\\\$|\$(?=[^$]*$)|[€£¥₹]|USD|EUR|GBP|INR|Rs\.?)"
+_AMOUNT = r"(-?\d[\d.,{}!\\ ]*)"
+_MONEY = re.compile(rf"(-?)\s*{_MARK}\s*{_AMOUNT}|{_AMOUNT}\s*([€£¥₹])")
+_DAMAGED = re.compile(
+    "\t(?=ext|imes|heta|frac|an\\b|au|o\\b|riangle)|\f(?=rac|box|orall)|\v(?=ec|arphi|arepsilon|ert|ee)"
+    "|[\b](?=eta|inom|oxed|egin|ar|mod)|\r(?=ight|ho|angle|floor|ceil)|\a(?=lpha|ngle|pprox)"
+    "|\n(?=eq|abla|otin)"
+)
+_ESCAPED = dict(zip("\t\f\v\b\r\a\n", "tfvbran", strict=True))
+_RAISED_TAG = re.compile(r"<su([pb])>\s*([^<>]*?)\s*</su\1>")
 _EMPTY_EXPONENT = re.compile(r"\^\s*\{\s*\}\s*")
 _NOT = re.compile(r"\\not\s*(?:=|\\(?:eq|equiv)(?![a-zA-Z]))")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -77,10 +89,22 @@ def normalize(text: str) -> str:
     return text
 
 
+def repaired(text: str) -> str:
+    r"""`text` as it was before an escape ate its backslash, with `<sup>` and open braces mended."""
+    text = _DAMAGED.sub(lambda match: "\\" + _ESCAPED[match[0]], text)
+    if "<su" in text:
+        text = _RAISED_TAG.sub(
+            lambda match: f"{'^' if match[1] == 'p' else '_'}{{{match[2]}}}", text
+        )
+    open_braces = text.count("{") - text.count("}")
+    return text + "}" * open_braces if 0 < open_braces < 4 and "\\{" not in text else text
+
+
 def _once(text: str) -> str:
     if len(text) <= MAX_ANSWER_CHARS:
-        if text[:3].strip(" -0123456789")[:1] in ("\\", "$", "€", "£", "¥", "₹") and (match := _MONEY.fullmatch(text)):
-            text = rf"{match[1]}{match[3]} \text{{ {_CURRENCIES.get(match[2], 'dollars')}}}"
+        if match := _MONEY.fullmatch(text):
+            sign, mark, amount, other, after = match.groups(default="")
+            text = rf"{sign}{amount}{other} \text{{ {_CURRENCIES[mark or after]}}}"
         if not text.isascii():
             text = _ascii(text)
         if "\\" in text or "$" in text or "~" in text or " " in text or "{" in text:
@@ -92,7 +116,7 @@ def _once(text: str) -> str:
             text = _NOT.sub(r"\\ne ", text) if "\\not" in text else text
             text = _NOISE.sub(" ", text)
         text = _SPACES.sub(" ", text)
-    text = _without_ending(_START.sub("", text.strip()))
+    text = _without_ending(_START.sub("", text.strip()).removesuffix("^"))
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
         return text[2:-2]
     if _BUILDER.match(text) and text.endswith("}"):

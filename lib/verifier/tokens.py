@@ -8,7 +8,9 @@ from lib.verifier.limits import MAX_TOKENS
 from lib.verifier.tree import TooHard, Unparsable
 from lib.verifier.vocabulary import (
     DEGREE_WORDS,
+    FRAME,
     FUNCTIONS,
+    HEDGES,
     ONE_FOR,
     PERCENT_WORDS,
     PLAIN_GREEK,
@@ -130,6 +132,8 @@ def _word(word: str, follows_value: bool) -> tuple[Token, ...]:
         return (known,)
     if word in _SIGNS and follows_value:
         return (Token("operator", _SIGNS[word]),)
+    if word.lower() in HEDGES or (len(word) > 2 and word.lower() in FRAME):
+        return (Token("text", word),)
     # Long enough, with a vowel, and not in capitals: a word rather than a product.
     is_english = len(word) >= 4 and _VOWEL.search(word) and word[1:].islower()
     if is_english or (follows_value and is_unit(word)):

@@ -67,9 +67,11 @@ def call(name: str, *arguments: Node) -> Node:
 
 
 def negated(node: Node) -> Node:
-    """Minus `node`; of a number literal, the negative literal."""
+    """Minus `node`; of a number literal, also under a unit, the negative literal."""
     if node.kind == "number" and node.value is not None:
         return Node("number", (), f"-{node.name}" if node.name else "", -node.value)
+    if node.kind in ("unit", "degree", "percent"):
+        return node._replace(args=(negated(node.args[0]),))
     return Node("product", (MINUS_ONE, node))
 
 

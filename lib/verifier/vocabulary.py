@@ -228,13 +228,18 @@ _SPOKEN = re.compile(
     rf"\b((?:{_NUMBER_WORD})(?:(?:[\s-]|\s+and\s+)(?:{_NUMBER_WORD}))*)\b(?!\s+and\s+a\b)",
     re.IGNORECASE,
 )
-_ATTACHMENT = re.compile(rf"(?<=\d)[\s-]+({'|'.join(_ATTACHED)})\b")
+_ATTACHMENT = re.compile(
+    rf"(-?\d[\d.,/]*)[\s-]+({'|'.join(_ATTACHED)})(\s+\d[\d.,/]*)?", re.IGNORECASE
+)
 
 
 def in_digits(text: str) -> str:
     """`text` with its numbers in digits: `twenty-one`, `3 hundred`, `7 tenths`."""
     spoken = _SPOKEN.sub(lambda match: _number(match[2].lower(), match[1]) or match[0], text)
-    return _ATTACHMENT.sub(lambda match: _ATTACHED[match[1]], spoken)
+    attached = _ATTACHMENT.fullmatch(spoken.strip())
+    if not attached or bool(attached[3]) != (attached[2] in ("plus", "minus")):
+        return spoken
+    return f"{attached[1]}{_ATTACHED[attached[2].lower()]}{attached[3] or ''}"
 
 
 def _number(words: str, digits: str | None) -> str:
