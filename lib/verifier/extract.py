@@ -73,6 +73,8 @@ _AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$")
 _OPERATOR = re.compile(r"[-+*/^]|\\(?:cdot|times|pm|cup)")
 _TAIL = 4_000
 _MAX_JOINED = 20
+_MAX_BOXES = 3
+"""Boxes around an answer, one inside the other."""
 
 
 def extract_answer(completion: str, *, prompt_format: PromptFormat | None = None) -> str | None:
@@ -118,8 +120,12 @@ def last_boxed(text: str) -> str | None:
 
 
 def unwrapped(answer: str) -> str:
-    """`answer` without the box or the tags around it, where it still has them."""
-    return (last_boxed(answer) if "boxed" in answer else _tagged(answer)) or answer
+    """`answer` without the boxes or the tags around it, where it still has them."""
+    for _ in range(_MAX_BOXES):
+        if "boxed" not in answer and "\\fbox" not in answer:
+            return _tagged(answer) or answer
+        answer = last_boxed(answer) or ""
+    return answer
 
 
 def _boxes(text: str) -> Iterator[tuple[int, int, str]]:

@@ -16,8 +16,8 @@ _SIGNS = str.maketrans(
         "∞": r"\infty ", "°": r"^\circ ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ",
         "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≡": r"\equiv ", "∈": r"\in ", "∪": r"\cup ",
         "∩": r"\cap ", "∖": r"\setminus ", "∅": r"\emptyset ", "∠": r"\angle ", "∣": "|",
-        "或": " or ", "且": " and ", "和": " and ", "ℝ": r"\mathbb{R} ",
-        "ℤ": r"\mathbb{Z} ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
+        "或": " or ", "且": " and ", "和": " and ", 
+        "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
         "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "′": "'", "’": "'", "，": ",", "、": ",",
         "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
             }
@@ -29,8 +29,8 @@ _SIGNS |= {
 } | str.maketrans(
     {"λ": r"\lambda ", "Δ": r"\Delta ", "Φ": r"\Phi ", "Ω": r"\Omega ", "Γ": r"\Gamma "}
 )
-_INVISIBLE = str.maketrans(
-    {"º": "°", "“": "", "”": "", "„": "", "\u200b": "", "\ufeff": "", "\u2061": "", "\u2062": ""}
+_BEFORE = str.maketrans(
+    {"ℝ": r"\mathbb{R} ", "ℤ": r"\mathbb{Z} ", "ℕ": r"\mathbb{N} ", "º": "°", "“": "", "”": "", "„": "", "\u200b": "", "\ufeff": "", "\u2061": "", "\u2062": ""}
 )
 _CIRCLED = re.compile("[①-⑳]")
 _VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
@@ -141,7 +141,7 @@ def _without_ending(text: str) -> str:
 
 def _ascii(text: str) -> str:
     text = _CIRCLED.sub(lambda match: f"{ord(match[0]) - 0x245F},", text)
-    text = _VULGAR.sub(_fraction, text.translate(_INVISIBLE))
+    text = _VULGAR.sub(_fraction, text.translate(_BEFORE))
     text = _RAISED.sub(r"^{\g<0>}", text)
     text = _LOWERED.sub(r"_{\g<0>}", text)
     return unicodedata.normalize("NFKC", text).translate(_SIGNS)

@@ -18,7 +18,7 @@ from lib.verifier.normalize import normalize
 from lib.verifier.parse import parse
 from lib.verifier.scalars import decimal_literal, is_finite_decimal
 from lib.verifier.tree import TooHard, Unparsable
-from lib.verifier.vocabulary import COUNTED, FRAME, HEDGES, compound_quantity, has_words, hedges, in_digits
+from lib.verifier.vocabulary import FRAME, HEDGES, compound_quantity, has_words, hedges, in_digits
 
 _MAX_CHARS = 600
 """Longer texts have no other reading: rules search, and some take quadratic time."""
@@ -70,6 +70,7 @@ _SUBJECT = re.compile(
 )
 _IT_IS = re.compile(r"^(?:it|this|the [a-z]+) (?:is|are) ", re.I)
 _THERE_ARE = re.compile(r"^there (?:is|are|were) (?:exactly )?(?=\d)", re.I)
+_LAST_WORD = re.compile(r"(?<=[a-z]{3})\s+([a-z]+)$")
 _EASTERN = re.compile(r"^(?:[所以因此故最终正确答案应选择为是]+[:,\s]*)+")
 _PREDICATE = re.compile(r"\s+(?:is|are)\s+((?:[A-Za-z']+\s+)*[A-Za-z']+)$")
 _NOUNS = re.compile(
@@ -97,7 +98,14 @@ _DECIMAL_COMMA = re.compile(r"^(-?\d+),(\d+)$")
 _SYSTEM = re.compile(r"\\begin\s*\{(?:cases|aligned)\}([^&]*?)\\end\s*\{(?:cases|aligned)\}")
 _LAYOUT = re.compile(r"\\(?:begin|end)\s*\{matrix\}|\\\\")
 _POINT = re.compile(r"^[A-Z]\s*(?=\([^()]*,)")
-_REALS = re.compile(r"^(?:the )?(?:set of )?(?:all|any|every) (?:real numbers?|reals)(?: x)?$")
+_NUMBERS_OF = {
+    "real": "R", "integer": "Z", "positive integer": "Z^+", "rational": "Q", "natural": "N",
+}  # fmt: skip
+_ALL_NUMBERS = re.compile(
+    rf"^(?:the )?(?:set of )?(?:all|any|every) ({'|'.join(_NUMBERS_OF)})(?: numbers?|s)?(?: x)?$", re.I
+)
+_HALF_LINE = re.compile(r"\\mathbb\s*\{?R\}?\s*(?:[_^]\s*\{?\s*([+-])\s*\}?|_\s*\{?\s*([<>])\s*0\s*\}?)$")
+_TURNED = re.compile(r"([\[\]])([^\[\]()]+,[^\[\]()]+)([\[\]])")
 _INFINITE = re.compile(r"^(?:infinitely many|infinite)(?: solutions?| numbers?)?$", re.I)
 _NOTHING = re.compile(
     r"^(?:none|(?:there (?:is|are) )?no(?: such| real| integer)*(?: (?:solution|integer|number|value)s?)"
@@ -108,7 +116,7 @@ _NOTHING = re.compile(
 
 def _without_frame(text: str, known: frozenset[str] = frozenset()) -> str:
     """`text` without the words around its mathematics, where all of them are known ones."""
-    allowed = (FRAME | COUNTED | known) - HEDGES
+    allowed = (FRAME | known) - HEDGES
     if not re.search(r"[\d\\=<>]", text):
         # Of words there is no other number to mean: `The ball is red`, `It is Tuesday`.
         text = _IT_IS.sub(lambda match: match[0] if hedges(match[0]) else "", text)
@@ -156,12 +164,28 @@ def _each(change: Callable[[str], str]) -> Rewriting:
     return rewrite
 
 
+def _in_parentheses(text: str) -> str:
+    """Open ends as parentheses, where a bracket is turned outward."""
+    if not re.search(r"(?:^|\\cup|=|\\in)\s*\]|\[\s*(?:$|\\cup)", text):
+        return text
+    return _TURNED.sub(
+        lambda match: f"{'[' if match[1] == '[' else '('}{match[2]}{']' if match[3] == ']' else ')'}",
+        text,
+    )
+
+
 def _words_of_problem(reference: str, answer: str, problem: str) -> Iterator[Pair]:
-    """Nouns that the problem has, left out on both sides."""
+    """Nouns that the problem has, left out on one side: on both they would have to agree."""
     known = {word.lower() for word in re.findall("[A-Za-z]{2,}", problem)}
     known |= {f"{word}s" for word in known} | {word.removesuffix("s") for word in known}
-    words = frozenset(known)
-    yield _without_frame(reference, words), _without_frame(answer, words)
+    yield reference, _without_nouns(answer, frozenset(known))
+    yield _without_nouns(reference, frozenset(known)), answer
+
+
+def _without_nouns(text: str, known: frozenset[str]) -> str:
+    last = _LAST_WORD.search(text)
+    text = text[: last.start()] if last and last[1] in known - HEDGES else text
+    return _without_frame(text, known)
 
 
 def _labels(reference: str, answer: str, problem: str) -> Iterator[Pair]:
@@ -180,9 +204,8 @@ def _condition(reference: str, answer: str, problem: str) -> Iterator[Pair]:
         yield ", ".join(parts[0]), ", ".join(parts[1])
 
 
-def _grouped(reference: str, answer: str, problem: str) -> Iterator[Pair]:
-    if _GROUPED.fullmatch(answer):
-        yield reference, re.sub("[.']", "", answer).replace(",", ".")
+def _grouped(text: str) -> str:
+    return re.sub("[.']", "", text).replace(",", ".") if _GROUPED.fullmatch(text) else text
 
 
 _PARAMETER = re.compile(r"(?<![A-Za-z\\])[kmnjl](?![A-Za-z])")
@@ -284,7 +307,7 @@ def _rounding(reference: str, answer: str, problem: str) -> Iterator[Pair]:
         of_reference = of_answer if literal else None
     elif _APPROXIMATE.search(problem) and answered and answered.digits >= 3:
         of_reference = answered.last_place
-    elif literal and literal.digits >= 3 and literal.last_place <= Fraction(1, 100):
+    elif literal and literal.digits >= 3 and literal.last_place * scale <= Fraction(1, 100):
         # Three digits that a fraction rounds to are no coincidence; the reference is its rounding.
         of_answer = literal.last_place
     else:
@@ -317,6 +340,13 @@ def _round(value: Fraction, step: Fraction) -> Fraction:
 
 FIRST: tuple[Rule, ...] = (
     Rule(
+        "quantifier",
+        r"a quantifier over a whole set of numbers: `for all x \in \mathbb{Z}`",
+        _rewritten(_QUALIFIER, ""),
+        ("2n", "2n for all n"),
+        ("2n", "2n for n > 5"),
+    ),
+    Rule(
         "sentence",
         "a frame of known words: `The answer is 7`, `12 is the maximum`, `only x=0`",
         _each(_without_frame),
@@ -329,13 +359,6 @@ FIRST: tuple[Rule, ...] = (
         _each(_without_remark),
         (r"\frac{5}{36}", r"\frac{5}{36} \text{ (approximately } 0.139)"),
         ("7", "7 or about 99"),
-    ),
-    Rule(
-        "quantifier",
-        r"a quantifier over a whole set of numbers: `for all x \in \mathbb{Z}`",
-        _rewritten(_QUALIFIER, ""),
-        ("2n", "2n for all n"),
-        ("2n", "2n for n > 5"),
     ),
     Rule("ordinal", "`12th` as 12", _rewritten(_ORDINAL, ""), ("12", "12^{th}"), ("12", "13th")),
     Rule(
@@ -365,8 +388,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "grouped digits",
-        "`1.234.567`, `1.234,56` and `1'000'000` in the answer",
-        _grouped,
+        "`1.234.567`, `1.234,56` and `1'000'000`",
+        _each(_grouped),
         ("1234567", "1.234.567"),
         ("1234", "1.234"),
     ),
@@ -400,11 +423,25 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("point", "`P(1,2)`", _rewritten(_POINT, ""), ("(1,2)", "P(1,2)"), ("(1,2)", "P(2,1)")),
     Rule(
-        "reals",
-        "all real numbers",
-        _rewritten(_REALS, r"\\mathbb{R}"),
+        "set of numbers",
+        r"`all real numbers`, `all positive integers`",
+        _rewritten(_ALL_NUMBERS, lambda match: rf"\mathbb{{{_NUMBERS_OF[match[1].lower()]}}}".replace("^+}", "}^+")),
         (r"(-\infty,\infty)", "all real numbers"),
         (r"(0,\infty)", "all real numbers"),
+    ),
+    Rule(
+        "half line",
+        r"`\mathbb{R}^+`, `\mathbb{R}_{<0}`",
+        _rewritten(_HALF_LINE, lambda match: r"(0,\infty)" if (match[1] or match[2]) in "+>" else r"(-\infty,0)"),
+        (r"(0,\infty)", r"\mathbb{R}^+"),
+        (r"[0,\infty)", r"\mathbb{R}^+"),
+    ),
+    Rule(
+        "turned brackets",
+        "`]1,3[`",
+        _each(_in_parentheses),
+        ("(1,3]", "]1,3]"),
+        ("[1,3]", "]1,3["),
     ),
     Rule(
         "infinitely many",
@@ -481,8 +518,8 @@ OF_PROBLEM: tuple[Rule, ...] = (
     ),
 )
 _HINT = re.compile(
-    r"(?<![\\A-Za-z])[A-Za-z]{2}|\\(?:text|mathrm|in|begin|pi|checkmark|blacksquare)\b|[A-H][).:(]"
-    r"|\d,\d|\d\.\d{3}[.,]|\d'|[\u2e80-\U0010ffff]"
+    r"(?<![\\A-Za-z])[A-Za-z]{2}|\\(?:text|mathrm|mathbb|in|begin|pi|checkmark|blacksquare)\b|[A-H][).:(]"
+    r"|\d,\d|\d\.\d{3}[.,]|\d'|\]|\[$|[\u2e80-\U0010ffff]"
 )
 """What any rule needs; most pairs have none of it, and no other reading."""
 

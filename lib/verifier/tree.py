@@ -195,6 +195,9 @@ def is_name(node: Node) -> bool:
         return node.name not in FUNCTIONS or all(part.kind == "symbol" for part in parts)
     if kind == "product":
         return _is_product_name(node)
+    if kind == "power":
+        # An inverse matrix, `A^{-1}`.
+        return parts[0].name[:1].isupper() and parts[0].kind == "symbol" and parts[1].value == -1
     if kind == "quotient":
         # A derivative, `dy/dx`.
         return all(

@@ -180,7 +180,7 @@ HEDGES = names(
     "opposite minus plus times divided multiplied added hundred thousand million billion dozen "
     "score other others another different before after previous next without anything everything "
     "something if when while odd even multiple divisor factor factorial mod modulo base root "
-    "excluded many few some any guess unknown bound exceeds percent"
+    "excluded many few some guess unknown bound exceeds percent"
 )
 """Words that make another statement of the number beside them; no rule may leave one out."""
 
@@ -191,14 +191,14 @@ FRAME = names(
     "depth distance radius diameter angle side triangle circle rectangle maximum minimum max min "
     "largest smallest greatest possible probability expected vertex center focus range domain "
     "interval set point points coordinates equation line curve function expression integer integers "
-    "remainder cost price time speed age amount measure degree only unique such elements roots zeros do"
+    "remainder cost price time speed age amount measure degree only unique such elements roots zeros ways do"
 )
 """Words that say what the number beside them is, without making it another."""
 
 
 def hedges(text: str) -> set[str]:
     """The words of `HEDGES` in `text`."""
-    return HEDGES & set(re.findall("[a-z']+", text.lower()))
+    return HEDGES & set(re.findall(r"(?<![\\a-z])[a-z']+", text.lower()))
 
 
 _COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h", "fps": "ft/s"}
