@@ -213,7 +213,9 @@ class Atoms:
         inside = self.atom()
         if name == "overline" and inside.kind == "symbol":
             name = "bar"
-        plain = name == "underline" or name in ("vec", "overrightarrow", "overline") and inside.kind != "number"
+        plain = name == "underline" or (
+            name in ("vec", "overrightarrow", "overline") and inside.kind != "number"
+        )
         return inside if plain else symbol(f"{name}({spelled(inside)})")
 
     def _function(self, name: str) -> Node:

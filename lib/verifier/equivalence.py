@@ -64,8 +64,9 @@ def compare(
         return Verdict(True, "exact")
     try:
         verdict = _in_any_reading(expected, actual, thorough)
-        if verdict.equal:
-            return verdict
+        if verdict.equal or _echoes(actual, problem or ""):
+            is_echo = verdict.decided_by != "normalized" and _echoes(actual, problem or "")
+            return Verdict(False, "echo") if is_echo else verdict
         for step, one, two in _readings(expected, actual, problem or ""):
             if _in_any_reading(one, two, thorough).equal:
                 return Verdict(True, step)
@@ -75,6 +76,17 @@ def compare(
         worker_client.count("failures")
         return Verdict(False, "failure")
     return verdict
+
+
+_OPTIONS = re.compile(r"\([A-D]\)|\b[A-D][.)]")
+_WRITTEN = re.compile(r"[\s$.]|\\(?:left|right|[,;!: ])")
+
+
+def _echoes(answer: str, problem: str) -> bool:
+    """Whether an answer only repeats a formula or the text of a problem that lists no options."""
+    bare = _WRITTEN.sub("", answer)
+    is_formula = len(bare) > 4 and re.search(r"[-+*/=]|\^\{?\w|\\(?!text|mathrm)[a-z]", bare)
+    return bool(is_formula) and bare in _WRITTEN.sub("", problem) and not _OPTIONS.search(problem)
 
 
 _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)

@@ -16,10 +16,10 @@ _SIGNS = str.maketrans(
         "∞": r"\infty ", "°": r"^\circ ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ",
         "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≡": r"\equiv ", "∈": r"\in ", "∪": r"\cup ",
         "∩": r"\cap ", "∖": r"\setminus ", "∅": r"\emptyset ", "∠": r"\angle ", "∣": "|",
-        "或": " or ", "且": " and ", "和": " and ", 
+        "或": " or ", "且": " and ", "和": " and ",
         "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
-        "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "′": "'", "’": "'", "，": ",", "、": ",",
-        "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
+        "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "′": "'", "’": "'", "，": ",",
+        "、": ",", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
             }
 )  # fmt: skip
 _SIGNS |= {
@@ -30,7 +30,19 @@ _SIGNS |= {
     {"λ": r"\lambda ", "Δ": r"\Delta ", "Φ": r"\Phi ", "Ω": r"\Omega ", "Γ": r"\Gamma "}
 )
 _BEFORE = str.maketrans(
-    {"ℝ": r"\mathbb{R} ", "ℤ": r"\mathbb{Z} ", "ℕ": r"\mathbb{N} ", "º": "°", "“": "", "”": "", "„": "", "\u200b": "", "\ufeff": "", "\u2061": "", "\u2062": ""}
+    {
+        "ℝ": r"\mathbb{R} ",
+        "ℤ": r"\mathbb{Z} ",
+        "ℕ": r"\mathbb{N} ",
+        "º": "°",
+        "“": "",
+        "”": "",
+        "„": "",
+        "\u200b": "",
+        "\ufeff": "",
+        "\u2061": "",
+        "\u2062": "",
+    }
 )
 _CIRCLED = re.compile("[①-⑳]")
 _VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
@@ -97,7 +109,8 @@ def repaired(text: str) -> str:
             lambda match: f"{'^' if match[1] == 'p' else '_'}{{{match[2]}}}", text
         )
     open_braces = text.count("{") - text.count("}")
-    return text + "}" * open_braces if 0 < open_braces < 4 and "\\{" not in text else text
+    is_cut = 0 < open_braces < 4 and "\\{" not in text and text[-1] not in "{^_"
+    return text + "}" * open_braces if is_cut else text
 
 
 def _once(text: str) -> str:

@@ -1,10 +1,10 @@
 r"""Other readings of a reference and an answer that differ as they are written.
 
 Each rule of `RULES` rewrites the pair, and the pair is then compared like any other: a rule decides
-nothing by itself. What a rule leaves out is a frame ("The answer is"), a quantifier over a whole set
-of numbers, a label, a remark that is checked, or words that the problem has; it is never a number, a
-condition of the answer, nor a word of `HEDGES`, which makes another statement of the number beside
-it. Each has its right case and a wrong look-alike beside it, and more in
+nothing by itself. What a rule leaves out is a frame ("The answer is"), a quantifier over a whole
+set of numbers, a label, a remark that is checked, or words that the problem has; it is never a
+number, a condition of the answer, nor a word of `HEDGES`, which makes another statement of the
+number beside it. Each has its right case and a wrong look-alike beside it, and more in
 tests/golden/verifier/readings.jsonl.
 """
 
@@ -80,7 +80,8 @@ _ADVERB = re.compile(r"^(?:only|exactly|the (?:line|curve|equation|point|interva
 _END_MARK = re.compile(r"\s*\\(?:checkmark|blacksquare|square|Box|qedsymbol)\s*$")
 _BECAUSE = re.compile(r"(?<=\S)[,;]?\s*\(?\s*(?:since|because)\s+(.+?)\)?$")
 _EQUIVALENTLY = re.compile(
-    r"(?<=\S)[,;]?\s*\(?\s*(?:or\s+)?(?:equivalently|i\.e\.|that is|which (?:is|equals)|in other words)"
+    r"(?<=\S)[,;]?\s*\(?\s*(?:or\s+)?"
+    r"(?:equivalently|i\.e\.|that is|which (?:is|equals)|in other words)"
     r"[,:\s]+(?:to\s+)?(.+?)\s*\)?$"
 )
 _ABOUT = re.compile(
@@ -102,14 +103,17 @@ _NUMBERS_OF = {
     "real": "R", "integer": "Z", "positive integer": "Z^+", "rational": "Q", "natural": "N",
 }  # fmt: skip
 _ALL_NUMBERS = re.compile(
-    rf"^(?:the )?(?:set of )?(?:all|any|every) ({'|'.join(_NUMBERS_OF)})(?: numbers?|s)?(?: x)?$", re.I
+    rf"^(?:the )?(?:set of )?(?:all|any|every) ({'|'.join(_NUMBERS_OF)})(?: numbers?|s)?(?: x)?$",
+    re.I,
 )
-_HALF_LINE = re.compile(r"\\mathbb\s*\{?R\}?\s*(?:[_^]\s*\{?\s*([+-])\s*\}?|_\s*\{?\s*([<>])\s*0\s*\}?)$")
+_HALF_LINE = re.compile(
+    r"\\mathbb\s*\{?R\}?\s*(?:[_^]\s*\{?\s*([+-])\s*\}?|_\s*\{?\s*([<>])\s*0\s*\}?)$"
+)
 _TURNED = re.compile(r"([\[\]])([^\[\]()]+,[^\[\]()]+)([\[\]])")
 _INFINITE = re.compile(r"^(?:infinitely many|infinite)(?: solutions?| numbers?)?$", re.I)
 _NOTHING = re.compile(
-    r"^(?:none|(?:there (?:is|are) )?no(?: such| real| integer)*(?: (?:solution|integer|number|value)s?)"
-    r"(?: exists?)?|(?:the )?empty(?: ?set)?)$",
+    r"^(?:none|(?:there (?:is|are) )?no(?: such| real| integer)*"
+    r"(?: (?:solution|integer|number|value)s?)(?: exists?)?|(?:the )?empty(?: ?set)?)$",
     re.I,
 )
 
@@ -145,7 +149,7 @@ def _decided(match: re.Match[str]) -> str:
     free = denies if decision.lower() in ("no", "false") else set()
     taken_back = (hedges(rest) - free) | set(re.findall(r"\b(?:yes|no|true|false|or)\b", rest))
     reasoned = rest.startswith(("because", "since"))
-    return match[0] if taken_back or (re.search(r"\d", rest) and not reasoned) else decision
+    return match[0] if taken_back or (re.search(r"[\d<>=]", rest) and not reasoned) else decision
 
 
 def _rewritten(pattern: re.Pattern[str], new: Any, *, reference: bool = True) -> Rewriting:
@@ -169,7 +173,9 @@ def _in_parentheses(text: str) -> str:
     if not re.search(r"(?:^|\\cup|=|\\in)\s*\]|\[\s*(?:$|\\cup)", text):
         return text
     return _TURNED.sub(
-        lambda match: f"{'[' if match[1] == '[' else '('}{match[2]}{']' if match[3] == ']' else ')'}",
+        lambda match: (
+            f"{'[' if match[1] == '[' else '('}{match[2]}{']' if match[3] == ']' else ')'}"
+        ),
         text,
     )
 
@@ -318,8 +324,9 @@ def _rounding(reference: str, answer: str, problem: str) -> Iterator[Pair]:
     # An integer or a decimal must be the rounding itself; what has no decimal may be rounded.
     exact = exact_value(trees[1])
     is_exact = exact is None or not is_finite_decimal(exact)
-    is_rounded = of_reference and (expected.denominator > 1 or places is not None)
-    if (is_rounded and _round(expected, of_reference * scale) == value) or (
+    if expected.denominator == 1 and places is None:
+        of_reference = None
+    if (of_reference and _round(expected, of_reference * scale) == value) or (
         is_exact and of_answer and _round(value, of_answer * scale) == expected
     ):
         yield answer, answer
@@ -425,14 +432,20 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "set of numbers",
         r"`all real numbers`, `all positive integers`",
-        _rewritten(_ALL_NUMBERS, lambda match: rf"\mathbb{{{_NUMBERS_OF[match[1].lower()]}}}".replace("^+}", "}^+")),
+        _rewritten(
+            _ALL_NUMBERS,
+            lambda match: rf"\mathbb{{{_NUMBERS_OF[match[1].lower()]}}}".replace("^+}", "}^+"),
+        ),
         (r"(-\infty,\infty)", "all real numbers"),
         (r"(0,\infty)", "all real numbers"),
     ),
     Rule(
         "half line",
         r"`\mathbb{R}^+`, `\mathbb{R}_{<0}`",
-        _rewritten(_HALF_LINE, lambda match: r"(0,\infty)" if (match[1] or match[2]) in "+>" else r"(-\infty,0)"),
+        _rewritten(
+            _HALF_LINE,
+            lambda match: r"(0,\infty)" if (match[1] or match[2]) in "+>" else r"(-\infty,0)",
+        ),
         (r"(0,\infty)", r"\mathbb{R}^+"),
         (r"[0,\infty)", r"\mathbb{R}^+"),
     ),

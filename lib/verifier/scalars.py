@@ -25,7 +25,7 @@ from lib.verifier.numbers import DOUBLES, Imprecise, Undefined, precise
 from lib.verifier.tree import Node, TooHard, canonical, free_symbols, nodes, unknown_functions
 
 _POINTS = 8
-"""Points that are tried: four with positive symbols, four of mixed sign; all parities of integers."""
+"""Points that are tried: four with positive symbols, four of mixed sign; integers: all parities."""
 _ROUNDING_POINTS = 60
 """Points for functions with floor or ceiling, which agree at most points though they differ."""
 _SCALES = (1, 3, 10, Fraction(1, 10))
@@ -106,13 +106,14 @@ def represents(literal: Literal | None, node: Node, exact: Fraction | None) -> b
     value = real_value(node) if exact is None else exact
     if value is None or (exact is not None and is_finite_decimal(exact)):
         return False
-    is_double = literal.digits >= _DOUBLE_DIGITS and float(value) == float(literal.value)
-    return is_double or abs(value - literal.value) <= literal.last_place / 2
+    if literal.digits >= _DOUBLE_DIGITS and float(value) == float(literal.value):
+        return True
+    return abs(value - literal.value) <= literal.last_place / 2
 
 
 def is_finite_decimal(value: Fraction) -> bool:
     """Whether `value` has a decimal that ends, an integer included."""
-    return 10 ** value.denominator.bit_length() % value.denominator == 0
+    return pow(10, value.denominator.bit_length(), value.denominator) == 0
 
 
 def _point(names: frozenset[str], integers: list[str], index: int) -> dict[str, Fraction]:
@@ -155,7 +156,10 @@ def _same_function(reference: Node, answer: Node, names: frozenset[str]) -> bool
     """Agreement at every usable point; those on a branch cut count only where there is no other."""
     tried: list[tuple[bool, bool]] = []
     reason = "no point where both are defined"
-    rounds, integers = _rounds(reference) or _rounds(answer), [*dict.fromkeys(_integers(reference, answer))]
+    rounds, integers = (
+        _rounds(reference) or _rounds(answer),
+        [*dict.fromkeys(_integers(reference, answer))],
+    )
     for index in range(_ROUNDING_POINTS if rounds else _POINTS):
         try:
             same, branched = _agree(reference, answer, _point(names, integers, index))

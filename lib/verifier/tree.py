@@ -31,7 +31,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from lib.verifier.vocabulary import FUNCTIONS
+from lib.verifier.vocabulary import FUNCTIONS, hedges
 
 
 class Node(NamedTuple):
@@ -204,6 +204,8 @@ def is_name(node: Node) -> bool:
             part.kind == "product" and part.args[0].name in ("d", "partial") and len(part.args) == 2
             for part in parts
         )
+    if kind in ("text", "unit") and hedges(node.name):
+        return False
     return kind == "text" or (kind in _COMPOUND and all(map(is_name, parts)))
 
 

@@ -109,12 +109,16 @@ class Unit(NamedTuple):
     factor: Fraction
 
 
-_PREFIXES = pairs("n=1/1000000000 u=1/1000000 μ=1/1000000 m=1/1000 c=1/100 k=1000 M=1000000 "
-                  "G=1000000000 milli=1/1000 centi=1/100 kilo=1000 mega=1000000")
-_PREFIXED = names("m g s L l A V W J N Pa Hz eV Ω ohm ohms "
-                  "meter meters metre metres gram grams second seconds liter liters litre litres "
-                  "amp amps ampere amperes volt volts watt watts joule joules newton newtons "
-                  "pascal pascals hertz")
+_PREFIXES = pairs(
+    "n=1/1000000000 u=1/1000000 μ=1/1000000 m=1/1000 c=1/100 k=1000 M=1000000 "
+    "G=1000000000 milli=1/1000 centi=1/100 kilo=1000 mega=1000000"
+)
+_PREFIXED = names(
+    "m g s L l A V W J N Pa Hz eV Ω ohm ohms "
+    "meter meters metre metres gram grams second seconds liter liters litre litres "
+    "amp amps ampere amperes volt volts watt watts joule joules newton newtons "
+    "pascal pascals hertz"
+)
 _DIMENSIONS = {
     # dimension: "names=factor" in its base unit
     "length": "m meter meters metre metres=1 in inch inches=127/5000 ft foot feet=381/1250 "
@@ -185,18 +189,19 @@ HEDGES = names(
 """Words that make another statement of the number beside them; no rule may leave one out."""
 
 FRAME = names(
-    "the a an final correct required answer answers result results value values solution solutions "
-    "so thus therefore hence then we get have obtain of for to in and that it this its total number "
-    "numbers sum product difference ratio area volume perimeter circumference length width height "
-    "depth distance radius diameter angle side triangle circle rectangle maximum minimum max min "
-    "largest smallest greatest possible probability expected vertex center focus range domain "
-    "interval set point points coordinates equation line curve function expression integer integers "
-    "remainder cost price time speed age amount measure degree only unique such elements roots zeros ways do"
+    "the a an final correct required answer answers result results value values solution "
+    "solutions so thus therefore hence then we get have obtain of for to in and that it this its "
+    "total number numbers sum product difference ratio area volume perimeter circumference length "
+    "width height depth distance radius diameter angle side triangle circle rectangle maximum "
+    "minimum max min largest smallest greatest possible probability expected vertex center focus "
+    "range domain interval set point points coordinates equation line curve function expression "
+    "integer integers remainder cost price time speed age amount measure degree only unique such "
+    "elements roots zeros ways do"
 )
 """Words that say what the number beside them is, without making it another."""
 
 
-def hedges(text: str) -> set[str]:
+def hedges(text: str) -> frozenset[str]:
     """The words of `HEDGES` in `text`."""
     return HEDGES & set(re.findall(r"(?<![\\a-z])[a-z']+", text.lower()))
 
@@ -206,13 +211,11 @@ _PART = re.compile(r"([A-Za-zΩμ°¢]+)\.?(?:\^?\{?(-?\d)\}?)?")
 _POWERS = re.compile(r"\b(square|sq\.?|cubic|cu\.?) ([A-Za-z]+)")
 
 
-_SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_NUMBER_WORDS = {word: value for value, word in enumerate(_SMALL)}
-_NUMBER_WORDS |= {word: 10 * value for value, word in enumerate(_TENS, start=2)}
+_NUMBER_WORDS = pairs(
+    "zero=0 one=1 two=2 three=3 four=4 five=5 six=6 seven=7 eight=8 nine=9 ten=10 eleven=11 "
+    "twelve=12 thirteen=13 fourteen=14 fifteen=15 sixteen=16 seventeen=17 eighteen=18 nineteen=19 "
+    "twenty=20 thirty=30 forty=40 fifty=50 sixty=60 seventy=70 eighty=80 ninety=90"
+)
 _SCALES = {
     "dozen": 12, "hundred": 100, "thousand": 10**3, "lakh": 10**5, "million": 10**6,
     "crore": 10**7, "billion": 10**9, "trillion": 10**12,
@@ -252,7 +255,7 @@ def _number(words: str, digits: str | None) -> str:
             if scale > 100:
                 total, current = total + current, Fraction(0)
         else:
-            value = _NUMBER_WORDS[word]
+            value = int(_NUMBER_WORDS[word])
             is_next = not current % (100 if value >= 10 else 10) and current % 100 != 10
             if not starts and not (value and is_next):
                 return ""
