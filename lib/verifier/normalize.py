@@ -78,6 +78,7 @@ _CURRENCIES = {
 _MARK = r"(\\\$|\$(?=[^$]*$)|[€£¥₹]|USD|EUR|GBP|INR|Rs\.?)"
 _AMOUNT = r"(-?\d[\d.,{}!\\ ]*)"
 _MONEY = re.compile(rf"(-?)\s*{_MARK}\s*{_AMOUNT}|{_AMOUNT}\s*([€£¥₹])")
+_HAS_MARK = re.compile("[$€£¥₹]|[A-Z]{3}|Rs")
 _DAMAGED = re.compile(
     "\t(?=ext|imes|heta|frac|an\\b|au|o\\b|riangle)|\f(?=rac|box|orall)|\v(?=ec|arphi|arepsilon|ert|ee)"
     "|[\b](?=eta|inom|oxed|egin|ar|mod)|\r(?=ight|ho|angle|floor|ceil)|\a(?=lpha|ngle|pprox)"
@@ -103,7 +104,8 @@ def normalize(text: str) -> str:
 
 def repaired(text: str) -> str:
     r"""`text` as it was before an escape ate its backslash, with `<sup>` and open braces mended."""
-    text = _DAMAGED.sub(lambda match: "\\" + _ESCAPED[match[0]], text)
+    if not text.isprintable():
+        text = _DAMAGED.sub(lambda match: "\\" + _ESCAPED[match[0]], text)
     if "<su" in text:
         text = _RAISED_TAG.sub(
             lambda match: f"{'^' if match[1] == 'p' else '_'}{{{match[2]}}}", text
@@ -115,7 +117,7 @@ def repaired(text: str) -> str:
 
 def _once(text: str) -> str:
     if len(text) <= MAX_ANSWER_CHARS:
-        if match := _MONEY.fullmatch(text):
+        if _HAS_MARK.search(text) and (match := _MONEY.fullmatch(text)):
             sign, mark, amount, other, after = match.groups(default="")
             text = rf"{sign}{amount}{other} \text{{ {_CURRENCIES[mark or after]}}}"
         if not text.isascii():

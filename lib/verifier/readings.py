@@ -8,6 +8,7 @@ number beside it. Each has its right case and a wrong look-alike beside it, and 
 tests/golden/verifier/readings.jsonl.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -547,19 +548,21 @@ def readings(reference: str, answer: str, problem: str | None = None) -> Iterato
         return
     if problem is None and not (_HINT.search(reference) or _HINT.search(answer)):
         return
-    pair = _normalized(*(_TEXT.sub(r" \1 ", text) for text in (reference, answer)))
-    name = "words"
-    for rule in FIRST:
-        for new in rule.rewrite(*pair, ""):
-            new = _normalized(*new)
-            name, pair = (name, pair) if new == pair else (rule.name, new)
-    if problem is None and pair != (reference, answer):
-        yield name, *pair
+    (name, one), (step, two) = _plain(reference), _plain(answer)
+    if problem is None and (one, two) != (reference, answer):
+        yield step or name or "words", one, two
     for rule in RULES if problem is None else OF_PROBLEM:
-        for new in rule.rewrite(*pair, problem or ""):
-            if new != pair:
-                yield rule.name, *_normalized(*new)
+        for new in rule.rewrite(one, two, problem or ""):
+            if new != (one, two):
+                yield rule.name, normalize(new[0]), normalize(new[1])
 
 
-def _normalized(reference: str, answer: str) -> Pair:
-    return normalize(reference), normalize(answer)
+@functools.lru_cache(maxsize=4096)
+def _plain(text: str) -> tuple[str, str]:
+    """The last rule of `FIRST` that rewrites `text`, and what they make of it."""
+    name, plain = "", normalize(_TEXT.sub(r" \1 ", text)) if "\\" in text else text
+    for rule in FIRST if _HINT.search(plain) else ():
+        for new, _ in rule.rewrite(plain, "", ""):
+            if new != plain:
+                name, plain = rule.name, normalize(new)
+    return name, plain
