@@ -213,8 +213,10 @@ class Atoms:
         inside = self.atom()
         if name == "overline" and inside.kind == "symbol":
             name = "bar"
-        plain = name in ("vec", "overrightarrow", "underline", "overline")
-        return inside if plain and inside.kind != "number" else symbol(f"{name}({spelled(inside)})")
+        plain = name == "underline" or (
+            name in ("vec", "overrightarrow", "overline") and inside.kind != "number"
+        )
+        return inside if plain else symbol(f"{name}({spelled(inside)})")
 
     def _function(self, name: str) -> Node:
         r"""A function with its power, base and argument: `\sin^2 x`, `\log_2 8`, `\max(1, 2)`."""

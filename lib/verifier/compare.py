@@ -14,6 +14,7 @@ from lib.verifier.tree import (
     canonical,
     difference,
     free_symbols,
+    is_name,
     named,
     names_agree,
     negated,
@@ -23,7 +24,7 @@ from lib.verifier.tree import (
     residuals,
     with_bound_names,
 )
-from lib.verifier.vocabulary import parse_unit
+from lib.verifier.vocabulary import hedges, may_go_unsaid, parse_unit
 
 _SETS = frozenset(["union", "intersection", "difference", "builder"])
 _COLLECTIONS = frozenset(["list", "set"])
@@ -41,6 +42,14 @@ def same(reference: Node, answer: Node) -> tuple[bool, str]:
         return True, "structure"
     if _is_region(reference) or _is_region(answer):
         return _same_region(reference, answer), "structure"
+    spread = _by_name(reference), _by_name(answer)
+    if spread != (reference, answer):
+        if all(tree.kind == "list" for tree in spread):
+            return same(*spread)
+        named_tuple = spread[0] if spread[0] != reference else spread[1]
+        names = [item.args[0].name for item in named_tuple.args]
+        if names != sorted(names):
+            return False, "structure"
     kinds = {reference.kind, answer.kind}
     if "relation" in kinds:
         return _same_relation(reference, answer)
@@ -68,6 +77,16 @@ def equal(reference: Node, answer: Node) -> bool:
     return same(reference, answer)[0]
 
 
+def _by_name(node: Node) -> Node:
+    """`(x, y) = (1, 2)` as `x = 1, y = 2`; anything else as it is."""
+    sides = node.args if node.kind == "relation" and node.name == "=" else ()
+    if {side.kind for side in sides} != {"tuple"} or not is_name(sides[0]):
+        return node
+    pairs = zip(*(side.args for side in sides), strict=False)
+    equations = tuple(Node("relation", pair, "=") for pair in pairs)
+    return Node("list", equations, ",") if len(sides[0].args) == len(sides[1].args) else node
+
+
 def _is_region(node: Node) -> bool:
     """A set of numbers that is no list of its elements, or inequalities."""
     if node.kind == "list":
@@ -88,7 +107,7 @@ def _plain(node: Node) -> str:
 def _words(node: Node) -> Iterator[str]:
     for part in node.args:
         yield from _words(part)
-    if not node.args or node.kind == "unit":
+    if not node.args or node.kind in ("unit", "call"):
         yield node.name
 
 
@@ -163,23 +182,37 @@ def _same_collection(reference: Node, answer: Node) -> bool:
         return fields.keys() == other_fields.keys() and all(
             equal(item, other_fields[name]) for name, item in fields.items()
         )
-    brackets = {_brackets(reference), _brackets(answer)}
-    if brackets == {"tuple", "set"}:
+    kinds = {_brackets(reference), _brackets(answer)}
+    if kinds & _INTERVALS or kinds == {"tuple", "set"}:
         return False
-    if fields or other_fields or "tuple" in brackets:
+    if "tuple" in kinds and (_are_alternatives(reference) or _are_alternatives(answer)):
+        return False
+    if fields or other_fields or "tuple" in kinds:
         return _same_in_order(expected, actual)
-    return _same_items(expected, actual)
+    # What a reference lists more than once, such as a prime factor, counts that often.
+    is_repeated = "set" not in kinds and len({*map(_key, expected)}) < len(expected)
+    return (not is_repeated or len(expected) == len(actual)) and _same_items(expected, actual)
+
+
+def _are_alternatives(node: Node) -> bool:
+    """`x = 1, x = 3` and `1 or 3`: values of one thing, not the parts of a tuple."""
+    names = [pair.name for item in node.args if (pair := named(item)) and pair.name]
+    return node.kind == "list" and (node.name == "or" or len(set(names)) < len(names))
 
 
 def _brackets(node: Node) -> str:
-    return node.kind if node.name != "[]" and not _has_plusminus(node) else "list"
+    """What kind of collection: `[1, 3]` is an interval, `[1, 2, 3]` and `[5]` are lists."""
+    if node.kind != "tuple" or _has_plusminus(node):
+        return node.kind
+    is_interval = len(node.args) == 2 and node.name in ("[]", "(]", "[)")
+    return node.name if is_interval else "list" if node.name == "[]" else "tuple"
 
 
 def _collected(node: Node) -> tuple[dict[str, Node], list[Node]]:
     """Elements of a collection, by their names where every one has a name of its own."""
     if node.kind not in _COLLECTIONS and (node.kind != "tuple" or _has_plusminus(node)):
         return {}, list(_signs(_value_of(node)))
-    pairs = [pair for item in node.args if (pair := named(item))]
+    pairs = [pair for item in node.args if (pair := _stated(item)) and _approximates(pair)]
     fields = {pair.name: _record(pair.values[-1]) for pair in pairs}
     num_names = len(fields.keys() - {""})
     if len(pairs) < len(node.args) or 1 < num_names < len(pairs):
@@ -236,12 +269,16 @@ def _same_region(reference: Node, answer: Node) -> bool:
     pairs = named(reference), named(answer)
     if not pairs[0] or not pairs[1] or bool(pairs[0].name) == bool(pairs[1].name):
         return False
+    if "tuple" in pairs[0].name + pairs[1].name:
+        return False
     return equal(pairs[0].values[-1], pairs[1].values[-1])
 
 
 def _same_constraint(reference: Node, answer: Node) -> bool:
     """Relations with symbols: the same up to a positive factor and turning round."""
     expected, actual = difference(reference), difference(answer)
+    if len(reference.args) > 2 and reference.name == answer.name:
+        return _same_in_order(reference.args, answer.args)
     if expected is None or actual is None or expected[1] != actual[1]:
         return canonical(reference) == canonical(answer)
     sign = proportional(expected[0], actual[0])
@@ -272,23 +309,31 @@ def _same_relation(reference: Node, answer: Node) -> tuple[bool, str]:
 
 
 def _same_stated(expected: Named, actual: Named) -> tuple[bool, str]:
-    """Equal values; an approximation may be there for its value on either side."""
+    """Equal values; what is after ≈ counts where it is a decimal, for a decimal reference."""
     for one, two in ((expected, actual), (actual, expected)):
         if one.num_names > 1 and two.values[0].kind in ("tuple", "list"):
             return _same_in_order(one.values[:1] * one.num_names, two.values[0].args), "structure"
+    if not (_approximates(expected) and _approximates(actual)):
+        return False, "structure"
     verdict = same(expected.values[0], actual.values[0])
-    for pair, other in ((expected, actual), (actual, expected)):
-        if not verdict[0] and pair.approximate and _approximates(pair):
-            sides = (pair.approximate[0], other.values[0])
-            if equal(*(sides if pair is expected else sides[::-1])):
-                return True, verdict[1]
+    if not verdict[0] and (actual.approximate or expected.approximate):
+        last = (actual.approximate or actual.values)[0]
+        literal, value = decimal_literal(last), real_value(actual.values[0])
+        right = (expected.approximate or expected.values)[0]
+        if literal and literal.last_place < 1 and equal(right, last):
+            is_rounded = value is None or abs(value - literal.value) <= literal.last_place / 2
+            return is_rounded, "decimal"
     return verdict
 
 
 def _approximates(pair: Named) -> bool:
-    """Whether what is after ≈ is off by less than a unit of its last place, as far as is known."""
-    value, literal = real_value(pair.values[0]), decimal_literal(pair.approximate[0])
-    return value is None or literal is None or abs(value - literal.value) < literal.last_place
+    """Whether what is after ≈, if anything, is off by less than a unit of its last place."""
+    if not pair.approximate:
+        return True
+    value, literal = real_value(pair.values[0]), decimal_literal(pair.approximate[-1])
+    if value is None or literal is None:
+        return free_symbols(pair.values[0]) == free_symbols(pair.approximate[-1]) != frozenset()
+    return abs(value - literal.value) < literal.last_place
 
 
 def _stated(node: Node) -> Named | None:
@@ -311,16 +356,27 @@ def _is_consistent(first: Node, other: Node) -> bool:
 
 
 def _with_unit(reference: Node, answer: Node) -> tuple[bool, str]:
-    """Equal numbers, units convertible where both are known; a unit that only one has is free."""
+    """Equal numbers with equal units, converted where both are known; one may leave it unsaid."""
     quantities = _quantity(reference), _quantity(answer)
-    units = [parse_unit(node.name) if node.kind == "unit" else None for node in quantities]
+    expected, actual = (node.name if node.kind == "unit" else "" for node in quantities)
     inner, outer = (node.args[0] if node.kind == "unit" else node for node in quantities)
+    units = parse_unit(expected), parse_unit(actual)
     if units[0] and units[1]:
-        if units[0].dimension != units[1].dimension:
-            return False, "units"
+        agree = units[0].dimension == units[1].dimension
         if units[0].factor != units[1].factor:
             outer = Node("product", (outer, number(units[1].factor / units[0].factor)))
-    return same(inner, outer)
+    elif expected and actual:
+        agree = _singular(expected) == _singular(actual)
+    else:
+        # A reference may tell what it counts in any words; in an answer they may say anything.
+        is_told = bool(expected) and not hedges(expected)
+        agree = is_told or may_go_unsaid(expected or actual)
+    is_angle = "degree" in (quantities[0].kind, quantities[1].kind)
+    return same(inner, outer) if agree and not is_angle else (False, "units")
+
+
+def _singular(unit: str) -> str:
+    return _PLAIN.sub("", unit.lower()).removesuffix("s")
 
 
 def _quantity(node: Node) -> Node:

@@ -7,23 +7,22 @@ reading of the same text (`lib.verifier.readings`), at last in the light of the 
 either decides or passes on.
 """
 
-import functools
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from lib.verifier import worker_client
 from lib.verifier.compare import same
-from lib.verifier.evaluate import constant
 from lib.verifier.extract import as_text, extract_answer, unwrapped
-from lib.verifier.limits import MAX_ANSWER_CHARS, MAX_REMEMBERED_CHARS
-from lib.verifier.normalize import normalize
+from lib.verifier.limits import MAX_ANSWER_CHARS, bound_memory, remembered
+from lib.verifier.normalize import normalize, repaired
 from lib.verifier.numbers import as_number
 from lib.verifier.parse import parse
-from lib.verifier.readings import readings, readings_of_problem
+from lib.verifier.readings import Reading, readings
 from lib.verifier.scalars import Undecided
 from lib.verifier.symbolic import is_symbolic_question
-from lib.verifier.tree import TooHard, Unparsable, free_symbols
-from lib.verifier.vocabulary import FORMATTING, has_prose, same_time
+from lib.verifier.tree import TooHard, Unparsable
+from lib.verifier.vocabulary import FORMATTING, has_prose, hedges, same_time
 
 
 class Verdict(NamedTuple):
@@ -57,18 +56,18 @@ def compare(
         problem: text of the problem, None where it is not known.
         thorough: also ask the symbolic worker, where the steps before cannot tell.
     """
-    expected, actual = as_text(reference).strip(), as_text(answer).strip()
+    expected, actual = (repaired(as_text(text)).strip() for text in (reference, answer))
     if not expected or not actual:
         return Verdict(False, "no answer")
     if expected == actual:
         return Verdict(True, "exact")
-    _bound_memory(len(expected) + len(actual) + len(problem or ""))
+    bound_memory(len(expected) + len(actual) + len(problem or ""))
     try:
         verdict = _in_any_reading(expected, actual, thorough)
-        if verdict.equal:
-            return verdict
-        texts = _normalized(expected), _normalized(actual)
-        for step, one, two in readings_of_problem(*texts, problem or ""):
+        if verdict.equal or _echoes(actual, problem or ""):
+            is_echo = verdict.decided_by != "normalized" and _echoes(actual, problem or "")
+            return Verdict(False, "echo") if is_echo else verdict
+        for step, one, two in _readings(expected, actual, problem or ""):
             if _in_any_reading(one, two, thorough).equal:
                 return Verdict(True, step)
     except worker_client.WorkerLostError as error:
@@ -79,34 +78,36 @@ def compare(
     return verdict
 
 
-_remembered_chars = 0
+_OPTIONS = re.compile(r"\([A-D]\)|\b[A-D][.)]")
+_WRITTEN = re.compile(r"[\s$.]|\\(?:left|right|[,;!: ])")
 
 
-def _bound_memory(num_chars: int) -> None:
-    """Empty every cache once the texts behind them are too many: a cache counts entries only."""
-    global _remembered_chars
-    _remembered_chars += num_chars
-    if _remembered_chars > MAX_REMEMBERED_CHARS:
-        _remembered_chars = num_chars
-        for cached in (_in_any_reading, _compare, _normalized, parse, free_symbols, constant):
-            cached.cache_clear()
+def _echoes(answer: str, problem: str) -> bool:
+    """Whether an answer only repeats a formula or the text of a problem that lists no options."""
+    bare = _WRITTEN.sub("", answer)
+    is_formula = len(bare) > 4 and re.search(r"[-+*/=]|\^\{?\w|\\(?!text|mathrm)[a-z]", bare)
+    return bool(is_formula) and bare in _WRITTEN.sub("", problem) and not _OPTIONS.search(problem)
 
 
 _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What a fault of this package may raise: counted, since it must not end a training run."""
 
 
-@functools.lru_cache(maxsize=16_384)
+@remembered(16_384)
 def _in_any_reading(expected: str, actual: str, thorough: bool) -> Verdict:
     verdict = _compare(expected, actual, thorough)
     if not verdict.equal:
-        for step, one, two in readings(_normalized(expected), _normalized(actual)):
+        for step, one, two in _readings(expected, actual, None):
             if one and two and _compare(one, two, thorough).equal:
                 return Verdict(True, step)
     return verdict
 
 
-@functools.lru_cache(maxsize=16_384)
+def _readings(expected: str, actual: str, problem: str | None) -> Iterator[Reading]:
+    return readings(_normalized(expected), _normalized(actual), problem)
+
+
+@remembered(16_384)
 def _compare(expected: str, actual: str, thorough: bool, in_sentence: bool = False) -> Verdict:
     numbers = as_number(expected), as_number(actual)
     if numbers[0] is not None and numbers[0] == numbers[1]:
@@ -131,7 +132,7 @@ def _compare(expected: str, actual: str, thorough: bool, in_sentence: bool = Fal
 _INTEGER = re.compile(r"-?\d{1,300}")
 
 
-@functools.lru_cache(maxsize=8192)
+@remembered(8192)
 def _normalized(text: str) -> str:
     """`text` in one spelling; of a text that ends in a box or a tag, what is in it."""
     return normalize(unwrapped(normalize(text) if "boxed{" not in text else text))
@@ -155,7 +156,8 @@ _STYLED = r"(?:\\(?:text|mathrm|textbf|mathbf)\{)?\s*\(?\s*"
 _CHOICE = re.compile(
     rf"(?:(?:Option|Choice|Answer):? )?{_STYLED}([A-Za-z])\s*[).:]*\s*\}}?", re.IGNORECASE
 )
-_CHOICE_WITH_VALUE = re.compile(rf"{_STYLED}([A-E])[).:]")
+_CHOICE_WITH_VALUE = re.compile(rf"{_STYLED}([A-H])[).:]+[}} ]*(.*)", re.DOTALL)
+_JOINED = re.compile(r"^[,;|\\=/+-]|[<>]|\b(?:[A-H]|or|and)\b")
 
 
 def _choices(reference: str, answer: str) -> Verdict | None:
@@ -167,8 +169,10 @@ def _choices(reference: str, answer: str) -> Verdict | None:
         lower = letters[0].lower() == letters[1].lower()
         return Verdict(lower if marked else letters[0] == letters[1], "choice")
     letter = expected or actual
-    other = letter and _CHOICE_WITH_VALUE.match(answer if expected else reference)
-    return Verdict(other[1] == letter[1], "choice") if other and letter else None
+    other = letter and _CHOICE_WITH_VALUE.fullmatch(answer if expected else reference)
+    # A value after the letter is no second letter, nor joined to it.
+    is_one = other and not _JOINED.search(other[2]) and not hedges(other[2])
+    return Verdict(other[1] == letter[1], "choice") if is_one and other and letter else None
 
 
 _ARTICLE = re.compile(r"^(?:the|an?)\s+(?=[a-z]{3})")
@@ -200,20 +204,16 @@ def _by_structure(reference: str, answer: str, thorough: bool) -> Verdict:
 
 
 def _in_words(reference: str, answer: str, thorough: bool) -> Verdict | None:
-    """The same answer once that in a sentence is taken out of it, one level deep.
+    """The same answer as what a reference in a sentence ends in; an answer must be one itself.
 
-    A sentence in a sentence is nobody's answer, and a loop of them would cost a pass for each.
+    One level deep: a loop of sentences in sentences would cost a pass for each.
     """
-    in_words = has_prose(reference), has_prose(answer)
-    # Two sentences that end in one number may still say different things of it.
-    if in_words[0] == in_words[1]:
+    if not has_prose(reference) or has_prose(answer) or hedges(reference):
         return None
-    sentence = reference if in_words[0] else answer
-    inner = extract_answer(sentence)
-    if inner is None or normalize(inner) == sentence:
+    inner = extract_answer(reference)
+    if inner is None or normalize(inner) == reference:
         return None
-    pair = (inner, answer) if in_words[0] else (reference, inner)
-    return _compare(*pair, thorough, in_sentence=True)
+    return _compare(inner, answer, thorough, in_sentence=True)
 
 
 def reference_problem(text: str) -> str | None:
@@ -224,7 +224,7 @@ def reference_problem(text: str) -> str | None:
     """
     if not text.strip():
         return "it is empty"
-    prepared = _normalized(text)
+    prepared = _normalized(repaired(text))
     if not prepared:
         return "nothing is left of it without spacing and delimiters"
     if prepared.isalpha() or as_number(prepared) is not None:

@@ -8,7 +8,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Any
 
 from lib.verifier.limits import (
@@ -17,6 +17,7 @@ from lib.verifier.limits import (
     MAX_OPERATIONS,
     MAX_POINT_BITS,
     MAX_SUM_TERMS,
+    remembered,
 )
 from lib.verifier.numbers import (
     DOUBLES,
@@ -29,7 +30,7 @@ from lib.verifier.numbers import (
     precise,
 )
 from lib.verifier.tree import Node, TooHard, symbol
-from lib.verifier.vocabulary import pairs
+from lib.verifier.vocabulary import may_go_unsaid, pairs
 
 Value = Any
 """Fraction | Ball: their operators mix, which no annotation of `Fraction` says."""
@@ -85,7 +86,7 @@ class Evaluation:
     def _applied(self, node: Node) -> Value:
         """A symbol's value, or that of an operation or function, its arguments evaluated first.
 
-        A function that is not known is a number that depends on its name and arguments only.
+        A function that is not known is a number that depends on its name, arguments and the point.
         """
         if node.kind == "symbol":
             return self._symbol(node.name)
@@ -94,6 +95,8 @@ class Evaluation:
         name = node.name if node.kind == "call" else node.kind
         if name not in _OPERATIONS and node.kind != "call":
             raise Undefined(f"no value for a {name}")
+        if name == "unit" and not may_go_unsaid(node.name):
+            raise Undefined(f"no unit is called {node.name}")
         values = [self.value(part) for part in node.args]
         if name in _ANALYTIC:
             function, _, inverse = _ANALYTIC[name].partition(":")
@@ -101,7 +104,7 @@ class Evaluation:
             result = (1 / ball if inverse == "argument" else ball).apply(function)
             return 1 / result if inverse == "value" else result
         rule = _OPERATIONS.get(name)
-        return rule(self, *values) if rule else _opaque(name, values)
+        return rule(self, *values) if rule else self.opaque(name, values)
 
     def _symbol(self, name: str) -> Value:
         """A constant, or the value at this point."""
@@ -222,13 +225,20 @@ class Evaluation:
             return Fraction(getattr(math, name)(*map(int, values)))
         if name == "lcm" and len(set(map(_rounded, values))) == len(values):
             return self.sized(math.prod(values, start=Fraction(1)))
-        return _opaque(name, sorted(values, key=_rounded))
+        return self.opaque(name, sorted(values, key=_rounded))
 
     def remainder(self, value: Value, modulus: Value) -> Value:
         """Value mod modulus, of rationals."""
         if isinstance(value, Fraction) and isinstance(modulus, Fraction):
             return value % modulus
-        return _opaque("mod", [value, modulus])
+        return self.opaque("mod", [value, modulus])
+
+    def opaque(self, name: str, values: list[Value]) -> Fraction:
+        """What stands for an unknown value: another number at each point, and none without one."""
+        if not self.values:
+            raise Undefined(f"no value for {name}")
+        point = sorted(self.values.items())
+        return named_number(f"{point}:{name}({','.join(map(_rounded, values))})")
 
 
 def _are_integers(*values: Value) -> bool:
@@ -239,10 +249,6 @@ def _rounded(value: Value) -> str:
     number = complex(value.middle if isinstance(value, Ball) else value)
     imaginary = f"{number.imag:+.8e}" if abs(number.imag) > 1e-12 else ""
     return f"{number.real:.8e}{imaginary}"
-
-
-def _opaque(name: str, values: list[Value]) -> Fraction:
-    return named_number(f"{name}({','.join(map(_rounded, values))})")
 
 
 def named_number(name: str) -> Fraction:
@@ -324,7 +330,7 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
 }
 
 
-@lru_cache(maxsize=8192)
+@remembered(8192)
 def constant(node: Node) -> Value:
     """The value of a tree without symbols, a ball of doubles where it is not exact.
 

@@ -22,9 +22,9 @@ a guess (8, 9) stays within a line, since across its end it would join two state
 
 import collections
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
-from lib.prompts.base import PromptFormat
 from lib.verifier.limits import MAX_COMPLETION_CHARS
 from lib.verifier.vocabulary import has_prose, has_words
 
@@ -73,6 +73,8 @@ _AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$")
 _OPERATOR = re.compile(r"[-+*/^]|\\(?:cdot|times|pm|cup)")
 _TAIL = 4_000
 _MAX_JOINED = 20
+_MAX_BOXES = 3
+"""Boxes around an answer, one inside the other."""
 
 
 def as_text(content: object) -> str:
@@ -86,7 +88,26 @@ def as_text(content: object) -> str:
     return "" if content is None else str(content)
 
 
-def extract_answer(completion: str, *, prompt_format: PromptFormat | None = None) -> str | None:
+class Parsed(Protocol):
+    """What a prompt format reads in a completion."""
+
+    @property
+    def answer(self) -> str | None:
+        """What is between the marks of the answer, None where they are missing."""
+
+
+class AnswerMarks(Protocol):
+    """A prompt format, as far as extraction needs it."""
+
+    @property
+    def marks(self) -> Sequence[str]:
+        """Its marks, none for a format without."""
+
+    def parse(self, completion: str) -> Parsed:
+        """The parts of a completion."""
+
+
+def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None) -> str | None:
     """The answer that `completion` gives, None where it gives none; order and why: see above.
 
     Never raises, and takes time linear in the text, whatever the text.
@@ -129,8 +150,12 @@ def last_boxed(text: str) -> str | None:
 
 
 def unwrapped(answer: str) -> str:
-    """`answer` without the box or the tags around it, where it still has them."""
-    return (last_boxed(answer) if "boxed" in answer else _tagged(answer)) or answer
+    """`answer` without the boxes or the tags around it, where it still has them."""
+    for _ in range(_MAX_BOXES):
+        if "boxed" not in answer and "\\fbox" not in answer:
+            return _tagged(answer) or answer
+        answer = last_boxed(answer) or ""
+    return answer
 
 
 def _boxes(text: str) -> Iterator[tuple[int, int, str]]:

@@ -4,6 +4,13 @@ All are counts, none is a clock, so that a slow machine grades like a fast one. 
 public set stays below a tenth of each.
 """
 
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
 MAX_ANSWER_CHARS = 4_000
 """Longer answers are compared as text only."""
 
@@ -54,3 +61,29 @@ MAX_INTEGRAND_NESTING = 1
 
 MAX_CALCULUS = 3
 """Sums, limits and integrals in one question to sympy."""
+
+
+_caches: list[functools._lru_cache_wrapper[Any]] = []
+_remembered_chars = 0
+
+
+def remembered(
+    maxsize: int,
+) -> Callable[[Callable[..., T]], "functools._lru_cache_wrapper[T]"]:
+    """`functools.lru_cache`, emptied by `bound_memory` too: a cache counts entries, not texts."""
+
+    def wrap(function: Callable[..., T]) -> "functools._lru_cache_wrapper[T]":
+        _caches.append(cached := functools.lru_cache(maxsize)(function))
+        return cached
+
+    return wrap
+
+
+def bound_memory(num_chars: int) -> None:
+    """Empty every cache once the texts behind them are too many; `num_chars` are new."""
+    global _remembered_chars
+    _remembered_chars += num_chars
+    if _remembered_chars > MAX_REMEMBERED_CHARS:
+        _remembered_chars = num_chars
+        for cached in _caches:
+            cached.cache_clear()

@@ -16,10 +16,10 @@ _SIGNS = str.maketrans(
         "∞": r"\infty ", "°": r"^\circ ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ",
         "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≡": r"\equiv ", "∈": r"\in ", "∪": r"\cup ",
         "∩": r"\cap ", "∖": r"\setminus ", "∅": r"\emptyset ", "∠": r"\angle ", "∣": "|",
-        "或": " or ", "且": " and ", "和": " and ", "ℝ": r"\mathbb{R} ",
-        "ℤ": r"\mathbb{Z} ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
+        "或": " or ", "且": " and ", "和": " and ",
+        "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
         "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "′": "'", "’": "'", "，": ",",
-        "€": "$", "£": "$", "¥": "$", "₹": "$", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
+        "、": ",", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
             }
 )  # fmt: skip
 _SIGNS |= {
@@ -29,8 +29,20 @@ _SIGNS |= {
 } | str.maketrans(
     {"λ": r"\lambda ", "Δ": r"\Delta ", "Φ": r"\Phi ", "Ω": r"\Omega ", "Γ": r"\Gamma "}
 )
-_INVISIBLE = str.maketrans(
-    {"º": "°", "“": "", "”": "", "„": "", "\u200b": "", "\ufeff": "", "\u2061": "", "\u2062": ""}
+_BEFORE = str.maketrans(
+    {
+        "ℝ": r"\mathbb{R} ",
+        "ℤ": r"\mathbb{Z} ",
+        "ℕ": r"\mathbb{N} ",
+        "º": "°",
+        "“": "",
+        "”": "",
+        "„": "",
+        "\u200b": "",
+        "\ufeff": "",
+        "\u2061": "",
+        "\u2062": "",
+    }
 )
 _CIRCLED = re.compile("[①-⑳]")
 _VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
@@ -54,11 +66,26 @@ _NOISE = re.compile(
 _SPACES = re.compile(r"\s+")
 _START = re.compile(
     r"^(?:[\s\"`:;,]|=(?!=)|\.(?!\d)|\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z])"
-    r"|(?:USD|EUR|GBP|INR|Rs\.?)\s*(?=\d))+"
+    r")+"
 )
 _BUILDER = re.compile(r"\{\s*[A-Za-z]\s*(?:\||\\mid\b|:)")
 _ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _LARGE = re.compile(rf"(\d)\s*(?:\\text\{{\s*)?\b({'|'.join(_ZEROS)})\b\s*\}}?")
+_CURRENCIES = {
+    r"\$": "dollars", "$": "dollars", "USD": "dollars", "€": "euros", "EUR": "euros", "£": "GBP",
+    "GBP": "GBP", "¥": "yuan", "₹": "rupees", "Rs": "rupees", "Rs.": "rupees", "INR": "rupees",
+}  # fmt: skip
+_MARK = r"(\\\$|\$(?=[^$]*$)|[€£¥₹]|USD|EUR|GBP|INR|Rs\.?)"
+_AMOUNT = r"(-?\d[\d.,{}!\\ ]*)"
+_MONEY = re.compile(rf"(-?)\s*{_MARK}\s*{_AMOUNT}|{_AMOUNT}\s*([€£¥₹])")
+_HAS_MARK = re.compile("[$€£¥₹]|[A-Z]{3}|Rs")
+_DAMAGED = re.compile(
+    "\t(?=ext|imes|heta|frac|an\\b|au|o\\b|riangle)|\f(?=rac|box|orall)|\v(?=ec|arphi|arepsilon|ert|ee)"
+    "|[\b](?=eta|inom|oxed|egin|ar|mod)|\r(?=ight|ho|angle|floor|ceil)|\a(?=lpha|ngle|pprox)"
+    "|\n(?=eq|abla|otin)"
+)
+_ESCAPED = dict(zip("\t\f\v\b\r\a\n", "tfvbran", strict=True))
+_RAISED_TAG = re.compile(r"<su([pb])>\s*([^<>]*?)\s*</su\1>")
 _EMPTY_EXPONENT = re.compile(r"\^\s*\{\s*\}\s*")
 _NOT = re.compile(r"\\not\s*(?:=|\\(?:eq|equiv)(?![a-zA-Z]))")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -75,8 +102,24 @@ def normalize(text: str) -> str:
     return text
 
 
+def repaired(text: str) -> str:
+    r"""`text` as it was before an escape ate its backslash, with `<sup>` and open braces mended."""
+    if not text.isprintable():
+        text = _DAMAGED.sub(lambda match: "\\" + _ESCAPED[match[0]], text)
+    if "<su" in text:
+        text = _RAISED_TAG.sub(
+            lambda match: f"{'^' if match[1] == 'p' else '_'}{{{match[2]}}}", text
+        )
+    open_braces = text.count("{") - text.count("}")
+    is_cut = 0 < open_braces < 4 and "\\{" not in text and text[-1] not in "{^_"
+    return text + "}" * open_braces if is_cut else text
+
+
 def _once(text: str) -> str:
     if len(text) <= MAX_ANSWER_CHARS:
+        if _HAS_MARK.search(text) and (match := _MONEY.fullmatch(text)):
+            sign, mark, amount, other, after = match.groups(default="")
+            text = rf"{sign}{amount}{other} \text{{ {_CURRENCIES[mark or after]}}}"
         if not text.isascii():
             text = _ascii(text)
         if "\\" in text or "$" in text or "~" in text or " " in text or "{" in text:
@@ -88,7 +131,7 @@ def _once(text: str) -> str:
             text = _NOT.sub(r"\\ne ", text) if "\\not" in text else text
             text = _NOISE.sub(" ", text)
         text = _SPACES.sub(" ", text)
-    text = _without_ending(_START.sub("", text.strip()))
+    text = _without_ending(_START.sub("", text.strip()).removesuffix("^"))
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
         return text[2:-2]
     if _BUILDER.match(text) and text.endswith("}"):
@@ -115,7 +158,7 @@ def _without_ending(text: str) -> str:
 
 def _ascii(text: str) -> str:
     text = _CIRCLED.sub(lambda match: f"{ord(match[0]) - 0x245F},", text)
-    text = _VULGAR.sub(_fraction, text.translate(_INVISIBLE))
+    text = _VULGAR.sub(_fraction, text.translate(_BEFORE))
     text = _RAISED.sub(r"^{\g<0>}", text)
     text = _LOWERED.sub(r"_{\g<0>}", text)
     return unicodedata.normalize("NFKC", text).translate(_SIGNS)

@@ -5,10 +5,8 @@ It reads what people and models write, not only what TeX accepts: `\\frac12`, `s
 separators, relations, set operations, sums, products, signs, powers.
 """
 
-import functools
-
 from lib.verifier.atoms import Atoms
-from lib.verifier.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS
+from lib.verifier.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS, remembered
 from lib.verifier.tokens import END, tokenize
 from lib.verifier.tree import Node, TooHard, Unparsable, negated, number
 from lib.verifier.vocabulary import is_unit
@@ -26,7 +24,7 @@ _ENDS = frozenset(["", ",", ";", "and", "or", ")", "]", "}", "}set", "+", "-", *
 _SIGNS = {"+": "+", "-": "-", "pm": "+-", "mp": "-+"}
 
 
-@functools.lru_cache(maxsize=8192)
+@remembered(8192)
 def parse(text: str) -> Node:
     """The tree of a normalized answer; commas separate where they group no number.
 

@@ -1,32 +1,52 @@
 r"""Other readings of a reference and an answer that differ as they are written.
 
-Each rule rewrites the pair, and the pair is then compared like any other. `readings` need no
-context: an explanation that only one of the two has, an ordinal, labels, a matrix that is a layout.
-`readings_of_problem` use what the problem's text settles: the letters of a choice, a rounding,
-a unit or degrees, what is asked for, whether order counts.
-
-A rule may leave out words, never a number or a condition: what it leaves out must be a quantifier
-over a whole set of numbers, a label, or text that the problem has. Each has wrong look-alikes in
+Each rule of `RULES` rewrites the pair, and the pair is then compared like any other: a rule decides
+nothing by itself. What a rule leaves out is a frame ("The answer is"), a quantifier over a whole
+set of numbers, a label, a remark that is checked, or words that the problem has; it is never a
+number, a condition of the answer, nor a word of `HEDGES`, which makes another statement of the
+number beside it. Each has its right case and a wrong look-alike beside it, and more in
 tests/golden/verifier/readings.jsonl.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
-from lib.verifier.evaluate import real_value
+from lib.verifier.evaluate import exact_value, real_value
+from lib.verifier.limits import remembered
 from lib.verifier.normalize import normalize
 from lib.verifier.parse import parse
-from lib.verifier.scalars import decimal_literal
+from lib.verifier.scalars import decimal_literal, is_finite_decimal
 from lib.verifier.tree import TooHard, Unparsable
-from lib.verifier.vocabulary import UNITS, compound_quantity, has_words, number_word
+from lib.verifier.vocabulary import FRAME, HEDGES, compound_quantity, has_words, hedges, in_digits
 
 _MAX_CHARS = 600
 """Longer texts have no other reading: rules search, and some take quadratic time."""
 
+Pair = tuple[str, str]
 Reading = tuple[str, str, str]
 """Name of the rule, reference, answer."""
+
+
+Rewriting = Callable[[str, str, str], Iterator[Pair]]
+"""Reference, answer and problem to the pairs that say the same; none where it does not apply."""
+
+
+class Rule(NamedTuple):
+    """A rewriting of a pair.
+
+    Attributes:
+        right: a reference and an answer that it makes equal, and the problem where it needs one.
+        wrong: a look-alike that stays unequal.
+    """
+
+    name: str
+    description: str
+    rewrite: Rewriting
+    right: tuple[str, ...]
+    wrong: tuple[str, ...]
+
 
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|textbf|textit|textrm)\s*\{([^{}]*)\}")
 _NUMBERS = r"(?:real|complex|positive|negative|natural|rational|integral|whole|non-?\w+)\s+"
@@ -42,134 +62,188 @@ _QUALIFIER = re.compile(
     rf"(?:{_NUMBERS})*(?:integer|number|constant)s?"
     rf")\s*\)?(?=\s*(?:$|[,;]|and\b|or\b))"
 )
-_DEFINITION = re.compile(r",?\s*where\s.*$", re.DOTALL)
-_ROUNDED_TOO = re.compile(
-    r"[,;]?\s*\(?\s*(?:or\s+)?(?:approximately|approx\.?|about|roughly)\s*[-\d.,]+\s*\)?\s*$"
-)
-_ADVERB = re.compile(
-    r"^\s*(?:only|exactly|approximately|approx\.?|about|roughly|(?:the )?(?:final )?answer is"
-    r"|the (?:line|curve|equation|point|interval)(?=.*[=(\[]))\s+(?=\S)",
-    re.I,
-)
 _ORDINAL = re.compile(
     r"(?<=\d)\s*(?:\^\s*\{?)?\s*(?:\\(?:text|mathrm)\s*\{)?(?:st|nd|rd|th)\b(?:\s*\})*"
 )
-_LABEL = re.compile(r"(?<![A-Za-z\\])(?!and\b|or\b)[A-Za-z][a-z]{2,}(?:\s+[a-z]+)?\s*[:=]\s*(?!=)")
-_LAYOUT = re.compile(r"\\(?:begin|end)\s*\{[pb]?matrix\}|\\\\")
-_ENUMERATOR = re.compile(r"\((?:[ivx]+|[a-h]|\d)\)")
-_DECISION = re.compile(r"^(yes|no|true|false)\s*[,.;:](?!.*\b(?:but|or)\b).*$", re.I)
-_LETTERS = re.compile(r"^\(?[A-H](?:(?:[\s,;()]|\band\b)*[A-H])+\)?$")
+_SUBJECT = re.compile(
+    r"^((?:[A-Za-z][A-Za-z']*\s+)+)(?:is|are|was|were|equals|equal|=)(?:\s+equal\s+to|\s*:)?\s*(?=\S)"
+    r"|^((?:[A-Za-z']+\s+)*[A-Za-z']+)\s*:\s*(?=[^:]+$)"
+)
+_IT_IS = re.compile(r"^(?:it|this|the [a-z]+) (?:is|are) ", re.I)
+_THERE_ARE = re.compile(r"^there (?:is|are|were) (?:exactly )?(?=\d)", re.I)
+_LAST_WORD = re.compile(r"(?<=[a-z]{3})\s+([a-z]+)$")
+_EASTERN = re.compile(r"^(?:[所以因此故最终正确答案应选择为是]+[:,\s]*)+")
+_PREDICATE = re.compile(r"\s+(?:is|are)\s+((?:[A-Za-z']+\s+)*[A-Za-z']+)$")
+_NOUNS = re.compile(
+    r"(?<=[\d)}%])\s*((?:\s(?!(?:and|or)\b)[A-Za-z'-]{2,})+)(?=\s*(?:$|[,;)]|(?:and|or)\b))"
+)
+_ADVERB = re.compile(r"^(?:only|exactly|the (?:line|curve|equation|point|interval)(?=.*[=(\[]))\s+")
+_END_MARK = re.compile(r"\s*\\(?:checkmark|blacksquare|square|Box|qedsymbol)\s*$")
+_BECAUSE = re.compile(r"(?<=\S)[,;]?\s*\(?\s*(?:since|because)\s+(.+?)\)?$")
+_EQUIVALENTLY = re.compile(
+    r"(?<=\S)[,;]?\s*\(?\s*(?:or\s+)?"
+    r"(?:equivalently|i\.e\.|that is|which (?:is|equals)|in other words)"
+    r"[,:\s]+(?:to\s+)?(.+?)\s*\)?$"
+)
+_ABOUT = re.compile(
+    r"(?<=\S)[,;]?\s*\(?\s*(?:or\s+|which is\s+)?(?:approximately|approx\.?|about|roughly)\s*"
+    r"(-?[\d.]+)\s*(?:[a-z]+\s*)?\)?\s*$"
+)
+_WHERE = re.compile(r",?\s*\b(?:where|if|when|provided|given)(?:\s+that)?\s+")
+_LABEL = re.compile(
+    r"(?<![A-Za-z\\])(?!and\b|or\b)[A-Za-z][a-z]{2,}(?:\s+(?:[a-z]+|\d))?\s*[:=]\s*(?!=)"
+)
+_DECISION = re.compile(r"^(yes|no|true|false)\s*[,.;:]\s*(.*)$", re.I)
+_MARKED = re.compile(r"^\(?([A-H])[).:]\s*(?=\S)")
+_GROUPED = re.compile(r"-?\d{1,3}(?:(?:\.\d{3}){2,}|(?:\.\d{3})+,\d+|(?:'\d{3})+)")
+_DECIMAL_COMMA = re.compile(r"^(-?\d+),(\d+)$")
 _SYSTEM = re.compile(r"\\begin\s*\{(?:cases|aligned)\}([^&]*?)\\end\s*\{(?:cases|aligned)\}")
+_LAYOUT = re.compile(r"\\(?:begin|end)\s*\{matrix\}|\\\\")
 _POINT = re.compile(r"^[A-Z]\s*(?=\([^()]*,)")
-_ALL = re.compile(rf"^all\s+(?:{_NUMBERS})*(?:integers?|numbers?|values of)?\s*(?=[a-z]\W)")
-_REALS = re.compile(r"^(?:the )?(?:set of )?(?:all|any|every) (?:real numbers?|reals)(?: x)?$")
+_NUMBERS_OF = {
+    "real": "R", "integer": "Z", "positive integer": "Z^+", "rational": "Q", "natural": "N",
+}  # fmt: skip
+_ALL_NUMBERS = re.compile(
+    rf"^(?:the )?(?:set of )?(?:all|any|every) ({'|'.join(_NUMBERS_OF)})(?: numbers?|s)?(?: x)?$",
+    re.I,
+)
+_HALF_LINE = re.compile(
+    r"\\mathbb\s*\{?R\}?\s*(?:[_^]\s*\{?\s*([+-])\s*\}?|_\s*\{?\s*([<>])\s*0\s*\}?)$"
+)
+_TURNED = re.compile(r"([\[\]])([^\[\]()]+,[^\[\]()]+)([\[\]])")
 _INFINITE = re.compile(r"^(?:infinitely many|infinite)(?: solutions?| numbers?)?$", re.I)
-_NO_VALUE = re.compile(r"^(?:DNE|(?:it )?does not exist|undefined)$", re.I)
 _NOTHING = re.compile(
-    r"^(?:none|(?:there are )?no (?:real )?solutions?|(?:the )?empty(?: ?set)?)$", re.I
+    r"^(?:none|(?:there (?:is|are) )?no(?: such| real| integer)*"
+    r"(?: (?:solution|integer|number|value)s?)(?: exists?)?|(?:the )?empty(?: ?set)?)$",
+    re.I,
 )
-_GROUPS = re.compile(r"(?<=\d),(?=\d{3})")
-_LOGARITHM = re.compile(r"\\log(?![a-z]|\s*_|10)")
-_COMBINATIONS = re.compile(r"\bC_\{?(\d+)\}?\^\{?(\d+)\}?")
-_NUMBERED = re.compile(r"^\(\d\)(?:[,\s]*\(\d\))+$")
-_CONDITION = re.compile(
-    r"(?<=[^\s=])\s*\(\s*[a-z]\s*(?:[<>]|\\(?:ge|le|in|ne)(?:q|qslant)?\b)[^()]*\)$"
-)
-_BOTH, _REFERENCE, _ANSWER = (True, True), (True, False), (False, True)
-_SPELLINGS: tuple[tuple[str, tuple[bool, bool], re.Pattern[str], Any], ...] = (
-    ("decimal comma", _ANSWER, re.compile(r"^(-?\d+),(\d+)$"), r"\1.\2"),
-    ("separators", _ANSWER, _GROUPS, ", "),
-    ("separators", _REFERENCE, _GROUPS, ", "),
-    ("common logarithm", _BOTH, _LOGARITHM, r"\\lg "),
-    ("layout", _ANSWER, _LAYOUT, " "),
-    ("parts", _ANSWER, re.compile(r"^\s*\((?:i|a|1)\).*$"), lambda match: _parts(match[0])),
-    ("system", _BOTH, _SYSTEM, lambda match: match[1].replace(r"\\", ",")),
-    ("point", _BOTH, _POINT, ""),
-    ("all", _BOTH, _ALL, ""),
-    ("reals", _BOTH, _REALS, r"\\mathbb{R}"),
-    ("infinitely many", _BOTH, _INFINITE, r"\\infty"),
-    ("no value", _BOTH, _NO_VALUE, "none exists"),
-    ("empty set", _BOTH, _NOTHING, r"\\emptyset"),
-    ("number word", _BOTH, re.compile("^[A-Za-z]+$"), lambda match: _digits(match[0])),
-    ("combinations", _BOTH, _COMBINATIONS, r"\\binom{\1}{\2}"),
-    ("numbered", _BOTH, _NUMBERED, lambda match: ",".join(re.findall(r"\d+", match[0]))),
-    ("choices", _BOTH, _LETTERS, lambda match: re.sub("[^A-H]", "", match[0])),
-    ("compound quantity", _BOTH, re.compile("^.+$"), lambda match: compound_quantity(match[0])),
-    # The reference tells where it holds, which an answer may leave unsaid.
-    ("condition", _REFERENCE, _CONDITION, ""),
-    ("decision", _ANSWER, _DECISION, r"\1"),
-    ("decision", _REFERENCE, _DECISION, r"\1"),
-)
-"""Rule, the sides that it rewrites, what it rewrites and how."""
-_HINT = re.compile(
-    r"(?<![\\A-Za-z])[A-Za-z]{2}|\\(?:text|mathrm|in|ge|le|ne|begin|log)\b|[A-HP]|\([\da-z]\)|[<>]"
-    r"|\d,\d"
-)
-"""What any rule needs; most pairs have none of it, and no other reading."""
+
+
+def _without_frame(text: str, known: frozenset[str] = frozenset()) -> str:
+    """`text` without the words around its mathematics, where all of them are known ones."""
+    allowed = (FRAME | known) - HEDGES
+    if not re.search(r"[\d\\=<>]", text):
+        # Of words there is no other number to mean: `The ball is red`, `It is Tuesday`.
+        text = _IT_IS.sub(lambda match: match[0] if hedges(match[0]) else "", text)
+
+    def spoken(match: re.Match[str]) -> str:
+        words = next(filter(None, match.groups())).split()
+        is_free = all(len(word) == 1 or word.isupper() or word.lower() in allowed for word in words)
+        return "" if is_free and any(len(word) > 2 for word in words) else match[0]
+
+    for pattern in (_SUBJECT, _PREDICATE, _NOUNS):
+        text = pattern.sub(spoken, text)
+    return _ADVERB.sub("", _EASTERN.sub("", _THERE_ARE.sub("", text)))
+
+
+def _without_remark(text: str) -> str:
+    """`text` without a reason; another form of the answer is chained to it, to be checked."""
+    text = _END_MARK.sub("", text) or text
+    text = _BECAUSE.sub(lambda match: match[0] if hedges(match[1]) else "", text)
+    return _ABOUT.sub(r" \\approx \1", _EQUIVALENTLY.sub(r" = \1", text))
+
+
+def _decided(match: re.Match[str]) -> str:
+    """`Yes, because …` as Yes; not where the rest takes it back."""
+    decision, rest = match[1], match[2].lower()
+    denies = {"not", "cannot", "never", "no", "none", "impossible"}
+    free = denies if decision.lower() in ("no", "false") else set()
+    taken_back = (hedges(rest) - free) | set(re.findall(r"\b(?:yes|no|true|false|or)\b", rest))
+    reasoned = rest.startswith(("because", "since"))
+    return match[0] if taken_back or (re.search(r"[\d<>=]", rest) and not reasoned) else decision
+
+
+def _rewritten(pattern: re.Pattern[str], new: Any, *, reference: bool = True) -> Rewriting:
+    """A rule that rewrites the answer, and the reference too unless told not to."""
+
+    def rewrite(one: str, two: str, problem: str) -> Iterator[Pair]:
+        yield pattern.sub(new, one) if reference else one, pattern.sub(new, two)
+
+    return rewrite
+
+
+def _each(change: Callable[[str], str]) -> Rewriting:
+    def rewrite(reference: str, answer: str, problem: str) -> Iterator[Pair]:
+        yield change(reference), change(answer)
+
+    return rewrite
+
+
+def _in_parentheses(text: str) -> str:
+    """Open ends as parentheses, where a bracket is turned outward."""
+    if not re.search(r"(?:^|\\cup|=|\\in)\s*\]|\[\s*(?:$|\\cup)", text):
+        return text
+    return _TURNED.sub(
+        lambda match: (
+            f"{'[' if match[1] == '[' else '('}{match[2]}{']' if match[3] == ']' else ')'}"
+        ),
+        text,
+    )
+
+
+def _words_of_problem(reference: str, answer: str, problem: str) -> Iterator[Pair]:
+    """Nouns that the problem has, left out on one side: on both they would have to agree."""
+    known = {word.lower() for word in re.findall("[A-Za-z]{2,}", problem)}
+    known |= {f"{word}s" for word in known} | {word.removesuffix("s") for word in known}
+    yield reference, _without_nouns(answer, frozenset(known))
+    yield _without_nouns(reference, frozenset(known)), answer
+
+
+def _without_nouns(text: str, known: frozenset[str]) -> str:
+    last = _LAST_WORD.search(text)
+    text = text[: last.start()] if last and last[1] in known - HEDGES else text
+    return _without_frame(text, known)
+
+
+def _labels(reference: str, answer: str, problem: str) -> Iterator[Pair]:
+    labels = _LABEL.findall(reference), _LABEL.findall(answer)
+    if bool(labels[0]) != bool(labels[1]) and len(set(labels[0] + labels[1])) > 1:
+        values = _LABEL.sub("", reference), _LABEL.sub("", answer)
+        if not any(map(has_words, values)):
+            yield values
+
+
+def _condition(reference: str, answer: str, problem: str) -> Iterator[Pair]:
+    parts = [_WHERE.split(text) for text in (reference, answer)]
+    if len(parts[0]) == 2 and len(parts[1]) == 1:
+        yield parts[0][0], answer
+    if 2 in map(len, parts):
+        yield ", ".join(parts[0]), ", ".join(parts[1])
+
+
+def _grouped(text: str) -> str:
+    return re.sub("[.']", "", text).replace(",", ".") if _GROUPED.fullmatch(text) else text
+
+
 _PARAMETER = re.compile(r"(?<![A-Za-z\\])[kmnjl](?![A-Za-z])")
 
 
-def readings(reference: str, answer: str) -> Iterator[Reading]:
-    """Pairs that say the same as two normalized texts that were not equal as they are."""
-    if max(len(reference), len(answer)) > _MAX_CHARS:
-        return
-    if not (_HINT.search(reference) or _HINT.search(answer)):
-        return
-    plain = _without_words(reference), _without_words(answer)
-    if plain != (reference, answer):
-        yield "explanation", *plain
-    plain = normalize(_TEXT.sub(r" \1 ", plain[0])), normalize(_TEXT.sub(r" \1 ", plain[1]))
-    labels = _LABEL.findall(plain[0]), _LABEL.findall(plain[1])
-    if bool(labels[0]) != bool(labels[1]) and len(set(labels[0] + labels[1])) > 1:
-        values = _LABEL.sub("", plain[0]), _LABEL.sub("", plain[1])
-        if not any(map(has_words, values)):
-            yield "labels", *values
-    for step, sides, pattern, new in _SPELLINGS:
-        pair = [
-            pattern.sub(new, text) if side else text
-            for text, side in zip(plain, sides, strict=True)
-        ]
-        if pair != [*plain]:
-            yield step, normalize(pair[0]), normalize(pair[1])
-
-
-def _parts(text: str) -> str:
-    """`(i) 2 (ii) 1` as a tuple."""
-    return f"({','.join(part.strip(' ,;') for part in _ENUMERATOR.split(text)[1:])})"
-
-
-def _digits(word: str) -> str:
-    number = number_word(word.lower())
-    return word if number is None else str(number)
-
-
-def _without_words(text: str) -> str:
-    """`text` without quantifiers over whole sets of numbers, adverbs and the ends of ordinals."""
-    plain = _TEXT.sub(r" \1 ", text)
-    for pattern in (_DEFINITION, _ROUNDED_TOO) if _has_formula(plain) else ():
-        plain = pattern.sub("", plain)
-    for pattern in (_QUALIFIER, _ADVERB):
-        plain = pattern.sub("", plain) or plain
-    plain = _ORDINAL.sub("", plain)
-    changed = "".join(plain.split()) != "".join(_TEXT.sub(r" \1 ", text).split())
-    return normalize(plain) if changed else text
-
-
-def _has_formula(text: str) -> bool:
-    return bool(re.match(r"[^a-z]*(?:\d|\\[a-z]|[a-z]\b)", text))
-
-
-def _renamed_parameter(reference: str, answer: str, problem: str) -> Iterator[Reading]:
-    r"""`k\pi` and `n\pi`: the only letter of each side is an integer that it brings along."""
+def _renamed_parameter(reference: str, answer: str, problem: str) -> Iterator[Pair]:
+    letters = {*_PARAMETER.findall(reference)}, {*_PARAMETER.findall(answer)}
     if "\\pi" not in reference or "\\pi" not in answer:
         return
-    reference, answer = _without_words(reference), _without_words(answer)
-    letters = {*_PARAMETER.findall(reference)}, {*_PARAMETER.findall(answer)}
     if letters[0] == letters[1] or not len(letters[0]) == len(letters[1]) == 1:
         return
-    known = set(_PARAMETER.findall(problem))
-    if not (letters[0] | letters[1]) & known:
-        yield "parameter", reference, _PARAMETER.sub(letters[0].pop(), answer)
+    if not (letters[0] | letters[1]) & set(_PARAMETER.findall(problem)):
+        yield reference, _PARAMETER.sub(letters[0].pop(), answer)
+
+
+def _marked_choice(reference: str, answer: str, problem: str) -> Iterator[Pair]:
+    if not _LETTER.fullmatch(reference):
+        yield reference, _MARKED.sub("", answer)
+
+
+def _name(reference: str, answer: str, problem: str) -> Iterator[Pair]:
+    words = set(_PROPER.findall(problem)) & set(_PROPER.findall(reference))
+    if len(words) == 1 and reference.count(" ") and answer in words:
+        yield answer, answer
+
+
+def _chain(reference: str, answer: str, problem: str) -> Iterator[Pair]:
+    chains = _CHAIN.fullmatch(reference), _CHAIN.fullmatch(answer)
+    if bool(chains[0]) != bool(chains[1]) and "," in reference + answer and _SORTED.search(problem):
+        one, two = (re.sub("[<>]", ",", text).strip("()") for text in (reference, answer))
+        yield f"({one})", f"({two})"
 
 
 _OPTION = re.compile(
@@ -178,47 +252,9 @@ _OPTION = re.compile(
 )
 _END_OF_OPTION = re.compile(r"\\(?:qquad|quad|hspace|newline|\\)|\n|\s{3,}|\\textbf|\$\s*$")
 _LETTER = re.compile(r"\(?([A-H])\)?\.?")
-_PLACES = {
-    "integer": 0, "whole": 0, "unit": 0, "one": 0, "tenth": 1, "hundredth": 2, "thousandth": 3,
-    "cent": 2, "penny": 2, "ten": -1, "hundred": -2, "thousand": -3,
-}  # fmt: skip
-_NEAREST = re.compile(r"nearest\s+(\w+?)s?\b")
-_DECIMALS = re.compile(r"(\w+)\s+decimal\s+(?:place|digit)", re.I)
-_APPROXIMATE = re.compile(r"approximat|\babout\b|estimate|closest", re.I)
-_COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "1": 1, "2": 2, "3": 3, "4": 4}
-_QUESTION_UNIT = re.compile(
-    r"(?i:\bin|how many|number of)\s+(?:\\text\{\s*)?(square |cubic )?([A-Za-z]+)"
-)
-_UNORDERED = re.compile(r"\b(?:all|roots|zeros|solutions|values|elements|which of)\b", re.I)
-_ORDERED = re.compile(r"order|pair|triple|tuple|point|coordinate|vector|interval|\(\s*x", re.I)
-_SORTED = re.compile(r"\border\b|smallest|ascending|descending|increasing|largest", re.I)
-_CHAIN = re.compile(r"[^<>=]+(?:(<)[^<>=]+){2,}|[^<>=]+(?:(>)[^<>=]+){2,}")
-_PROPER = re.compile(r"\b[A-Z][a-z]{2,}\b")
 
 
-def readings_of_problem(reference: str, answer: str, problem: str) -> Iterator[Reading]:
-    """Pairs that the problem makes equal, of two normalized texts that are not by themselves."""
-    if max(len(reference), len(answer)) > _MAX_CHARS:
-        return
-    yield from _renamed_parameter(reference, answer, problem)
-    if not problem:
-        return
-    yield from _options(reference, answer, problem)
-    yield from _quantity(reference, answer, problem)
-    yield from _unit_in_question(reference, answer, problem)
-    yield from _rounding(reference, answer, problem)
-    yield from _order(reference, answer, problem)
-    if re.search(r"equation|curve|function|locus|express", problem, re.I) and "=" in reference:
-        names, known = ({*re.sub(r"\\[a-z]+", "", text)} & {*"xyz"} for text in (reference, answer))
-        missing = names - known
-        if len(names) == 2 and len(missing) == 1 and "=" not in answer:
-            yield "equation", reference, f"{missing.pop()} = {answer}"
-    words = set(_PROPER.findall(problem)) & set(_PROPER.findall(reference))
-    if len(words) == 1 and reference.count(" ") and answer in words:
-        yield "name", answer, answer
-
-
-def _options(reference: str, answer: str, problem: str) -> Iterator[Reading]:
+def _options(reference: str, answer: str, problem: str) -> Iterator[Pair]:
     """The letter of a choice for its text or value, where no other option has that."""
     letters = _LETTER.fullmatch(reference), _LETTER.fullmatch(answer)
     if bool(letters[0]) == bool(letters[1]):
@@ -228,7 +264,7 @@ def _options(reference: str, answer: str, problem: str) -> Iterator[Reading]:
     if letter and letter[1] in options:
         option = options.pop(letter[1])
         if option not in options.values():
-            yield ("choice", option, text) if letters[0] else ("choice", text, option)
+            yield (option, text) if letters[0] else (text, option)
 
 
 def _choices(problem: str) -> dict[str, str]:
@@ -246,34 +282,23 @@ def _choices(problem: str) -> dict[str, str]:
     return options if len(options) > 1 else {}
 
 
-def _quantity(reference: str, answer: str, problem: str) -> Iterator[Reading]:
-    """`x+y=5` for 5, where the problem asks for x+y and does not state what it equals."""
-    for text, other, is_answer in ((answer, reference, True), (reference, answer, False)):
-        quantity, equals, value = text.partition("=")
-        if not equals or "=" in value or "=" in other or len(quantity.strip()) < 2:
-            continue
-        place = _squeezed(problem).find(_squeezed(quantity))
-        after = _squeezed(problem)[place + len(_squeezed(quantity)) :].lstrip("$})")
-        if place >= 0 and not after.startswith(("=", "<", ">", "+", "-", "\\le", "\\ge", "^")):
-            yield ("quantity", reference, value) if is_answer else ("quantity", value, answer)
+_PLACES = {
+    "integer": 0, "whole": 0, "unit": 0, "one": 0, "tenth": 1, "hundredth": 2, "thousandth": 3,
+    "cent": 2, "penny": 2, "ten": -1, "hundred": -2, "thousand": -3,
+}  # fmt: skip
+_NEAREST = re.compile(r"nearest\s+(\w+?)s?\b")
+_DECIMALS = re.compile(r"(\w+)\s+decimal\s+(?:place|digit)", re.I)
+_APPROXIMATE = re.compile(r"approximat|estimate", re.I)
+_COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "1": 1, "2": 2, "3": 3, "4": 4}
+_SORTED = re.compile(r"\border\b|smallest|ascending|descending|increasing|largest", re.I)
+_CHAIN = re.compile(r"[^<>=]+(?:(<)[^<>=]+){2,}|[^<>=]+(?:(>)[^<>=]+){2,}")
+_PROPER = re.compile(r"\b[A-Z][a-z]{2,}\b")
 
 
-def _squeezed(text: str) -> str:
-    return re.sub(r"\\left|\\right|\\[,;!: ]|[\s$]", "", text)
-
-
-def _unit_in_question(reference: str, answer: str, problem: str) -> Iterator[Reading]:
-    """A number without its unit, in the unit that the problem asks for; degrees for radians."""
-    if "\\pi" in answer and "\\pi" not in reference and re.search(r"degree|\^\\circ|°", problem):
-        yield "degrees", rf"{reference}^\circ", answer
-    if re.fullmatch(r"[-\d.,/]+|\\frac\{\d+\}\{\d+\}", reference) and re.search("[A-Za-z]", answer):
-        units = {power + unit for power, unit in _QUESTION_UNIT.findall(problem) if unit in UNITS}
-        if len(units) == 1:
-            yield "unit", rf"{reference} \text{{ {units.pop()}}}", answer
-
-
-def _rounding(reference: str, answer: str, problem: str) -> Iterator[Reading]:
+def _rounding(reference: str, answer: str, problem: str) -> Iterator[Pair]:
     """The rounding that the problem asks for, or that the reference is, of an exact answer."""
+    if not problem:
+        return
     try:
         trees = parse(reference), parse(answer)
     except (Unparsable, TooHard):
@@ -289,19 +314,23 @@ def _rounding(reference: str, answer: str, problem: str) -> Iterator[Reading]:
         of_reference = of_answer if literal else None
     elif _APPROXIMATE.search(problem) and answered and answered.digits >= 3:
         of_reference = answered.last_place
-    elif literal and literal.digits >= 3 and literal.last_place <= Fraction(1, 100):
+    elif literal and literal.digits >= 3 and literal.last_place * scale <= Fraction(1, 100):
         # Three digits that a fraction rounds to are no coincidence; the reference is its rounding.
         of_answer = literal.last_place
     else:
         return
     expected, value = map(real_value, trees)
-    is_exact = not re.search(r"\d\.\d", answer)
     if value is None or expected is None:
         return
+    # An integer or a decimal must be the rounding itself; what has no decimal may be rounded.
+    exact = exact_value(trees[1])
+    is_exact = exact is None or not is_finite_decimal(exact)
+    if expected.denominator == 1 and places is None:
+        of_reference = None
     if (of_reference and _round(expected, of_reference * scale) == value) or (
         is_exact and of_answer and _round(value, of_answer * scale) == expected
     ):
-        yield "rounding", reference, reference
+        yield answer, answer
 
 
 def _places(problem: str) -> int | None:
@@ -317,18 +346,223 @@ def _round(value: Fraction, step: Fraction) -> Fraction:
     return (scaled.numerator // scaled.denominator) * step * (1 if value >= 0 else -1)
 
 
-def _order(reference: str, answer: str, problem: str) -> Iterator[Reading]:
-    """An order as a chain or as a list; a tuple of solutions as the set that is asked for."""
-    chains = _CHAIN.fullmatch(reference), _CHAIN.fullmatch(answer)
-    if bool(chains[0]) != bool(chains[1]) and "," in reference + answer and _SORTED.search(problem):
-        expected, actual = (_inside(re.sub("[<>]", ",", text)) for text in (reference, answer))
-        yield "order", f"({expected})", f"({actual})"
-    expected, actual = _inside(reference), _inside(answer)
-    is_set = _UNORDERED.search(problem) and not _ORDERED.search(problem)
-    if is_set and (expected, actual) != (reference, answer) and "," in expected:
-        yield "unordered", rf"\{{{expected}\}}", rf"\{{{actual}\}}"
+FIRST: tuple[Rule, ...] = (
+    Rule(
+        "quantifier",
+        r"a quantifier over a whole set of numbers: `for all x \in \mathbb{Z}`",
+        _rewritten(_QUALIFIER, ""),
+        ("2n", "2n for all n"),
+        ("2n", "2n for n > 5"),
+    ),
+    Rule(
+        "sentence",
+        "a frame of known words: `The answer is 7`, `12 is the maximum`, `only x=0`",
+        _each(_without_frame),
+        ("7", "The answer is 7"),
+        ("7", "The answer is at least 7"),
+    ),
+    Rule(
+        "remark",
+        r"a mark at the end, a reason; `i.e.`, `or equivalently` and `about` as = and ≈, checked",
+        _each(_without_remark),
+        (r"\frac{5}{36}", r"\frac{5}{36} \text{ (approximately } 0.139)"),
+        ("7", "7 or about 99"),
+    ),
+    Rule("ordinal", "`12th` as 12", _rewritten(_ORDINAL, ""), ("12", "12^{th}"), ("12", "13th")),
+    Rule(
+        "words for numbers",
+        "`twenty-one`, `3 hundred`, `7 tenths`, `7 squared`, `7 plus 1`",
+        _each(in_digits),
+        ("21", "twenty-one"),
+        ("7", "7 hundred"),
+    ),
+)
+"""Rules that are applied one on top of the other; the rest is applied to what they leave."""
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "labels",
+        "several labels that only one side has",
+        _labels,
+        ("1, 2", "Maximum = 2, Minimum = 1"),
+        ("5", "Maximum: 5, Minimum: 3"),
+    ),
+    Rule(
+        "condition",
+        "a condition is compared as a further part; the reference's may go unsaid",
+        _condition,
+        ("2n+1 where n>2", "2n+1, n>2"),
+        ("2n+1 where n>2", "2n+1 where n<0"),
+    ),
+    Rule(
+        "grouped digits",
+        "`1.234.567`, `1.234,56` and `1'000'000`",
+        _each(_grouped),
+        ("1234567", "1.234.567"),
+        ("1234", "1.234"),
+    ),
+    Rule(
+        "decimal comma",
+        "`3,14` in the answer",
+        _rewritten(_DECIMAL_COMMA, r"\1.\2", reference=False),
+        ("3.14", "3,14"),
+        ("3, 14", "3.14"),
+    ),
+    Rule(
+        "marked choice",
+        "`(B) 12` for 12",
+        _marked_choice,
+        ("12", r"\textbf{(B)}\ 12"),
+        ("12", "(B) 14"),
+    ),
+    Rule(
+        "layout",
+        r"a `matrix` that is a layout, one symbol a row",
+        _rewritten(_LAYOUT, " ", reference=False),
+        ("1-x", r"\begin{matrix} 1 \\ - \\ x \end{matrix}"),
+        ("12", r"\begin{matrix} 1 \\ 2 \end{matrix}"),
+    ),
+    Rule(
+        "system",
+        "`cases` as a system",
+        _rewritten(_SYSTEM, lambda match: match[1].replace(r"\\", ",")),
+        ("(1,2)", r"\begin{cases} x=1 \\ y=2 \end{cases}"),
+        ("(1,2)", r"\begin{cases} x=2 \\ y=1 \end{cases}"),
+    ),
+    Rule("point", "`P(1,2)`", _rewritten(_POINT, ""), ("(1,2)", "P(1,2)"), ("(1,2)", "P(2,1)")),
+    Rule(
+        "set of numbers",
+        r"`all real numbers`, `all positive integers`",
+        _rewritten(
+            _ALL_NUMBERS,
+            lambda match: rf"\mathbb{{{_NUMBERS_OF[match[1].lower()]}}}".replace("^+}", "}^+"),
+        ),
+        (r"(-\infty,\infty)", "all real numbers"),
+        (r"(0,\infty)", "all real numbers"),
+    ),
+    Rule(
+        "half line",
+        r"`\mathbb{R}^+`, `\mathbb{R}_{<0}`",
+        _rewritten(
+            _HALF_LINE,
+            lambda match: r"(0,\infty)" if (match[1] or match[2]) in "+>" else r"(-\infty,0)",
+        ),
+        (r"(0,\infty)", r"\mathbb{R}^+"),
+        (r"[0,\infty)", r"\mathbb{R}^+"),
+    ),
+    Rule(
+        "turned brackets",
+        "`]1,3[`",
+        _each(_in_parentheses),
+        ("(1,3]", "]1,3]"),
+        ("[1,3]", "]1,3["),
+    ),
+    Rule(
+        "infinitely many",
+        "infinitely many as ∞",
+        _rewritten(_INFINITE, r"\\infty"),
+        (r"\infty", "infinitely many"),
+        (r"\infty", "many"),
+    ),
+    Rule(
+        "empty set",
+        "no solutions, none",
+        _rewritten(_NOTHING, r"\\emptyset"),
+        (r"\emptyset", "no real solutions"),
+        ("0", "none"),
+    ),
+    Rule(
+        "compound quantity",
+        "`3 hours 30 minutes`",
+        _each(compound_quantity),
+        ("3.5 hours", "3 hours 30 minutes"),
+        ("3.5", "3 hours 30 kg"),
+    ),
+    Rule(
+        "decision",
+        "`Yes, because …`, unless the rest takes it back",
+        _rewritten(_DECISION, _decided),
+        ("Yes", "Yes, it is possible."),
+        ("Yes", "Yes, No"),
+    ),
+)
+
+OF_PROBLEM: tuple[Rule, ...] = (
+    Rule(
+        "words of the problem",
+        "nouns that the problem has, before `is` or after a number",
+        _words_of_problem,
+        ("7, 4", "7 stuffed goats and 4 helicopters", "How many stuffed goats and helicopters?"),
+        ("7", "half of the 7 goats", "How many goats are there, and how many in each half?"),
+    ),
+    Rule(
+        "parameter",
+        r"`k\pi` and `n\pi` where neither letter is the problem's",
+        _renamed_parameter,
+        (r"k\pi", r"n\pi", "Solve for x."),
+        (r"k\pi", r"n\pi", "Find the area in terms of $n$."),
+    ),
+    Rule(
+        "choice",
+        "the letter of a choice for its text or value",
+        _options,
+        ("B", "12", "What is it? (A) 10 (B) 12"),
+        ("B", "10", "What is it? (A) 10 (B) 12"),
+    ),
+    Rule(
+        "rounding",
+        "the rounding that is asked for, or that the reference is",
+        _rounding,
+        ("3.14", r"\pi", "Round to two decimal places."),
+        ("1200", "1234", "Round to the nearest hundred."),
+    ),
+    Rule(
+        "order",
+        "an order as a chain or a list",
+        _chain,
+        ("b < a < c", "b, a, c", "The order from smallest to largest is"),
+        ("b < a < c", "a, b, c", "The order from smallest to largest is"),
+    ),
+    Rule(
+        "name",
+        "the one name of the problem that a sentence has",
+        _name,
+        ("Petya will receive the last token.", "Petya", "Who wins, Petya or Vasya?"),
+        ("Petya beats Vasya", "Petya", "Who wins, Petya or Vasya?"),
+    ),
+)
+_HINT = re.compile(
+    r"(?<![\\A-Za-z])[A-Za-z]{2}|\\(?:text|mathrm|mathbb|in|begin|pi|checkmark|blacksquare)\b|[A-H][).:(]"
+    r"|\d,\d|\d\.\d{3}[.,]|\d'|\]|\[$|[\u2e80-\U0010ffff]"
+)
+"""What any rule needs; most pairs have none of it, and no other reading."""
 
 
-def _inside(text: str) -> str:
-    """What is between the parentheses around `text`, if they are there."""
-    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
+def readings(reference: str, answer: str, problem: str | None = None) -> Iterator[Reading]:
+    """Pairs that say the same as two normalized texts that were not equal as they are.
+
+    Args:
+        problem: None for the readings that need none, else only those that it settles.
+    """
+    if max(len(reference), len(answer)) > _MAX_CHARS:
+        return
+    if problem is None and not (_HINT.search(reference) or _HINT.search(answer)):
+        return
+    (name, one), (step, two) = _plain(reference), _plain(answer)
+    if problem is None and (one, two) != (reference, answer):
+        yield step or name or "words", one, two
+    for rule in RULES if problem is None else OF_PROBLEM:
+        for new in rule.rewrite(one, two, problem or ""):
+            if new != (one, two):
+                yield rule.name, normalize(new[0]), normalize(new[1])
+
+
+@remembered(4096)
+def _plain(text: str) -> tuple[str, str]:
+    """The last rule of `FIRST` that rewrites `text`, and what they make of it."""
+    name, plain = "", normalize(_TEXT.sub(r" \1 ", text)) if "\\" in text else text
+    for rule in FIRST if _HINT.search(plain) else ():
+        for new, _ in rule.rewrite(plain, "", ""):
+            if new != plain:
+                name, plain = rule.name, normalize(new)
+    return name, plain

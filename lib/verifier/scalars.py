@@ -22,18 +22,20 @@ from lib.verifier.evaluate import (
     real_value,
 )
 from lib.verifier.numbers import DOUBLES, Imprecise, Undefined, precise
-from lib.verifier.tree import Node, TooHard, canonical, free_symbols
+from lib.verifier.tree import Node, TooHard, canonical, free_symbols, nodes, unknown_functions
 
-_POINTS = 6
-"""Points that are tried: three with positive symbols, three of mixed sign."""
+_POINTS = 8
+"""Points that are tried: four with positive symbols, four of mixed sign; integers: all parities."""
 _ROUNDING_POINTS = 60
 """Points for functions with floor or ceiling, which agree at most points though they differ."""
-_SCALES = (1, 3, 10)
-MIN_DECIMAL_DIGITS = 6
+_SCALES = (1, 3, 10, Fraction(1, 10))
+MIN_DECIMAL_DIGITS = 4
 """Significant digits from which a decimal may represent a number that has no finite one."""
-_NOISE_DIGITS = 15
+_DOUBLE_DIGITS = 16
 _ENOUGH = (1e-9, 1e-25)
-"""Relative radius, in doubles and in 50 digits, at which balls that overlap are one number."""
+"""Radius, in doubles and in 50 digits, at which balls that overlap are one number: relative to the
+value up to `_MAX_SCALE`, beyond which a small term would be lost in a large one."""
+_MAX_SCALE = 1e5
 
 
 class Undecided(ValueError):
@@ -76,6 +78,7 @@ def same_scalar(reference: Node, answer: Node) -> tuple[bool, str]:
     step = "number" if expected is not None and actual is not None else "numeric"
     if step == "numeric":
         names = free_symbols(reference) | free_symbols(answer)
+        names |= unknown_functions(reference) | unknown_functions(answer)
         if "infinity" in names:
             return False, "structure"
         if names:
@@ -87,51 +90,79 @@ def same_scalar(reference: Node, answer: Node) -> tuple[bool, str]:
     decimals = decimal_literal(reference), decimal_literal(answer)
     if not any(decimals):
         return False, step
-    expected = real_value(reference) if expected is None else expected
-    actual = real_value(answer) if actual is None else actual
-    is_represented = _represents(decimals[1], expected, decimals[0]) or _represents(
-        decimals[0], actual, decimals[1]
+    represented = represents(decimals[1], reference, expected) or represents(
+        decimals[0], answer, actual
     )
-    return is_represented, "decimal" if is_represented else step
+    return represented, "decimal" if represented else step
 
 
-def _represents(literal: Literal | None, value: Fraction | None, other: Literal | None) -> bool:
-    """Whether a decimal represents another number: enough digits, correct to the last place."""
-    if literal is None or value is None:
-        return False
-    difference = abs(value - literal.value)
-    if literal.digits >= _NOISE_DIGITS and difference <= abs(value) / 10**12:
-        return True
-    if literal.digits < MIN_DECIMAL_DIGITS or (other and other.digits <= literal.digits):
-        return False
-    finite = (value / literal.last_place).denominator == 1
-    return not finite and difference <= literal.last_place
+def represents(literal: Literal | None, node: Node, exact: Fraction | None) -> bool:
+    """Whether a decimal is `node`, which has no finite decimal, rounded correctly.
 
-
-def _point(names: frozenset[str], index: int) -> dict[str, Fraction]:
-    """Values of symbols at one point: 0.3 to 2.7 times 1, 3 or 10; up to 54 from `_POINTS` on.
-
-    The points 3 to 5 are 0 to 2 with some signs turned.
+    Half a unit of the last place, or, of a printed double, the nearest double.
     """
-    turned = 3 <= index < _POINTS
-    place = index - 3 if turned else index
-    scale = _SCALES[place] if place < len(_SCALES) else 20
+    if literal is None or literal.digits < MIN_DECIMAL_DIGITS:
+        return False
+    value = real_value(node) if exact is None else exact
+    if value is None or (exact is not None and is_finite_decimal(exact)):
+        return False
+    if literal.digits >= _DOUBLE_DIGITS and float(value) == float(literal.value):
+        return True
+    return abs(value - literal.value) <= literal.last_place / 2
+
+
+def is_finite_decimal(value: Fraction) -> bool:
+    """Whether `value` has a decimal that ends, an integer included."""
+    return pow(10, value.denominator.bit_length(), value.denominator) == 0
+
+
+def _point(names: frozenset[str], integers: list[str], index: int) -> dict[str, Fraction]:
+    """Values of symbols at one point: 0.3 to 2.7 times 1, 3, 10 or 0.1, the later ones with signs.
+
+    An integer gets one of 2 to 11, so that several have all parities between them.
+    """
+    turned = index % (2 * len(_SCALES)) >= len(_SCALES)
+    place = index - len(_SCALES) if turned and index < _POINTS else index
     values = {}
     for name in names:
-        size = named_number(f"{place}:{name}") * scale
+        size = named_number(f"{place}:{name}") * _SCALES[place % len(_SCALES)]
         negative = turned and (zlib.crc32(f"{place}:{name}".encode()) >> 24) % 4 != index % 4
         values[name] = -size if negative else size
+    for order, name in enumerate(integers):
+        parity = index >> order & 1
+        values[name] = Fraction(2 + 2 * (index * (order + 1) % 5) + parity)
     return values
+
+
+def _integers(*trees: Node) -> list[str]:
+    """Symbols in an exponent of what is or may be negative, which are defined for integers only."""
+    powers = [part.args for tree in trees for part in nodes(tree) if part.kind == "power"]
+    return sorted(
+        name
+        for base, exponent in powers
+        if (names := free_symbols(exponent)) and _may_be_negative(base)
+        for name in names
+    )
+
+
+def _may_be_negative(base: Node) -> bool:
+    if any(part.value and part.value < 0 for part in nodes(base)):
+        return True
+    value = None if free_symbols(base) else real_value(base)
+    return value is not None and value < 0
 
 
 def _same_function(reference: Node, answer: Node, names: frozenset[str]) -> bool:
     """Agreement at every usable point; those on a branch cut count only where there is no other."""
     tried: list[tuple[bool, bool]] = []
     reason = "no point where both are defined"
-    rounds = _rounds(reference) or _rounds(answer)
+    rounds, integers = (
+        _rounds(reference) or _rounds(answer),
+        [*dict.fromkeys(_integers(reference, answer))],
+    )
     for index in range(_ROUNDING_POINTS if rounds else _POINTS):
         try:
-            same, branched = _agree(reference, answer, _point(names, index))
+            same, branched = _agree(reference, answer, _point(names, integers, index))
         except (Undecided, TooHard) as error:
             reason = str(error)
             continue
@@ -180,7 +211,7 @@ def _overlap(evaluation: Evaluation, one: Value, two: Value, enough: float) -> b
     radius = left.radius + right.radius
     if abs(left.middle - right.middle) > radius:
         return False
-    scale = max(abs(left.middle), abs(right.middle))
+    scale = min(max(abs(left.middle), abs(right.middle)), _MAX_SCALE)
     # Where everything cancels there is no scale but 1, and doubles do not settle that.
     return True if radius <= enough * (max(scale, 1) if enough < 1e-20 else scale) else None
 
@@ -192,10 +223,11 @@ def proportional(left: Node, right: Node) -> int:
         Undecided: too few points where both have a value.
     """
     names = free_symbols(left) | free_symbols(right)
+    names |= unknown_functions(left) | unknown_functions(right)
     ratios: list[complex] = []
     for index in range(_POINTS):
         try:
-            ratio = approximate(Node("quotient", (left, right)), _point(names, index))
+            ratio = approximate(Node("quotient", (left, right)), _point(names, [], index))
         except (Undefined, TooHard):
             continue
         if ratio:

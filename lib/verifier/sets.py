@@ -13,6 +13,7 @@ from lib.verifier.scalars import same_scalar
 from lib.verifier.tree import (
     Node,
     TooHard,
+    canonical,
     free_symbols,
     is_name,
     negated,
@@ -83,7 +84,7 @@ def _cut(node: Node, after: bool) -> Cut:
         return _LINE[sign == 1]
     if names:
         raise Undefined("an end with a symbol")
-    value = approximate(node.args[0] if node.kind in ("degree", "unit") else node)
+    value = approximate(node.args[0] if node.kind == "degree" else node)
     if abs(value.imag) > 1e-12 * (abs(value) or 1):
         raise Undefined("a complex end")
     # Rounded, so that two spellings of an irrational end are one cut.
@@ -158,7 +159,7 @@ def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
         if free_symbols(end) - {"infinity"}:
             continue
         if is_name(term):
-            return RealSet(_ray(sign, end), spelling(term))
+            return RealSet(_ray(sign, end), canonical(term))
         if term.kind == "call" and term.name == "abs":
             # |f| < c is −c < f < c, and |f| > c is what is left.
             ends = (sign, end), (_FLIPPED[sign], negated(end))

@@ -8,7 +8,9 @@ from lib.verifier.limits import MAX_TOKENS
 from lib.verifier.tree import TooHard, Unparsable
 from lib.verifier.vocabulary import (
     DEGREE_WORDS,
+    FRAME,
     FUNCTIONS,
+    HEDGES,
     ONE_FOR,
     PERCENT_WORDS,
     PLAIN_GREEK,
@@ -49,6 +51,7 @@ _COMPOSITE = re.compile(r"[\d\\,;]|\b(?:and|or)\b")
 _CHOICE = re.compile(r"[\s(\[]*([A-Za-z])[\s)\].:]*")
 _JOINING = ("and", "or", ",", ";")
 _OPERATORS = {"**": "^", "<=": "le", ">=": "ge", "!=": "ne", "==": "=", ":=": "=", "=>": "ge"}
+_SIGNS = {"to": ":", "per": "/"}
 _VOWEL = re.compile("[aeiouyAEIOUY]")
 
 
@@ -127,8 +130,10 @@ def _word(word: str, follows_value: bool) -> tuple[Token, ...]:
         return (Token("letter", word),)
     if known := _known_word(word):
         return (known,)
-    if word == "to" and follows_value:
-        return (Token("operator", ":"),)
+    if word in _SIGNS and follows_value:
+        return (Token("operator", _SIGNS[word]),)
+    if word.lower() in HEDGES or (len(word) > 2 and word.lower() in FRAME):
+        return (Token("text", word),)
     # Long enough, with a vowel, and not in capitals: a word rather than a product.
     is_english = len(word) >= 4 and _VOWEL.search(word) and word[1:].islower()
     if is_english or (follows_value and is_unit(word)):

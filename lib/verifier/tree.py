@@ -26,12 +26,12 @@ One node type for all: what an answer can be is open-ended, and rules match on `
 | calculus | parts | name "sum", "prod", "int", "lim" |
 """
 
-import functools
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from lib.verifier.vocabulary import FUNCTIONS
+from lib.verifier.limits import remembered
+from lib.verifier.vocabulary import FUNCTIONS, hedges
 
 
 class Node(NamedTuple):
@@ -67,9 +67,11 @@ def call(name: str, *arguments: Node) -> Node:
 
 
 def negated(node: Node) -> Node:
-    """Minus `node`; of a number literal, the negative literal."""
+    """Minus `node`; of a number literal, also under a unit, the negative literal."""
     if node.kind == "number" and node.value is not None:
         return Node("number", (), f"-{node.name}" if node.name else "", -node.value)
+    if node.kind in ("unit", "degree", "percent"):
+        return node._replace(args=(negated(node.args[0]),))
     return Node("product", (MINUS_ONE, node))
 
 
@@ -109,7 +111,7 @@ def substituted(node: Node, values: Mapping[str, Node]) -> Node:
 MINUS_ONE = number(-1)
 
 
-@functools.lru_cache(maxsize=8192)
+@remembered(8192)
 def free_symbols(node: Node) -> frozenset[str]:
     """Names in `node` with no known number as their value, without indices of sums."""
     if node.kind == "symbol":
@@ -119,6 +121,17 @@ def free_symbols(node: Node) -> frozenset[str]:
         index = node.args[0].args[0].name if node.args[0].kind == "relation" else ""
         names -= {index, "infinity"}
     return names
+
+
+_KNOWN = FUNCTIONS | {"mod"}
+
+
+@remembered(8192)
+def unknown_functions(node: Node) -> frozenset[str]:
+    """Functions in `node` that are none of mathematics, as names that a point has a value for."""
+    own = node.kind == "call" and node.name not in _KNOWN
+    inside = frozenset[str]().union(*map(unknown_functions, node.args))
+    return inside | {f"function {node.name}"} if own else inside
 
 
 _COMPOUND = ("tuple", "ratio", "unit", "union", "intersection")
@@ -182,12 +195,17 @@ def is_name(node: Node) -> bool:
         return node.name not in FUNCTIONS or all(part.kind == "symbol" for part in parts)
     if kind == "product":
         return _is_product_name(node)
+    if kind == "power":
+        # An inverse matrix, `A^{-1}`.
+        return parts[0].name[:1].isupper() and parts[0].kind == "symbol" and parts[1].value == -1
     if kind == "quotient":
         # A derivative, `dy/dx`.
         return all(
             part.kind == "product" and part.args[0].name in ("d", "partial") and len(part.args) == 2
             for part in parts
         )
+    if kind in ("text", "unit") and hedges(node.name):
+        return False
     return kind == "text" or (kind in _COMPOUND and all(map(is_name, parts)))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lib.verifier import compare, extract_answer, is_equivalent, reference_problem
+from lib.verifier.readings import FIRST, OF_PROBLEM, RULES, Rule
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verifier"
 
@@ -114,23 +115,103 @@ def test_a_function_of_too_few_or_too_many_arguments_is_wrong_and_no_fault(text:
 
 
 def test_a_unit_may_go_unsaid_but_not_be_another() -> None:
-    assert is_equivalent(reference=r"5 \text{ cm}", answer="5")
-    assert is_equivalent(reference="5", answer=r"5 \text{ cm}")
-    assert is_equivalent(reference=r"5 \text{ cm}", answer=r"50 \text{ mm}")
-    assert not is_equivalent(reference=r"5 \text{ cm}", answer=r"5 \text{ kg}")
+    for reference, answer, equal in [
+        (r"5 \text{ cm}", "5", True),
+        ("5", r"5 \text{ cm}", True),
+        (r"5 \text{ cm}", r"50 \text{ mm}", True),
+        (r"\$0.75", "75 cents", True),
+        (r"5\,\Omega", "5 ohms", True),
+        (r"5 \text{ cm}", r"5 \text{ kg}", False),
+        (r"3 \text{ kPa}", r"3 \text{ Pa}", False),
+        (r"-5^\circ C", r"-5^\circ F", False),
+        (r"60^\circ", r"60 \text{ radians}", False),
+        (r"\$5", "5 cents", False),
+        (r"6 \text{ students}", r"6 \text{ books}", False),
+        ("7", "7 hundred", False),
+        ("7", "7 is wrong", False),
+        ("1+i", r"1+i \text{ is excluded}", False),
+    ]:
+        assert is_equivalent(reference=reference, answer=answer) == equal, (reference, answer)
 
 
-def test_a_decimal_stands_for_an_exact_number_from_six_correct_digits() -> None:
-    assert is_equivalent(reference=r"\frac{1}{3}", answer="0.333333")
-    assert not is_equivalent(reference=r"\frac{1}{3}", answer="0.33333")
-    assert not is_equivalent(reference=r"\frac{1}{3}", answer="0.333335")
-    assert not is_equivalent(reference="0.333", answer=r"\frac{1}{3}")
+def test_a_decimal_is_the_exact_reference_rounded_correctly() -> None:
+    assert is_equivalent(reference=r"\frac{1}{3}", answer="0.3333")
+    assert is_equivalent(reference=r"\sqrt{2}", answer="1.4142135623730951")
+    for reference, answer in [
+        (r"\frac{1}{3}", "0.333"),
+        (r"\frac{1}{3}", "0.333334"),
+        (r"\frac{2}{3}", "0.66666"),
+        ("1000003", r"1.00000\times10^6"),
+        (r"\frac{1}{8}", "0.1251"),
+        ("2^{64}-1", "18446744073709551616"),
+        ("0.333", r"\frac{1}{3}"),
+    ]:
+        assert not is_equivalent(reference=reference, answer=answer), (reference, answer)
 
 
 def test_a_variable_must_be_the_right_one() -> None:
     assert is_equivalent(reference="x=2", answer="2")
     assert is_equivalent(reference="f(x)=2x", answer="y=2x")
     assert not is_equivalent(reference="x=2", answer="y=2")
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        (r"\frac{2^n-(-1)^n}{3}", r"\frac{2^n+1}{3}"),
+        (r"\frac{(-1)^n}{n!}", r"-\frac{1}{n!}"),
+        (r"n!+\ln(n-7)", r"n!-\ln(n-7)"),
+        (r"\lceil 1/n\rceil", r"\lceil 2/n\rceil"),
+        ("2", "f(101)"),
+        ("7", "7f(3724)"),
+        ("f(-3) > f(a)", "f(-3) > f(a+1)"),
+        ("[1,3]", "x=1, x=3"),
+        ("(1,3)", "1 or 3"),
+        ("(1,3)", "(3,1)"),
+        ("(x,y)=(1,2)", "(y,x)=(1,2)"),
+        ("(1,2)", "(y,x)=(1,2)"),
+        ("2,2,3", "2,3"),
+        (r"n\text{ is odd}", r"n\text{ is even}"),
+        ("2n+1 where n>2", "2n+1 where n<0"),
+        ("2n+1", "2n+1 where n<0"),
+        ("7", "at least 7"),
+        ("7", "about 7"),
+        ("7", "7 or about 99"),
+        ("7", r"7 \approx 99"),
+        ("4, 12", "4, 12 or about 99"),
+        ("8", "1, x=7=8"),
+        ("0", "not 0"),
+        ("11", "(1)+(11)"),
+        ("x+1", "(a)(x+1)"),
+        ("Yes", "Yes, No"),
+        ("Yes", "Yes, it is impossible"),
+        ("A", "A) or B)"),
+        ("A", "A) is wrong"),
+    ],
+)
+def test_what_training_could_find_is_not_equal(reference: str, answer: str) -> None:
+    assert not is_equivalent(reference=reference, answer=answer)
+
+
+def test_only_the_rounding_itself_is_what_a_problem_asks_for() -> None:
+    problem = "Round to the nearest hundred."
+    assert not is_equivalent(reference="1200", answer="1234", problem=problem)
+    assert is_equivalent(reference="1200", answer="1200.0", problem=problem)
+
+
+def test_a_formula_of_the_problem_is_no_answer_to_it() -> None:
+    problem = "Simplify $(u+4)(u-1) - (u-3)(u+6)$."
+    assert is_equivalent(reference="14", answer="7+7", problem=problem)
+    for echo in ("(u+4)(u-1) - (u-3)(u+6)", problem):
+        assert not is_equivalent(reference="14", answer=echo, problem=problem)
+
+
+@pytest.mark.parametrize("rule", [*FIRST, *RULES, *OF_PROBLEM], ids=lambda rule: rule.name)
+def test_each_rule_wins_its_example_and_refuses_the_other(rule: Rule) -> None:
+    for example, equal in ((rule.right, True), (rule.wrong, False)):
+        reference, answer, *problem = example
+        verdict = compare(reference=reference, answer=answer, problem=" ".join(problem))
+        assert verdict.equal == equal, verdict
 
 
 @pytest.mark.parametrize(
