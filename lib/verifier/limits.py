@@ -63,7 +63,7 @@ MAX_CALCULUS = 3
 """Sums, limits and integrals in one question to sympy."""
 
 
-_caches: list[functools._lru_cache_wrapper[Any]] = []
+_caches: list["functools._lru_cache_wrapper[Any]"] = []
 _remembered_chars = 0
 
 
