@@ -69,6 +69,16 @@ def test_clip_loss_is_the_surrogate(
     torch.testing.assert_close(metadata["clip_fraction"], (gradient == 0).double().mean())
 
 
+def test_at_ratio_one_the_clipped_gradient_is_reinforces(
+    policy: Tensor, advantages: Tensor, mask: Tensor
+) -> None:
+    gradients = [
+        torch.autograd.grad(policy_loss(policy, advantages, mask, loss_type=t).loss, policy)[0]
+        for t in ("reinforce", "grpo")
+    ]
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
 def test_gspo_gradient_is_the_hand_formula(
     policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
 ) -> None:
