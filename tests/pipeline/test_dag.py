@@ -48,21 +48,12 @@ def test_a_stage_lists_exactly_the_code_that_it_reaches(stage: str) -> None:
     assert listed == {resolved(path) for path in dependencies(DAG["stages"][stage])}
 
 
-<<<<<<< HEAD
-def test_the_walk_follows_imports_inside_functions() -> None:
-    assert ROOT / "lib/training/sft.py" in reachable(ROOT / "stages/sft.py")
-
-
-def test_the_walk_follows_what_a_registry_names() -> None:
-    assert ROOT / "lib/engines/vllm.py" in reachable(ROOT / "stages/evaluate.py")
-=======
 def test_the_walk_follows_functions_and_names_to_the_plumbing() -> None:
     """Imports inside functions, and what a registry names; the plumbing exists."""
     reached = {path.relative_to(ROOT).as_posix() for path in reachable(ROOT / "stages/evaluate.py")}
     assert {"lib/engines/policy.py", "lib/engines/vllm.py"} <= reached
     assert not any(path.startswith(PLUMBING) for path in reached)
     assert all((ROOT / entry).exists() for entry in PLUMBING)
->>>>>>> t1
 
 
 def test_completions_depend_on_nothing_that_grades() -> None:
@@ -117,22 +108,9 @@ def test_paths_that_a_stage_reads_are_its_dependencies(stage: str) -> None:
     read = {str(o.default) for o in options(stage) if (o.help or "").startswith("Reads")} - {
         "params.yaml"
     }
-<<<<<<< HEAD
     # What `check` writes is there for the order, and plugins are named by params.
     data = {path for path in paths(stage, "deps") if not is_code(path)} - paths("check", "outs")
     data = {path for path in data if not path.startswith("plugins")}
-    assert all(
-        any(Path(d).is_relative_to(path) or Path(path).is_relative_to(d) for d in data)
-        for path in read
-    ), (read, data)
-    assert all(
-        any(Path(d).is_relative_to(path) or Path(path).is_relative_to(d) for path in read)
-        for d in data
-    ), (read, data)
-=======
-    # What `check` writes is no option: it is there for the order, and for `load_plugin`.
-    checked = paths("check", "outs")
-    data = {path for path in paths(stage, "deps") if not is_code(path)} - checked
 
     def covered(paths: set[str], by: set[str]) -> bool:
         return all(
@@ -140,7 +118,6 @@ def test_paths_that_a_stage_reads_are_its_dependencies(stage: str) -> None:
         )
 
     assert covered(read, data) and covered(data, read), (read, data)
->>>>>>> t1
 
 
 @pytest.mark.parametrize("stage", STAGES)

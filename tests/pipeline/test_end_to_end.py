@@ -154,19 +154,12 @@ def test_what_would_fail_stops_before_anything_is_lost(ran_once: tuple[Clone, li
     """A wrong value and an unknown key; an engine that cannot be had here and a missing file."""
     clone, _ = ran_once
     models = hash_path(clone.folder / "data/models")
-<<<<<<< HEAD
-    for key, value, error in [
-        ("warmup_ratio", 10, "sft.warmup_ratio: input should be less than"),
-        ("learning_rte", 1, "sft.learning_rte: unknown key; did you mean `learning_rate`?"),
-    ]:
-=======
     wrong = {"sft": {"warmup_ratio": 10, "learning_rte": 1}}
     absent = {"model": {"backend": "unsloth"}, "prompt": {"system": "file:data/raw/missing.txt"}}
     for changes, named in (
         (wrong, ("sft.warmup_ratio", "sft.learning_rte")),
         (absent, ("model.backend=unsloth", "missing.txt")),
     ):
->>>>>>> t1
         with modify_yaml(clone.folder / "params.yaml") as params:
             for section, values in changes.items():
                 params[section] |= values

@@ -21,19 +21,11 @@ from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import format_settings
 from lib.prompts.saved import save_prompt
-<<<<<<< HEAD
 from lib.training.grpo import grpo_setup
 from lib.training.phase.run import run_phase
-from lib.training.phase.setup import Setup, prompt_settings, run_training
+from lib.training.phase.setup import prompt_settings
 from lib.training.phase.validation import read_validator
 from lib.training.sft import sft_setup
-=======
-from lib.trainers.grpo import grpo_setup
-from lib.trainers.sft import sft_setup
-from lib.training.run import run_phase
-from lib.training.setup import asked_with
-from lib.training.validation import read_validator
->>>>>>> t1
 from lib.verifier.worker_client import warm_up
 from tests.lib.training.runs import changed, outputs_in
 from tests.live import held

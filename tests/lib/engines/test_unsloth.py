@@ -144,13 +144,8 @@ def test_an_unsloth_that_quietly_opened_no_vllm_is_refused(
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-<<<<<<< HEAD
-        ({"lora": {"rank": 0}}, "only under LoRA; set model"),
-        ({"dtype": "float32"}, "model.dtype=float32"),
-=======
         ({"lora": {"rank": 0}}, r"model\.lora"),
         ({"dtype": "float32"}, r"model\.dtype"),
->>>>>>> t1
     ],
 )
 def test_what_cannot_share_weights_is_refused_by_params(

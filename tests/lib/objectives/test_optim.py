@@ -8,12 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-<<<<<<< HEAD
 from lib.training.phase.optim import MemoryEfficientAdamW
-from tests.lib.objectives.tiny import tiny_model
-=======
-from lib.training.optim import MemoryEfficientAdamW
->>>>>>> t1
 
 SETTINGS = {"lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
