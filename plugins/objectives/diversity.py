@@ -13,16 +13,20 @@ K = 4
 
 
 def maxrl(rewards: Tensor, right: Tensor) -> Tensor:
-    """[P, G] (r − mean r) / mean r of r = right or wrong, 0 where none is right: MaxRL, which weighs
-    a problem the more, the more seldom it is solved (arXiv:2602.02710)."""
+    """[P, G] (r − mean r) / mean r over right or wrong, 0 where none is right.
+
+    MaxRL: the more seldom a problem is solved, the more it weighs (arXiv:2602.02710).
+    """
     solved = right.to(rewards.dtype)
     share = solved.mean(-1, keepdim=True)
     return torch.where(share > 0, (solved - share) / share, 0)
 
 
 def pass_at_4(rewards: Tensor, right: Tensor) -> Tensor:
-    """[P, G] the group's standardised pass@k with k = 4, each completion's part in it
-    (arXiv:2508.10751); 0 where all groups of k completions pass, or none does."""
+    """[P, G] a completion's part in the group's standardised pass@4 (arXiv:2508.10751).
+
+    0 where all subsets of four completions hold a right one, or none does.
+    """
     size = right.shape[-1]
     table = torch.tensor([_of_count(count, size) for count in range(size + 1)])
     credit = table.to(rewards)[right.sum(-1)]
