@@ -26,7 +26,7 @@ from lib.params.training import (
 )
 from lib.plugins import is_plugin, label
 from lib.prompts import format_settings, prompt_format
-from lib.verifier.rewards import STACKS, build_rewards
+from lib.rewards.registry import STACKS, build_rewards
 
 ACCEPTABLE_LOSS = 0.05
 """Share of bfloat16 weights that may stay as they were; 2e-4 on full weights is the first below."""
@@ -120,7 +120,7 @@ class Params(Section):
     def _rewards(self) -> Iterator[str]:
         """Rewards without a weight or tags to count, and a format that TRL would not stop at."""
         reward, validation = self.reward, self.validation
-        functions, checked = (*STACKS[reward.stack], *reward.extra), STACKS[validation.stack]
+        functions, checked = reward.names, STACKS[validation.stack]
         for key, names, weights in (
             ("reward", functions, reward.weights),
             ("validation", checked, validation.weights),

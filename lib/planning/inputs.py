@@ -33,7 +33,7 @@ from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, format_settings, prompt_format, system_prompt
 from lib.prompts.base import Parsed
 from lib.prompts.tagged import TaggedFormat
-from lib.verifier.rewards import STACKS, build_rewards
+from lib.rewards.registry import build_rewards
 
 
 def sources_of(params: Params) -> list[AnySource]:
@@ -144,7 +144,7 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
         _try_format(params.prompt.format, own_format)
     reward = params.reward
     own = [name for name in reward.extra if is_plugin(name)]
-    names = [label(name) for name in (*STACKS[reward.stack], *reward.extra)]
+    names = [label(name) for name in reward.names]
     if own and (twice := first_repeated(names)):
         raise UserError(f"reward.extra: two rewards are called `{twice}`; rename yours")
     right, wrong = (

@@ -5,9 +5,8 @@ The prompt ends inside the working, so the opening tag of the working is not loo
 
 import re
 
-from lib.verifier.equivalence import is_equivalent
+from lib.rewards.rollout import BoundedReward, Rollout, kept
 from lib.verifier.numbers import as_number
-from lib.verifier.rewards.base import BoundedReward, Rollout
 
 _NUMBER = re.compile(r"-?[\d.,]+")
 
@@ -19,7 +18,7 @@ def match_format_exactly(rollout: Rollout) -> float:
 
 def match_format_approximately(rollout: Rollout) -> float:
     """For each of the three tags 0.5 if it occurs exactly once, else −1.0."""
-    return sum(0.5 if rollout.completion.count(tag) == 1 else -1.0 for tag in rollout.tags[1:])
+    return sum(0.5 if rollout.completion.count(tag) == 1 else -1.0 for tag in rollout.marks[1:])
 
 
 def check_answer(rollout: Rollout) -> float:
@@ -29,7 +28,7 @@ def check_answer(rollout: Rollout) -> float:
         return -2.0
     if answer == rollout.reference:
         return 5.0
-    if is_equivalent(reference=rollout.reference, answer=answer, problem=rollout.problem):
+    if rollout.compare(answer).equal:
         return 3.5
     ratio = _ratio(answer, rollout.reference)
     if ratio is not None and 0.9 <= ratio <= 1.1:
@@ -39,18 +38,19 @@ def check_answer(rollout: Rollout) -> float:
 
 def check_numbers(rollout: Rollout) -> float:
     """3.0 when the first number after the answer's opening tag is the reference, else −1.5."""
-    _, opened, after = rollout.completion.partition(rollout.tags[2])
+    _, opened, after = rollout.completion.partition(rollout.marks[2])
     match = _NUMBER.search(after) if opened else None
     number = as_number(match[0].rstrip(".,")) if match else None
     right = number is not None and number == as_number(rollout.reference)
     return 3.0 if right else -1.5
 
 
+@kept
 def _tagged_answer(rollout: Rollout) -> str | None:
     """What stands between the answer's tags, unstripped, when the form holds; else None."""
-    _, closed, after = rollout.completion.partition(rollout.tags[1])
-    _, opened, rest = after.partition(rollout.tags[2])
-    answer, ended, trailing = rest.partition(rollout.tags[3])
+    _, closed, after = rollout.completion.partition(rollout.marks[1])
+    _, opened, rest = after.partition(rollout.marks[2])
+    answer, ended, trailing = rest.partition(rollout.marks[3])
     whole = closed and opened and ended and answer and not trailing.strip()
     return answer if whole else None
 

@@ -2,8 +2,7 @@
 
 import math
 
-from lib.errors import UserError
-from lib.verifier.rewards.base import BoundedReward, RewardSettings, Rollout
+from lib.rewards.rollout import BoundedReward, RewardSettings, Rollout
 
 
 def overlong(rollout: Rollout) -> float:
@@ -13,7 +12,7 @@ def overlong(rollout: Rollout) -> float:
     """
     maximum: int = rollout.settings.need("max_completion_tokens")
     cache: int = rollout.settings.need("overlong_cache_tokens")
-    excess = num_tokens(rollout) - (maximum - cache)
+    excess = rollout.num_tokens - (maximum - cache)
     return -1.0 if excess > cache else -max(excess, 0) / cache if cache else 0.0
 
 
@@ -36,9 +35,9 @@ def cosine_length(rollout: Rollout) -> float:
     and no penalty of its own: `overlong` is there for that.
     """
     maximum: int = rollout.settings.need("max_completion_tokens")
-    name = "cosine_correct" if rollout.grade.answer_ok else "cosine_wrong"
+    name = "cosine_correct" if rollout.answer_ok else "cosine_wrong"
     shortest, longest = rollout.settings.need(name)
-    share = min(num_tokens(rollout) / maximum, 1.0)
+    share = min(rollout.num_tokens / maximum, 1.0)
     return float(longest + 0.5 * (shortest - longest) * (1 + math.cos(math.pi * share)))
 
 
@@ -46,17 +45,6 @@ def cosine_bounds(settings: RewardSettings) -> tuple[float, float]:
     """Smallest and largest of the four corner values."""
     corners = (*settings.need("cosine_correct"), *settings.need("cosine_wrong"))
     return (min(corners), max(corners))
-
-
-def num_tokens(rollout: Rollout) -> int:
-    """Length of the completion in tokens.
-
-    Raises:
-        UserError: the caller passed no `completion_ids`.
-    """
-    if rollout.num_tokens is None:
-        raise UserError("reward: this stack counts tokens; pass `completion_ids`, as TRL does")
-    return rollout.num_tokens
 
 
 REWARDS = {

@@ -13,10 +13,9 @@ from typing import Any
 
 from lib.artifacts import write_jsonl
 from lib.errors import UserError
-from lib.prompts import PromptFormat
+from lib.prompts import PROMPT_FORMATS, PromptFormat
+from lib.rewards.rollout import Rollout
 from lib.stats import Estimate, clustered_mean, share_interval
-from lib.verifier import compare, extract_answer
-from lib.verifier.grading import has_form
 
 COLUMNS = {
     "completion": [
@@ -145,8 +144,15 @@ def _graded(
     if fields["reference"] is None or not str(fields["reference"]).strip():
         return {**row, "error": f"no reference: none of {', '.join(COLUMNS['reference'])}"}
     reference, problem = str(fields["reference"]), _text(fields["problem"])
-    answer = bare if text is None else extract_answer(text, prompt_format=prompt_format)
-    verdict = compare(reference=reference, answer=answer, problem=problem)
+    rollout = Rollout(
+        completion=text or "",
+        reference=reference,
+        # One without marks: the answer is wherever the rules find it.
+        prompt_format=prompt_format or PROMPT_FORMATS["boxed"],
+        problem=problem,
+    )
+    answer = bare if text is None else rollout.answer
+    verdict = rollout.compare(answer)
     grade = {
         "right": verdict.equal,
         "answer": answer,
@@ -155,7 +161,7 @@ def _graded(
         "problem": str(fields["id"] or problem or reference),
     }
     if prompt_format:
-        grade["format_ok"] = has_form(text or "", prompt_format=prompt_format)
+        grade["format_ok"] = rollout.format_ok
     for name, grader in graders.items():
         grade[name] = grader(bare if text is None else text, reference)  # type: ignore[arg-type]
     return {**row, "grade": grade}

@@ -1,0 +1,58 @@
+"""Stack `r1_zero`: 1 only for the strict form and the right answer together."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lib.rewards.rollout import BoundedReward, Rollout
+from lib.verifier.equivalence import compare
+from lib.verifier.extract import last_boxed
+
+
+def r1_zero_reward_fn(
+    response: str,
+    ground_truth: str | float | Sequence[Any],
+    fast: bool = True,
+    *,
+    problem: str | None = None,
+) -> dict[str, float]:
+    """Format and answer reward of the course that this contract comes from.
+
+    Args:
+        response: completion of a prompt that ends inside `<think>`.
+        ground_truth: the right answer; of several given, one suffices.
+        fast: decide by text, numbers, structure and numerical identity only; False also asks the
+            symbolic worker.
+        problem: text of the problem, see `is_equivalent`.
+
+    Returns:
+        `format_reward` 1.0 when `</think> <answer>` and `</answer>` occur, `answer_reward` 1.0
+        when moreover the answer is right, `reward` 1.0 only when both are.
+    """
+    has_form, answer = _strict(response)
+    references = [ground_truth] if isinstance(ground_truth, str | float | int) else ground_truth
+    right = has_form and any(
+        compare(reference=str(reference), answer=answer, problem=problem, thorough=not fast).equal
+        for reference in references
+    )
+    return {
+        "format_reward": float(has_form),
+        "answer_reward": float(right),
+        "reward": float(right),
+    }
+
+
+def r1_zero(rollout: Rollout) -> float:
+    """1.0 when the strict form holds and the answer is right, as `fast` decides it."""
+    has_form, answer = _strict(rollout.completion)
+    return float(has_form and rollout.compare(answer, thorough=False).equal)
+
+
+def _strict(response: str) -> tuple[bool, str | None]:
+    """Whether the form holds, and what is between the last tags, a box inside them opened."""
+    if "</think> <answer>" not in response or "</answer>" not in response:
+        return False, None
+    inside = response.rpartition("<answer>")[2].partition("</answer>")[0]
+    return True, last_boxed(inside) if "\\boxed" in inside else inside
+
+
+REWARDS = {"r1_zero": BoundedReward(r1_zero, (0.0, 1.0))}
