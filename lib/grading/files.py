@@ -27,7 +27,7 @@ from lib.params.schema import Params
 from lib.params.training import Reward
 from lib.plugins import is_plugin, load_plugin
 from lib.prompts import PromptFormat, prompt_format
-from lib.rewards.registry import Grading
+from lib.rewards.batch import Grading
 from lib.verifier import counters
 
 FAULTS = ("timeouts", "worker_failures", "failures")
@@ -100,7 +100,7 @@ def grading_of(reward: Reward, *, prompt_format: PromptFormat, max_new_tokens: i
         load_plugin(name)
     settings = reward.settings(max_completion_tokens=max_new_tokens)
     try:
-        return Grading.of(reward.names, reward.weights, prompt_format=prompt_format, **settings)
+        return Grading(reward.names, reward.weights, prompt_format=prompt_format, **settings)
     except UserError:
         return Grading(prompt_format=prompt_format)
 

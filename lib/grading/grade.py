@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from lib.artifacts.completions import GeneratedCompletion, GradedCompletion
 from lib.artifacts.problems import Problem
 from lib.prompts import Message
-from lib.rewards.registry import Grading
-from lib.rewards.rollout import scores
+from lib.rewards.batch import Grading, scores
 
 
 def grade_completions(
@@ -29,12 +28,9 @@ def grade_completions(
         for completion in completions
     ]
     names = [reward.__name__ for reward in grading.rewards]
-    earned = scores(grading.rewards, rollouts)
+    earned = dict(zip(names, scores(grading.rewards, rollouts), strict=True))
     for number, (completion, rollout) in enumerate(zip(completions, rollouts, strict=True)):
-        rewards = {
-            name: 0.0 if (value := of_all[number]) is None else value
-            for name, of_all in zip(names, earned, strict=True)
-        }
+        rewards = {name: values[number] or 0.0 for name, values in earned.items()}
         reasoning = rollout.parsed.reasoning or ""
         yield GradedCompletion(
             sample=number,

@@ -157,8 +157,6 @@ class TextGenerator:
     def _read(self, question: str, completion: GeneratedCompletion) -> Solution:
         """Find reasoning and answer in a completion, as grading does."""
         text, form = completion.text, self.prompt_format
-        parsed = form.parse(text) if form else None
-        marked = parsed.answer if form and parsed and form.marks else None
         return Solution(
             question=question,
             prompt=self.engine.tokenizer.apply_chat_template(
@@ -167,8 +165,8 @@ class TextGenerator:
                 tokenize=False,
             ),
             completion=text,
-            reasoning=parsed.reasoning if parsed else None,
-            answer=extract_answer(text, marked=marked),
+            reasoning=form.parse(text).reasoning if form else None,
+            answer=extract_answer(text, prompt_format=form),
             finish=completion.finish,
             num_tokens=len(completion.token_ids),
         )

@@ -17,7 +17,7 @@ from lib.grading.grade import grade_completions
 from lib.params import Params
 from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
 from lib.report.text import shortened, visible
-from lib.rewards.registry import Grading
+from lib.rewards.batch import Grading
 from lib.training.phase.warning_signs import Limits
 
 SHOWN_CHARS = 400
@@ -62,7 +62,7 @@ def sample_groups(
     rollout, reward = params.rollout, params.reward
     used_format, longest = prompt_format(**format_settings(params.prompt)), rollout.max_new_tokens
     settings = reward.settings(max_completion_tokens=longest)
-    grading = Grading.of(reward.names, reward.weights, prompt_format=used_format, **settings)
+    grading = Grading(reward.names, reward.weights, prompt_format=used_format, **settings)
     system = saved_system(base)
     prompts = [used_format.prompt(each.problem, system=system) for each in problems]
     sampling = Sampling(

@@ -1,14 +1,8 @@
-"""A completion, judged once, and what scores it.
-
-A reward of ours is a function of a `Rollout`. TRL's signature is at the edge, for TRL's trainer and
-for functions of one's own: `(prompts, completions, *, completion_ids, **columns) -> list`, one
-value per completion. Completions are chat messages (or texts), columns those of the dataset, and
-`trainer_state`, `log_metric` and `log_extra` come with them.
-"""
+"""A completion, judged once, and a reward: a function of that to a number."""
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -21,43 +15,9 @@ from lib.verifier.extract import as_text, extract_answer, last_boxed, parse_mmlu
 from lib.verifier.limits import MAX_ANSWER_CHARS
 from lib.verifier.normalize import normalize
 
-RewardFn = Callable[..., Sequence[float | None]]
-"""TRL's signature; None says that a function does not apply to a completion."""
-
-ANSWER_ACCURACY = "answer_accuracy"
-"""Column of the curve with the share of completions whose answer is right, whatever is rewarded."""
+Kept = TypeVar("Kept")
 
 _EMPTY_COMMAND = re.compile(r"\\[a-zA-Z]+\s*\{\s*\}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RewardSettings:
-    """Knobs of the rewards that have any (params: `reward`); None where a stack needs none.
-
-    Attributes:
-        max_completion_tokens: tokens that a completion may have; longer is overlong.
-        overlong_cache_tokens: tokens before the maximum over which the punishment rises.
-        repetition_ngram: words per n-gram of the repetition penalty.
-        cosine_correct: cosine reward of a right answer, (shortest, longest).
-        cosine_wrong: cosine reward of a wrong answer, (shortest, longest).
-    """
-
-    max_completion_tokens: int | None = None
-    overlong_cache_tokens: int | None = None
-    repetition_ngram: int | None = None
-    cosine_correct: tuple[float, float] | None = None
-    cosine_wrong: tuple[float, float] | None = None
-
-    def need(self, name: str) -> Any:
-        """The setting called `name`.
-
-        Raises:
-            UserError: it is not set.
-        """
-        value = getattr(self, name)
-        if value is None:
-            raise UserError(f"reward.{name}: not set, but a reward in `reward.stack` needs it")
-        return value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,7 +38,7 @@ class Rollout:
             no right answer.
         prompt: chat messages.
         token_ids: of the completion; None where the caller does not tell.
-        settings: see `RewardSettings`.
+        settings: what rewards can be set to (params: `reward`), and `max_completion_tokens`.
     """
 
     completion: str
@@ -88,8 +48,8 @@ class Rollout:
     tags: Sequence[str] = ()
     prompt: Sequence[Message] = ()
     token_ids: Sequence[int] | None = None
-    settings: RewardSettings = RewardSettings()
-    _kept: dict[Any, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    memo: dict[Any, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @property
     def num_tokens(self) -> int:
@@ -126,20 +86,18 @@ class Rollout:
         if MULTIPLE_CHOICE in self.tags:
             return parse_mmlu_letter(self.marked or self.completion)
         # A format without marks only says where the answer should be, as the rules do.
-        return extract_answer(self.completion, marked=self.parsed.answer if self.marks else None)
+        if self.marks and self.parsed.answer is not None:
+            return self.marked
+        return extract_answer(self.completion)
 
-    def compare(self, answer: str | None, *, thorough: bool = True) -> Verdict:
-        """The verifier's verdict on a text as the answer, given once for each text.
-
-        Args:
-            thorough: also ask the symbolic worker.
-        """
+    def compare(self, answer: str | None) -> Verdict:
+        """The verifier's verdict on a text as the answer, given once for each text."""
         answer = answer and answer.strip()
-        if (answer, thorough) not in self._kept:
-            self._kept[answer, thorough] = compare(
-                reference=self.reference, answer=answer, problem=self.problem, thorough=thorough
+        if answer not in self.memo:
+            self.memo[answer] = compare(
+                reference=self.reference, answer=answer, problem=self.problem
             )
-        verdict: Verdict = self._kept[answer, thorough]
+        verdict: Verdict = self.memo[answer]
         return verdict
 
     @cached_property
@@ -178,17 +136,13 @@ class Rollout:
         return f"{self.format_ok:d}{self.answer_ok:d}"
 
 
-Kept = TypeVar("Kept")
-
-
 def kept(read: Callable[[Rollout], Kept]) -> Callable[[Rollout], Kept]:
     """`read`, computed once for each rollout: for what several rewards of a stack look for."""
 
     def once(rollout: Rollout) -> Kept:
-        memo = rollout._kept
-        if read not in memo:
-            memo[read] = read(rollout)
-        value: Kept = memo[read]
+        if read not in rollout.memo:
+            rollout.memo[read] = read(rollout)
+        value: Kept = rollout.memo[read]
         return value
 
     return once
@@ -201,134 +155,25 @@ class BoundedReward:
     Attributes:
         score: value of one rollout.
         bounds: smallest and largest value, as a pair or as a function of the settings.
-        needs: fields of `RewardSettings` that must be set.
+        needs: settings without which it cannot be computed.
         tagged: it counts the tags of the prompt format, which must have four.
     """
 
     score: Callable[[Rollout], float]
-    bounds: tuple[float, float] | Callable[[RewardSettings], tuple[float, float]]
+    bounds: tuple[float, float] | Callable[[Mapping[str, Any]], tuple[float, float]]
     needs: tuple[str, ...] = ()
     tagged: bool = False
 
-    def range(self, settings: RewardSettings) -> tuple[float, float]:
-        """Smallest and largest value under these settings."""
-        return self.bounds(settings) if callable(self.bounds) else self.bounds
-
-
-class Batch:
-    """The rollouts of the batch that TRL is scoring.
-
-    TRL calls each function with the same lists: by them a batch is recognised, and judged once.
-    """
-
-    def __init__(self, prompt_format: PromptFormat, settings: RewardSettings) -> None:
-        self.prompt_format, self.settings = prompt_format, settings
-        self._columns: tuple[Any, ...] = ()
-        self._rollouts: list[Rollout] = []
-
-    def rollouts(
-        self,
-        completions: Sequence[Any],
-        *,
-        reference: Sequence[Any] | None = None,
-        problem: Sequence[str] | None = None,
-        tags: Sequence[Sequence[str]] | None = None,
-        completion_ids: Sequence[Sequence[int]] | None = None,
-        log_metric: Callable[[str, float], None] | None = None,
-        **columns: object,
-    ) -> list[Rollout]:
-        """One for each completion; of a new batch, the accuracy is logged.
+    def range(self, settings: Mapping[str, Any]) -> tuple[float, float]:
+        """Smallest and largest value under these settings.
 
         Raises:
-            UserError: there is not one reference per completion.
+            UserError: one that it needs is not among them.
         """
-        given = (completions, reference, problem, tags, completion_ids)
-        if len(self._columns) == len(given) and all(map(_is, self._columns, given)):
-            return self._rollouts
-        if reference is None or len(reference) != len(completions):
-            raise UserError(
-                "reward: the dataset has no column `reference` with one right answer a completion; "
-                "`prepare` writes it: run `dvc repro prepare`"
-            )
-        unknown = [None] * len(completions)
-        self._columns = given
-        self._rollouts = [
-            Rollout(
-                completion=completion_text(completion),
-                reference=as_text(right),
-                prompt_format=self.prompt_format,
-                problem=question,
-                tags=of_problem or (),
-                token_ids=ids,
-                settings=self.settings,
-            )
-            for completion, right, question, of_problem, ids in zip(
-                completions,
-                reference,
-                problem or unknown,
-                tags or unknown,
-                completion_ids or unknown,
-                strict=True,
-            )
-        ]
-        if log_metric and self._rollouts:
-            log_metric(ANSWER_ACCURACY, accuracy(self._rollouts))
-        return self._rollouts
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
-
-
-def accuracy(rollouts: Sequence[Rollout]) -> float:
-    """Share of the rollouts whose answer is right."""
-    return sum(rollout.answer_ok for rollout in rollouts) / len(rollouts)
-
-
-class RolloutReward:
-    """A reward of rollouts by its name, which TRL may call too.
-
-    Raises:
-        UserError: a setting that it needs is not set, or the format has not the tags it counts.
-    """
-
-    def __init__(self, name: str, reward: BoundedReward, batch: Batch) -> None:
-        for setting in reward.needs:
-            batch.settings.need(setting)
-        if reward.tagged and len(batch.prompt_format.marks) != 4:
-            raise UserError(
-                f"reward `{name}` counts tags, and prompt.format `{batch.prompt_format.name}` has "
-                "none: choose `working_out`, `xml` or `r1_zero`"
-            )
-        self.__name__ = name
-        self.score = reward.score
-        self.batch = batch
-
-    def __call__(
-        self, prompts: Sequence[Any] | None = None, completions: Sequence[Any] = (), **columns: Any
-    ) -> list[float]:
-        """See the module."""
-        return [self.score(rollout) for rollout in self.batch.rollouts(completions, **columns)]
-
-
-def scores(
-    functions: Sequence[RewardFn], rollouts: Sequence[Rollout], **columns: Any
-) -> list[Sequence[float | None]]:
-    """[F] what each function gives the rollouts; `columns` are for those with TRL's signature."""
-    arguments = {
-        "prompts": [rollout.prompt for rollout in rollouts],
-        "completions": [[{"role": "assistant", "content": each.completion}] for each in rollouts],
-        "completion_ids": [list(rollout.token_ids or ()) for rollout in rollouts],
-        "reference": [rollout.reference for rollout in rollouts],
-        "problem": [rollout.problem for rollout in rollouts],
-        **columns,
-    }
-    return [
-        list(map(function.score, rollouts))
-        if isinstance(function, RolloutReward)
-        else list(function(**arguments))
-        for function in functions
-    ]
+        for name in self.needs:
+            if settings.get(name) is None:
+                raise UserError(f"reward.{name}: not set, and a reward needs it")
+        return self.bounds(settings) if callable(self.bounds) else self.bounds
 
 
 def completion_text(completion: Any) -> str:
@@ -336,3 +181,8 @@ def completion_text(completion: Any) -> str:
     if isinstance(completion, str):
         return completion
     return as_text(completion[-1]["content"]) if completion else ""
+
+
+def as_messages(text: str) -> list[Message]:
+    """A completion as the chat messages that TRL makes of it."""
+    return [{"role": "assistant", "content": text}]

@@ -22,7 +22,8 @@ a guess (8, 9) stays within a line, since across its end it would join two state
 
 import collections
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from lib.verifier.limits import MAX_COMPLETION_CHARS
 from lib.verifier.vocabulary import has_prose, has_words
@@ -87,18 +88,36 @@ def as_text(content: object) -> str:
     return "" if content is None else str(content)
 
 
-def extract_answer(completion: str, *, marked: str | None = None) -> str | None:
+class Parsed(Protocol):
+    """What a prompt format reads in a completion."""
+
+    @property
+    def answer(self) -> str | None:
+        """What is between the marks of the answer, None where they are missing."""
+
+
+class AnswerMarks(Protocol):
+    """A prompt format, as far as extraction needs it."""
+
+    @property
+    def marks(self) -> Sequence[str]:
+        """Its marks, none for a format without."""
+
+    def parse(self, completion: str) -> Parsed:
+        """The parts of a completion."""
+
+
+def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None) -> str | None:
     """The answer that `completion` gives, None where it gives none; order and why: see above.
 
     Never raises, and takes time linear in the text, whatever the text.
-
-    Args:
-        marked: what a prompt format reads between its marks of the answer, '' for nothing between
-            them; None where they are missing, or the format has none.
     """
-    if marked is not None:
-        return last_boxed(marked) or marked or None
-    return next(applied_rules(completion[-MAX_COMPLETION_CHARS:]), ("", None))[1]
+    text = completion[-MAX_COMPLETION_CHARS:]
+    if prompt_format is not None and prompt_format.marks:
+        marked = prompt_format.parse(text).answer
+        if marked is not None:
+            return last_boxed(marked) or marked or None
+    return next(applied_rules(text), ("", None))[1]
 
 
 def applied_rules(text: str) -> Iterator[tuple[str, str]]:

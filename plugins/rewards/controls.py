@@ -29,9 +29,7 @@ format_alone = _share(lambda rollout: float(rollout.format_ok))
 
 random = _share(lambda rollout: float(_chance(rollout) < 0.5))
 
-wrong_label = _share(
-    lambda rollout: float(bool(rollout.answer) and not rollout.answer_ok)
-)
+wrong_label = _share(lambda rollout: float(bool(rollout.answer) and not rollout.answer_ok))
 
 
 def majority(

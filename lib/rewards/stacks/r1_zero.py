@@ -42,9 +42,10 @@ def r1_zero_reward_fn(
 
 
 def r1_zero(rollout: Rollout) -> float:
-    """1.0 when the strict form holds and the answer is right, as `fast` decides it."""
+    """1.0 when the strict form holds and the answer is right; `fast` is no question here, where
+    the symbolic worker has been asked for the answer accuracy anyway."""
     has_form, answer = _strict(rollout.completion)
-    return float(has_form and rollout.compare(answer, thorough=False).equal)
+    return float(has_form and rollout.compare(answer).equal)
 
 
 def _strict(response: str) -> tuple[bool, str | None]:

@@ -20,7 +20,7 @@ from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Grpo, Reward, RolloutSampling
 from lib.prompts import PromptFormat, format_settings, prompt_format, save_prompt, system_prompt
-from lib.rewards.registry import Grading
+from lib.rewards.batch import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer, switch_off_noise
 from lib.training.phase.arguments import choose_optimizer, shared_arguments
 from lib.training.phase.launch import micro_batches, num_processes
@@ -81,7 +81,7 @@ def build_grpo(
             f"scored as it was sampled; set it to {switch} or less"
         )
     switch_off_noise(policy)
-    grading = Grading.of(
+    grading = Grading(
         reward.names,
         reward.weights,
         prompt_format=prompt_format,

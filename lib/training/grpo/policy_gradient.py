@@ -45,8 +45,7 @@ from lib.objectives.own import objective
 from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
 from lib.plugins import is_plugin
-from lib.rewards.registry import Grading
-from lib.rewards.rollout import ANSWER_ACCURACY, RewardFn, accuracy, scores
+from lib.rewards.batch import ANSWER_ACCURACY, Grading, RewardFn, accuracy, scores
 from lib.training.grpo.curve import Curve
 from lib.training.grpo.scoring import MicroBatch, Scorer, padded
 from lib.training.phase.ranks import whole_on_every_rank
@@ -242,7 +241,7 @@ class PolicyGradientTrainer(Trainer):
             self.grading.rollout(
                 row.completion.text,
                 token_ids=row.completion.token_ids,
-                **{name: row.problem[name] for name in judged},
+                **{name: row.problem[name] for name in judged if name in row.problem},
             )
             for row in rows
         ]

@@ -12,7 +12,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from lib.params.training import Grpo, RolloutSampling
-from lib.rewards.registry import Grading
+from lib.rewards.batch import Grading
 
 SCALES = {"group": "group", "batch": "batch", "mean": "none"}
 """`grpo.advantage` in TRL's words."""

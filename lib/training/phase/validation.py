@@ -32,7 +32,8 @@ from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Validation
 from lib.prompts import PromptFormat
-from lib.rewards.registry import STACKS, Grading
+from lib.rewards.batch import Grading
+from lib.rewards.registry import rewards_of
 from lib.stats import clustered_mean
 from lib.training.phase.tracking import timed
 
@@ -144,8 +145,8 @@ def read_validator(
             temperature=0.0,
             stop_strings=prompt_format.stop_strings,
         ),
-        grading=Grading.of(
-            STACKS[validation.stack],
+        grading=Grading(
+            rewards_of(validation.stack),
             validation.weights,
             prompt_format=prompt_format,
             max_completion_tokens=validation.max_new_tokens,

@@ -12,8 +12,8 @@ from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lib.params.training import Reward
+from lib.rewards.batch import ANSWER_ACCURACY
 from lib.rewards.registry import stack_range
-from lib.rewards.rollout import ANSWER_ACCURACY
 
 Point = Mapping[str, float]
 

@@ -3,10 +3,16 @@
 import pytest
 
 from lib.prompts import prompt_format
-from lib.verifier import grade, r1_zero_reward_fn
-from lib.verifier.rewards import build_rewards
+from lib.prompts.base import PromptFormat
+from lib.rewards.batch import Grading
+from lib.rewards.rollout import Rollout
+from lib.rewards.stacks.r1_zero import r1_zero_reward_fn
 
 FORMAT = prompt_format("working_out")
+
+
+def rollout(completion: str, reference: str, prompt_format: PromptFormat = FORMAT) -> Rollout:
+    return Rollout(completion=completion, reference=reference, prompt_format=prompt_format)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +25,7 @@ FORMAT = prompt_format("working_out")
     ],
 )
 def test_the_four_classes(completion: str, label: str) -> None:
-    graded = grade(completion, reference="72", prompt_format=FORMAT)
+    graded = rollout(completion, "72")
     assert graded.label == label
     assert (graded.format_ok, graded.answer_ok) == (label[0] == "1", label[1] == "1")
 
@@ -34,14 +40,14 @@ def test_the_four_classes(completion: str, label: str) -> None:
     ],
 )
 def test_a_strict_verdict_wants_the_form_as_a_whole(completion: str, strict: bool) -> None:
-    graded = grade(completion, reference="72", prompt_format=FORMAT)
+    graded = rollout(completion, "72")
     assert (graded.answer_ok, graded.strict_ok) == (True, strict)
 
 
 def test_a_grade_says_what_was_extracted_and_what_decided() -> None:
-    graded = grade("<end_working_out><SOLUTION>7.0</SOLUTION>", reference="7", prompt_format=FORMAT)
-    assert (graded.answer, graded.decided_by) == ("7.0", "number")
-    assert grade("", reference="7", prompt_format=FORMAT).decided_by == "no answer"
+    graded = rollout("<end_working_out><SOLUTION>7.0</SOLUTION>", "7")
+    assert (graded.answer, graded.verdict.decided_by) == ("7.0", "number")
+    assert rollout("", "7").verdict.decided_by == "no answer"
 
 
 @pytest.mark.parametrize("fast", [True, False])
@@ -81,7 +87,7 @@ def test_empty_marks_are_neither_a_form_nor_an_answer(name: str) -> None:
     """Otherwise the frame alone earns, and a number of the working counts as the answer."""
     chosen = prompt_format(name)
     completion = chosen.target(solution="3 + 1 = 4", reference="")
-    graded = grade(completion, reference="4", prompt_format=chosen)
+    graded = rollout(completion, "4", chosen)
     assert (graded.label, graded.answer) == ("00", None)
-    rewards = build_rewards(("format", "answer"), prompt_format=chosen)
+    rewards = Grading(("format", "answer"), prompt_format=chosen).rewards
     assert [reward([None], [completion], reference=["4"]) for reward in rewards] == [[0.0], [0.0]]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lib.errors import UserError
-from lib.grading.anybodys import grade_file
+from lib.grading.external import grade_file
 from lib.prompts import prompt_format
 from tests.conftest import ROOT
 
