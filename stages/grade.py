@@ -55,7 +55,7 @@ def checkpoint(
 def file(source: Path, out: Path, prompt_format: str, math_verify: bool) -> None:
     """Grade a JSONL file with completions and references, whoever wrote it (make grade)."""
     from lib.errors import UserError
-    from lib.grading.external import grade_file, math_verify_grader
+    from lib.grading.external import grade_file
     from lib.prompts import PROMPT_FORMATS
 
     if not source.is_file():
@@ -67,9 +67,9 @@ def file(source: Path, out: Path, prompt_format: str, math_verify: bool) -> None
         source,
         out,
         prompt_format=PROMPT_FORMATS.get(prompt_format),
-        graders={"math_verify": math_verify_grader()} if math_verify else None,
+        stack="math_verify" if math_verify else "",
     )
-    click.echo("\n".join(summary.lines()))
+    click.echo("\n".join(summary))
 
 
 if __name__ == "__main__":

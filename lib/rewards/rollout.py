@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 from lib.artifacts.completions import UNGRADED
@@ -39,6 +39,7 @@ class Rollout:
         prompt: chat messages.
         token_ids: of the completion; None where the caller does not tell.
         settings: what rewards can be set to (params: `reward`), and `max_completion_tokens`.
+        is_answer: the completion is the answer itself, extracted by somebody else.
     """
 
     completion: str
@@ -49,6 +50,7 @@ class Rollout:
     prompt: Sequence[Message] = ()
     token_ids: Sequence[int] | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    is_answer: bool = False
     memo: dict[Any, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -81,6 +83,8 @@ class Rollout:
     @cached_property
     def answer(self) -> str | None:
         """What the completion answers, inside the format's marks or not; None for nothing."""
+        if self.is_answer:
+            return self.completion
         if INSTRUCTION in self.tags:
             return None
         if MULTIPLE_CHOICE in self.tags:
@@ -139,6 +143,7 @@ class Rollout:
 def kept(read: Callable[[Rollout], Kept]) -> Callable[[Rollout], Kept]:
     """`read`, computed once for each rollout: for what several rewards of a stack look for."""
 
+    @wraps(read)
     def once(rollout: Rollout) -> Kept:
         if read not in rollout.memo:
             rollout.memo[read] = read(rollout)
