@@ -121,10 +121,12 @@ class RolloutReward:
     def __init__(self, name: str, reward: BoundedReward, grading: Grading) -> None:
         self.__name__, self.score, self.grading = label(name), reward.score, grading
         reward.range(grading.settings)
-        if reward.tagged and len(grading.prompt_format.marks) != 4:
+        marks, wanted = grading.prompt_format.marks, reward.marks
+        if wanted not in (None, len(marks), marks):
+            what = " ".join(wanted) if isinstance(wanted, tuple) else f"{wanted} tags"
             raise UserError(
-                f"reward `{self.__name__}` counts tags, and prompt.format "
-                f"`{grading.prompt_format.name}` has none: choose `working_out`, `xml` or `r1_zero`"
+                f"reward `{self.__name__}` reads {what or 'a box'}, and prompt.format "
+                f"`{grading.prompt_format.name}` has {' '.join(marks) or 'a box'}: change one"
             )
 
     def __call__(

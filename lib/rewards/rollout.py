@@ -161,13 +161,14 @@ class BoundedReward:
         score: value of one rollout.
         bounds: smallest and largest value, as a pair or as a function of the settings.
         needs: settings without which it cannot be computed.
-        tagged: it counts the tags of the prompt format, which must have four.
+        marks: what the prompt format must have: 4, any four tags, which are counted; or these, ()
+            for a box; None, where any format will do.
     """
 
     score: Callable[[Rollout], float]
     bounds: tuple[float, float] | Callable[[Mapping[str, Any]], tuple[float, float]]
     needs: tuple[str, ...] = ()
-    tagged: bool = False
+    marks: int | tuple[str, ...] | None = None
 
     def range(self, settings: Mapping[str, Any]) -> tuple[float, float]:
         """Smallest and largest value under these settings.

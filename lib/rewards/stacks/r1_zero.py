@@ -5,7 +5,9 @@ from typing import Any
 
 from lib.rewards.rollout import BoundedReward, Rollout
 from lib.verifier.equivalence import compare
-from lib.verifier.extract import last_boxed
+from lib.verifier.extract import extract_answer, last_boxed
+
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def r1_zero_reward_fn(
@@ -14,7 +16,7 @@ def r1_zero_reward_fn(
     fast: bool = True,
     *,
     problem: str | None = None,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Format and answer reward of the course that this contract comes from.
 
     Args:
@@ -26,18 +28,21 @@ def r1_zero_reward_fn(
 
     Returns:
         `format_reward` 1.0 when `</think> <answer>` and `</answer>` occur, `answer_reward` 1.0
-        when moreover the answer is right, `reward` 1.0 only when both are.
+        when moreover the answer is right, `reward` 1.0 only when both are; `class`, format and
+        answer each on its own: "11", "10", "01" for a right answer without the form, "00".
     """
     has_form, answer = _strict(response)
+    answer = answer if has_form else extract_answer(response)
     references = [ground_truth] if isinstance(ground_truth, str | float | int) else ground_truth
-    right = has_form and any(
+    right = any(
         compare(reference=str(reference), answer=answer, problem=problem, thorough=not fast).equal
         for reference in references
     )
     return {
         "format_reward": float(has_form),
-        "answer_reward": float(right),
-        "reward": float(right),
+        "answer_reward": float(has_form and right),
+        "reward": float(has_form and right),
+        "class": f"{has_form:d}{right:d}",
     }
 
 
@@ -56,4 +61,4 @@ def _strict(response: str) -> tuple[bool, str | None]:
     return True, last_boxed(inside) if "\\boxed" in inside else inside
 
 
-REWARDS = {"r1_zero": BoundedReward(r1_zero, (0.0, 1.0))}
+REWARDS = {"r1_zero": BoundedReward(r1_zero, (0.0, 1.0), marks=TAGS)}

@@ -24,7 +24,7 @@ def match_format_approximately(rollout: Rollout) -> float:
 def check_answer(rollout: Rollout) -> float:
     """5.0 same text, 3.5 equal, 2.0 within 10 %, 1.5 within 20 %, else −2.0."""
     answer = _tagged_answer(rollout)
-    if answer is None:
+    if not answer:
         return -2.0
     if answer == rollout.reference:
         return 5.0
@@ -47,12 +47,12 @@ def check_numbers(rollout: Rollout) -> float:
 
 @kept
 def _tagged_answer(rollout: Rollout) -> str | None:
-    """What stands between the answer's tags, unstripped, when the form holds; else None."""
+    """What is between the answer's tags, without space around it, when the form holds."""
     _, closed, after = rollout.completion.partition(rollout.marks[1])
     _, opened, rest = after.partition(rollout.marks[2])
     answer, ended, trailing = rest.partition(rollout.marks[3])
     whole = closed and opened and ended and answer and not trailing.strip()
-    return answer if whole else None
+    return answer.strip() if whole else None
 
 
 def _ratio(answer: str, reference: str) -> float | None:
@@ -61,10 +61,8 @@ def _ratio(answer: str, reference: str) -> float | None:
 
 
 REWARDS = {
-    "match_format_exactly": BoundedReward(match_format_exactly, (0.0, 3.0), tagged=True),
-    "match_format_approximately": BoundedReward(
-        match_format_approximately, (-3.0, 1.5), tagged=True
-    ),
-    "check_answer": BoundedReward(check_answer, (-2.0, 5.0), tagged=True),
-    "check_numbers": BoundedReward(check_numbers, (-1.5, 3.0), tagged=True),
+    "match_format_exactly": BoundedReward(match_format_exactly, (0.0, 3.0), marks=4),
+    "match_format_approximately": BoundedReward(match_format_approximately, (-3.0, 1.5), marks=4),
+    "check_answer": BoundedReward(check_answer, (-2.0, 5.0), marks=4),
+    "check_numbers": BoundedReward(check_numbers, (-1.5, 3.0), marks=4),
 }

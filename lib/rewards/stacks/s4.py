@@ -19,9 +19,10 @@ def integer(rollout: Rollout) -> float:
 
 
 def strict_format(rollout: Rollout) -> float:
-    """0.5 when the whole completion is the two blocks, every tag on a line of its own."""
+    """0.5 when the whole completion is the two blocks, every tag on a line of its own; after the
+    last one a completion may end."""
     start, end, opening, closing = rollout.marks
-    text, head, tail = rollout.completion, f"{start}\n", f"\n{closing}\n"
+    text, head, tail = rollout.completion.removesuffix("\n"), f"{start}\n", f"\n{closing}"
     between = text.find(f"\n{end}\n{opening}\n", len(head))
     inside = len(text) - len(tail) >= between + len(f"\n{end}\n{opening}\n")
     return 0.5 if text.startswith(head) and text.endswith(tail) and between > 0 and inside else 0.0
@@ -49,7 +50,7 @@ def tag_count(rollout: Rollout) -> float:
 REWARDS = {
     "s4_correctness": BoundedReward(correctness, (0.0, 2.0)),
     "s4_integer": BoundedReward(integer, (0.0, 0.5)),
-    "s4_strict_format": BoundedReward(strict_format, (0.0, 0.5), tagged=True),
-    "s4_soft_format": BoundedReward(soft_format, (0.0, 0.5), tagged=True),
-    "s4_tag_count": BoundedReward(tag_count, (0.0, 0.5), tagged=True),
+    "s4_strict_format": BoundedReward(strict_format, (0.0, 0.5), marks=4),
+    "s4_soft_format": BoundedReward(soft_format, (0.0, 0.5), marks=4),
+    "s4_tag_count": BoundedReward(tag_count, (0.0, 0.5), marks=4),
 }

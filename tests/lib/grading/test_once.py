@@ -14,6 +14,7 @@ from lib.grading.grade import grade_completions
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
+from lib.prompts.boxed import BoxedFormat
 from lib.prompts.tagged import TaggedFormat
 from lib.rewards import rollout
 from lib.rewards.batch import Grading, accuracy, scores
@@ -41,6 +42,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     counted(rollout, "extract_answer")
     counted(rollout, "compare")
     counted(TaggedFormat, "parse")
+    counted(BoxedFormat, "parse")
     return counts
 
 
@@ -85,22 +87,24 @@ def test_a_step_reads_and_compares_each_completion_once(
     assert calls["extract_answer"] <= num_completions
 
 
-@pytest.mark.parametrize("stack", ["tiny", "s0", "s1", "s4", "r1_zero"])
+@pytest.mark.parametrize("stack", ["tiny", "s0", "s1", "s4", "r1_zero", "boxed"])
 def test_no_stack_compares_the_answer_again(calls: Counter[str], stack: str) -> None:
     """Its rewards, the accuracy and the grade share one verdict, through TRL's signature too."""
-    form = prompt_format("r1_zero" if stack == "r1_zero" else "working_out")
+    form = prompt_format(stack if stack in ("r1_zero", "boxed") else "working_out")
     names = rewards_of(stack)
     grading = Grading(names, [1.0] * len(names), prompt_format=form)
     text = form.target(solution="x", reference="70")
+    # A box is not between marks: the rules find it.
+    once = Counter(parse=1, compare=1, extract_answer=int(stack == "boxed"))
     columns = {"completions": [text], "reference": ["72"], "problem": ["6 · 12?"]}
     for reward in grading.rewards:
         reward([None], **columns, log_metric=lambda name, value: None)
-    assert calls == Counter(parse=1, compare=1)
+    assert calls == once
 
     problem = Problem.create(problem="6 · 12?", reference="72")
     completion = GeneratedCompletion(text=text, token_ids=(1,), finish="eos")
     (graded,) = grade_completions(problem, [], [completion], grading=grading)
-    assert calls == Counter(parse=2, compare=2)
+    assert calls == once + once
     assert (graded.answer, graded.label) == ("70", "10")
 
     judged = [grading.rollout(text, reference="72")]

@@ -16,16 +16,20 @@ def rollout(completion: str, reference: str, prompt_format: PromptFormat = FORMA
 
 
 @pytest.mark.parametrize(
-    ("completion", "label"),
+    ("form", "completion", "label"),
     [
-        ("6 · 12<end_working_out><SOLUTION>72</SOLUTION>", "11"),
-        ("6 · 12<end_working_out><SOLUTION>71</SOLUTION>", "10"),
-        ("6 · 12, so the answer is 72.", "01"),
-        ("I give up", "00"),
+        ("working_out", "6 · 12<end_working_out><SOLUTION>72</SOLUTION>", "11"),
+        ("working_out", "6 · 12<end_working_out><SOLUTION>71</SOLUTION>", "10"),
+        ("working_out", "6 · 12, so the answer is 72.", "01"),
+        ("working_out", "I give up", "00"),
+        ("boxed", r"6 · 12 is \boxed{72}", "11"),
+        ("boxed", r"6 · 12 is \boxed{71}", "10"),
+        ("boxed", "6 · 12, so the answer is 72.", "01"),
+        ("boxed", "I give up", "00"),
     ],
 )
-def test_the_four_classes(completion: str, label: str) -> None:
-    graded = rollout(completion, "72")
+def test_the_four_classes(form: str, completion: str, label: str) -> None:
+    graded = rollout(completion, "72", prompt_format(form))
     assert graded.label == label
     assert (graded.format_ok, graded.answer_ok) == (label[0] == "1", label[1] == "1")
 
@@ -54,19 +58,21 @@ def test_a_grade_says_what_was_extracted_and_what_decided() -> None:
 @pytest.mark.parametrize(
     ("response", "rewards"),
     [
-        ("hm </think> <answer>1/2</answer>", (1.0, 1.0, 1.0)),
-        (r"hm </think> <answer>\boxed{0.5}</answer>", (1.0, 1.0, 1.0)),
-        ("hm </think> <answer>1/3</answer>", (1.0, 0.0, 0.0)),
-        ("hm </think><answer>1/2</answer>", (0.0, 0.0, 0.0)),
-        ("hm </think> <answer>1/2", (0.0, 0.0, 0.0)),
-        (r"\boxed{1/2}", (0.0, 0.0, 0.0)),
+        ("hm </think> <answer>1/2</answer>", (1.0, 1.0, 1.0, "11")),
+        (r"hm </think> <answer>\boxed{0.5}</answer>", (1.0, 1.0, 1.0, "11")),
+        ("hm </think> <answer>1/3</answer>", (1.0, 0.0, 0.0, "10")),
+        ("hm </think><answer>1/2</answer>", (0.0, 0.0, 0.0, "01")),
+        ("hm </think> <answer>1/2", (0.0, 0.0, 0.0, "01")),
+        (r"\boxed{1/2}", (0.0, 0.0, 0.0, "01")),
+        ("hm", (0.0, 0.0, 0.0, "00")),
     ],
 )
 def test_r1_zero_needs_the_strict_form(
-    response: str, rewards: tuple[float, float, float], fast: bool
+    response: str, rewards: tuple[float, float, float, str], fast: bool
 ) -> None:
     scored = r1_zero_reward_fn(response, r"\frac{1}{2}", fast=fast)
-    assert tuple(scored[name] for name in ("format_reward", "answer_reward", "reward")) == rewards
+    assert list(scored) == ["format_reward", "answer_reward", "reward", "class"]
+    assert tuple(scored.values()) == rewards
 
 
 def test_r1_zero_takes_numbers_and_several_right_answers() -> None:

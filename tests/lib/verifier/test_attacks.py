@@ -27,6 +27,7 @@ FLOORS = {
     "s1": {"s1_correctness": 0.0},
     "s4": {"s4_correctness": 0.0},
     "r1_zero": {"r1_zero": 0.0},
+    "boxed": {"boxed": 0.0},
 }
 """Rewards for the answer, and what a wrong one earns.
 
@@ -198,6 +199,8 @@ ATTACKS = {
 
 def completions(stack: str, text: str) -> list[str]:
     """The text in the format's place, and by itself."""
+    if stack == "boxed":
+        return [f"work \\boxed{{{text}}}", text]
     start, end, opening, closing = prompt_format(form(stack)).marks
     framed = f"{start}\nwork\n{end}\n{opening}\n{text}\n{closing}\n"
     if stack == "r1_zero":
@@ -206,7 +209,8 @@ def completions(stack: str, text: str) -> list[str]:
 
 
 def form(stack: str) -> str:
-    return {"r1_zero": "r1_zero", "s0": "working_out", "tiny": "working_out"}.get(stack, "xml")
+    own = {name: name for name in ("r1_zero", "boxed")}
+    return {"s0": "working_out", "tiny": "working_out", **own}.get(stack, "xml")
 
 
 def successes(stack: str, texts: list[str], reference: str, problem: str) -> list[str]:
