@@ -141,7 +141,7 @@ def test_a_changed_verifier_grades_again_and_generates_nothing(
     ran_once: tuple[Clone, list[str]],
 ) -> None:
     clone, _ = ran_once
-    verifier = clone.folder / "lib/verifier/grading.py"
+    verifier = clone.folder / "lib/verifier/compare.py"
     verifier.write_text(verifier.read_text("utf-8") + "\n# changed\n", encoding="utf-8")
     said = clone.dvc("repro", "--downstream", "evaluate", "--dry")
     planned = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
