@@ -26,6 +26,7 @@ from lib.engines.decoding import end_tokens
 from lib.engines.policy import ADAPTER, is_adapter, load_policy, load_tokenizer
 from lib.engines.runtime import released_memory
 from lib.errors import UserError
+from lib.export import MOST_TOKENS
 from lib.export.card import model_card
 from lib.export.reload import (
     ADAPTER_FOLDER,
@@ -55,9 +56,6 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 EXACT = {"dtype": "float32", "attention": "sdpa"}
 """How a fold is verified, whatever training used; flash attention is for 16 bits only."""
-
-MOST_TOKENS = 256
-"""Of each completion that the proof reads along."""
 
 SAME = 1e-5
 """Largest mean difference of log-probs, in nats, between equal weights computed alike."""

@@ -29,10 +29,8 @@ from lib.engines.policy import load_merged, load_tokenizer, max_positions
 from lib.engines.runtime import prefer_reproducible_kernels, released_memory
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
+from lib.export import BATCH
 from lib.prompts import Message
-
-BATCH = 16
-"""Prompts at a time; both sides use the same, so that they round alike."""
 
 ADAPTER_FOLDER = "adapter"
 
