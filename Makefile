@@ -144,7 +144,7 @@ check: dev ## style, types, which floor may import which, and the project's size
 	@lint-imports --config pyproject.toml
 	@python -m tests.house
 
-bench: dev ## speed, memory and accuracy beside the alternatives (minutes; tests/bench)
+bench: dev ## speed and accuracy beside the alternatives (minutes; tests/bench)
 	@for suite in $(filter-out tests/bench/gpu/,$(dir $(wildcard tests/bench/*/__main__.py))); do \
 	    python -m $$(echo $${suite%/} | tr / .) || exit 1; \
 	done
