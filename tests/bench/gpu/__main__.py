@@ -1,10 +1,10 @@
 """On a machine with a GPU: what this project claims of CPUs only, measured there.
 
 PARTS, all by default, the most valuable first: a step of GRPO beside TRL's and Unsloth's, the first
-steps of the presets, a kill and its resumption, log-probs per type, generation, the cost of
-determinism, and the tests marked `gpu`. Each row is written to reports/gpu as soon as it is there,
-and kept by the next run, which goes on with the others. Nothing is fetched. Exit code 1 where a row
-fails or is left for the next run, and without a GPU.
+steps of the presets, a kill and its resumption, log-probs per type, and the tests marked `gpu`.
+Each row is written to reports/gpu as soon as it is there, and kept by the next run, which goes on
+with the others. Nothing is fetched. Exit code 1 where a row fails or is left for the next run, and
+without a GPU.
 """
 
 import dataclasses
