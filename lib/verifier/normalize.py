@@ -76,7 +76,7 @@ _CURRENCIES = {
     "GBP": "GBP", "¥": "yuan", "₹": "rupees", "Rs": "rupees", "Rs.": "rupees", "INR": "rupees",
 }  # fmt: skip
 _MARK = r"(\\\$|\$(?=[^$]*$)|[€£¥₹]|USD|EUR|GBP|INR|Rs\.?)"
-_AMOUNT = r"(-?\d[\d.,{}!\\ ]*)"
+_AMOUNT = r"(-?(?:\.?\d[\d.,{}!\\ ]*|\\[dt]?frac\{-?\d+\}\{\d+\}))"
 _MONEY = re.compile(rf"(-?)\s*{_MARK}\s*{_AMOUNT}|{_AMOUNT}\s*([€£¥₹])")
 _HAS_MARK = re.compile("[$€£¥₹]|[A-Z]{3}|Rs")
 _DAMAGED = re.compile(

@@ -165,7 +165,8 @@ def named(node: Node) -> Named | None:
     if not set(operators) <= {"=", "~"}:
         return None
     operands = node.args
-    is_turned = is_name(operands[-1]) and not (is_name(operands[0]) or free_symbols(operands[0]))
+    first, last = operands[0], operands[-1]
+    is_turned = is_name(last) and not (last.kind == "text" or is_name(first) or free_symbols(first))
     if is_turned and "~" not in operators[1:]:
         operands = operands[::-1]
     count = next(
