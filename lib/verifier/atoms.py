@@ -3,9 +3,8 @@ r"""The parser's small parts: numbers, names, groups, functions, and what is att
 from collections.abc import Callable
 from fractions import Fraction
 
-from lib.verifier.limits import MAX_DIGITS
-from lib.verifier.tokens import END, Token
-from lib.verifier.tree import Node, TooHard, Unparsable, call, number, symbol
+from lib.verifier.normalize import END, Token
+from lib.verifier.tree import MAX_DIGITS, Node, TooHard, Unparsable, call, number, symbol
 from lib.verifier.vocabulary import ACCENTS, ALIASES, FUNCTIONS, GREEK, is_unit, names, number_word
 
 BRACKETS = {"(": (")", "]"), "[": ("]", ")"), "{set": ("}set",), "langle": ("rangle",)}

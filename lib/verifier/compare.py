@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from lib.verifier.evaluate import exact_value, real_value
-from lib.verifier.limits import MAX_ITEMS
 from lib.verifier.scalars import Undecided, decimal_literal, proportional, same_scalar
 from lib.verifier.sets import REALS, real_set, same_set
 from lib.verifier.tree import (
+    MAX_ITEMS,
     Named,
     Node,
     TooHard,

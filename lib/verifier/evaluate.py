@@ -11,14 +11,6 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from lib.verifier.limits import (
-    MAX_BITS,
-    MAX_FACTORIAL,
-    MAX_OPERATIONS,
-    MAX_POINT_BITS,
-    MAX_SUM_TERMS,
-    remembered,
-)
 from lib.verifier.numbers import (
     DOUBLES,
     Arithmetic,
@@ -29,7 +21,17 @@ from lib.verifier.numbers import (
     check_power,
     precise,
 )
-from lib.verifier.tree import Node, TooHard, symbol
+from lib.verifier.tree import (
+    MAX_BITS,
+    MAX_FACTORIAL,
+    MAX_OPERATIONS,
+    MAX_POINT_BITS,
+    MAX_SUM_TERMS,
+    Node,
+    TooHard,
+    remembered,
+    symbol,
+)
 from lib.verifier.vocabulary import may_go_unsaid, pairs
 
 Value = Any

@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from lib.verifier.limits import MAX_COMPLETION_CHARS
+from lib.verifier.tree import MAX_COMPLETION_CHARS
 from lib.verifier.vocabulary import has_prose, has_words
 
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")

@@ -8,8 +8,8 @@ from typing import Any
 from lib.prompts.base import PromptFormat
 from lib.verifier.equivalence import compare
 from lib.verifier.extract import extract_answer, last_boxed, parse_mmlu_letter
-from lib.verifier.limits import MAX_ANSWER_CHARS, MAX_COMPLETION_CHARS
 from lib.verifier.normalize import normalize
+from lib.verifier.tree import MAX_ANSWER_CHARS, MAX_COMPLETION_CHARS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,11 +14,10 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from lib.verifier.evaluate import exact_value, real_value
-from lib.verifier.limits import remembered
 from lib.verifier.normalize import normalize
 from lib.verifier.parse import parse
 from lib.verifier.scalars import decimal_literal, is_finite_decimal
-from lib.verifier.tree import TooHard, Unparsable
+from lib.verifier.tree import TooHard, Unparsable, remembered
 from lib.verifier.vocabulary import FRAME, HEDGES, compound_quantity, has_words, hedges, in_digits
 
 _MAX_CHARS = 600
