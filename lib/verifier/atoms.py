@@ -380,8 +380,6 @@ class Atoms:
 
     def _degrees(self, node: Node) -> Node:
         """An angle, or with C or F after it a temperature."""
-        if self.peek.kind == "letter" and self.peek.text in "CF":
-            return Node("unit", (node,), f"°{self.next().text}")
         return Node("degree", (node,))
 
     def _raised(self, node: Node) -> Node:

@@ -273,20 +273,12 @@ def is_name(node: Node) -> bool:
     if kind == "symbol":
         return node.name not in _CONSTANTS
     if kind == "call":
-        if node.name == "abs":
-            return is_name(parts[0]) and parts[0].kind == "product"
         return node.name not in FUNCTIONS or all(part.kind == "symbol" for part in parts)
     if kind == "product":
         return _is_product_name(node)
     if kind == "power":
         # An inverse matrix, `A^{-1}`.
         return parts[0].name[:1].isupper() and parts[0].kind == "symbol" and parts[1].value == -1
-    if kind == "quotient":
-        # A derivative, `dy/dx`.
-        return all(
-            part.kind == "product" and part.args[0].name in ("d", "partial") and len(part.args) == 2
-            for part in parts
-        )
     if kind in ("text", "unit") and hedges(node.name):
         return False
     return kind == "text" or (kind in _COMPOUND and all(map(is_name, parts)))
