@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lib.artifacts.problems import Problem
-from lib.problems.store import Drops, ProblemTable, keep
+from lib.problems.store import ProblemTable
 from lib.verifier import extract_answer, is_equivalent
 
 SHINGLE_SIZE = 5
@@ -54,7 +54,7 @@ def digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def drop_exact_duplicates(table: ProblemTable, *, drops: Drops) -> ProblemTable:
+def drop_exact_duplicates(table: ProblemTable) -> ProblemTable:
     """Keep the first problem of each content hash (words alike, whatever case and spacing)."""
     first: dict[str, int] = {}
 
@@ -64,17 +64,16 @@ def drop_exact_duplicates(table: ProblemTable, *, drops: Drops) -> ProblemTable:
             return None
         return "exact_duplicate", f"same words as row {earlier + 1}"
 
-    return keep(table, repeated, drops=drops)
+    return table.keep(repeated)
 
 
-def drop_near_duplicates(table: ProblemTable, *, similarity: float, drops: Drops) -> ProblemTable:
+def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTable:
     """Keep problems that no earlier kept one resembles.
 
     Args:
         table: problems in the order of preference.
         similarity: least Jaccard similarity of word 5-grams that makes a pair near duplicates, in
             (0, 1).
-        drops: where the others are counted.
     """
     # Imported here, for it takes half a second with scipy.
     from datasketch import MinHash, MinHashLSH
@@ -90,14 +89,14 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float, drops: Drops
         signature = MinHash(num_perm=NUM_PERMUTATIONS, seed=1)
         signature.update_batch([shingle.encode() for shingle in shingles])
         for candidate in sorted(kept.query(signature)):
-            text = table.text(candidate)
+            text = table.rows[candidate]["problem"]
             exact = jaccard(shingles, _shingles(text))
             if exact >= similarity:
                 return "near_duplicate", f"similarity {exact:.3f} to: {text}"[:300]
         kept.insert(index, signature, check_duplication=False)
         return None
 
-    return keep(table, resembles, drops=drops)
+    return table.keep(resembles)
 
 
 def _shingles(text: str) -> set[str]:
@@ -186,7 +185,7 @@ class Overlap:
 
 
 def decontaminate(
-    table: ProblemTable, benchmarks: Sequence[BenchmarkIndex], *, size: int, drops: Drops
+    table: ProblemTable, benchmarks: Sequence[BenchmarkIndex], *, size: int
 ) -> tuple[ProblemTable, dict[str, Overlap]]:
     """Drop every problem that shares an n-gram with any benchmark; the overlap with each, by name.
 
@@ -207,7 +206,7 @@ def decontaminate(
                 fault = fault or ("contaminated", f"shares with {benchmark.name}: {shared}")
         return fault
 
-    clean = keep(table, leaks, drops=drops)
+    clean = table.keep(leaks)
     for name, rows in hits.items():
         overlaps[name].benchmark_rows = len(rows)
     return clean, overlaps
@@ -219,29 +218,20 @@ def is_numeric(reference: str) -> bool:
     return any(sign.isdigit() for sign in text) and bool(_NUMERIC.fullmatch(text))
 
 
-def keep_numeric(table: ProblemTable, *, drops: Drops) -> ProblemTable:
-    """Keep problems whose reference is a number."""
-
-    def not_numeric(_: int, problem: Problem) -> tuple[str, str] | None:
-        reference = problem.reference
-        return None if is_numeric(reference) else ("answer_not_numeric", reference)
-
-    return keep(table, not_numeric, drops=drops)
+def not_numeric(_: int, problem: Problem) -> tuple[str, str] | None:
+    """For `keep`: whether the reference is no number."""
+    return None if is_numeric(problem.reference) else ("answer_not_numeric", problem.reference)
 
 
-def keep_correct(table: ProblemTable, *, drops: Drops) -> ProblemTable:
-    """Keep problems whose worked solution comes to the reference.
+def not_correct(_: int, problem: Problem) -> tuple[str, str] | None:
+    """For `keep`: whether the worked solution comes to something else than the reference.
 
     A problem without a solution stays: there is nothing in it to be wrong. Of a solution that marks
     no answer the last number counts, which suits model-written ones; GSM8K's own lose their `####`
     line before this and would lose 3 % of the rows here without being wrong.
     """
-
-    def not_correct(_: int, problem: Problem) -> tuple[str, str] | None:
-        answer = extract_answer(problem.solution) if problem.solution else problem.reference
-        if is_equivalent(reference=problem.reference, answer=answer):
-            return None
-        detail = f"the solution comes to {answer}, the reference is {problem.reference}"
-        return "solution_not_correct", detail
-
-    return keep(table, not_correct, drops=drops)
+    answer = extract_answer(problem.solution) if problem.solution else problem.reference
+    if is_equivalent(reference=problem.reference, answer=answer):
+        return None
+    detail = f"the solution comes to {answer}, the reference is {problem.reference}"
+    return "solution_not_correct", detail

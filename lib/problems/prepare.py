@@ -1,9 +1,9 @@
 """From the `prepare` section of params to the sets of problems that the stages read.
 
-The road of a set, top to bottom, with the tokenizer in its middle: `gather_sets` reads a set's
+The road of a set, top to bottom, with the tokenizer in its middle: `gathered_sets` reads a set's
 sources and drops what is bad, double, a leak or not wanted; where the tokenizer is trained here, it
 is trained on what that leaves. `finish_sets` cuts by length and difficulty, splits, mixes and
-draws; `write_sets` writes. What each step drops is counted in the set's `Drops`.
+draws; `write_sets` writes. What each step drops is counted in the table's `Drops`.
 """
 
 import dataclasses
@@ -37,34 +37,25 @@ from lib.problems.filters import (
     drop_exact_duplicates,
     drop_near_duplicates,
     index_benchmark,
-    keep_correct,
-    keep_numeric,
+    not_correct,
+    not_numeric,
 )
-from lib.problems.generated import GeneratedSets, synthetic_sets
+from lib.problems.generated import synthetic_sets
 from lib.problems.hub import hub_label
 from lib.problems.known import AnySource
-from lib.problems.lengths import (
-    CountTokens,
-    Rendering,
-    TokenLimits,
-    drop_too_long,
-    measure,
-    token_limits,
-)
+from lib.problems.lengths import TokenCounter, TokenLimits, drop_too_long
 from lib.problems.rows import RawRow, RowFault, bad_row_error
 from lib.problems.sources import Rows, read_source
 from lib.problems.splits import draw, mix, split
-from lib.problems.store import Drops, ProblemTable, join, keep, scratch_folder, write_table
+from lib.problems.store import Drops, ProblemTable, join, scratch_folder, write_table
 from lib.verifier import reference_problem
-
-Reader = Callable[[AnySource], Rows]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSet:
     """One set on its road.
 
     Attributes:
+        data: its section of params.
         train: its problems; all of them until `finish` splits and draws.
         validation: what is held back.
         limits: what its lengths came to; None before they are known.
@@ -72,16 +63,21 @@ class TrainingSet:
     """
 
     name: str
+    data: SftData | GrpoData
     train: ProblemTable
     validation: ProblemTable
-    drops: Drops
     overlaps: dict[str, Overlap]
     limits: TokenLimits | None = None
+
+    def __post_init__(self) -> None:
+        drops = self.train.drops
+        if not len(self.train):
+            raise UserError(f"{self.name}: no problem is left of {drops.num_read} ({drops})")
 
     def metrics(self) -> dict[str, Any]:
         """Numbers for the metrics file."""
         return {
-            **self.drops.metrics(),
+            **self.train.drops.metrics(),
             "train": len(self.train),
             "validation": len(self.validation),
             "max_tokens": dataclasses.asdict(self.limits) if self.limits else {},
@@ -91,12 +87,11 @@ class TrainingSet:
 
 @dataclasses.dataclass(frozen=True)
 class ProblemSets:
-    """All sets, with what was dropped on the way."""
+    """All sets; the table of each counts what was dropped on the way."""
 
     sft: TrainingSet
     grpo: TrainingSet
     benchmarks: dict[str, ProblemTable]
-    benchmark_drops: dict[str, Drops]
 
     def validation(self) -> Iterator[Problem]:
         """What was held back of either training set, each problem once."""
@@ -117,15 +112,10 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         raw: the folder that path sources have to be in.
 
     Raises:
-        UserError: a source that cannot be read, or a bad row where `bad_rows` is not `drop`.
+        UserError: a source that cannot be read, a bad row where `bad_rows` is not `drop`, or a
+            training set of which nothing is left.
     """
     generated = cache(lambda: synthetic_sets(prepare.synthetic, seed=seed))
-    with scratch_folder() as folder:
-        yield gather_sets(prepare, read=source_reader(generated, raw=raw), folder=folder)
-
-
-def source_reader(generated: Callable[[], GeneratedSets], *, raw: Path) -> Reader:
-    """Reads any source of params: files under `raw`, the Hub, and the generator's sets."""
 
     def read(source: AnySource) -> Rows:
         if not isinstance(source, GeneratorSource):
@@ -134,7 +124,28 @@ def source_reader(generated: Callable[[], GeneratedSets], *, raw: Path) -> Reade
         for number, problem in enumerate(generated().named(source.generator), start=1):
             yield RawRow(_label(source), number, {}), problem
 
-    return read
+    with scratch_folder() as folder:
+        read_tables = partial(read_set, prepare=prepare, read=read, folder=folder)
+        # Benchmarks first: training sets are cleaned of them.
+        benchmarks = {
+            each.name: drop_exact_duplicates(read_tables(f"benchmark-{each.name}", [each.source]))
+            for each in prepare.benchmarks
+        }
+        size = prepare.contamination_ngram
+        indices = [
+            index_benchmark(name, table.column("problem"), size=size)
+            for name, table in benchmarks.items()
+            if size
+        ]
+        training = {}
+        for name, data in (("sft", prepare.sft), ("grpo", prepare.grpo)):
+            table = read_tables(
+                name,
+                [ingredient.source for ingredient in data.sources],
+                needs_solution=isinstance(data, SftData) and not data.bare_answers,
+            )
+            training[name] = clean(name, table, data, prepare=prepare, benchmarks=indices)
+        yield ProblemSets(**training, benchmarks=benchmarks)
 
 
 def _label(source: AnySource) -> str:
@@ -149,80 +160,35 @@ def _label(source: AnySource) -> str:
             return source.known
 
 
-def gather_sets(prepare: Prepare, *, read: Reader, folder: Path) -> ProblemSets:
-    """Read all sources, benchmarks first, since training sets are cleaned of those."""
-    benchmarks, drops = {}, {}
-    for benchmark in prepare.benchmarks:
-        name, counts = benchmark.name, Drops()
-        rows = read_set(
-            f"benchmark-{name}", [benchmark.source], prepare, read=read, folder=folder, drops=counts
-        )
-        benchmarks[name] = drop_exact_duplicates(rows, drops=counts)
-        drops[name] = counts
-    size = prepare.contamination_ngram
-    indices = [
-        index_benchmark(name, table.column("problem"), size=size)
-        for name, table in benchmarks.items()
-        if size
-    ]
-    gather_set = partial(gather, prepare=prepare, benchmarks=indices, read=read, folder=folder)
-    return ProblemSets(
-        sft=gather_set("sft", prepare.sft),
-        grpo=gather_set("grpo", prepare.grpo),
-        benchmarks=benchmarks,
-        benchmark_drops=drops,
-    )
-
-
-def gather(
+def clean(
     name: str,
+    table: ProblemTable,
     data: SftData | GrpoData,
     *,
     prepare: Prepare,
     benchmarks: Sequence[BenchmarkIndex],
-    read: Reader,
-    folder: Path,
 ) -> TrainingSet:
-    """Read a training set and drop duplicates, leaks, and what params exclude.
-
-    Raises:
-        UserError: see `read_set`, and where nothing is left.
-    """
-    drops = Drops()
-    table = read_set(
-        name,
-        [ingredient.source for ingredient in data.sources],
-        prepare,
-        needs_solution=isinstance(data, SftData) and not data.bare_answers,
-        read=read,
-        folder=folder,
-        drops=drops,
-    )
-    table = drop_exact_duplicates(table, drops=drops)
-    similarity = prepare.near_duplicate_similarity
-    if similarity < 1:
-        table = drop_near_duplicates(table, similarity=similarity, drops=drops)
-    table, overlaps = decontaminate(
-        table, benchmarks, size=prepare.contamination_ngram, drops=drops
-    )
+    """A training set without duplicates, leaks, and what params exclude."""
+    table = drop_exact_duplicates(table)
+    if prepare.near_duplicate_similarity < 1:
+        table = drop_near_duplicates(table, similarity=prepare.near_duplicate_similarity)
+    table, overlaps = decontaminate(table, benchmarks, size=prepare.contamination_ngram)
     if data.numeric_only:
-        table = keep_numeric(table, drops=drops)
+        table = table.keep(not_numeric)
     if isinstance(data, SftData) and data.correct_only:
-        table = keep_correct(table, drops=drops)
-    _refuse_empty(name, table, drops)
+        table = table.keep(not_correct)
     nothing = table.select([])
-    return TrainingSet(name=name, train=table, validation=nothing, drops=drops, overlaps=overlaps)
+    return TrainingSet(name=name, data=data, train=table, validation=nothing, overlaps=overlaps)
 
 
 def read_set(
     name: str,
     sources: Sequence[AnySource],
-    prepare: Prepare,
     *,
-    needs_solution: bool = False,
-    read: Reader,
+    prepare: Prepare,
+    read: Callable[[AnySource], Rows],
     folder: Path,
-    drops: Drops,
+    needs_solution: bool = False,
 ) -> ProblemTable:
     """Read every source of a set into Arrow files under `folder`, which have to outlive the table.
 
@@ -232,6 +198,7 @@ def read_set(
     Raises:
         UserError: a bad row where `bad_rows` is "error", or a source without a single good row.
     """
+    drops = Drops()
 
     def good_rows(source: AnySource) -> Iterator[Problem]:
         for row, problem in read(source):
@@ -251,7 +218,7 @@ def read_set(
     tables = []
     for number, source in enumerate(sources):
         file = folder / f"{name}-{number}.arrow"
-        table = write_table(file, good_rows(source), source=number)
+        table = write_table(file, good_rows(source), drops, source=number)
         if not len(table):
             raise UserError(f"{name}: {_label(source)} has no usable row ({str(drops) or 'empty'})")
         if isinstance(source, LimitedSource) and source.limit != "all":
@@ -276,30 +243,14 @@ def _missing_part(problem: Problem, *, needs_solution: bool) -> RowFault | None:
     return None
 
 
-def _refuse_empty(name: str, table: ProblemTable, drops: Drops) -> None:
-    if not len(table):
-        raise UserError(f"{name}: no problem is left of {drops.num_read} ({drops})")
-
-
 def finish_sets(
-    sets: ProblemSets,
-    prepare: Prepare,
-    *,
-    max_seq_length: int,
-    seed: int,
-    rendering: Rendering,
-    count_tokens: CountTokens,
+    sets: ProblemSets, prepare: Prepare, *, counter: TokenCounter, max_seq_length: int, seed: int
 ) -> ProblemSets:
     """Cut by length and difficulty, hold validation back, mix and draw; see `finish`."""
     finish_set = partial(
-        finish,
-        prepare=prepare,
-        max_seq_length=max_seq_length,
-        seed=seed,
-        rendering=rendering,
-        count_tokens=count_tokens,
+        finish, prepare=prepare, counter=counter, max_seq_length=max_seq_length, seed=seed
     )
-    sft, grpo = finish_set(sets.sft, prepare.sft), finish_set(sets.grpo, prepare.grpo)
+    sft, grpo = finish_set(sets.sft), finish_set(sets.grpo)
     # Where both sets give, the same problems are held back of both.
     if prepare.validation_share and "sft" not in prepare.validation_from:
         sft = _without(sft, grpo.validation)
@@ -317,52 +268,44 @@ def _without(training: TrainingSet, validation: ProblemTable) -> TrainingSet:
             return None
         return "in_validation", "held back of the other training set"
 
-    train = keep(training.train, reason, drops=training.drops)
-    _refuse_empty(training.name, train, training.drops)
-    return dataclasses.replace(training, train=train)
+    return dataclasses.replace(training, train=training.train.keep(reason))
 
 
 def finish(
     gathered: TrainingSet,
-    data: SftData | GrpoData,
     *,
     prepare: Prepare,
+    counter: TokenCounter,
     max_seq_length: int,
     seed: int,
-    rendering: Rendering,
-    count_tokens: CountTokens,
 ) -> TrainingSet:
     """One set, cut, split, mixed and drawn.
 
     Args:
-        data: SFT's worked solutions have to fit beside the prompts.
+        counter: counts tokens as training renders the problems.
         max_seq_length: tokens of prompt and completion together that training holds.
         seed: of the draw.
-        rendering: what the tokenizer counts.
-        count_tokens: the tokenizer.
 
     Raises:
         UserError: the prompts leave no room for a completion, or nothing is left for training.
     """
-    table, drops = gathered.train, gathered.drops
-    lengths = measure(
-        table,
-        rendering=rendering,
-        count_tokens=count_tokens,
+    data = gathered.data
+    table, limits = drop_too_long(
+        gathered.train,
+        counter,
+        prepare.lengths,
+        max_seq_length=max_seq_length,
         completions=isinstance(data, SftData),
     )
-    limits = token_limits(lengths.prompts, prepare.lengths, max_seq_length=max_seq_length)
-    table = drop_too_long(table, lengths, limits, drops=drops)
     band = data.difficulty if isinstance(data, GrpoData) and data.difficulty.file else None
     rates = read_pass_rates(Path(band.file)) if band else {}
     if band:
-        table = keep_band(table, rates, band, drops=drops)
+        table = keep_band(table, rates, band)
     held_back = prepare.validation_share if gathered.name in prepare.validation_from else 0.0
     train, validation = split(table, share=held_back)
-    train = mix(train, data.sources, limit=data.num_train_examples, seed=seed, drops=drops)
+    train = mix(train, data.sources, limit=data.num_train_examples, seed=seed)
     if band and band.easy_first:
         train = easy_to_hard(train, rates)
-    _refuse_empty(gathered.name, train, drops)
     return dataclasses.replace(gathered, train=train, validation=validation, limits=limits)
 
 
@@ -398,17 +341,16 @@ def set_metrics(sets: ProblemSets) -> dict[str, Any]:
         **{f"num_{name}": len(problems) for name, problems in sets.benchmarks.items()},
         "sft": sets.sft.metrics(),
         "grpo": sets.grpo.metrics(),
-        "benchmarks": {name: drops.metrics() for name, drops in sets.benchmark_drops.items()},
+        "benchmarks": {name: table.drops.metrics() for name, table in sets.benchmarks.items()},
     }
 
 
-def summary_lines(sets: ProblemSets, prepare: Prepare) -> Iterator[str]:
+def summary_lines(sets: ProblemSets) -> Iterator[str]:
     """What was read, kept and dropped, and where fewer problems are left than params ask for."""
-    for name, problems in sets.benchmarks.items():
-        drops = sets.benchmark_drops[name]
-        yield f"{name}: {len(problems)} problems; dropped: {str(drops) or 'none'}"
-    for each, data in ((sets.sft, prepare.sft), (sets.grpo, prepare.grpo)):
-        drops, requested = each.drops, data.num_train_examples
+    for name, table in sets.benchmarks.items():
+        yield f"{name}: {len(table)} problems; dropped: {str(table.drops) or 'none'}"
+    for each in (sets.sft, sets.grpo):
+        drops, requested = each.train.drops, each.data.num_train_examples
         yield (
             f"{each.name}: {drops.num_read} rows read, {len(each.train)} for training, "
             f"{len(each.validation)} for validation; dropped: {str(drops) or 'none'}"
@@ -422,5 +364,5 @@ def summary_lines(sets: ProblemSets, prepare: Prepare) -> Iterator[str]:
 
 def dropped_examples(sets: ProblemSets) -> dict[str, dict[str, list[dict[str, str]]]]:
     """A few of the rows that each set lost, by reason: for provenance."""
-    drops = {"sft": sets.sft.drops, "grpo": sets.grpo.drops, **sets.benchmark_drops}
-    return {name: each.examples for name, each in drops.items() if each.examples}
+    tables = {"sft": sets.sft.train, "grpo": sets.grpo.train, **sets.benchmarks}
+    return {name: table.drops.examples for name, table in tables.items() if table.drops.examples}

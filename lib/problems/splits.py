@@ -10,7 +10,7 @@ from typing import Literal
 
 from lib.params.data import Ingredient
 from lib.problems.filters import digest
-from lib.problems.store import Drops, ProblemTable, join
+from lib.problems.store import ProblemTable, join
 
 
 def position(problem_id: str, *, salt: str) -> float:
@@ -37,11 +37,10 @@ def mix(
     *,
     limit: int | Literal["all"],
     seed: int,
-    drops: Drops,
 ) -> ProblemTable:
     """The rows to take of each source, source by source; what stays is counted as `not_drawn`."""
     rows_of: list[list[int]] = [[] for _ in ingredients]
-    for index, source in enumerate(table.sources()):
+    for index, source in enumerate(table.column("source")):
         rows_of[source].append(index)
     weights = [ingredient.weight for ingredient in ingredients]
     counts = mixture_counts([len(rows) for rows in rows_of], weights, limit=limit)
@@ -51,7 +50,7 @@ def mix(
             for rows, count in zip(rows_of, counts, strict=True)
         ]
     )
-    drops.count("not_drawn", len(table) - len(mixed))
+    table.drops.count("not_drawn", len(table) - len(mixed))
     return mixed
 
 
