@@ -38,7 +38,7 @@ def test_no_module_of_floor_0_imports_anything_heavy() -> None:
 
 def test_objectives_import_torch_and_no_trainer() -> None:
     """Also that the checks here can fail."""
-    torch_only = heavy_imports("import lib.course, lib.training.optim", {"torch", *TRAINERS})
+    torch_only = heavy_imports("import lib.course, lib.training.phase.optim", {"torch", *TRAINERS})
     assert torch_only == {"torch"}
 
 

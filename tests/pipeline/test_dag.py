@@ -145,7 +145,7 @@ def test_a_stage_has_a_description_and_an_output_not_in_git(stage: str) -> None:
     assert DAG["stages"][stage]["desc"]
     cached = [out for out in DAG["stages"][stage]["outs"] if isinstance(out, str)]
     asked = [path + end for path in map(resolved, cached) for end in ("", "/x")]
-    git = subprocess.run(["git", "check-ignore", "-q", *asked], cwd=ROOT, check=False)
+    git = subprocess.run(["git", "check-ignore", *asked], cwd=ROOT, check=False)
     assert git.returncode == 0
 
 
