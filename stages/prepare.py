@@ -37,18 +37,20 @@ def main(
     own_format = prompt_format(**format_settings(params.prompt))
     system = system_prompt(params.prompt.system, prompt_format=own_format)
     with sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
-        write_base(base, gathered.sft.train, prompt_format=own_format, model=model, seed=seed)
+        write_base(
+            base, gathered.training[0].train, prompt_format=own_format, model=model, seed=seed
+        )
         save_prompt(base, system=system, rendering=format_settings(params.prompt))
-        finished = sets.finish_sets(
+        sets.finish_sets(
             gathered,
             section,
             counter=token_counter(base, prompt_format=own_format, system=system),
             max_seq_length=model.max_seq_length,
             seed=seed,
         )
-        sets.write_sets(finished, problems, validation=validation)
-        figures, dropped = sets.set_metrics(finished), sets.dropped_examples(finished)
-        summary = list(sets.summary_lines(finished))
+        sets.write_sets(gathered, problems, validation=validation)
+        figures, dropped = sets.set_metrics(gathered), sets.dropped_examples(gathered)
+        summary = list(sets.summary_lines(gathered))
     write_metrics(metrics, figures)
     write_provenance(
         provenance,

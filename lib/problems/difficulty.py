@@ -55,9 +55,7 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
     return dict(read_records(path, parse, what="a pass rate", remedy=remedy))
 
 
-def keep_band(
-    table: ProblemTable, rates: Mapping[str, PassRate], band: Difficulty
-) -> ProblemTable:
+def keep_band(table: ProblemTable, rates: Mapping[str, PassRate], band: Difficulty) -> ProblemTable:
     """Keep problems whose pass rate is in the band, ends included; one without a rate goes too."""
 
     def outside(_: int, problem: Problem) -> tuple[str, str] | None:

@@ -17,6 +17,7 @@ import dataclasses
 import hashlib
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -60,9 +61,8 @@ def drop_exact_duplicates(table: ProblemTable) -> ProblemTable:
 
     def repeated(index: int, problem: Problem) -> tuple[str, str] | None:
         earlier = first.setdefault(problem.id, index)
-        if earlier == index:
-            return None
-        return "exact_duplicate", f"same words as row {earlier + 1}"
+        same = f"same words as row {earlier + 1}"
+        return ("exact_duplicate", same) if earlier < index else None
 
     return table.keep(repeated)
 
@@ -149,10 +149,8 @@ def _grams(text: str, size: int) -> set[str]:
         plain = unicodedata.normalize("NFKD", text)
         text = "".join(sign for sign in plain if not unicodedata.category(sign).startswith("M"))
     words = list(_WORD.finditer(text.lower()))
-    # In half words: see the module.
+    # In half words: see the module. Without unspaced scripts these are `ngrams`.
     lengths = [1 if word[1] else 2 for word in words]
-    if 1 not in lengths:
-        return ngrams([word[0] for word in words], size=size)
     grams, end, length = set(), 0, 0
     for start in range(len(words)):
         while end < len(words) and length < 2 * size:
@@ -169,47 +167,40 @@ def _hashes(grams: Iterable[str]) -> NDArray[np.uint64]:
     return np.array([digest(gram) for gram in grams], dtype=np.uint64)
 
 
-@dataclasses.dataclass
-class Overlap:
-    """How much a training set and a benchmark share.
-
-    Attributes:
-        train_rows: training problems that share an n-gram with the benchmark.
-        benchmark_rows: benchmark problems that a training problem shares one with.
-        benchmark_size: problems of the benchmark.
-    """
-
-    train_rows: int
-    benchmark_rows: int
-    benchmark_size: int
-
-
 def decontaminate(
     table: ProblemTable, benchmarks: Sequence[BenchmarkIndex], *, size: int
-) -> tuple[ProblemTable, dict[str, Overlap]]:
-    """Drop every problem that shares an n-gram with any benchmark; the overlap with each, by name.
+) -> tuple[ProblemTable, dict[str, dict[str, int]]]:
+    """Drop every problem that shares an n-gram with any benchmark.
 
     Args:
         size: words of an n-gram, as the benchmarks were indexed with.
+
+    Returns:
+        The others, and by benchmark the problems on both sides that share one with the other side
+        (`train_rows`, `benchmark_rows`), and how many the benchmark has.
     """
     hits: dict[str, set[int]] = {benchmark.name: set() for benchmark in benchmarks}
-    overlaps = {each.name: Overlap(0, 0, each.num_problems) for each in benchmarks}
+    train_rows: Counter[str] = Counter()
 
     def leaks(index: int, problem: Problem) -> tuple[str, str] | None:
         fault, grams = None, _grams(problem.problem, size)
         hashes = _hashes(grams)
         for benchmark in benchmarks:
             if rows := benchmark.hits(hashes):
-                overlaps[benchmark.name].train_rows += 1
+                train_rows[benchmark.name] += 1
                 hits[benchmark.name] |= rows
                 shared = next(gram for gram in sorted(grams) if benchmark.hits(_hashes([gram])))
                 fault = fault or ("contaminated", f"shares with {benchmark.name}: {shared}")
         return fault
 
-    clean = table.keep(leaks)
-    for name, rows in hits.items():
-        overlaps[name].benchmark_rows = len(rows)
-    return clean, overlaps
+    return table.keep(leaks), {
+        name: {
+            "train_rows": train_rows[name],
+            "benchmark_rows": len(hits[name]),
+            "benchmark_size": num_problems,
+        }
+        for name, num_problems in ((each.name, each.num_problems) for each in benchmarks)
+    }
 
 
 def is_numeric(reference: str) -> bool:

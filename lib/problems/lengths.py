@@ -6,10 +6,10 @@ tokenizer that trains, the prompt as the prompt format renders it, the completio
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from lib.artifacts.problems import Problem
@@ -73,72 +73,44 @@ def token_counter(checkpoint: Path, *, prompt_format: PromptFormat, system: str)
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenLimits:
-    """The most tokens that one set's prompts, and prompts and completions together, may have."""
-
-    prompt: int
-    total: int
-
-
-def token_limits(
-    prompts: Sequence[int], lengths: LengthSettings, *, max_seq_length: int
-) -> TokenLimits:
-    """The longest prompt, and prompt with completion, that params allow.
-
-    Raises:
-        UserError: that percentile of the prompts leaves no room for a completion.
-    """
-    longest = percentile(prompts, lengths.prompt_percentile)
-    if longest >= max_seq_length:
-        raise UserError(
-            f"model.max_seq_length={max_seq_length}: {lengths.prompt_percentile:g} % of the "
-            f"prompts need up to {longest} tokens, which leaves none for a completion; raise it, "
-            "or lower prepare.lengths.prompt_percentile"
-        )
-    return TokenLimits(
-        prompt=longest,
-        total=min(max_seq_length, lengths.max_tokens or max_seq_length),
-    )
-
-
-def percentile(values: Sequence[int], percent: float) -> int:
-    """The smallest of `values` that at least `percent` % of them do not exceed (nearest rank)."""
-    if not values:
-        return 0
-    rank = max(1, math.ceil(len(values) * percent / 100))
-    return sorted(values)[rank - 1]
-
-
 def drop_too_long(
+    name: str,
     table: ProblemTable,
     counter: TokenCounter,
     settings: LengthSettings,
     *,
     max_seq_length: int,
     completions: bool,
-) -> tuple[ProblemTable, TokenLimits]:
-    """Keep the rows within all limits; each other row is counted under the first it exceeds.
+) -> tuple[ProblemTable, dict[str, int]]:
+    """The rows within all limits, each other row counted under the first it exceeds; and the most
+    tokens that a prompt, and prompt and completion together (`total`), may have.
 
     Args:
+        name: the set's, for errors.
         completions: whether SFT learns from the rows: their solutions have to fit too.
 
     Raises:
-        UserError: see `token_limits`.
+        UserError: that percentile of the prompts leaves no room for a completion.
     """
     prompts: list[int] = []
     answers: list[int] = []
     for batch in batches(table):
         prompts += counter.prompts(batch)
         answers += counter.completions(batch) if completions else [0] * len(batch)
-    limits = token_limits(prompts, settings, max_seq_length=max_seq_length)
+    # The nearest rank: a length that occurs.
+    longest = int(np.percentile(prompts, settings.prompt_percentile, method="inverted_cdf"))
+    if longest >= max_seq_length:
+        raise UserError(
+            f"{name}: {settings.prompt_percentile:g} % of the prompts need up to {longest} tokens, "
+            f"which leaves none for a completion in model.max_seq_length={max_seq_length}; raise "
+            "it, or lower prepare.lengths.prompt_percentile"
+        )
+    most = min(max_seq_length, settings.max_tokens or max_seq_length)
 
     def too_long(index: int, _: Problem) -> tuple[str, str] | None:
         prompt, total = prompts[index], prompts[index] + answers[index]
-        if prompt > limits.prompt:
-            return "prompt_too_long", f"{prompt} prompt tokens; at most {limits.prompt}"
-        if total > limits.total:
-            return "too_long", f"{total} tokens; at most {limits.total}"
-        return None
+        if prompt > longest:
+            return "prompt_too_long", f"{prompt} prompt tokens; at most {longest}"
+        return ("too_long", f"{total} tokens; at most {most}") if total > most else None
 
-    return table.keep(too_long), limits
+    return table.keep(too_long), {"prompt": longest, "total": most}

@@ -18,17 +18,12 @@ def position(problem_id: str, *, salt: str) -> float:
     return digest(f"{salt}:{problem_id}") / 2**64
 
 
-def in_validation(problem_id: str, *, share: float) -> bool:
-    """Whether a problem belongs to the `share` that is held back; a larger share only adds."""
-    return position(problem_id, salt="validation") < share
-
-
 def split(table: ProblemTable, *, share: float) -> tuple[ProblemTable, ProblemTable]:
-    """What is trained on, and what is held back."""
-    sides: tuple[list[int], list[int]] = ([], [])
+    """What is trained on, and the `share` that is held back; a larger share only adds to that."""
+    sides: dict[bool, list[int]] = {False: [], True: []}
     for index, problem_id in enumerate(table.column("id")):
-        sides[in_validation(problem_id, share=share)].append(index)
-    return table.select(sides[0]), table.select(sides[1])
+        sides[position(problem_id, salt="validation") < share].append(index)
+    return table.select(sides[False]), table.select(sides[True])
 
 
 def mix(

@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pyarrow
 from datasets import Dataset, concatenate_datasets
+from datasets.arrow_writer import ArrowWriter
 
 from lib.artifacts import SCRATCH, replacing
 from lib.artifacts.problems import Problem, excerpt
@@ -48,7 +50,7 @@ class Drops:
     """
 
     num_read: int = 0
-    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    counts: Counter[str] = dataclasses.field(default_factory=Counter)
     examples: dict[str, list[dict[str, str]]] = dataclasses.field(default_factory=dict)
 
     def add(self, reason: str, *, row: str, detail: str, text: str = "") -> None:
@@ -61,7 +63,7 @@ class Drops:
     def count(self, reason: str, number: int = 1) -> None:
         """Count rows that need no example; none leaves no trace."""
         if number:
-            self.counts[reason] = self.counts.get(reason, 0) + number
+            self.counts[reason] += number
 
     def metrics(self) -> dict[str, Any]:
         """Numbers for the metrics file; shares are of the rows read."""
@@ -69,14 +71,15 @@ class Drops:
             "read": self.num_read,
             "kept": self.num_read - sum(self.counts.values()),
             "dropped": {
-                reason: {"count": count, "share": count / self.num_read if self.num_read else 0.0}
+                reason: {"count": count, "share": count / self.num_read}
                 for reason, count in self.counts.items()
             },
         }
 
     def __str__(self) -> str:
         """The counts as a message lists them."""
-        return ", ".join(f"{count} {reason}" for reason, count in self.counts.items())
+        listed = ", ".join(f"{count} {reason}" for reason, count in self.counts.items())
+        return listed or "none"
 
 
 @contextmanager
@@ -154,19 +157,16 @@ def write_table(
         drops: where the table, and those selected from it, count.
         source: the number of that source.
     """
+    # Renamed into place: a table that maps an older file of this name keeps reading that one.
     with (
-        # Renamed into place: a table that maps an older file of this name keeps reading that one.
         replacing(path) as partial,
-        pyarrow.OSFile(str(partial), "wb") as file,
-        pyarrow.ipc.new_stream(file, _SCHEMA) as stream,
+        ArrowWriter(schema=_SCHEMA, path=str(partial), writer_batch_size=BATCH) as writer,
     ):
-        for batch in batches(problems):
+        for problem in problems:
             # `level` is a number or a text, which one Arrow column holds as JSON.
-            rows = [
-                {**vars(problem), "level": json.dumps(problem.level), "source": source}
-                for problem in batch
-            ]
-            stream.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema=_SCHEMA))
+            level = json.dumps(problem.level)
+            writer.write({**vars(problem), "level": level, "source": source})
+        writer.finalize()
     return ProblemTable(Dataset.from_file(str(path)), drops)
 
 

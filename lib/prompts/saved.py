@@ -35,7 +35,9 @@ def special_tokens(folder: Path) -> dict[str, str]:
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     tokens = {name: config.get(name) or "" for name in ("bos_token", "eos_token")}
     # As transformers writes them: a text, or its settings.
-    return {name: each if isinstance(each, str) else each["content"] for name, each in tokens.items()}
+    return {
+        name: each if isinstance(each, str) else each["content"] for name, each in tokens.items()
+    }
 
 
 def saved_format(folder: Path) -> PromptFormat | None:

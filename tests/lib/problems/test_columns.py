@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from lib.problems.columns import (
     PROBLEM,
     SOLUTION,
-    Worked,
     is_bare,
     plain_number,
     read_worked,
@@ -167,18 +166,18 @@ def test_a_column_that_params_name_and_the_row_lacks_is_a_fault(field):
     [
         (
             "He sold 48/2 = <<48/2=24>>24 clips.\n#### 72",
-            Worked("72", "He sold 48/2 = 24 clips."),
+            ("72", "He sold 48/2 = 24 clips."),
         ),
-        ("It costs $<<3*4=12>>12.\n#### $1,234.50", Worked("1234.50", "It costs $12.")),
-        ("So.\n#### -7", Worked("-7", "So.")),
-        ("#### 5", Worked("5", "")),
+        ("It costs $<<3*4=12>>12.\n#### $1,234.50", ("1234.50", "It costs $12.")),
+        ("So.\n#### -7", ("-7", "So.")),
+        ("#### 5", ("5", "")),
         (
             "So $x = \\boxed{\\frac{1}{2}}$.",
-            Worked("\\frac{1}{2}", "So $x = \\boxed{\\frac{1}{2}}$."),
+            ("\\frac{1}{2}", "So $x = \\boxed{\\frac{1}{2}}$."),
         ),
-        ("First \\boxed{1}, so \\boxed{2}", Worked("2", "First \\boxed{1}, so \\boxed{2}")),
-        ("$\\boxed{42}$", Worked("42", "")),
-        ("\\[ \\boxed{42}. \\]", Worked("42", "")),
+        ("First \\boxed{1}, so \\boxed{2}", ("2", "First \\boxed{1}, so \\boxed{2}")),
+        ("$\\boxed{42}$", ("42", "")),
+        ("\\[ \\boxed{42}. \\]", ("42", "")),
         ("no mark here", None),
         ("\\boxed{}", None),
         ("####", None),
@@ -211,4 +210,4 @@ def test_a_short_line_without_prose_is_a_bare_answer():
 def test_a_wall_of_white_space_takes_no_time_to_speak_of():
     """A pattern that began with white space was quadratic in it."""
     assert read_worked("Add." + " " * 200_000 + "then stop") is None
-    assert read_worked("Add.\n#### 1,234 \n\n").reference == "1234"
+    assert read_worked("Add.\n#### 1,234 \n\n") == ("1234", "Add.")

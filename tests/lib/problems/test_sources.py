@@ -72,7 +72,6 @@ def test_a_path_elsewhere_is_refused_with_its_import(raw, tmp_path):
     [
         ("none.jsonl", "table", r"none\.jsonl"),
         ("notes.txt", "table", r"notes\.txt: .*\.jsonl"),
-        ("notes.txt", "gsm", "`gsm`.*table"),
         ("both", "table", "both .*train"),
     ],
 )
