@@ -53,6 +53,9 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 EXACT = {"dtype": "float32", "attention": "sdpa"}
 """How a fold is verified, whatever training used; flash attention is for 16 bits only."""
 
+SHARD_SIZE = "5GB"
+"""Largest file of weights; more go into several."""
+
 MOST_TOKENS = 256
 """Of each completion that the proof reads along."""
 
@@ -182,7 +185,7 @@ def export_model(
         pad=tokenizer.pad_token_id,
         stops=stop_strings,
     )
-    merged.save_pretrained(to, max_shard_size=export.max_shard_size)
+    merged.save_pretrained(to, max_shard_size=SHARD_SIZE)
     tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
     tokenizer.save_pretrained(to)
     forms = {"merged": (export.dtype, answers, SAME)}

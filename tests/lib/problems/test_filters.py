@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lib.artifacts.problems import Problem
 from lib.problems.filters import (
@@ -9,7 +7,6 @@ from lib.problems.filters import (
     drop_near_duplicates,
     index_benchmark,
     is_numeric,
-    jaccard,
     not_correct,
     not_numeric,
 )
@@ -47,18 +44,6 @@ def test_a_pair_below_the_threshold_is_never_dropped(table_of):
     other = " ".join(f"w{n}" for n in range(12, 72))
     table = table_of([one, other])  # 44 shared 5-grams of 68: similarity 0.647
     assert len(drop_near_duplicates(table, similarity=0.66)) == 2
-
-
-def test_duplicates_are_the_same_in_every_process(table_of):
-    stories = [STORY.format(count=n // 3, name="she") for n in range(60)]
-    kept = [texts(drop_near_duplicates(table_of(stories), similarity=0.8)) for _ in range(2)]
-    assert kept[0] == kept[1] == [STORY.format(count=n, name="she") for n in range(20)]
-
-
-@given(st.sets(st.text(max_size=2)), st.sets(st.text(max_size=2)))
-def test_similarity_is_symmetric_and_1_for_equal_sets_alone(left, right):
-    assert jaccard(left, right) == jaccard(right, left)
-    assert (jaccard(left, right) == 1) == (left == right and bool(left))
 
 
 @pytest.mark.parametrize("text", ["", "Why?", "$x$"])
@@ -134,11 +119,6 @@ def test_seven_words_in_common_are_no_leak(table_of):
     kept, _, drops = _run(table_of(["Then Janet s ducks lay 16 eggs weekly"]), gsm8k=TEST)
     assert len(kept) == 1
     assert not drops.counts
-
-
-def test_a_short_benchmark_problem_inside_a_long_one_is_no_leak(table_of):
-    kept, _, _ = _run(table_of(["If you wonder what is 2 + 2 then you may add"]), gsm8k=TEST)
-    assert len(kept) == 1
 
 
 def test_overlaps_are_counted_for_each_benchmark_by_itself(table_of):

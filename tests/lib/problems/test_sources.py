@@ -95,12 +95,6 @@ def test_a_truncated_file_is_one_fault_that_names_it(raw, name, kept):
     assert (row.place, fault.reason) == (str(path), "unreadable")
 
 
-def test_columns_of_a_source_reach_its_rows(raw):
-    (raw / "a.jsonl").write_text(json.dumps({"q": "2 + 2?", "a": "4"}))
-    (problem,) = _read(raw, "a.jsonl", columns={"problem": "q", "reference": "a"})
-    assert (problem.problem, problem.reference) == ("2 + 2?", "4")
-
-
 def test_bad_bytes_in_a_parquet_cell_are_that_rows_fault(raw):
     offsets = pyarrow.array([0, 2, 4, 6], pyarrow.int32()).buffers()[1]
     cells = pyarrow.Array.from_buffers(

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.artifacts.problems import content_id
-from lib.problems.splits import draw, mixture_counts, position, split
+from lib.problems.splits import draw, mixture_counts, split
 from tests.lib.problems.conftest import texts
 
 IDS = [content_id(f"problem {number}") for number in range(20_000)]
@@ -71,9 +71,3 @@ def test_the_share_held_back_is_the_share_asked_for(table_of):
         deviation = (share * (1 - share) / 2000) ** 0.5
         assert abs(len(held_back) / 2000 - share) <= 4 * deviation
         before = held_back
-
-
-def test_places_for_different_purposes_are_unrelated():
-    pairs = [(position(i, salt="a") < 0.5, position(i, salt="b") < 0.5) for i in IDS]
-    both = sum(a and b for a, b in pairs) / len(IDS)
-    assert abs(both - 0.25) < 0.02

@@ -52,10 +52,6 @@ def test_rows_are_taken_a_batch_at_a_time():
     assert (len(first), next(read)) == (BATCH, BATCH)
 
 
-def test_an_empty_table_is_a_table(table_of):
-    assert list(table_of([])) == []
-
-
 def test_writing_a_file_anew_leaves_tables_of_the_old_one_whole(tmp_path):
     path = tmp_path / "t.arrow"
     old = write_table(path, [Problem.create(problem="old " * 100, reference="1")], Drops())
