@@ -18,8 +18,8 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
 from lib.engines.base import Engine
-from lib.training import run as phase
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
+from lib.training.phase import run as phase
 from tests.lib.training.runs import StopAt, run
 
 CONFIG = Path("lib/presets/accelerate/fsdp2.yaml")
