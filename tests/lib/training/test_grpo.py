@@ -9,10 +9,9 @@ from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format
-from lib.training.grpo import build_grpo
 from lib.training.phase.launch import micro_batches
 from lib.training.phase.tracking import curve_points
+from tests.lib.training.steps import plain_grpo
 
 
 def test_ranks_share_a_micro_batch_or_it_is_refused() -> None:
@@ -20,7 +19,7 @@ def test_ranks_share_a_micro_batch_or_it_is_refused() -> None:
         "per_device_train_batch_size": 32,
         "gradient_accumulation_steps": 4,
     }
-    with pytest.raises(UserError, match="cannot be shared by 3 processes; use a multiple of 3"):
+    with pytest.raises(UserError, match="3 processes"):
         micro_batches(256, micro_batch=64, world_size=3)
 
 
@@ -31,19 +30,7 @@ def test_a_step_moves_the_policy_by_the_presets_rewards(
     def longer(completions: list[object], **columns: object) -> list[float]:
         return [float(number % 4) for number in range(len(completions))]
 
-    trainer = build_grpo(
-        sets.grpo,
-        init=base,
-        base=base,
-        prompt_format=prompt_format(smoke.prompt.format),
-        system=smoke.prompt.system,
-        grpo=smoke.grpo,
-        rollout=smoke.rollout,
-        reward=smoke.reward,
-        model=smoke.model if lora else full,
-        seed=smoke.seed,
-        scratch=tmp_path,
-    )
+    trainer = plain_grpo(sets.grpo, base, smoke, tmp_path, model=smoke.model if lora else full)
     assert [function.__name__ for function in trainer.reward_funcs] == ["format", "answer"]
     assert trainer.reward_weights.tolist() == [0.25, 1.0]
 
@@ -64,17 +51,5 @@ def test_a_step_moves_the_policy_by_the_presets_rewards(
 def test_fewer_problems_than_a_step_takes_are_refused(
     sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=r"prompts_per_step=4: there are only 3 GRPO problems"):
-        build_grpo(
-            list(sets.grpo)[:3],
-            init=base,
-            base=base,
-            prompt_format=prompt_format(smoke.prompt.format),
-            system=smoke.prompt.system,
-            grpo=smoke.grpo,
-            rollout=smoke.rollout,
-            reward=smoke.reward,
-            model=smoke.model,
-            seed=smoke.seed,
-            scratch=tmp_path,
-        )
+    with pytest.raises(UserError, match=r"prompts_per_step=4: .* 3 "):
+        plain_grpo(sets.grpo[:3], base, smoke, tmp_path)
