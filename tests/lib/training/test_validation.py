@@ -23,7 +23,6 @@ from lib.params.model import Model
 from lib.params.section import EngineName
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.training.grpo import build_grpo
 from lib.training.phase.run import run_phase
 from lib.training.phase.validation import (
     ValidateByGeneration,
@@ -36,6 +35,7 @@ from lib.training.phase.validation import (
 )
 from tests.lib.engines.log_prob_gap import gap, moved
 from tests.lib.training.runs import changed, outputs_in
+from tests.lib.training.steps import plain_grpo
 from tests.vllm_server import free_port
 
 Read = Callable[..., Validator]
@@ -90,7 +90,7 @@ class Scripted:
         return [[GeneratedCompletion(text=text, token_ids=(1,), finish="eos")] for text in texts]
 
 
-def test_a_validator_imports_the_stack_that_it_measures_with_and_no_other(
+def test_a_validator_imports_only_the_stack_it_measures_with(
     read: Read, smoke: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stacks() -> list[str]:
@@ -102,7 +102,7 @@ def test_a_validator_imports_the_stack_that_it_measures_with_and_no_other(
     assert stacks() == [f"lib.stacks.{smoke.validation.stack}"]
 
 
-def test_the_five_metrics_of_each_set_are_those_of_its_completions(
+def test_the_metrics_of_a_set_are_those_of_its_completions(
     validator: Validator, base: Path, sets: GeneratedSets
 ) -> None:
     measured = validator.measure(Scripted(load_tokenizer(base), sets))  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ def test_the_five_metrics_of_each_set_are_those_of_its_completions(
         assert values["answer_accuracy_se"] == pytest.approx((0.25 / 3) ** 0.5)
 
 
-def test_what_is_said_and_what_is_plotted_bear_the_same_numbers(
+def test_lines_and_curve_bear_the_same_numbers(
     validator: Validator, base: Path, full: Model, sets: GeneratedSets
 ) -> None:
     said: list[str] = []
@@ -140,13 +140,10 @@ def test_what_is_said_and_what_is_plotted_bear_the_same_numbers(
     assert sorted(points[0]) == sorted(["step", *validation_columns(list(validator.sets))])
     assert points[0]["answer_accuracy"] == points[0]["harder/answer_accuracy"] == 0.5
     assert len(said) == 8
-    assert said[0] == (
-        "sft validation step=0/5 set=held_out n=4 format=75.0% answer=50.0% ± 28.9 "
-        "reasoning=25.0% reasoning_chars=2.5 reward=0.6875"
-    )
+    assert all(text in said[0] for text in ("step=0/5", "held_out", "answer=50.0%", "28.9"))
 
 
-def test_the_modules_modes_and_every_random_state_are_put_back() -> None:
+def test_module_modes_and_random_states_are_put_back() -> None:
     model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Dropout())
     model[1].eval()
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
@@ -182,7 +179,7 @@ ENGINES = [
 
 
 @pytest.mark.parametrize(("rolls_out", "validates", "lora"), ENGINES)
-def test_grpo_ends_with_the_same_weights_with_and_without_validation(
+def test_validation_changes_no_weight(
     request: pytest.FixtureRequest,
     sets: GeneratedSets,
     base: Path,
@@ -202,18 +199,14 @@ def test_grpo_ends_with_the_same_weights_with_and_without_validation(
     weights, said = [], []
     for watched in (False, True):
         torch.manual_seed(0)
-        trainer = build_grpo(
+        trainer = plain_grpo(
             sets.grpo,
-            init=base,
-            base=base,
-            prompt_format=prompt_format(smoke.prompt.format),
-            system="",
+            base,
+            smoke,
+            tmp_path,
             grpo=smoke.grpo.model_copy(update={"save_steps": 0}),
             rollout=smoke.rollout.model_copy(update={"engine": rolls_out}),
-            reward=smoke.reward,
             model=smoke.model if lora else full,
-            seed=smoke.seed,
-            scratch=tmp_path,
         )
         trainer.reward_funcs = [longer, longer]
         with contextlib.ExitStack() as stack:
@@ -281,7 +274,7 @@ def test_each_point_is_of_the_policy_as_it_is_then(
         opened[0].generate(prompts, callback.validator.sampling)
 
 
-def test_a_server_that_is_down_is_said_before_anything_is_loaded(
+def test_a_server_that_is_down_is_refused_first(
     read: Read, smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECKON_VLLM_URL", f"http://127.0.0.1:{free_port()}")
@@ -289,7 +282,7 @@ def test_a_server_that_is_down_is_said_before_anything_is_loaded(
     def build(scratch: Path) -> Any:
         raise AssertionError("the trainer was built")
 
-    with pytest.raises(UserError, match="no answer from a vLLM server"):
+    with pytest.raises(UserError, match="vLLM server"):
         run_phase(
             build,
             stage="sft",
