@@ -1,8 +1,8 @@
-"""Training as one process or as several, for tests that compare them.
+"""GRPO as one process or as several, for tests that compare them.
 
-`python -m tests.lib.training.ranks STAGE FOLDER` (or torchrun with the same arguments) trains the
-smoke preset with the changes of FOLDER/changes.json, from FOLDER/base, and writes what each rank
-came to: FOLDER/<ranks>-<rank>.pt.
+`python -m tests.lib.training.ranks FOLDER` (or torchrun with the same arguments) trains the smoke
+preset with the changes of FOLDER/changes.json, from FOLDER/base, and writes what each rank came to:
+FOLDER/<ranks>-<rank>.pt.
 """
 
 import itertools
@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback
 
 from lib.artifacts.problems import read_problems
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.engines.runtime import configure
-from lib.params import Params, preset_params
-from lib.training.phase.launch import check_world_size, num_processes
+from lib.params import preset_params
+from lib.training.phase.launch import check_world_size
 from tests.lib.training.runs import changed
-from tests.lib.training.steps import letters, plain_grpo, plain_sft, reward_with
+from tests.lib.training.steps import letters, plain_grpo, reward_with
 
 
 def scripted(prompt: Sequence[int], number: int, end: int) -> tuple[int, ...]:
@@ -72,37 +72,21 @@ class Gradients(TrainerCallback):
             }
 
 
-def sft(folder: Path, params: Params) -> Trainer:
-    rows = list(read_problems(folder / "sft.jsonl"))
-    return plain_sft(rows, folder / "base", params, folder / "scratch")
-
-
-def grpo(folder: Path, params: Params) -> Trainer:
-    rows, base = list(read_problems(folder / "grpo.jsonl")), folder / "base"
-    trainer = plain_grpo(rows, base, params, folder / "scratch")
-    trainer.roll_out_with(Script(base), live=True)
-    return reward_with(trainer, letters)
-
-
-def main(stage: str, folder: Path) -> None:
+def main(folder: Path) -> None:
     check_world_size()
     params = changed(preset_params("smoke"), json.loads((folder / "changes.json").read_text()))
     configure(seed=params.seed, threads=params.torch_threads)
-    trainer = {"sft": sft, "grpo": grpo}[stage](folder, params)
+    problems, base = list(read_problems(folder / "grpo.jsonl")), folder / "base"
+    trainer = reward_with(plain_grpo(problems, base, params, folder / "scratch"), letters)
+    trainer.roll_out_with(Script(base), live=True)
     seen = Gradients()
     trainer.add_callback(seen)
     trainer.train()
     accelerator = trainer.accelerator
-    torch.save(
-        {
-            "num_processes": accelerator.num_processes,
-            "gradients": seen.first,
-            "weights": dict(accelerator.unwrap_model(trainer.model).state_dict()),
-            "losses": [point["loss"] for point in trainer.state.log_history if "loss" in point],
-        },
-        folder / f"{num_processes()}-{accelerator.process_index}.pt",
-    )
+    weights = dict(accelerator.unwrap_model(trainer.model).state_dict())
+    ranks, rank = accelerator.num_processes, accelerator.process_index
+    torch.save({"gradients": seen.first, "weights": weights}, folder / f"{ranks}-{rank}.pt")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

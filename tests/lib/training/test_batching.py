@@ -140,10 +140,6 @@ def test_prompts_are_computed_once_and_idle_rows_not_at_all(
     assert area < 0.3 * plain_area
 
 
-def test_with_a_penalty_towards_the_reference_no_row_is_left_out(some: Builder) -> None:
-    assert [rows for rows, _ in forward_shapes(some(beta=0.1))] == [1, 4] * 4
-
-
 def test_a_batch_without_advantage_has_gradients_of_zero(some: Builder) -> None:
     trainer = reward_with(some(), lambda completions, **columns: [1.0] * len(completions))
     gradients = last_gradients(trainer)

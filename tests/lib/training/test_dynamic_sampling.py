@@ -1,10 +1,7 @@
 """Groups with equal rewards are replaced, bounded, and nothing is scored twice."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +15,7 @@ from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer, Sample
 from lib.training.phase.tracking import curve_points
-from tests.conftest import ROOT
+from tests.lib.training.runs import launch
 from tests.lib.training.steps import Steps, letters, reward_with
 
 Builder = Callable[..., PolicyGradientTrainer]
@@ -183,20 +180,9 @@ def test_a_group_of_masked_completions_is_replaced_too(train: Callable[..., Any]
 @pytest.mark.slow
 def test_ranks_that_miss_unequal_numbers_of_groups_do_not_hang(base: Path, tmp_path: Path) -> None:
     """gloo, two processes: one rank's problems have all a signal, the other's at first none."""
-    command = ["torch.distributed.run", "--nproc_per_node=2", "--master_port=0", "--standalone"]
-    script = ["-m", "tests.lib.training.two_ranks", str(base), str(tmp_path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", *command, *script],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        # Ranks that wait for each other do so for ever; it takes about 10 s of CPU time.
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    two = ["torchrun", "--nproc_per_node=2", "--master_port=0", "--standalone", "-m"]
+    ran = launch(*two, "tests.lib.training.two_ranks", base, tmp_path)
+    assert ran.returncode == 0, ran.stderr[-4000:]
     first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
     assert first == second
     assert first["world"] == 2

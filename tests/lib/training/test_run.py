@@ -175,22 +175,6 @@ def test_a_changed_param_starts_again(
     assert set(said.splitlines()) <= set(log.splitlines())
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
-    phase: Phase, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = phase(folder="whole")
-    with pytest.raises(UserError):
-        phase(stop=7)
-    (state,) = (whole.with_name("run") / "scratch/sft").glob("*/checkpoint-6/optimizer.pt")
-    state.write_bytes(state.read_bytes()[:-1])
-    finished = phase()
-    said = capsys.readouterr().out
-    assert "checkpoint-6 is damaged (optimizer.pt" in said
-    assert "sft resumes from step 3 (" in said
-    ours, wholes = results(finished), results(whole)
-    assert ours["model"] == wholes["model"] and ours["curve"] == wholes["curve"]
-
-
 def test_without_checkpoints_an_interrupted_phase_starts_again(phase: Phase, short: Params) -> None:
     unsaved = changed(short, {"sft": {"save_steps": 0, "keep_checkpoints": 0}})
     with pytest.raises(UserError, match=r"starts again.*sft\.save_steps"):
