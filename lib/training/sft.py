@@ -40,7 +40,13 @@ def build_sft(
     """
     tokenizer = load_tokenizer(base)
     examples = sft_dataset(problems, tokenizer, prompt_format=prompt_format, system=system)
-    check_lengths(examples, max_seq_length=model.max_seq_length)
+    lengths = [len(token_ids) for token_ids in examples["input_ids"]]
+    # An example without its end teaches never to stop, so that nothing is cut.
+    if too_long := sum(length > model.max_seq_length for length in lengths):
+        raise UserError(
+            f"model.max_seq_length={model.max_seq_length}: {too_long} of {len(lengths)} SFT "
+            f"examples are longer; the longest has {max(lengths)} tokens: raise it to that"
+        )
     policy = trainable_policy(base, base=base, settings=model, seed=seed)
     arguments = SFTConfig(
         **shared_arguments(sft, model=model, seed=seed, scratch=scratch),
@@ -49,7 +55,7 @@ def build_sft(
         ),
         num_train_epochs=sft.num_epochs,
         packing=sft.packing,
-        # Of packed rows; `check_lengths` has refused what TRL would cut.
+        # Of packed rows; what TRL would cut is refused above.
         max_length=model.max_seq_length if sft.packing else None,
         completion_only_loss=True,
         train_sampling_strategy="group_by_length" if sft.group_by_length else "random",
@@ -122,18 +128,3 @@ def _tokens(
         "input_ids": [*prompt_ids, *completion_ids],
         "completion_mask": [0] * len(prompt_ids) + [1] * len(completion_ids),
     }
-
-
-def check_lengths(tokenized: Dataset, *, max_seq_length: int) -> None:
-    """Refuse what would have to be cut: an example without its end teaches never to stop.
-
-    Raises:
-        UserError: says how many examples are too long, and the length that would do.
-    """
-    lengths = [len(token_ids) for token_ids in tokenized["input_ids"]]
-    too_long = sum(length > max_seq_length for length in lengths)
-    if too_long:
-        raise UserError(
-            f"model.max_seq_length={max_seq_length}: {too_long} of {len(lengths)} SFT "
-            f"examples are longer; the longest has {max(lengths)} tokens: raise it to that"
-        )

@@ -3,7 +3,7 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,13 +116,27 @@ def run_phase(
     def prepared(writing: Path) -> Trainer:
         trainer = build(writing)
         compat.order_by_epoch(trainer)
-        _add_callbacks(trainer, section=section, validator=validator, say=say)
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, ProgressLines | WarningSigns):
+                callback.say = say
+        if validator and section.eval_steps:
+            trainer.add_callback(
+                ValidateByGeneration(
+                    validator,
+                    stage=stage,
+                    steps=section.eval_steps,
+                    say=say,
+                    open_engine=opener(validator, trainer),
+                )
+            )
         if mode != "disabled":
             name = f"{stage}-{writing.parent.name}"
             trainer.add_callback(WandbRun(trainer, mode=mode, settings=settings, name=name))
         return trainer
 
-    with _first_rank_alone(folder / "lock", stage), sigterm_as_interrupt():
+    # One run of a stage at a time; its ranks are one run.
+    lock = alone(folder / "lock", what=stage) if is_main_process() else nullcontext()
+    with lock, sigterm_as_interrupt():
         checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
         try:
             say.start()
@@ -144,25 +158,6 @@ def run_phase(
                 checkpoints.finish(keep=section.keep_checkpoints)
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None
-
-
-def _add_callbacks(
-    trainer: Trainer, *, section: Optimisation, validator: Validator | None, say: Announcer
-) -> None:
-    """Let the trainer's lines reach the stage's log, and measure the policy while it trains."""
-    for callback in trainer.callback_handler.callbacks:
-        if isinstance(callback, ProgressLines | WarningSigns):
-            callback.say = say
-    if validator and section.eval_steps:
-        trainer.add_callback(
-            ValidateByGeneration(
-                validator,
-                stage=say.stage,
-                steps=section.eval_steps,
-                say=say,
-                open_engine=opener(validator, trainer),
-            )
-        )
 
 
 def _train(
@@ -202,13 +197,9 @@ def _train(
         for callback in trainer.callback_handler.callbacks:
             if isinstance(callback, ValidateByGeneration):
                 callback.close()
-    return trainer, {**all_counts(), **_warnings(trainer)}
-
-
-def _warnings(trainer: Trainer) -> Mapping[str, Any]:
-    """What the run was warned of, which the report repeats."""
     watching = [c for c in trainer.callback_handler.callbacks if isinstance(c, WarningSigns)]
-    return {"warnings": [sign for callback in watching for sign in callback.signs]}
+    # The report repeats them.
+    return trainer, {**all_counts(), "warnings": [sign for c in watching for sign in c.signs]}
 
 
 def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
@@ -217,11 +208,6 @@ def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
     for name, counts in before.items():
         added.setdefault(name, Counter()).update(counts)
     return {name: dict(counts) for name, counts in added.items()}
-
-
-def _first_rank_alone(lock: Path, stage: str) -> AbstractContextManager[None]:
-    """One run of a stage at a time; its ranks are one run."""
-    return alone(lock, what=stage) if is_main_process() else nullcontext()
 
 
 def resume_hint(checkpoints: Checkpoints, stage: str) -> str:

@@ -145,19 +145,3 @@ def test_a_batch_without_advantage_has_gradients_of_zero(some: Builder) -> None:
     gradients = last_gradients(trainer)
     assert gradients
     assert not any(gradient.any() for gradient in gradients.values())
-
-
-def test_rows_of_a_prompt_share_a_micro_batch_idle_ones_first(some: Builder) -> None:
-    trainer = some()
-    trainer.state.max_steps = 1
-    batches = trainer.roll_out()
-    assert [batch.advantages.any().item() for batch in batches] == [False, False, True, True]
-    assert [batch.last for batch in batches] == [False, False, False, True]
-    for batch in batches:
-        assert len(batch.prompt_ids.unique(dim=0)) == 1
-        assert batch.prompt_mask.all()  # cut to the longest prompt of these rows
-        assert batch.completion_mask.sum(-1).max() == batch.completion_ids.shape[1]
-        lengths = batch.completion_mask.sum(-1).tolist()
-        assert lengths == sorted(lengths)
-    total = sum(int(batch.loss_mask.sum()) for batch in batches)
-    assert [batch.num_tokens for batch in batches] == [total / 4] * 4

@@ -11,6 +11,7 @@ from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
 from ruamel.yaml import YAML
 
+from lib.errors import UserError
 from lib.params import preset_params
 from lib.training.phase.launch import expected_world_size, micro_batches
 from tests.conftest import ROOT
@@ -96,3 +97,12 @@ def test_a_launch_files_gpus_can_share_its_presets_batches(file: str, gpus: str)
         assert processes > 1
         assert micro_batches(batch, micro_batch=section.micro_batch_size, world_size=processes)
     assert params.grpo.prompts_per_step % processes == 0
+
+
+def test_ranks_share_a_micro_batch_or_it_is_refused() -> None:
+    assert micro_batches(256, micro_batch=64, world_size=2) == {
+        "per_device_train_batch_size": 32,
+        "gradient_accumulation_steps": 4,
+    }
+    with pytest.raises(UserError, match="3 processes"):
+        micro_batches(256, micro_batch=64, world_size=3)

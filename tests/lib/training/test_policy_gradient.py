@@ -19,11 +19,12 @@ from lib.objectives.losses import policy_loss
 from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Grpo
+from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.grpo.scoring import MicroBatch
 from lib.training.phase.tracking import curve_points
-from tests.lib.training.steps import Steps, letters
+from tests.lib.training.steps import Steps, letters, plain_grpo
 
 Builder = Callable[..., PolicyGradientTrainer]
 GAP = "sampling/sampling_logp_difference"
@@ -482,3 +483,50 @@ def test_fused_scores_train_as_whole_logits_do(
     torch.testing.assert_close(fused, whole, atol=1e-5 * largest, rtol=1e-4)
     assert fused_points[0]["entropy"] == pytest.approx(points[0]["entropy"], rel=1e-5)
     assert 0 < fused_points[0][f"{GAP}/mean"] < 1e-5
+
+
+def test_generation_reference_and_loss_run_under_autocast(built: Builder, full: Model) -> None:
+    model = full.model_copy(update={"mixed_precision": "bf16"})
+    trainer = built(model=model, beta=0.04, max_steps=1)
+    seen: set[tuple[bool, bool, torch.dtype]] = set()
+
+    def hook(module: Any, args: Any, result: torch.Tensor) -> None:
+        seen.add((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), result.dtype))
+
+    trainer.model.model.layers[0].self_attn.q_proj.register_forward_hook(hook)
+    trainer.train()
+    # With gradients is the loss, without them generation and the reference.
+    assert seen == {(grad, True, torch.bfloat16) for grad in (True, False)}
+    assert {weight.dtype for weight in trainer.model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_a_step_moves_the_policy_by_the_presets_rewards(
+    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path, lora: bool
+) -> None:
+    def longer(completions: list[object], **columns: object) -> list[float]:
+        return [float(number % 4) for number in range(len(completions))]
+
+    trainer = plain_grpo(sets.grpo, base, smoke, tmp_path, model=smoke.model if lora else full)
+    assert [function.__name__ for function in trainer.reward_funcs] == ["format", "answer"]
+    assert trainer.reward_weights.tolist() == [0.25, 1.0]
+
+    # An untrained policy earns nothing, so that a step needs a reward that varies.
+    trainer.reward_funcs = [longer, longer]
+    trainable = {n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+    assert all("lora_" in name for name in trainable) == lora
+    before = {name: weight.detach().clone() for name, weight in trainable.items()}
+    trainer.train()
+    assert any(not torch.equal(before[name], weight) for name, weight in trainable.items())
+
+    points = curve_points(trainer.state)
+    assert [point["step"] for point in points] == list(range(1, smoke.grpo.max_steps + 1))
+    assert points[0]["reward"] == pytest.approx(1.25 * 1.5)
+    assert not any("time" in name for name in points[0])
+
+
+def test_fewer_problems_than_a_step_takes_are_refused(
+    sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"prompts_per_step=4: .* 3 "):
+        plain_grpo(sets.grpo[:3], base, smoke, tmp_path)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.report.report import training_warnings
 from lib.training.phase.run import run_phase
-from lib.training.phase.warning_signs import ANSWER_ACCURACY, Limits, Sign, Watch
+from lib.training.phase.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
 from lib.verifier.rewards import build_rewards
 from tests.lib.training.runs import outputs_in
 from tests.lib.training.steps import plain_grpo
@@ -41,15 +42,15 @@ def curve(length: int = 30, **columns: Sequence[float]) -> list[Mapping[str, flo
     ]
 
 
-def signs_of(points: Sequence[Mapping[str, float]], limits: Limits) -> list[Sign]:
+def signs_of(points: Sequence[Mapping[str, float]], limits: Limits) -> list[dict[str, Any]]:
     """All signs that a curve shows."""
-    watch = Watch(limits)
+    callback = WarningSigns("grpo", limits)
     for point in points:
-        watch.observe(point)
-    return watch.signs
+        callback.observe(point)
+    return callback.signs
 
 
-def one(points: Sequence[Mapping[str, float]], limits: Limits = LIMITS) -> Sign:
+def one(points: Sequence[Mapping[str, float]], limits: Limits = LIMITS) -> dict[str, Any]:
     (sign,) = signs_of(points, limits)
     return sign
 
@@ -72,8 +73,8 @@ def test_a_sign_shows_once_with_its_numbers_and_its_knob(
     kind: str, step: int, columns: dict[str, list[float]], texts: list[str]
 ) -> None:
     sign = one(curve(**columns))
-    assert (sign.kind, sign.step) == (kind, step)
-    assert all(text in sign.text for text in texts)
+    assert (sign["kind"], sign["step"]) == (kind, step)
+    assert all(text in sign["text"] for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +99,8 @@ def test_a_sampler_that_drifts_is_held_against_its_own_first_gap(
     first: float, drifted: float
 ) -> None:
     sign = one(curve(**{GAP: [first, drifted / 3, drifted, drifted, drifted / 3, drifted]}))
-    assert (sign.kind, sign.step) == ("sampler_drift", 8)
-    assert f"{drifted:.3g}" in sign.text and f"{first:.3g}" in sign.text
+    assert (sign["kind"], sign["step"]) == ("sampler_drift", 8)
+    assert f"{drifted:.3g}" in sign["text"] and f"{first:.3g}" in sign["text"]
     assert signs_of(curve(**{GAP: [first, max(9 * first, 9e-6)]}), LIMITS) == []
 
 
