@@ -11,7 +11,6 @@ from packaging.requirements import Requirement
 from lib.params import preset_names
 
 ROOT = Path(__file__).parents[1]
-PRESETS = ", ".join(preset_names())
 
 
 def locked(name: str) -> dict[str, str]:
@@ -31,6 +30,14 @@ def make(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     )
 
 
+def error_of(shown: subprocess.CompletedProcess[str]) -> str:
+    """The one line of a mistake."""
+    assert shown.returncode == 2
+    (line,) = [line for line in shown.stderr.splitlines() if not line.startswith("make:")]
+    assert line.startswith("Error: ")
+    return line
+
+
 def test_make_alone_lists_every_verb_with_what_it_does() -> None:
     shown = make().stdout
     for verb in ("all", "repro", "preset", "compare", "study", "test", "check", "clean"):
@@ -45,23 +52,6 @@ def bare(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_another_python_is_refused_in_one_line(bare: Path) -> None:
-    old = bare / "python3.9"
-    old.write_text("#!/bin/sh\nexit 1\n")
-    old.chmod(0o755)
-    shown = make("setup", f"PYTHON={old}", cwd=bare)
-    (line,) = [line for line in shown.stderr.splitlines() if not line.startswith("make:")]
-    assert line.startswith("Error: reckon needs Python 3.11 or 3.12, found neither as ")
-    assert shown.returncode == 2
-    assert not (bare / ".venv").exists()
-
-
-def test_a_missing_python_is_one_line_too(bare: Path) -> None:
-    shown = make("setup", "PYTHON=/no/such/python", cwd=bare)
-    assert "Error: reckon needs Python 3.11 or 3.12" in shown.stderr
-    assert "/no/such/python" in shown.stderr
-
-
 def fake_python(path: Path, *, version: str, otherwise: str = "exit 1") -> Path:
     """A Python that knows its version, and does `otherwise` when it is asked for anything else."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,15 +64,17 @@ def fake_python(path: Path, *, version: str, otherwise: str = "exit 1") -> Path:
     return path
 
 
-def test_an_environment_of_another_python_is_refused_in_one_line(bare: Path) -> None:
+@pytest.mark.parametrize("python", ["fake", "/no/such/python"])
+def test_another_python_or_none_is_refused(bare: Path, python: str) -> None:
+    if python == "fake":
+        python = str(fake_python(bare / "python3.9", version="3.9"))
+    assert python in error_of(make("setup", f"PYTHON={python}", cwd=bare))
+    assert not (bare / ".venv").exists()
+
+
+def test_an_environment_of_another_python_is_refused(bare: Path) -> None:
     fake_python(bare / ".venv/bin/python", version="3.13")
-    shown = make("setup", cwd=bare)
-    (line,) = [line for line in shown.stderr.splitlines() if not line.startswith("make:")]
-    assert line == (
-        "Error: .venv holds Python 3.13, and reckon needs 3.11 or 3.12; "
-        "remove .venv and run `make setup` again"
-    )
-    assert shown.returncode == 2
+    assert "remove .venv" in error_of(make("setup", cwd=bare))
 
 
 def test_a_half_made_environment_does_not_stay(bare: Path) -> None:
@@ -129,29 +121,11 @@ def test_the_locks_are_one_set_of_versions() -> None:
     assert locked("vllm-cpu")["transformers"] == locked("gpu")["transformers"]
 
 
-@pytest.mark.parametrize(
-    ("preset", "said"),
-    [
-        ("", f"which preset? `make preset PRESET=...` with {PRESETS}"),
-        ("smok", f"no preset `smok`; expected the path of a YAML file or one of {PRESETS}"),
-    ],
-)
-def test_an_unknown_preset_is_one_line_that_lists_them(preset: str, said: str) -> None:
-    shown = make("preset", f"PRESET={preset}")
-    assert shown.returncode == 2
-    (line,) = [line for line in shown.stderr.splitlines() if not line.startswith("make:")]
-    assert line == f"Error: {said}"
+@pytest.mark.parametrize("preset", ["", "smok"])
+def test_an_unknown_preset_is_one_line_that_lists_them(preset: str) -> None:
+    error = error_of(make("preset", f"PRESET={preset}"))
+    assert all(name in error for name in preset_names())
 
 
 def test_an_unknown_revision_to_compare_with_is_one_line() -> None:
-    shown = make("compare", "BASE=no-such-revision")
-    assert shown.returncode == 2
-    (line,) = [line for line in shown.stderr.splitlines() if not line.startswith("make:")]
-    assert line.startswith("Error: ")
-    assert "no-such-revision" in line
-
-
-def test_clean_touches_neither_data_nor_reports() -> None:
-    planned = make("--dry-run", "clean").stdout
-    assert "data" not in planned
-    assert "reports" not in planned
+    assert "no-such-revision" in error_of(make("compare", "BASE=no-such-revision"))

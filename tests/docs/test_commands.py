@@ -33,7 +33,7 @@ RUN = [
 
 
 @pytest.mark.parametrize("block", SHOWN)
-def test_a_command_names_verbs_variables_modules_and_options_that_exist(block: Block) -> None:
+def test_what_a_command_names_exists(block: Block) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for line in block.script.replace("\\\n", " ").splitlines():
         for verb, variables in re.findall(r"\bmake ([a-z][\w-]*)((?: [A-Z_]+=)?)", line):

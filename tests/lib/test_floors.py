@@ -9,14 +9,15 @@ import pytest
 import lib
 
 ROOT = Path(__file__).parents[2]
+TRAINERS = {"transformers", "trl", "peft", "accelerate", "datasets", "vllm", "unsloth", "wandb"}
 HEAVY = {"torch", "transformers", "trl", "vllm", "unsloth"}
 FLOOR_0 = ["artifacts", "errors", "params", "plugins", "problems", "process", "prompts", "report"]
 FLOOR_0 += ["stacks", "stats", "verifier"]
 
 
-def heavy_imports(code: str) -> set[str]:
+def heavy_imports(code: str, heavy: set[str] = HEAVY) -> set[str]:
     """Heavy packages in `sys.modules` after `code` ran in a process of its own."""
-    report = f"{code}\nimport sys; print(*sorted({HEAVY} & set(sys.modules)))"
+    report = f"{code}\nimport sys; print(*sorted({heavy} & set(sys.modules)))"
     shown = subprocess.run(
         [sys.executable, "-c", report], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -35,11 +36,13 @@ def test_no_module_of_floor_0_imports_anything_heavy() -> None:
     assert heavy_imports(imports) == set()
 
 
-def test_the_test_above_can_fail() -> None:
-    assert heavy_imports("import lib.engines.policy") >= {"torch", "transformers"}
+def test_objectives_import_torch_and_no_trainer() -> None:
+    """Also that the checks here can fail."""
+    torch_only = heavy_imports("import lib.course, lib.training.phase.optim", {"torch", *TRAINERS})
+    assert torch_only == {"torch"}
 
 
-def test_a_stage_imports_nothing_heavy_before_its_params_are_checked() -> None:
+def test_a_stage_imports_nothing_heavy_before_its_params() -> None:
     stages = ["prepare", "sft", "grpo", "evaluate", "export", "report"]
     assert heavy_imports("\n".join(f"import stages.{stage}" for stage in stages)) == set()
 

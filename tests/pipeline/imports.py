@@ -19,6 +19,7 @@ PLUMBING = (
     "lib/params",
     "lib/plugins.py",
     "lib/process.py",
+    "stages/__init__.py",
     "stages/options.py",
 )
 """Exempt from dvc.yaml, with what only they import: how a stage is called and ended, and how a

@@ -73,9 +73,7 @@ def read_until(running: "subprocess.Popen[str]", wanted: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["sigterm", "ctrl-c"])
-def test_nothing_runs_on_when_dvc_is_ended_and_the_next_repro_goes_on(
-    clone: Clone, how: str
-) -> None:
+def test_nothing_outlives_dvc_and_the_next_repro_resumes(clone: Clone, how: str) -> None:
     shutil.rmtree(clone.folder / "data/scratch", ignore_errors=True)
     with start(clone) as running:
         read_until(running, "sft step=15/")
@@ -87,7 +85,7 @@ def test_nothing_runs_on_when_dvc_is_ended_and_the_next_repro_goes_on(
         # The output is read to its end once nobody can write to it any more.
         assert running.stdout is not None
         said = running.stdout.read()
-    assert "Error: sft was interrupted; the same command resumes from step " in said
+    assert "resumes from step " in said
     assert "Traceback" not in said
     wait_until_idle(clone.folder)
     assert not (clone.folder / "data/models/sft").exists()
@@ -106,5 +104,5 @@ def test_a_second_run_is_refused_while_the_first_goes_on(clone: Clone) -> None:
         # It keeps its lock and cannot come to its end before the second one has started.
         first.send_signal(signal.SIGSTOP)
         said = clone.run(*command, expected=1)
-        assert f"Error: sft is being run by process {first.pid} already" in said
+        assert f"process {first.pid}" in said
         first.kill()

@@ -23,7 +23,7 @@ from lib.prompts import format_settings
 from lib.prompts.saved import save_prompt
 from lib.training.grpo import grpo_setup
 from lib.training.phase.run import run_phase
-from lib.training.phase.setup import Setup, prompt_settings, run_training
+from lib.training.phase.setup import prompt_settings
 from lib.training.phase.validation import read_validator
 from lib.training.sft import sft_setup
 from lib.verifier.worker_client import warm_up
@@ -139,28 +139,6 @@ def test_each_phase_gives_its_tensors_and_processes_back(
         now = held()
         assert now.num_bytes <= before.num_bytes + ALLOWED_BYTES, name
         assert now.processes == before.processes, name
-
-
-def test_a_model_that_is_kept_is_counted_and_goes_with_its_last_reference(
-    base: Path, sets: GeneratedSets, smoke: Params, uncollected: Path
-) -> None:
-    params = few_steps(smoke, 0)
-    configure(seed=params.seed, threads=params.torch_threads)
-    write_inputs(uncollected, base, sets, params)
-    before = held()
-    setup: Setup | None = sft_setup(
-        params,
-        problems=uncollected / "sft.jsonl",
-        base=uncollected / "base",
-        scratch=uncollected / "scratch",
-    )
-    run_training(setup)
-    weights = sum(weight.nbytes for weight in setup.trainer.model.parameters())
-    # AdamW keeps two more of each.
-    assert held().num_bytes >= before.num_bytes + 3 * weights
-    setup = None
-    gc.collect()
-    assert held().num_bytes <= before.num_bytes + ALLOWED_BYTES
 
 
 def test_what_a_reference_cycle_holds_is_counted(uncollected: Path) -> None:

@@ -122,7 +122,7 @@ def resolved(trainer: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize("preset", SYSTEMS)
-def test_a_preset_has_of_its_system_what_the_run_on_a_cpu_changes(preset: str) -> None:
+def test_a_preset_has_what_the_run_on_a_cpu_changes(preset: str) -> None:
     expected, own = SYSTEMS[preset], preset_params(preset)
     assert own.model.name == expected["model"]
     assert {key: getattr(own.model, key) for key in expected["gpu"]} == expected["gpu"]

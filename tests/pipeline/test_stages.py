@@ -28,7 +28,7 @@ def said(code: str, **environment: str) -> str:
     return ran.stdout.strip()
 
 
-def test_a_stage_leaves_an_installed_tensorflow_alone_without_make(tmp_path: Path) -> None:
+def test_a_stage_ignores_an_installed_tensorflow(tmp_path: Path) -> None:
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow/__init__.py").touch()
     (tmp_path / "tensorflow-2.20.0.dist-info").mkdir()

@@ -16,7 +16,7 @@ GAP = "sampling/sampling_logp_difference/mean"
 
 
 @pytest.mark.parametrize("rank", [8, 0])
-def test_the_pipeline_runs_with_one_server_for_rollouts_validation_and_evaluation(
+def test_the_pipeline_runs_with_one_server_for_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
 ) -> None:
     clone = clone_with_smoke(tmp_path / "reckon")

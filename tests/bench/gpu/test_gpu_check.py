@@ -89,7 +89,7 @@ def test_rows_of_a_preset_are_as_long_as_its_params_allow(case: str, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_weights(
+def test_a_killed_run_resumes_to_the_same_weights(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(measure, "START", "fork")  # libraries are imported once
@@ -120,7 +120,7 @@ def test_a_row_says_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_with_every_engine_all_rows_are_params_that_a_stage_accepts(
+def test_with_every_engine_all_rows_are_params_of_a_stage(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: object())
@@ -146,7 +146,7 @@ def gpu_check(folder: Path, *options: str) -> Any:
     )
 
 
-def test_what_was_measured_stays_and_the_next_run_goes_on(
+def test_the_next_run_keeps_what_was_measured(
     outcomes: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
     outcomes |= {"reproducible": {"figures": {"n": 1}}, "filled": {"failed": "no memory"}}

@@ -9,13 +9,6 @@ from lib.course import compute_per_instance_dpo_loss, dpo_loss, encode_alpaca
 PAIR = {"prompt": "Add 1 and 2.", "response_chosen": "It is 3.", "response_rejected": "It is four!"}
 
 
-def test_loss_is_the_formula() -> None:
-    scores = [torch.tensor(x, dtype=torch.float64) for x in (-3.0, -7.0, -4.0, -6.5)]
-    margin = 0.5 * ((-3 + 4) - (-7 + 6.5))
-    expected = -math.log(1 / (1 + math.exp(-margin)))
-    assert dpo_loss(*scores, beta=0.5).item() == pytest.approx(expected)
-
-
 def test_gradient_is_the_papers() -> None:
     """Section 4 of the paper: −β σ(r_l − r_w) on log π(y_w), the opposite on log π(y_l)."""
     chosen, rejected = torch.randn(2, 3, dtype=torch.float64).requires_grad_().unbind()
@@ -25,29 +18,6 @@ def test_gradient_is_the_papers() -> None:
     margin = (chosen - reference[0]) - (rejected - reference[1])
     weight = 0.3 * torch.sigmoid(-0.3 * margin)
     torch.testing.assert_close(gradients, (-weight, weight))
-
-
-def test_a_policy_that_is_the_reference_loses_log_2(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    loss = compute_per_instance_dpo_loss(model, model, tokenizer, 0.5, **PAIR)
-    assert loss.item() == pytest.approx(math.log(2), abs=1e-7)
-
-
-def test_swapping_the_pair_flips_the_margin(
-    model: Qwen3ForCausalLM, reference_model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    swapped = PAIR | {
-        "response_chosen": PAIR["response_rejected"],
-        "response_rejected": PAIR["response_chosen"],
-    }
-    losses = [
-        compute_per_instance_dpo_loss(model, reference_model, tokenizer, 0.1, **pair).item()
-        for pair in (PAIR, swapped)
-    ]
-    # σ(m) + σ(−m) = 1
-    assert sum(math.exp(-loss) for loss in losses) == pytest.approx(1)
-    assert abs(losses[0] - losses[1]) > 0.1
 
 
 def test_it_equals_the_sums_over_whole_documents(
@@ -76,7 +46,7 @@ def test_only_the_policy_gets_gradients(
     assert all(p.grad is None for p in reference_model.parameters())
 
 
-def test_one_response_that_begins_like_the_other_is_scored_to_its_end(
+def test_a_response_that_begins_like_the_other_is_scored_whole(
     model: Qwen3ForCausalLM, reference_model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
 ) -> None:
     pair = PAIR | {"response_chosen": "3", "response_rejected": "34"}

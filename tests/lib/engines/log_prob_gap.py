@@ -18,6 +18,15 @@ def moved(policy: PreTrainedModel, *, by: float = 0.3) -> PreTrainedModel:
     return policy.eval()
 
 
+def assert_follows(engine: Engine, policy: PreTrainedModel, prompts: list[list[int]]) -> None:
+    """The engine generates from what was last synced, and from nothing else."""
+    for _ in range(2):
+        moved(policy)
+        assert gap(engine, policy, prompts) > 0.1
+        engine.sync(policy)
+        assert gap(engine, policy, prompts) < 1e-4
+
+
 def gap(engine: Engine, policy: PreTrainedModel, prompts: list[list[int]]) -> float:
     """Largest difference between the engine's log-probs and those of `policy`."""
     groups = engine.generate(prompts, drawn(temperature=0.9, log_probs=True))

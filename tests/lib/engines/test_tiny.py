@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +42,7 @@ def written_checkpoint(directory: Path, seed: int = 0) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_numbers_are_read_digit_by_digit_and_operators_with_their_spaces():
+def test_numbers_are_read_digit_by_digit():
     pieces = tokenizer().tokenize("47 + 3 = 50\n50 / 5 = 10")
     ids = [[token.replace("Ġ", " ").replace("Ċ", "\n") for token in pieces]]
     assert ids == [["4", "7", " + ", "3", " = ", "5", "0", "\n", *"50", " / ", "5", " = ", *"10"]]
@@ -72,14 +71,14 @@ def test_any_text_survives_a_round_trip():
         assert made.decode(made(text)["input_ids"]) == text
 
 
-def test_eos_is_not_the_padding_token_and_nothing_is_put_before_a_text():
+def test_eos_is_not_padding_and_nothing_comes_before_a_text():
     made = tokenizer()
     assert (made.pad_token, made.eos_token, made.bos_token) == (PAD_TOKEN, EOS_TOKEN, None)
     assert made.pad_token_id != made.eos_token_id
     assert made("7")["input_ids"] == [made.convert_tokens_to_ids("7")]
 
 
-def test_a_conversation_ends_in_one_eos_and_starts_with_the_rendered_prompt():
+def test_a_conversation_is_the_rendered_prompt_to_one_eos():
     made = tokenizer()
     prompt = FORMAT.prompt("What is 3 + 4?", system="")
     answer = {"role": "assistant", "content": FORMAT.target(solution="", reference="7")}
@@ -92,9 +91,9 @@ def test_a_conversation_ends_in_one_eos_and_starts_with_the_rendered_prompt():
     assert made(text)["input_ids"] == start["input_ids"]
 
 
-def test_the_vocabulary_has_the_size_asked_for_and_one_too_small_is_refused():
+def test_the_vocabulary_has_its_size_and_too_small_is_refused():
     assert len(tokenizer(vocab_size=400)) == 400
-    with pytest.raises(UserError, match=r"at least 262 .* got 200"):
+    with pytest.raises(UserError, match="got 200"):
         tokenizer(vocab_size=200)
 
 
@@ -138,7 +137,7 @@ def test_a_loaded_checkpoint_is_the_one_that_was_saved(tmp_path):
     assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
 
 
-def test_weights_depend_on_the_seed_and_leave_torchs_random_state_alone():
+def test_weights_depend_on_the_seed_only():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -152,21 +151,10 @@ def test_weights_depend_on_the_seed_and_leave_torchs_random_state_alone():
 
 
 def test_the_default_sizes_make_under_half_a_million_parameters():
-    model = build_model(
-        tokenizer(vocab_size=640),
-        seed=0,
-        **{**SIZES, "hidden_size": 128, "num_heads": 4, "num_kv_heads": 2, "head_dim": 32}
-        | {"intermediate_size": 384},
-    )
-    assert (
-        model.num_parameters()
-        == 640 * 128
-        + 2 * (128 * (4 + 2 + 2) * 32 + 4 * 32 * 128 + 3 * 128 * 384 + 2 * 128 + 2 * 32)
-        + 128
-    )
-
-
-def test_saved_settings_name_no_path(tmp_path):
-    files = written_checkpoint(tmp_path)
-    for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
-        assert str(tmp_path) not in json.dumps(json.loads(files[name]))
+    model = preset_params("tiny-cpu").model
+    shape = model.tiny.model_dump(exclude={"vocab_size"})
+    made = tokenizer(vocab_size=model.tiny.vocab_size)
+    built = build_model(made, seed=0, max_positions=model.max_seq_length, **shape)
+    # Embeddings; attention, MLP and norms of two layers; the last norm.
+    layer = 128 * (4 + 2 + 2) * 32 + 4 * 32 * 128 + 3 * 128 * 384 + 2 * 128 + 2 * 32
+    assert built.num_parameters() == 640 * 128 + 2 * layer + 128

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -33,9 +33,15 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> fake_unsloth.Calls:
     return fake_unsloth.install(monkeypatch)
 
 
+class Shared(NamedTuple):
+    """The fake vLLMs that `fast_inference` opened, and what Unsloth was called with."""
+
+    opened: list[fake_vllm.FakeLlm]
+    calls: fake_unsloth.Calls
+
+
 @pytest.fixture
-def shared(monkeypatch: pytest.MonkeyPatch) -> list[fake_vllm.FakeLlm]:
-    """With an Unsloth whose `fast_inference` opens a fake vLLM: those that it opened."""
+def shared(monkeypatch: pytest.MonkeyPatch) -> Shared:
     opened: list[fake_vllm.FakeLlm] = []
 
     def open_fake(weights: Path, longest: int, rank: int) -> fake_vllm.FakeLlm:
@@ -43,8 +49,8 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> list[fake_vllm.FakeLlm]:
         return opened[-1]
 
     fake_vllm.install(monkeypatch)
-    fake_unsloth.install(monkeypatch, open_fake)
-    return opened
+    calls = fake_unsloth.install(monkeypatch, open_fake)
+    return Shared(opened, calls)
 
 
 @pytest.fixture
@@ -72,14 +78,14 @@ def test_a_model_is_loaded_and_adapted_as_params_say(
     assert [name for name, _ in calls] == ["from_pretrained", "get_peft_model", "for_training"]
 
 
-def test_without_lora_all_weights_are_trained_and_nothing_is_adapted(
+def test_without_lora_all_weights_are_trained(
     calls: fake_unsloth.Calls, settings: Model, base: Path
 ) -> None:
     full = settings.model_copy(update={"lora": settings.lora.model_copy(update={"rank": 0})})
     trainable_policy(base, base=base, settings=full, seed=0)
-    assert calls.of("from_pretrained")["full_finetuning"] is True
-    assert calls.of("from_pretrained")["fast_inference"] is False
-    assert [name for name, _ in calls] == ["from_pretrained"]
+    ((name, arguments),) = calls
+    assert (name, arguments["full_finetuning"]) == ("from_pretrained", True)
+    assert arguments["fast_inference"] is False
 
 
 @pytest.mark.parametrize("name", [n for n in unsloth_contract.CHECKS if "vllm" not in n])
@@ -90,11 +96,12 @@ def test_the_contract_on_the_fake(
 
 
 def test_grpo_trains_on_what_the_vllm_below_its_policy_generates(
-    shared: list[fake_vllm.FakeLlm], settings: Model, base: Path, tmp_path: Path
+    shared: Shared, settings: Model, base: Path, tmp_path: Path
 ) -> None:
     check = unsloth_contract.CHECKS["grpo_trains_on_what_the_shared_vllm_generates"]
     check(base, tmp_path, settings)
-    (vllm,) = shared
+    (vllm,), (_, loaded) = shared.opened, shared.calls[0]
+    assert (loaded["fast_inference"], loaded["gpu_memory_utilization"]) == (True, 0.3)
     assert vllm.did == ["sleep 1", "generate", "sleep 1", "remove", "generate", "sleep 1"]
     assert len(set(vllm.read)) == 2
     (params,) = {str(vars(one) | {"seed": 0, "max_tokens": 0}) for one in vllm.params}
@@ -102,42 +109,26 @@ def test_grpo_trains_on_what_the_vllm_below_its_policy_generates(
     assert f"'stop_token_ids': [{tokenizer.eos_token_id}]" in params
 
 
-def test_the_shared_vllm_gets_the_share_of_the_gpu_that_params_say(
-    shared: list[fake_vllm.FakeLlm],
-    settings: Model,
-    base: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls = fake_unsloth.install(
-        monkeypatch, lambda weights, longest, rank: fake_vllm.FakeLlm(weights, longest)
-    )
-    trainer = unsloth_contract.grpo(base, tmp_path, settings)
-    loaded = calls.of("from_pretrained")
-    assert (loaded["fast_inference"], loaded["gpu_memory_utilization"]) == (True, 0.3)
-    assert trainer.model.vllm_engine is not None
-
-
 def test_a_shared_vllm_with_less_room_takes_no_longer_prompts(
-    shared: list[fake_vllm.FakeLlm], settings: Model, base: Path
+    shared: Shared, settings: Model, base: Path
 ) -> None:
     policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
-    shared[0].model_config.max_model_len = 8
+    shared.opened[0].model_config.max_model_len = 8
     engine = open_engine("vllm", base, base=base, **settings.loading, batch_size=4, policy=policy)
     engine.sync(policy)
-    with pytest.raises(UserError, match="a prompt has 8 tokens, and the model 8 positions"):
+    with pytest.raises(UserError, match="8 positions"):
         engine.generate([[5] * 8], Sampling(num_completions=1, max_new_tokens=4, temperature=1.0))
 
 
-def test_a_closed_engine_lets_go_of_vllm_and_the_policy_keeps_its_weights(
-    shared: list[fake_vllm.FakeLlm], settings: Model, base: Path
+def test_a_closed_engine_leaves_the_policy_its_weights(
+    shared: Shared, settings: Model, base: Path
 ) -> None:
     policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
     engine = open_engine("vllm", base, base=base, **settings.loading, batch_size=4, policy=policy)
     engine.sync(policy)
     engine.close()
     engine.close()
-    assert not Path(shared[0].read[0]).exists()
+    assert not Path(shared.opened[0].read[0]).exists()
     with pytest.raises(RuntimeError, match="closed"):
         engine.generate([[5]], Sampling(num_completions=1, max_new_tokens=4, temperature=1.0))
     assert policy(input_ids=torch.tensor([[5, 6]])).logits.isfinite().all()
@@ -146,15 +137,15 @@ def test_a_closed_engine_lets_go_of_vllm_and_the_policy_keeps_its_weights(
 def test_an_unsloth_that_quietly_opened_no_vllm_is_refused(
     calls: fake_unsloth.Calls, settings: Model, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UserError, match=r"rollout\.engine=vllm: Unsloth can share no weights"):
+    with pytest.raises(UserError, match=r"rollout\.engine"):
         trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
 
 
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"lora": {"rank": 0}}, "only under LoRA; set model"),
-        ({"dtype": "float32"}, "model.dtype=float32"),
+        ({"lora": {"rank": 0}}, r"model\.lora"),
+        ({"dtype": "float32"}, r"model\.dtype"),
     ],
 )
 def test_what_cannot_share_weights_is_refused_by_params(
@@ -169,7 +160,7 @@ def test_what_cannot_share_weights_is_refused_by_params(
     parse_params(content, origin="test")
 
 
-def test_generating_with_the_policy_gives_unsloths_training_mode_back(
+def test_generating_gives_unsloths_training_mode_back(
     calls: fake_unsloth.Calls, settings: Model, base: Path
 ) -> None:
     """Its `generate` has turned checkpointing off meanwhile."""
@@ -184,7 +175,7 @@ def test_generating_with_the_policy_gives_unsloths_training_mode_back(
     assert [name for name, _ in calls] == ["for_training"]
 
 
-def test_prompts_are_token_ids_with_tokenizers_that_unsloth_has_patched(
+def test_prompts_are_token_ids_with_tokenizers_that_are_patched(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """unsloth_zoo/temporary_patches/misc.py, 2026.10.7: no dict where none is asked for."""
@@ -203,14 +194,6 @@ def test_prompts_are_token_ids_with_tokenizers_that_unsloth_has_patched(
     assert "It is 2." in tokenizer.decode(row["input_ids"])
 
 
-def test_trl_hands_no_checkpointing_to_a_policy_that_brings_its_own(
-    calls: fake_unsloth.Calls, settings: Model, base: Path, tmp_path: Path
-) -> None:
-    trainer = unsloth_contract.grpo(base, tmp_path, settings, engine="transformers")
-    assert settings.gradient_checkpointing
-    assert trainer.args.gradient_checkpointing is False
-
-
 def test_an_adapter_of_another_shape_is_refused(
     calls: fake_unsloth.Calls, settings: Model, base: Path, tmp_path: Path
 ) -> None:
@@ -218,7 +201,7 @@ def test_an_adapter_of_another_shape_is_refused(
     save_policy(policy, load_tokenizer(base), tmp_path / "sft")
     fewer = settings.lora.model_copy(update={"target_modules": ("q_proj",)})
     other = settings.model_copy(update={"lora": fewer})
-    with pytest.raises(UserError, match=r"have no place in model\.lora of params"):
+    with pytest.raises(UserError, match=r"model\.lora"):
         trainable_policy(tmp_path / "sft", base=base, settings=other, seed=0)
 
 
@@ -228,15 +211,13 @@ def test_an_argument_that_a_version_does_not_name_is_refused() -> None:
     def from_pretrained(model_name: str, **kwargs: object) -> None:
         raise AssertionError("called")
 
-    with pytest.raises(UserError, match="from_pretrained has no argument max_lora_rank; install"):
+    with pytest.raises(UserError, match="max_lora_rank"):
         unsloth._exactly(from_pretrained, model_name="x", max_lora_rank=8)
 
 
-def test_without_unsloth_the_error_is_one_line_that_names_the_param() -> None:
-    with pytest.raises(UserError) as caught:
+def test_without_unsloth_the_error_names_the_param() -> None:
+    with pytest.raises(UserError, match=r"^model\.backend=unsloth.*"):
         unsloth._fast_language_model()
-    assert "\n" not in caught.value.message
-    assert "model.backend=unsloth: unsloth is not installed" in caught.value.message
 
 
 def python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
@@ -266,7 +247,7 @@ READ = {
 
 
 @pytest.mark.parametrize("generates", [True, False])
-def test_it_is_imported_before_what_it_patches_and_finds_its_settings(
+def test_it_comes_before_what_it_patches_and_finds_its_settings(
     tmp_path: Path, generates: bool
 ) -> None:
     (tmp_path / "unsloth.py").write_text(
@@ -331,33 +312,26 @@ def test_importing_it_too_late_is_a_bug_that_crashes(tmp_path: Path) -> None:
     assert "RuntimeError: unsloth must be imported before trl" in python(code, tmp_path).stderr
 
 
-def test_the_other_backend_imports_nothing() -> None:
-    code = (
-        "import sys; from lib.engines.unsloth import import_first\n"
-        "import_first('transformers', generates=True)\n"
-        "print([n for n in ('unsloth', 'torch', 'transformers') if n in sys.modules])\n"
-    )
-    assert python(code).stdout == "[]\n"
-
-
-SETTINGS = (
-    "import os, sys; {first}\n"
-    "from lib.engines.unsloth import import_first\n"
-    "import_first('transformers', generates=True)\n"
-    "names = ('PYTORCH_CUDA_ALLOC_CONF', 'PYTORCH_ALLOC_CONF', 'UNSLOTH_VLLM_STANDBY')\n"
-    "print(*(os.environ.get(name) for name in names), 'torch' in sys.modules)\n"
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, "expandable_segments:True None"),
+        ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}, "None max_split_size_mb:64"),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, "backend:native None"),
+    ],
 )
-
-
-def test_the_other_backend_gets_expandable_segments_before_torch_is_there() -> None:
-    assert python(SETTINGS.format(first="")).stdout == "expandable_segments:True None None False\n"
-
-
-def test_what_the_user_told_the_allocator_by_either_name_stays() -> None:
-    new = "os.environ['PYTORCH_ALLOC_CONF'] = 'max_split_size_mb:64'"
-    assert python(SETTINGS.format(first=new)).stdout == "None max_split_size_mb:64 None False\n"
-    old = "os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'backend:native'"
-    assert python(SETTINGS.format(first=old)).stdout == "backend:native None None False\n"
+def test_the_other_backend_sets_the_allocator_unless_it_is_set(
+    environment: dict[str, str], expected: str
+) -> None:
+    """And imports nothing; torch's allocator reads the setting when it starts."""
+    code = (
+        f"import os, sys; os.environ |= {environment}\n"
+        "from lib.engines.unsloth import import_first\n"
+        "import_first('transformers', generates=True)\n"
+        f"print(*map(os.environ.get, {unsloth.ALLOCATOR}), 'UNSLOTH_VLLM_STANDBY' in os.environ)\n"
+        "print({'unsloth', 'torch', 'transformers'} & set(sys.modules))\n"
+    )
+    assert python(code).stdout == f"{expected} False\nset()\n"
 
 
 def test_torch_reads_the_names_in_the_order_that_is_relied_on() -> None:

@@ -18,7 +18,7 @@ from lib.errors import UserError
 from lib.params.model import Model
 from tests.lib.engines import fake_unsloth, unsloth_contract
 from tests.lib.engines.contract import EngineContract
-from tests.lib.engines.log_prob_gap import gap, moved
+from tests.lib.engines.log_prob_gap import assert_follows
 
 pytestmark = pytest.mark.vllm
 
@@ -87,15 +87,10 @@ class TestSharedEngine(EngineContract):
         assert isinstance(engine, SharedVllmEngine)
         assert len(patched) == 1
 
-    def test_an_adapter_is_the_policys_after_each_sync_and_the_old_one_before(
+    def test_an_adapter_is_the_policys_after_each_sync(
         self, engine: SharedVllmEngine, prompts: list[list[int]]
     ) -> None:
-        policy = engine._policy
-        for _ in range(2):
-            moved(policy)
-            assert gap(engine, policy, prompts) > 0.1
-            engine.sync(policy)
-            assert gap(engine, policy, prompts) < 1e-4
+        assert_follows(engine, engine._policy, prompts)
 
 
 class TestGrpo:
@@ -125,5 +120,5 @@ class TestStaleSampler:
             return synced[0]
 
         monkeypatch.setattr(SharedVllmEngine, "sync", only_once)
-        with pytest.raises(UserError, match=r"step 2: .* still generates from weights of an"):
+        with pytest.raises(UserError, match="step 2"):
             trainer.train()

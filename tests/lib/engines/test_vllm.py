@@ -17,7 +17,7 @@ from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
 from tests.lib.engines.contract import EngineContract, drawn
-from tests.lib.engines.log_prob_gap import gap, moved
+from tests.lib.engines.log_prob_gap import assert_follows, gap, moved
 from tests.live import held
 
 pytestmark = pytest.mark.vllm
@@ -39,16 +39,12 @@ def engine(base: Path):
 
 
 class TestFullWeights(EngineContract):
-    def test_full_weights_are_the_policys_after_each_sync_and_the_old_ones_before(
+    def test_full_weights_are_the_policys_after_each_sync(
         self, engine: VllmEngine, base: Path, full: Model, prompts: list[list[int]]
     ) -> None:
         start = load_policy(base, base=base, settings=full)
         policy = load_policy(base, base=base, settings=full)
-        for _ in range(2):
-            moved(policy)
-            assert gap(engine, policy, prompts) > 0.1
-            engine.sync(policy)
-            assert gap(engine, policy, prompts) < 1e-4
+        assert_follows(engine, policy, prompts)
         engine.sync(start)
         assert gap(engine, start.eval(), prompts) < 1e-4
 
@@ -59,7 +55,7 @@ class TestFullWeights(EngineContract):
         assert [len(group) for group in groups] == [1] * 300
 
 
-def test_an_adapter_is_the_policys_after_each_sync_and_the_old_one_before(
+def test_an_adapter_is_the_policys_after_each_sync(
     base: Path, smoke: Params, prompts: list[list[int]], tmp_path: Path
 ) -> None:
     policy = moved(
@@ -71,11 +67,7 @@ def test_an_adapter_is_the_policys_after_each_sync_and_the_old_one_before(
     )
     try:
         assert gap(opened, policy, prompts) < 1e-4
-        for _ in range(2):
-            moved(policy)
-            assert gap(opened, policy, prompts) > 0.1
-            opened.sync(policy)
-            assert gap(opened, policy, prompts) < 1e-4
+        assert_follows(opened, policy, prompts)
     finally:
         opened.close()
 
@@ -88,7 +80,7 @@ def test_the_process_is_left_as_it_was(base: Path, smoke: Params) -> None:
     before = state()
     opened = open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
     assert state() == before
-    with pytest.raises(RuntimeError, match="another vLLM engine is open"):
+    with pytest.raises(RuntimeError, match="another vLLM engine"):
         open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
     opened.close()
     assert state() == before
@@ -120,7 +112,7 @@ def test_heads_without_a_kernel_are_refused_in_one_line(
     odd = load_policy(base, base=base, settings=smoke.model)
     odd.config.head_dim = 24
     odd.config.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"no attention for head_dim=24 of .*; expected one of 32"):
+    with pytest.raises(UserError, match="head_dim=24"):
         open_engine("vllm", tmp_path, base=base, **smoke.model.loading, batch_size=8)
 
 

@@ -148,6 +148,9 @@ def check_grpo_trains_on_what_the_policy_generates_itself(
     base: Path, scratch: Path, model: Any
 ) -> None:
     trainer = grpo(base, scratch, model, engine="transformers")
+    # The policy brings its own.
+    assert model.gradient_checkpointing
+    assert trainer.args.gradient_checkpointing is False
     trainer.train()
     gaps = [entry[GAP] for entry in trainer.state.log_history if GAP in entry]
     assert len(gaps) == 2

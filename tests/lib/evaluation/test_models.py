@@ -151,7 +151,7 @@ def test_the_page_has_every_completion_of_every_model(out: tuple[Path, str]) -> 
     assert (problems["checkpoints"], problems["before"]) == (["base", "grpo"], {"grpo": "base"})
     for name in ("base", "grpo"):
         rows = [json.loads(line) for line in (out[0] / f"graded/{name}.jsonl").open("rb")]
-        assert block(page, f"rollouts-{name}")["text"] == [row["completion"] for row in rows]
+        assert block(page, f"rollouts-{name}")["completion"] == [row["completion"] for row in rows]
 
 
 def test_the_page_has_each_prompt_as_the_model_read_it(out: tuple[Path, str], models: Path) -> None:

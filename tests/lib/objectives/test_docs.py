@@ -47,20 +47,6 @@ def test_the_table_has_a_row_for_every_choice_that_params_take(
     assert named - set(choices) <= {*Grpo.model_fields, "rollout.top_p"}
 
 
-def test_each_row_says_equation_oracle_cost_and_when() -> None:
-    header, _, *rows = rows_after("on [B, T] numbers.")
-    assert header.split(" | ")[0] == "| param"
-    for section in ("grpo.advantage", "grpo.loss"):
-        rows += rows_after(f"| **`{section}`**")
-    for heading in ("clip and ratio", "penalty and bonus", "what was sampled", "which rows"):
-        rows += rows_after(f"| **{heading}**")
-    assert len(rows) > 20
-    for row in rows:
-        cells = [cell.strip() for cell in row.split("|")[1:-1]]
-        assert len(cells) == 6, row
-        assert all(cells[place] for place in (0, 1, 3, 4, 5)), row
-
-
 def test_names_from_elsewhere_are_the_courses() -> None:
     rows = rows_after("Names from elsewhere")[2:]
     assert sorted(row.split("`")[1] for row in rows) == sorted(get_args(CourseLossType))

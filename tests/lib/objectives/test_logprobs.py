@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,7 +9,6 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3ForCausalLM
 
 from lib.course import get_response_log_probs
 from lib.objectives.logprobs import (
-    TokenScores,
     can_fuse,
     cast_head,
     compute_entropy,
@@ -17,7 +17,7 @@ from lib.objectives.logprobs import (
     score_logits,
     selective_log_softmax,
 )
-from tests.lib.objectives.tiny import PAD, VOCAB_SIZE, tiny_model
+from tests.lib.objectives.tiny import VOCAB_SIZE, tiny_model
 
 
 @pytest.fixture
@@ -43,10 +43,6 @@ def test_entropy_is_minus_the_mean_log_prob(logits: Tensor) -> None:
     assert compute_entropy(logits)[0, 3].item() == pytest.approx(expected, abs=1e-12)
 
 
-def test_entropy_of_equal_logits_is_log_v() -> None:
-    assert compute_entropy(torch.full((1, 8), 5.0)).item() == pytest.approx(math.log(8))
-
-
 @pytest.mark.parametrize("chunk_size", [1, 4, 15, 100])
 def test_chunks_change_neither_values_nor_gradients(
     logits: Tensor, index: Tensor, chunk_size: int
@@ -69,7 +65,7 @@ def test_gradients_agree_with_finite_differences(logits: Tensor, index: Tensor) 
 
 
 @pytest.mark.parametrize("chunk_size", [None, 2])
-def test_a_token_that_is_ruled_out_leaves_entropy_and_gradient_finite(
+def test_a_token_that_is_ruled_out_leaves_entropy_finite(
     chunk_size: int | None,
 ) -> None:
     z = torch.tensor([[1.0, -torch.inf, 2.0]], dtype=torch.float64, requires_grad=True)
@@ -95,37 +91,6 @@ def test_half_precision_logits_are_scored_in_float32(
     torch.testing.assert_close(scored, expected, atol=1e-5, rtol=0)
 
 
-def fused(hidden: Tensor, head: nn.Linear, index: Tensor, *, rows: int) -> TokenScores:
-    scores = fused_scores(
-        hidden.flatten(0, -2),
-        head.weight,
-        index.flatten(),
-        bias=head.bias,
-        chunk_numel=rows * len(head.weight),
-    )
-    return TokenScores(scores.log_probs.view(index.shape), scores.entropy.view(index.shape))
-
-
-@pytest.mark.parametrize("chunk_size", [1, 7, 64])
-def test_hidden_states_give_the_scores_and_gradients_of_their_logits(chunk_size: int) -> None:
-    torch.manual_seed(0)
-    head = nn.Linear(6, 17, dtype=torch.float64)
-    hidden = torch.randn(3, 5, 6, dtype=torch.float64, requires_grad=True)
-    index = torch.randint(17, (3, 5))
-    scored = fused(hidden, head, index, rows=chunk_size)
-    logits = head(hidden)
-    inputs = (hidden, *head.parameters())
-    for actual, expected in (
-        (scored.log_probs, selective_log_softmax(logits, index)),
-        (scored.entropy, compute_entropy(logits)),
-    ):
-        torch.testing.assert_close(actual, expected)
-        grads = (
-            torch.autograd.grad(s.sum(), inputs, retain_graph=True) for s in (actual, expected)
-        )
-        torch.testing.assert_close(*grads)
-
-
 class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
     """Remembers how many numbers the largest tensor made under it had."""
 
@@ -142,38 +107,18 @@ def test_the_largest_tensor_of_both_passes_is_one_chunks_logits() -> None:
     head = nn.Linear(4, 300)
     hidden = torch.randn(20, 4, requires_grad=True)
     index = torch.zeros(20, dtype=torch.long)
-    with LargestTensor() as largest:
-        scored = fused(hidden, head, index, rows=5)
-        (scored.log_probs + scored.entropy).sum().backward()
-    assert largest.numel == 5 * 300
-
-
-def test_a_models_full_logits_are_never_made_in_chunks(model: Qwen3ForCausalLM) -> None:
-    ids = torch.randint(100, (2, 201), generator=torch.Generator().manual_seed(0))
-    sizes = []
-    for chunk_size in (None, 20):
-        with LargestTensor() as largest:
-            scores = get_response_log_probs(model, ids[:, :-1], ids[:, 1:], chunk_size=chunk_size)
-            scores["log_probs"].sum().backward()
-        sizes.append(largest.numel)
-    plain, chunked = sizes
-    assert plain == 2 * 200 * VOCAB_SIZE
-    # what is left is the MLP's, whose width is 64
-    assert chunked == 2 * 200 * 64
-
-
-def test_between_the_passes_less_than_one_chunks_logits_is_kept() -> None:
     kept: list[int] = []
 
     def count(tensor: Tensor) -> Tensor:
         kept.append(tensor.numel())
         return tensor
 
-    head = nn.Linear(4, 300)
-    hidden = torch.randn(20, 4, requires_grad=True)
-    index = torch.zeros(20, dtype=torch.long)
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        fused(hidden, head, index, rows=5)
+    with LargestTensor() as largest:
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            scored = fused_scores(hidden, head.weight, index, bias=head.bias, chunk_numel=5 * 300)
+        (scored.log_probs + scored.entropy).sum().backward()
+    assert largest.numel == 5 * 300
+    # Between the passes, less than that is kept.
     parameters = sum(weight.numel() for weight in head.parameters())
     assert sum(kept) - parameters < 5 * 300
 
@@ -188,27 +133,24 @@ def test_model_scores_are_those_of_its_logits(model: Qwen3ForCausalLM) -> None:
     assert get_response_log_probs(model, ids[:, :-1], ids[:, 1:], False).keys() == {"log_probs"}
 
 
-def test_chunked_model_scores_have_the_plain_values_and_gradients(model: Qwen3ForCausalLM) -> None:
-    ids = torch.randint(100, (2, 9), generator=torch.Generator().manual_seed(0))
-    gradients = []
-    for chunk_size in (None, 3):
+def test_chunked_model_scores_are_the_plain_ones_without_logits(model: Qwen3ForCausalLM) -> None:
+    ids = torch.randint(100, (2, 201), generator=torch.Generator().manual_seed(0))
+    gradients, largest = [], []
+    for chunk_size in (None, 20):
         model.zero_grad()
-        scores = get_response_log_probs(model, ids[:, :-1], ids[:, 1:], True, chunk_size=chunk_size)
-        (scores["log_probs"] - 0.1 * scores["token_entropy"]).sum().backward()
+        with LargestTensor() as seen:
+            scores = get_response_log_probs(
+                model, ids[:, :-1], ids[:, 1:], True, chunk_size=chunk_size
+            )
+            (scores["log_probs"] - 0.1 * scores["token_entropy"]).sum().backward()
         gradients.append((scores, {n: p.grad.clone() for n, p in model.named_parameters()}))
+        largest.append(seen.numel)
+    # What is left in chunks is the MLP's, whose width is 64.
+    assert largest == [2 * 200 * VOCAB_SIZE, 2 * 200 * 64]
     (plain, plain_gradients), (chunked, chunked_gradients) = gradients
     torch.testing.assert_close(chunked, plain)
     # float32 sums in another order, over gradients of up to about 100
     torch.testing.assert_close(chunked_gradients, plain_gradients, atol=1e-3, rtol=1e-4)
-
-
-def test_padding_on_the_right_changes_no_score(model: Qwen3ForCausalLM) -> None:
-    ids = torch.randint(100, (1, 8), generator=torch.Generator().manual_seed(0))
-    padded = torch.cat([ids, torch.full((1, 5), PAD)], dim=1)
-    alone = get_response_log_probs(model, ids[:, :-1], ids[:, 1:], True)
-    beside = get_response_log_probs(model, padded[:, :-1], padded[:, 1:], True)
-    for name, scores in alone.items():
-        torch.testing.assert_close(beside[name][:, :7], scores)
 
 
 def test_a_model_that_changes_its_logits_is_refused_in_chunks() -> None:
@@ -226,15 +168,17 @@ def test_a_model_that_changes_its_logits_is_refused_in_chunks() -> None:
     capped = Gemma2ForCausalLM(config)
     ids = torch.arange(6).unsqueeze(0)
     assert get_response_log_probs(capped, ids[:, :-1], ids[:, 1:])["log_probs"].shape == (1, 5)
-    with pytest.raises(ValueError, match="chunk_size=None"):
+    with pytest.raises(ValueError, match="chunk_size"):
         get_response_log_probs(capped, ids[:, :-1], ids[:, 1:], chunk_size=2)
     assert not capped.get_output_embeddings()._forward_hooks
 
 
-def test_a_head_with_an_adapter_is_refused_in_chunks(model: Qwen3ForCausalLM) -> None:
+def test_a_head_with_an_adapter_is_neither_fused_nor_cast(model: Qwen3ForCausalLM) -> None:
     assert can_fuse(model)
     adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["lm_head", "q_proj"]))
     assert not can_fuse(adapted)
+    with pytest.raises(ValueError, match="Linear"):
+        cast_head(adapted)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -275,17 +219,21 @@ def nucleus(scores: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("rows", [1, 4, 100])
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
-def test_scores_of_a_cut_distribution_have_the_values_and_gradients_of_autograd(
-    rows: int, temperature: float
+@pytest.mark.parametrize("truncate", [None, nucleus])
+def test_scores_and_gradients_are_those_of_autograd(
+    rows: int, temperature: float, truncate: Callable[[Tensor], Tensor] | None
 ) -> None:
-    """Labels inside and outside of what the cut leaves; the bonus's gradient is the entropy's."""
+    """Labels inside and outside of what a cut leaves; the bonus's gradient is the entropy's."""
     generator = torch.Generator().manual_seed(0)
-    hidden, weight = torch.randn(9, 6, generator=generator), torch.randn(20, 6, generator=generator)
-    hidden, weight = hidden.double().requires_grad_(), weight.double().requires_grad_()
-    z = hidden @ weight.T / temperature
+    hidden, weight, bias = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+        for shape in ((9, 6), (20, 6), (20,))
+    )
+    inputs, logits = (hidden, weight, bias), hidden @ weight.T + bias
+    z = logits / temperature
     labels = torch.cat([z.argmax(-1)[:4], z.argmin(-1)[4:6], z.topk(2).indices[6:, 1]])
-    cut = nucleus(z.detach())
-    assert cut.gather(-1, labels[:, None]).isinf().any()
+    cut = truncate(z.detach()) if truncate else z.detach()
+    assert cut.gather(-1, labels[:, None]).isinf().any() == bool(truncate)
     left = z.masked_fill(cut.isinf(), float("-inf"))
     expected = z.gather(-1, labels[:, None])[:, 0] - left.logsumexp(-1)
     probs = left.softmax(-1)
@@ -293,19 +241,16 @@ def test_scores_of_a_cut_distribution_have_the_values_and_gradients_of_autograd(
     entropy = -(probs * logs).sum(-1)
     upstream = torch.randn(2, 9, generator=generator, dtype=torch.float64)
     wanted = torch.autograd.grad(
-        (upstream * torch.stack([expected, entropy])).sum(), (hidden, weight)
+        (upstream * torch.stack([expected, entropy])).sum(), inputs, retain_graph=True
     )
-    fused = fused_scores(
-        hidden, weight, labels, temperature=temperature, truncate=nucleus, chunk_numel=rows * 20
-    )
-    plain = score_logits(
-        hidden @ weight.T, labels, temperature=temperature, truncate=nucleus, rows=rows
-    )
+    knobs = {"temperature": temperature, "truncate": truncate}
+    fused = fused_scores(hidden, weight, labels, bias=bias, chunk_numel=rows * 20, **knobs)
+    plain = score_logits(logits, labels, rows=rows, **knobs)
     for scores in (fused, plain):
         torch.testing.assert_close(scores.log_probs, expected)
         torch.testing.assert_close(scores.entropy, entropy)
         total = (upstream * torch.stack([scores.log_probs, scores.entropy])).sum()
-        torch.testing.assert_close(torch.autograd.grad(total, (hidden, weight)), wanted)
+        torch.testing.assert_close(torch.autograd.grad(total, inputs, retain_graph=True), wanted)
 
 
 @pytest.mark.parametrize("autocast", [True, False])
@@ -330,9 +275,3 @@ def test_a_head_in_float32_gives_the_logits_of_float32_weights(tied: bool, autoc
     assert head.weight.dtype == torch.bfloat16
     (fused.log_probs.sum() + logits.sum()).backward()
     assert head.weight.grad.isfinite().all()
-
-
-def test_a_head_with_an_adapter_cannot_be_cast(model: Qwen3ForCausalLM) -> None:
-    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["lm_head", "q_proj"]))
-    with pytest.raises(ValueError, match=r"not a torch\.nn\.Linear"):
-        cast_head(adapted)

@@ -12,7 +12,6 @@ from lib.course import (
 from lib.objectives.losses import (
     LossType,
     aggregate_token_losses,
-    log_importance_ratio,
     policy_loss,
 )
 from lib.objectives.sampler import compare_with_sampler, effective_sample_share
@@ -56,31 +55,18 @@ def naive_clipped(
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def test_clip_loss_is_the_surrogate(policy: Tensor, old: Tensor, advantages: Tensor) -> None:
-    losses, metadata = compute_grpo_clip_loss(advantages[:, None], policy, old, 0.2)
-    torch.testing.assert_close(losses, naive_clipped(policy, old, advantages, 0.2, 0.2))
+@pytest.mark.parametrize("high", [0.2, 0.5])
+def test_clip_loss_is_the_surrogate(
+    policy: Tensor, old: Tensor, advantages: Tensor, high: float
+) -> None:
+    losses, metadata = compute_grpo_clip_loss(
+        advantages[:, None], policy, old, 0.2, cliprange_high=high
+    )
+    torch.testing.assert_close(losses, naive_clipped(policy, old, advantages, 0.2, high))
     gradient = torch.autograd.grad(losses.sum(), policy)[0]
     assert metadata["is_clipped"].any()
     assert torch.equal(metadata["is_clipped"], gradient == 0)
     torch.testing.assert_close(metadata["clip_fraction"], (gradient == 0).double().mean())
-
-
-def test_clip_higher_frees_only_rising_tokens(
-    policy: Tensor, old: Tensor, advantages: Tensor
-) -> None:
-    column = advantages[:, None]
-    losses, wide = compute_grpo_clip_loss(column, policy, old, 0.2, cliprange_high=0.5)
-    torch.testing.assert_close(losses, naive_clipped(policy, old, advantages, 0.2, 0.5))
-    _, narrow = compute_grpo_clip_loss(column, policy, old, 0.2)
-    freed = narrow["is_clipped"] & ~wide["is_clipped"]
-    assert freed.any()
-    assert ((policy > old) & (column > 0))[freed].all()
-
-
-def test_reinforce_gradient_is_minus_the_advantage(policy: Tensor, advantages: Tensor) -> None:
-    losses = compute_naive_policy_gradient_loss(advantages[:, None], policy)
-    gradient = torch.autograd.grad(losses.sum(), policy)[0]
-    torch.testing.assert_close(gradient, -advantages[:, None].expand(B, T))
 
 
 def test_at_ratio_one_the_clipped_gradient_is_reinforces(
@@ -91,14 +77,6 @@ def test_at_ratio_one_the_clipped_gradient_is_reinforces(
         for t in ("reinforce", "grpo")
     ]
     torch.testing.assert_close(gradients[0], gradients[1])
-
-
-def test_sequence_ratio_is_the_geometric_mean(policy: Tensor, old: Tensor, mask: Tensor) -> None:
-    ratio = log_importance_ratio(policy, old, mask, level="sequence").exp()
-    for row in range(B):
-        tokens = (policy - old).exp()[row, mask[row]]
-        expected = tokens.prod() ** (1 / len(tokens))
-        torch.testing.assert_close(ratio[row, 0], expected)
 
 
 def test_gspo_gradient_is_the_hand_formula(
@@ -116,7 +94,7 @@ def test_gspo_gradient_is_the_hand_formula(
         clip_high=10,
     ).loss
     lengths = mask.sum(-1, keepdim=True)
-    ratio = log_importance_ratio(policy, old, mask, level="sequence").exp()
+    ratio = (((policy - old) * mask).sum(-1, keepdim=True) / lengths).exp()
     expected = torch.where(mask, -advantages[:, None] * ratio / (lengths * B), 0)
     torch.testing.assert_close(torch.autograd.grad(loss, policy)[0], expected.detach())
 
@@ -205,26 +183,6 @@ def test_a_batch_without_tokens_is_a_differentiable_zero(
     assert (policy.grad == 0).all()
 
 
-def test_kl_is_added_with_its_coefficient(
-    policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
-) -> None:
-    plain = policy_loss(policy, advantages, mask, loss_type="bnpo")
-    with_kl = policy_loss(
-        policy,
-        advantages,
-        mask,
-        loss_type="bnpo",
-        reference_log_probs=old,
-        kl_coef=0.5,
-        kl_weighted=False,
-    )
-    d = (policy - old)[mask]
-    kl = (torch.exp(-d) + d - 1).mean()
-    assert not plain.kl.any()
-    torch.testing.assert_close(with_kl.kl[mask].mean(), kl.detach())
-    torch.testing.assert_close(with_kl.loss, plain.loss + 0.5 * kl)
-
-
 def test_reinforce_does_not_read_the_old_policy(
     policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
 ) -> None:
@@ -247,7 +205,7 @@ def test_clipped_tokens_are_those_without_gradient(
     assert 0 < result.clipped[mask].double().mean() < 1
 
 
-def test_the_samplers_correction_scales_the_loss_but_not_the_penalty(
+def test_the_samplers_correction_leaves_the_penalty(
     policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
 ) -> None:
     sampler = policy.detach() + torch.linspace(-1.5, 1.5, B, dtype=policy.dtype)[:, None]
@@ -262,27 +220,7 @@ def test_the_samplers_correction_scales_the_loss_but_not_the_penalty(
     torch.testing.assert_close(corrected.loss, plain.loss)
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize("bound", ["truncate", "mask"])
-def test_a_correction_is_the_ratio_up_to_the_cap_and_the_gap_its_logarithm(
-    policy: Tensor, old: Tensor, mask: Tensor, level: str, bound: str
-) -> None:
-    found = compare_with_sampler(policy, old, mask, correction=f"{level}_{bound}", cap=1.2)
-    rows = (policy.detach() - old).tolist()
-    for row, length, weights, gaps in zip(
-        rows, mask.sum(-1).tolist(), found.weights.tolist(), found.gap.tolist(), strict=True
-    ):
-        counted = row[:length]
-        logs = counted if level == "token" else [sum(counted)]
-        expected = [
-            math.exp(log) if math.exp(log) <= 1.2 else (1.2 if bound == "truncate" else 0.0)
-            for log in logs
-        ]
-        assert weights[: len(expected)] == pytest.approx(expected)
-        assert gaps == pytest.approx([*map(abs, counted), *[0.0] * (T - length)])
-
-
-def test_the_effective_sample_is_whole_for_equal_weights_and_one_for_one_that_outweighs() -> None:
+def test_the_effective_sample_by_hand() -> None:
     def share(weights: list[float]) -> float:
         values = torch.tensor(weights)
         return effective_sample_share(values.mean().item(), values.square().mean().item())
@@ -293,34 +231,7 @@ def test_the_effective_sample_is_whole_for_equal_weights_and_one_for_one_that_ou
     assert share([0.0, 0.0]) == 0
 
 
-def test_cispo_weighs_every_tokens_gradient_by_its_bounded_ratio(
-    policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
-) -> None:
-    knobs = {"loss_type": "cispo", "old_log_probs": old, "clip_high": 0.1}
-    loss = policy_loss(policy, advantages, mask, **knobs).loss
-    gradient = torch.autograd.grad(loss, policy)[0]
-    ratio = (policy.detach() - old).exp()
-    expected = -ratio.clamp(max=1.1) * advantages[:, None] / mask.sum()
-    torch.testing.assert_close(gradient, expected * mask)
-    assert (ratio[mask] > 1.1).any()
-    assert (gradient[mask] != 0).all()
-
-
-def test_delta_bounds_the_loss_of_a_token_that_became_likely_against_its_advantage() -> None:
-    old = torch.tensor([[-9.0, -2.0]], dtype=torch.float64)
-    policy = torch.tensor([[-1.0, -1.5]], dtype=torch.float64, requires_grad=True)
-    credit, mask = torch.tensor([-1.0], dtype=torch.float64), torch.ones(1, 2)
-    result = policy_loss(
-        policy, credit, mask, loss_type="grpo", old_log_probs=old, clip_high=0.2, delta=4.0
-    )
-    (gradient,) = torch.autograd.grad(result.loss, policy)
-    # e^8 is cut to 4; e^0.5 = 1.65 is beyond the clip range and within delta: it counts whole.
-    assert result.loss.item() == pytest.approx((4 + math.exp(0.5)) / 2)
-    assert gradient.tolist()[0] == pytest.approx([0, math.exp(0.5) / 2])
-    assert result.clipped.tolist() == [[True, False]]
-
-
-def test_the_entropy_bonus_of_micro_batches_is_that_of_the_full_batch(
+def test_micro_batches_give_the_full_batchs_entropy_bonus(
     policy: Tensor, advantages: Tensor, mask: Tensor
 ) -> None:
     entropy = policy.detach().abs().requires_grad_()
@@ -338,17 +249,6 @@ def test_the_entropy_bonus_of_micro_batches_is_that_of_the_full_batch(
     torch.testing.assert_close(sum(halves) / 2, whole)
 
 
-def test_course_names_delegate(policy: Tensor, old: Tensor, advantages: Tensor) -> None:
-    rewards, column = advantages[:, None] + 1, advantages[:, None]
-    no_baseline, _ = compute_policy_gradient_loss(policy, "no_baseline", rewards)
-    torch.testing.assert_close(no_baseline, -rewards * policy)
-    baseline, _ = compute_policy_gradient_loss(policy, "reinforce_with_baseline", rewards, column)
-    torch.testing.assert_close(baseline, -column * policy)
-    clipped, metadata = compute_policy_gradient_loss(policy, "grpo_clip", rewards, column, old, 0.2)
-    torch.testing.assert_close(clipped, naive_clipped(policy, old, advantages, 0.2, 0.2))
-    assert metadata.keys() == {"is_clipped", "clip_fraction"}
-
-
 @pytest.mark.parametrize(
     ("loss_type", "missing"),
     [
@@ -358,25 +258,25 @@ def test_course_names_delegate(policy: Tensor, old: Tensor, advantages: Tensor) 
     ],
 )
 def test_a_missing_argument_is_named(policy: Tensor, loss_type: str, missing: str) -> None:
-    with pytest.raises(ValueError, match=f"{loss_type} needs `{missing}`"):
+    with pytest.raises(ValueError, match=missing):
         compute_policy_gradient_loss(policy, loss_type)  # type: ignore[arg-type]
 
 
 def test_shapes_that_broadcast_wrongly_are_refused(policy: Tensor, mask: Tensor) -> None:
     square = policy[:, :B]
-    with pytest.raises(ValueError, match=r"expected \[4, 1\], got \[4\]"):
+    with pytest.raises(ValueError, match=r"\[4, 1\]"):
         compute_naive_policy_gradient_loss(torch.ones(B), square)
-    with pytest.raises(ValueError, match=r"advantages: expected \[4\]"):
+    with pytest.raises(ValueError, match="advantages"):
         policy_loss(policy, torch.ones(B, 1), mask, loss_type="grpo")
 
 
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"loss_type": "ppo"}, "loss_type: no `ppo`"),
-        ({"loss_type": "grpo", "ratio_level": "word"}, "ratio_level: no `word`"),
+        ({"loss_type": "ppo"}, "loss_type"),
+        ({"loss_type": "grpo", "ratio_level": "word"}, "ratio_level"),
         ({"loss_type": "dr_grpo"}, "max_completion_length"),
-        ({"loss_type": "grpo", "kl_coef": 0.1}, "needs `reference_log_probs`"),
+        ({"loss_type": "grpo", "kl_coef": 0.1}, "reference_log_probs"),
     ],
 )
 def test_wrong_arguments_are_refused(

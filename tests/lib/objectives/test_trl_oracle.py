@@ -18,7 +18,7 @@ from lib.course import compute_per_instance_dpo_loss, encode_alpaca, get_respons
 from lib.objectives.advantages import Baseline, group_advantages
 from lib.objectives.entropy import EntropyCoefficient
 from lib.objectives.logprobs import compute_entropy, selective_log_softmax
-from lib.objectives.losses import LossType, RatioLevel, policy_loss
+from lib.objectives.losses import LossType, PolicyLoss, RatioLevel, policy_loss
 from lib.objectives.sampler import Correction, compare_with_sampler
 from tests.lib.objectives.tiny import PAD, tiny_model, tiny_tokenizer
 
@@ -80,6 +80,35 @@ def value_and_gradients(model: Qwen3ForCausalLM, loss: Tensor) -> tuple[Tensor, 
     return loss.detach(), gradients
 
 
+def trls(
+    trainer: GRPOTrainer,
+    batch: dict[str, Tensor],
+    *,
+    loss_type: LossType = "grpo",
+    level: RatioLevel = "token",
+    beta: float = 0.0,
+    high: float = 0.2,
+    num_micro_batches: int = 1,
+) -> Tensor:
+    """TRL's loss with these fields set."""
+    trainer.loss_type, trainer.importance_sampling_level, trainer.beta = loss_type, level, beta
+    trainer.epsilon_low, trainer.epsilon_high = 0.2, high
+    trainer.current_gradient_accumulation_steps = num_micro_batches
+    trainer.model.train()
+    return trainer._compute_loss(trainer.model, batch)
+
+
+def loss_of(trainer: GRPOTrainer, batch: dict[str, Tensor], **settings: Any) -> PolicyLoss:
+    """Ours, on the same batch."""
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    return policy_loss(
+        log_probs(trainer.model, ids),
+        batch["advantages"],
+        batch["completion_mask"],
+        **{"old_log_probs": batch.get("old_per_token_logps"), "loss_type": "grpo"} | settings,
+    )
+
+
 def assert_equal(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
     torch.testing.assert_close(ours[0], theirs[0], atol=1e-6, rtol=1e-5)
     # float32, scaled by the largest gradient: single entries cancel down to rounding
@@ -101,24 +130,16 @@ def test_policy_loss_is_trls(
     kl_coef: float,
     kl_weighted: bool,
 ) -> None:
-    trainer.loss_type, trainer.importance_sampling_level = loss_type, ratio_level
+    trainer.args.use_bias_correction_kl = kl_weighted
+    trainer._metrics["train"].clear()
     # TRL bounds CISPO's ratio itself.
     high = 1 + clip_high if loss_type == "cispo" else clip_high
-    trainer.beta, trainer.epsilon_low, trainer.epsilon_high = kl_coef, 0.2, high
-    trainer.args.use_bias_correction_kl = kl_weighted
-    trainer.current_gradient_accumulation_steps = 1
-    trainer.model.train()
-    trainer._metrics["train"].clear()
-    theirs = value_and_gradients(trainer.model, trainer._compute_loss(trainer.model, batch))
-
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-    result = policy_loss(
-        log_probs(trainer.model, ids),
-        batch["advantages"],
-        batch["completion_mask"],
+    loss = trls(trainer, batch, loss_type=loss_type, level=ratio_level, beta=kl_coef, high=high)
+    theirs = value_and_gradients(trainer.model, loss)
+    result = loss_of(
+        trainer,
+        batch,
         loss_type=loss_type,
-        old_log_probs=batch["old_per_token_logps"],
-        clip_low=0.2,
         clip_high=clip_high,
         ratio_level=ratio_level,
         reference_log_probs=batch["ref_per_token_logps"],
@@ -147,24 +168,13 @@ def test_the_two_sided_clip_is_trls(
     ratio_level: RatioLevel,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trainer.loss_type, trainer.importance_sampling_level, trainer.beta = "dapo", ratio_level, 0.0
-    trainer.epsilon_low = trainer.epsilon_high = 0.2
-    trainer.current_gradient_accumulation_steps = 1
     monkeypatch.setattr(trainer.args, "delta", delta)
     batch["old_per_token_logps"] = batch["old_per_token_logps"] - 0.5
-    theirs = value_and_gradients(trainer.model, trainer._compute_loss(trainer.model, batch))
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    loss = trls(trainer, batch, loss_type="dapo", level=ratio_level)
+    theirs = value_and_gradients(trainer.model, loss)
 
     def ours(delta: float | None) -> tuple[Tensor, dict[str, Tensor]]:
-        result = policy_loss(
-            log_probs(trainer.model, ids),
-            batch["advantages"],
-            batch["completion_mask"],
-            loss_type="dapo",
-            old_log_probs=batch["old_per_token_logps"],
-            delta=delta,
-            ratio_level=ratio_level,
-        )
+        result = loss_of(trainer, batch, loss_type="dapo", delta=delta, ratio_level=ratio_level)
         return value_and_gradients(trainer.model, result.loss)
 
     assert_equal(ours(delta), theirs)
@@ -181,9 +191,6 @@ def test_the_entropy_bonus_and_its_coefficient_are_trls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Fixed; steered below a target that the entropy stays under; and above one."""
-    trainer.loss_type, trainer.importance_sampling_level, trainer.beta = "grpo", "token", 0.0
-    trainer.epsilon_low = trainer.epsilon_high = 0.2
-    trainer.current_gradient_accumulation_steps = 1
     # One state for all of a process: a run that an earlier test interrupted left it as it was.
     monkeypatch.setattr(trainer.accelerator, "sync_gradients", True)
     settings = {
@@ -198,7 +205,7 @@ def test_the_entropy_bonus_and_its_coefficient_are_trls(
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
     mask, bonus, applied = batch["completion_mask"], EntropyCoefficient(first, target), []
     for _ in range(3):
-        theirs = value_and_gradients(trainer.model, trainer._compute_loss(trainer.model, batch))
+        theirs = value_and_gradients(trainer.model, trls(trainer, batch))
         logits = trainer.model(ids).logits[:, -T - 1 : -1]
         entropy = compute_entropy(logits)
         result = policy_loss(
@@ -265,23 +272,12 @@ def test_the_samplers_correction_is_trls(
 def test_two_accumulated_micro_batches_are_trls(
     trainer: GRPOTrainer, batch: dict[str, Tensor], loss_type: LossType
 ) -> None:
-    trainer.loss_type, trainer.importance_sampling_level, trainer.beta = loss_type, "token", 0.0
-    trainer.current_gradient_accumulation_steps = 2
     halves = [
         {name: tensor[rows] if tensor.dim() else tensor for name, tensor in batch.items()}
         for rows in (slice(0, 2), slice(2, 4))
     ]
-    theirs = sum(trainer._compute_loss(trainer.model, half) for half in halves)
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-    ours = policy_loss(
-        log_probs(trainer.model, ids),
-        batch["advantages"],
-        batch["completion_mask"],
-        loss_type=loss_type,
-        old_log_probs=batch["old_per_token_logps"],
-        clip_high=trainer.epsilon_high,
-        max_completion_length=T,
-    ).loss
+    theirs = sum(trls(trainer, half, loss_type=loss_type, num_micro_batches=2) for half in halves)
+    ours = loss_of(trainer, batch, loss_type=loss_type, max_completion_length=T).loss
     assert_equal(
         value_and_gradients(trainer.model, ours), value_and_gradients(trainer.model, theirs)
     )
@@ -290,16 +286,9 @@ def test_two_accumulated_micro_batches_are_trls(
 def test_without_old_log_probs_the_first_step_is_trls(
     trainer: GRPOTrainer, batch: dict[str, Tensor]
 ) -> None:
-    trainer.loss_type, trainer.importance_sampling_level, trainer.beta = "grpo", "token", 0.0
-    trainer.current_gradient_accumulation_steps = 1
-    fresh = {name: tensor for name, tensor in batch.items() if name != "old_per_token_logps"}
-    theirs = value_and_gradients(trainer.model, trainer._compute_loss(trainer.model, fresh))
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-    ours = policy_loss(
-        log_probs(trainer.model, ids), batch["advantages"], batch["completion_mask"],
-        loss_type="grpo",
-    ).loss  # fmt: skip
-    assert_equal(value_and_gradients(trainer.model, ours), theirs)
+    del batch["old_per_token_logps"]
+    theirs = value_and_gradients(trainer.model, trls(trainer, batch))
+    assert_equal(value_and_gradients(trainer.model, loss_of(trainer, batch).loss), theirs)
 
 
 @pytest.mark.parametrize(

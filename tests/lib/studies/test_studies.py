@@ -16,7 +16,7 @@ from lib.artifacts import write_json, write_metrics
 from lib.artifacts.completions import GradedCompletion
 from lib.errors import UserError
 from lib.params.load import read_yaml
-from lib.planning.inputs import input_faults
+from lib.planning.inputs import input_problems
 from lib.report.charts import figure_svg
 from lib.studies.definition import STUDIES, Study, Variant, hydra, load_study, with_params
 from lib.studies.experiments import (
@@ -82,7 +82,7 @@ def test_check_lets_every_committed_variant_pass(path: Path) -> None:
     content = read_yaml(ROOT / "params.yaml")
     for name, variant in load_study(path.stem).variants.items():
         params = with_params(content, variant, origin=name)
-        assert list(input_faults(params)) == []
+        assert list(input_problems(params)) == []
         for dotted, value in variant.params.items():
             leaves = value if isinstance(value, dict) else {"": value}
             for key, leaf in leaves.items():
