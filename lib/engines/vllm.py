@@ -22,7 +22,7 @@ from lib.engines.base import (
     prompt_keys,
     text_until,
 )
-from lib.engines.policy import is_adapter, load_merged, load_tokenizer, save_adapter
+from lib.engines.policy import ADAPTER_ONLY, is_adapter, load_merged, load_tokenizer
 from lib.engines.pretrained import has_added_rows, weights_of
 from lib.engines.registry import ENGINES, VLLM_SHARE
 from lib.errors import UserError
@@ -128,7 +128,7 @@ class VllmBase(Engine):
         if not isinstance(policy, PeftModel):
             return self._sync_full(policy)
         folder = Path(self._scratch.name) / str(self._num_adapters)
-        save_adapter(policy, folder)
+        policy.save_pretrained(folder, **ADAPTER_ONLY)
         self.use_adapter(folder)
         return f"adapter {self._num_adapters}"
 
@@ -260,7 +260,7 @@ class VllmEngine(InProcessVllm):
                     "max_num_seqs": batch_size,
                     "gpu_memory_utilization": memory_share,
                     "distributed_executor_backend": executor,
-                    **_lora(lora_rank),
+                    **(lora_room(lora_rank) if lora_rank else {}),
                 },
             )
         super().__init__(tokenizer, max_seq_length=max_seq_length, label=label)
@@ -274,11 +274,9 @@ class VllmEngine(InProcessVllm):
         dtype: str,
         attention: str,
         max_seq_length: int,
-        batch_size: int,
-        label: str = "",
         policy: PreTrainedModel | None = None,
-        memory_share: float = VLLM_SHARE,
-        device: str = "",
+        label: str = "",
+        **settings: Any,
     ) -> "InProcessVllm":
         """See `Engine`. A policy that Unsloth loaded above a vLLM of its own brings the engine."""
         if policy is not None and hasattr(policy, "vllm_engine"):
@@ -299,12 +297,10 @@ class VllmEngine(InProcessVllm):
                 load_tokenizer(full),
                 dtype=dtype,
                 max_seq_length=max_seq_length,
-                batch_size=batch_size,
                 lora_rank=_lora_rank(checkpoint, policy),
                 receives_weights=policy is not None,
-                memory_share=memory_share,
                 label=label,
-                device=device,
+                **settings,
             )
         if adapter:
             engine.use_adapter(checkpoint)
@@ -466,9 +462,12 @@ def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
     return int(PeftConfig.from_pretrained(checkpoint).r) if is_adapter(checkpoint) else 0
 
 
-def _lora(rank: int) -> dict[str, Any]:
-    if not rank:
-        return {}
+def lora_room(rank: int, *, adapters: int = 1) -> dict[str, Any]:
+    """Settings of a vLLM with room for so many adapters of ranks up to `rank`.
+
+    Raises:
+        UserError: it has no such rank.
+    """
     if rank > LORA_RANKS[-1]:
         raise UserError(
             f"model.lora.rank={rank}: vLLM runs ranks up to {LORA_RANKS[-1]}; "
@@ -476,6 +475,6 @@ def _lora(rank: int) -> dict[str, Any]:
         )
     return {
         "enable_lora": True,
-        "max_loras": 1,
+        "max_loras": adapters,
         "max_lora_rank": next(largest for largest in LORA_RANKS if largest >= rank),
     }

@@ -15,7 +15,6 @@ from lib.params.schema import Params
 from lib.params.training import Sft
 from lib.prompts import Message, PromptFormat
 from lib.training.phase.arguments import choose_optimizer, shared_arguments
-from lib.training.phase.launch import micro_batches, num_processes
 from lib.training.phase.setup import Setup, prompt_settings
 from lib.training.phase.tracking import ProgressLines
 
@@ -49,10 +48,7 @@ def build_sft(
         )
     policy = trainable_policy(base, base=base, settings=model, seed=seed)
     arguments = SFTConfig(
-        **shared_arguments(sft, model=model, seed=seed, scratch=scratch),
-        **micro_batches(
-            sft.batch_size, micro_batch=sft.micro_batch_size, world_size=num_processes()
-        ),
+        **shared_arguments(sft, batch=sft.batch_size, model=model, seed=seed, scratch=scratch),
         num_train_epochs=sft.num_epochs,
         packing=sft.packing,
         # Of packed rows; what TRL would cut is refused above.

@@ -375,7 +375,13 @@ class PolicyGradientTrainer(Trainer):
                 return signal, len(prompt), prompt, len(rows[row].completion.token_ids)
 
             order.sort(key=key)
-        counted = [self._counted(row) for row in rows]
+        # By the engine's finish reason: the last token does not tell a completion that a stop
+        # string ended from a truncated one.
+        counted = [
+            [not (self.grpo.mask_truncated and row.completion.truncated)]
+            * len(row.completion.token_ids)
+            for row in rows
+        ]
         # At least 1 in all: a bound for each micro-batch would let few tokens count for less.
         total = max(self.curve.gather([float(sum(map(sum, counted)))]).sum().item(), 1.0)
         parts = [order[start : start + size] for start in range(0, len(order), size)]
@@ -412,12 +418,6 @@ class PolicyGradientTrainer(Trainer):
             sampler_log_probs=padded(log_probs, value=0.0).to(device),
             **kwargs,
         )
-
-    def _counted(self, row: Sample) -> list[bool]:
-        """Per token, whether the loss counts it. By the engine's finish reason: the last token does
-        not tell a completion that a stop string ended from a truncated one."""
-        counts = not (self.grpo.mask_truncated and row.completion.truncated)
-        return [counts] * len(row.completion.token_ids)
 
     # The loss
 

@@ -210,13 +210,9 @@ def find_damage(checkpoint: Path) -> str:
         expected = read_json(checkpoint / MANIFEST)
     except (OSError, ValueError):
         return "no manifest"
-    hashes = _hashes(checkpoint)
-    wrong = [
-        name
-        for name in sorted({*expected, *hashes} - {MANIFEST})
-        if expected.get(name) != hashes.get(name)
-    ]
-    return f"{wrong[0]} is not what was written" if wrong else ""
+    # In one of the two only, or with another hash in each.
+    differing = {name for name, _ in expected.items() ^ _hashes(checkpoint).items()} - {MANIFEST}
+    return f"{min(differing)} is not what was written" if differing else ""
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -334,15 +334,6 @@ def test_the_other_backend_sets_the_allocator_unless_it_is_set(
     assert python(code).stdout == f"{expected} False\nset()\n"
 
 
-def test_torch_reads_the_names_in_the_order_that_is_relied_on() -> None:
-    import torch
-
-    header = Path(torch.__file__).with_name("include") / "c10/cuda/CUDAAllocatorConfig.h"
-    source = header.read_text("utf-8")
-    old, new = (source.find(f'get_env("{name}")') for name in unsloth.ALLOCATOR)
-    assert 0 < old < new
-
-
 def test_stages_import_it_before_anything_heavy() -> None:
     for stage in ("sft", "grpo", "dpo", "preflight"):
         source = (ROOT / f"stages/{stage}.py").read_text("utf-8")

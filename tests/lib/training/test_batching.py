@@ -138,10 +138,3 @@ def test_prompts_are_computed_once_and_idle_rows_not_at_all(
     assert [rows for rows, _ in plain] == [4] * 4
     area, plain_area = (sum(rows * columns for rows, columns in s) for s in (shapes, plain))
     assert area < 0.3 * plain_area
-
-
-def test_a_batch_without_advantage_has_gradients_of_zero(some: Builder) -> None:
-    trainer = reward_with(some(), lambda completions, **columns: [1.0] * len(completions))
-    gradients = last_gradients(trainer)
-    assert gradients
-    assert not any(gradient.any() for gradient in gradients.values())

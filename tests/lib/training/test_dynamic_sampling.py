@@ -125,23 +125,6 @@ def test_what_rewards_log_weighs_by_what_is_trained_on(train: Callable[..., Any]
     assert (point["share"], point["only_later"]) == (0.25, 7.0)
 
 
-def test_each_completion_is_scored_once(built: Builder, dull: set[str]) -> None:
-    scored: list[str] = []
-    drawn = 0
-    trainer = reward_with(built(dynamic_sampling=8), dull_for(dull, scored))
-    generate = trainer.engine.generate
-
-    def counted(*args: Any) -> Any:
-        nonlocal drawn
-        groups = generate(*args)
-        drawn += sum(map(len, groups))
-        return groups
-
-    trainer.engine.generate = counted
-    trainer.train()
-    assert len(scored) == drawn > 3 * 16
-
-
 def test_the_bound_ends_the_run(train: Callable[..., Any], sets: GeneratedSets) -> None:
     everything = {problem.problem for problem in sets.grpo}
     with pytest.raises(UserError, match=r"dynamic_sampling=2: .* 4 of 4"):

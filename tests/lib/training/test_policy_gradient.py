@@ -124,9 +124,7 @@ def test_the_entropy_bonus_keeps_the_policy_more_random(built: Builder) -> None:
         trainer.train()
         return [point["entropy"] for point in curve_points(trainer.state)]
 
-    plain, fixed = entropies(), entropies(entropy_coef=1.0)
-    assert fixed[0] == pytest.approx(plain[0], rel=1e-6)
-    assert fixed[-1] > plain[-1] + 0.01
+    plain = entropies()
     # Below its target, steered from its second step on; above it, without an effect.
     steered = entropies(entropy_coef=1.0, entropy_target=99.0)
     assert steered[1] == pytest.approx(plain[1], rel=1e-5)

@@ -19,10 +19,8 @@ from lib.errors import UserError
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format, save_system
 from lib.training.phase.ranks import check_grpo_can_shard
-from tests.conftest import ROOT
 from tests.lib.training.preferences import pairs_of
 from tests.lib.training.runs import launch
-from tests.lib.training.sharded import CONFIG, fsdp_environment
 from tests.lib.training.test_ranks import lora
 
 LORA = pytest.mark.parametrize("rank", [0, 8], ids=["full", "LoRA"])
@@ -139,12 +137,6 @@ def test_an_interrupted_run_with_sharded_weights_resumes(inputs: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "sft resumes from step 2" in ran.stdout
     agree(twice / "models/sft", whole / "models/sft")
-
-
-def test_the_config_file_asks_for_what_was_run() -> None:
-    told = fsdp_environment(ROOT / CONFIG)
-    assert told["ACCELERATE_USE_FSDP"] == "true"
-    assert (told["FSDP_VERSION"], told["FSDP_STATE_DICT_TYPE"]) == ("2", "FULL_STATE_DICT")
 
 
 def trainer_on(version: int) -> Any:

@@ -2,13 +2,11 @@
 
 import contextlib
 import itertools
-import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import TrainerState
@@ -149,16 +147,12 @@ def test_lines_and_curve_bear_the_same_numbers(
 def test_module_modes_and_random_states_are_put_back() -> None:
     model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Dropout())
     model[1].eval()
-    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    state = torch.get_rng_state()
     with undisturbed(model):
         model.eval()
         torch.manual_seed(1)
-        random.seed(1)
-        np.random.seed(1)
     assert (model.training, model[0].training, model[1].training) == (True, True, False)
-    assert torch.equal(torch.get_rng_state(), states[0])
-    assert random.getstate() == states[1]
-    assert np.random.get_state()[1].tolist() == states[2]
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 ENGINES = [
@@ -168,13 +162,9 @@ ENGINES = [
         pytest.param(*engines, lora, marks=pytest.mark.vllm)
         for *engines, lora in [
             ("transformers", "vllm", True),
-            ("transformers", "vllm", False),
-            ("vllm", "vllm", True),
             ("vllm", "vllm", False),
             ("vllm", "transformers", False),
-            ("transformers", "vllm-server", True),
             ("vllm-server", "vllm-server", True),
-            ("vllm-server", "vllm-server", False),
         ]
     ),
 ]
