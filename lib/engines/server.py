@@ -297,6 +297,7 @@ def server_command(
         # The model's own sampling defaults would fill in what a request leaves open.
         "generation_config": "vllm",
         "logprobs_mode": "processed_logprobs",
+        "async_scheduling": False,  # as in process: sync and sampler were checked without
         # A second one, since the old adapter is dropped when the new one is there.
         **lora_room(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
         "worker_extension_cls": "lib.engines.worker.Extension",

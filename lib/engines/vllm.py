@@ -311,8 +311,14 @@ class VllmEngine(InProcessVllm):
         weights = policy.state_dict()
         with self._on_device():
             self._llm.apply_model(lambda model: model.load_weights(weights.items()))
-            # What is cached was computed with the old weights.
-            self._llm.reset_prefix_cache()
+            # What is cached was computed with the old weights; vLLM keeps it, and says so, while
+            # requests are under way.
+            emptied = self._llm.reset_prefix_cache()
+        if not emptied:
+            raise UserError(
+                "vLLM kept keys and values of the weights before in its prefix cache, and its "
+                "completions would be of both; set rollout.engine to transformers, and report this"
+            )
         return f"weights {self._num_syncs}"
 
     def _request(self, folder: Path) -> Any:
@@ -425,6 +431,8 @@ def _build(
         disable_log_stats=True,
         # Of the distribution that is sampled from, which the trainer scores under too.
         logprobs_mode="processed_logprobs",
+        # vLLM's default on a GPU, and off on a CPU, where sync and sampler were checked.
+        async_scheduling=False,
         use_tqdm_on_load=False,
         **settings,
     )

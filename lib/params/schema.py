@@ -158,16 +158,18 @@ class Params(Section):
         """What Unsloth refuses (unsloth 2026.10.7), and a device that no engine takes."""
         model, grpo, engine = self.model, self.grpo, self.rollout.engine
         # `fast_inference`: one copy of the weights for training and vLLM.
-        shared = model.backend == "unsloth" and ENGINES[engine].below_unsloth
-        if shared and not model.lora.rank:
+        sections = {"rollout.engine": engine, "validation.engine": self.validation.engine}
+        below = [key for key, name in sections.items() if ENGINES[name].below_unsloth]
+        shared = model.backend == "unsloth" and "rollout.engine" in below
+        if model.backend == "unsloth" and below and not model.lora.rank:
             yield (
-                f"rollout.engine={engine}: backend unsloth shares its weights with vLLM only under "
-                "LoRA; set model.lora.rank, or rollout.engine to transformers"
+                f"{below[0]}=vllm: backend unsloth shares its weights with vLLM only under "
+                f"LoRA; set model.lora.rank, or {' and '.join(below)} to transformers"
             )
-        if shared and model.dtype != "bfloat16":
+        if model.backend == "unsloth" and below and model.dtype != "bfloat16":
             yield (
                 f"model.dtype={model.dtype}: backend unsloth shares only weights of 16 bits with "
-                "vLLM; set it to bfloat16, or rollout.engine to transformers"
+                f"vLLM; set it to bfloat16, or {' and '.join(below)} to transformers"
             )
         if grpo.cast_lm_head_to_fp32 and model.backend == "unsloth":
             yield (

@@ -9,6 +9,7 @@ from trl import SFTConfig, SFTTrainer
 
 from lib.artifacts.problems import Problem, read_problems
 from lib.engines.policy import load_tokenizer, trainable_policy
+from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
 from lib.params.model import Model
 from lib.params.schema import Params
@@ -31,8 +32,13 @@ def build_sft(
     model: Model,
     seed: int,
     scratch: Path,
+    memory_share: float = 0.0,
 ) -> SFTTrainer:
     """A trainer that is ready to start.
+
+    Args:
+        memory_share: part of the GPU for a vLLM below Unsloth's policy, on which it is validated;
+            0 loads none.
 
     Raises:
         UserError: an example is longer than `model.max_seq_length`, so training would cut it.
@@ -46,7 +52,7 @@ def build_sft(
             f"model.max_seq_length={model.max_seq_length}: {too_long} of {len(lengths)} SFT "
             f"examples are longer; the longest has {max(lengths)} tokens: raise it to that"
         )
-    policy = trainable_policy(base, base=base, settings=model, seed=seed)
+    policy = trainable_policy(base, base=base, settings=model, seed=seed, memory_share=memory_share)
     arguments = SFTConfig(
         **shared_arguments(sft, batch=sft.batch_size, model=model, seed=seed, scratch=scratch),
         num_train_epochs=sft.num_epochs,
@@ -75,10 +81,12 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
         base: what `prepare` wrote, or another checkpoint with a system prompt beside it.
         scratch: folder for what the trainer writes on its own.
     """
-    rows = list(read_problems(problems))
+    rows, validation = list(read_problems(problems)), params.validation
+    shares = params.sft.eval_steps and shares_weights(params.model, engine=validation.engine)
     trainer = build_sft(
         rows,
         base=base,
+        memory_share=validation.gpu_memory_utilization if shares else 0.0,
         sft=params.sft,
         model=params.model,
         seed=params.seed,

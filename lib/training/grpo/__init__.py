@@ -118,7 +118,7 @@ def build_grpo(
 
         trainer = build_trl(
             rows, functions, arguments=arguments, grpo=grpo, rollout=rollout, reward=reward,
-            **common,
+            max_seq_length=model.max_seq_length, **common,
         )  # fmt: skip
     else:
         trainer = PolicyGradientTrainer(

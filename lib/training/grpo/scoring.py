@@ -105,7 +105,7 @@ class Scorer:
                 cast_head(policy)
             except ValueError as error:
                 raise UserError(f"grpo.cast_lm_head_to_fp32: {error}; set it to false") from error
-        self.head = policy.get_output_embeddings()
+        self.policy, self.head = policy, policy.get_output_embeddings()
         self.temperature, self.entropy_grad = sampling.temperature, entropy_grad
         # The sampler renormalises over what its cuts leave, so log-probs are of that distribution.
         cut = functools.partial(truncate, sampling=sampling)
@@ -113,7 +113,8 @@ class Scorer:
         self.shares_prompts = shares_prompts and can_decode(policy)
         # Unsloth replaces the forward pass, and asks the output layer in its own ways.
         unsloth = is_unsloth(policy)
-        self.fuses = not unsloth and can_fuse(policy)
+        # Known from the first score on; before that, the policy cannot be asked.
+        self.fuses: bool | None = False if unsloth else None
         # Without them, a model with learned positions counts the padding before a prompt.
         self.takes_positions = not unsloth and "position_ids" in forward_arguments(policy)
 
@@ -123,6 +124,11 @@ class Scorer:
         Args:
             model: the policy, in whatever wraps it.
         """
+        if self.fuses is None:
+            # Here and not in the constructor: accelerate puts the policy under autocast, and FSDP2
+            # on its device, when training starts, and a flash kernel refuses float32. On every rank
+            # at its first score, whatever its size: under FSDP2 a forward pass is collective.
+            self.fuses = can_fuse(self.policy)
         ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
         mask = torch.cat([batch.prompt_mask, batch.completion_mask], 1)
         prefix = batch.prompt_ids.shape[1]  # C

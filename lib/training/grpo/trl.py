@@ -25,6 +25,7 @@ def build_trl(
     grpo: Grpo,
     rollout: RolloutSampling,
     reward: Reward,
+    max_seq_length: int,
     **kwargs: Any,
 ) -> GRPOTrainer:
     """A `GRPOTrainer` that is ready to start.
@@ -33,9 +34,16 @@ def build_trl(
         rows: "prompt" and the columns that reward functions read.
         functions: rewards with TRL's signature.
         arguments: of `transformers.TrainingArguments`, from `grpo_arguments`.
+        max_seq_length: tokens of prompt and completion that vLLM sets memory aside for.
         kwargs: model, tokenizer and callbacks.
     """
-    vllm = {"vllm_mode": "colocate", "vllm_gpu_memory_utilization": rollout.gpu_memory_utilization}
+    vllm = {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_gpu_memory_utilization": rollout.gpu_memory_utilization,
+        # By default, memory is set aside for all of the model's positions.
+        "vllm_max_model_length": max_seq_length,
+    }
     return GRPOTrainer(
         args=GRPOConfig(
             **{**arguments, "ignore_data_skip": False},
@@ -67,7 +75,6 @@ def build_trl(
             top_k=rollout.top_k,
             min_p=rollout.min_p or None,
             disable_dropout=True,
-            use_vllm=rollout.engine == "vllm",
             **(vllm if rollout.engine == "vllm" else {}),
         ),
         reward_funcs=list(functions),

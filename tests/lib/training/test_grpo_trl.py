@@ -80,6 +80,24 @@ def test_trl_generates_and_trains_by_itself(built: Callable[..., Any], smoke: Pa
     assert (trainer.args.epsilon_high, trainer.args.beta) == (0.28, 0.04)
 
 
+def test_trls_vllm_has_memory_for_the_params_lengths(
+    built: Callable[..., Any], smoke: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Built(Exception):
+        """In place of TRL's trainer, which would open vLLM."""
+
+    def stop(*, args: Any, **others: Any) -> None:
+        raise Built(args)
+
+    monkeypatch.setattr("lib.training.grpo.check_engine", lambda *_, **__: None)
+    monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", stop)
+    with pytest.raises(Built) as stopped:
+        built(trainer="trl", rollout={"engine": "vllm"})
+    (config,) = stopped.value.args
+    assert (config.use_vllm, config.vllm_mode) == (True, "colocate")
+    assert config.vllm_max_model_length == smoke.model.max_seq_length
+
+
 @pytest.mark.parametrize(
     ("section", "changes"),
     [
