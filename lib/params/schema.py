@@ -141,14 +141,21 @@ class Params(Section):
             return
         if self.grpo.trainer != "trl" or self.grpo.skipped:
             return
+        engines = {self.rollout.engine, self.validation.engine}
         lacking = {
             "rollout.engine: vllm-server": self.rollout.engine == "vllm-server",
-            "model.backend: unsloth": self.model.backend == "unsloth",
+            "validation.engine: vllm beside its own": (
+                # A process has room for one, and TRL's is not ours to ask.
+                engines == {"vllm"} and self.grpo.eval_steps > 0
+            ),
             f"prompt.format: {self.prompt.format}, whose stop strings end a completion": (
                 # TRL would take all of them for truncated ones, where it stops there at all.
                 own_format.stop_strings
             ),
-            "grpo.beta above 0 on full weights": self.grpo.beta > 0 and not self.model.lora.rank,
+            "grpo.beta above 0 on full weights with model.tag_tokens": (
+                # It loads the reference policy from files, which lack the tokens' rows.
+                self.grpo.beta > 0 and not self.model.lora.rank and self.model.tag_tokens
+            ),
         }
         if any(lacking.values()):
             what = "; ".join(name for name, lacks in lacking.items() if lacks)

@@ -60,7 +60,8 @@ def build_grpo(
             f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(problems)} GRPO "
             "problems; lower it, or let `prepare.grpo` keep more"
         )
-    shared = shares_weights(model, engine=rollout.engine)
+    # TRL's trainer generates by itself, with weights of its own where vLLM does.
+    shared = grpo.trainer != "trl" and shares_weights(model, engine=rollout.engine)
     policy = trainable_policy(
         init,
         base=base,
@@ -118,7 +119,7 @@ def build_grpo(
 
         trainer = build_trl(
             rows, functions, arguments=arguments, grpo=grpo, rollout=rollout, reward=reward,
-            max_seq_length=model.max_seq_length, **common,
+            settings=model, **common,
         )  # fmt: skip
     else:
         trainer = PolicyGradientTrainer(

@@ -11,6 +11,8 @@ from typing import Any
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
+from lib.engines.policy import with_kernel
+from lib.params.model import Model
 from lib.params.training import Grpo, Reward, RolloutSampling
 
 SCALES = {"group": "group", "batch": "batch", "mean": "none"}
@@ -25,7 +27,7 @@ def build_trl(
     grpo: Grpo,
     rollout: RolloutSampling,
     reward: Reward,
-    max_seq_length: int,
+    settings: Model,
     **kwargs: Any,
 ) -> GRPOTrainer:
     """A `GRPOTrainer` that is ready to start.
@@ -34,7 +36,7 @@ def build_trl(
         rows: "prompt" and the columns that reward functions read.
         functions: rewards with TRL's signature.
         arguments: of `transformers.TrainingArguments`, from `grpo_arguments`.
-        max_seq_length: tokens of prompt and completion that vLLM sets memory aside for.
+        settings: params' section of the model.
         kwargs: model, tokenizer and callbacks.
     """
     vllm = {
@@ -42,8 +44,11 @@ def build_trl(
         "vllm_mode": "colocate",
         "vllm_gpu_memory_utilization": rollout.gpu_memory_utilization,
         # By default, memory is set aside for all of the model's positions.
-        "vllm_max_model_length": max_seq_length,
+        "vllm_max_model_length": settings.max_seq_length,
     }
+    # For the KL penalty on full weights, TRL loads the policy's files once more, as float32 unless
+    # it is told otherwise.
+    loaded = {"dtype": settings.dtype, "attn_implementation": with_kernel(settings.attention)}
     return GRPOTrainer(
         args=GRPOConfig(
             **{**arguments, "ignore_data_skip": False},
@@ -54,6 +59,7 @@ def build_trl(
             scale_rewards=SCALES[grpo.advantage],
             importance_sampling_level=grpo.importance_level,
             beta=grpo.beta,
+            model_init_kwargs=loaded if grpo.beta and not settings.lora.rank else None,
             use_bias_correction_kl=grpo.kl_weighted,
             epsilon=grpo.epsilon,
             # TRL's bound of `cispo` is on the ratio itself.

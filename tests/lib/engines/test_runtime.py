@@ -41,9 +41,11 @@ def test_reproducible_kernels_do_not_write_to_new_memory() -> None:
 def test_a_flash_kernel_is_asked_for_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """By transformers' own call of the kernel."""
     monkeypatch.delenv("FLASH_ATTENTION_DETERMINISTIC", raising=False)
-    calls: list[dict[str, Any]] = []
+    calls: list[dict[str, bool]] = []
 
-    def kernel(q: Tensor, k: Any, v: Any, causal: bool, deterministic: bool = False) -> Tensor:
+    def kernel(
+        q: Any, k: Any, v: Any, causal: bool, softmax_scale: float, deterministic: bool = False
+    ) -> Any:
         calls.append({"deterministic": deterministic})
         return q
 

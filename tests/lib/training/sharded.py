@@ -53,6 +53,8 @@ def shard_on_cpu() -> None:
     def init(self: AcceleratorState, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) -> None:
         plain(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
         if fsdp_plugin is not None:
+            if self._mixed_precision != "no":
+                fsdp_plugin.set_mixed_precision(self._mixed_precision)
             self.fsdp_plugin = fsdp_plugin
             self.distributed_type = DistributedType.FSDP
             PartialState._shared_state["distributed_type"] = DistributedType.FSDP

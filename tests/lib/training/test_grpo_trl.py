@@ -10,8 +10,9 @@ from torch import Tensor
 
 from lib.engines.base import encode
 from lib.errors import UserError
-from lib.params import Params
+from lib.params import Params, preset_params
 from lib.params.load import parse_params
+from lib.params.model import Model
 from lib.prompts import prompt_format
 from lib.training.phase.tracking import curve_points
 from tests.lib.training.ranks import Gradients, Script, scripted
@@ -68,9 +69,12 @@ def test_a_step_of_ours_is_a_step_of_trls(built: Callable[..., Any], base: Path,
     assert {name for name in their_point if not name.startswith("rewards/")} - own <= {*point}
 
 
-def test_trl_generates_and_trains_by_itself(built: Callable[..., Any], smoke: Params) -> None:
+@pytest.mark.parametrize("lora", [True, False])
+def test_trl_generates_and_trains_by_itself(
+    built: Callable[..., Any], smoke: Params, full: Model, lora: bool
+) -> None:
     trainer = built(
-        model=smoke.model, format=prompt_format("working_out"), trainer="trl",
+        model=smoke.model if lora else full, format=prompt_format("working_out"), trainer="trl",
         learning_rate=0.1, warmup_ratio=0.0, epsilon_high=0.28, beta=0.04,
     )  # fmt: skip
     before = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
@@ -78,6 +82,10 @@ def test_trl_generates_and_trains_by_itself(built: Callable[..., Any], smoke: Pa
     assert trainer.state.global_step == smoke.grpo.max_steps
     assert any(not torch.equal(before[n], p) for n, p in trainer.model.named_parameters())
     assert (trainer.args.epsilon_high, trainer.args.beta) == (0.28, 0.04)
+    assert curve_points(trainer.state)[-1]["kl"] > 1e-4
+    # On full weights the reference is a model of its own, which stays where GRPO starts.
+    reference = {} if lora else trainer.ref_model.state_dict()
+    assert all(torch.equal(before[name], reference[name]) for name in before if not lora)
 
 
 def test_trls_vllm_has_memory_for_the_params_lengths(
@@ -104,7 +112,8 @@ def test_trls_vllm_has_memory_for_the_params_lengths(
         ("grpo", {"loss": "reinforce"}),
         ("grpo", {"advantage": "rloo"}),
         ("grpo", {"dynamic_sampling": 2}),
-        ("grpo", {"beta": 0.1}),  # with all weights trained
+        ("model", {"tag_tokens": True}),  # with a penalty, and all weights trained
+        ("validation", {"engine": "vllm"}),
         ("prompt", {"format": "r1_zero"}),
         ("rollout", {"engine": "vllm-server"}),
     ],
@@ -115,8 +124,22 @@ def test_what_trl_lacks_is_refused_before_a_run(
     content = smoke.model_dump(mode="json")
     content["grpo"]["trainer"] = "trl"
     content["model"]["lora"]["rank"] = 0
+    content["grpo"]["beta"] = 0.1
+    content["rollout"]["engine"] = "vllm"
     content[section] |= changes
     ((key, value),) = changes.items()
-    with pytest.raises(UserError, match=rf"(?s){key}.*{'' if key == 'beta' else value}") as error:
+    expected = rf"(?s){key}.*{'' if value is True else value}"
+    with pytest.raises(UserError, match=expected) as error:
         parse_params(content, origin="params.yaml")
     assert "trainer" in error.value.message
+
+
+@pytest.mark.parametrize("preset", ["s0-qwen3-4b", "s1-qwen2.5-0.5b", "s4-gsm8k-lora"])
+def test_the_systems_that_ran_trls_trainer_may(preset: str) -> None:
+    content = preset_params(preset).model_dump(mode="json")
+    content["grpo"]["trainer"] = "trl"
+    content["validation"]["engine"] = "transformers"
+    parse_params(content, origin="params.yaml")
+    content["prompt"] |= {"format": "r1_zero", "layout": "plain"}
+    with pytest.raises(UserError, match=r"trainer.*r1_zero"):
+        parse_params(content, origin="params.yaml")
