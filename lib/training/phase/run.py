@@ -167,7 +167,7 @@ def run_phase(
                         trainer.model, trainer.processing_class, unfinished, weights=weights
                     )
                 describe(trainer.state, {"skipped": False, **known}, rollout_rows(trainer))
-                checkpoints.finish(keep=section.keep_checkpoints)
+                checkpoints.finish(keep=section.keep_checkpoints, base=inputs.get("base"))
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None
 

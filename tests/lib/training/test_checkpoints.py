@@ -107,13 +107,14 @@ def test_a_step_written_again_replaces_the_older_one(saved: Checkpoints) -> None
     assert spoken(saved) == (10, [])
 
 
-def test_after_a_run_the_last_ones_are_kept_as_models(saved: Checkpoints) -> None:
+def test_after_a_run_the_last_ones_are_kept_whole(saved: Checkpoints) -> None:
     older = saved.folder.parent / "checkpoints" / "checkpoint-3"
     older.mkdir(parents=True)
     saved.finish(keep=1)
-    left = [path for path in saved.folder.parent.rglob("*") if path.is_file()]
+    left = {path.parent.name for path in saved.folder.parent.rglob("*") if path.is_file()}
     kept = saved.folder.parent / "checkpoints" / "checkpoint-10"
-    assert left == [kept / "model.safetensors"]
+    assert left == {kept.name}
+    assert (kept / "optimizer.pt").is_file()
     assert not older.exists()
     assert not saved.folder.exists()
 

@@ -19,9 +19,10 @@ from lib.artifacts.problems import write_problems
 from lib.engines.policy import load_merged
 from lib.engines.runtime import configure
 from lib.errors import UserError
+from lib.inference.external import external_model
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format
+from lib.prompts import format_settings, prompt_format, save_prompt
 from lib.training.phase.run import run_phase
 from lib.training.phase.validation import Validator, read_validator
 from tests.lib.training.preferences import pairs_of
@@ -153,11 +154,24 @@ def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(
     left = [path.name for path in (twice / "scratch/sft").iterdir()]
     assert sorted(left) == ["checkpoints", "lock", "training.log"]
     kept = twice / "scratch/sft/checkpoints" / f"checkpoint-{STEPS}"
-    assert not (kept / "optimizer.pt").exists()
     final = load_merged(interrupted.model, base=base, dtype="float32", attention="sdpa")
     loaded = load_merged(kept, base=base, dtype="float32", attention="sdpa")
     for name, weight in final.state_dict().items():
         assert weight.equal(loaded.state_dict()[name]), name
+
+
+def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(
+    phase: Phase, sets: GeneratedSets, base: Path, short: Params, tmp_path: Path
+) -> None:
+    save_prompt(base, system="Be brief.", rendering=format_settings(short.prompt))
+    kept = phase() / f"scratch/sft/checkpoints/checkpoint-{STEPS}"
+    model = external_model(kept, base=base)
+    assert (model.system, model.known_format) == ("Be brief.", prompt_format("working_out"))
+    longer = changed(short, {"sft": {"num_epochs": 3}})
+    trainer = plain_sft(sets.sft[:32], base, longer, tmp_path / "longer")
+    trainer.train(resume_from_checkpoint=str(kept))
+    steps = [entry["step"] for entry in trainer.state.log_history if "loss" in entry]
+    assert (min(steps), max(steps)) == (2, STEPS * 3 // 2)
 
 
 def test_a_changed_param_starts_again(
