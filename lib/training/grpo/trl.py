@@ -13,7 +13,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from lib.engines.policy import with_kernel
 from lib.params.model import Model
-from lib.params.training import Grpo, Reward, RolloutSampling
+from lib.params.training import Grpo, RolloutSampling
+from lib.rewards.batch import Grading
 
 SCALES = {"group": "group", "batch": "batch", "mean": "none"}
 """`grpo.advantage` in TRL's words."""
@@ -21,12 +22,11 @@ SCALES = {"group": "group", "batch": "batch", "mean": "none"}
 
 def build_trl(
     rows: Sequence[Mapping[str, Any]],
-    functions: Sequence[Any],
     *,
+    grading: Grading,
     arguments: Mapping[str, Any],
     grpo: Grpo,
     rollout: RolloutSampling,
-    reward: Reward,
     settings: Model,
     **kwargs: Any,
 ) -> GRPOTrainer:
@@ -34,7 +34,6 @@ def build_trl(
 
     Args:
         rows: "prompt" and the columns that reward functions read.
-        functions: rewards with TRL's signature.
         arguments: of `transformers.TrainingArguments`, from `grpo_arguments`.
         settings: params' section of the model.
         kwargs: model, tokenizer and callbacks.
@@ -74,7 +73,7 @@ def build_trl(
             entropy_target=grpo.entropy_target,
             cast_lm_head_to_fp32=grpo.cast_lm_head_to_fp32,
             mask_truncated_completions=grpo.mask_truncated,
-            reward_weights=list(reward.weights),
+            reward_weights=list(grading.weights),
             max_completion_length=rollout.max_new_tokens,
             temperature=rollout.temperature,
             top_p=rollout.top_p,
@@ -83,7 +82,7 @@ def build_trl(
             disable_dropout=True,
             **(vllm if rollout.engine == "vllm" else {}),
         ),
-        reward_funcs=list(functions),
+        reward_funcs=list(grading.rewards),
         train_dataset=Dataset.from_list(list(rows)),
         **kwargs,
     )

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from lib.artifacts import read_json
-from lib.grading.rewards import logging_accuracy
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.report.report import training_warnings
+from lib.rewards.batch import ANSWER_ACCURACY, Grading
 from lib.training.phase.run import run_phase
-from lib.training.phase.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
-from lib.verifier.rewards import build_rewards
+from lib.training.phase.warning_signs import Limits, WarningSigns
 from tests.lib.training.runs import outputs_in
 from tests.lib.training.steps import plain_grpo
 
@@ -122,13 +121,11 @@ def test_the_range_is_that_of_the_rewards_that_params_choose(smoke: Params) -> N
 
 def test_accuracy_is_logged_whatever_is_rewarded() -> None:
     chosen, logged = prompt_format("working_out"), {}
-    (form,) = build_rewards(["format"], prompt_format=chosen)
-    scored = logging_accuracy(form, prompt_format=chosen, name="right")
+    (form,) = Grading(["format"], prompt_format=chosen).rewards
     texts = [chosen.target(solution="", reference=answer) for answer in ("1", "2", "2", "2")]
     references = ["1", "1", "1", "2"]
-    assert scored(None, texts, reference=references, log_metric=logged.__setitem__) == [1.0] * 4
-    assert logged == {"right": 0.5}
-    assert scored.__name__ == "format"
+    assert form(None, texts, reference=references, log_metric=logged.__setitem__) == [1.0] * 4
+    assert logged == {ANSWER_ACCURACY: 0.5}
 
 
 def test_a_real_run_that_earns_nothing_says_so_everywhere(
