@@ -190,8 +190,13 @@ class Params(Section):
                 "lm_head out of model.lora.target_modules, or set it to false"
             )
         rolls_out = not (grpo.skipped or shared or grpo.trainer == "trl")
-        # Where weights are shared, GRPO's validation is on the engine of its rollouts.
-        phases = {"sft": self.sft, "grpo": None if shared else grpo, "dpo": self.dpo}
+        # Where weights are shared, validation is on the engine below the policy, too.
+        shares = model.backend == "unsloth" and "validation.engine" in below
+        phases = {
+            "sft": None if shares else self.sft,
+            "grpo": None if shared else grpo,
+            "dpo": self.dpo,
+        }
         validates = any(
             phase and not phase.skipped and phase.eval_steps
             for name, phase in phases.items()
