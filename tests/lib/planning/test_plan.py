@@ -151,7 +151,7 @@ def test_vllm_counts_where_it_is() -> None:
 
 
 def test_generation_by_the_policy_counts_with_its_cache() -> None:
-    params = preset_params("s0-qwen3-4b")
+    params = updated(preset_params("s0-qwen3-4b"), "validation", engine="transformers")
     shape = shape_of(params.model)
     assert shape is not None
     token = cache_bytes_per_token(shape, params.model)
