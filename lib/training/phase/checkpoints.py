@@ -208,7 +208,7 @@ def find_damage(checkpoint: Path) -> str:
     """What differs from the manifest, in words; '' where nothing does."""
     try:
         expected = read_json(checkpoint / MANIFEST)
-    except (OSError, ValueError):
+    except (OSError, UserError):
         return "no manifest"
     hashes = _hashes(checkpoint)
     wrong = [
