@@ -143,9 +143,10 @@ def compare_with(
 
 def _read(side: DVCFileSystem, file: Path) -> dict[str, Any]:
     """A JSON or YAML file of one side; {} where it has none."""
-    if not side.exists(str(file)):
+    try:
+        return YAML(typ="safe").load(side.read_text(str(file), encoding="utf-8")) or {}
+    except FileNotFoundError:
         return {}
-    return YAML(typ="safe").load(side.read_text(str(file), encoding="utf-8")) or {}
 
 
 def _numbers(side: DVCFileSystem, file: Path) -> dict[str, Any]:

@@ -264,8 +264,14 @@ def write_pages(
     own = folder / name
     # From the file, so that a page says what the file says, rounded once.
     metrics = read_json(own / "study.json") if (own / "study.json").is_file() else {}
-    measured_of = {variant: set(study.seeds) for variant in study.variants}
-    if measured_of != {variant: _seeds(of) for variant, of in metrics.get("variants", {}).items()}:
+    expected = {(variant, f"seed_{seed}") for variant in study.variants for seed in study.seeds}
+    if expected != {
+        (variant, key)
+        for variant, rates in metrics.get("variants", {}).items()
+        for numbers in rates.values()
+        for key in numbers
+        if key.startswith("seed_")
+    }:
         raise UserError(
             f"{own / 'study.json'} has not the variants and seeds of studies/{name}.yaml; run "
             f"`make study STUDY={name}`"
@@ -279,16 +285,6 @@ def write_pages(
         text = with_rates(readme.read_text("utf-8"), name, study, metrics)
         readme.write_text(text, encoding="utf-8")
     return verdicts(study, metrics)
-
-
-def _seeds(rates: Mapping[str, Mapping[str, Any]]) -> set[int]:
-    """That the measures of a variant have."""
-    return {
-        int(key.removeprefix("seed_"))
-        for numbers in rates.values()
-        for key in numbers
-        if key.startswith("seed_")
-    }
 
 
 def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any]) -> str:
@@ -311,10 +307,9 @@ def studies_page(folder: Path) -> str:
     pages = {}
     for page in sorted(folder.glob("*/study.md")):
         content = MarkdownIt("commonmark").enable("table").render(page.read_text("utf-8"))
-        for figure in page.parent.glob("*.svg"):
-            image = re.search(rf'<img src="{figure.name}"[^>]*>', content)
-            if image:
-                content = content.replace(image[0], figure.read_text("utf-8"))
+        for figure in re.findall(r'<img src="\w+\.svg"[^>]*>', content):
+            svg = page.parent / figure.split('"')[1]
+            content = content.replace(figure, svg.read_text("utf-8"))
         pages[page.parent.name] = content
     return render("studies.html.j2", autoescape=True, pages=pages, style=source("page.css"))
 
