@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from lib.engines.gpu import find_gpus
 from lib.engines.policy import load_tokenizer
 from lib.planning.memory import longest_row
 from lib.prompts import format_settings, prompt_format, saved_system
