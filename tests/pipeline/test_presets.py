@@ -223,6 +223,7 @@ def _evaluated(checkpoint: str) -> list[str]:
 
 def _graded(checkpoint: str) -> list[str]:
     return [
+        "checkpoint",
         f"--completions=data/completions/{checkpoint}.jsonl",
         f"--graded=data/graded/{checkpoint}.jsonl",
         f"--rates=data/graded/{checkpoint}.json",
