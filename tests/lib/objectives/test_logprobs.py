@@ -31,16 +31,13 @@ def index() -> Tensor:
     return torch.randint(17, (3, 5), generator=torch.Generator().manual_seed(1))
 
 
-def test_log_prob_is_the_log_of_the_softmax(logits: Tensor, index: Tensor) -> None:
+def test_log_prob_and_entropy_are_those_of_the_softmax(logits: Tensor, index: Tensor) -> None:
     p = [math.exp(z) for z in logits[1, 2].tolist()]
-    expected = math.log(p[int(index[1, 2])] / sum(p))
-    assert selective_log_softmax(logits, index)[1, 2].item() == pytest.approx(expected, abs=1e-12)
-
-
-def test_entropy_is_minus_the_mean_log_prob(logits: Tensor) -> None:
-    p = logits[0, 3].softmax(-1).tolist()
-    expected = -sum(q * math.log(q) for q in p)
-    assert compute_entropy(logits)[0, 3].item() == pytest.approx(expected, abs=1e-12)
+    logs = [math.log(q / sum(p)) for q in p]
+    log_prob = selective_log_softmax(logits, index)[1, 2].item()
+    assert log_prob == pytest.approx(logs[int(index[1, 2])], abs=1e-12)
+    entropy = -sum(math.exp(log) * log for log in logs)
+    assert compute_entropy(logits)[1, 2].item() == pytest.approx(entropy, abs=1e-12)
 
 
 @pytest.mark.parametrize("chunk_size", [1, 4, 15, 100])
