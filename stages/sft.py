@@ -23,7 +23,17 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 @writes("--curve", "reports/curves/sft.csv", "loss and accuracy over steps")
 @writes("--validation-curve", "reports/curves/sft_validation.csv", "validation over steps")
 @writes("--provenance", "reports/provenance/sft.json", "settings, versions, hashes")
-def main(params_file: Path, problems: Path, validation: Path, base: Path, **outputs: Path) -> None:
+def main(
+    params_file: Path,
+    problems: Path,
+    validation: Path,
+    base: Path,
+    model: Path,
+    metrics: Path,
+    curve: Path,
+    validation_curve: Path,
+    provenance: Path,
+) -> None:
     """Run the stage."""
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
@@ -41,7 +51,13 @@ def main(params_file: Path, problems: Path, validation: Path, base: Path, **outp
         stage="sft",
         section=params.sft,
         init=base,
-        outputs=Outputs(**outputs),
+        outputs=Outputs(
+            model=model,
+            metrics=metrics,
+            curve=curve,
+            validation_curve=validation_curve,
+            provenance=provenance,
+        ),
         settings=params.model_dump(include=SECTIONS),
         inputs={"problems": problems, "base": base, "validation": validation},
         validator=read_validator(

@@ -68,13 +68,20 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+@contextmanager
+def jsonl_writer(path: Path) -> Iterator[Callable[[Mapping[str, Any]], object]]:
+    """A function that writes one JSON object a line; the file is there whole or not at all."""
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:
+        yield lambda row: lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
 def write_jsonl(
     path: Path, rows: Iterator[Mapping[str, Any]] | Sequence[Mapping[str, Any]]
 ) -> None:
     """Write one JSON object a line, whole or not at all."""
-    with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:
+    with jsonl_writer(path) as write:
         for row in rows:
-            lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+            write(row)
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:

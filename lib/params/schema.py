@@ -26,7 +26,8 @@ from lib.params.training import (
 )
 from lib.plugins import is_plugin, label
 from lib.prompts import format_settings, prompt_format
-from lib.verifier.rewards import STACKS, build_rewards
+from lib.rewards.batch import Grading
+from lib.rewards.registry import rewards_of
 
 ACCEPTABLE_LOSS = 0.05
 """Share of bfloat16 weights that may stay as they were; 2e-4 on full weights is the first below."""
@@ -120,7 +121,7 @@ class Params(Section):
     def _rewards(self) -> Iterator[str]:
         """Rewards without a weight or tags to count, and a format that TRL would not stop at."""
         reward, validation = self.reward, self.validation
-        functions, checked = (*STACKS[reward.stack], *reward.extra), STACKS[validation.stack]
+        functions, checked = reward.names, rewards_of(validation.stack)
         for key, names, weights in (
             ("reward", functions, reward.weights),
             ("validation", checked, validation.weights),
@@ -135,7 +136,7 @@ class Params(Section):
             own_format = prompt_format(**format_settings(self.prompt))
             # One's own are tried by `check`: a stage before GRPO need not have them.
             registered = [name for name in (*functions, *checked) if not is_plugin(name)]
-            build_rewards(registered, prompt_format=own_format, **settings)
+            Grading(registered, prompt_format=own_format, **settings)
         except UserError as error:
             yield error.message
             return

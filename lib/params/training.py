@@ -18,7 +18,7 @@ from lib.params.section import (
     one_of,
 )
 from lib.plugins import is_plugin
-from lib.verifier.rewards import STACKS, reward_names
+from lib.rewards.registry import STACKS, reward_names, rewards_of
 
 CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo")
 """Losses that leave out a token whose probability has moved far enough."""
@@ -158,7 +158,7 @@ class Reward(Section):
     """What a completion is rewarded for."""
 
     stack: Annotated[str, one_of(STACKS)]
-    """Named stack of reward functions (lib/stacks)."""
+    """Named stack of reward functions (lib/rewards/stacks)."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
     """One weight for each function, those of the stack first, then `extra`."""
     extra: tuple[Annotated[str, one_of(reward_names, role="rewards")], ...]
@@ -172,8 +172,13 @@ class Reward(Section):
     cosine_wrong: tuple[float, float]
     """`cosine_length`: value of the shortest and of the longest wrong answer."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The functions of the stack, then the extra ones: one for each of `weights`."""
+        return (*rewards_of(self.stack), *self.extra)
+
     def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
-        """What `lib.verifier.rewards.build_rewards` takes beside names and format."""
+        """What `lib.rewards.batch.Grading` takes beside names, weights and format."""
         shaping = self.model_dump(exclude={"stack", "weights", "extra"})
         return {**shaping, "max_completion_tokens": max_completion_tokens}
 

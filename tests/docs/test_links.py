@@ -1,4 +1,4 @@
-"""Links between the pages of the repository lead to files and headings that are there."""
+"""What a page points at is there: files, headings, verbs of make."""
 
 import re
 from collections.abc import Iterator
@@ -49,5 +49,12 @@ def test_a_missing_file_heading_or_label_is_a_broken_link(tmp_path: Path) -> Non
 
 def test_every_page_of_the_docs_is_linked_from_the_readme() -> None:
     readme = prose_of(ROOT / "README.md")
-    unlinked = {f"docs/{page.name}" for page in PAGES if page.parent.name == "docs"}
-    assert unlinked - set(re.findall(r"\]\(([^)#]+)", readme)) == set()
+    names = {f"docs/{page.name}" for page in PAGES if page.parent.name == "docs"}
+    assert names <= set(re.findall(r"\]\(([^)#]+)", readme))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_verb_of_make_on_a_page_exists(page: Path) -> None:
+    verbs = set(re.findall(r"`(?:[A-Z_]+=\S+ )*make ([a-z-]+)", prose_of(page)))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert verbs <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))

@@ -1,10 +1,11 @@
-"""What docs/from_their_commands.md gives for a source's command holds on the preset of its section.
+"""What docs/from_their_commands.md gives for a source's command holds on its section's preset.
 
-`key: value` is in the preset; `-S key=value` is what DVC takes, params accept and the plan can print;
-`SET=` is what `make evaluate` takes; a dotted name of `lib` can be imported. The verbs of `make` are
-those of every page (test_commands.py).
+`key: value` is in the preset; DVC takes `-S key=value`, params accept it and the plan can print it;
+`make evaluate` takes BENCHMARKS and SET; a dotted name of `lib` can be imported. The verbs of make
+are those of every page (test_links.py).
 """
 
+import functools
 import pkgutil
 import re
 import shlex
@@ -32,6 +33,7 @@ OURS = [
     for row in re.findall(r"^\| .*", section, re.MULTILINE)
     for span in re.findall(r"`([^`]+)`", re.split(r" \| ", row)[1])
 ]
+params_of = functools.cache(preset_params)
 
 
 def spans(pattern: str) -> list[object]:
@@ -50,7 +52,7 @@ def test_every_system_has_its_section() -> None:
 def test_a_value_named_as_the_presets_is_in_it(preset: str, span: str) -> None:
     key, _, value = span.partition(": ")
     section, *names = key.split(".")
-    content = preset_params(preset).model_dump(mode="json")[section]
+    content = params_of(preset).model_dump(mode="json")[section]
     for name in names:
         content = content[name]
     assert content == YAML(typ="safe").load(value)
@@ -62,7 +64,7 @@ def test_an_override_is_taken_and_can_be_planned(preset: str, span: str, tmp_pat
     file.write_text(compose_preset(preset), encoding="utf-8")
     apply_overrides(str(file), [word for word in shlex.split(span) if word != "-S"])
     changed = load_params(file)
-    assert changed != preset_params(preset)
+    assert changed != params_of(preset)
     assert list(plan_lines(changed))
 
 
@@ -71,7 +73,7 @@ def test_benchmarks_and_settings_are_taken(preset: str, span: str) -> None:
     variables = dict(word.split("=", 1) for word in shlex.split(span) if "=" in word)
     benchmarks = variables["BENCHMARKS"].split(",")
     assert {*benchmarks} <= {*known_sets()}
-    section = preset_params(preset).evaluate.model_dump(mode="json")
+    section = params_of(preset).evaluate.model_dump(mode="json")
     assert apply_settings(section, variables.get("SET", ""), benchmarks=benchmarks)
 
 

@@ -12,7 +12,7 @@ from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 from lib.params.measuring import Evaluate
-from lib.verifier.rewards import STACKS
+from lib.rewards.registry import STACKS
 from tests.pipeline.imports import PLUMBING, ROOT, dependencies, reachable, script
 
 DAG: dict[str, Any] = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
@@ -39,6 +39,10 @@ def is_code(path: str) -> bool:
 
 def options(stage: str) -> list[click.Option]:
     command = importlib.import_module(f"stages.{script(DAG['stages'][stage]).stem}").main
+    if isinstance(command, click.Group):
+        verb = re.search(r"-m stages\.\w+ (\w+)", DAG["stages"][stage]["cmd"])
+        assert verb
+        command = command.commands[verb[1]]
     return [option for option in command.params if isinstance(option, click.Option)]
 
 
@@ -86,7 +90,7 @@ def test_a_plugin_re_runs_its_role_s_stages(role: str, expected: set[str]) -> No
 @pytest.mark.parametrize("stack", sorted(STACKS))
 def test_a_stack_retrains_no_sft_that_validates_with_another(stack: str) -> None:
     """With `validation.stack: tiny`; `reward.extra` may name a reward of any stack."""
-    file = Path(f"lib/stacks/{stack}.py")
+    file = Path(f"lib/rewards/stacks/{stack}.py")
     users = {
         name for name in STAGES if any(file.is_relative_to(dep) for dep in paths(name, "deps"))
     }
@@ -97,7 +101,7 @@ def test_a_stack_retrains_no_sft_that_validates_with_another(stack: str) -> None
 @pytest.mark.parametrize("stack", sorted(STACKS))
 def test_a_stack_imports_only_what_its_sft_lists(stack: str) -> None:
     """Not another stack, for one: nothing walks its imports, since it is imported by its name."""
-    own = ROOT / f"lib/stacks/{stack}.py"
+    own = ROOT / f"lib/rewards/stacks/{stack}.py"
     imported = {file for file in reachable(own) - {own} if file.name != "__init__.py"}
     listed = [ROOT / dep for dep in paths("sft", "deps")]
     assert all(any(file.is_relative_to(dep) for dep in listed) for file in imported), imported

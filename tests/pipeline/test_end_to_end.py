@@ -128,7 +128,7 @@ def test_a_skipped_grpo_reruns_what_depends_on_it(clone: Clone) -> None:
 
 
 def test_a_changed_verifier_grades_again_and_generates_nothing(clone: Clone) -> None:
-    verifier = clone.folder / "lib/verifier/grading.py"
+    verifier = clone.folder / "lib/verifier/compare.py"
     verifier.write_text(verifier.read_text("utf-8") + "\n# changed\n", encoding="utf-8")
     said = clone.dvc("repro", "--downstream", "evaluate", "--dry")
     planned = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)

@@ -170,6 +170,7 @@ def test_a_system_runs_as_itself(
     )
     run(
         "grade",
+        "checkpoint",
         completions,
         f"--graded=data/graded/{name}.jsonl",
         f"--rates=data/graded/{name}.json",

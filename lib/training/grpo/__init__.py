@@ -16,11 +16,11 @@ from lib.engines.registry import ENGINES
 from lib.engines.runtime import configure
 from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
-from lib.grading.rewards import logging_accuracy, rewards_of
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Grpo, Reward, RolloutSampling
 from lib.prompts import PromptFormat, format_settings, prompt_format, save_prompt, system_prompt
+from lib.rewards.batch import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer, switch_off_noise
 from lib.training.phase.arguments import choose_optimizer, shared_arguments
 from lib.training.phase.launch import micro_batches, num_processes
@@ -28,7 +28,7 @@ from lib.training.phase.ranks import check_grpo_can_shard
 from lib.training.phase.rollout_log import RolloutLog
 from lib.training.phase.setup import Setup, prompt_settings
 from lib.training.phase.tracking import ProgressLines
-from lib.training.phase.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
+from lib.training.phase.warning_signs import Limits, WarningSigns
 
 SHOWN = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
 
@@ -81,13 +81,12 @@ def build_grpo(
             f"scored as it was sampled; set it to {switch} or less"
         )
     switch_off_noise(policy)
-    first, *rewards = rewards_of(
-        reward, prompt_format=prompt_format, max_completion_tokens=rollout.max_new_tokens
+    grading = Grading(
+        reward.names,
+        reward.weights,
+        prompt_format=prompt_format,
+        **reward.settings(max_completion_tokens=rollout.max_new_tokens),
     )
-    functions = [
-        logging_accuracy(first, prompt_format=prompt_format, name=ANSWER_ACCURACY),
-        *rewards,
-    ]
     arguments = grpo_arguments(grpo, model=model, seed=seed, scratch=scratch)
     common = {
         "model": policy,
@@ -110,15 +109,13 @@ def build_grpo(
         from lib.training.grpo.trl import build_trl
 
         trainer = build_trl(
-            rows, functions, arguments=arguments, grpo=grpo, rollout=rollout, reward=reward,
-            **common,
-        )  # fmt: skip
+            rows, grading=grading, arguments=arguments, grpo=grpo, rollout=rollout, **common
+        )
     else:
         trainer = PolicyGradientTrainer(
             args=TrainingArguments(**arguments),
             problems=rows,
-            reward_funcs=functions,
-            reward_weights=reward.weights,
+            grading=grading,
             grpo=grpo,
             sampling=Sampling(
                 **rollout.decoding,
@@ -233,6 +230,7 @@ def grpo_rows(
             "prompt": prompt_format.prompt(problem.problem, system=system),
             "problem": problem.problem,
             "reference": problem.reference,
+            "tags": list(problem.tags),
         }
         for problem in problems
     ]

@@ -1,7 +1,7 @@
 """GRPO and its kin on `transformers.Trainer`, in the order of a step.
 
     roll out    an `Engine` completes P problems G times, chosen and seeded by the step
-    reward      each reward function scores each completion once
+    reward      each completion is judged once (`lib.rewards.rollout`), then scored by each reward
     refill      dynamic sampling replaces groups without signal (DAPO, arXiv:2503.14476)
     advantage   `lib.objectives.advantages`
     arrange     rows of like prompt and length share a micro-batch
@@ -25,7 +25,7 @@ import hashlib
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -45,14 +45,12 @@ from lib.objectives.own import objective
 from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
 from lib.plugins import is_plugin
+from lib.rewards.batch import ANSWER_ACCURACY, Grading, RewardFn, accuracy, scores
 from lib.training.grpo.curve import Curve
 from lib.training.grpo.scoring import MicroBatch, Scorer, padded
 from lib.training.phase.ranks import whole_on_every_rank
 from lib.training.phase.tracking import timed
 from lib.training.phase.warning_signs import GAP
-
-RewardFunction = Callable[..., Sequence[float | None]]
-"""TRL's signature; None says that a function does not apply to a completion."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,9 +58,11 @@ class Sample:
     """One completion of a problem.
 
     Attributes:
-        problem: "prompt", chat messages, and the columns that reward functions read.
+        problem: "prompt", chat messages, "problem", "reference", "tags", and columns that only
+            reward functions read.
         rewards: [F], NaN where a function returned None; empty before they were asked.
-        metrics: what reward functions logged of all completions that they scored together.
+        metrics: the accuracy, and what reward functions logged, of all completions that were
+            scored together.
     """
 
     problem: Mapping[str, Any]
@@ -80,9 +80,8 @@ class PolicyGradientTrainer(Trainer):
 
     Args:
         problems: what `Sample.problem` holds.
-        reward_funcs: called with `prompts`, `completions` (chat messages), `completion_ids`,
-            the problems' other columns, `trainer_state`, `log_metric` and `log_extra`.
-        reward_weights: one for each of them.
+        grading: rewards that are functions of a rollout, or have TRL's signature, and get
+            `trainer_state`, `log_metric` and `log_extra` too.
         grpo: params' section.
         sampling: of rollouts; the seed is the step's.
     """
@@ -91,16 +90,16 @@ class PolicyGradientTrainer(Trainer):
         self,
         *,
         problems: Sequence[Mapping[str, Any]],
-        reward_funcs: Sequence[RewardFunction],
-        reward_weights: Sequence[float],
+        grading: Grading,
         grpo: Grpo,
         sampling: Sampling,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.problems = problems
-        self.reward_funcs = list(reward_funcs)
-        self.reward_weights = torch.tensor(reward_weights)
+        self.grading = grading
+        self.reward_funcs = list(grading.rewards)
+        self.reward_weights = torch.tensor(grading.weights)
         self.grpo = grpo
         self.loss, self.advantage = objective(grpo.loss), objective(grpo.advantage)
         self.sampling = dataclasses.replace(sampling, log_probs=True)
@@ -237,20 +236,29 @@ class PolicyGradientTrainer(Trainer):
         rows = [rollout for group in groups for rollout in group]
         metrics: dict[str, list[float]] = defaultdict(list)
         self.extra_columns = {}
-        columns = {name: [row.problem[name] for row in rows] for name in rows[0].problem}
-        arguments = {
-            "prompts": columns.pop("prompt"),
-            "completions": [
-                [{"role": "assistant", "content": row.completion.text}] for row in rows
-            ],
-            "completion_ids": [list(row.completion.token_ids) for row in rows],
-            **columns,
+        judged = ("prompt", "problem", "reference", "tags")
+        rollouts = [
+            self.grading.rollout(
+                row.completion.text,
+                token_ids=row.completion.token_ids,
+                **{name: row.problem[name] for name in judged if name in row.problem},
+            )
+            for row in rows
+        ]
+        columns = {
+            **{n: [row.problem[n] for row in rows] for n in rows[0].problem if n not in judged},
             "trainer_state": self.state,
             "log_metric": lambda name, value: metrics[name].append(value),
             "log_extra": lambda name, values: self.extra_columns.update({name: list(values)}),
         }
         with timed("rewards"):
-            earned = [_called(function, arguments, len(rows)) for function in self.reward_funcs]
+            metrics[ANSWER_ACCURACY] = [accuracy(rollouts)]
+            earned = [
+                _checked(function, values, len(rows))
+                for function, values in zip(
+                    self.reward_funcs, scores(self.reward_funcs, rollouts, **columns), strict=True
+                )
+            ]
         rewards = torch.tensor(earned, device=self.accelerator.device).T  # [B, F]
         means = {name: sum(values) / len(values) for name, values in metrics.items()}
         scored = iter(
@@ -583,13 +591,12 @@ def keyed_seed(*parts: object) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def _called(function: RewardFunction, arguments: Mapping[str, Any], rows: int) -> list[float]:
+def _checked(function: RewardFn, values: Sequence[float | None], rows: int) -> list[float]:
     """[B] rewards, NaN for None.
 
     Raises:
         ValueError: not one value per completion, or an infinite one.
     """
-    values = list(function(**arguments))
     if len(values) != rows:
         raise ValueError(
             f"reward function {function.__name__} returned {len(values)} rewards for {rows} "

@@ -11,7 +11,8 @@ from typing import Any
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from lib.params.training import Grpo, Reward, RolloutSampling
+from lib.params.training import Grpo, RolloutSampling
+from lib.rewards.batch import Grading
 
 SCALES = {"group": "group", "batch": "batch", "mean": "none"}
 """`grpo.advantage` in TRL's words."""
@@ -19,19 +20,17 @@ SCALES = {"group": "group", "batch": "batch", "mean": "none"}
 
 def build_trl(
     rows: Sequence[Mapping[str, Any]],
-    functions: Sequence[Any],
     *,
+    grading: Grading,
     arguments: Mapping[str, Any],
     grpo: Grpo,
     rollout: RolloutSampling,
-    reward: Reward,
     **kwargs: Any,
 ) -> GRPOTrainer:
     """A `GRPOTrainer` that is ready to start.
 
     Args:
         rows: "prompt" and the columns that reward functions read.
-        functions: rewards with TRL's signature.
         arguments: of `transformers.TrainingArguments`, from `grpo_arguments`.
         kwargs: model, tokenizer and callbacks.
     """
@@ -60,7 +59,7 @@ def build_trl(
             entropy_target=grpo.entropy_target,
             cast_lm_head_to_fp32=grpo.cast_lm_head_to_fp32,
             mask_truncated_completions=grpo.mask_truncated,
-            reward_weights=list(reward.weights),
+            reward_weights=list(grading.weights),
             max_completion_length=rollout.max_new_tokens,
             temperature=rollout.temperature,
             top_p=rollout.top_p,
@@ -70,7 +69,7 @@ def build_trl(
             use_vllm=rollout.engine == "vllm",
             **(vllm if rollout.engine == "vllm" else {}),
         ),
-        reward_funcs=list(functions),
+        reward_funcs=list(grading.rewards),
         train_dataset=Dataset.from_list(list(rows)),
         **kwargs,
     )

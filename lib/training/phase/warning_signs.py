@@ -12,12 +12,10 @@ from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lib.params.training import Reward
-from lib.verifier.rewards import STACKS, stack_range
+from lib.rewards.batch import ANSWER_ACCURACY
+from lib.rewards.registry import stack_range
 
 Point = Mapping[str, float]
-
-ANSWER_ACCURACY = "answer_accuracy"
-"""Column with the share of completions whose answer is right, whatever is rewarded."""
 
 GAP = "sampling/sampling_logp_difference"
 """Columns with how far the sampler's log-probs are from the trainer's: `/mean` and `/max`."""
@@ -61,7 +59,7 @@ class Limits:
     def of(cls, reward: Reward, *, max_new_tokens: int, dtype: str = "bfloat16") -> "Limits":
         """Those of the rewards that params choose."""
         lowest, highest = stack_range(
-            (*STACKS[reward.stack], *reward.extra),
+            reward.names,
             reward.weights,
             **reward.settings(max_completion_tokens=max_new_tokens),
         )

@@ -23,8 +23,8 @@ import click
 
 from lib.artifacts import read_json, versions, write_json
 from lib.engines.compat import VLLM_ENVIRONMENT
+from lib.engines.gpu import find_gpus
 from lib.errors import UserError
-from lib.planning.doctor import find_gpus
 from tests.bench.gpu.rows import PARTS, Row, small
 
 TESTS = "tests"

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lib.artifacts.problems import Problem, write_problems
+from lib.engines.gpu import find_gpus
 from lib.engines.unsloth import import_first
 from lib.params import Params, parse_params
-from lib.planning.doctor import find_gpus
 from lib.planning.memory import longest_row, shape_in
 from lib.planning.plan import phases_of
 from lib.prompts import format_settings, prompt_format, save_system, saved_system, system_prompt

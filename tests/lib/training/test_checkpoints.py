@@ -148,19 +148,24 @@ def test_code_of_the_stage_is_another_run_and_other_code_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By what dvc.yaml lists, a path that params name included."""
-    for file in ("training/sft.py", "report/some.py", "stacks/tiny.py", "stacks/s0.py"):
+    for file in (
+        "training/sft.py",
+        "report/some.py",
+        "rewards/stacks/tiny.py",
+        "rewards/stacks/s0.py",
+    ):
         (tmp_path / "lib" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "lib" / file).write_text("1", encoding="utf-8")
-    deps = "[lib/training, 'lib/stacks/${validation.stack}.py', data/raw, '${models}/base']"
+    deps = "[lib/training, 'lib/rewards/stacks/${validation.stack}.py', data/raw, '${models}/base']"
     (tmp_path / "dvc.yaml").write_text(f"stages: {{sft: {{deps: {deps}}}}}", encoding="utf-8")
     monkeypatch.setattr(artifacts, "ROOT", tmp_path)
     settings = {"validation": {"stack": "tiny"}}
     first = stage_code("sft", settings)
-    assert list(first) == ["lib/training", "lib/stacks/tiny.py"]
+    assert list(first) == ["lib/training", "lib/rewards/stacks/tiny.py"]
     for file, same in {
         "report/some.py": True,
-        "stacks/s0.py": True,
-        "stacks/tiny.py": False,
+        "rewards/stacks/s0.py": True,
+        "rewards/stacks/tiny.py": False,
         "training/sft.py": False,
     }.items():
         (tmp_path / "lib" / file).write_text("2", encoding="utf-8")

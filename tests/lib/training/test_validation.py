@@ -94,12 +94,12 @@ def test_a_validator_imports_the_stack_that_it_measures_with_and_no_other(
     read: Read, smoke: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stacks() -> list[str]:
-        return [name for name in sys.modules if name.startswith("lib.stacks.")]
+        return [name for name in sys.modules if name.startswith("lib.rewards.stacks.")]
 
     for name in stacks():
         monkeypatch.delitem(sys.modules, name)
     read()
-    assert stacks() == [f"lib.stacks.{smoke.validation.stack}"]
+    assert stacks() == [f"lib.rewards.stacks.{smoke.validation.stack}"]
 
 
 def test_the_five_metrics_of_each_set_are_those_of_its_completions(

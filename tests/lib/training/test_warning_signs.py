@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 
 from lib.artifacts import read_json
-from lib.grading.rewards import logging_accuracy
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.report.report import training_warnings
+from lib.rewards.batch import ANSWER_ACCURACY, Grading
 from lib.training.grpo import build_grpo
 from lib.training.phase.run import Outputs, run_phase
-from lib.training.phase.warning_signs import ANSWER_ACCURACY, Limits, Sign, Watch
-from lib.verifier.rewards import build_rewards
+from lib.training.phase.warning_signs import Limits, Sign, Watch
 
 GAP = "sampling/sampling_logp_difference/mean"
 LIMITS = Limits(lowest=-6.5, highest=12.5, max_new_tokens=48, apart=0.05)
@@ -136,13 +135,11 @@ def test_reward_that_rises_while_answers_get_worse_is_hacking() -> None:
 
 def test_accuracy_is_logged_whatever_is_rewarded() -> None:
     chosen, logged = prompt_format("working_out"), {}
-    (form,) = build_rewards(["format"], prompt_format=chosen)
-    scored = logging_accuracy(form, prompt_format=chosen, name="right")
+    (form,) = Grading(["format"], prompt_format=chosen).rewards
     texts = [chosen.target(solution="", reference=answer) for answer in ("1", "2", "2", "2")]
     references = ["1", "1", "1", "2"]
-    assert scored(None, texts, reference=references, log_metric=logged.__setitem__) == [1.0] * 4
-    assert logged == {"right": 0.5}
-    assert scored.__name__ == "format"
+    assert form(None, texts, reference=references, log_metric=logged.__setitem__) == [1.0] * 4
+    assert logged == {ANSWER_ACCURACY: 0.5}
 
 
 def test_a_real_run_that_earns_nothing_says_so_on_the_console_in_its_log_and_in_the_report(

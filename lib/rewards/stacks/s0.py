@@ -5,9 +5,8 @@ The prompt ends inside the working, so the opening tag of the working is not loo
 
 import re
 
-from lib.verifier.equivalence import is_equivalent
+from lib.rewards.rollout import BoundedReward, Rollout, kept
 from lib.verifier.numbers import as_number
-from lib.verifier.rewards.base import BoundedReward, Rollout
 
 _NUMBER = re.compile(r"-?[\d.,]+")
 
@@ -19,17 +18,17 @@ def match_format_exactly(rollout: Rollout) -> float:
 
 def match_format_approximately(rollout: Rollout) -> float:
     """For each of the three tags 0.5 if it occurs exactly once, else −1.0."""
-    return sum(0.5 if rollout.completion.count(tag) == 1 else -1.0 for tag in rollout.tags[1:])
+    return sum(0.5 if rollout.completion.count(tag) == 1 else -1.0 for tag in rollout.marks[1:])
 
 
 def check_answer(rollout: Rollout) -> float:
     """5.0 same text, 3.5 equal, 2.0 within 10 %, 1.5 within 20 %, else −2.0."""
     answer = _tagged_answer(rollout)
-    if answer is None:
+    if not answer:
         return -2.0
     if answer == rollout.reference:
         return 5.0
-    if is_equivalent(reference=rollout.reference, answer=answer, problem=rollout.problem):
+    if rollout.compare(answer).equal:
         return 3.5
     ratio = _ratio(answer, rollout.reference)
     if ratio is not None and 0.9 <= ratio <= 1.1:
@@ -39,20 +38,21 @@ def check_answer(rollout: Rollout) -> float:
 
 def check_numbers(rollout: Rollout) -> float:
     """3.0 when the first number after the answer's opening tag is the reference, else −1.5."""
-    _, opened, after = rollout.completion.partition(rollout.tags[2])
+    _, opened, after = rollout.completion.partition(rollout.marks[2])
     match = _NUMBER.search(after) if opened else None
     number = as_number(match[0].rstrip(".,")) if match else None
     right = number is not None and number == as_number(rollout.reference)
     return 3.0 if right else -1.5
 
 
+@kept
 def _tagged_answer(rollout: Rollout) -> str | None:
-    """What stands between the answer's tags, unstripped, when the form holds; else None."""
-    _, closed, after = rollout.completion.partition(rollout.tags[1])
-    _, opened, rest = after.partition(rollout.tags[2])
-    answer, ended, trailing = rest.partition(rollout.tags[3])
+    """What is between the answer's tags, without space around it, when the form holds."""
+    _, closed, after = rollout.completion.partition(rollout.marks[1])
+    _, opened, rest = after.partition(rollout.marks[2])
+    answer, ended, trailing = rest.partition(rollout.marks[3])
     whole = closed and opened and ended and answer and not trailing.strip()
-    return answer if whole else None
+    return answer.strip() if whole else None
 
 
 def _ratio(answer: str, reference: str) -> float | None:
@@ -61,10 +61,8 @@ def _ratio(answer: str, reference: str) -> float | None:
 
 
 REWARDS = {
-    "match_format_exactly": BoundedReward(match_format_exactly, (0.0, 3.0), tagged=True),
-    "match_format_approximately": BoundedReward(
-        match_format_approximately, (-3.0, 1.5), tagged=True
-    ),
-    "check_answer": BoundedReward(check_answer, (-2.0, 5.0), tagged=True),
-    "check_numbers": BoundedReward(check_numbers, (-1.5, 3.0), tagged=True),
+    "match_format_exactly": BoundedReward(match_format_exactly, (0.0, 3.0), marks=4),
+    "match_format_approximately": BoundedReward(match_format_approximately, (-3.0, 1.5), marks=4),
+    "check_answer": BoundedReward(check_answer, (-2.0, 5.0), marks=4),
+    "check_numbers": BoundedReward(check_numbers, (-1.5, 3.0), marks=4),
 }

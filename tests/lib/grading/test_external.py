@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lib.errors import UserError
-from lib.grading.anybodys import grade_file
+from lib.grading.external import grade_file
 from lib.prompts import prompt_format
 from tests.conftest import ROOT
 
@@ -23,10 +23,10 @@ ROWS: list[Any] = [
 BAD = ["{", "[1, 2]", '{"completion": "4"}', '{"reference": "4"}', '{"text": "4", "gold": " "}']
 
 
-def graded(folder: Path, lines: list[str], **options: Any) -> tuple[Any, list[dict[str, Any]]]:
+def graded(folder: Path, lines: list[str], **options: Any) -> tuple[list[str], list[Any]]:
     source, out = folder / "in.jsonl", folder / "out.jsonl"
     source.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
-    summary = grade_file(source, out, **options)
+    summary = list(grade_file(source, out, **options))
     return summary, [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
 
 
@@ -35,25 +35,35 @@ def test_columns_are_found_by_their_usual_names(tmp_path: Path) -> None:
     assert [row["grade"]["right"] for row in rows] == [True, False, True, True, True]
     assert [row["grade"]["answer"] for row in rows] == ["4", "5", "4", "1/2", "7"]
     assert rows[2]["grade"]["reason"] == "choice"
-    assert summary.rates["right"].value == pytest.approx(0.8)
-    assert summary.rates["right"].n == 4, "two completions of one problem are one unit"
+    # Two completions of one problem are one unit.
+    assert summary[0] == "graded 4 problems"
+    assert summary[2].startswith("right 0.8000 [")
     assert [{**row, "grade": None} for row in rows] == [{**row, "grade": None} for row in ROWS]
 
 
-def test_labels_give_a_confusion_table_for_every_grader(tmp_path: Path) -> None:
-    always = {"always": lambda text, reference: True}
-    summary, _ = graded(tmp_path, [json.dumps(row) for row in ROWS], graders=always)
-    assert summary.confusion["right"] == {(True, True): 2, (False, False): 1, (False, True): 1}
-    assert summary.confusion["always"] == {(True, True): 2, (False, True): 2}
-    assert any(line.startswith("always: labelled right 2") for line in summary.lines())
+def test_three_graders_are_held_against_labels_and_each_other(tmp_path: Path) -> None:
+    summary, rows = graded(tmp_path, [json.dumps(row) for row in ROWS], stack="math_verify")
+    graders = ("string_match", "sympy_match", "math_verify")
+    assert [[row["grade"][name] for name in graders] for row in rows] == [
+        [1, 1, 1],
+        [0, 0, 0],
+        [0, 1, 0],  # the letter of the option: a choice, by the problem
+        [0, 1, 1],
+        [1, 1, 1],
+    ]
+    assert summary[-1] == "graders disagree on lines 3, 4"
+    (line,) = [line for line in summary if line.startswith("right: ")]
+    assert line == (
+        "right: labelled right 2: graded right 2, wrong 0; "
+        "labelled wrong 2: graded right 1, wrong 1"
+    )
 
 
 def test_a_bad_row_is_one_line_and_is_not_lost(tmp_path: Path) -> None:
     summary, rows = graded(tmp_path, [*BAD, json.dumps(ROWS[0])])
-    assert [number for number, _ in summary.bad_rows] == [1, 2, 3, 4, 5]
+    assert [line.partition(":")[0] for line in summary[:5]] == [f"line {n}" for n in range(1, 6)]
     assert len(rows) == 6
-    assert sum(line.startswith("line ") for line in summary.lines()) == 5
-    assert summary.rates["right"].value == 1.0
+    assert "right 1.0000" in summary
 
 
 def test_a_file_without_a_row_to_grade_is_an_error_that_tells_why(tmp_path: Path) -> None:
@@ -69,8 +79,7 @@ def test_a_prompt_format_reads_between_its_marks(tmp_path: Path) -> None:
     summary, _ = graded(
         tmp_path, [json.dumps(row) for row in rows], prompt_format=prompt_format("working_out")
     )
-    assert summary.rates["right"].value == 1.0
-    assert summary.rates["format_ok"].value == 0.5
+    assert [line.split(" [")[0] for line in summary[2:]] == ["right 1.0000", "format_ok 0.5000"]
 
 
 def test_the_command_needs_nothing_of_the_pipeline(tmp_path: Path) -> None:

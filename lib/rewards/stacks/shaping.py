@@ -1,9 +1,10 @@
 """Rewards that shape length and style, beyond right and wrong."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
-from lib.errors import UserError
-from lib.verifier.rewards.base import BoundedReward, RewardSettings, Rollout
+from lib.rewards.rollout import BoundedReward, Rollout
 
 
 def overlong(rollout: Rollout) -> float:
@@ -11,9 +12,8 @@ def overlong(rollout: Rollout) -> float:
 
     DAPO, arXiv:2503.14476, equation 13.
     """
-    maximum: int = rollout.settings.need("max_completion_tokens")
-    cache: int = rollout.settings.need("overlong_cache_tokens")
-    excess = num_tokens(rollout) - (maximum - cache)
+    cache: int = rollout.settings["overlong_cache_tokens"]
+    excess = rollout.num_tokens - (rollout.settings["max_completion_tokens"] - cache)
     return -1.0 if excess > cache else -max(excess, 0) / cache if cache else 0.0
 
 
@@ -22,7 +22,7 @@ def repetition(rollout: Rollout) -> float:
 
     After the repetition penalty of arXiv:2502.03373; as a share, so that length does not matter.
     """
-    size: int = rollout.settings.need("repetition_ngram")
+    size: int = rollout.settings["repetition_ngram"]
     words = rollout.completion.lower().split()
     grams = list(zip(*(words[start:] for start in range(size)), strict=False))
     return len(set(grams)) / len(grams) - 1 if grams else 0.0
@@ -35,28 +35,16 @@ def cosine_length(rollout: Rollout) -> float:
     the paper in a completion of the maximum's length or more, which gets the value of the longest
     and no penalty of its own: `overlong` is there for that.
     """
-    maximum: int = rollout.settings.need("max_completion_tokens")
-    name = "cosine_correct" if rollout.grade.answer_ok else "cosine_wrong"
-    shortest, longest = rollout.settings.need(name)
-    share = min(num_tokens(rollout) / maximum, 1.0)
+    settings = rollout.settings
+    shortest, longest = settings["cosine_correct" if rollout.answer_ok else "cosine_wrong"]
+    share = min(rollout.num_tokens / settings["max_completion_tokens"], 1.0)
     return float(longest + 0.5 * (shortest - longest) * (1 + math.cos(math.pi * share)))
 
 
-def cosine_bounds(settings: RewardSettings) -> tuple[float, float]:
+def cosine_bounds(settings: Mapping[str, Any]) -> tuple[float, float]:
     """Smallest and largest of the four corner values."""
-    corners = (*settings.need("cosine_correct"), *settings.need("cosine_wrong"))
+    corners = (*settings["cosine_correct"], *settings["cosine_wrong"])
     return (min(corners), max(corners))
-
-
-def num_tokens(rollout: Rollout) -> int:
-    """Length of the completion in tokens.
-
-    Raises:
-        UserError: the caller passed no `completion_ids`.
-    """
-    if rollout.num_tokens is None:
-        raise UserError("reward: this stack counts tokens; pass `completion_ids`, as TRL does")
-    return rollout.num_tokens
 
 
 REWARDS = {
