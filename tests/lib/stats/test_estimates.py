@@ -24,15 +24,6 @@ def test_standard_error_of_a_mean_is_s_over_root_n(values):
     assert estimate.n == len(values)
 
 
-@given(scores, st.integers(2, 5))
-def test_copies_of_each_completion_change_nothing(values, copies):
-    problems = list(range(len(values)))
-    once = mean_estimate(values)
-    repeated = clustered_mean(values * copies, problems * copies)
-    assert (repeated.value, repeated.n) == (pytest.approx(once.value), once.n)
-    assert repeated.se == pytest.approx(once.se, abs=1e-12)
-
-
 @given(st.lists(st.lists(st.integers(0, 1), min_size=4, max_size=4), min_size=2, max_size=20))
 def test_equally_many_completions_give_the_problem_means_error(rows):
     flat = [score for row in rows for score in row]
