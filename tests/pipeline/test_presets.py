@@ -20,6 +20,8 @@ import pytest
 from peft import PeftModel
 from ruamel.yaml import YAML
 
+from lib.export import model as export
+from lib.export.reload import read_forms
 from lib.params import compose_preset, preset_params
 from lib.problems.generated import synthetic_sets
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
@@ -69,9 +71,8 @@ def checkout(
     revision = content["model"]["revision"] = content["model"]["revision"] or COMMIT
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    # For the process in which the export is loaded again.
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    # That it works in a new process, tests/lib/export shows.
+    monkeypatch.setattr(export, "read_afresh", read_forms)
     write_snapshot(
         tmp_path / "hub",
         name=content["model"]["name"],
