@@ -9,12 +9,20 @@ import numpy as np
 import torch
 import transformers
 
+from lib.engines.gpu import find_gpus, gpu_fault
+from lib.errors import UserError
+
 
 def configure(*, seed: int, threads: int) -> None:
     """Seed every generator, fix the number of CPU threads, prefer reproducible kernels.
 
     The libraries' own bars and notes are silenced; a stage shows its own.
+
+    Raises:
+        UserError: there is a GPU that torch cannot use.
     """
+    if fault := gpu_fault(find_gpus()):
+        raise UserError(fault)
     torch.set_num_threads(threads)
     prefer_reproducible_kernels()
     transformers.set_seed(seed)

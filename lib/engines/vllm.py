@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,9 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Of vLLM 0.32's attention on a CPU; another one fails deep in its kernels."""
+
+FREE_SHARE = 0.95
+"""Of what is free, the most that vLLM is told to take: it refuses to start where less is left."""
 
 SLEEP_LEVEL = 1
 """Unsloth's allocator leaves the weights where they are on this one, and drops the cache."""
@@ -215,7 +218,7 @@ class VllmEngine(InProcessVllm):
         batch_size: completions generated at a time.
         lora_rank: of the adapter that `sync` or `use_adapter` brings; 0 for none.
         receives_weights: `sync` brings full weights, for which a CPU needs `keep_linear_weights`.
-        memory_share: of a GPU's memory, for weights and cache.
+        memory_share: of a GPU's memory, for weights and cache; less where less is free.
         label: name of the progress bar; '' shows none.
         device: a GPU like `cuda:1`; '' for the process's own.
 
@@ -249,7 +252,7 @@ class VllmEngine(InProcessVllm):
                     "set it to '', or train on one"
                 )
             executor = compat.executor_on(self._gpu)
-        with compat.undisturbed(), self._on_device():
+        with compat.undisturbed(), self._on_device(), _memory_explained(weights):
             self._llm = _build(
                 weights,
                 tokenizer,
@@ -258,7 +261,7 @@ class VllmEngine(InProcessVllm):
                 settings={
                     "dtype": dtype,
                     "max_num_seqs": batch_size,
-                    "gpu_memory_utilization": memory_share,
+                    "gpu_memory_utilization": _share_of_free(memory_share),
                     "distributed_executor_backend": executor,
                     **_lora(lora_rank),
                 },
@@ -400,6 +403,29 @@ class SharedVllmEngine(InProcessVllm):
 
     def _request(self, folder: Path) -> Any:
         return self._policy.load_lora(str(folder))
+
+
+def _share_of_free(share: float) -> float:
+    """`share` of the current GPU, or less where a desktop or another process has some of it."""
+    if not torch.cuda.is_available():
+        return share
+    free, total = torch.cuda.mem_get_info()
+    return min(share, FREE_SHARE * free / total)
+
+
+@contextlib.contextmanager
+def _memory_explained(weights: Path) -> Iterator[None]:
+    """What vLLM raises where memory is short, as one line with a remedy."""
+    try:
+        yield
+    except (ValueError, torch.OutOfMemoryError) as error:
+        if "memory" not in str(error):
+            raise
+        raise UserError(
+            f"vLLM has too little memory for {weights} ({str(error).partition('. ')[0]}); end what "
+            "else uses the GPU (nvidia-smi), lower model.max_seq_length, or, beside a policy, "
+            "change the gpu_memory_utilization of rollout or validation"
+        ) from error
 
 
 def _build(

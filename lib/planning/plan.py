@@ -14,6 +14,7 @@ from lib.planning.memory import (
     FACTS,
     Shape,
     batch_of,
+    export_memory,
     generators,
     longest_row,
     memory_at_peak,
@@ -193,6 +194,7 @@ def plan_lines(params: Params) -> Iterator[str]:
     if shape is None:
         yield "memory and disk: unknown without the model's config.json"
     else:
+        yield f"export: memory {_sizes(export_memory(params, shape))}"
         yield (
             f"disk {_sizes(disk_bytes(params, shape))}, in data/models; again in DVC's cache; "
             "beside it the Hub's files of the model, and checkpoints to resume from"

@@ -12,8 +12,8 @@ from lib.errors import UserError
 from lib.prompts.base import Message, Parsed, PromptFormat
 from lib.verifier.equivalence import Verdict, compare
 from lib.verifier.extract import as_text, extract_answer, last_boxed, parse_mmlu_letter
-from lib.verifier.limits import MAX_ANSWER_CHARS
 from lib.verifier.normalize import normalize
+from lib.verifier.tree import MAX_ANSWER_CHARS
 
 Kept = TypeVar("Kept")
 

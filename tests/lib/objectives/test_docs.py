@@ -50,10 +50,3 @@ def test_the_table_has_a_row_for_every_choice_that_params_take(
 def test_names_from_elsewhere_are_the_courses() -> None:
     rows = rows_after("Names from elsewhere")[2:]
     assert sorted(row.split("`")[1] for row in rows) == sorted(get_args(CourseLossType))
-
-
-def test_every_test_file_that_it_names_exists() -> None:
-    names = {word.strip("`,") for word in DOCS.read_text().split() if word.startswith("`test_")}
-    named = [name for name in names if name.endswith(".py")]
-    assert len(named) > 5
-    assert all((Path(__file__).parent / name).is_file() for name in named)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from lib.engines.gpu import Gpu
 from lib.params import Params, preset_names, preset_params
-from lib.planning.doctor import Gpu, Machine, doctor_lines, find_gpus, findings, this_machine
+from lib.planning.doctor import Machine, doctor_lines, findings, this_machine
 from lib.process import locked_versions
 from tests.conftest import ROOT
 from tests.lib.training.runs import changed
@@ -20,6 +21,7 @@ LAPTOP = Machine(
     torch="2.13.0+cpu",
     cuda="",
     gpus=(),
+    gpu_fault="",
     cores=4,
     memory=8 * GIB,
     disk=50 * GIB,
@@ -114,7 +116,7 @@ def test_a_part_that_is_missing_is_named(
         ({"differing": ("trl 1.0 (locked: 1.14.0)",)}, "1 packages differ"),
         ({"memory": GIB // 100}, "sft needs about 62.8 MiB of main memory"),
         ({"disk": 1000}, "on disk"),
-        ({"gpus": SERVER.gpus}, "cannot use the GPU"),
+        ({"gpus": SERVER.gpus, "gpu_fault": "torch cannot use H100"}, "cannot use H100"),
     ],
 )
 def test_what_the_machine_lacks_is_named(
@@ -156,17 +158,6 @@ def test_weights_that_vllm_shares_count_once() -> None:
     assert problems(params, card(24)) == []
     (reason,) = problems(changed(params, {"model": {"backend": "transformers"}}), card(24))
     assert reason.startswith("grpo needs about ")
-
-
-def test_the_drivers_tool_is_read(tmp_path: Path) -> None:
-    tool = tmp_path / "smi"
-    tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB, 570.1, 81559, 81000'\n")
-    tool.chmod(0o755)
-    (gpu,) = find_gpus(str(tool))
-    assert (gpu.name, gpu.driver, gpu.free) == ("NVIDIA H100 80GB", "570.1", 81000 * 1024**2)
-    assert find_gpus(str(tmp_path / "none")) == ()
-    tool.write_text("#!/bin/sh\nexit 9\n")
-    assert find_gpus(str(tool)) == ()
 
 
 def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path: Path) -> None:

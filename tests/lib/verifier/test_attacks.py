@@ -278,10 +278,6 @@ def test_a_policy_trained_against_the_verifier_earned_nothing_falsely() -> None:
     assert 0 < sum(graded) < len(graded)
 
 
-STILL_ACCEPTED = {"conditions": 59, "steps": 22, "completions": 15, "words": 11, "decimals": 10}
-"""Of 300 pairs or fewer: families that the verifier does not refuse yet. A number may only fall."""
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_pairs_wrong_by_construction_are_refused(family: str) -> None:
     """A bounded sample; all of them: python -m tests.bench.verifier attack --limit 0."""
@@ -289,7 +285,7 @@ def test_pairs_wrong_by_construction_are_refused(family: str) -> None:
     assert pairs
     accepted = accepted_pairs(pairs, reckon)
     # One pair may be a fault of the construction; nobody is paid for a hedge.
-    assert len(accepted) <= STILL_ACCEPTED.get(family, family != "hedges"), accepted[:10]
+    assert len(accepted) <= (family != "hedges"), accepted[:10]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from lib.verifier import (
     reset_counters,
     worker_client,
 )
-from lib.verifier.limits import MAX_REMEMBERED_CHARS
+from lib.verifier.tree import MAX_REMEMBERED_CHARS
 
 ROOT = Path(__file__).parents[3]
 
