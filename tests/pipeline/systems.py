@@ -61,7 +61,7 @@ GSM8K = {
 
 S4: dict[str, Any] = {
     **GSM8K,
-    "engines": ("transformers", 0.3, "transformers"),
+    "engines": ("vllm", 0.3, "vllm"),
     "gpu": {
         "backend": "transformers",
         "attention": "flash_attention_2",
@@ -169,8 +169,6 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-Math-1.5B-Instruct",
         "engines": ("transformers", 0.3, "vllm"),
-        "validation_engine": "vllm",
-        "device": "cuda:1",
         "gpu": {
             "backend": "transformers",
             "attention": "flash_attention_2",
@@ -204,7 +202,6 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-Math-1.5B",
         "engines": ("vllm", 0.3, "vllm"),
-        "validation_engine": "vllm-server",
         "gpu": {
             "backend": "transformers",
             "attention": "flash_attention_2",

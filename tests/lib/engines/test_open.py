@@ -43,7 +43,12 @@ def test_vllm_that_is_not_installed_is_one_line(
 
 def test_the_servers_command_names_weights_and_options(base: Path, smoke: Params) -> None:
     command = server_command(
-        base, host="127.0.0.1", port=8001, model=smoke.model, options=["--seed", "1"]
+        base,
+        host="127.0.0.1",
+        port=8001,
+        model=smoke.model,
+        memory_share=0.3,
+        options=["--seed", "1"],
     )
     assert command[:3] == ["vllm", "serve", str(base)]
     line = " ".join(command)
