@@ -119,8 +119,8 @@ class Validation(Section):
     batch_size: Positive
     """Sequences generated at a time."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
-    """Share of a GPU that vLLM takes beside the policy; not read on a CPU, by other engines, and
-    where GRPO rolls out with vLLM too, whose engine then serves both."""
+    """Share of a GPU that vLLM takes beside the policy, in process or as `make vllm-server`; not
+    read on a CPU, and where GRPO rolls out with vLLM too, whose engine then serves both."""
     stack: Annotated[str, one_of(STACKS)]
     """Rewards that make up the average total reward."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
@@ -146,7 +146,8 @@ class RolloutSampling(Section):
     max_new_tokens: Positive
     """Longest completion."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
-    """Share of a GPU that vLLM takes beside the policy; not read on a CPU and by other engines."""
+    """Share of a GPU that vLLM takes beside the policy, in process or as `make vllm-server`; not
+    read on a CPU."""
 
     @property
     def decoding(self) -> dict[str, Any]:

@@ -80,7 +80,6 @@ GSM8K = {
 S4: dict[str, Any] = {
     **GSM8K,
     "engines": ("vllm", 0.3, "vllm"),
-    "validation_engine": "vllm",
     "gpu": {
         "backend": "transformers",
         "attention": "flash_attention_2",
@@ -104,7 +103,6 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "architecture": "qwen3",
         "model": "unsloth/Qwen3-4B-Base",
         "engines": ("vllm", 0.7, "vllm"),
-        "validation_engine": "vllm",
         "gpu": {
             "backend": "unsloth",
             "attention": "sdpa",
@@ -177,8 +175,6 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-Math-1.5B-Instruct",
         "engines": ("transformers", 0.3, "vllm"),
-        "validation_engine": "vllm",
-        "device": "cuda:1",
         "gpu": {
             "backend": "transformers",
             "attention": "flash_attention_2",
@@ -208,7 +204,6 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-Math-1.5B",
         "engines": ("vllm", 0.3, "vllm"),
-        "validation_engine": "vllm-server",
         "gpu": {
             "backend": "transformers",
             "attention": "flash_attention_2",

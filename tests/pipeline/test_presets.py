@@ -134,8 +134,8 @@ def test_a_preset_has_what_the_run_on_a_cpu_changes(preset: str) -> None:
     rollout, evaluate = own.rollout, own.evaluate
     engines = rollout.engine, rollout.gpu_memory_utilization, evaluate.engine
     assert engines == expected["engines"]
-    assert own.validation.engine == expected.get("validation_engine", "transformers")
-    assert rollout.device == expected.get("device", "")
+    # A loop of decoding steps is launch-bound on a GPU; and one card is all that a preset needs.
+    assert (own.validation.engine, rollout.device) == ("vllm", "")
     assert (own.sft.num_epochs, own.grpo.max_steps) == expected["phases"]
     assert (own.model.max_seq_length, rollout.max_new_tokens) == expected["lengths"]
     assert (evaluate.temperature, evaluate.top_p) == expected["sampled"]
