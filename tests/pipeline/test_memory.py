@@ -26,7 +26,7 @@ from lib.training.phase.run import run_phase
 from lib.training.phase.setup import prompt_settings
 from lib.training.phase.validation import read_validator
 from lib.training.sft import sft_setup
-from lib.verifier.worker_client import warm_up
+from lib.verifier.symbolic import warm_up
 from tests.lib.training.runs import changed, outputs_in
 from tests.live import held
 
