@@ -20,7 +20,6 @@ from lib.verifier.tree import (
     negated,
     nodes,
     number,
-    operands,
     residuals,
     with_bound_names,
 )

@@ -16,8 +16,6 @@ from lib.verifier.tree import (
     canonical,
     free_symbols,
     is_name,
-    negated,
-    number,
     spelling,
     symbol,
 )
