@@ -71,8 +71,8 @@ _VALUE = re.compile(rf"(?:{_NUMBER_TEXT.pattern})(?=\s+[a-z]{{2}})")
 _WHERE = re.compile(r"[,;]?\s*(?:where|with|for|when|if)\b", re.IGNORECASE)
 _UNCOMMITTED = re.compile(
     r"\b(?:(?:either|or|maybe|perhaps|possibly|one of|between|lies|at (?:least|most)"
-    r"|(?:more|less|fewer|greater|smaller|larger) than) |(?:could|might|may|can ?not) be (?=[-$\\\d])"
-    r"|not (?=\S+$))",
+    r"|(?:more|less|fewer|greater|smaller|larger) than) "
+    r"|(?:could|might|may|can ?not) be (?=[-$\\\d])|not (?=\S+$))",
     re.IGNORECASE,
 )
 """Words of more than one answer, or of a bound: no number beside them is what the text answers."""
@@ -301,11 +301,8 @@ def _last(text: str) -> str | None:
 
 
 def _word(text: str, number: re.Match[str]) -> str:
-    r"""The number, or what it is a part of: `3\sqrt{13}`, and `-2)` of a pair, which is nothing."""
-    if (
-        not {text[number.start() - 1 : number.start()], text[number.end() : number.end() + 1]}
-        & _SIGNS
-    ):
+    r"""The number, or what it is a part of: `3\sqrt{13}`; `-2)`, of a pair, equals nothing."""
+    if not {*text[: number.start()][-1:], *text[number.end() :][:1]} & _SIGNS:
         return number[0].strip()
     start = max(text.rfind(space, 0, number.start()) for space in " \n") + 1
     return _clean(re.split(r"\s", text[start:], maxsplit=1)[0])

@@ -174,7 +174,7 @@ _PART = re.compile(r"non|positive|negative|[-+<>*]")
 
 
 def _domains(text: str) -> set[tuple[str, ...]]:
-    """What the quantifiers of `text` are over: integers, positive reals, …"""
+    """What the quantifiers of `text` are over: integers, positive reals."""
     domains = set()
     for quantifier in (match[0] for match in _QUALIFIER.finditer(text)):
         if match := _DOMAIN.search(quantifier):

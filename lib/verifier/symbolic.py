@@ -1,18 +1,18 @@
 """The last resort: integrals, limits and infinite sums through sympy, in a process of its own.
 
 `python -m lib.verifier.symbolic` answers questions line by line: a question is a JSON list
-`[reference, answer]` of normalized texts, an answer `[equal, step, CPU seconds]`. It imports neither
-torch nor transformers, holds its memory to `MEMORY_BYTES`, and ends when its standard input does.
-`ask` starts it when first needed, one for each process.
+`[reference, answer]` of normalized texts, an answer `[equal, step, CPU seconds]`. It imports
+neither torch nor transformers, holds its memory to `MEMORY_BYTES`, and ends when its standard
+input does. `ask` starts it when first needed, one for each process.
 
 Trees come from this package's parser and become sympy expressions node by node: no text reaches
 `sympify`. What sympy leaves unevaluated stays undecided. What is too large is refused by
 `is_symbolic_question` before the worker is asked, and before sympy is imported.
 
-Asking is safe under threads (one question at a time), in pools (a forked child forgets its parent's
-worker and starts its own; a plain subprocess is allowed where a pool's daemons may have no children,
-and imports no script of the caller's) and inside an event loop (it blocks for `TIMEOUT_S` on a free
-core). The clock is a backstop: limits on the question refuse first, and `counters` tells whether
+Asking is safe under threads (one question at a time), in pools (a forked child forgets its
+parent's worker and starts its own; a plain subprocess is allowed where a pool's daemons may have
+no children, and imports no script of the caller's) and inside an event loop (it blocks for
+`TIMEOUT_S` on a free core). The clock is a backstop: limits on the question refuse first, and `counters` tells whether
 they did. It is the worker that counts its own CPU time, so that a busy machine does not grade
 differently, and that its signal ends: there is none in this process.
 """
@@ -173,8 +173,8 @@ def _limit_or_sum(node: Node) -> Any:
     if lower.kind != "relation" or len(lower.args) != 2:
         raise Undecided("bounds")
     name, start = map(_convert, lower.args)
-    if node.name == "lim" and lower.name in ("to", "to+", "to-"):
-        side = lower.name[2:] or ("+" if start.is_infinite else "+-")
+    if node.name == "lim" and lower.name == "to":
+        side = "+" if start.is_infinite else "+-"
         return sympy.limit(_convert(body), name, start, side)
     if node.name not in ("sum", "prod") or lower.name != "=":
         raise Undecided(node.name)
