@@ -223,7 +223,8 @@ def _marked(text: str) -> str | None:
         if _LINE_START.fullmatch(line):
             rest = text[cue.end() : cue.end() + 2000].lstrip()
             formula = _FORMULA.match(rest)
-            answer = _content(formula) if formula else _clean(rest.partition("\n")[0])
+            end = rest.find("\n", formula.end() if formula else 0)
+            answer = _clean(rest[: end if end >= 0 else None])
             if answer and not has_prose(answer) and len(answer) <= 400:
                 return answer
     return None

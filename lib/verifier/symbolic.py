@@ -12,9 +12,9 @@ Trees come from this package's parser and become sympy expressions node by node:
 Asking is safe under threads (one question at a time), in pools (a forked child forgets its
 parent's worker and starts its own; a plain subprocess is allowed where a pool's daemons may have
 no children, and imports no script of the caller's) and inside an event loop (it blocks for
-`TIMEOUT_S` on a free core). The clock is a backstop: limits on the question refuse first, and `counters` tells whether
-they did. It is the worker that counts its own CPU time, so that a busy machine does not grade
-differently, and that its signal ends: there is none in this process.
+`TIMEOUT_S` on a free core). The clock is a backstop: limits on the question refuse first, and
+`counters` tells whether they did. It is the worker that counts its own CPU time, so that a busy
+machine does not grade differently, and that its signal ends: there is none in this process.
 """
 
 import atexit
