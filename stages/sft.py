@@ -48,6 +48,8 @@ def main(
     from lib.training.sft import sft_setup
 
     configure(seed=params.seed, threads=params.torch_threads)
+    adapter = Path(params.sft.adapter) if params.sft.adapter else None
+    inputs = {"problems": problems, "base": base, "validation": validation}
     run_phase(
         lambda scratch: sft_setup(params, problems=problems, base=base, scratch=scratch).trainer,
         stage="sft",
@@ -61,7 +63,8 @@ def main(
             provenance=provenance,
         ),
         settings=params.model_dump(include=SECTIONS),
-        inputs={"problems": problems, "base": base, "validation": validation},
+        inputs={**inputs, "adapter": adapter} if adapter else inputs,
+        adapter=adapter,
         validator=read_validator(
             params, validation, init=base, base=base, **prompt_settings(params, base)
         ),

@@ -23,7 +23,7 @@ from lib.artifacts import (
 )
 from lib.engines import compat
 from lib.engines.open import check_engine
-from lib.engines.policy import save_policy
+from lib.engines.policy import copy_adapter, save_policy
 from lib.engines.runtime import released_memory
 from lib.errors import UserError
 from lib.params.training import Optimisation
@@ -76,6 +76,7 @@ def run_phase(
     inputs: Mapping[str, Path],
     counts: Callable[[], Counts] = dict,
     validator: Validator | None = None,
+    adapter: Path | None = None,
     scratch: Path = SCRATCH,
 ) -> None:
     """Train, or pass the incoming checkpoint on where the phase is skipped.
@@ -91,6 +92,7 @@ def run_phase(
         counts: asked after training for what provenance should hold of it, as numbers by name;
             they are added up over interruptions.
         validator: measures the policy every `section.eval_steps`.
+        adapter: trained before on the weights of `init`, it is passed on by a skipped phase.
         scratch: holds a folder with the stage's lock, log and checkpoints.
 
     Raises:
@@ -117,9 +119,14 @@ def run_phase(
 
     if section.skipped:
         if is_main_process():
-            click.echo(f"skipped: {section.skipped}; {init} is passed on as {outputs.model}")
-            shutil.copytree(init, outputs.model, dirs_exist_ok=True)
-            describe(TrainerState(), {"skipped": True, **counts()})
+            passed = adapter or init
+            click.echo(f"skipped: {section.skipped}; {passed} is passed on as {outputs.model}")
+            if adapter:
+                copy_adapter(adapter, base=init, checkpoint=outputs.model)
+            else:
+                shutil.copytree(init, outputs.model, dirs_exist_ok=True)
+            # What is not the start has been trained, here or elsewhere.
+            describe(TrainerState(), {"skipped": adapter is None, **counts()})
         return
 
     if validator and section.eval_steps:
