@@ -21,6 +21,7 @@ from lib.artifacts import (
     write_metrics,
     write_provenance,
 )
+from lib.artifacts.completions import GradedCompletion
 from lib.engines import compat
 from lib.engines.open import check_engine
 from lib.engines.policy import copy_adapter, save_policy
@@ -61,6 +62,7 @@ class Outputs:
     curve: Path
     provenance: Path
     validation_curve: Path | None = None
+    validation_completions: Path | None = None
     rollouts: Path | None = None
 
 
@@ -105,10 +107,13 @@ def run_phase(
         state: TrainerState,
         facts: Mapping[str, Any],
         rollouts: Sequence[Mapping[str, Any]] = (),
+        validated: Sequence[GradedCompletion] = (),
     ) -> None:
         """Write the files beside the checkpoint; the state of a skipped phase has no points."""
         if outputs.rollouts:
             write_jsonl(outputs.rollouts, rollouts)
+        if outputs.validation_completions:
+            write_jsonl(outputs.validation_completions, map(dataclasses.asdict, validated))
         points = curve_points(state)
         if validator and outputs.validation_curve:
             columns = validation_columns(list(validator.sets))
@@ -173,7 +178,12 @@ def run_phase(
                     save_policy(
                         trainer.model, trainer.processing_class, unfinished, weights=weights
                     )
-                describe(trainer.state, {"skipped": False, **known}, rollout_rows(trainer))
+                describe(
+                    trainer.state,
+                    {"skipped": False, **known},
+                    rollout_rows(trainer),
+                    validated_rows(trainer),
+                )
                 checkpoints.finish(keep=section.keep_checkpoints, base=inputs.get("base"))
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None
@@ -219,6 +229,12 @@ def _train(
     watching = [c for c in trainer.callback_handler.callbacks if isinstance(c, WarningSigns)]
     # The report repeats them.
     return trainer, {**all_counts(), "warnings": [sign for c in watching for sign in c.signs]}
+
+
+def validated_rows(trainer: Trainer) -> list[GradedCompletion]:
+    """The completions of the last validation; [] without one."""
+    callbacks = trainer.callback_handler.callbacks
+    return [row for c in callbacks if isinstance(c, ValidateByGeneration) for row in c.rows]
 
 
 def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:

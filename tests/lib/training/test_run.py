@@ -16,6 +16,7 @@ import torch
 from transformers import Trainer
 
 from lib.artifacts import hash_path, read_json, write_jsonl
+from lib.artifacts.completions import read_graded
 from lib.artifacts.models import adapter_faults
 from lib.artifacts.problems import write_problems
 from lib.engines.policy import add_adapter, load_merged, load_policy
@@ -26,6 +27,7 @@ from lib.params import Params
 from lib.planning.inputs import input_problems
 from lib.problems.generated import GeneratedSets
 from lib.prompts import format_settings, prompt_format, save_prompt
+from lib.training.phase import validation
 from lib.training.phase.run import run_phase
 from lib.training.phase.validation import Validator, read_validator
 from stages import sft
@@ -214,6 +216,22 @@ def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(
     trainer.train(resume_from_checkpoint=str(kept))
     steps = [entry["step"] for entry in trainer.state.log_history if "loss" in entry]
     assert (min(steps), max(steps)) == (2, STEPS * 3 // 2)
+
+
+def test_completions_of_the_last_validation_are_kept(
+    phase: Phase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validation, "KEPT", 3)
+    folder = phase()
+    rows = list(read_graded(folder / "validation.jsonl"))
+    assert {(row.checkpoint, row.mode) for row in rows} == {("sft", "validation")}
+    sets = [row.benchmark for row in rows]
+    assert sets == ["held_out"] * 3 + ["harder"] * 3
+    with (folder / "validation.csv").open(encoding="utf-8", newline="") as lines:
+        *_, last = csv.DictReader(lines)
+    # Of the four that were measured, three are kept.
+    rewards = sum(row.reward for row in rows[:3])
+    assert rewards <= 4 * float(last["mean_reward"]) + 1e-9 <= rewards + 1.25
 
 
 def test_a_changed_param_starts_again(
