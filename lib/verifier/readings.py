@@ -422,17 +422,15 @@ STEPS: tuple[Rule, ...] = (
 
 REFUSALS: tuple[Rule, ...] = (
     Rule("units", 0, "quantities with different units"),
-    Rule("echo", 0, "the answer only repeats a formula or the text of the problem"),
-    Rule("no answer", 0, "no answer was found, and none equals nothing"),
-    Rule("unparsed", 0, "the answer could not be read as mathematics, so it counts as wrong"),
-    Rule("undecided", 0, "whether the two are equal could not be decided, so it counts as wrong"),
-    Rule("limit", 0, "too large to compare, so it counts as wrong"),
-    Rule("timeout", 0, "the comparison took too long, so it counts as wrong"),
-    Rule(
-        "over budget", 0, "computer algebra had no time left for this batch, so it counts as wrong"
-    ),
-    Rule("worker failure", 0, "the comparison broke down, so it counts as wrong"),
-    Rule("failure", 0, "the comparison met a fault of the verifier, so it counts as wrong"),
+    Rule("echo", 0, "a formula or the text of the problem, repeated"),
+    Rule("no answer", 0, "no answer, which equals nothing"),
+    Rule("unparsed", 0, "not read as mathematics"),
+    Rule("undecided", 0, "neither equal nor different for certain"),
+    Rule("limit", 0, "too large to compare"),
+    Rule("timeout", 0, "computer algebra took too long"),
+    Rule("over budget", 0, "computer algebra had no time left for this batch"),
+    Rule("worker failure", 0, "computer algebra broke down"),
+    Rule("failure", 0, "a fault of the verifier"),
 )
 """Why an answer is refused, where it is not simply another."""
 
