@@ -76,7 +76,6 @@ _SUBJECT = re.compile(
 _IT_IS = re.compile(r"^(?:it|this|the [a-z]+) (?:is|are) ", re.I)
 _THERE_ARE = re.compile(r"^there (?:is|are|were) (?:exactly )?(?=\d)", re.I)
 _LAST_WORD = re.compile(r"(?<=[a-z]{3})\s+([a-z]+)$")
-_EASTERN = re.compile(r"^(?:[所以因此故最终正确答案应选择为是]+[:,\s]*)+")
 _PREDICATE = re.compile(r"\s+(?:is|are)\s+((?:[A-Za-z']+\s+)*[A-Za-z']+)$")
 _NOUNS = re.compile(
     r"(?<=[\d)}%])\s*((?:\s(?!(?:and|or)\b)[A-Za-z'-]{2,})+)(?=\s*(?:$|[,;)]|(?:and|or)\b))"
@@ -141,7 +140,7 @@ def _without_frame(text: str, known: frozenset[str] = frozenset()) -> str:
 
     for pattern in (_SUBJECT, _PREDICATE, _NOUNS):
         text = pattern.sub(spoken, text)
-    return _ADVERB.sub("", _EASTERN.sub("", _THERE_ARE.sub("", text)))
+    return _ADVERB.sub("", _THERE_ARE.sub("", text))
 
 
 def _without_remark(text: str) -> str:
