@@ -372,7 +372,7 @@ def test_dpo_starts_from_what_its_init_names() -> None:
 
 
 def test_params_stay_few() -> None:
-    assert len(preset_params("tiny-cpu").flat()) <= 173
+    assert len(preset_params("tiny-cpu").flat()) <= 174
 
 
 @pytest.mark.parametrize(
