@@ -5,7 +5,7 @@ The sections are in `model`, `data`, `training` and `measuring`; here they becom
 what they owe each other (`Params.conflicts`, which `parse_params` asks for).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -54,7 +54,7 @@ class Params(Section):
 
     def flat(self) -> dict[str, Any]:
         """Values by dotted key, as params.yaml has them; a list is one value."""
-        return dict(_leaves(self.model_dump(mode="json"), ""))
+        return dict(leaves(self.model_dump(mode="json")))
 
     @property
     def starts(self) -> dict[str, str]:
@@ -234,9 +234,10 @@ class Params(Section):
             )
 
 
-def _leaves(section: dict[str, Any], above: str) -> Iterator[tuple[str, Any]]:
-    for name, value in section.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{above}{name}.")
+def leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of nested mappings by dotted key; a list is one leaf."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{above}{name}.")
         else:
             yield above + name, value

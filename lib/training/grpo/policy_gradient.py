@@ -594,7 +594,7 @@ class SavedCoefficient(TrainerCallback, ExportableState):
         return {"args": {}, "attributes": dataclasses.asdict(self.bonus)}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take the checkpoint's coefficient where a run is resumed; one that starts keeps its own."""
+        """Take the checkpoint's coefficient where a run is resumed; one that starts has its own."""
         vars(self.bonus).update(state.stateful_callbacks[type(self).__name__]["attributes"])
 
 

@@ -209,7 +209,7 @@ def find_damage(checkpoint: Path) -> str:
     """What differs from the manifest, in words; '' where nothing does."""
     try:
         expected = read_json(checkpoint / MANIFEST)
-    except (OSError, ValueError):
+    except (OSError, UserError):
         return "no manifest"
     # In one of the two only, or with another hash in each.
     differing = {name for name, _ in expected.items() ^ _hashes(checkpoint).items()} - {MANIFEST}
