@@ -219,6 +219,8 @@ class PathSource(RowsSource):
 
     path: Annotated[str, AfterValidator(under_raw)]
     """A JSONL, JSON, CSV, Parquet or Arrow file, or a folder of such."""
+    split: str = ""
+    """Which of a folder's splits, as its files' names have it; left out where there is one."""
 
 
 class HubSource(RowsSource):

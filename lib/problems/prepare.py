@@ -10,7 +10,7 @@ import dataclasses
 import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +115,31 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
             yield RawRow(f"generator {source.generator}", number, {}), problem
 
     with scratch_folder() as folder:
+
+        def table_of(
+            source: AnySource, drops: Drops, key: str, *, number: int = 0, bare_answers: bool = True
+        ) -> ProblemTable:
+            good = partial(good_rows, key=key, bare_answers=bare_answers)
+            rows = good(read(source), drops, prepare.bad_rows)
+            table = write_table(folder / f"{key}.arrow", rows, drops, source=number)
+            if not len(table):
+                # Whatever is dropped: where all rows are bad, the first says what params lack.
+                list(good(read(source), Drops(), "error"))
+                raise UserError(f"{key}: has no row")
+            if not isinstance(source, LimitedSource) or source.limit == "all":
+                return table
+            # By content hash, whatever the seed: the same problems in every run.
+            kept = draw(table, source.limit, seed=0)
+            drops.count("over_limit", len(table) - len(kept))
+            return kept
+
         # Benchmarks first: training sets are cleaned of them.
-        benchmarks = {}
-        for name, source in ((each.name, each.source) for each in prepare.benchmarks):
-            rows = good_rows(read(source), drops := Drops(), prepare.bad_rows, f"benchmark {name}")
-            table = write_table(folder / f"benchmark-{name}.arrow", rows, drops)
-            benchmarks[name] = drop_exact_duplicates(_limited(table, source, f"benchmark {name}"))
+        benchmarks = {
+            each.name: drop_exact_duplicates(
+                table_of(each.source, Drops(), f"benchmark {each.name}")
+            )
+            for each in prepare.benchmarks
+        }
         size = prepare.contamination_ngram
         indices = [
             index_benchmark(name, table.column("problem"), size=size)
@@ -129,15 +148,12 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         ]
         training = []
         for name, data in (("sft", prepare.sft), ("grpo", prepare.grpo)):
-            bare = not isinstance(data, SftData) or data.bare_answers
             drops, tables = Drops(), []
             for number, source in enumerate(entry.source for entry in data.sources):
                 # Not the path: one file may be a source twice, with other columns.
                 key = f"prepare.{name}.sources[{number}]"
-                rows = good_rows(read(source), drops, prepare.bad_rows, key, bare_answers=bare)
-                file = folder / f"{name}-{number}.arrow"
-                table = write_table(file, rows, drops, source=number)
-                tables.append(_limited(table, source, key))
+                bare = not isinstance(data, SftData) or data.bare_answers
+                tables.append(table_of(source, drops, key, number=number, bare_answers=bare))
             table = drop_exact_duplicates(join(tables))
             if prepare.near_duplicate_similarity < 1:
                 table = drop_near_duplicates(table, similarity=prepare.near_duplicate_similarity)
@@ -196,18 +212,6 @@ def _missing_part(problem: Problem, *, bare_answers: bool) -> RowFault | None:
         detail = f"{problem.reference!r} cannot be graded by: {unreadable}"
         return RowFault("unparseable_answer", field="reference", detail=detail)
     return None
-
-
-def _limited(table: ProblemTable, source: AnySource, key: str) -> ProblemTable:
-    """At most `source.limit` problems of it."""
-    if not len(table):
-        raise UserError(f"{key} has no usable row (dropped: {table.drops})")
-    if not isinstance(source, LimitedSource) or source.limit == "all":
-        return table
-    # By content hash, whatever the seed: the same problems in every run.
-    kept = draw(table, source.limit, seed=0)
-    table.drops.count("over_limit", len(table) - len(kept))
-    return kept
 
 
 def finish_sets(
