@@ -37,10 +37,11 @@ from lib.verifier.rewards import STACKS, build_rewards
 
 
 def sources_of(params: Params) -> list[AnySource]:
-    """Where params have their problems from: training sets, then benchmarks."""
+    """Where params have their problems from: training sets, benchmarks, references of SFT's."""
     prepare = params.prepare
     training = [entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources)]
-    return [*training, *(benchmark.source for benchmark in prepare.benchmarks)]
+    benchmarks = [benchmark.source for benchmark in prepare.benchmarks]
+    return [*training, *benchmarks, *prepare.sft.truth_from]
 
 
 def repositories_of(params: Params) -> list[Repository]:
@@ -80,10 +81,12 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
         if each.kind == "kernel":
             model["attention"] = f"{each.name}@{commit}"
     entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
-    for entry, source in zip(entries, sources_of(params), strict=True):
+    truths = prepare["sft"]["truth_from"]
+    places = [*((entry, "source") for entry in entries), *((truths, n) for n in range(len(truths)))]
+    for (entry, key), source in zip(places, sources_of(params), strict=True):
         for split in hub_splits(source):
             if new := commits.get(repository_of(split)):
-                entry["source"] = split.model_copy(update={"revision": new}).model_dump()
+                entry[key] = split.model_copy(update={"revision": new}).model_dump()
     with replacing(path) as partial_file:
         yaml.dump(content, partial_file)
     return [f"{each.name} is at {commit}, now in {path}" for each, commit in commits.items()]

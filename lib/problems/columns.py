@@ -3,7 +3,8 @@
 | field     | columns, the first that holds something counts             |
 |-----------|------------------------------------------------------------|
 | problem   | problem, question, prompt (text or chat messages)          |
-| reference | answer, expected_answer, reference_answer, solution        |
+| reference | answer, expected_answer, reference_answer, ground_truth,   |
+|           | solution                                                   |
 | solution  | generated_solution, response, solution, answer             |
 | subject   | subject, type, subfield                                    |
 | level     | level, difficulty                                          |
@@ -17,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lib.artifacts.problems import Problem, excerpt
+from lib.artifacts.problems import RESPONSE, Problem, excerpt
 from lib.problems.rows import Fields, RowFault
 from lib.prompts.boxed import last_box
 
@@ -26,7 +27,7 @@ SOLUTION = ("generated_solution", "response", "solution", "answer")
 
 COLUMNS = {
     "problem": PROBLEM,
-    "reference": ("answer", "expected_answer", "reference_answer", "solution"),
+    "reference": ("answer", "expected_answer", "reference_answer", "ground_truth", "solution"),
     "solution": SOLUTION,
     "subject": ("subject", "type", "subfield"),
     "level": ("level", "difficulty"),
@@ -44,11 +45,15 @@ _PROSE = re.compile(r"(?:\b[^\W\d_]{2,}[,;:]?\s+){3}[^\W\d_]{2,}")
 _LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
 
 
-def to_problem(fields: Fields, *, columns: Mapping[str, str] | None = None) -> Problem:
+def to_problem(
+    fields: Fields, *, columns: Mapping[str, str] | None = None, tags: tuple[str, ...] = ()
+) -> Problem:
     """The canonical record of one row.
 
     Args:
         fields: the row.
+        tags: the record's; a `RESPONSE` is the solution as it is, and without a reference of its
+            own the record has none.
         columns: record field to column, for what params name (`reward_model.ground_truth` for a
             field of a field); the table decides the rest.
 
@@ -61,9 +66,16 @@ def to_problem(fields: Fields, *, columns: Mapping[str, str] | None = None) -> P
         if _cell(fields, column) is None:
             raise _absent(fields, (column,), field=field)
         candidates[field] = (column,)
-    reference, solution = _reference_and_solution(
-        fields, candidates, reference_is_named="reference" in (columns or {})
-    )
+    if RESPONSE in tags:
+        # What it comes to may be wrong: only another column has the reference, or `truth_from`.
+        column, solution = _first(fields, candidates["solution"])
+        apart = [name for name in candidates["reference"] if name != column]
+        text = _text(fields, apart)[1]
+        reference = (read_worked(text) or [text])[0]
+    else:
+        reference, solution = _reference_and_solution(
+            fields, candidates, reference_is_named="reference" in (columns or {})
+        )
     level = _text(fields, candidates["level"])[1]
     # MATH's "Level 5" and MATH-500's 5.0 are 5; a level that is no number stays text.
     number = _LEVEL.fullmatch(level)
@@ -73,6 +85,7 @@ def to_problem(fields: Fields, *, columns: Mapping[str, str] | None = None) -> P
         solution=solution,
         subject=_text(fields, candidates["subject"])[1],
         level=int(number[1]) if number else level,
+        tags=tags,
     )
 
 

@@ -27,6 +27,7 @@ Reason = Literal[
     "empty_field",
     "wrong_type",
     "undecidable",
+    "no_answer",
     "unparseable_answer",
 ]
 """What can be wrong with a row; metrics count by these."""
