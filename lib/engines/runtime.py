@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import random
 from collections.abc import Iterable, Iterator
 
@@ -9,12 +10,20 @@ import numpy as np
 import torch
 import transformers
 
+from lib.engines.gpu import find_gpus, gpu_fault
+from lib.errors import UserError
+
 
 def configure(*, seed: int, threads: int) -> None:
     """Seed every generator, fix the number of CPU threads, prefer reproducible kernels.
 
     The libraries' own bars and notes are silenced; a stage shows its own.
+
+    Raises:
+        UserError: there is a GPU that torch cannot use.
     """
+    if fault := gpu_fault(find_gpus()):
+        raise UserError(fault)
     torch.set_num_threads(threads)
     prefer_reproducible_kernels()
     transformers.set_seed(seed)
@@ -23,8 +32,15 @@ def configure(*, seed: int, threads: int) -> None:
 
 
 def prefer_reproducible_kernels() -> None:
-    """Kernels that give the same bits on every run, wherever torch has one."""
+    """Kernels that give the same bits on every run, wherever there is one.
+
+    What remains on a GPU: the backward passes of SDPA's flash and memory-efficient kernels, which
+    torch makes deterministic only where it may refuse all operations that cannot be
+    (`warn_only=False`), and Unsloth's and vLLM's own kernels.
+    """
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # Of flash-attention's backward pass; transformers reads it at every call.
+    os.environ.setdefault("FLASH_ATTENTION_DETERMINISTIC", "1")
     # Along with it torch writes NaN into all new memory, a pass over each tensor that the
     # operation behind it overwrites anyway.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

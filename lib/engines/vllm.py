@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from lib.engines.base import (
     prompt_keys,
     text_until,
 )
-from lib.engines.policy import is_adapter, load_merged, load_tokenizer, save_adapter
+from lib.engines.policy import ADAPTER_ONLY, is_adapter, load_merged, load_tokenizer
 from lib.engines.pretrained import has_added_rows, weights_of
 from lib.engines.registry import ENGINES, VLLM_SHARE
 from lib.errors import UserError
@@ -32,6 +32,9 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Of vLLM 0.32's attention on a CPU; another one fails deep in its kernels."""
+
+FREE_SHARE = 0.95
+"""Of what is free, the most that vLLM is told to take: it refuses to start where less is left."""
 
 SLEEP_LEVEL = 1
 """Unsloth's allocator leaves the weights where they are on this one, and drops the cache."""
@@ -128,7 +131,7 @@ class VllmBase(Engine):
         if not isinstance(policy, PeftModel):
             return self._sync_full(policy)
         folder = Path(self._scratch.name) / str(self._num_adapters)
-        save_adapter(policy, folder)
+        policy.save_pretrained(folder, **ADAPTER_ONLY)
         self.use_adapter(folder)
         return f"adapter {self._num_adapters}"
 
@@ -215,7 +218,7 @@ class VllmEngine(InProcessVllm):
         batch_size: completions generated at a time.
         lora_rank: of the adapter that `sync` or `use_adapter` brings; 0 for none.
         receives_weights: `sync` brings full weights, for which a CPU needs `keep_linear_weights`.
-        memory_share: of a GPU's memory, for weights and cache.
+        memory_share: of a GPU's memory, for weights and cache; less where less is free.
         label: name of the progress bar; '' shows none.
         device: a GPU like `cuda:1`; '' for the process's own.
 
@@ -249,7 +252,7 @@ class VllmEngine(InProcessVllm):
                     "set it to '', or train on one"
                 )
             executor = compat.executor_on(self._gpu)
-        with compat.undisturbed(), self._on_device():
+        with compat.undisturbed(), self._on_device(), _memory_explained(weights):
             self._llm = _build(
                 weights,
                 tokenizer,
@@ -258,9 +261,9 @@ class VllmEngine(InProcessVllm):
                 settings={
                     "dtype": dtype,
                     "max_num_seqs": batch_size,
-                    "gpu_memory_utilization": memory_share,
+                    "gpu_memory_utilization": _share_of_free(memory_share),
                     "distributed_executor_backend": executor,
-                    **_lora(lora_rank),
+                    **(lora_room(lora_rank) if lora_rank else {}),
                 },
             )
         super().__init__(tokenizer, max_seq_length=max_seq_length, label=label)
@@ -274,11 +277,9 @@ class VllmEngine(InProcessVllm):
         dtype: str,
         attention: str,
         max_seq_length: int,
-        batch_size: int,
-        label: str = "",
         policy: PreTrainedModel | None = None,
-        memory_share: float = VLLM_SHARE,
-        device: str = "",
+        label: str = "",
+        **settings: Any,
     ) -> "InProcessVllm":
         """See `Engine`. A policy that Unsloth loaded above a vLLM of its own brings the engine."""
         if policy is not None and hasattr(policy, "vllm_engine"):
@@ -299,12 +300,10 @@ class VllmEngine(InProcessVllm):
                 load_tokenizer(full),
                 dtype=dtype,
                 max_seq_length=max_seq_length,
-                batch_size=batch_size,
                 lora_rank=_lora_rank(checkpoint, policy),
                 receives_weights=policy is not None,
-                memory_share=memory_share,
                 label=label,
-                device=device,
+                **settings,
             )
         if adapter:
             engine.use_adapter(checkpoint)
@@ -315,8 +314,14 @@ class VllmEngine(InProcessVllm):
         weights = policy.state_dict()
         with self._on_device():
             self._llm.apply_model(lambda model: model.load_weights(weights.items()))
-            # What is cached was computed with the old weights.
-            self._llm.reset_prefix_cache()
+            # What is cached was computed with the old weights; vLLM keeps it, and says so, while
+            # requests are under way.
+            emptied = self._llm.reset_prefix_cache()
+        if not emptied:
+            raise UserError(
+                "vLLM kept keys and values of the weights before in its prefix cache, and its "
+                "completions would be of both; set rollout.engine to transformers, and report this"
+            )
         return f"weights {self._num_syncs}"
 
     def _request(self, folder: Path) -> Any:
@@ -402,6 +407,29 @@ class SharedVllmEngine(InProcessVllm):
         return self._policy.load_lora(str(folder))
 
 
+def _share_of_free(share: float) -> float:
+    """`share` of the current GPU, or less where a desktop or another process has some of it."""
+    if not torch.cuda.is_available():
+        return share
+    free, total = torch.cuda.mem_get_info()
+    return min(share, FREE_SHARE * free / total)
+
+
+@contextlib.contextmanager
+def _memory_explained(weights: Path) -> Iterator[None]:
+    """What vLLM raises where memory is short, as one line with a remedy."""
+    try:
+        yield
+    except (ValueError, torch.OutOfMemoryError) as error:
+        if "memory" not in str(error):
+            raise
+        raise UserError(
+            f"vLLM has too little memory for {weights} ({str(error).partition('. ')[0]}); end what "
+            "else uses the GPU (nvidia-smi), lower model.max_seq_length, or, beside a policy, "
+            "change the gpu_memory_utilization of rollout or validation"
+        ) from error
+
+
 def _build(
     weights: Path,
     tokenizer: PreTrainedTokenizerBase,
@@ -429,6 +457,8 @@ def _build(
         disable_log_stats=True,
         # Of the distribution that is sampled from, which the trainer scores under too.
         logprobs_mode="processed_logprobs",
+        # vLLM's default on a GPU, and off on a CPU, where sync and sampler were checked.
+        async_scheduling=False,
         use_tqdm_on_load=False,
         **settings,
     )
@@ -466,9 +496,12 @@ def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
     return int(PeftConfig.from_pretrained(checkpoint).r) if is_adapter(checkpoint) else 0
 
 
-def _lora(rank: int) -> dict[str, Any]:
-    if not rank:
-        return {}
+def lora_room(rank: int, *, adapters: int = 1) -> dict[str, Any]:
+    """Settings of a vLLM with room for so many adapters of ranks up to `rank`.
+
+    Raises:
+        UserError: it has no such rank.
+    """
     if rank > LORA_RANKS[-1]:
         raise UserError(
             f"model.lora.rank={rank}: vLLM runs ranks up to {LORA_RANKS[-1]}; "
@@ -476,6 +509,6 @@ def _lora(rank: int) -> dict[str, Any]:
         )
     return {
         "enable_lora": True,
-        "max_loras": 1,
+        "max_loras": adapters,
         "max_lora_rank": next(largest for largest in LORA_RANKS if largest >= rank),
     }

@@ -13,20 +13,24 @@ import dataclasses
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from peft import PeftModel
 from ruamel.yaml import YAML
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig
 
 from lib.artifacts import hash_path, read_json, replacing, write_json
 from lib.artifacts.problems import read_benchmarks
 from lib.engines.base import Sampling, encode
 from lib.engines.decoding import end_tokens
-from lib.engines.policy import ADAPTER, is_adapter, load_merged, load_policy, load_tokenizer
+from lib.engines.policy import ADAPTER, is_adapter, load_policy, load_tokenizer
+from lib.engines.runtime import released_memory
+from lib.errors import UserError
+from lib.export import MOST_TOKENS
 from lib.export.card import model_card
 from lib.export.reload import (
     ADAPTER_FOLDER,
+    Answers,
     Request,
     check_same,
     device_here,
@@ -56,14 +60,43 @@ EXACT = {"dtype": "float32", "attention": "sdpa"}
 SHARD_SIZE = "5GB"
 """Largest file of weights; more go into several."""
 
-MOST_TOKENS = 256
-"""Of each completion that the proof reads along."""
-
 SAME = 1e-5
 """Largest mean difference of log-probs, in nats, between equal weights computed alike."""
 
 ARITHMETIC = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """The same between two ways to compute in a type, or between it and float32."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """One way in which the model is loaded again.
+
+    Attributes:
+        dtype: that it is run in.
+        expected: what it has to answer.
+        tolerance: largest mean difference of log-probs, in nats.
+    """
+
+    dtype: str
+    expected: Answers
+    tolerance: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A model on disk, and what is left to be verified of it.
+
+    Attributes:
+        forms: by kind, as in `Request.forms`.
+        completions: [P] the checkpoint's greedy tokens.
+        errors: of what was compared before it was written.
+        num_parameters: of the whole model.
+    """
+
+    forms: dict[str, Form]
+    completions: list[list[int]]
+    errors: dict[str, float]
+    num_parameters: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,20 +117,26 @@ class Verified:
 def publish(
     checkpoint: Path, to: Path, *, params: Params, base: Path, problems: Path, measured: Path
 ) -> Verified:
-    """Export `checkpoint` to the folder `to` with its card; it appears complete or not at all.
+    """Export `checkpoint` to the folder `to` with its card; it appears verified or not at all.
+
+    What could not be verified stays beside it, as `<to>-unverified`: training it took hours.
 
     Args:
         params: all of them, since the export keeps them beside its card.
         problems: the folder of the benchmarks; the first gives the prompts to verify on.
         measured: the checkpoint's metrics.
+
+    Raises:
+        UserError: a form answers otherwise than the checkpoint does, or cannot be loaded.
     """
     prompt, export = params.prompt, params.export
     headline = params.evaluate.benchmarks[0]
     held_out = read_benchmarks(problems, [headline])[headline][: export.num_verified]
     own_format, system = prompt_format(**format_settings(prompt)), saved_system(base)
     prompts = [own_format.prompt(problem.problem, system=system) for problem in held_out]
-    with replacing(to) as folder:
-        verified = export_model(
+    unverified = to.with_name(f"{to.name}-unverified")
+    with replacing(unverified) as folder:
+        written = write_model(
             checkpoint,
             folder,
             base=base,
@@ -126,10 +165,22 @@ def publish(
             },
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
+    # As its users ask: the same tokens without a word of the system prompt.
+    conversations = [prompt[1:] if system else prompt for prompt in prompts]
+    try:
+        verified = verify(unverified, written, base=base, conversations=conversations)
+    except UserError as error:
+        raise UserError(
+            f"{error.message}; the model is in {unverified}, unverified; "
+            "`dvc repro export` tries again"
+        ) from error
+    shutil.rmtree(to, ignore_errors=True)
+    unverified.replace(to)
     return verified
 
 
-def export_model(
+@released_memory()  # the process that loads it again needs the memory
+def write_model(
     checkpoint: Path,
     to: Path,
     *,
@@ -140,80 +191,90 @@ def export_model(
     export: Export,
     stop_strings: Sequence[str] = (),
     system: str = "",
-) -> Verified:
-    """Fold an adapter into the weights, write every form of the model, load each again, compare.
+) -> Written:
+    """Fold an adapter into the weights and write every form of the model.
+
+    One model is in memory at a time: the adapter is folded in place, and weights are rounded one by
+    one.
 
     Args:
-        to: a new folder; the caller puts it in place once this has returned.
+        to: a new folder.
         prompts: chat messages whose greedy completions are read along.
         stop_strings: of the prompt format.
         system: that of the prompts, which the exported chat template has for those without one.
 
     Raises:
-        UserError: a form answers otherwise than the checkpoint does, or cannot be made.
+        UserError: folded or rounded, it answers otherwise than the checkpoint does.
     """
-    tokenizer = load_tokenizer(checkpoint)
+    tokenizer, adapter = load_tokenizer(checkpoint), is_adapter(checkpoint)
     greedy = Sampling(
         num_completions=1,
         max_new_tokens=min(evaluate.max_new_tokens, MOST_TOKENS),
         temperature=0.0,
         stop_strings=tuple(stop_strings),
     )
-    merged = load_merged(checkpoint, base=base, **EXACT).to(device_here())
-    trained_model: PreTrainedModel | PeftModel = merged
-    if is_adapter(checkpoint):
-        exact = model.model_copy(update=EXACT)
-        trained_model = load_policy(checkpoint, base=base, settings=exact).to(device_here())
+    exact = model.model_copy(update=EXACT)
+    weights: Any = load_policy(checkpoint, base=base, settings=exact).to(device_here())
     token_ids = encode(tokenizer, prompts)
-    own = greedy_completions(trained_model, tokenizer, token_ids, greedy)
-    answers = trained = read(trained_model, token_ids, own)
-    del trained_model
+    own = greedy_completions(weights, tokenizer, token_ids, greedy)
+    answers = trained = read(weights, token_ids, own)
     errors: dict[str, float] = {}
-    if is_adapter(checkpoint):
-        answers = read(merged, token_ids, own)
+    if adapter:
+        weights = weights.merge_and_unload()
+        answers = read(weights, token_ids, own)
         errors["fold"] = check_same("fold", answers, trained, tolerance=ARITHMETIC["float32"])
     if export.dtype != "float32":
         # Parameters only: `to` would round rotary frequencies too, which loading does not.
-        for weight in merged.parameters():
+        for weight in weights.parameters():
             weight.data = weight.data.to(getattr(torch, export.dtype))
-        answers, tolerance = read(merged, token_ids, own), ARITHMETIC[export.dtype]
+        answers, tolerance = read(weights, token_ids, own), ARITHMETIC[export.dtype]
         errors["rounding"] = check_same("rounding", answers, trained, tolerance=tolerance)
 
-    merged.generation_config = generation_config(
+    weights.generation_config = generation_config(
         evaluate,
-        ends=end_tokens(merged, tokenizer),
+        ends=end_tokens(weights, tokenizer),
         pad=tokenizer.pad_token_id,
         stops=stop_strings,
     )
-    merged.save_pretrained(to, max_shard_size=SHARD_SIZE)
+    weights.save_pretrained(to, max_shard_size=SHARD_SIZE)
     tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
     tokenizer.save_pretrained(to)
-    forms = {"merged": (export.dtype, answers, SAME)}
-    if is_adapter(checkpoint):
+    forms = {"merged": Form(export.dtype, answers, SAME)}
+    if adapter:
         write_adapter(checkpoint, to)
-        forms["adapter"] = ("float32", trained, ARITHMETIC["float32"])
+        forms["adapter"] = Form("float32", trained, ARITHMETIC["float32"])
     if installed_version("vllm"):
-        forms["vllm"] = (export.dtype, answers, ARITHMETIC[export.dtype])
+        forms["vllm"] = Form(export.dtype, answers, ARITHMETIC[export.dtype])
+    return Written(forms, own, errors, weights.num_parameters())
+
+
+def verify(
+    folder: Path, written: Written, *, base: Path, conversations: Sequence[list[Message]]
+) -> Verified:
+    """Load each form again, and compare.
+
+    Raises:
+        UserError: one answers otherwise than it has to, or cannot be loaded.
+    """
     readings = read_afresh(
         Request(
-            folder=to.resolve(),
+            folder=folder.resolve(),
             base=base.resolve(),
-            forms={kind: dtype for kind, (dtype, *_) in forms.items()},
-            # As its users ask: the same tokens without a word of the system prompt.
-            conversations=[prompt[1:] if system else prompt for prompt in prompts],
-            completions=own,
+            forms={kind: form.dtype for kind, form in written.forms.items()},
+            conversations=conversations,
+            completions=written.completions,
             threads=torch.get_num_threads(),
             attention=EXACT["attention"],
         )
     )
-    refusal = ""
-    for kind, (_, expected, tolerance) in forms.items():
+    errors, refusal = dict(written.errors), ""
+    for kind, form in written.forms.items():
         reading = readings[kind]
         if isinstance(reading, str):
             refusal = reading
         else:
-            errors[kind] = check_same(kind, reading, expected, tolerance=tolerance)
-    numbers = {"num_prompts": len(prompts), "num_parameters": merged.num_parameters()}
+            errors[kind] = check_same(kind, reading, form.expected, tolerance=form.tolerance)
+    numbers = {"num_prompts": len(conversations), "num_parameters": written.num_parameters}
     return Verified(numbers, errors, refusal)
 
 

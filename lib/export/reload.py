@@ -9,7 +9,6 @@ than `FLIP` times that. P prompts, N tokens of all completions, V vocabulary.
 
 import contextlib
 import dataclasses
-import gc
 import math
 import pickle
 import subprocess
@@ -27,13 +26,11 @@ import lib
 from lib.engines.base import Engine, Sampling, encode
 from lib.engines.open import open_engine
 from lib.engines.policy import load_merged, load_tokenizer, max_positions
-from lib.engines.runtime import prefer_reproducible_kernels
+from lib.engines.runtime import prefer_reproducible_kernels, released_memory
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
+from lib.export import BATCH
 from lib.prompts import Message
-
-BATCH = 16
-"""Prompts at a time; both sides use the same, so that they round alike."""
 
 ADAPTER_FOLDER = "adapter"
 
@@ -114,8 +111,7 @@ def read_afresh(request: Request) -> Readings:
         if ran.returncode:
             stderr = ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"]
             raise UserError(
-                f"export: what was written cannot be loaded again ({stderr[-1].strip()}); "
-                "nothing was exported"
+                f"export: what was written cannot be loaded again ({stderr[-1].strip()})"
             )
         readings: Readings = pickle.loads(report.read_bytes())
     return readings
@@ -130,25 +126,31 @@ def main(query: str, report: str) -> None:
 
 
 def read_forms(request: Request) -> Readings:
-    """Load each form and let it read the completions."""
+    """Let each form read the completions."""
     torch.set_num_threads(request.threads)
     prefer_reproducible_kernels()
     prompts = encode(load_tokenizer(request.folder), request.conversations)
     readings: Readings = {}
     for kind, dtype in request.forms.items():
-        if kind == "vllm":
-            try:
-                readings[kind] = _read_on_vllm(prompts, request, dtype=dtype)
-            except UserError as error:
-                readings[kind] = error.message
-            continue
-        full = request.base if kind == "adapter" else request.folder
-        model = load_merged(full, base=request.base, dtype=dtype, attention=request.attention)
-        if kind == "adapter":
-            # On top of the base, as its users have it, and not folded.
-            model = PeftModel.from_pretrained(model, request.folder / ADAPTER_FOLDER)
-        readings[kind] = read(model.to(device_here()), prompts, request.completions)
+        try:
+            readings[kind] = _read_form(kind, dtype, prompts, request)
+        except UserError as error:
+            if kind != "vllm":
+                raise
+            readings[kind] = error.message
     return readings
+
+
+@released_memory()  # a GPU has room for one form
+def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request) -> Answers:
+    if kind == "vllm":
+        return _read_on_vllm(prompts, request, dtype=dtype)
+    full = request.base if kind == "adapter" else request.folder
+    model = load_merged(full, base=request.base, dtype=dtype, attention=request.attention)
+    if kind == "adapter":
+        # On top of the base, as its users have it, and not folded.
+        model = PeftModel.from_pretrained(model, request.folder / ADAPTER_FOLDER)
+    return read(model.to(device_here()), prompts, request.completions)
 
 
 def device_here() -> torch.device:
@@ -225,7 +227,7 @@ def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: flo
         )
     else:
         return error
-    raise UserError(f"export: {kind}: {fault}; nothing was exported")
+    raise UserError(f"export: {kind}: {fault}")
 
 
 def _read_on_vllm(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
@@ -237,14 +239,6 @@ def _read_on_vllm(prompts: list[list[int]], request: Request, *, dtype: str) -> 
     folder, completions = request.folder, request.completions
     longest = max(map(len, prompts)) + max(map(len, completions))
     text = AutoConfig.from_pretrained(folder).get_text_config(decoder=True)
-    share = 0.9
-    # What transformers left on a GPU would count as taken, and the exporting process still holds
-    # its models there.
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        free, total = torch.cuda.mem_get_info()
-        share = 0.9 * free / total
     engine = open_engine(
         "vllm",
         folder,
@@ -253,7 +247,6 @@ def _read_on_vllm(prompts: list[list[int]], request: Request, *, dtype: str) -> 
         attention=request.attention,
         max_seq_length=min(longest, max_positions(text) or longest),
         batch_size=BATCH,
-        memory_share=share,
     )
     with contextlib.closing(engine):
         return read_places(engine, prompts, completions, vocab_size=text.vocab_size)

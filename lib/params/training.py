@@ -18,7 +18,7 @@ from lib.params.section import (
     one_of,
 )
 from lib.plugins import is_plugin
-from lib.verifier.rewards import STACKS, reward_names
+from lib.rewards.registry import STACKS, reward_names, rewards_of
 
 CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo")
 """Losses that leave out a token whose probability has moved far enough."""
@@ -52,7 +52,7 @@ class Optimisation(Section):
     save_steps: Count
     """Optimiser steps between two checkpoints to resume from; 0 for none."""
     keep_checkpoints: Count
-    """Of those, how many of the last stay in data/scratch after the run."""
+    """Of those, how many of the last stay, whole, in data/scratch after the run."""
     eval_steps: Count
     """Optimiser steps between two validations by generation (`validation`); 0 for none."""
 
@@ -119,8 +119,8 @@ class Validation(Section):
     batch_size: Positive
     """Sequences generated at a time."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
-    """Share of a GPU that vLLM takes beside the policy; not read on a CPU, by other engines, and
-    where GRPO rolls out with vLLM too, whose engine then serves both."""
+    """Share of a GPU that vLLM takes beside the policy, in process or as `make vllm-server`; not
+    read on a CPU, and where GRPO rolls out with vLLM too, whose engine then serves both."""
     stack: Annotated[str, one_of(STACKS)]
     """Rewards that make up the average total reward."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
@@ -146,7 +146,8 @@ class RolloutSampling(Section):
     max_new_tokens: Positive
     """Longest completion."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
-    """Share of a GPU that vLLM takes beside the policy; not read on a CPU and by other engines."""
+    """Share of a GPU that vLLM takes beside the policy, in process or as `make vllm-server`; not
+    read on a CPU."""
 
     @property
     def decoding(self) -> dict[str, Any]:
@@ -158,7 +159,7 @@ class Reward(Section):
     """What a completion is rewarded for."""
 
     stack: Annotated[str, one_of(STACKS)]
-    """Named stack of reward functions (lib/stacks)."""
+    """Named stack of reward functions (lib/rewards/stacks)."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
     """One weight for each function, those of the stack first, then `extra`."""
     extra: tuple[Annotated[str, one_of(reward_names, role="rewards")], ...]
@@ -172,8 +173,13 @@ class Reward(Section):
     cosine_wrong: tuple[float, float]
     """`cosine_length`: value of the shortest and of the longest wrong answer."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The functions of the stack, then the extra ones: one for each of `weights`."""
+        return (*rewards_of(self.stack), *self.extra)
+
     def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
-        """What `lib.verifier.rewards.build_rewards` takes beside names and format."""
+        """What `lib.rewards.batch.Grading` takes beside names, weights and format."""
         shaping = self.model_dump(exclude={"stack", "weights", "extra"})
         return {**shaping, "max_completion_tokens": max_completion_tokens}
 

@@ -1,22 +1,21 @@
-"""What this machine has, and whether params can run on it: no heavy import."""
+"""What this machine has, and whether params can run on it; without a GPU, no heavy import."""
 
 import dataclasses
 import importlib.util
 import platform
-import re
 import runpy
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import psutil
 
+from lib.engines.gpu import VISIBLE, Gpu, find_gpus, gpu_fault
 from lib.params import Params
 from lib.params.model import FLASH_KERNEL
 from lib.planning.inputs import input_problems
-from lib.planning.memory import shape_of
-from lib.planning.plan import disk_bytes, in_bytes, phases_of
+from lib.planning.memory import export_memory, shape_of
+from lib.planning.plan import CUDA_BYTES, disk_bytes, in_bytes, phases_of
 from lib.process import LOCK, installed_version, locked_versions
 
 PYTHONS = ("3.11.", "3.12.")
@@ -39,16 +38,6 @@ INSTEAD = {
 """Params that may have such a value, and the one that needs nothing."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Gpu:
-    """One NVIDIA GPU as its driver describes it; memory in bytes."""
-
-    name: str
-    driver: str
-    memory: int
-    free: int
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
     """Where a run would take place.
@@ -60,6 +49,7 @@ class Machine:
         torch: version with its build tag.
         cuda: version that torch was built for; '' for a build that can use no GPU.
         gpus: empty without a driver.
+        gpu_fault: why torch cannot use them; '' where it can, or there are none.
         cores: CPU cores.
         memory: bytes of main memory that are free.
         disk: bytes that are free in the checkout.
@@ -72,6 +62,7 @@ class Machine:
     torch: str
     cuda: str
     gpus: tuple[Gpu, ...]
+    gpu_fault: str
     cores: int
     memory: int
     disk: int
@@ -85,6 +76,7 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
     assert torch and torch.origin  # `stages` has compared its version with the lock's
     # What `import torch.version` gives, which takes seconds.
     build = runpy.run_path(str(Path(torch.origin).with_name("version.py")))
+    gpus = find_gpus()
     return Machine(
         python=platform.python_version(),
         differing=tuple(
@@ -95,26 +87,12 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
         num_locked=len(locked),
         torch=build["__version__"],
         cuda=build["cuda"] or "",
-        gpus=find_gpus(),
+        gpus=gpus,
+        gpu_fault=gpu_fault(gpus),
         cores=psutil.cpu_count() or 1,
         memory=psutil.virtual_memory().available,
         disk=psutil.disk_usage(".").free,
         packages=frozenset(filter(importlib.util.find_spec, set().union(*PARTS.values()))),
-    )
-
-
-def find_gpus(command: str = "nvidia-smi") -> tuple[Gpu, ...]:
-    """What the driver's own tool lists; nothing where there is no driver, or it fails."""
-    query = "--query-gpu=name,driver_version,memory.total,memory.free"
-    arguments = [command, query, "--format=csv,noheader,nounits"]
-    try:
-        table = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return ()
-    rows = re.findall(r"^(.+?), *(.+?), *(\d+), *(\d+)$", table, re.MULTILINE)
-    return tuple(
-        Gpu(name, driver, int(total) * 2**20, int(free) * 2**20)
-        for name, driver, total, free in rows
     )
 
 
@@ -149,8 +127,8 @@ def can_run(problems: Sequence[Finding]) -> bool:
 def _software(params: Params, machine: Machine) -> Iterator[str]:
     if not machine.python.startswith(PYTHONS):
         yield f"Python {machine.python}; reckon needs 3.11 or 3.12"
-    if machine.gpus and not machine.cuda:
-        yield f"torch {machine.torch} cannot use the GPU; run `make setup EXTRA=gpu`"
+    if machine.gpu_fault:
+        yield machine.gpu_fault
     values = params.flat()
     for key, instead in INSTEAD.items():
         part = values[key].partition("@")[0]  # behind it, a kernel's commit
@@ -177,7 +155,7 @@ def _shortages(params: Params, machine: Machine) -> Iterator[str]:
     shape = shape_of(params.model)
     if shape is None:
         return
-    gpu = max(machine.gpus, key=lambda each: each.free) if machine.cuda and machine.gpus else None
+    gpu = None if machine.gpu_fault else max(machine.gpus, key=lambda each: each.free, default=None)
     kind, free = ("GPU memory", gpu.free) if gpu else ("main memory", machine.memory)
     for phase in phases_of(params, shape):
         needed = phase.bytes_on(gpu.memory) if gpu else sum(phase.memory.values())
@@ -187,6 +165,12 @@ def _shortages(params: Params, machine: Machine) -> Iterator[str]:
                 f"{phase.name} needs about {in_bytes(needed)} of {kind}, {in_bytes(free)} are "
                 f"free; lower {knob} (`make memory-probe`), or see docs/presets.md"
             )
+    needed = sum(export_memory(params, shape).values()) + (CUDA_BYTES if gpu else 0)
+    if needed > free:
+        yield (
+            f"export needs about {in_bytes(needed)} of {kind}, {in_bytes(free)} are free"
+            + (f"; `{VISIBLE}= dvc repro export` runs it on the CPU" if gpu else "")
+        )
     disk = sum(disk_bytes(params, shape).values())
     if disk > machine.disk:
         yield f"the models need about {in_bytes(disk)} on disk, {in_bytes(machine.disk)} are free"
@@ -200,7 +184,7 @@ def doctor_lines(machine: Machine, problems: Sequence[Finding]) -> Iterator[str]
     yield f"packages: {same} of {machine.num_locked} as locked"
     yield from (f"  {package}" for package in machine.differing)
     if not machine.gpus:
-        yield "GPU: none (nvidia-smi lists none)"
+        yield f"GPU: none (nvidia-smi lists none, or {VISIBLE} hides them)"
     for gpu in machine.gpus:
         free = f"{in_bytes(gpu.free)} of {in_bytes(gpu.memory)} free"
         yield f"GPU: {gpu.name}, driver {gpu.driver}, {free}"

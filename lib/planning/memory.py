@@ -34,6 +34,7 @@ from ruamel.yaml import YAML
 from lib.artifacts import read_json
 from lib.engines.registry import VLLM_SHARE
 from lib.errors import UserError
+from lib.export import BATCH, MOST_TOKENS
 from lib.objectives.sizes import CHUNK_NUMEL, LARGE
 from lib.params import Params
 from lib.params.model import Model
@@ -246,6 +247,20 @@ def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:
         {**held, **gradients, "output layer": output_layer},
     )
     return max(moments, key=lambda parts: sum(parts.values()))
+
+
+def export_memory(params: Params, shape: Shape) -> dict[str, int]:
+    """Bytes of an export at its peak: one model in float32, which generates."""
+    model, evaluate = params.model, params.evaluate
+    adapter = shape.trained(model) if model.lora.rank else 0
+    new = min(evaluate.max_new_tokens, MOST_TOKENS)
+    longest = model.max_seq_length - evaluate.max_new_tokens + new
+    exact = model.model_copy(update={"dtype": "float32", "mixed_precision": "fp32"})
+    return {
+        "weights": 4 * (shape.parameters + adapter),
+        "cache": BATCH * longest * cache_bytes_per_token(shape, exact),
+        "logits": 2 * BATCH * shape.vocab_size * 4,
+    }
 
 
 def forward_pass(params: Params, kind: str) -> tuple[int, int]:

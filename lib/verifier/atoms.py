@@ -3,9 +3,8 @@ r"""The parser's small parts: numbers, names, groups, functions, and what is att
 from collections.abc import Callable
 from fractions import Fraction
 
-from lib.verifier.limits import MAX_DIGITS
-from lib.verifier.tokens import END, Token
-from lib.verifier.tree import Node, TooHard, Unparsable, call, number, symbol
+from lib.verifier.normalize import END, Token
+from lib.verifier.tree import MAX_DIGITS, Node, TooHard, Unparsable, call, number, symbol
 from lib.verifier.vocabulary import ACCENTS, ALIASES, FUNCTIONS, GREEK, is_unit, names, number_word
 
 BRACKETS = {"(": (")", "]"), "[": ("]", ")"), "{set": ("}set",), "langle": ("rangle",)}
@@ -381,8 +380,6 @@ class Atoms:
 
     def _degrees(self, node: Node) -> Node:
         """An angle, or with C or F after it a temperature."""
-        if self.peek.kind == "letter" and self.peek.text in "CF":
-            return Node("unit", (node,), f"°{self.next().text}")
         return Node("degree", (node,))
 
     def _raised(self, node: Node) -> Node:

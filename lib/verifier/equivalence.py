@@ -14,14 +14,13 @@ from typing import NamedTuple
 from lib.verifier import worker_client
 from lib.verifier.compare import same
 from lib.verifier.extract import as_text, extract_answer, unwrapped
-from lib.verifier.limits import MAX_ANSWER_CHARS, bound_memory, remembered
 from lib.verifier.normalize import normalize, repaired
 from lib.verifier.numbers import as_number
 from lib.verifier.parse import parse
 from lib.verifier.readings import Reading, readings
 from lib.verifier.scalars import Undecided
 from lib.verifier.symbolic import is_symbolic_question
-from lib.verifier.tree import TooHard, Unparsable
+from lib.verifier.tree import MAX_ANSWER_CHARS, TooHard, Unparsable, bound_memory, remembered
 from lib.verifier.vocabulary import FORMATTING, has_prose, hedges, same_time
 
 

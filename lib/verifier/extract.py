@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from lib.verifier.limits import MAX_COMPLETION_CHARS
+from lib.verifier.tree import MAX_COMPLETION_CHARS
 from lib.verifier.vocabulary import has_prose, has_words
 
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")
@@ -69,6 +69,14 @@ _AMOUNT = re.compile(
 _VERB = re.compile(r"\b(?:is|are|be|equals?|gives?)\b:?|[=是为]")
 _VALUE = re.compile(rf"(?:{_NUMBER_TEXT.pattern})(?=\s+[a-z]{{2}})")
 _WHERE = re.compile(r"[,;]?\s*(?:where|with|for|when|if)\b", re.IGNORECASE)
+_UNCOMMITTED = re.compile(
+    r"\b(?:(?:either|or|maybe|perhaps|possibly|one of|between|lies|at (?:least|most)"
+    r"|(?:more|less|fewer|greater|smaller|larger) than) "
+    r"|(?:could|might|may|can ?not) be (?=[-$\\\d])"
+    r"|not (?=\S+$))",
+    re.IGNORECASE,
+)
+"""Words of more than one answer, or of a bound: no number beside them is what the text answers."""
 _AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$")
 _OPERATOR = re.compile(r"[-+*/^]|\\(?:cdot|times|pm|cup)")
 _TAIL = 4_000
@@ -245,8 +253,8 @@ def _statement(text: str) -> str | None:
     """The answer in the sentence that `text` begins with."""
     sentence = _first_sentence(text.lstrip())
     clean = _clean(sentence)
-    if not clean:
-        return None
+    if not clean or _UNCOMMITTED.search(clean):
+        return clean or None
     alone = _FORMULA.fullmatch(clean)
     if alone or not has_prose(clean):
         return _content(alone) if alone else clean
@@ -359,7 +367,8 @@ def _clean(text: str) -> str:
 
 
 def _guessed(text: str) -> str | None:
-    return _last(_concluding_line(text))
+    line = _concluding_line(text)
+    return _clean(line) if _UNCOMMITTED.search(line) else _last(line)
 
 
 _RULES = (

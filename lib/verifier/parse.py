@@ -6,9 +6,18 @@ separators, relations, set operations, sums, products, signs, powers.
 """
 
 from lib.verifier.atoms import Atoms
-from lib.verifier.limits import MAX_ANSWER_CHARS, MAX_DEPTH, MAX_ITEMS, remembered
-from lib.verifier.tokens import END, tokenize
-from lib.verifier.tree import Node, TooHard, Unparsable, negated, number
+from lib.verifier.normalize import END, tokenize
+from lib.verifier.tree import (
+    MAX_ANSWER_CHARS,
+    MAX_DEPTH,
+    MAX_ITEMS,
+    Node,
+    TooHard,
+    Unparsable,
+    negated,
+    number,
+    remembered,
+)
 from lib.verifier.vocabulary import is_unit
 
 RELATIONS = {

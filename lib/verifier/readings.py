@@ -14,11 +14,10 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from lib.verifier.evaluate import exact_value, real_value
-from lib.verifier.limits import remembered
 from lib.verifier.normalize import normalize
 from lib.verifier.parse import parse
 from lib.verifier.scalars import decimal_literal, is_finite_decimal
-from lib.verifier.tree import TooHard, Unparsable
+from lib.verifier.tree import TooHard, Unparsable, remembered
 from lib.verifier.vocabulary import FRAME, HEDGES, compound_quantity, has_words, hedges, in_digits
 
 _MAX_CHARS = 600
@@ -50,12 +49,13 @@ class Rule(NamedTuple):
 
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|textbf|textit|textrm)\s*\{([^{}]*)\}")
 _NUMBERS = r"(?:real|complex|positive|negative|natural|rational|integral|whole|non-?\w+)\s+"
+_NOUN = r"(?:integers?|numbers?|reals?|values\s+of)\s+"
 _SET = r"\\mathbb\s*\{?\s*[A-Z]\s*\}?(?:\s*[_^]\s*(?:\{[^{}1-9]*\}|[^\s{}1-9]))*(?![_^])"
 _MEMBER = rf"\\?[A-Za-z]+(?:\s*,\s*[A-Za-z])*\s*(?:\\in\s*(?:{_SET}|[RZNQC]\b)(?![\w\\]))"
 _QUALIFIER = re.compile(
     rf"[,;]?\s*\(?\s*(?:"
-    rf"(?:for\s+|\\forall\s*)(?:(?:all|any|every|each|some)\s+)?(?:{_NUMBERS})*"
-    rf"(?:(?:integers?|numbers?|reals?|values\s+of)\s+)?(?:{_MEMBER}|[a-z](?![\w\\^_(]))"
+    rf"(?:for\s+|\\forall\s*)(?:(?:all|any|every|each|some)\s+)?(?:(?:{_NUMBERS})*{_NOUN})?"
+    rf"(?:{_MEMBER}|[a-z](?![\w\\^_(]))"
     rf"|(?:where|with|when)\s+{_MEMBER}"
     rf"|[,;]\s*{_MEMBER}"
     rf"|(?:where|with|for)\s+[A-Za-z]\s+(?:is|being)\s+(?:an?\s+|any\s+)?(?:arbitrary\s+)?"
@@ -94,6 +94,10 @@ _LABEL = re.compile(
     r"(?<![A-Za-z\\])(?!and\b|or\b)[A-Za-z][a-z]{2,}(?:\s+(?:[a-z]+|\d))?\s*[:=]\s*(?!=)"
 )
 _DECISION = re.compile(r"^(yes|no|true|false)\s*[,.;:]\s*(.*)$", re.I)
+_CLAUSE = re.compile(
+    r"$|(?:because|since|as|it|this|that|they|there|these|such|we|he|she|you|the|an?|all|every|for)\b"
+)
+"""How a sentence goes on after a decision, and a second answer does not."""
 _MARKED = re.compile(r"^\(?([A-H])[).:]\s*(?=\S)")
 _GROUPED = re.compile(r"-?\d{1,3}(?:(?:\.\d{3}){2,}|(?:\.\d{3})+,\d+|(?:'\d{3})+)")
 _DECIMAL_COMMA = re.compile(r"^(-?\d+),(\d+)$")
@@ -150,7 +154,8 @@ def _decided(match: re.Match[str]) -> str:
     free = denies if decision.lower() in ("no", "false") else set()
     taken_back = (hedges(rest) - free) | set(re.findall(r"\b(?:yes|no|true|false|or)\b", rest))
     reasoned = rest.startswith(("because", "since"))
-    return match[0] if taken_back or (re.search(r"[\d<>=]", rest) and not reasoned) else decision
+    says_more = re.search(r"[\d<>=]", rest) and not reasoned
+    return decision if _CLAUSE.match(rest) and not (taken_back or says_more) else match[0]
 
 
 def _rewritten(pattern: re.Pattern[str], new: Any, *, reference: bool = True) -> Rewriting:
@@ -160,6 +165,23 @@ def _rewritten(pattern: re.Pattern[str], new: Any, *, reference: bool = True) ->
         yield pattern.sub(new, one) if reference else one, pattern.sub(new, two)
 
     return rewrite
+
+
+_DOMAIN = re.compile(
+    r"\\mathbb\s*\{?\s*([A-Z])|\\in\s*([A-Z])\b|\b(integer|real|rational|natural|complex)"
+)
+_PART = re.compile(r"non|positive|negative|[-+<>*]")
+
+
+def _domains(text: str) -> set[tuple[str, ...]]:
+    """What the quantifiers of `text` are over, such as integers or positive reals."""
+    domains = set()
+    for quantifier in (match[0] for match in _QUALIFIER.finditer(text)):
+        if match := _DOMAIN.search(quantifier):
+            letter = next(filter(None, match.groups())).replace("integer", "Z")[0].upper()
+            signs = _PART.findall(quantifier.replace("positive", "+").replace("negative", "-"))
+            domains.add(("Z", "+") if letter == "N" else (letter, *signs))
+    return domains
 
 
 def _each(change: Callable[[str], str]) -> Rewriting:
@@ -548,7 +570,9 @@ def readings(reference: str, answer: str, problem: str | None = None) -> Iterato
         return
     if problem is None and not (_HINT.search(reference) or _HINT.search(answer)):
         return
-    (name, one), (step, two) = _plain(reference), _plain(answer)
+    (name, one, over), (step, two, other) = _plain(reference), _plain(answer)
+    if over and other and over != other:
+        return
     if problem is None and (one, two) != (reference, answer):
         yield step or name or "words", one, two
     for rule in RULES if problem is None else OF_PROBLEM:
@@ -558,11 +582,12 @@ def readings(reference: str, answer: str, problem: str | None = None) -> Iterato
 
 
 @remembered(4096)
-def _plain(text: str) -> tuple[str, str]:
-    """The last rule of `FIRST` that rewrites `text`, and what they make of it."""
+def _plain(text: str) -> tuple[str, str, set[tuple[str, ...]]]:
+    """The last rule of `FIRST` that rewrites `text`, what they make of it, and its domains."""
     name, plain = "", normalize(_TEXT.sub(r" \1 ", text)) if "\\" in text else text
+    domains = _domains(plain)
     for rule in FIRST if _HINT.search(plain) else ():
         for new, _ in rule.rewrite(plain, "", ""):
             if new != plain:
                 name, plain = rule.name, normalize(new)
-    return name, plain
+    return name, plain, domains

@@ -16,15 +16,21 @@ import signal
 import sys
 from typing import Any
 
-from lib.verifier.limits import (
+from lib.verifier.parse import parse
+from lib.verifier.scalars import Undecided
+from lib.verifier.tree import (
     MAX_CALCULUS,
     MAX_INTEGRAND_NESTING,
     MAX_SYMBOLIC_EXPONENT,
     MAX_SYMBOLIC_NODES,
+    Node,
+    TooHard,
+    Unparsable,
+    free_symbols,
+    nodes,
+    number,
+    symbol,
 )
-from lib.verifier.parse import parse
-from lib.verifier.scalars import Undecided
-from lib.verifier.tree import Node, TooHard, Unparsable, free_symbols, nodes, number, symbol
 from lib.verifier.vocabulary import names, pairs
 
 MEMORY_BYTES = 512 * 1024 * 1024

@@ -1,10 +1,10 @@
 """On a machine with a GPU: what this project claims of CPUs only, measured there.
 
 PARTS, all by default, the most valuable first: a step of GRPO beside TRL's and Unsloth's, the first
-steps of the presets, a kill and its resumption, log-probs per type, generation, the cost of
-determinism, and the tests marked `gpu`. Each row is written to reports/gpu as soon as it is there,
-and kept by the next run, which goes on with the others. Nothing is fetched. Exit code 1 where a row
-fails or is left for the next run, and without a GPU.
+steps of the presets, a kill and its resumption, log-probs per type, and the tests marked `gpu`.
+Each row is written to reports/gpu as soon as it is there, and kept by the next run, which goes on
+with the others. Nothing is fetched. Exit code 1 where a row fails or is left for the next run, and
+without a GPU.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ import click
 
 from lib.artifacts import read_json, versions, write_json
 from lib.engines.compat import VLLM_ENVIRONMENT
+from lib.engines.gpu import find_gpus
 from lib.errors import UserError
-from lib.planning.doctor import find_gpus
 from tests.bench.gpu.rows import PARTS, Row, small
 
 TESTS = "tests"

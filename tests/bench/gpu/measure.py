@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lib.artifacts.problems import Problem, write_problems
+from lib.engines.gpu import find_gpus
 from lib.engines.unsloth import import_first
 from lib.params import Params, parse_params
-from lib.planning.doctor import find_gpus
 from lib.planning.memory import longest_row, shape_in
 from lib.planning.plan import phases_of
 from lib.prompts import format_settings, prompt_format, save_system, saved_system, system_prompt
@@ -35,9 +35,6 @@ KILLED_AT = 3
 
 START = "spawn"
 """How children start: CUDA does not survive a fork."""
-
-ROUNDS = 2
-"""Of generation that are timed; one more before them is not."""
 
 
 def params_of(row: Row) -> Params:
@@ -146,27 +143,16 @@ def measure(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
     """The row's figures, in this process."""
     if row.kind == "resume":
         return resume(row, base, scratch)
-    import_first(row.params["model"]["backend"], generates=_samples_with_vllm(row))
-    import torch
-    from torch.utils import deterministic
-
+    with_vllm = row.kind != "sft" and row.params["rollout"]["engine"] == "vllm"
+    import_first(row.params["model"]["backend"], generates=with_vllm)
     from lib.engines.policy import load_tokenizer
     from lib.engines.runtime import configure
 
     params = params_of(row)
     configure(seed=params.seed, threads=params.torch_threads)
-    deterministic.fill_uninitialized_memory = row.kernels == "filled"
-    if row.kernels == "fastest":
-        torch.use_deterministic_algorithms(False)
     tokenizer = load_tokenizer(base)
     problems = problems_of(row, params, tokenizer, system=saved_system(base))
-    if row.kind == "generation":
-        return generation(params, problems, base)
     return training(params, row, problems, base=base, scratch=scratch)
-
-
-def _samples_with_vllm(row: Row) -> bool:
-    return row.kind != "sft" and row.params["rollout"]["engine"] == "vllm"
 
 
 def training(
@@ -226,11 +212,9 @@ def planned(params: Params, row: Row) -> dict[str, float]:
 def settings(trainer: Any, params: Params) -> dict[str, Any]:
     """What was trained and how, as the trainer has it."""
     trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
-    lora = getattr(trainer.model, "peft_config", {}).get("default")
     return {
         "trained_parameters": sum(weight.numel() for weight in trained),
         "trained": sorted({str(weight.dtype).removeprefix("torch.") for weight in trained}),
-        "lora": {"rank": lora.r, "targets": sorted(lora.target_modules)} if lora else None,
         "weights": params.model.dtype,
         "autocast": "bfloat16" if trainer.args.bf16 else None,
         "attention": trainer.model.config._attn_implementation,
@@ -255,35 +239,6 @@ def memory() -> dict[str, int]:
     return {"peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
-def generation(params: Params, problems: list[Problem], base: Path) -> dict[str, Any]:
-    """Seconds of a round of rollouts, with nothing trained."""
-    import contextlib
-
-    from lib.engines.base import Sampling, encode
-    from lib.engines.open import open_engine
-
-    rollout, grpo = params.rollout, params.grpo
-    rendering = prompt_format(**format_settings(params.prompt))
-    sampling = Sampling(
-        **rollout.decoding, num_completions=grpo.group_size, stop_strings=(), seed=params.seed
-    )
-    engine = open_engine(
-        rollout.engine, base, base=base, **params.model.loading,
-        batch_size=grpo.prompts_per_step * grpo.group_size,
-        memory_share=rollout.gpu_memory_utilization,
-    )  # fmt: skip
-    with contextlib.closing(engine):
-        texts = [problem.problem for problem in problems[: grpo.prompts_per_step]]
-        prompts = encode(engine.tokenizer, [rendering.prompt(text, system="") for text in texts])
-        engine.generate(prompts, sampling)
-        start = time.perf_counter()
-        groups = [group for _ in range(ROUNDS) for group in engine.generate(prompts, sampling)]
-        seconds = time.perf_counter() - start
-        used = memory()
-    tokens = sum(len(one.token_ids) for group in groups for one in group)
-    return {"seconds_per_round": seconds / ROUNDS, "tokens_per_second": tokens / seconds, **used}
-
-
 def resume(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
     """GRPO that is killed and started again, beside a run that was not.
 
@@ -298,7 +253,7 @@ def resume(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     def weights(folder: Path) -> dict[str, Any]:
-        files = sorted((folder / "model").glob("*.safetensors"))
+        files = sorted((folder / "models/grpo").glob("*.safetensors"))
         return {name: value for file in files for name, value in load_file(file).items()}
 
     resumed = weights(killed)
@@ -318,7 +273,8 @@ def _run_phase(row: Row, base: Path, folder: Path, kill_at: int) -> None:
     from lib.engines.policy import load_tokenizer
     from lib.engines.runtime import configure
     from lib.planning.probe import with_signal
-    from lib.training.phase.run import Outputs, run_phase
+    from lib.training.phase.run import run_phase
+    from tests.lib.training.runs import outputs_in
 
     class Killed(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -341,12 +297,7 @@ def _run_phase(row: Row, base: Path, folder: Path, kill_at: int) -> None:
         stage="grpo",
         section=params.grpo,
         init=base,
-        outputs=Outputs(
-            model=folder / "model",
-            metrics=folder / "metrics.json",
-            curve=folder / "curve.csv",
-            provenance=folder / "provenance.json",
-        ),
+        outputs=outputs_in(folder, "grpo"),
         settings=params.model_dump(),
         inputs={"base": base},
         scratch=folder / "scratch",

@@ -38,21 +38,18 @@ class Row:
     """One measurement.
 
     Attributes:
-        kind: a training phase, generation alone, or a run that is killed and resumed.
+        kind: a training phase, or a run that is killed and resumed.
         shape: config.json of the model.
         params: content of params.yaml.
         full: prompts and examples are as long as params allow, else short.
-        kernels: torch's reproducible ones, as the stages have them; these with new memory filled,
-            as torch itself has them; or whichever are fastest.
         instead: of the params, what takes the place of what is not installed here.
         skipped: why there is nothing to measure; '' where there is.
     """
 
-    kind: Literal["sft", "grpo", "generation", "resume"]
+    kind: Literal["sft", "grpo", "resume"]
     shape: dict[str, Any]
     params: dict[str, Any]
     full: bool = False
-    kernels: Literal["reproducible", "filled", "fastest"] = "reproducible"
     instead: dict[str, str] = dataclasses.field(default_factory=dict)
     skipped: str = ""
 
@@ -86,7 +83,7 @@ def missing(content: dict[str, Any]) -> dict[str, tuple[str, str]]:
     }
 
 
-def row(of: str, *, kind: Any = "grpo", kernels: Any = "reproducible", **changes: Any) -> Row:
+def row(of: str, *, kind: Any = "grpo", **changes: Any) -> Row:
     """GRPO of a model on short problems, or why it cannot be had here.
 
     Args:
@@ -105,7 +102,7 @@ def row(of: str, *, kind: Any = "grpo", kernels: Any = "reproducible", **changes
         content[section] |= common.get(section, {}) | changes.get(section, {})
     lacks = ", ".join(package for package, _ in missing(content).values())
     return Row(
-        kind=kind, shape=FACTS["models"][of], params=content, kernels=kernels,
+        kind=kind, shape=FACTS["models"][of], params=content,
         skipped=f"not installed: {lacks}" if lacks else "",
     )  # fmt: skip
 
@@ -169,18 +166,6 @@ def precisions() -> dict[str, Row]:
     }
 
 
-def generation() -> dict[str, Row]:
-    """The decode loop with either attention, and vLLM: 64 completions, nothing trained."""
-    changes: dict[str, Any] = {"grpo": {"prompts_per_step": 8}}
-    return {
-        "decode loop, sdpa": row(SMALLEST, kind="generation", **changes),
-        "decode loop, flash_attention_2": row(
-            SMALLEST, kind="generation", model={"attention": "flash_attention_2"}, **changes
-        ),
-        "vllm": row(SMALLEST, kind="generation", rollout={"engine": "vllm"}, **changes),
-    }
-
-
 SMALLEST, LARGEST = "Qwen/Qwen3-0.6B", "unsloth/Qwen3-4B-Base"
 
 PARTS: dict[str, Callable[[], dict[str, Row]]] = {
@@ -188,10 +173,6 @@ PARTS: dict[str, Callable[[], dict[str, Row]]] = {
     "presets": presets,
     "resume": lambda: {"grpo": row(SMALLEST, kind="resume", grpo={"save_steps": 2})},
     "precision": precisions,
-    "generation": generation,
-    "determinism": lambda: {
-        kernels: row(SMALLEST, kernels=kernels) for kernels in ("reproducible", "filled", "fastest")
-    },
     "steps-4b": lambda: steps(LARGEST),
 }
 """By the name of their file."""

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.export import model
-from lib.export.model import Verified, export_model
+from lib.export.model import Verified, verify, write_model
 from lib.export.reload import read_forms
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
@@ -59,19 +59,20 @@ def export_to(smoke: Params, sets: GeneratedSets) -> ExportTo:
         checkpoint: Path, to: Path, *, base: Path, system: str = "", **settings: object
     ) -> Verified:
         own_format = prompt_format(smoke.prompt.format)
-        return export_model(
+        problems = sets.benchmarks["held_out"][:4]
+        prompts = [own_format.prompt(each.problem, system=system) for each in problems]
+        written = write_model(
             checkpoint,
             to,
             base=base,
-            prompts=[
-                own_format.prompt(problem.problem, system=system)
-                for problem in sets.benchmarks["held_out"][:4]
-            ],
+            prompts=prompts,
             model=smoke.model,
             evaluate=smoke.evaluate,
             export=smoke.export.model_copy(update=settings),
             system=system,
         )
+        conversations = [prompt[1:] if system else prompt for prompt in prompts]
+        return verify(to, written, base=base, conversations=conversations)
 
     return run
 

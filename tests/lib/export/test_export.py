@@ -5,27 +5,28 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from peft.tuners.lora import LoraModel
 from safetensors.torch import load_file
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from lib.artifacts import write_json
+from lib.artifacts.problems import write_problems
 from lib.engines.base import encode
-from lib.engines.policy import is_adapter, load_merged, load_tokenizer, save_policy
+from lib.engines.policy import load_merged, load_policy, load_tokenizer, save_policy
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
-from lib.export import model
-from lib.export.model import generation_config
-from lib.export.reload import Answers, Request, check_same, read, read_places
+from lib.export import model, reload
+from lib.export.model import generation_config, publish
+from lib.export.reload import Answers, Request, check_same, read, read_forms, read_places
 from lib.params import Params
-from lib.prompts import prompt_format
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format, save_system
 from tests.lib.export.conftest import ExportTo, make_adapter, make_model
+from tests.live import held
 
 DIFFER = "log-probs are off"
 
@@ -70,7 +71,7 @@ def test_the_export_is_complete_and_folds_the_adapter_in(
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_question_alone_has_the_prompt_of_training_in_an_export(
+def test_a_question_has_the_prompt_of_training_in_an_export(
     base: Path, tmp_path: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export_to(base, tmp_path / "export", base=base, system="Be brief.")
@@ -228,12 +229,78 @@ def test_a_broken_fold_is_noticed(
 ) -> None:
     """What was folded and what was written agree here, and neither is what was trained."""
 
-    def without_adapter(checkpoint: Path, *, base: Path, **settings: str) -> PreTrainedModel:
-        return load_merged(base if is_adapter(checkpoint) else checkpoint, base=base, **settings)
-
-    monkeypatch.setattr(model, "load_merged", without_adapter)
+    monkeypatch.setattr(LoraModel, "merge_and_unload", LoraModel.unload)
     with pytest.raises(UserError, match=f"fold: {DIFFER}"):
         export_to(adapter, tmp_path / "export", base=base)
+
+
+def test_one_model_is_in_memory_at_a_time_and_none_at_the_proof(
+    adapter: Path,
+    base: Path,
+    smoke: Params,
+    tmp_path: Path,
+    export_to: ExportTo,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = held().num_bytes
+    policy = load_policy(adapter, base=base, settings=smoke.model)
+    one = held().num_bytes - before
+    del policy
+    most, at_proof = [], []
+
+    def reading(*arguments: Any) -> Answers:
+        most.append(held().num_bytes - before)
+        return read(*arguments)
+
+    def proof(request: Request) -> Any:
+        at_proof.append(held().num_bytes - before)
+        return read_forms(request)
+
+    monkeypatch.setattr(model, "read_afresh", proof)
+    for module in (model, reload):
+        monkeypatch.setattr(module, "read", reading)
+    export_to(adapter, tmp_path / "export", base=base, dtype="bfloat16")
+    # Trained, folded, rounded; then what was written, and the adapter on its base.
+    assert len(most) == 5
+    assert max(most) < 1.05 * one
+    assert max(at_proof) < 0.05 * one
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_failed_proof_leaves_the_model_unverified(
+    adapter: Path,
+    base: Path,
+    smoke: Params,
+    sets: GeneratedSets,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes the place of the last export once it is verified, and not before."""
+    write_problems(tmp_path / "problems/held_out.jsonl", sets.benchmarks["held_out"][:4])
+    numbers = {"greedy": {"answer_accuracy": 0.5, "format_accuracy": 0.5, "n": 4}}
+    write_json(tmp_path / "measured.json", {"held_out": numbers, "harder": numbers})
+    own_base = tmp_path / "base"
+    shutil.copytree(base, own_base)
+    save_system(own_base, "")
+    places = {"base": own_base, "problems": tmp_path / "problems"}
+    export, unverified = tmp_path / "export", tmp_path / "export-unverified"
+    export.mkdir()
+
+    def once_more() -> None:
+        publish(adapter, export, params=smoke, measured=tmp_path / "measured.json", **places)
+
+    def fails(request: Request) -> Any:
+        raise UserError("export: out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(model, "read_afresh", fails)
+        with pytest.raises(UserError, match="export-unverified"):
+            once_more()
+    assert not list(export.iterdir())
+    assert {"model.safetensors", "README.md"} <= {path.name for path in unverified.iterdir()}
+    once_more()
+    assert not unverified.exists()
+    assert (export / "model.safetensors").is_file()
 
 
 @pytest.mark.usefixtures("in_process")
@@ -285,7 +352,7 @@ def test_a_difference_counts_beyond_its_tolerance(
     ],
 )
 def test_no_tolerance_forgives_another_model(changed: dict[str, object]) -> None:
-    with pytest.raises(UserError, match="nothing was exported"):
+    with pytest.raises(UserError, match="export: x: "):
         check_same("x", answers(**changed), answers(), tolerance=1e9)
 
 

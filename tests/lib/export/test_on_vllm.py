@@ -3,12 +3,15 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from lib.engines import vllm
 from lib.engines.policy import load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
 from lib.export import model, reload
 from lib.export.model import ARITHMETIC
+from tests.lib.engines import fake_vllm
 from tests.lib.export.conftest import ExportTo
 
 
@@ -67,8 +70,39 @@ def test_a_model_that_vllm_cannot_run_is_exported_and_says_so(
     assert set(verified.errors) == {"merged"}
 
 
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when",
+        "Free memory on device cuda:0 (3.1/23.6 GiB) on startup is less than desired GPU memory",
+    ],
+)
+def test_a_vllm_without_memory_is_named_with_a_remedy(
+    words: str, base: Path, tmp_path: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What vLLM 0.32's v1/core/kv_cache_utils.py and v1/worker/utils.py raise."""
+
+    def short(*_: object, **__: object) -> None:
+        raise ValueError(words)
+
+    fake_vllm.install(monkeypatch)
+    monkeypatch.setattr(model, "installed_version", lambda _: "0.32.0")
+    monkeypatch.setattr(vllm, "_build", short)
+    refusal = export_to(base, tmp_path / "export", base=base).vllm_refusal
+    assert words.partition(". ")[0] in refusal
+    assert "nvidia-smi" in refusal
+
+
+def test_vllm_takes_no_more_than_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for free, share in ((80, 0.9), (40, 0.475)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 80))
+        assert vllm._share_of_free(0.9) == pytest.approx(share)
+
+
 @pytest.mark.vllm
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_vllm_loads_what_was_written_in_the_fresh_process(
     dtype: str, adapter: Path, base: Path, tmp_path: Path, export_to: ExportTo
 ) -> None:

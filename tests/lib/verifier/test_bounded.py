@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from lib.prompts import prompt_format
+from lib.rewards.rollout import Rollout
 from lib.verifier import (
     compare,
     counters,
     equivalence,
     extract_answer,
-    grade,
     is_equivalent,
     reset_counters,
     worker_client,
 )
-from lib.verifier.limits import MAX_REMEMBERED_CHARS
+from lib.verifier.tree import MAX_REMEMBERED_CHARS
 
 ROOT = Path(__file__).parents[3]
 
@@ -105,7 +105,8 @@ def cpu_s(text: str) -> float:
     start = time.process_time()
     compare(reference="7 apples", answer=extract_answer(text))
     compare(reference=r"\frac{x}{2}", answer=text, problem="How many cm? (A) 7 (B) 8 (C) 9 (D) 1")
-    grade(text, reference="7", prompt_format=prompt_format("r1_zero"))
+    form = prompt_format("r1_zero")
+    assert not Rollout(completion=text, reference="8", prompt_format=form).strict_ok
     return time.process_time() - start
 
 
@@ -289,7 +290,7 @@ def test_a_dead_worker_is_replaced() -> None:
 
 
 def test_importing_the_verifier_loads_nothing_heavy() -> None:
-    script = "import sys, lib.verifier, lib.verifier.rewards; print(sorted(sys.modules))"
+    script = "import sys, lib.verifier, lib.rewards.batch; print(sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout

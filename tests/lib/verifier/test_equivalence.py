@@ -136,11 +136,12 @@ def test_a_unit_may_go_unsaid_but_not_be_another() -> None:
 
 def test_a_decimal_is_the_exact_reference_rounded_correctly() -> None:
     assert is_equivalent(reference=r"\frac{1}{3}", answer="0.3333")
-    assert is_equivalent(reference=r"\sqrt{2}", answer="1.4142135623730951")
+    assert is_equivalent(reference=r"\sqrt{2}", answer="1.4142135623730950")
     for reference, answer in [
         (r"\frac{1}{3}", "0.333"),
         (r"\frac{1}{3}", "0.333334"),
         (r"\frac{2}{3}", "0.66666"),
+        (r"\frac{1}{6}", "0.16666666666666666"),
         ("1000003", r"1.00000\times10^6"),
         (r"\frac{1}{8}", "0.1251"),
         ("2^{64}-1", "18446744073709551616"),

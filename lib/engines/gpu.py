@@ -1,0 +1,70 @@
+"""The NVIDIA GPUs that the driver lists, and why torch cannot use them: no heavy import.
+
+Where it cannot, torch computes on the CPU without a word, and a run of hours becomes one of weeks.
+"""
+
+import dataclasses
+import os
+import re
+import subprocess
+import warnings
+from collections.abc import Sequence
+
+LEAST_DRIVER = {"12": 525, "13": 580}
+"""By the first number of the CUDA that torch was built for."""
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""CUDA's own variable; empty, it hides all GPUs: whoever sets it so means the CPU."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA GPU as its driver describes it; memory in bytes."""
+
+    name: str
+    driver: str
+    memory: int
+    free: int
+
+
+def find_gpus(command: str = "nvidia-smi") -> tuple[Gpu, ...]:
+    """What the driver's own tool lists; nothing where they are hidden, or there is no driver."""
+    query = "--query-gpu=name,driver_version,memory.total,memory.free"
+    arguments = [command, query, "--format=csv,noheader,nounits"]
+    if os.environ.get(VISIBLE) in ("", "-1"):
+        return ()
+    try:
+        table = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ()
+    rows = re.findall(r"^(.+?), *(.+?), *(\d+), *(\d+)$", table, re.MULTILINE)
+    return tuple(
+        Gpu(name, driver, int(total) * 2**20, int(free) * 2**20)
+        for name, driver, total, free in rows
+    )
+
+
+def gpu_fault(gpus: Sequence[Gpu]) -> str:
+    """Why torch would train on the CPU beside these GPUs, and what helps; '' where it would not.
+
+    Torch is imported where there is a GPU, and nowhere else.
+    """
+    if not gpus:
+        return ""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an old driver, in many words
+        if torch.cuda.is_available():
+            return ""
+    gpu, cuda = gpus[0], torch.version.cuda or ""
+    least = LEAST_DRIVER.get(cuda.partition(".")[0], 0)
+    if not cuda:
+        reason = f"torch {torch.__version__} is a build for CPUs: run `make setup EXTRA=gpu`"
+    elif int(gpu.driver.partition(".")[0]) < least:
+        reason = f"its driver {gpu.driver} is too old for CUDA {cuda}: install {least} or newer"
+    else:
+        reason = f"CUDA {cuda} does not start on driver {gpu.driver}: is it the container's too?"
+    return (
+        f"torch cannot use {gpu.name}; {reason}. To train on the CPU on purpose, set `{VISIBLE}=`"
+    )

@@ -1,0 +1,93 @@
+"""A GPU that torch cannot use ends a run before it trains on the CPU."""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+import torch
+from click.testing import CliRunner
+
+from lib.engines.gpu import VISIBLE, find_gpus, gpu_fault
+from lib.params import compose_preset
+from tests.conftest import ROOT
+
+Driver = Callable[[str], None]
+
+ROW = "NVIDIA H100 80GB, {}, 81559, 81000"
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """Let nvidia-smi list a card of a driver's version, and torch be built for CUDA 13."""
+
+    def install(version: str) -> None:
+        tool = tmp_path / "bin/nvidia-smi"
+        tool.parent.mkdir(exist_ok=True)
+        tool.write_text(f"#!/bin/sh\necho '{ROW.format(version)}'\n")
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
+
+    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    return install
+
+
+def test_the_drivers_tool_is_read(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver("580.1")
+    (gpu,) = find_gpus()
+    assert (gpu.name, gpu.driver, gpu.free) == ("NVIDIA H100 80GB", "580.1", 81000 * 1024**2)
+    assert find_gpus("no-such-tool") == find_gpus("false") == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "words"),
+    [
+        ("570.1", "13.0", ["570.1", "580 or newer"]),
+        ("580.1", "13.0", ["580.1", "container"]),
+        ("570.1", None, ["make setup EXTRA=gpu"]),
+    ],
+)
+def test_what_keeps_torch_from_a_gpu_is_named(
+    version: str, cuda: str, words: list[str], driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver(version)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    fault = gpu_fault(find_gpus())
+    assert all(word in fault for word in [*words, "H100", f"{VISIBLE}="])
+
+
+def test_nothing_is_wrong_where_torch_uses_the_gpu_or_is_not_to(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver("570.1")
+    with monkeypatch.context() as working:
+        working.setattr(torch.cuda, "is_available", lambda: True)
+        assert gpu_fault(find_gpus()) == ""
+    monkeypatch.setenv(VISIBLE, "")
+    assert gpu_fault(find_gpus()) == ""
+
+
+@pytest.mark.parametrize(
+    "command", ["check", "preflight doctor", "sft", "grpo", "pairs", "dpo", "evaluate", "export"]
+)
+def test_every_stage_that_computes_refuses_the_cpu_beside_a_gpu(
+    command: str, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver("570.1")
+    name, *arguments = command.split()
+    stage: click.Command = importlib.import_module(f"stages.{name}").main
+    monkeypatch.chdir(tmp_path)
+    Path("requirements").symlink_to(ROOT / "requirements")
+    Path("params.yaml").write_text(compose_preset("smoke"), encoding="utf-8")
+    for option in stage.params:
+        if (getattr(option, "help", None) or "").startswith("Reads") and option.default:
+            place = Path(str(option.default))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if not place.exists():
+                place.touch()
+    ended = CliRunner().invoke(stage, arguments)
+    assert ended.exit_code == 1
+    assert "driver 570.1 is too old" in ended.output
