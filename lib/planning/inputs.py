@@ -16,6 +16,7 @@ from lib.artifacts import replacing
 from lib.artifacts.hub import (
     COMMIT,
     Repository,
+    is_here,
     is_on_hub,
     kernel_repository,
     look_up,
@@ -106,6 +107,16 @@ def input_problems(params: Params) -> Iterator[str]:
             trial()
         except UserError as error:
             yield error.message
+
+
+def absent_inputs(params: Params) -> Iterator[str]:
+    """Repositories at a commit that are neither on this machine nor to be had."""
+    for repository in repositories_of(params):
+        if COMMIT.fullmatch(repository.revision) and not is_here(repository):
+            try:
+                look_up(repository)
+            except UserError as error:
+                yield error.message
 
 
 def _trials(params: Params) -> Iterator[Callable[[], object]]:
