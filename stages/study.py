@@ -15,9 +15,7 @@ SCRATCH, OUT = Path("data/scratch/studies"), Path("reports/studies")
 
 @click.command(help=__doc__)
 @reads_params
-@click.option(
-    "--study", required=True, help="A path, or the name of a file in studies/."
-)
+@click.option("--study", required=True, help="A path, or the name of a file in studies/.")
 @click.option("--jobs", type=click.IntRange(min=1), default=2, help="Experiments at a time.")
 @click.option(
     "--out",

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from lib.artifacts import read_json
 from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.artifacts.rollouts import TrainingRollout, read_rollouts
 from lib.errors import UserError
-from lib.prompts import render
+from lib.prompts import render, special_tokens
 from lib.prompts.base import conversation
 
 Metrics = Mapping[str, Any]
@@ -187,22 +186,19 @@ def rendered_prompts(rows: Iterable[GradedCompletion], *, base: Path, system: st
     """
     try:
         template = (base / "chat_template.jinja").read_text(encoding="utf-8")
-        config = json.loads((base / "tokenizer_config.json").read_text("utf-8"))
+        tokens = special_tokens(base)
     except (OSError, ValueError) as error:
         raise UserError(
             f"{base}: no tokenizer with a chat template ({error}); `prepare` writes it: "
             "run `dvc repro`"
         ) from error
-    # As the file has them: text, its settings, or nothing.
-    bos, eos = (config.get(f"{name}_token") or "" for name in ("bos", "eos"))
     problems = {(row.benchmark, row.problem_id): row.problem for row in rows}
     return {
         key: render(
             conversation(problem, system=system),
             template=template,
-            bos_token=bos if isinstance(bos, str) else bos["content"],
-            eos_token=eos if isinstance(eos, str) else eos["content"],
             add_generation_prompt=True,
+            **tokens,
         )
         for key, problem in problems.items()
     }

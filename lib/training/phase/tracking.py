@@ -12,6 +12,8 @@ from typing import Any
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from lib.training.phase.launch import is_main_process
+
 CLOCKS = ("step_time", "runtime", "per_second", "epoch")
 """Logged values that differ between equal runs, or say what `step` says; kept out of curves."""
 
@@ -42,7 +44,7 @@ class Announcer:
     def __init__(self, stage: str, log: Path) -> None:
         self.stage = stage
         self.log = log
-        self.first_rank = os.environ.get("RANK", "0") == "0"
+        self.first_rank = is_main_process()
 
     def start(self) -> None:
         """Say where the log is; a line with the time parts it from the run before."""
@@ -60,6 +62,12 @@ class Announcer:
     def _append(self, line: str) -> None:
         with self.log.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+
+LOSS_SAYS_NOTHING = (
+    "a loss near 0 is as it should be: on policy, centred advantages cancel in its value and not in "
+    "its gradient; look at reward, answer accuracy, entropy and grad_norm"
+)
 
 
 class ProgressLines(TrainerCallback):
@@ -121,6 +129,8 @@ class ProgressLines(TrainerCallback):
         """Print the line, with the pace since the line before and the time left at the run's."""
         if self.bar is None or not logs or "loss" not in logs:
             return
+        if self.stage == "grpo" and self.previous is self.start:
+            self.say(f"grpo {LOSS_SAYS_NOTHING}")
         now = Mark(state.global_step, logs.get("num_tokens", 0.0), time.monotonic())
         values = [f"{name}={logs[name]:.4g}" for name in self.shown if name in logs]
         left = (state.max_steps - now.step) * now.seconds_per_step(self.start)

@@ -5,6 +5,7 @@ They are a function of what was logged, so that a run that was interrupted ends 
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +37,8 @@ that any two ways to compute in float32 are apart."""
 APART = {"float32": 0.001, "bfloat16": 0.05}
 """Nats per token between sampler and trainer on equal weights that are more than rounding in that
 precision: ten times and more of what was measured (docs/vllm.md)."""
+EXPLODED = 20.0
+"""Times the usual norm of a gradient that are an explosion."""
 RISEN, FALLEN = 0.05, 0.05
 """Part of the range of rewards, and points of accuracy, that are more than a swing."""
 
@@ -75,43 +78,15 @@ class Limits:
         return NEAR * width if math.isfinite(width) else 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Sign:
-    """Something that is wrong, since when, and which knob to turn."""
-
-    step: int
-    kind: str
-    text: str
-
-
-class Watch:
-    """Reads a curve point by point."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.points: list[Point] = []
-        self.signs: list[Sign] = []
-
-    def observe(self, point: Point) -> list[Sign]:
-        """The signs that this point completes and that were not seen before."""
-        self.points.append(point)
-        seen = {sign.kind for sign in self.signs}
-        new = [
-            Sign(int(point["step"]), kind, text)
-            for kind, look in LOOKS.items()
-            if kind not in seen and (text := look(self.points, self.limits))
-        ]
-        self.signs += new
-        return new
-
-
 class WarningSigns(TrainerCallback):
-    """Says each sign when it shows, and keeps them for provenance."""
+    """Reads the curve point by point, prints each sign when it shows, and keeps them."""
 
     def __init__(self, stage: str, limits: Limits) -> None:
         self.stage = stage
         self.limits = limits
-        self.watch = Watch(limits)
+        self.points: list[Point] = []
+        self.signs: list[dict[str, Any]] = []
+        """As provenance holds them: since which step, of which kind, in words and with the knob."""
         self.say: Callable[[str], None] = tqdm.write
         """Where lines go; `run_phase` puts the stage's `Announcer` here."""
 
@@ -123,10 +98,10 @@ class WarningSigns(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Take up what was logged before an interruption."""
-        self.watch = Watch(self.limits)
+        self.points, self.signs = [], []
         for entry in state.log_history:
             if "loss" in entry:
-                self.watch.observe(entry)
+                self.observe(entry)
 
     def on_log(
         self,
@@ -138,13 +113,20 @@ class WarningSigns(TrainerCallback):
     ) -> None:
         """Look at the point that was logged."""
         if logs and "loss" in logs:
-            for sign in self.watch.observe({**logs, "step": state.global_step}):
-                self.say(f"{self.stage} WARNING step={sign.step} {sign.text}")
+            for sign in self.observe({**logs, "step": state.global_step}):
+                self.say(f"{self.stage} WARNING step={sign['step']} {sign['text']}")
 
-    @property
-    def signs(self) -> list[dict[str, Any]]:
-        """The signs as provenance holds them."""
-        return [dataclasses.asdict(sign) for sign in self.watch.signs]
+    def observe(self, point: Point) -> list[dict[str, Any]]:
+        """The signs that this point completes and that were not seen before."""
+        self.points.append(point)
+        seen = {sign["kind"] for sign in self.signs}
+        new = [
+            {"step": int(point["step"]), "kind": kind, "text": text}
+            for kind, look in LOOKS.items()
+            if kind not in seen and (text := look(self.points, self.limits))
+        ]
+        self.signs += new
+        return new
 
 
 def reward_at_minimum(points: list[Point], limits: Limits) -> str:
@@ -217,6 +199,24 @@ def reward_hacking(points: list[Point], limits: Limits) -> str:
     )
 
 
+def gradient_explodes(points: list[Point], limits: Limits) -> str:
+    """A gradient that is no number, or many times what it was: clipped, it is mostly direction."""
+    norms = _column(points, "grad_norm")
+    if norms and not math.isfinite(norms[-1]):
+        return (
+            f"the gradient's norm is {norms[-1]}: weights or losses are no numbers any more. Lower the "
+            "learning rate, or resume from a checkpoint before this step"
+        )
+    usual = statistics.median(norms[:-STEADY] or [math.inf])
+    high = _steady(points, "grad_norm", lambda norm: norm > max(EXPLODED * usual, 1.0))
+    if len(norms) < WINDOW or not high:
+        return ""
+    return (
+        f"the gradient's norm has been {high} over {STEADY} logged steps, where {usual:.3g} was usual: "
+        "lower the learning rate, or max_grad_norm"
+    )
+
+
 def sampler_apart(points: list[Point], limits: Limits) -> str:
     """Sampler and trainer never computed the same model, which drift from a first gap hides."""
     first, *_ = _column(points, f"{GAP}/mean") or [0.0]
@@ -252,6 +252,7 @@ LOOKS: dict[str, Callable[[list[Point], Limits], str]] = {
     "entropy_collapse": entropy_collapse,
     "at_the_limit": at_the_limit,
     "reward_hacking": reward_hacking,
+    "gradient_explodes": gradient_explodes,
     "sampler_apart": sampler_apart,
     "sampler_drift": sampler_drift,
 }
