@@ -60,7 +60,7 @@ def file(source: Path, out: Path, prompt_format: str, math_verify: bool) -> None
 
     if not source.is_file():
         raise UserError(
-            f"COMPLETIONS: no file `{source}`; expected JSONL with completions and references, like "
+            f"COMPLETIONS: no file `{source}`; expected JSONL with completions and references: "
             "`make grade COMPLETIONS=answers.jsonl`"
         )
     if prompt_format and prompt_format not in PROMPT_FORMATS:

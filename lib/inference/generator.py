@@ -159,8 +159,8 @@ class TextGenerator:
         text, form = completion.text, self.prompt_format
         answer = extract_answer(text, prompt_format=form)
         # Where its marks are misplaced, an answer is read from the text around them.
-        for mark in form.marks if form and answer else ():
-            answer = answer.partition(mark)[0].strip() or None
+        for mark in form.marks if form else ():
+            answer = (answer or "").partition(mark)[0].strip() or None
         return Solution(
             question=question,
             prompt=self.engine.tokenizer.apply_chat_template(

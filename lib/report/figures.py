@@ -55,8 +55,8 @@ CURVES: dict[str, dict[str, str]] = {
 """By stage: logged column → what it measures, in the order of the panels."""
 
 LOSS_SAYS_NOTHING = (
-    "The loss is near 0 whatever happens: on policy, centred advantages cancel in its value and not "
-    "in its gradient; look at reward, accuracy, entropy and gradient norm."
+    "The loss says nothing: on policy, centred advantages cancel in its value and not in its "
+    "gradient; look at reward, right answers, entropy and gradient norm."
 )
 
 MAX_BINS = 12

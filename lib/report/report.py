@@ -66,7 +66,7 @@ def build_report(run: Run) -> Report:
     """The whole content of the report of a run."""
     comparisons, untrained = compare_checkpoints(run), run.checkpoints[0]
     metrics, sets = titled(run.metrics, run.skipped), run.benchmarks
-    judged = alarms(comparisons, untrained=untrained) if run.trained else ()
+    judged = alarms(comparisons, untrained=untrained, headline=sets[0]) if run.trained else ()
     facts, provenance = facts_and_provenance(run)
     tables = [breakdown(metrics, of, by) for of in sets for by in BREAKDOWNS]
     classes = [class_table(metrics, of) for of in sets]

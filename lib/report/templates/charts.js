@@ -1,6 +1,6 @@
 "use strict";
-// Draws a figure's charts when they come near the screen or nothing else is to be done, since a page
-// is printed as it stands; again when the colours change.
+// Draws a figure's charts when they come near the screen, the others once nothing else is to be done
+// (the page may be printed, which waits for nothing); again when the colours change.
 
 const FLUID = { width: "container", autosize: { type: "fit-x", contains: "padding" } };
 

@@ -65,8 +65,8 @@ class Announcer:
 
 
 LOSS_SAYS_NOTHING = (
-    "a loss near 0 is as it should be: on policy, centred advantages cancel in its value and not in "
-    "its gradient; look at reward, answer accuracy, entropy and grad_norm"
+    "a loss near 0 is normal: on policy, centred advantages cancel in its value and not in its "
+    "gradient; look at reward, answer accuracy, entropy and grad_norm"
 )
 
 

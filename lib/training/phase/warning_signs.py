@@ -204,16 +204,17 @@ def gradient_explodes(points: list[Point], limits: Limits) -> str:
     norms = _column(points, "grad_norm")
     if norms and not math.isfinite(norms[-1]):
         return (
-            f"the gradient's norm is {norms[-1]}: weights or losses are no numbers any more. Lower the "
-            "learning rate, or resume from a checkpoint before this step"
+            f"the gradient's norm is {norms[-1]}: weights or losses are no numbers any more. Lower "
+            "grpo.learning_rate"
         )
-    usual = statistics.median(norms[:-STEADY] or [math.inf])
-    high = _steady(points, "grad_norm", lambda norm: norm > max(EXPLODED * usual, 1.0))
+    # Steps without signal have none.
+    usual = statistics.median([norm for norm in norms[:-STEADY] if norm] or [math.inf])
+    high = _steady(points, "grad_norm", lambda norm: norm > EXPLODED * usual)
     if len(norms) < WINDOW or not high:
         return ""
     return (
-        f"the gradient's norm has been {high} over {STEADY} logged steps, where {usual:.3g} was usual: "
-        "lower the learning rate, or max_grad_norm"
+        f"the gradient's norm has been {high} over {STEADY} logged steps, and {usual:.3g} before: "
+        "lower grpo.learning_rate or grpo.max_grad_norm"
     )
 
 

@@ -60,9 +60,11 @@ def test_hostile_completions_leave_the_markdown_whole(tmp_path):
     assert not re.search(r"<(?!/?details>|/?summary>|\s|=)", outside.replace("\\<", ""))
 
 
-def test_differences_are_finite_numbers(files):
-    numbers = json.loads(files["report.json"])["sft_to_grpo"]["held_out"]["greedy_answer_accuracy"]
-    assert numbers["low"] < numbers["difference"] < numbers["high"] and numbers["n"] == 24
+def test_the_tracked_differences_have_their_intervals_in_a_list(files):
+    numbers = json.loads(files["report.json"])
+    paired = numbers["paired"][0]["sft_to_grpo"]["held_out"]["greedy_answer_accuracy"]
+    assert paired["low"] < paired["difference"] < paired["high"] and paired["n"] == 24
+    assert numbers["sft_to_grpo"]["held_out"]["greedy"] == paired["difference"]
 
 
 def test_the_summary_has_the_rates_and_every_set(run):
