@@ -31,8 +31,8 @@ def main(params_file: Path) -> None:
         click.echo(line)
     if modified := modified_files():
         click.echo(
-            f"git:     {len(modified)} tracked files differ from the last commit (another CPU rounds "
-            "differently); `git checkout -- reports dvc.lock` restores them, `git commit -am` keeps them"
+            f"git:     {len(modified)} tracked files modified (another CPU rounds differently); "
+            "`git checkout -- reports dvc.lock` restores them, `git commit -am` keeps them"
         )
     click.echo("model:   data/models/export")
     click.echo("report:  reports/report.md, reports/report.html (`make serve`)")

@@ -129,9 +129,7 @@ def alarms(
     out over all comparisons that are judged (Bonferroni).
     """
     judged = [
-        of
-        for of in comparisons
-        if of.before != untrained and headline in (None, of.benchmark)
+        of for of in comparisons if of.before != untrained and headline in (None, of.benchmark)
     ]
     for comparison in judged:
         if comparison.change.is_worse(ALPHA / len(judged)):

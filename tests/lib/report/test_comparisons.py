@@ -62,9 +62,7 @@ def test_a_fall_on_another_set_is_a_finding(tmp_path):
         dataclasses.replace(row, answer_ok=False) if row.benchmark == "harder" else row
         for row in run.completions["sft"]
     ]
-    report = build_report(
-        dataclasses.replace(run, completions={**run.completions, "grpo": worse})
-    )
+    report = build_report(dataclasses.replace(run, completions={**run.completions, "grpo": worse}))
     assert not any("WORSE" in alarm for alarm in report.alarms)
     assert any("grpo" in of and " on harder −" in of for of in report.findings)
 
