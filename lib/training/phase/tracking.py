@@ -64,6 +64,12 @@ class Announcer:
             file.write(line + "\n")
 
 
+LOSS_SAYS_NOTHING = (
+    "a loss near 0 is normal: on policy, centred advantages cancel in its value and not in its "
+    "gradient; look at reward, answer accuracy, entropy and grad_norm"
+)
+
+
 class ProgressLines(TrainerCallback):
     """One greppable line per logged step, below a bar where the output is a terminal.
 
@@ -123,6 +129,8 @@ class ProgressLines(TrainerCallback):
         """Print the line, with the pace since the line before and the time left at the run's."""
         if self.bar is None or not logs or "loss" not in logs:
             return
+        if self.stage == "grpo" and self.previous is self.start:
+            self.say(f"grpo {LOSS_SAYS_NOTHING}")
         now = Mark(state.global_step, logs.get("num_tokens", 0.0), time.monotonic())
         values = [f"{name}={logs[name]:.4g}" for name in self.shown if name in logs]
         left = (state.max_steps - now.step) * now.seconds_per_step(self.start)
