@@ -1,7 +1,6 @@
 """`make gpu-check`, every part of it on a CPU with small models."""
 
 import dataclasses
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from click.testing import CliRunner
 
 from lib.engines.gpu import find_gpus
 from lib.engines.policy import load_tokenizer
+from lib.errors import UserError
 from lib.planning.memory import longest_row
 from lib.prompts import format_settings, prompt_format, saved_system
 from lib.training.sft import sft_dataset
@@ -24,7 +24,7 @@ EXACT = {"dtype": "float32", "mixed_precision": "fp32"}
 
 CASES = {
     f"{part}, {name}": each
-    for part in ("presets", "precision", "generation", "determinism")
+    for part in ("presets", "sampler gap", "export")
     for name, each in PARTS[part]().items()
     if not each.skipped
 }
@@ -40,12 +40,13 @@ def measured(each: Row, folder: Path) -> dict[str, Any]:
 def test_a_row_is_measured_on_a_cpu(case: str, tmp_path: Path) -> None:
     each = small(CASES[case])
     figures = measured(each, tmp_path)
-    assert figures["tokens_per_second"] > 0
     assert figures["peak_memory_bytes"] > 0
-    if each.kind == "generation":
-        return
-    assert figures["steps"] == (5 if each.kind == "sft" else 2)
     assert figures["planned"]["peak_memory_bytes"] > 0
+    if each.kind == "export":
+        assert set(figures["errors"]) >= {"fold", "rounding", "merged", "adapter"}
+        return
+    assert figures["tokens_per_second"] > 0
+    assert figures["steps"] == (5 if each.kind == "sft" else 2)
     settings, model = figures["settings"], each.params["model"]
     assert settings["weights"] == model["dtype"]
     assert settings["autocast"] == ("bfloat16" if model["mixed_precision"] == "bf16" else None)
@@ -98,24 +99,26 @@ def test_a_killed_run_resumes_to_the_same_weights(
     figures = measured(each, tmp_path)
     assert figures == {
         "resumed_from_steps": [2],
-        "largest_difference": 0.0,
-        "weights_are_equal": True,
+        "relative_difference": 0.0,
+        "tolerance": measure.TOLERANCE,
+        "alike": True,
     }
 
 
 def test_a_row_says_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: None)
-    skipped = {way: each.skipped for way, each in PARTS["steps-0.6b"]().items()}
+    skipped = {way: each.skipped for way, each in PARTS["steps, 0.6B"]().items()}
     assert skipped["reckon"] == skipped["trl"] == ""
     assert skipped["trl-vllm"] == "not installed: vllm"
     assert skipped["unsloth-vllm"] == "not installed: unsloth, vllm"
-    assert check.outcome(PARTS["steps-0.6b"]()["unsloth"], Path()) == {
+    assert check.outcome(PARTS["steps, 0.6B"]()["unsloth"], Path()) == {
         "skipped": "not installed: unsloth"
     }
     # A preset is measured all the same, with what there is.
     s0 = PARTS["presets"]()["s0-qwen3-4b grpo"]
     assert not s0.skipped
-    assert s0.instead == {"model.backend": "transformers", "rollout.engine": "transformers"}
+    keys = ("model.backend", "rollout.engine", "validation.engine")
+    assert s0.instead == dict.fromkeys(keys, "transformers")
     assert measure.params_of(s0).model.backend == "transformers"
 
 
@@ -133,48 +136,77 @@ def test_with_every_engine_all_rows_are_params_of_a_stage(
 
 
 @pytest.fixture
-def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
-    """Of the three rows of a part; another is an interruption."""
-    found: dict[str, dict[str, Any]] = {}
-    monkeypatch.setattr(check, "outcome", lambda row, models: found[row.kernels])
+def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, Any]]:
+    """Of a part's three rows, by their group size; another is an interruption."""
+    found: dict[int, dict[str, Any]] = {}
+    three = {f"{size} each": row(rows.SMALLEST, grpo={"group_size": size}) for size in (2, 4, 8)}
+    monkeypatch.setitem(check.PARTS, "export", lambda: three)
+    monkeypatch.setattr(check, "find_gpus", tuple)
+    monkeypatch.setattr(
+        check, "outcome", lambda row, models: found[row.params["grpo"]["group_size"]]
+    )
     return found
 
 
 def gpu_check(folder: Path, *options: str) -> Any:
-    return CliRunner().invoke(
-        check.main, ["determinism", "--tiny", f"--out={folder}", *options], catch_exceptions=True
-    )
+    return CliRunner().invoke(check.main, ["export", "--tiny", f"--out={folder}", *options])
 
 
 def test_the_next_run_keeps_what_was_measured(
-    outcomes: dict[str, dict[str, Any]], tmp_path: Path
+    outcomes: dict[int, dict[str, Any]], tmp_path: Path
 ) -> None:
-    outcomes |= {"reproducible": {"figures": {"n": 1}}, "filled": {"failed": "no memory"}}
+    figures = {
+        "seconds_per_step": 1.5,
+        "peak_memory_bytes": 2**30,
+        "planned": {"peak_memory_bytes": 2**31},
+        "sampler_gap_at_first_step": {"mean": 0.01, "max": 0.2},
+    }
+    outcomes |= {2: {"figures": figures}, 4: {"failed": "no memory"}}
     killed = gpu_check(tmp_path)
     assert isinstance(killed.exception, KeyError)  # at the third row
-    written = json.loads((tmp_path / "determinism.json").read_text())["rows"]
-    assert {name: "figures" in found for name, found in written.items()} == {
-        "reproducible": True,
-        "filled": False,
-    }
-    assert written["filled"]["row"]["params"]["model.lora.rank"] == 32
+    *_, first, second = (tmp_path / "cpu.md").read_text().splitlines()
+    assert first == "| export: 2 each | 1.5 |  | 1 (2) |  | 0.01, 0.2 |  |"
+    assert second == "| export: 4 each |  |  |  |  |  | failed: no memory |"
 
-    outcomes["reproducible"] = {"failed": "measured twice"}
-    outcomes |= {"filled": {"figures": {"n": 2}}, "fastest": {"skipped": "not installed: x"}}
+    outcomes |= {2: {"failed": "measured twice"}, 4: {"figures": {"seconds_per_step": 2.0}}}
+    outcomes[8] = {"skipped": "not installed: x"}
     again = gpu_check(tmp_path)
     assert again.exit_code == 0, again.output
-    written = json.loads((tmp_path / "determinism.json").read_text())["rows"]
-    assert [found.get("figures") for found in written.values()] == [None, {"n": 2}, {"n": 1}]
+    *_, first, second, third = (tmp_path / "cpu.md").read_text().splitlines()
+    assert first.startswith("| export: 2 each | 1.5 |")
+    assert second.startswith("| export: 4 each | 2 |")
+    assert "not installed: x" in third
 
 
 def test_failures_and_rows_without_time_are_named(
-    outcomes: dict[str, dict[str, Any]], tmp_path: Path
+    outcomes: dict[int, dict[str, Any]], tmp_path: Path
 ) -> None:
-    outcomes |= {"reproducible": {"failed": "no memory"}}
     failed = gpu_check(tmp_path, "--minutes=0")
     assert "3 rows are missing" in failed.output
-    assert "determinism, filled: left, run the same command again" in failed.output
-    assert not (tmp_path / "determinism.json").exists()
+    assert "export: 4 each: left, run the same command again" in failed.output
+    assert not (tmp_path / "cpu.json").exists()
+
+
+def test_a_preset_keeps_its_attention_where_the_kernel_can_be_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commit, kernel = "0" * 40, "kernels-community/flash-attn2"
+    here = {"kernels", "vllm"}
+    monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: name in here or None)
+    monkeypatch.setattr(rows, "look_up", lambda repository: (commit, 1))
+    monkeypatch.setattr(rows, "fetch", lambda repository: None)
+    rows.flash_attention.cache_clear()
+    s3 = PARTS["presets"]()["s3-cs336 grpo"]
+    assert (s3.params["model"]["attention"], s3.instead) == (f"{kernel}@{commit}", {})
+
+    def no_build(repository: object) -> None:
+        raise UserError("no build for this torch")
+
+    rows.flash_attention.cache_clear()
+    monkeypatch.setattr(rows, "look_up", no_build)
+    s3 = PARTS["presets"]()["s3-cs336 grpo"]
+    assert s3.params["model"]["attention"] == "sdpa"
+    assert s3.instead == {"model.attention": "no build for this torch"}
 
 
 def test_a_row_that_fails_is_named_with_its_error(tmp_path: Path) -> None:
@@ -207,5 +239,5 @@ def test_without_a_gpu_it_is_one_line_and_exit_code_1() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("way", rows.WAYS)
 def test_every_way_runs_for_real_on_a_gpu(tmp_path: Path, way: str) -> None:
-    each = small(PARTS["steps-0.6b"]()[way])
+    each = small(PARTS["steps, 0.6B"]()[way])
     assert check.outcome(each, tmp_path).keys() <= {"figures", "skipped"}
