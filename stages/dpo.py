@@ -24,7 +24,18 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 @writes("--curve", "reports/curves/dpo.csv", "loss, margin, share of pairs ranked right over steps")
 @writes("--validation-curve", "reports/curves/dpo_validation.csv", "validation over steps")
 @writes("--provenance", "reports/provenance/dpo.json", "settings, versions, hashes")
-def main(params_file: Path, validation: Path, base: Path, init: Path, **paths: Path) -> None:
+def main(
+    params_file: Path,
+    pairs: Path,
+    validation: Path,
+    base: Path,
+    init: Path,
+    model: Path,
+    metrics: Path,
+    curve: Path,
+    validation_curve: Path,
+    provenance: Path,
+) -> None:
     """Run the stage."""
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
@@ -37,13 +48,19 @@ def main(params_file: Path, validation: Path, base: Path, init: Path, **paths: P
     from lib.training.phase.validation import read_validator
 
     configure(seed=params.seed, threads=params.torch_threads)
-    read = {"pairs": paths.pop("pairs"), "base": base, "init": init}
+    read = {"pairs": pairs, "base": base, "init": init}
     run_phase(
         lambda scratch: dpo_setup(params, **read, scratch=scratch).trainer,
         stage="dpo",
         section=params.dpo,
         init=init,
-        outputs=Outputs(**paths),
+        outputs=Outputs(
+            model=model,
+            metrics=metrics,
+            curve=curve,
+            validation_curve=validation_curve,
+            provenance=provenance,
+        ),
         settings=params.model_dump(include=SECTIONS),
         inputs={**read, "validation": validation},
         validator=read_validator(

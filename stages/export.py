@@ -21,7 +21,14 @@ from stages.options import reads, reads_params, writes
 @writes("--metrics", "reports/metrics/export.json", "what was verified")
 @writes("--provenance", "reports/provenance/export.json", "settings, versions, hashes")
 def main(
-    params_file: Path, problems: Path, base: Path, checkpoint: Path, measured: Path, **written: Path
+    params_file: Path,
+    problems: Path,
+    base: Path,
+    checkpoint: Path,
+    measured: Path,
+    export: Path,
+    metrics: Path,
+    provenance: Path,
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
@@ -32,19 +39,18 @@ def main(
     configure(seed=params.seed, threads=params.torch_threads)
     verified = publish(
         checkpoint,
-        written["export"],
+        export,
         params=params,
         base=base,
         problems=problems,
         measured=measured,
     )
-    facts = {"errors": verified.errors, "export": hash_path(written["export"])}
-    write_metrics(written["metrics"], verified.numbers)
+    facts = {"errors": verified.errors, "export": hash_path(export)}
+    write_metrics(metrics, verified.numbers)
     inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
     used = params.model_dump(mode="json")
-    write_provenance(written["provenance"], settings=used, inputs=inputs, **facts)
-    prompts, model = verified.numbers["num_prompts"], written["export"]
-    click.echo(f"export verified={prompts} model={model}")
+    write_provenance(provenance, settings=used, inputs=inputs, **facts)
+    click.echo(f"export verified={verified.numbers['num_prompts']} model={export}")
     if "vllm" in verified.errors:
         error = verified.errors["vllm"]
         click.echo(f"export on vLLM: log-probs off by {error:.2g} nats on average")

@@ -1,10 +1,5 @@
-"""Grade what `evaluate` wrote, and sum it up: a changed reward or verifier generates nothing.
+"""Grade completions, and sum the grades up: a changed reward or verifier generates nothing."""
 
-`python -m stages.grade file` (make grade) grades anybody's completions. Params: reward, evaluate
-(max_new_tokens).
-"""
-
-import sys
 from pathlib import Path
 
 import click
@@ -13,30 +8,54 @@ from lib.params import load_params
 from stages.options import reads, reads_params, writes
 
 
-@click.command(help=__doc__)
+@click.group(help=__doc__)
+def main() -> None:
+    """Choose whose."""
+
+
+@main.command()
 @reads_params
 @reads("--completions", "data/completions/grpo.jsonl", "what a checkpoint answered")
 @writes("--graded", "data/graded/grpo.jsonl", "every completion with its grade")
 @writes("--rates", "data/graded/grpo.json", "every rate, also by level, subject and tag")
 @writes("--metrics", "reports/metrics/evaluate/grpo.json", "the headline, with standard errors")
 @writes("--provenance", "reports/provenance/grade/grpo.json", "settings, versions, hashes")
-def main(params_file: Path, completions: Path, **outputs: Path) -> None:
-    """Run the stage."""
+def checkpoint(
+    params_file: Path,
+    completions: Path,
+    graded: Path,
+    rates: Path,
+    metrics: Path,
+    provenance: Path,
+) -> None:
+    """Grade what `evaluate` wrote (the stage of the DAG).
+
+    Params: reward, evaluate (max_new_tokens).
+    """
     params = load_params(params_file)
-    from lib.grading.files import grade_and_sum_up
+    from lib.grading.files import grade
 
-    click.echo(grade_and_sum_up(params, completions, **outputs))
+    click.echo(
+        grade(
+            params,
+            completions,
+            graded=graded,
+            rates=rates,
+            metrics=metrics,
+            provenance=provenance,
+        )
+    )
 
 
-@click.command("file")
+@main.command()
 @click.argument("source", type=click.Path(path_type=Path, dir_okay=False))
 @writes("--out", "data/scratch/graded.jsonl", "the same rows, each with its grade and reason")
 @click.option("--prompt-format", default="", help="Read answers between the marks of this format.")
 @click.option("--math-verify", is_flag=True, help="Run math-verify beside our verifier.")
-def grade_any(source: Path, out: Path, prompt_format: str, math_verify: bool) -> None:
-    """Grade a JSONL file with completions and references, whoever wrote it."""
+def file(source: Path, out: Path, prompt_format: str, math_verify: bool) -> None:
+    """Grade a JSONL file with completions and references, whoever wrote it (make grade)."""
     from lib.errors import UserError
-    from lib.grading.anybodys import grade_file, math_verify_grader
+    from lib.grading.external import grade_file
     from lib.prompts import PROMPT_FORMATS
 
     if not source.is_file():
@@ -48,13 +67,10 @@ def grade_any(source: Path, out: Path, prompt_format: str, math_verify: bool) ->
         source,
         out,
         prompt_format=PROMPT_FORMATS.get(prompt_format),
-        graders={"math_verify": math_verify_grader()} if math_verify else None,
+        stack="math_verify" if math_verify else "",
     )
-    click.echo("\n".join(summary.lines()))
+    click.echo("\n".join(summary))
 
 
 if __name__ == "__main__":
-    # Not a group: its options are checked first, and the pipeline's files need not be there.
-    if sys.argv[1:2] == ["file"]:
-        grade_any(sys.argv[2:])
     main()

@@ -25,12 +25,25 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout",
 @writes("--validation-curve", "reports/curves/grpo_validation.csv", "validation over steps")
 @writes("--rollouts", "data/rollouts/grpo.jsonl", "completions of each step, to be read")
 @writes("--provenance", "reports/provenance/grpo.json", "settings, versions, hashes")
-def main(params_file: Path, validation: Path, **paths: Path) -> None:
+def main(
+    params_file: Path,
+    problems: Path,
+    validation: Path,
+    base: Path,
+    init: Path,
+    model: Path,
+    metrics: Path,
+    curve: Path,
+    validation_curve: Path,
+    rollouts: Path,
+    provenance: Path,
+) -> None:
     """Run the stage."""
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
-    import_first(params.model.backend, generates=params.rollout.engine == "vllm")
+    shares = params.rollout.engine == "vllm" and params.grpo.trainer != "trl"
+    import_first(params.model.backend, generates=shares)
     from lib.engines.runtime import configure
     from lib.training.grpo import grpo_setup
     from lib.training.phase.run import Outputs, run_phase
@@ -39,14 +52,20 @@ def main(params_file: Path, validation: Path, **paths: Path) -> None:
     from lib.verifier import counters
 
     configure(seed=params.seed, threads=params.torch_threads)
-    init, base = paths.pop("init"), paths.pop("base")
-    read = {"problems": paths.pop("problems"), "init": init, "base": base}
+    read = {"problems": problems, "init": init, "base": base}
     run_phase(
         lambda scratch: grpo_setup(params, **read, scratch=scratch).trainer,
         stage="grpo",
         section=params.grpo,
         init=init,
-        outputs=Outputs(**paths),
+        outputs=Outputs(
+            model=model,
+            metrics=metrics,
+            curve=curve,
+            validation_curve=validation_curve,
+            rollouts=rollouts,
+            provenance=provenance,
+        ),
         settings=params.model_dump(include=SECTIONS),
         inputs={**read, "validation": validation},
         counts=lambda: {"verifier": counters()},

@@ -23,7 +23,13 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "rollout"}
 @writes("--metrics", "reports/metrics/pairs.json", "how many, and why not more")
 @writes("--provenance", "reports/provenance/pairs.json", "settings, versions, hashes")
 def main(
-    params_file: Path, problems: Path, base: Path, init: Path, pairs: Path, **written: Path
+    params_file: Path,
+    problems: Path,
+    base: Path,
+    init: Path,
+    pairs: Path,
+    metrics: Path,
+    provenance: Path,
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
@@ -47,14 +53,13 @@ def main(
         seed=params.seed,
     )
     rows = preference_pairs(groups, at_most=settings.max_per_problem)
-    metrics = sampling_metrics(groups, rows)
+    numbers = sampling_metrics(groups, rows)
     write_jsonl(pairs, map(dataclasses.asdict, rows))
-    write_metrics(written["metrics"], metrics)
+    write_metrics(metrics, numbers)
     used = {**params.model_dump(include=SECTIONS), "dpo": {"pairs": settings.model_dump()}}
     inputs = {"problems": problems, "base": base, "init": init}
-    write_provenance(written["provenance"], settings=used, inputs=inputs)
-    numbers = (f"{name}={value:g}" for name, value in metrics.items())
-    click.echo(" ".join(["pairs", *numbers]))
+    write_provenance(provenance, settings=used, inputs=inputs)
+    click.echo(" ".join(["pairs", *(f"{name}={value:g}" for name, value in numbers.items())]))
 
 
 if __name__ == "__main__":

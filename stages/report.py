@@ -26,12 +26,17 @@ from stages.options import reads, reads_params, writes
 @writes("--differences", "reports/metrics/report.json", "paired differences of checkpoints")
 def main(
     params_file: Path,
+    graded: Path,
+    base: Path,
+    metrics: Path,
+    rollouts: Path,
+    curves: Path,
+    provenance: Path,
     markdown: Path,
     figures: Path,
     page: Path,
     plots: Path,
     differences: Path,
-    **sources: Path,
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
@@ -41,7 +46,14 @@ def main(
     from lib.report.write import write_report
 
     run = load_run(
-        Sources(**sources),
+        Sources(
+            graded=graded,
+            base=base,
+            metrics=metrics,
+            rollouts=rollouts,
+            curves=curves,
+            provenance=provenance,
+        ),
         checkpoints=params.evaluate.checkpoints,
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,

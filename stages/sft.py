@@ -23,12 +23,24 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 @writes("--curve", "reports/curves/sft.csv", "loss and accuracy over steps")
 @writes("--validation-curve", "reports/curves/sft_validation.csv", "validation over steps")
 @writes("--provenance", "reports/provenance/sft.json", "settings, versions, hashes")
-def main(params_file: Path, problems: Path, validation: Path, base: Path, **outputs: Path) -> None:
+def main(
+    params_file: Path,
+    problems: Path,
+    validation: Path,
+    base: Path,
+    model: Path,
+    metrics: Path,
+    curve: Path,
+    validation_curve: Path,
+    provenance: Path,
+) -> None:
     """Run the stage."""
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
-    import_first(params.model.backend, generates=False)
+    # Its validation samples, on a vLLM below the policy where there is one.
+    validates = params.sft.eval_steps > 0 and params.validation.engine == "vllm"
+    import_first(params.model.backend, generates=validates)
     from lib.engines.runtime import configure
     from lib.training.phase.run import Outputs, run_phase
     from lib.training.phase.setup import prompt_settings
@@ -41,7 +53,13 @@ def main(params_file: Path, problems: Path, validation: Path, base: Path, **outp
         stage="sft",
         section=params.sft,
         init=base,
-        outputs=Outputs(**outputs),
+        outputs=Outputs(
+            model=model,
+            metrics=metrics,
+            curve=curve,
+            validation_curve=validation_curve,
+            provenance=provenance,
+        ),
         settings=params.model_dump(include=SECTIONS),
         inputs={"problems": problems, "base": base, "validation": validation},
         validator=read_validator(

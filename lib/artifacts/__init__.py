@@ -64,17 +64,34 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Parse one JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Parse one JSON file.
+
+    Raises:
+        UserError: missing, or no JSON; names the file.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError) as error:
+        problem = "no such file" if isinstance(error, FileNotFoundError) else f"not JSON ({error})"
+        raise UserError(
+            f"{path}: {problem}; the stage that writes it does so again on `dvc repro`"
+        ) from error
+
+
+@contextmanager
+def jsonl_writer(path: Path) -> Iterator[Callable[[Mapping[str, Any]], object]]:
+    """A function that writes one JSON object a line; the file is there whole or not at all."""
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:
+        yield lambda row: lines.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def write_jsonl(
     path: Path, rows: Iterator[Mapping[str, Any]] | Sequence[Mapping[str, Any]]
 ) -> None:
     """Write one JSON object a line, whole or not at all."""
-    with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:
+    with jsonl_writer(path) as write:
         for row in rows:
-            lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+            write(row)
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,6 @@ from lib.errors import UserError
 from lib.evaluation.completions import TooLong, complete
 from lib.evaluation.stream import rows_fingerprint, scratch_of
 from lib.grading.files import grade_file
-from lib.grading.metrics import summarise
 from lib.inference.external import ExternalModel, external_model
 from lib.params.load import parse_evaluate
 from lib.params.measuring import Decoding, Evaluate
@@ -137,11 +136,10 @@ def measure_model(
                 }
                 for each in sets
             }
-        faults = grade_file(
+        metrics, faults = grade_file(
             completions, graded, reward=reward, max_new_tokens=evaluate.max_new_tokens
         )
     write_json(out / "prompts" / f"{label}.json", prompts)
-    metrics = summarise(read_graded(graded))
     write_metrics(out / "metrics" / f"{label}.json", metrics)
     write_provenance(
         out / "provenance" / f"{label}.json",

@@ -15,10 +15,7 @@ from lib.errors import UserError
 from lib.params.model import Model, Prompt
 from lib.params.training import RolloutSampling
 from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
-from lib.verifier import grade
-
-BOTH_OK = "11"
-"""Label of a completion whose form and answer are right."""
+from lib.rewards.rollout import Rollout
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,15 +122,16 @@ def sample_groups(
     for problem, prompt, completions in zip(problems, prompts, completed, strict=True):
         group = GradedGroup(problem, tuple(prompt), len(completions), [], [])
         for completion in completions:
-            graded = grade(
-                completion.text,
+            rollout = Rollout(
+                completion=completion.text,
                 reference=problem.reference,
                 prompt_format=prompt_format,
                 problem=problem.problem,
+                tags=problem.tags,
             )
-            if not graded.answer_ok:
+            if not rollout.answer_ok:
                 group.wrong.append(completion)
-            elif graded.label == BOTH_OK and not completion.truncated:
+            elif rollout.format_ok and not completion.truncated:
                 group.right.append(completion)
         groups.append(group)
     return groups

@@ -13,45 +13,28 @@ from typing import Any
 from lib.artifacts import (
     ROOT,
     hash_code,
+    jsonl_writer,
     read_jsonl,
-    write_jsonl,
     write_metrics,
     write_provenance,
 )
-from lib.artifacts.completions import GeneratedCompletion, GradedCompletion, read_graded
+from lib.artifacts.completions import GeneratedCompletion, GradedCompletion
 from lib.artifacts.problems import Problem
 from lib.errors import UserError
-from lib.grading.grade import Grading, grade_completions
+from lib.grading.grade import grade_completions
 from lib.grading.metrics import headline, headline_metrics, summarise
-from lib.grading.rewards import rewards_of
 from lib.params.schema import Params
 from lib.params.training import Reward
 from lib.plugins import is_plugin, load_plugin
 from lib.prompts import PromptFormat, prompt_format
+from lib.rewards.batch import Grading
 from lib.verifier import counters
 
-FAULTS = ("timeouts", "worker_failures", "failures")
+FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
 """Counts of the verifier that tell something about the grades."""
 
 
-def grading_of(reward: Reward, *, prompt_format: PromptFormat, max_new_tokens: int) -> Grading:
-    """The rewards of params, or none where they cannot read the format.
-
-    Raises:
-        UserError: a plugin among them cannot be loaded.
-    """
-    for name in filter(is_plugin, reward.extra):
-        load_plugin(name)
-    try:
-        rewards = rewards_of(
-            reward, prompt_format=prompt_format, max_completion_tokens=max_new_tokens
-        )
-    except UserError:
-        return Grading(prompt_format=prompt_format, rewards=(), weights=())
-    return Grading(prompt_format=prompt_format, rewards=rewards, weights=reward.weights)
-
-
-def grade_and_sum_up(
+def grade(
     params: Params,
     completions: Path,
     *,
@@ -70,8 +53,7 @@ def grade_and_sum_up(
         The headline, as lines for the terminal.
     """
     longest = params.evaluate.max_new_tokens
-    faults = grade_file(completions, graded, reward=params.reward, max_new_tokens=longest)
-    summary = summarise(read_graded(graded))
+    summary, faults = grade_file(completions, graded, reward=params.reward, max_new_tokens=longest)
     write_metrics(rates, summary)
     write_metrics(metrics, headline_metrics(summary))
     write_provenance(
@@ -85,7 +67,7 @@ def grade_and_sum_up(
 
 def grade_file(
     completions: Path, graded: Path, *, reward: Reward, max_new_tokens: int
-) -> dict[str, int]:
+) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
     """Grade what `lib.evaluation.completions` wrote, line by line and in its order.
 
     Args:
@@ -93,13 +75,34 @@ def grade_file(
         max_new_tokens: what rewards on length take for the longest completion.
 
     Returns:
-        What went wrong in the verifier (`FAULTS`).
+        The metrics (`summarise`), and what went wrong in the verifier (`FAULTS`).
     """
     before = counters()
     rows = grade_rows(read_jsonl(completions), reward=reward, max_new_tokens=max_new_tokens)
-    write_jsonl(graded, (dataclasses.asdict(row) for row in rows))
+    with jsonl_writer(graded) as write:
+
+        def written(row: GradedCompletion) -> GradedCompletion:
+            write(dataclasses.asdict(row))
+            return row
+
+        summary = summarise(map(written, rows))
     after = counters()
-    return {name: after[name] - before[name] for name in FAULTS}
+    return summary, {name: after[name] - before[name] for name in FAULTS}
+
+
+def grading_of(reward: Reward, *, prompt_format: PromptFormat, max_new_tokens: int) -> Grading:
+    """The rewards of params, or none where they cannot read the format.
+
+    Raises:
+        UserError: a plugin among them cannot be loaded.
+    """
+    for name in filter(is_plugin, reward.extra):
+        load_plugin(name)
+    settings = reward.settings(max_completion_tokens=max_new_tokens)
+    try:
+        return Grading(reward.names, reward.weights, prompt_format=prompt_format, **settings)
+    except UserError:
+        return Grading(prompt_format=prompt_format)
 
 
 def grade_rows(

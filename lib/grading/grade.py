@@ -1,28 +1,11 @@
 """A completion becomes a graded one: what it answers, whether that is right, what it earns."""
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from lib.artifacts.completions import UNGRADED, GeneratedCompletion, GradedCompletion
-from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
-from lib.prompts import Message, PromptFormat
-from lib.verifier import Grade, grade, grade_choice
-
-Rewarder = Callable[..., list[float]]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Grading:
-    """How completions are scored.
-
-    Attributes:
-        rewards: reward functions with TRL's signature.
-        weights: one for each of them.
-    """
-
-    prompt_format: PromptFormat
-    rewards: Sequence[Rewarder]
-    weights: Sequence[float]
+from lib.artifacts.completions import GeneratedCompletion, GradedCompletion
+from lib.artifacts.problems import Problem
+from lib.prompts import Message
+from lib.rewards.batch import Grading, scores
 
 
 def grade_completions(
@@ -33,19 +16,22 @@ def grade_completions(
     grading: Grading,
 ) -> Iterator[GradedCompletion]:
     """Each completion of `problem` with its grade, in their order."""
-    count = len(completions)
-    columns = {
-        "prompts": [prompt] * count,
-        "completions": [[{"role": "assistant", "content": c.text}] for c in completions],
-        "completion_ids": [list(c.token_ids) for c in completions],
-        "reference": [problem.reference] * count,
-        "problem": [problem.problem] * count,
-    }
-    scores = {reward.__name__: reward(**columns) for reward in grading.rewards}
-    for number, completion in enumerate(completions):
-        rewards = {name: values[number] for name, values in scores.items()}
-        verdict = _grade(completion.text, problem=problem, prompt_format=grading.prompt_format)
-        reasoning = grading.prompt_format.parse(completion.text).reasoning or ""
+    rollouts = [
+        grading.rollout(
+            completion.text,
+            reference=problem.reference,
+            problem=problem.problem,
+            tags=problem.tags,
+            prompt=prompt,
+            token_ids=completion.token_ids,
+        )
+        for completion in completions
+    ]
+    names = [reward.__name__ for reward in grading.rewards]
+    earned = dict(zip(names, scores(grading.rewards, rollouts), strict=True))
+    for number, (completion, rollout) in enumerate(zip(completions, rollouts, strict=True)):
+        rewards = {name: values[number] or 0.0 for name, values in earned.items()}
+        reasoning = rollout.parsed.reasoning or ""
         yield GradedCompletion(
             sample=number,
             problem_id=problem.id,
@@ -55,16 +41,16 @@ def grade_completions(
             level=problem.level,
             tags=problem.tags,
             completion=completion.text,
-            answer=verdict.answer,
-            format_ok=verdict.format_ok,
-            answer_ok=verdict.answer_ok,
-            strict_ok=verdict.strict_ok,
-            label=verdict.label,
-            decided_by=verdict.decided_by,
+            answer=rollout.answer,
+            format_ok=rollout.format_ok,
+            answer_ok=rollout.answer_ok,
+            strict_ok=rollout.strict_ok,
+            label=rollout.label,
+            decided_by=rollout.verdict.decided_by,
             reasoning_present=bool(reasoning),
             reasoning_chars=len(reasoning),
             equations=reasoning.count("="),
-            num_tokens=len(completion.token_ids),
+            num_tokens=rollout.num_tokens,
             truncated=completion.truncated,
             rewards=rewards,
             reward=sum(
@@ -72,14 +58,3 @@ def grade_completions(
                 for weight, value in zip(grading.weights, rewards.values(), strict=True)
             ),
         )
-
-
-def _grade(text: str, *, problem: Problem, prompt_format: PromptFormat) -> Grade:
-    if INSTRUCTION in problem.tags:
-        form = prompt_format.parse(text).format_ok
-        return Grade(None, form, False, False, f"{form:d}0", UNGRADED)
-    if MULTIPLE_CHOICE in problem.tags:
-        return grade_choice(text, reference=problem.reference, prompt_format=prompt_format)
-    return grade(
-        text, reference=problem.reference, prompt_format=prompt_format, problem=problem.problem
-    )

@@ -18,7 +18,7 @@ from lib.params.section import (
     one_of,
 )
 from lib.plugins import is_plugin
-from lib.verifier.rewards import STACKS, reward_names
+from lib.rewards.registry import STACKS, reward_names, rewards_of
 
 CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo")
 """Losses that leave out a token whose probability has moved far enough."""
@@ -31,6 +31,8 @@ ADVANTAGES = ("none", "mean", "group", "batch", "rloo")
 class Optimisation(Section):
     """What SFT, GRPO and DPO have in common."""
 
+    micro_batch_size: Positive
+    """Rows per forward pass (examples, completions, pairs), a divisor of an optimiser step's."""
     optimizer: Literal["adamw", "memory_efficient_adamw"]
     """`memory_efficient_adamw` is the same AdamW with its state in CPU memory."""
     learning_rate: PositiveFloat
@@ -52,7 +54,7 @@ class Optimisation(Section):
     save_steps: Count
     """Optimiser steps between two checkpoints to resume from; 0 for none."""
     keep_checkpoints: Count
-    """Of those, how many of the last stay in data/scratch after the run."""
+    """Of those, how many of the last stay, whole, in data/scratch after the run."""
     eval_steps: Count
     """Optimiser steps between two validations by generation (`validation`); 0 for none."""
 
@@ -77,8 +79,6 @@ class Sft(Optimisation):
     """Passes over the data; 0 skips the phase."""
     batch_size: Positive
     """Examples per optimiser step."""
-    micro_batch_size: Positive
-    """Examples per forward pass, a divisor of batch_size."""
     group_by_length: bool
     """Batch examples of like length: less padding, a less random order."""
     packing: bool
@@ -159,7 +159,7 @@ class Reward(Section):
     """What a completion is rewarded for."""
 
     stack: Annotated[str, one_of(STACKS)]
-    """Named stack of reward functions (lib/stacks)."""
+    """Named stack of reward functions (lib/rewards/stacks)."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
     """One weight for each function, those of the stack first, then `extra`."""
     extra: tuple[Annotated[str, one_of(reward_names, role="rewards")], ...]
@@ -173,8 +173,13 @@ class Reward(Section):
     cosine_wrong: tuple[float, float]
     """`cosine_length`: value of the shortest and of the longest wrong answer."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The functions of the stack, then the extra ones: one for each of `weights`."""
+        return (*rewards_of(self.stack), *self.extra)
+
     def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
-        """What `lib.verifier.rewards.build_rewards` takes beside names and format."""
+        """What `lib.rewards.batch.Grading` takes beside names, weights and format."""
         shaping = self.model_dump(exclude={"stack", "weights", "extra"})
         return {**shaping, "max_completion_tokens": max_completion_tokens}
 
@@ -190,8 +195,6 @@ class Grpo(Optimisation):
     """Problems per step (P)."""
     group_size: int
     """Completions per problem (G)."""
-    micro_batch_size: Positive
-    """Completions per forward pass, a divisor of P * G."""
     num_iterations: Positive
     """Optimiser steps on one batch of rollouts."""
     shuffle: bool
@@ -364,8 +367,6 @@ class Dpo(Optimisation):
     """Passes over the pairs; 0 skips the phase."""
     batch_size: Positive
     """Pairs per optimiser step."""
-    micro_batch_size: Positive
-    """Pairs per forward pass, a divisor of batch_size."""
     beta: PositiveFloat
     """Strength of the tie to the starting checkpoint."""
     loss: Literal[

@@ -34,7 +34,7 @@ from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, format_settings, prompt_format, system_prompt
 from lib.prompts.base import Parsed
 from lib.prompts.tagged import TaggedFormat
-from lib.verifier.rewards import STACKS, build_rewards
+from lib.rewards.batch import Grading, scores
 
 
 def sources_of(params: Params) -> list[AnySource]:
@@ -146,25 +146,28 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
         _try_format(params.prompt.format, own_format)
     reward = params.reward
     own = [name for name in reward.extra if is_plugin(name)]
-    names = [label(name) for name in (*STACKS[reward.stack], *reward.extra)]
+    names = [label(name) for name in reward.names]
     if own and (twice := first_repeated(names)):
         raise UserError(f"reward.extra: two rewards are called `{twice}`; rename yours")
     right, wrong = (
         own_format.target(solution="2 + 3 = 5", reference=answer) for answer in ("5", "7")
     )
     texts = [right, wrong, right[: len(right) // 2], "The answer is 5.", ""]
-    columns = {
-        "prompts": [own_format.prompt("What is 2 + 3?", system="")] * len(texts),
-        "completions": [[{"role": "assistant", "content": text}] for text in texts],
-        "completion_ids": [list(range(len(text))) for text in texts],
-        "reference": ["5"] * len(texts),
-        "problem": ["What is 2 + 3?"] * len(texts),
-    }
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
+    grading = Grading(own, prompt_format=own_format, **settings)
+    rollouts = [
+        grading.rollout(
+            text,
+            reference="5",
+            problem="What is 2 + 3?",
+            prompt=own_format.prompt("What is 2 + 3?", system=""),
+            token_ids=range(len(text)),
+        )
+        for text in texts
+    ]
     logged = dict.fromkeys(("log_metric", "log_extra"), lambda *metric: None)
-    for function in build_rewards(own, prompt_format=own_format, **settings):
-        function(**columns)  # as `grade` calls it, and as GRPO does
-        function(**columns, trainer_state=None, **logged)
+    scores(grading.rewards, rollouts)  # as `grade` does, and then as GRPO
+    scores(grading.rewards, rollouts, trainer_state=None, **logged)
 
 
 def _try_format(name: str, own_format: PromptFormat) -> None:

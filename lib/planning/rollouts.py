@@ -13,11 +13,11 @@ from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.problems import Problem
 from lib.engines.base import GeneratedCompletion, Sampling, encode
 from lib.engines.open import open_engine
-from lib.grading.grade import Grading, grade_completions
-from lib.grading.rewards import rewards_of
+from lib.grading.grade import grade_completions
 from lib.params import Params
 from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
 from lib.report.text import shortened, visible
+from lib.rewards.batch import Grading
 from lib.training.phase.warning_signs import Limits
 
 SHOWN_CHARS = 400
@@ -61,8 +61,8 @@ def sample_groups(
     """
     rollout, reward = params.rollout, params.reward
     used_format, longest = prompt_format(**format_settings(params.prompt)), rollout.max_new_tokens
-    functions = rewards_of(reward, prompt_format=used_format, max_completion_tokens=longest)
-    grading = Grading(prompt_format=used_format, rewards=functions, weights=reward.weights)
+    settings = reward.settings(max_completion_tokens=longest)
+    grading = Grading(reward.names, reward.weights, prompt_format=used_format, **settings)
     system = saved_system(base)
     prompts = [used_format.prompt(each.problem, system=system) for each in problems]
     sampling = Sampling(

@@ -2,21 +2,16 @@
 
 from lib.verifier.equivalence import Verdict, compare, is_equivalent, reference_problem
 from lib.verifier.extract import extract_answer, parse_gsm8k_number, parse_mmlu_letter
-from lib.verifier.grading import Grade, grade, grade_choice, r1_zero_reward_fn
-from lib.verifier.worker_client import counters, reset_counters
+from lib.verifier.symbolic import counters, reset_counters
 
 __all__ = [
-    "Grade",
     "Verdict",
     "compare",
     "counters",
     "extract_answer",
-    "grade",
-    "grade_choice",
     "is_equivalent",
     "parse_gsm8k_number",
     "parse_mmlu_letter",
-    "r1_zero_reward_fn",
     "reference_problem",
     "reset_counters",
 ]

@@ -11,14 +11,6 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from lib.verifier.limits import (
-    MAX_BITS,
-    MAX_FACTORIAL,
-    MAX_OPERATIONS,
-    MAX_POINT_BITS,
-    MAX_SUM_TERMS,
-    remembered,
-)
 from lib.verifier.numbers import (
     DOUBLES,
     Arithmetic,
@@ -29,7 +21,16 @@ from lib.verifier.numbers import (
     check_power,
     precise,
 )
-from lib.verifier.tree import Node, TooHard, symbol
+from lib.verifier.tree import (
+    MAX_BITS,
+    MAX_FACTORIAL,
+    MAX_OPERATIONS,
+    MAX_POINT_BITS,
+    Node,
+    TooHard,
+    remembered,
+    symbol,
+)
 from lib.verifier.vocabulary import may_go_unsaid, pairs
 
 Value = Any
@@ -90,8 +91,6 @@ class Evaluation:
         """
         if node.kind == "symbol":
             return self._symbol(node.name)
-        if node.kind == "calculus":
-            return self._series(node)
         name = node.name if node.kind == "call" else node.kind
         if name not in _OPERATIONS and node.kind != "call":
             raise Undefined(f"no value for a {name}")
@@ -115,25 +114,6 @@ class Evaluation:
         if name == "i":
             return self.ball(1j)
         raise Undefined(f"no value for {name}")
-
-    def _series(self, node: Node) -> Value:
-        """A finite sum or product, term by term."""
-        lower, upper, body = node.args
-        if node.name not in ("sum", "prod") or (lower.kind, lower.name) != ("relation", "="):
-            raise Undefined(f"{node.name} is for the worker")
-        name, first, last = lower.args[0].name, self.value(lower.args[1]), self.value(upper)
-        if lower.args[0].kind != "symbol" or not _are_integers(first, last):
-            raise Undefined("bounds that are no integers")
-        if last - first > MAX_SUM_TERMS:
-            raise TooHard(f"more than {MAX_SUM_TERMS} terms")
-        outer = dict(self.values)
-        total = Fraction(node.name == "prod")
-        for index in range(int(first), int(last) + 1):
-            self.values[name] = Fraction(index)
-            term = self.value(body)
-            total = self.sized(total * term if node.name == "prod" else total + term)
-        self.values = outer
-        return total
 
     def product(self, *factors: Value) -> Value:
         """Multiplies, within the limits at each factor."""
@@ -220,18 +200,10 @@ class Evaluation:
         return choose(values, key=self.real)
 
     def multiple(self, name: str, *values: Value) -> Value:
-        """Gcd and lcm; opaque where functions are compared, lcm of different things the product."""
+        """Gcd and lcm of integers; opaque where functions are compared."""
         if not self.values and _are_integers(*values):
             return Fraction(getattr(math, name)(*map(int, values)))
-        if name == "lcm" and len(set(map(_rounded, values))) == len(values):
-            return self.sized(math.prod(values, start=Fraction(1)))
         return self.opaque(name, sorted(values, key=_rounded))
-
-    def remainder(self, value: Value, modulus: Value) -> Value:
-        """Value mod modulus, of rationals."""
-        if isinstance(value, Fraction) and isinstance(modulus, Fraction):
-            return value % modulus
-        return self.opaque("mod", [value, modulus])
 
     def opaque(self, name: str, values: list[Value]) -> Fraction:
         """What stands for an unknown value: another number at each point, and none without one."""
@@ -317,16 +289,11 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
     "min": lambda evaluation, *values: evaluation.extreme(min, *values),
     "floor": lambda evaluation, value: evaluation.rounding(value, math.floor),
     "ceil": lambda evaluation, value: evaluation.rounding(value, math.ceil),
-    "sgn": lambda evaluation, value: Fraction(
-        int(evaluation.real(value) > 0) - int(evaluation.real(value) < 0)
-    ),
-    "Re": lambda evaluation, value: evaluation.ball(complex(evaluation.ball(value).real)),
     "binomial": Evaluation.binomial,
     "factorial": lambda evaluation, value: evaluation.gamma(value + Fraction(1)),
     "Gamma": Evaluation.gamma,
     "gcd": lambda evaluation, *values: evaluation.multiple("gcd", *values),
     "lcm": lambda evaluation, *values: evaluation.multiple("lcm", *values),
-    "mod": Evaluation.remainder,
 }
 
 

@@ -1,48 +1,45 @@
-"""One spelling for one answer: Unicode, spacing, delimiters and thousands separators.
+"""One spelling for one answer: Unicode, spacing, delimiters, thousands separators; and its tokens.
 
 `normalize` is idempotent. It changes how an answer is written, never what it says.
 """
 
+import functools
 import re
 import unicodedata
+from typing import NamedTuple
 
-from lib.verifier.limits import MAX_ANSWER_CHARS
+from lib.verifier.tree import MAX_ANSWER_CHARS, MAX_TOKENS, TooHard, Unparsable
+from lib.verifier.vocabulary import (
+    DEGREE_WORDS,
+    FRAME,
+    FUNCTIONS,
+    HEDGES,
+    ONE_FOR,
+    PERCENT_WORDS,
+    PLAIN_GREEK,
+    PLAIN_WORDS,
+    STYLES,
+    is_unit,
+    pairs,
+)
 
-_SIGNS = str.maketrans(
-    {
-        "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "⁄": "/", "∕": "/",
-        "×": r"\times ", "✕": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ",
-        "÷": r"\div ", "±": r"\pm ", "∓": r"\mp ", "√": r"\sqrt ", "∛": r"\sqrt[3] ",
-        "∞": r"\infty ", "°": r"^\circ ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ",
-        "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≡": r"\equiv ", "∈": r"\in ", "∪": r"\cup ",
-        "∩": r"\cap ", "∖": r"\setminus ", "∅": r"\emptyset ", "∠": r"\angle ", "∣": "|",
-        "或": " or ", "且": " and ", "和": " and ",
-        "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
-        "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "′": "'", "’": "'", "，": ",",
-        "、": ",", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
-            }
-)  # fmt: skip
-_SIGNS |= {
-    code: rf"\{unicodedata.name(chr(code)).rsplit(' ', 1)[-1].lower()} "
+_COMMANDS = pairs(
+    "×=times ✕=times ·=cdot ⋅=cdot ∙=cdot ÷=div ±=pm ∓=mp √=sqrt ∛=sqrt[3] ∞=infty ≤=le ⩽=le "
+    "≥=ge ⩾=ge ≠=ne ≈=approx ≡=equiv ∈=in ∪=cup ∩=cap ∖=setminus ∅=emptyset ∠=angle ⟨=langle "
+    "⟩=rangle ⌊=lfloor ⌋=rfloor ⌈=lceil ⌉=rceil ∑=sum ∏=prod ∫=int λ=lambda Δ=Delta Φ=Phi Ω=Omega "
+    "Γ=Gamma"
+) | {
+    chr(code): unicodedata.name(chr(code)).rsplit(" ", 1)[-1].lower()
     for code in range(0x3B1, 0x3CA)
     if code not in (0x3BB, 0x3C2)
-} | str.maketrans(
-    {"λ": r"\lambda ", "Δ": r"\Delta ", "Φ": r"\Phi ", "Ω": r"\Omega ", "Γ": r"\Gamma "}
+}
+_SIGNS = str.maketrans(
+    {sign: rf"\{name} " for sign, name in _COMMANDS.items()}
+    | pairs("−=- –=- —=- ‐=- ‑=- ⁄=/ ∕=/ ∣=| ′=' ’=' ，=, 、=,")
+    | {"°": r"^\circ ", "或": " or ", "且": " and ", "和": " and "}
 )
-_BEFORE = str.maketrans(
-    {
-        "ℝ": r"\mathbb{R} ",
-        "ℤ": r"\mathbb{Z} ",
-        "ℕ": r"\mathbb{N} ",
-        "º": "°",
-        "“": "",
-        "”": "",
-        "„": "",
-        "\u200b": "",
-        "\ufeff": "",
-        "\u2061": "",
-        "\u2062": "",
-    }
+_BEFORE = str.maketrans("º", "°", "“”„\u200b\ufeff\u2061\u2062") | str.maketrans(
+    {sign: rf"\mathbb{{{letter}}} " for sign, letter in zip("ℝℤℕ", "RZN", strict=True)}
 )
 _CIRCLED = re.compile("[①-⑳]")
 _VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
@@ -68,15 +65,12 @@ _START = re.compile(
     r"^(?:[\s\"`:;,]|=(?!=)|\.(?!\d)|\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z])"
     r")+"
 )
-_BUILDER = re.compile(r"\{\s*[A-Za-z]\s*(?:\||\\mid\b|:)")
-_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_LARGE = re.compile(rf"(\d)\s*(?:\\text\{{\s*)?\b({'|'.join(_ZEROS)})\b\s*\}}?")
-_CURRENCIES = {
-    r"\$": "dollars", "$": "dollars", "USD": "dollars", "€": "euros", "EUR": "euros", "£": "GBP",
-    "GBP": "GBP", "¥": "yuan", "₹": "rupees", "Rs": "rupees", "Rs.": "rupees", "INR": "rupees",
-}  # fmt: skip
+_CURRENCIES = pairs(
+    r"\$=dollars $=dollars USD=dollars €=euros EUR=euros £=GBP GBP=GBP ¥=yuan ₹=rupees Rs=rupees "
+    "Rs.=rupees INR=rupees"
+)
 _MARK = r"(\\\$|\$(?=[^$]*$)|[€£¥₹]|USD|EUR|GBP|INR|Rs\.?)"
-_AMOUNT = r"(-?\d[\d.,{}!\\ ]*)"
+_AMOUNT = r"(-?(?:\.?\d[\d.,{}!\\ ]*|\\[dt]?frac\{-?\d+\}\{\d+\}))"
 _MONEY = re.compile(rf"(-?)\s*{_MARK}\s*{_AMOUNT}|{_AMOUNT}\s*([€£¥₹])")
 _HAS_MARK = re.compile("[$€£¥₹]|[A-Z]{3}|Rs")
 _DAMAGED = re.compile(
@@ -88,7 +82,6 @@ _ESCAPED = dict(zip("\t\f\v\b\r\a\n", "tfvbran", strict=True))
 _RAISED_TAG = re.compile(r"<su([pb])>\s*([^<>]*?)\s*</su\1>")
 _EMPTY_EXPONENT = re.compile(r"\^\s*\{\s*\}\s*")
 _NOT = re.compile(r"\\not\s*(?:=|\\(?:eq|equiv)(?![a-zA-Z]))")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _MAX_ROUNDS = 8
 
 
@@ -125,8 +118,6 @@ def _once(text: str) -> str:
         if "\\" in text or "$" in text or "~" in text or " " in text or "{" in text:
             text = _DOUBLED.sub(r"\\", text) if "\\\\" in text else text
             text = _GROUPED_NUMBER.sub(lambda match: _SEPARATOR.sub("", match[0]), text)
-            if "illion" in text or "thousand" in text:
-                text = _LARGE.sub(_power_of_ten, text)
             text = _EMPTY_EXPONENT.sub("^", text) if "^" in text else text
             text = _NOT.sub(r"\\ne ", text) if "\\not" in text else text
             text = _NOISE.sub(" ", text)
@@ -134,13 +125,7 @@ def _once(text: str) -> str:
     text = _without_ending(_START.sub("", text.strip()).removesuffix("^"))
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
         return text[2:-2]
-    if _BUILDER.match(text) and text.endswith("}"):
-        return f"\\{text[:-1]}\\}}"
-    return _without_braces(text) if text.startswith("{") and text.endswith("}") else text
-
-
-def _power_of_ten(match: re.Match[str]) -> str:
-    return rf"{match[1]} \times 10^{{{_ZEROS[match[2]]}}} "
+    return text
 
 
 def _without_ending(text: str) -> str:
@@ -169,15 +154,139 @@ def _fraction(match: re.Match[str]) -> str:
     return rf"\frac{{{above}}}{{{below}}}"
 
 
-def _without_braces(text: str) -> str:
-    """Without the braces that enclose all of `text`, however many; linear in its length."""
-    opened = len(text) - len(text.lstrip("{"))
-    closed = len(text) - len(text.rstrip("}"))
-    depth, inner = 0, min(opened, closed)
-    for match in _BRACE.finditer(text):
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
-        if opened <= match.end() <= len(text) - closed:
-            inner = min(inner, depth)
-    if depth or text.endswith("\\}") or inner <= 0:
-        return text
-    return text[inner : len(text) - inner].strip()
+class Token(NamedTuple):
+    """One token.
+
+    Attributes:
+        kind: "number", "letter", "command", "text", "separator", "operator" or "end".
+        text: what it says; of a command the name without backslash.
+    """
+
+    kind: str
+    text: str
+
+
+END = Token("end", "")
+
+_STYLE_NAMES = "|".join(sorted(STYLES, key=len, reverse=True))
+_GROUPED = r"[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d+)?|"
+_PATTERN = (
+    r"(?P<space>\s+)"
+    rf"|\\(?:{_STYLE_NAMES})\*?\s*\{{(?P<style>[^{{}}]*)\}}"
+    r"|(?P<number>GROUPED(?:\d+(?:\.\d+|\.(?!\d))?|\.\d+)(?:[eE][+-]?\d+(?![\d.]))?)"
+    r"|(?P<command>\\(?:[A-Za-z]+|[{}%|_&#\\]))"
+    r"|(?P<word>[A-Za-z]+)"
+    r"|(?P<operator>\*\*|<=|>=|!=|==|:=|=>|[-+*/^_=<>()\[\]{}|,;:!%'&])"
+)
+_SEPARATE = re.compile(_PATTERN.replace("GROUPED", ""))
+_GROUPING = re.compile(_PATTERN.replace("GROUPED", _GROUPED))
+_DEPTH = {"(": 1, "[": 1, "{set": 1, ")": -1, "]": -1, "}set": -1}
+_CHOICE = re.compile(r"[\s(\[]*([A-Za-z])[\s)\].:]*")
+_JOINING = ("and", "or", ",", ";")
+_OPERATORS = {"**": "^", "<=": "le", ">=": "ge", "!=": "ne", "==": "=", ":=": "=", "=>": "ge"}
+_SIGN_WORDS = {"to": ":", "per": "/"}
+_VOWEL = re.compile("[aeiouyAEIOUY]")
+
+
+def tokenize(text: str) -> list[Token]:
+    """Tokens of `text`, the last one of kind "end".
+
+    "1,234" is one number, except between brackets, where a comma more often separates.
+
+    Raises:
+        Unparsable: a character that is no part of mathematics.
+        TooHard: more than `MAX_TOKENS`.
+    """
+    tokens: list[Token] = []
+    position = depth = 0
+    while position < len(text):
+        pattern = _SEPARATE if depth else _GROUPING
+        match = pattern.match(text, position)
+        if match is None:
+            raise Unparsable(f"unexpected {text[position]!r}")
+        position = match.end()
+        if match.lastgroup != "space":
+            new = _tokens(match, tokens)
+            for token in new:
+                depth += _DEPTH.get(token.text, 0)
+                tokens.append(token)
+        if len(tokens) > MAX_TOKENS:
+            raise TooHard(f"more than {MAX_TOKENS} tokens")
+    return [*tokens, END]
+
+
+def _tokens(match: re.Match[str], before: list[Token]) -> list[Token]:
+    kind, text = match.lastgroup, match[0]
+    if kind == "number":
+        return [Token("number", text.replace(",", ""))]
+    if kind == "operator":
+        return [Token("operator", _OPERATORS.get(text, text))]
+    if kind == "command":
+        return [_command(text[1:])]
+    follows_value = bool(before) and (
+        before[-1].kind in ("number", "text") or before[-1].text in (")", "}", "/", "pi", "mu")
+    )
+    if kind == "word":
+        return list(_word(text, follows_value))
+    content = match["style"].strip(" ~")
+    if follows_value and is_unit(content):
+        return [Token("text", content)]
+    return _styled(text, content)
+
+
+def _command(name: str) -> Token:
+    name = ONE_FOR.get(name, name)
+    if name in _JOINING:
+        return Token("separator", name)
+    if name in ("{", "}"):
+        return Token("operator", f"{name}set")
+    is_operator = name in ("{set", "}set", *"<>|()[]:%_&")
+    return Token("operator" if is_operator else "command", name)
+
+
+def _known_word(word: str) -> Token | None:
+    """A word that means a separator, a name of mathematics, percent or degrees."""
+    lower = word.lower().strip(".")
+    if lower.strip(", ") in _JOINING:
+        return Token("separator", lower.strip(", "))
+    if word in PLAIN_WORDS or word in PLAIN_GREEK:
+        return _command(word)
+    if lower in PERCENT_WORDS:
+        return Token("operator", "%")
+    return Token("command", "degree") if lower in DEGREE_WORDS else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _word(word: str, follows_value: bool) -> tuple[Token, ...]:
+    """Tokens of letters without a backslash: a name, a unit, a word or a product of letters."""
+    if len(word) == 1:
+        return (Token("letter", word),)
+    if known := _known_word(word):
+        return (known,)
+    if word in _SIGN_WORDS and follows_value:
+        return (Token("operator", _SIGN_WORDS[word]),)
+    if word.lower() in HEDGES or (len(word) > 2 and word.lower() in FRAME):
+        return (Token("text", word),)
+    # Long enough, with a vowel, and not in capitals: a word rather than a product.
+    is_english = len(word) >= 4 and _VOWEL.search(word) and word[1:].islower()
+    if is_english or (follows_value and is_unit(word)):
+        return (Token("text", word),)
+    name = next((n for n in _LONGEST_FIRST if word.startswith(n) and len(word) - len(n) <= 2), "")
+    letters = tuple(Token("letter", letter) for letter in word[len(name) :])
+    return (Token("command", name), *letters) if name else letters
+
+
+_LONGEST_FIRST = sorted(FUNCTIONS, key=len, reverse=True)
+
+
+def _styled(whole: str, content: str) -> list[Token]:
+    r"""Tokens of `\text{…}` and its like."""
+    inside = content.strip()
+    if not inside or inside in (",", ";"):
+        return [Token("separator", inside)] if inside else []
+    if known := _known_word(inside):
+        return [known]
+    if choice := _CHOICE.fullmatch(inside):
+        is_set = whole.startswith("\\mathbb")
+        return [Token("command", f"mathbb{choice[1]}") if is_set else Token("letter", choice[1])]
+    return [Token("text", inside)]

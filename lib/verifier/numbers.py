@@ -10,8 +10,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from lib.verifier.limits import MAX_DIGITS, MAX_LOG2
-from lib.verifier.tree import TooHard
+from lib.verifier.tree import MAX_DIGITS, MAX_LOG2, TooHard
 
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)")
 _LITERAL = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)(?:/(\d+\.?\d*|\.\d+))?")

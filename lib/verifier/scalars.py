@@ -7,7 +7,7 @@ Doubles are tried first, 50 digits where balls overlap and are too wide to tell.
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
@@ -28,10 +28,9 @@ _POINTS = 8
 """Points that are tried: four with positive symbols, four of mixed sign; integers: all parities."""
 _ROUNDING_POINTS = 60
 """Points for functions with floor or ceiling, which agree at most points though they differ."""
-_SCALES = (1, 3, 10, Fraction(1, 10))
+_SCALES: tuple[Fraction | int, ...] = (1, 3, 10, Fraction(1, 10))
 MIN_DECIMAL_DIGITS = 4
 """Significant digits from which a decimal may represent a number that has no finite one."""
-_DOUBLE_DIGITS = 16
 _ENOUGH = (1e-9, 1e-25)
 """Radius, in doubles and in 50 digits, at which balls that overlap are one number: relative to the
 value up to `_MAX_SCALE`, beyond which a small term would be lost in a large one."""
@@ -99,15 +98,13 @@ def same_scalar(reference: Node, answer: Node) -> tuple[bool, str]:
 def represents(literal: Literal | None, node: Node, exact: Fraction | None) -> bool:
     """Whether a decimal is `node`, which has no finite decimal, rounded correctly.
 
-    Half a unit of the last place, or, of a printed double, the nearest double.
+    That is half a unit of the last place that is written, of a printed double too.
     """
     if literal is None or literal.digits < MIN_DECIMAL_DIGITS:
         return False
     value = real_value(node) if exact is None else exact
     if value is None or (exact is not None and is_finite_decimal(exact)):
         return False
-    if literal.digits >= _DOUBLE_DIGITS and float(value) == float(literal.value):
-        return True
     return abs(value - literal.value) <= literal.last_place / 2
 
 
@@ -116,16 +113,21 @@ def is_finite_decimal(value: Fraction) -> bool:
     return pow(10, value.denominator.bit_length(), value.denominator) == 0
 
 
-def _point(names: frozenset[str], integers: list[str], index: int) -> dict[str, Fraction]:
-    """Values of symbols at one point: 0.3 to 2.7 times 1, 3, 10 or 0.1, the later ones with signs.
+def _point(
+    names: frozenset[str],
+    integers: Sequence[str],
+    index: int,
+    scales: Sequence[Fraction | int] = _SCALES,
+) -> dict[str, Fraction]:
+    """Values of symbols at one point: 0.3 to 2.7 times each scale in turn, then with signs.
 
     An integer gets one of 2 to 11, so that several have all parities between them.
     """
-    turned = index % (2 * len(_SCALES)) >= len(_SCALES)
-    place = index - len(_SCALES) if turned and index < _POINTS else index
+    turned = index % (2 * len(scales)) >= len(scales)
+    place = index - len(scales) if turned and index < 2 * len(scales) else index
     values = {}
     for name in names:
-        size = named_number(f"{place}:{name}") * _SCALES[place % len(_SCALES)]
+        size = named_number(f"{place}:{name}") * scales[place % len(scales)]
         negative = turned and (zlib.crc32(f"{place}:{name}".encode()) >> 24) % 4 != index % 4
         values[name] = -size if negative else size
     for order, name in enumerate(integers):
@@ -138,10 +140,12 @@ def _integers(*trees: Node) -> list[str]:
     """Symbols in an exponent of what is or may be negative, which are defined for integers only."""
     powers = [part.args for tree in trees for part in nodes(tree) if part.kind == "power"]
     return sorted(
-        name
-        for base, exponent in powers
-        if (names := free_symbols(exponent)) and _may_be_negative(base)
-        for name in names
+        {
+            name
+            for base, exponent in powers
+            if (names := free_symbols(exponent)) and _may_be_negative(base)
+            for name in names
+        }
     )
 
 
@@ -156,13 +160,13 @@ def _same_function(reference: Node, answer: Node, names: frozenset[str]) -> bool
     """Agreement at every usable point; those on a branch cut count only where there is no other."""
     tried: list[tuple[bool, bool]] = []
     reason = "no point where both are defined"
-    rounds, integers = (
-        _rounds(reference) or _rounds(answer),
-        [*dict.fromkeys(_integers(reference, answer))],
-    )
-    for index in range(_ROUNDING_POINTS if rounds else _POINTS):
+    integers = _integers(reference, answer)
+    scales, count = _SCALES, _POINTS
+    if _rounds(reference) or _rounds(answer):
+        scales, count = (*_SCALES, *_scales_of_steps(reference, answer)), _ROUNDING_POINTS
+    for index in range(count):
         try:
-            same, branched = _agree(reference, answer, _point(names, integers, index))
+            same, branched = _agree(reference, answer, _point(names, integers, index, scales))
         except (Undecided, TooHard) as error:
             reason = str(error)
             continue
@@ -172,6 +176,13 @@ def _same_function(reference: Node, answer: Node, names: frozenset[str]) -> bool
     if len(tried) < 2:
         raise Undecided(reason)
     return not all(branched for _, branched in tried) or all(same for same, _ in tried)
+
+
+def _scales_of_steps(*trees: Node) -> tuple[Fraction, Fraction, Fraction]:
+    """Points where steps tell numbers of the trees apart: `n/21` from `n/22` at hundreds."""
+    values = [abs(part.value) for tree in trees for part in nodes(tree) if part.value]
+    size = max([*values, *(1 / value for value in values), Fraction(2)])
+    return size, size * size, 1 / size
 
 
 def _rounds(node: Node) -> bool:

@@ -16,8 +16,6 @@ from lib.verifier.tree import (
     canonical,
     free_symbols,
     is_name,
-    negated,
-    number,
     spelling,
     symbol,
 )
@@ -160,23 +158,7 @@ def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
             continue
         if is_name(term):
             return RealSet(_ray(sign, end), canonical(term))
-        if term.kind == "call" and term.name == "abs":
-            # |f| < c is −c < f < c, and |f| > c is what is left.
-            ends = (sign, end), (_FLIPPED[sign], negated(end))
-            parts = [_inequality(term.args[0], *each) for each in ends]
-            return _together(parts, _intersection if sign in ("<", "<=", "!=") else _union)
-    names = free_symbols(left) | free_symbols(right)
-    if len(names) != 1:
-        return None
-    (variable,) = names
-    residual = Node("sum", (left, negated(right)))
-    places = ({variable: Fraction(place)} for place in (0, 1, 2))
-    at = [value for place in places if (value := exact_value(residual, place)) is not None]
-    if len(at) < 3 or at[0] == at[1] or at[0] + at[2] != 2 * at[1]:
-        return None
-    slope = at[1] - at[0]
-    comparison = comparison if slope > 0 else _FLIPPED[comparison]
-    return RealSet(_ray(comparison, number(-at[0] / slope)), f"symbol:{variable}")
+    return None
 
 
 def _ray(comparison: str, end: Node) -> Cuts:

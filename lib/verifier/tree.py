@@ -1,4 +1,4 @@
-"""The tree that an answer is parsed into, and the names that it gives its values.
+"""The tree that an answer is parsed into, the limits of work on it, and the names of its values.
 
 One node type for all: what an answer can be is open-ended, and rules match on `kind`.
 
@@ -26,12 +26,99 @@ One node type for all: what an answer can be is open-ended, and rules match on `
 | calculus | parts | name "sum", "prod", "int", "lim" |
 """
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from lib.verifier.limits import remembered
 from lib.verifier.vocabulary import FUNCTIONS, hedges
+
+T = TypeVar("T")
+
+# Limits: what is beyond them is not equal to anything but its own text. All are counts, none is a
+# clock, so that a slow machine grades like a fast one; a reference of a public set stays below a
+# tenth of each.
+
+MAX_ANSWER_CHARS = 4_000
+"""Longer answers are compared as text only."""
+
+MAX_COMPLETION_CHARS = 2_000_000
+"""Longer completions are searched in their last part only."""
+
+MAX_REMEMBERED_CHARS = 200_000
+"""Characters of answers after which what was worked out of them is forgotten."""
+
+MAX_TOKENS = 1_500
+"""Tokens of one answer that are parsed."""
+
+MAX_DEPTH = 60
+"""Nesting of groups, fractions and powers."""
+
+MAX_ITEMS = 400
+"""Elements of one list, set or tuple, after ± is spelled out."""
+
+MAX_DIGITS = 1_500
+"""Digits of one number literal."""
+
+MAX_BITS = 100_000
+"""Bits of numerator or denominator of an exact value."""
+
+MAX_POINT_BITS = 2_000
+"""Bits up to which a value stays exact where functions are compared at a point."""
+
+MAX_LOG2 = 3_000.0
+"""Magnitude, as a power of two, of an inexact value: beyond it (or its inverse) undecided."""
+
+MAX_FACTORIAL = 5_000
+"""Largest n of an exact n!."""
+
+MAX_SUM_TERMS = 500
+"""Terms of a finite sum or product that are added up."""
+
+MAX_OPERATIONS = 4_000
+"""Nodes that one comparison evaluates, all points together."""
+
+MAX_SYMBOLIC_NODES = 120
+"""Nodes of a question that sympy gets to see."""
+
+MAX_SYMBOLIC_EXPONENT = 100
+"""Largest exponent and factorial that sympy gets to see."""
+
+MAX_INTEGRAND_NESTING = 1
+"""Functions and roots inside one another under an integral."""
+
+MAX_CALCULUS = 3
+"""Sums, limits and integrals in one question to sympy."""
+
+_caches: list["functools._lru_cache_wrapper[Any]"] = []
+_remembered_chars = 0
+
+
+def remembered(
+    maxsize: int,
+) -> Callable[[Callable[..., T]], "functools._lru_cache_wrapper[T]"]:
+    """`functools.lru_cache`, emptied by `bound_memory` too: a cache counts entries, not texts."""
+
+    def wrap(function: Callable[..., T]) -> "functools._lru_cache_wrapper[T]":
+        _caches.append(cached := functools.lru_cache(maxsize)(function))
+        return cached
+
+    return wrap
+
+
+def bound_memory(num_chars: int) -> None:
+    """Empty every cache once the texts behind them are too many; `num_chars` are new."""
+    global _remembered_chars
+    _remembered_chars += num_chars
+    if _remembered_chars > MAX_REMEMBERED_CHARS:
+        _remembered_chars = num_chars
+        forget()
+
+
+def forget() -> None:
+    """Empty every cache."""
+    for cached in _caches:
+        cached.cache_clear()
 
 
 class Node(NamedTuple):
@@ -48,7 +135,7 @@ class Unparsable(ValueError):
 
 
 class TooHard(ValueError):
-    """A work limit was passed (`lib.verifier.limits`); the message names it."""
+    """A work limit was passed; the message names it."""
 
 
 def number(value: Fraction | int, literal: str = "") -> Node:
@@ -165,7 +252,8 @@ def named(node: Node) -> Named | None:
     if not set(operators) <= {"=", "~"}:
         return None
     operands = node.args
-    is_turned = is_name(operands[-1]) and not (is_name(operands[0]) or free_symbols(operands[0]))
+    first, last = operands[0], operands[-1]
+    is_turned = is_name(last) and not (last.kind == "text" or is_name(first) or free_symbols(first))
     if is_turned and "~" not in operators[1:]:
         operands = operands[::-1]
     count = next(
@@ -190,20 +278,12 @@ def is_name(node: Node) -> bool:
     if kind == "symbol":
         return node.name not in _CONSTANTS
     if kind == "call":
-        if node.name == "abs":
-            return is_name(parts[0]) and parts[0].kind == "product"
         return node.name not in FUNCTIONS or all(part.kind == "symbol" for part in parts)
     if kind == "product":
         return _is_product_name(node)
     if kind == "power":
         # An inverse matrix, `A^{-1}`.
         return parts[0].name[:1].isupper() and parts[0].kind == "symbol" and parts[1].value == -1
-    if kind == "quotient":
-        # A derivative, `dy/dx`.
-        return all(
-            part.kind == "product" and part.args[0].name in ("d", "partial") and len(part.args) == 2
-            for part in parts
-        )
     if kind in ("text", "unit") and hedges(node.name):
         return False
     return kind == "text" or (kind in _COMPOUND and all(map(is_name, parts)))

@@ -1,11 +1,10 @@
 """Words: names of mathematics, units and how they convert, numbers and times, what is prose."""
 
+import functools
 import itertools
 import re
 from fractions import Fraction
 from typing import NamedTuple
-
-from lib.verifier.limits import remembered
 
 
 def names(text: str) -> frozenset[str]:
@@ -84,7 +83,7 @@ def has_prose(text: str) -> bool:
     return _begins_with_prose(text[:4000])
 
 
-@remembered(1024)
+@functools.lru_cache(1024)
 def _begins_with_prose(text: str) -> bool:
     words = _words(text)
     enough = len(words) >= 2 or any(map(_is_eastern, words))

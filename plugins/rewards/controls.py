@@ -8,7 +8,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable
 
-from lib.verifier.rewards import BoundedReward, Rollout
+from lib.rewards.rollout import BoundedReward, Rollout
 
 Completions = list[list[dict[str, str]]]
 
@@ -23,15 +23,13 @@ def _share(score: Callable[[Rollout], float]) -> BoundedReward:
     return BoundedReward(score, (0.0, 1.0))
 
 
-truth = _share(lambda rollout: float(rollout.grade.answer_ok))
+truth = _share(lambda rollout: float(rollout.answer_ok))
 
-format_alone = _share(lambda rollout: float(rollout.grade.format_ok))
+format_alone = _share(lambda rollout: float(rollout.format_ok))
 
 random = _share(lambda rollout: float(_chance(rollout) < 0.5))
 
-wrong_label = _share(
-    lambda rollout: float(bool(rollout.grade.answer) and not rollout.grade.answer_ok)
-)
+wrong_label = _share(lambda rollout: float(bool(rollout.answer) and not rollout.answer_ok))
 
 
 def majority(
@@ -53,7 +51,7 @@ def _noisy(*, false_negatives: float, false_positives: float) -> BoundedReward:
     """The truth, with a share of right answers called wrong and of wrong ones called right."""
 
     def score(rollout: Rollout) -> float:
-        right, chance = rollout.grade.answer_ok, _chance(rollout)
+        right, chance = rollout.answer_ok, _chance(rollout)
         flipped = chance < (false_negatives if right else false_positives)
         return float(right != flipped)
 

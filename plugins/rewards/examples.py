@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lib.verifier.rewards import Rollout
+from lib.rewards.rollout import Rollout
 
 
 def brevity(rollout: Rollout) -> float:

@@ -24,12 +24,17 @@ SHOWN = [
     for number, block in enumerate(blocks_of(page))
     if block.script
 ]
-RUN = [
-    page
-    for page in PAGES
-    if any(block.script and not block.not_run for block in blocks_of(page))
-    and page.stem != "dpo"  # tests/pipeline/test_end_to_end.py runs their commands
-]
+ELSEWHERE = {"compare", "dpo"}
+"""Pages with a test of their own: below, and in tests/pipeline/test_end_to_end.py."""
+
+
+def scripts_of(page: Path) -> list[Block]:
+    """The blocks that are run; tests/pipeline/test_queue.py runs those that queue."""
+    blocks = (block for block in blocks_of(page) if block.script and not block.not_run)
+    return [block for block in blocks if "--queue" not in block.script]
+
+
+RUN = [page for page in PAGES if page.stem not in ELSEWHERE and scripts_of(page)]
 
 
 @pytest.mark.parametrize("block", SHOWN)
@@ -66,32 +71,38 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_run(ran: Clone, page: Path) -> None:
     try:
-        for block in blocks_of(page):
-            if block.script and not block.not_run:
-                done = in_bash(block.script, ran)
-                assert done.returncode == block.exit_code, f"{block.script}\n{done.stdout}"
+        run_page(page, ran)
     finally:
         put_back(ran)
 
 
 @pytest.mark.slow
-def test_tables_of_runs_show_what_differs_within_120_columns(ran: Clone) -> None:
+def test_compares_tables_show_what_differs_in_120_columns(ran: Clone) -> None:
     in_bash("dvc exp remove --all-commits || true", ran)  # those of other pages
     try:
-        ran.dvc("exp", "run", "--name", "steep", "--set-param", "grpo.learning_rate=0.02")
+        page = ROOT / "docs/compare.md"
+        run_page(page, ran)
+        told = re.search(r"exp run --name (\w+) -S (\S+)=(\S+)", page.read_text("utf-8"))
+        assert told
+        name, key, value = told.groups()
         table = in_bash("make experiments", ran).stdout
         head = next(line for line in table.splitlines() if "Experiment" in line).split()
         measured = ["exported.answer_accuracy", "exported.pass_at_1"]
-        assert head == ["Experiment", *measured, "grpo.learning_rate"]
-        assert re.search(r"\[steep\] .*0\.02\b", table)
-        changes = in_bash("dvc metrics diff --precision 4", ran).stdout
+        assert head == ["Experiment", *measured, key]
+        assert re.search(rf"\[{name}\] .*{value}\b", table)
+        changes = in_bash(f"dvc metrics diff HEAD {name} --precision 4", ran).stdout
         assert "held_out" in changes
         assert len(changes.splitlines()) < 70
         widths = [len(line.rstrip()) for line in (table + changes).splitlines()]
         assert max(widths) <= 120
-        assert "steep" in in_bash("make compare BASE=steep", ran).stdout
     finally:
         put_back(ran)
+
+
+def run_page(page: Path, clone: Clone) -> None:
+    for block in scripts_of(page):
+        done = in_bash(block.script, clone)
+        assert done.returncode == block.exit_code, f"{block.script}\n{done.stdout}"
 
 
 def in_bash(script: str, clone: Clone) -> subprocess.CompletedProcess[str]:

@@ -21,14 +21,15 @@ from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
 from lib.prompts import prompt_format
 from lib.prompts.saved import save_format, saved_format
-from lib.verifier.rewards import build_rewards, stack_range
+from lib.rewards.batch import Grading
+from lib.rewards.registry import stack_range
 
 ROOT = Path(__file__).parents[2]
 
 Write = Callable[..., str]
 
 BOUNDED = (
-    "from lib.verifier.rewards import BoundedReward\n"
+    "from lib.rewards.rollout import BoundedReward\n"
     "part = BoundedReward(lambda rollout: {}, (0.0, 1.0))"
 )
 
@@ -53,7 +54,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 def scores(name: str, *completions: str) -> list[float]:
-    (reward,) = build_rewards([name], prompt_format=prompt_format("xml"))
+    (reward,) = Grading([name], prompt_format=prompt_format("xml")).rewards
     return reward(
         prompts=[[]] * len(completions),
         completions=[[{"role": "assistant", "content": text}] for text in completions],
@@ -134,7 +135,7 @@ def test_a_reward_may_have_trls_signature(write: Write) -> None:
 
 def test_a_rewards_bounds_are_its_range(write: Write) -> None:
     bounded = write(
-        "from lib.verifier.rewards import BoundedReward\n"
+        "from lib.rewards.rollout import BoundedReward\n"
         "part = BoundedReward(lambda rollout: 0.5, (0.0, 2.0))"
     )
     assert stack_range([bounded], [0.5]) == (0, 1)
@@ -150,7 +151,7 @@ def test_a_rewards_bounds_are_its_range(write: Write) -> None:
         ("part = 3", "expected a function"),
         ("def part(rollout): return 'high'", "'high'"),
         ("def part(rollout): return float('nan')", "gave nan for '2 + 3 = 5<"),
-        ("def part(rollout): return rollout.answer", "AttributeError"),
+        ("def part(rollout): return rollout.nothing", "AttributeError"),
         ("def part(completions, **columns): return [1.0]", "1 values for 5"),
         ("def part(completions, reference): return [1.0] * len(completions)", "TypeError"),
         (BOUNDED.format("float('nan')"), "gave nan"),

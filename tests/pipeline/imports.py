@@ -42,9 +42,12 @@ WHOLE = (
 """Rooms that dvc.yaml lists as folders where a stage reaches more than one file of them."""
 
 
-STACKS = {"reward": "lib/stacks", "validation": "lib/stacks/${validation.stack}.py"}
-"""What a stage that builds rewards lists of the stacks, by the first of its params: `reward.extra`
-may name any stack's, validation names one stack."""
+STACKS = {
+    "reward": "lib/rewards",
+    "validation": "lib/rewards/stacks/${validation.stack}.py",
+}
+"""What a stage that builds rewards lists of them, by the first of its params: `reward.extra` may
+name any stack's, validation names one stack."""
 
 REGISTERED = re.compile(r"lib(\.\w+)+:\w+")
 """How a registry names an implementation that is imported when it is asked for."""
@@ -92,13 +95,15 @@ def dependencies(stage: Mapping[str, Any]) -> set[str]:
     # It says what differs from the presets, which are read as data.
     read = {"lib/presets"} if start.name == "report.py" else set[str]()
     reached = reachable(start)
-    if ROOT / "lib/verifier/rewards/__init__.py" in reached:
+    if ROOT / "lib/rewards/registry.py" in reached:
         read.add(next(stacks for section, stacks in STACKS.items() if section in stage["params"]))
     rooms: dict[str, list[str]] = defaultdict(list)
     for file in reached:
         if file.name == "__init__.py" and not _holds_code(file):
             continue
         relative = file.relative_to(ROOT).as_posix()
+        if any(relative.startswith(f"{folder}/") for folder in read):
+            continue
         room = next((room for room in WHOLE if relative.startswith(f"{room}/")), relative)
         rooms[room].append(relative)
     return read | {room if len(files) > 1 else files[0] for room, files in rooms.items()}

@@ -12,7 +12,7 @@ from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 from lib.params.measuring import Evaluate
-from lib.verifier.rewards import STACKS
+from lib.rewards.registry import STACKS
 from tests.pipeline.imports import PLUMBING, ROOT, dependencies, reachable, script
 
 DAG: dict[str, Any] = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
@@ -39,6 +39,10 @@ def is_code(path: str) -> bool:
 
 def options(stage: str) -> list[click.Option]:
     command = importlib.import_module(f"stages.{script(DAG['stages'][stage]).stem}").main
+    if isinstance(command, click.Group):
+        verb = re.search(r"-m stages\.\w+ (\w+)", DAG["stages"][stage]["cmd"])
+        assert verb
+        command = command.commands[verb[1]]
     return [option for option in command.params if isinstance(option, click.Option)]
 
 
@@ -86,7 +90,7 @@ def test_a_plugin_re_runs_its_role_s_stages(role: str, expected: set[str]) -> No
 @pytest.mark.parametrize("stack", sorted(STACKS))
 def test_a_stack_retrains_no_sft_that_validates_with_another(stack: str) -> None:
     """With `validation.stack: tiny`; `reward.extra` may name a reward of any stack."""
-    file = Path(f"lib/stacks/{stack}.py")
+    file = Path(f"lib/rewards/stacks/{stack}.py")
     users = {
         name for name in STAGES if any(file.is_relative_to(dep) for dep in paths(name, "deps"))
     }
@@ -97,34 +101,30 @@ def test_a_stack_retrains_no_sft_that_validates_with_another(stack: str) -> None
 @pytest.mark.parametrize("stack", sorted(STACKS))
 def test_a_stack_imports_only_what_its_sft_lists(stack: str) -> None:
     """Not another stack, for one: nothing walks its imports, since it is imported by its name."""
-    own = ROOT / f"lib/stacks/{stack}.py"
+    own = ROOT / f"lib/rewards/stacks/{stack}.py"
     imported = {file for file in reachable(own) - {own} if file.name != "__init__.py"}
     listed = [ROOT / dep for dep in paths("sft", "deps")]
     assert all(any(file.is_relative_to(dep) for dep in listed) for file in imported), imported
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_paths_that_a_stage_reads_are_its_dependencies(stage: str) -> None:
-    read = {str(o.default) for o in options(stage) if (o.help or "").startswith("Reads")} - {
-        "params.yaml"
-    }
+def test_a_stages_options_are_the_paths_that_dvc_knows(stage: str) -> None:
+    """What it writes is its outputs; what it reads lies below a dependency, or holds some."""
+    given = options(stage)
+    assert all(isinstance(option.type, click.Path) for option in given)
+    read, written = (
+        {str(option.default) for option in given if (option.help or "").startswith(kind)}
+        for kind in ("Reads", "Writes")
+    )
+    assert written == paths(stage, "outs") | paths(stage, "metrics") | paths(stage, "plots")
     # What `check` writes is there for the order, and plugins are named by params.
-    data = {path for path in paths(stage, "deps") if not is_code(path)} - paths("check", "outs")
-    data = {path for path in data if not path.startswith("plugins")}
-
-    def covered(paths: set[str], by: set[str]) -> bool:
-        return all(
-            any(Path(p).is_relative_to(b) or Path(b).is_relative_to(p) for b in by) for p in paths
-        )
-
-    assert covered(read, data) and covered(data, read), (read, data)
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_paths_that_a_stage_writes_are_its_outputs(stage: str) -> None:
-    written = {str(o.default) for o in options(stage) if (o.help or "").startswith("Writes")}
-    declared = paths(stage, "outs") | paths(stage, "metrics") | paths(stage, "plots")
-    assert written == declared
+    data = {
+        path for path in paths(stage, "deps") if not path.startswith(("lib/", "stages/", "plugins"))
+    }
+    data, read = data - paths("check", "outs"), read - {"params.yaml"}
+    for some, others in ((read, data), (data, read)):
+        for path in map(Path, some):
+            assert any(path.is_relative_to(o) or Path(o).is_relative_to(path) for o in others), path
 
 
 def test_evaluation_depends_on_all_its_knobs_but_the_checkpoints() -> None:
@@ -132,11 +132,6 @@ def test_evaluation_depends_on_all_its_knobs_but_the_checkpoints() -> None:
     assert listed == {f"evaluate.{name}" for name in Evaluate.model_fields} - {
         "evaluate.checkpoints"
     }
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_takes_nothing_but_paths(stage: str) -> None:
-    assert all(isinstance(option.type, click.Path) for option in options(stage))
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -27,6 +27,7 @@ class Clone:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.first: list[str] = []
 
     def run(self, *command: str, expected: int = 0) -> str:
         """Standard output and errors of a command; fails on another exit code."""
@@ -70,30 +71,25 @@ def clone_with_smoke(folder: Path) -> Clone:
 
 
 @pytest.fixture(scope="module")
-def ran_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Clone, list[str]]]:
-    """A reproduced and committed clone, and the stages that its first run executed."""
-    folder = tmp_path_factory.mktemp("end-to-end")
-    clone = clone_with_smoke(folder / "reckon")
-    ran = clone.repro()
-    clone.commit("Run smoke")
-    yield clone, ran
-    shutil.rmtree(folder)
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
+    """A reproduced and committed clone; `first` holds the stages that its first run executed."""
+    made = clone_with_smoke(tmp_path_factory.mktemp("end-to-end") / "reckon")
+    made.first = made.repro()
+    made.commit("Run smoke")
+    yield made
+    shutil.rmtree(made.folder)
 
 
-def test_in_a_fresh_clone_every_stage_runs(ran_once: tuple[Clone, list[str]]) -> None:
-    assert ran_once[1] == ALL
+def test_in_a_fresh_clone_every_stage_runs(clone: Clone) -> None:
+    assert clone.first == ALL
 
 
-def test_nothing_is_left_to_do_after_a_run(ran_once: tuple[Clone, list[str]]) -> None:
-    clone, _ = ran_once
+def test_nothing_is_left_to_do_after_a_run(clone: Clone) -> None:
     assert clone.run("git", "status", "--porcelain") == ""
     assert clone.repro() == []
 
 
-def test_every_checkpoint_is_measured_on_every_benchmark(
-    ran_once: tuple[Clone, list[str]],
-) -> None:
-    clone, _ = ran_once
+def test_every_checkpoint_is_measured_on_every_benchmark(clone: Clone) -> None:
     for checkpoint in ("base", "sft", "grpo"):
         metrics = json.loads(clone.read(f"reports/metrics/evaluate/{checkpoint}.json"))
         assert metrics["held_out"]["greedy"]["n"] == 12
@@ -102,46 +98,37 @@ def test_every_checkpoint_is_measured_on_every_benchmark(
         assert len(rows) == (12 + 6) * (1 + 2)
 
 
-def test_the_summary_names_every_checkpoint_and_the_model(
-    ran_once: tuple[Clone, list[str]],
-) -> None:
-    summary = ran_once[0].run(sys.executable, "-m", "stages.summary")
+def test_the_summary_names_every_checkpoint_and_the_model(clone: Clone) -> None:
+    summary = clone.run(sys.executable, "-m", "stages.summary")
     assert all(name in summary for name in ("base", "sft", "grpo", "data/models/export"))
 
 
-def test_a_grpo_knob_reruns_what_depends_on_it(
-    ran_once: tuple[Clone, list[str]],
-) -> None:
-    clone, _ = ran_once
+def test_a_skipped_grpo_reruns_what_depends_on_it(clone: Clone) -> None:
+    """The checkpoint is passed on and labelled; put back, all but the report is in the cache."""
     before = clone.read("dvc.lock")
     with modify_yaml(clone.folder / "params.yaml") as params:
-        params["grpo"]["max_steps"] = 4
+        params["grpo"]["max_steps"] = 0
         params["grpo"]["learning_rate"] = 0.02
     assert clone.repro() == ["check", "grpo", "evaluate@grpo", "grade@grpo", "export", "report"]
 
     knobs = json.loads(clone.dvc("params", "diff", "--json"))["params.yaml"]
-    assert knobs["grpo.max_steps"] == {"old": 3, "new": 4, "diff": 1}
+    assert knobs["grpo.max_steps"] == {"old": 3, "new": 0, "diff": -3}
     assert set(knobs) == {"grpo.max_steps", "grpo.learning_rate"}
-    numbers = json.loads(clone.dvc("metrics", "diff", "--json"))
-    assert numbers["reports/metrics/grpo.json"]["step"] == {"old": 3, "new": 4, "diff": 1}
-    assert not set(numbers) & {
-        "reports/metrics/sft.json",
-        "reports/metrics/evaluate/base.json",
-        "reports/metrics/evaluate/sft.json",
-    }
+    measured = {name: f"reports/metrics/evaluate/{name}.json" for name in ("base", "sft", "grpo")}
+    changed = json.loads(clone.dvc("metrics", "diff", "--json"))
+    assert {"reports/metrics/grpo.json", measured["grpo"]} <= set(changed)
+    assert not set(changed) & {"reports/metrics/sft.json", measured["base"], measured["sft"]}
+    assert clone.read(measured["sft"]) == clone.read(measured["grpo"])
+    assert "skipped" in clone.read("reports/report.md")
 
-    # Put back, all but the report comes from the run-cache, and the lock is as it was.
     clone.run("git", "checkout", "params.yaml")
     assert clone.repro() == ["report"]
     assert clone.read("dvc.lock") == before
     assert clone.run("git", "status", "--porcelain") == ""
 
 
-def test_a_changed_verifier_grades_again_and_generates_nothing(
-    ran_once: tuple[Clone, list[str]],
-) -> None:
-    clone, _ = ran_once
-    verifier = clone.folder / "lib/verifier/grading.py"
+def test_a_changed_verifier_grades_again_and_generates_nothing(clone: Clone) -> None:
+    verifier = clone.folder / "lib/verifier/compare.py"
     verifier.write_text(verifier.read_text("utf-8") + "\n# changed\n", encoding="utf-8")
     said = clone.dvc("repro", "--downstream", "evaluate", "--dry")
     planned = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
@@ -150,9 +137,8 @@ def test_a_changed_verifier_grades_again_and_generates_nothing(
     clone.run("git", "checkout", "lib")
 
 
-def test_what_would_fail_stops_before_anything_is_lost(ran_once: tuple[Clone, list[str]]) -> None:
+def test_what_would_fail_stops_before_anything_is_lost(clone: Clone) -> None:
     """A wrong value and an unknown key; an engine that cannot be had here and a missing file."""
-    clone, _ = ran_once
     models = hash_path(clone.folder / "data/models")
     wrong = {"sft": {"warmup_ratio": 10, "learning_rte": 1}}
     absent = {"model": {"backend": "unsloth"}, "prompt": {"system": "file:data/raw/missing.txt"}}
@@ -169,13 +155,11 @@ def test_what_would_fail_stops_before_anything_is_lost(ran_once: tuple[Clone, li
         assert clone.run("git", "status", "--porcelain").split() == ["M", "params.yaml"]
         assert hash_path(clone.folder / "data/models") == models
         clone.run("git", "checkout", "params.yaml")
-    assert clone.repro() == []
 
 
 def test_a_server_that_is_down_leaves_nothing_half_written(
-    ran_once: tuple[Clone, list[str]], monkeypatch: pytest.MonkeyPatch
+    clone: Clone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clone, _ = ran_once
     address = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv("RECKON_VLLM_URL", address)
     before = locked(clone)
@@ -193,33 +177,13 @@ def test_a_server_that_is_down_leaves_nothing_half_written(
     assert clone.repro() == []
 
 
-def test_a_preset_does_not_overwrite_edits_that_nothing_holds(
-    ran_once: tuple[Clone, list[str]],
-) -> None:
-    clone, _ = ran_once
+def test_a_preset_does_not_overwrite_edits_that_nothing_holds(clone: Clone) -> None:
     with modify_yaml(clone.folder / "params.yaml") as params:
         params["seed"] = 77
     said = clone.run(sys.executable, "-m", "stages.preset", "tiny-cpu", expected=1)
     assert said.startswith("Error: params.yaml has edits")
     assert "seed: 77" in clone.read("params.yaml")
     clone.run("git", "checkout", "params.yaml")
-
-
-def test_skipped_phases_pass_the_checkpoint_on_and_are_labelled(
-    ran_once: tuple[Clone, list[str]],
-) -> None:
-    clone, _ = ran_once
-    with modify_yaml(clone.folder / "params.yaml") as params:
-        params["grpo"]["max_steps"] = 0
-    said = clone.dvc("repro")
-    assert "skipped: grpo.max_steps" in said
-    sft, grpo = (
-        json.loads(clone.read(f"reports/metrics/evaluate/{name}.json")) for name in ("sft", "grpo")
-    )
-    assert sft == grpo
-    assert "skipped" in clone.read("reports/report.md")
-    clone.run("git", "checkout", "params.yaml")
-    assert clone.repro() == ["report"]
 
 
 def command_of(page: str) -> list[str]:
@@ -229,10 +193,7 @@ def command_of(page: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_dpo_beside_the_other_phases_runs_only_what_is_new(
-    ran_once: tuple[Clone, list[str]],
-) -> None:
-    clone, _ = ran_once
+def test_dpo_beside_the_other_phases_runs_only_what_is_new(clone: Clone) -> None:
     said = clone.dvc(*command_of("dpo"))
     ran = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
     assert ran == ["check", "pairs@sft", "dpo@sft", "evaluate@dpo", "grade@dpo", "export", "report"]
@@ -252,10 +213,7 @@ def test_dpo_beside_the_other_phases_runs_only_what_is_new(
 
 
 @pytest.mark.slow
-def test_two_fresh_clones_give_the_same_lock(
-    ran_once: tuple[Clone, list[str]], tmp_path: Path
-) -> None:
-    clone, _ = ran_once
+def test_two_fresh_clones_give_the_same_lock(clone: Clone, tmp_path: Path) -> None:
     other = clone_with_smoke(tmp_path / "reckon")
     (other.folder / "dvc.lock").unlink()
     assert other.repro() == ALL

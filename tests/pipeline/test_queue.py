@@ -1,12 +1,16 @@
 """Queued experiments: each runs its own params and its own code, new files once git knows them."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.conftest import ROOT
+from tests.docs.blocks import blocks_of
 from tests.pipeline.test_end_to_end import Clone, clone_with_smoke
 
 pytestmark = pytest.mark.slow
@@ -17,10 +21,13 @@ MARKED = ("_numbers(metrics))", '_numbers({**metrics, "marked": MARK}))')
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Clone, str]]:
-    """A clone in which whole smoke runs were queued and run, and what DVC printed."""
+    """A clone in which a whole run and two up to SFT were queued and run, and what DVC printed."""
     clone = clone_with_smoke(tmp_path_factory.mktemp("queue") / "reckon")
     clone.commit("Choose smoke")
-    queue(clone, "plain", seed=1)
+    blocks = blocks_of(ROOT / "docs/scale_out.md")
+    (script,) = (block.script for block in blocks if "--queue" in block.script)
+    plain, _, run_all, _, stop = (shlex.split(line)[1:] for line in script.splitlines())
+    clone.dvc(*plain, "--name", "plain")
     mark(clone, "import lib.mark\n\nMARK = 7")
     (clone.folder / "lib/mark.py").write_text('"""New."""\n', encoding="utf-8")
     queue(clone, "not-added", seed=2)
@@ -28,13 +35,13 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Clone, str
     queue(clone, "added", seed=3)
     clone.run("git", "checkout", "--quiet", "HEAD", "--", ".")
     clone.run("git", "rm", "--quiet", "--force", "lib/mark.py")
-    yield clone, clone.dvc("exp", "run", "--run-all")
-    clone.dvc("queue", "stop")
+    yield clone, clone.dvc(*run_all)
+    clone.dvc(*stop)
     shutil.rmtree(clone.folder)
 
 
 def queue(clone: Clone, name: str, *, seed: int) -> None:
-    clone.dvc("exp", "run", "--queue", "--name", name, "--set-param", f"seed={seed}")
+    clone.dvc("exp", "run", "--queue", "--name", name, "--set-param", f"seed={seed}", "sft")
 
 
 def mark(clone: Clone, code: str) -> None:
@@ -45,34 +52,25 @@ def mark(clone: Clone, code: str) -> None:
     file.write_text(text, encoding="utf-8")
 
 
-def metrics_of(clone: Clone, name: str, stage: str) -> dict[str, float]:
+def metrics_of(clone: Clone, name: str, stage: str) -> dict[str, Any]:
     refs = clone.run("git", "for-each-ref", "--format=%(refname)", "refs/exps").split()
     (ref,) = (ref for ref in refs if ref.endswith(f"/{name}"))
     return json.loads(clone.run("git", "show", f"{ref}:reports/metrics/{stage}.json"))
 
 
-def test_each_experiment_runs_the_code_that_it_was_queued_with(swept: tuple[Clone, str]) -> None:
+def test_each_runs_the_code_and_params_that_were_queued(swept: tuple[Clone, str]) -> None:
     clone, _ = swept
-    for stage in ("prepare", "sft", "grpo"):
+    for stage in ("prepare", "sft"):
         assert "marked" not in metrics_of(clone, "plain", stage)
         assert metrics_of(clone, "added", stage)["marked"] == 7
-
-
-def test_each_experiment_runs_its_own_params_to_the_end(swept: tuple[Clone, str]) -> None:
-    clone, _ = swept
-    plain, added = (metrics_of(clone, name, "export") for name in ("plain", "added"))
-    assert plain["num_prompts"] == added["num_prompts"] > 0
     losses = [metrics_of(clone, name, "sft")["loss"] for name in ("plain", "added")]
     assert losses[0] != losses[1]
+    assert metrics_of(clone, "plain", "export")["num_prompts"] > 0
+    assert clone.run("git", "status", "--porcelain") == ""
 
 
-def test_a_new_file_that_git_does_not_know_is_missed_in_words(swept: tuple[Clone, str]) -> None:
+def test_a_new_file_that_git_does_not_know_is_missed(swept: tuple[Clone, str]) -> None:
     clone, printed = swept
     assert "No module named 'lib.mark'" in printed
     assert "not-added" in clone.dvc("queue", "status")
     assert "Failed to reproduce experiment(s) 'not-added'" in printed
-
-
-def test_the_workspace_stays_as_it_was(swept: tuple[Clone, str]) -> None:
-    clone, _ = swept
-    assert clone.run("git", "status", "--porcelain") == ""

@@ -16,19 +16,19 @@ from lib.engines.registry import ENGINES
 from lib.engines.runtime import configure
 from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
-from lib.grading.rewards import logging_accuracy, rewards_of
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Grpo, Reward, RolloutSampling
 from lib.prompts import PromptFormat, format_settings, prompt_format, save_prompt, system_prompt
+from lib.rewards.batch import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer, switch_off_noise
 from lib.training.phase.arguments import choose_optimizer, shared_arguments
-from lib.training.phase.launch import micro_batches, num_processes
+from lib.training.phase.launch import num_processes
 from lib.training.phase.ranks import check_grpo_can_shard
 from lib.training.phase.rollout_log import RolloutLog
 from lib.training.phase.setup import Setup, prompt_settings
 from lib.training.phase.tracking import ProgressLines
-from lib.training.phase.warning_signs import ANSWER_ACCURACY, Limits, WarningSigns
+from lib.training.phase.warning_signs import Limits, WarningSigns
 
 SHOWN = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
 
@@ -60,7 +60,8 @@ def build_grpo(
             f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(problems)} GRPO "
             "problems; lower it, or let `prepare.grpo` keep more"
         )
-    shared = shares_weights(model, engine=rollout.engine)
+    # TRL's trainer generates by itself, with weights of its own where vLLM does.
+    shared = grpo.trainer != "trl" and shares_weights(model, engine=rollout.engine)
     policy = trainable_policy(
         init,
         base=base,
@@ -81,13 +82,12 @@ def build_grpo(
             f"scored as it was sampled; set it to {switch} or less"
         )
     switch_off_noise(policy)
-    first, *rewards = rewards_of(
-        reward, prompt_format=prompt_format, max_completion_tokens=rollout.max_new_tokens
+    grading = Grading(
+        reward.names,
+        reward.weights,
+        prompt_format=prompt_format,
+        **reward.settings(max_completion_tokens=rollout.max_new_tokens),
     )
-    functions = [
-        logging_accuracy(first, prompt_format=prompt_format, name=ANSWER_ACCURACY),
-        *rewards,
-    ]
     arguments = grpo_arguments(grpo, model=model, seed=seed, scratch=scratch)
     common = {
         "model": policy,
@@ -102,7 +102,15 @@ def build_grpo(
             ),
         ],
     }
-    rows = grpo_rows(problems, prompt_format=prompt_format, system=system)
+    rows = [
+        {
+            "prompt": prompt_format.prompt(problem.problem, system=system),
+            "problem": problem.problem,
+            "reference": problem.reference,
+            "tags": list(problem.tags),
+        }
+        for problem in problems
+    ]
     trainer: Trainer
     if grpo.trainer == "trl":
         # The only import of TRL's that looks for vLLM.
@@ -110,15 +118,14 @@ def build_grpo(
         from lib.training.grpo.trl import build_trl
 
         trainer = build_trl(
-            rows, functions, arguments=arguments, grpo=grpo, rollout=rollout, reward=reward,
-            **common,
+            rows, grading=grading, arguments=arguments, grpo=grpo, rollout=rollout,
+            settings=model, **common,
         )  # fmt: skip
     else:
         trainer = PolicyGradientTrainer(
             args=TrainingArguments(**arguments),
             problems=rows,
-            reward_funcs=functions,
-            reward_weights=reward.weights,
+            grading=grading,
             grpo=grpo,
             sampling=Sampling(
                 **rollout.decoding,
@@ -214,25 +221,15 @@ def grpo_arguments(grpo: Grpo, *, model: Model, seed: int, scratch: Path) -> dic
             f"grpo.prompts_per_step={grpo.prompts_per_step}: {ranks} processes cannot share it in "
             f"whole groups; use a multiple of {ranks}"
         )
-    completions = grpo.prompts_per_step * grpo.group_size
     return {
-        **shared_arguments(grpo, model=model, seed=seed, scratch=scratch),
-        **micro_batches(completions, micro_batch=grpo.micro_batch_size, world_size=ranks),
+        **shared_arguments(
+            grpo,
+            batch=grpo.prompts_per_step * grpo.group_size,
+            model=model,
+            seed=seed,
+            scratch=scratch,
+        ),
         "max_steps": grpo.max_steps,
         # Problems are chosen by the step, so that a resumed run has none to skip.
         "ignore_data_skip": True,
     }
-
-
-def grpo_rows(
-    problems: Sequence[Problem], *, prompt_format: PromptFormat, system: str
-) -> list[dict[str, Any]]:
-    """Prompts as chat messages, and the columns that reward functions read."""
-    return [
-        {
-            "prompt": prompt_format.prompt(problem.problem, system=system),
-            "problem": problem.problem,
-            "reference": problem.reference,
-        }
-        for problem in problems
-    ]

@@ -11,7 +11,10 @@ from typing import Any
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from lib.params.training import Grpo, Reward, RolloutSampling
+from lib.engines.policy import with_kernel
+from lib.params.model import Model
+from lib.params.training import Grpo, RolloutSampling
+from lib.rewards.batch import Grading
 
 SCALES = {"group": "group", "batch": "batch", "mean": "none"}
 """`grpo.advantage` in TRL's words."""
@@ -19,23 +22,32 @@ SCALES = {"group": "group", "batch": "batch", "mean": "none"}
 
 def build_trl(
     rows: Sequence[Mapping[str, Any]],
-    functions: Sequence[Any],
     *,
+    grading: Grading,
     arguments: Mapping[str, Any],
     grpo: Grpo,
     rollout: RolloutSampling,
-    reward: Reward,
+    settings: Model,
     **kwargs: Any,
 ) -> GRPOTrainer:
     """A `GRPOTrainer` that is ready to start.
 
     Args:
         rows: "prompt" and the columns that reward functions read.
-        functions: rewards with TRL's signature.
         arguments: of `transformers.TrainingArguments`, from `grpo_arguments`.
+        settings: params' section of the model.
         kwargs: model, tokenizer and callbacks.
     """
-    vllm = {"vllm_mode": "colocate", "vllm_gpu_memory_utilization": rollout.gpu_memory_utilization}
+    vllm = {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_gpu_memory_utilization": rollout.gpu_memory_utilization,
+        # By default, memory is set aside for all of the model's positions.
+        "vllm_max_model_length": settings.max_seq_length,
+    }
+    # For the KL penalty on full weights, TRL loads the policy's files once more, as float32 unless
+    # it is told otherwise.
+    loaded = {"dtype": settings.dtype, "attn_implementation": with_kernel(settings.attention)}
     return GRPOTrainer(
         args=GRPOConfig(
             **{**arguments, "ignore_data_skip": False},
@@ -46,6 +58,7 @@ def build_trl(
             scale_rewards=SCALES[grpo.advantage],
             importance_sampling_level=grpo.importance_level,
             beta=grpo.beta,
+            model_init_kwargs=loaded if grpo.beta and not settings.lora.rank else None,
             use_bias_correction_kl=grpo.kl_weighted,
             epsilon=grpo.epsilon,
             # TRL's bound of `cispo` is on the ratio itself.
@@ -60,17 +73,16 @@ def build_trl(
             entropy_target=grpo.entropy_target,
             cast_lm_head_to_fp32=grpo.cast_lm_head_to_fp32,
             mask_truncated_completions=grpo.mask_truncated,
-            reward_weights=list(reward.weights),
+            reward_weights=list(grading.weights),
             max_completion_length=rollout.max_new_tokens,
             temperature=rollout.temperature,
             top_p=rollout.top_p,
             top_k=rollout.top_k,
             min_p=rollout.min_p or None,
             disable_dropout=True,
-            use_vllm=rollout.engine == "vllm",
             **(vllm if rollout.engine == "vllm" else {}),
         ),
-        reward_funcs=list(functions),
+        reward_funcs=list(grading.rewards),
         train_dataset=Dataset.from_list(list(rows)),
         **kwargs,
     )

@@ -11,8 +11,8 @@ from lib.artifacts.problems import Problem
 from lib.engines.policy import save_policy
 from lib.params.schema import Params
 from lib.prompts import format_settings, prompt_format, saved_system
+from lib.rewards.batch import RewardFn
 from lib.training.phase.tracking import curve_points
-from lib.verifier.rewards import RewardFn
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

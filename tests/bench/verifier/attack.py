@@ -492,6 +492,8 @@ def conditions(case: Case) -> Iterator[Pair]:
                 yield Pair(f"{text}n {link} {first}{noun}", f"{text}n {link} {second}{noun}")
             yield Pair(rf"{text}n, n \text{{ is {first}}}", rf"{text}n, n \text{{ is {second}}}")
             yield Pair(f"n is {first}", f"n is {second}")
+    for condition in ("for positive n", "for even n", "where n is prime", ", n > 2", "if n = 3"):
+        yield Pair(f"{text}n", f"{text}n {condition}")
     for one, two in _RANGES:
         for first, second in ((one, two), (two, one)):
             for link in (",", " where", " for", r" \text{ where }"):
@@ -664,8 +666,14 @@ def completions(case: Case) -> Iterator[Pair]:
                 f"<answer>{one} or {two}</answer>",
                 f"The answer is {one} or {two}.",
                 f"The answer is either {one} or {two}, one of the two.",
+                f"So it is {one} or maybe {two}.",
+                f"I get {one} or perhaps ${two}$",
+                f"The answer is one of {one}, {two}.",
             ):
                 yield Pair(case.text, text, case.problem, is_text=True)
+    for bound in ("at least", "at most", "less than", "more than", "between 0 and", "possibly"):
+        for start in ("The answer is", "Thus the total is", "So in the end there are"):
+            yield Pair(case.text, f"{start} {bound} {case.text}.", case.problem, is_text=True)
 
 
 Family = Callable[[Case], Iterator[Pair]]

@@ -21,7 +21,8 @@ from typing import Any
 
 import click
 
-from lib.verifier.rewards import BoundedReward, Rollout, load_reward
+from lib.rewards.registry import load_reward
+from lib.rewards.rollout import BoundedReward, Rollout
 
 
 def holds_value(text: str, reference: str) -> bool:
@@ -56,7 +57,7 @@ def main(out: Path, keep: int) -> None:
         )
         return reward
 
-    tiny = importlib.import_module("lib.stacks.tiny")
+    tiny = importlib.import_module("lib.rewards.stacks.tiny")
     tiny.REWARDS["answer"] = BoundedReward(recorded, answer.bounds)
     importlib.import_module("stages.grpo").main.main([], standalone_mode=False)
     rows = list(rollouts)

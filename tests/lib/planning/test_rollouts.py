@@ -9,7 +9,7 @@ import pytest
 from lib.artifacts.problems import Problem
 from lib.engines.base import Finish, GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
-from lib.grading.grade import Grading, grade_completions
+from lib.grading.grade import grade_completions
 from lib.params import Params
 from lib.planning import rollouts
 from lib.planning.rollouts import (
@@ -20,6 +20,7 @@ from lib.planning.rollouts import (
     verdicts,
 )
 from lib.prompts import format_settings, prompt_format, save_system
+from lib.rewards.batch import Grading
 from lib.training.phase.warning_signs import Limits
 
 FORMAT = prompt_format("working_out")
@@ -38,7 +39,8 @@ def group(*texts: str, totals: tuple[float, ...] = (0.25, 1.25), finish: Finish 
     def reward(**columns: object) -> list[float]:
         return rewards
 
-    grading = Grading(prompt_format=FORMAT, rewards=[reward], weights=[1.0])
+    grading = Grading(weights=[1.0], prompt_format=FORMAT)
+    grading.rewards = [reward]
     graded = grade_completions(PROBLEM, [], completions, grading=grading)
     return Group(PROBLEM, completions, list(graded))
 

@@ -101,11 +101,6 @@ AT_HAND = {
     "s4-gsm8k-lora-llama": ("gsm8k/train.jsonl", "question"),
 }
 
-LENGTHS_HEADER = (
-    "| preset | rows at hand | prompt: median, 90th, longest | room for a prompt | too long "
-    "| tokens a step, mean prompt |\n|---|--:|--:|--:|--:|--:|"
-)
-
 
 def prompt_tokens(preset: str, data: Path) -> list[int]:
     """Assumed tokens of each rendered prompt, the shortest first."""
@@ -117,19 +112,6 @@ def prompt_tokens(preset: str, data: Path) -> list[int]:
     return sorted(math.ceil(len(prompt) / CHARACTERS_PER_TOKEN) for prompt in prompts)
 
 
-def lengths_table(data: Path) -> Iterator[str]:
-    yield from LENGTHS_HEADER.splitlines()
-    for preset in AT_HAND:
-        params, tokens = preset_params(preset), prompt_tokens(preset, data)
-        new, count = params.rollout.max_new_tokens, len(tokens)
-        room = params.model.max_seq_length - new
-        step = phases(preset)["grpo"].completions * (sum(tokens) / count + new)
-        yield (
-            f"| `{preset}` grpo | {count:,} | {tokens[count // 2]}, {tokens[count * 9 // 10]}, "
-            f"{tokens[-1]} | {room:,} | {sum(each > room for each in tokens)} | {step:,.0f} |"
-        )
-
-
 @pytest.fixture
 def data() -> Path:
     """Public sets, rows unchanged."""
@@ -137,12 +119,6 @@ def data() -> Path:
     if not (folder / "gsm8k").is_dir():
         pytest.skip("RECKON_SHARED names no folder with GSM8K and MATH-500")
     return folder
-
-
-def test_the_lengths_in_the_docs_are_those_of_real_rows(data: Path) -> None:
-    text = DOCS.read_text(encoding="utf-8")
-    missing = [row for row in lengths_table(data) if row not in text]
-    assert not missing, "run `python -m tests.lib.planning.test_runs` and put its rows there"
 
 
 def test_no_real_prompt_is_too_long_for_its_preset(data: Path) -> None:
@@ -158,6 +134,4 @@ def test_gsm8k_has_the_rows_that_the_table_counts(data: Path) -> None:
 
 
 if __name__ == "__main__":
-    click.echo(
-        "\n".join([*table(), "", *lengths_table(Path(os.environ["RECKON_SHARED"]) / "data")])
-    )
+    click.echo("\n".join(table()))

@@ -1,10 +1,12 @@
-"""Training runs as processes of their own, to be killed.
+"""Training runs as processes of their own, to be launched on ranks and killed.
 
 `python -m tests.lib.training.runs STAGE FOLDER` trains as the stage does, below FOLDER: the smoke
 preset, with the changes of FOLDER/changes.json, from FOLDER/base.
 """
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ from lib.training.phase.setup import Setup, prompt_settings
 from lib.training.phase.validation import read_validator
 from lib.training.sft import sft_setup
 from lib.verifier import counters
+from tests.conftest import ROOT
 
 
 def changed(params: Params, changes: dict[str, dict[str, Any]]) -> Params:
@@ -41,6 +44,20 @@ def outputs_in(folder: Path, stage: str) -> Outputs:
     )
 
 
+def launch(program: str, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    """One of the environment's programs, run in the checkout's root with a thread a process."""
+    return subprocess.run(
+        [Path(sys.executable).with_name(program), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        # Ranks that wait for each other do so for ever; a run takes about 10 s of CPU time.
+        timeout=300,
+        check=False,
+    )
+
+
 class StopAt(TrainerCallback):
     """Ctrl-C after a step."""
 
@@ -52,18 +69,25 @@ class StopAt(TrainerCallback):
             raise KeyboardInterrupt
 
 
-def run(stage: str, folder: Path, *, callbacks: Sequence[TrainerCallback] = ()) -> None:
+def run(
+    stage: str,
+    folder: Path,
+    *,
+    callbacks: Sequence[TrainerCallback] = (),
+    init: Path | None = None,
+) -> None:
     params = changed(preset_params("smoke"), json.loads((folder / "changes.json").read_text()))
     configure(seed=params.seed, threads=params.torch_threads)
     base, problems = folder / "base", folder / f"{stage}.jsonl"
+    init = init or base
 
     def setup(scratch: Path) -> Setup:
         read = {"base": base, "scratch": scratch}
         if stage == "sft":
             return sft_setup(params, problems=problems, **read)
         if stage == "dpo":
-            return dpo_setup(params, pairs=problems, init=base, **read)
-        return grpo_setup(params, problems=problems, init=base, **read)
+            return dpo_setup(params, pairs=problems, init=init, **read)
+        return grpo_setup(params, problems=problems, init=init, **read)
 
     def build(scratch: Path) -> Trainer:
         trainer = setup(scratch).trainer
@@ -76,13 +100,13 @@ def run(stage: str, folder: Path, *, callbacks: Sequence[TrainerCallback] = ()) 
         build,
         stage=stage,
         section=getattr(params, stage),
-        init=base,
+        init=init,
         outputs=outputs_in(folder, stage),
         settings=params.model_dump(),
         inputs={"problems": problems, "base": base},
         counts=lambda: {"verifier": counters()},
         validator=read_validator(
-            params, folder / "validation", init=base, base=base, **prompt_settings(params, base)
+            params, folder / "validation", init=init, base=base, **prompt_settings(params, base)
         ),
         scratch=folder / "scratch",
     )

@@ -12,8 +12,9 @@ import pytest
 
 from lib.plugins import label
 from lib.prompts import prompt_format
+from lib.rewards.batch import Grading
+from lib.rewards.registry import STACKS, load_reward, rewards_of
 from lib.verifier.numbers import as_number
-from lib.verifier.rewards import STACKS, build_rewards, load_reward
 from tests.bench.verifier.attack import FAMILIES, accepted_pairs, bounded, derived
 from tests.bench.verifier.attack_by_training import false_rewards, holds_value, read_rollouts
 from tests.bench.verifier.graders import reckon
@@ -26,6 +27,7 @@ FLOORS = {
     "s1": {"s1_correctness": 0.0},
     "s4": {"s4_correctness": 0.0},
     "r1_zero": {"r1_zero": 0.0},
+    "boxed": {"boxed": 0.0},
 }
 """Rewards for the answer, and what a wrong one earns.
 
@@ -197,6 +199,8 @@ ATTACKS = {
 
 def completions(stack: str, text: str) -> list[str]:
     """The text in the format's place, and by itself."""
+    if stack == "boxed":
+        return [f"work \\boxed{{{text}}}", text]
     start, end, opening, closing = prompt_format(form(stack)).marks
     framed = f"{start}\nwork\n{end}\n{opening}\n{text}\n{closing}\n"
     if stack == "r1_zero":
@@ -205,12 +209,13 @@ def completions(stack: str, text: str) -> list[str]:
 
 
 def form(stack: str) -> str:
-    return {"r1_zero": "r1_zero", "s0": "working_out", "tiny": "working_out"}.get(stack, "xml")
+    own = {name: name for name in ("r1_zero", "boxed")}
+    return {"s0": "working_out", "tiny": "working_out", **own}.get(stack, "xml")
 
 
 def successes(stack: str, texts: list[str], reference: str, problem: str) -> list[str]:
     """Texts that earn more than the floor of any reward for the answer."""
-    rewards = build_rewards(list(FLOORS[stack]), prompt_format=prompt_format(form(stack)))
+    rewards = Grading(list(FLOORS[stack]), prompt_format=prompt_format(form(stack))).rewards
     rows = [(text, framed) for text in texts for framed in completions(stack, text)]
     columns = {
         "completions": [framed for _, framed in rows],
@@ -240,19 +245,20 @@ def test_no_attack_earns_the_reward_of_an_answer(stack: str, family: str) -> Non
 def test_the_right_answer_earns_it_and_the_question_repeated_does_not(stack: str) -> None:
     """Or else the attacks above would fail for want of a frame that pays."""
     reference, problem = PROBLEMS[0]
-    assert set(FLOORS[stack]) <= {label(name) for name in STACKS[stack]}
+    assert set(FLOORS[stack]) <= {label(name) for name in rewards_of(stack)}
     assert all(load_reward(name) for name in FLOORS[stack])
     assert len(successes(stack, [reference], reference, problem)) >= len(FLOORS[stack])
     assert successes(stack, [problem], reference, problem) == []
 
 
 def test_every_stack_that_pays_for_an_answer_is_attacked() -> None:
-    assert set(STACKS) - {"shaping"} == set(FLOORS)
+    """`math_verify` only compares graders."""
+    assert set(STACKS) - {"shaping", "math_verify"} == set(FLOORS)
 
 
 def test_check_numbers_pays_for_the_first_number_only() -> None:
     texts = [text for family in ATTACKS.values() for text in family]
-    rewards = build_rewards(["check_numbers"], prompt_format=prompt_format("working_out"))
+    rewards = Grading(["check_numbers"], prompt_format=prompt_format("working_out")).rewards
     framed = [completions("s0", text)[1] for text in texts]
     paid = rewards[0]([None] * len(texts), framed, reference=["72"] * len(texts))
     for text, value in zip(texts, paid, strict=True):
@@ -265,15 +271,11 @@ def test_a_policy_trained_against_the_verifier_earned_nothing_falsely() -> None:
     rows = read_rollouts(GOLDEN / "rollouts.jsonl.gz")
     assert len(rows) == 2000
     assert false_rewards(rows) == []
-    rewards = build_rewards(["answer"], prompt_format=prompt_format("working_out"))
+    rewards = Grading(["answer"], prompt_format=prompt_format("working_out")).rewards
     texts, references = [r["completion"] for r in rows], [r["reference"] for r in rows]
     graded = rewards[0]([None] * len(rows), texts, reference=references)
     assert [row["reward"] for row in rows] == graded
     assert 0 < sum(graded) < len(graded)
-
-
-STILL_ACCEPTED = {"conditions": 59, "steps": 22, "completions": 15, "words": 11, "decimals": 10}
-"""Of 300 pairs or fewer: families that the verifier does not refuse yet. A number may only fall."""
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -283,7 +285,7 @@ def test_pairs_wrong_by_construction_are_refused(family: str) -> None:
     assert pairs
     accepted = accepted_pairs(pairs, reckon)
     # One pair may be a fault of the construction; nobody is paid for a hedge.
-    assert len(accepted) <= STILL_ACCEPTED.get(family, family != "hedges"), accepted[:10]
+    assert len(accepted) <= (family != "hedges"), accepted[:10]
 
 
 @pytest.mark.parametrize(

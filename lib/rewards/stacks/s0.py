@@ -1,0 +1,68 @@
+"""Stack `s0`: format exactly +3, tags −3…+1.5, answer −2…+5, number −1.5…+3; sum −6.5…+12.5.
+
+The prompt ends inside the working, so the opening tag of the working is not looked for.
+"""
+
+import re
+
+from lib.rewards.rollout import BoundedReward, Rollout, kept
+from lib.verifier.numbers import as_number
+
+_NUMBER = re.compile(r"-?[\d.,]+")
+
+
+def match_format_exactly(rollout: Rollout) -> float:
+    """3.0 when the working is closed and the text ends with an answer between its tags."""
+    return 0.0 if _tagged_answer(rollout) is None else 3.0
+
+
+def match_format_approximately(rollout: Rollout) -> float:
+    """For each of the three tags 0.5 if it occurs exactly once, else −1.0."""
+    return sum(0.5 if rollout.completion.count(tag) == 1 else -1.0 for tag in rollout.marks[1:])
+
+
+def check_answer(rollout: Rollout) -> float:
+    """5.0 same text, 3.5 equal, 2.0 within 10 %, 1.5 within 20 %, else −2.0."""
+    answer = _tagged_answer(rollout)
+    if not answer:
+        return -2.0
+    if answer == rollout.reference:
+        return 5.0
+    if rollout.compare(answer).equal:
+        return 3.5
+    ratio = _ratio(answer, rollout.reference)
+    if ratio is not None and 0.9 <= ratio <= 1.1:
+        return 2.0
+    return 1.5 if ratio is not None and 0.8 <= ratio <= 1.2 else -2.0
+
+
+def check_numbers(rollout: Rollout) -> float:
+    """3.0 when the first number after the answer's opening tag is the reference, else −1.5."""
+    _, opened, after = rollout.completion.partition(rollout.marks[2])
+    match = _NUMBER.search(after) if opened else None
+    number = as_number(match[0].rstrip(".,")) if match else None
+    right = number is not None and number == as_number(rollout.reference)
+    return 3.0 if right else -1.5
+
+
+@kept
+def _tagged_answer(rollout: Rollout) -> str | None:
+    """What is between the answer's tags, without space around it, when the form holds."""
+    _, closed, after = rollout.completion.partition(rollout.marks[1])
+    _, opened, rest = after.partition(rollout.marks[2])
+    answer, ended, trailing = rest.partition(rollout.marks[3])
+    whole = closed and opened and ended and answer and not trailing.strip()
+    return answer.strip() if whole else None
+
+
+def _ratio(answer: str, reference: str) -> float | None:
+    number, right = as_number(answer), as_number(reference)
+    return None if number is None or not right else float(number / right)
+
+
+REWARDS = {
+    "match_format_exactly": BoundedReward(match_format_exactly, (0.0, 3.0), marks=4),
+    "match_format_approximately": BoundedReward(match_format_approximately, (-3.0, 1.5), marks=4),
+    "check_answer": BoundedReward(check_answer, (-2.0, 5.0), marks=4),
+    "check_numbers": BoundedReward(check_numbers, (-1.5, 3.0), marks=4),
+}

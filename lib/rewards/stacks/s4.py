@@ -1,0 +1,56 @@
+"""Stack `s4`: correctness 2.0, integer 0.5, strict and soft form 0.5 each, tags 4 × 0.125."""
+
+import re
+
+from lib.rewards.rollout import BoundedReward, Rollout
+
+_INTEGER = re.compile(r"[-+]?\d+")
+
+
+def correctness(rollout: Rollout) -> float:
+    """2.0 when the answer between the tags is right."""
+    return 2.0 if rollout.compare(rollout.parsed.answer).equal else 0.0
+
+
+def integer(rollout: Rollout) -> float:
+    """0.5 when the answer between the tags is an integer, right or not."""
+    answer = rollout.parsed.answer
+    return 0.5 if answer is not None and _INTEGER.fullmatch(answer.strip()) else 0.0
+
+
+def strict_format(rollout: Rollout) -> float:
+    """0.5 when the whole completion is the two blocks, every tag on a line of its own; after the
+    last one a completion may end."""
+    start, end, opening, closing = rollout.marks
+    text, head, tail = rollout.completion.removesuffix("\n"), f"{start}\n", f"\n{closing}"
+    between = text.find(f"\n{end}\n{opening}\n", len(head))
+    inside = len(text) - len(tail) >= between + len(f"\n{end}\n{opening}\n")
+    return 0.5 if text.startswith(head) and text.endswith(tail) and between > 0 and inside else 0.0
+
+
+def soft_format(rollout: Rollout) -> float:
+    """0.5 when the two blocks occur in order, whatever stands around and between them."""
+    position = 0
+    for tag in rollout.marks:
+        position = rollout.completion.find(tag, position) + len(tag)
+        if position < len(tag):
+            return 0.0
+    return 0.5
+
+
+def tag_count(rollout: Rollout) -> float:
+    """0.125 for each tag that occurs exactly once and on its own line; what follows is free."""
+    text = f"\n{rollout.completion}\n"
+    once = [tag for tag in rollout.marks if text.count(tag) == 1]
+    last = rollout.marks[3]
+    alone = [tag for tag in once if f"\n{tag}\n" in text or (tag == last and f"\n{tag}" in text)]
+    return 0.125 * len(alone)
+
+
+REWARDS = {
+    "s4_correctness": BoundedReward(correctness, (0.0, 2.0)),
+    "s4_integer": BoundedReward(integer, (0.0, 0.5)),
+    "s4_strict_format": BoundedReward(strict_format, (0.0, 0.5), marks=4),
+    "s4_soft_format": BoundedReward(soft_format, (0.0, 0.5), marks=4),
+    "s4_tag_count": BoundedReward(tag_count, (0.0, 0.5), marks=4),
+}

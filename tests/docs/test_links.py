@@ -1,0 +1,60 @@
+"""What a page points at is there: files, headings, verbs of make."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+_FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
+
+
+def prose_of(page: Path) -> str:
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Headings as GitHub makes anchors of them."""
+    headings = re.findall(r"^#+ (.+)$", prose_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links_of(page: Path) -> Iterator[str]:
+    text = prose_of(page)
+    labels = set(re.findall(r"^\[([^]]+)\]: ", text, re.MULTILINE))
+    yield from (label for label in re.findall(r"\]\[([^]]+)\]", text) if label not in labels)
+    text = re.sub(r"`[^`\n]*`", "", text)
+    for link in re.findall(r'\]\(([^)\s]+)\)|(?:src|href)="([^"]+)"', text):
+        path, _, anchor = "".join(link).partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if "://" not in path and not (
+            target.exists() and (not anchor or anchor in anchors_of(target))
+        ):
+            yield "".join(link)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    assert list(broken_links_of(page)) == []
+
+
+def test_a_missing_file_heading_or_label_is_a_broken_link(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A `b`, c\n[1](page.md#a-b-c) [2](#a-b) [3](no.md) [4][5] `[6](no.md)`\n")
+    assert list(broken_links_of(page)) == ["5", "#a-b", "no.md"]
+
+
+def test_every_page_of_the_docs_is_linked_from_the_readme() -> None:
+    readme = prose_of(ROOT / "README.md")
+    names = {f"docs/{page.name}" for page in PAGES if page.parent.name == "docs"}
+    assert names <= set(re.findall(r"\]\(([^)#]+)", readme))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_verb_of_make_on_a_page_exists(page: Path) -> None:
+    verbs = set(re.findall(r"`(?:[A-Z_]+=\S+ )*make ([a-z-]+)", prose_of(page)))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert verbs <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))

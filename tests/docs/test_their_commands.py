@@ -1,0 +1,87 @@
+"""What docs/from_their_commands.md gives for a source's command holds on its section's preset.
+
+`key: value` is in the preset; DVC takes `-S key=value`, params accept it and the plan can print it;
+`make evaluate` takes BENCHMARKS and SET; a dotted name of `lib` can be imported. The verbs of make
+are those of every page (test_links.py).
+"""
+
+import functools
+import pkgutil
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from dvc.utils.hydra import apply_overrides
+from ruamel.yaml import YAML
+
+from lib.evaluation.models import apply_settings
+from lib.params import compose_preset, load_params, preset_names, preset_params
+from lib.planning.plan import plan_lines
+from lib.problems.known import known_sets
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs/from_their_commands.md").read_text(encoding="utf-8")
+SECTIONS = {
+    preset: section
+    for section in PAGE.split("\n## ")[1:]
+    for preset in re.findall(r"`([^`]+)`", section.splitlines()[0])
+}
+OURS = [
+    (preset, span)
+    for preset, section in SECTIONS.items()
+    for row in re.findall(r"^\| .*", section, re.MULTILINE)
+    for span in re.findall(r"`([^`]+)`", re.split(r" \| ", row)[1])
+]
+params_of = functools.cache(preset_params)
+
+
+def spans(pattern: str) -> list[object]:
+    return [
+        pytest.param(preset, span, id=f"{preset.split('-')[0]}-{number}")
+        for number, (preset, span) in enumerate(OURS)
+        if re.match(pattern, span)
+    ]
+
+
+def test_every_system_has_its_section() -> None:
+    assert set(SECTIONS) == {name for name in preset_names() if re.match(r"s\d-", name)}
+
+
+@pytest.mark.parametrize(("preset", "span"), spans(r"[a-z_]+(\.[a-z_]+)+: "))
+def test_a_value_named_as_the_presets_is_in_it(preset: str, span: str) -> None:
+    key, _, value = span.partition(": ")
+    section, *names = key.split(".")
+    content = params_of(preset).model_dump(mode="json")[section]
+    for name in names:
+        content = content[name]
+    assert content == YAML(typ="safe").load(value)
+
+
+@pytest.mark.parametrize(("preset", "span"), spans("-S "))
+def test_an_override_is_taken_and_can_be_planned(preset: str, span: str, tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(compose_preset(preset), encoding="utf-8")
+    apply_overrides(str(file), [word for word in shlex.split(span) if word != "-S"])
+    changed = load_params(file)
+    assert changed != params_of(preset)
+    assert list(plan_lines(changed))
+
+
+@pytest.mark.parametrize(("preset", "span"), spans(".*BENCHMARKS="))
+def test_benchmarks_and_settings_are_taken(preset: str, span: str) -> None:
+    variables = dict(word.split("=", 1) for word in shlex.split(span) if "=" in word)
+    benchmarks = variables["BENCHMARKS"].split(",")
+    assert {*benchmarks} <= {*known_sets()}
+    section = params_of(preset).evaluate.model_dump(mode="json")
+    assert apply_settings(section, variables.get("SET", ""), benchmarks=benchmarks)
+
+
+@pytest.mark.parametrize(("preset", "span"), spans("make preset PRESET=s"))
+def test_the_preset_of_a_section_is_written(preset: str, span: str) -> None:
+    assert span.partition("=")[2] in {name for name in SECTIONS if name[:2] == preset[:2]}
+
+
+@pytest.mark.parametrize(("preset", "span"), spans(r"lib\.[\w.]+$"))
+def test_a_function_of_the_library_is_there(preset: str, span: str) -> None:
+    assert callable(pkgutil.resolve_name(span))

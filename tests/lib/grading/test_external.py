@@ -1,0 +1,99 @@
+"""Grading of stored completions: nothing is lost, every bad row is told."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lib.errors import UserError
+from lib.grading.external import grade_file
+from lib.prompts import prompt_format
+from tests.conftest import ROOT
+
+ROWS: list[Any] = [
+    {"id": 1, "response": "so 2 + 2 = 4\nA: 4", "gold": "4", "label": True},
+    {"id": 1, "response": "# Answer\n\n5", "gold": "4", "label": False},
+    {"question": "Which? (A) 3 (B) 4", "completion": r"\boxed{4}", "answer": "B", "correct": 1},
+    {"pred": "1/2", "ground_truth": "0.5", "equal": False},
+    {"prompt": "?", "output": [{"role": "assistant", "content": "It is 7."}], "target": 7},
+]
+BAD = ["{", "[1, 2]", '{"completion": "4"}', '{"reference": "4"}', '{"text": "4", "gold": " "}']
+
+
+def graded(folder: Path, lines: list[str], **options: Any) -> tuple[list[str], list[Any]]:
+    source, out = folder / "in.jsonl", folder / "out.jsonl"
+    source.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
+    summary = list(grade_file(source, out, **options))
+    return summary, [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+
+
+def test_columns_are_found_by_their_usual_names(tmp_path: Path) -> None:
+    summary, rows = graded(tmp_path, [json.dumps(row) for row in ROWS])
+    assert [row["grade"]["right"] for row in rows] == [True, False, True, True, True]
+    assert [row["grade"]["answer"] for row in rows] == ["4", "5", "4", "1/2", "7"]
+    assert rows[2]["grade"]["reason"] == "choice"
+    # Two completions of one problem are one unit.
+    assert summary[0] == "graded 4 problems"
+    assert summary[2].startswith("right 0.8000 [")
+    assert [{**row, "grade": None} for row in rows] == [{**row, "grade": None} for row in ROWS]
+
+
+def test_three_graders_are_held_against_labels_and_each_other(tmp_path: Path) -> None:
+    summary, rows = graded(tmp_path, [json.dumps(row) for row in ROWS], stack="math_verify")
+    graders = ("string_match", "sympy_match", "math_verify")
+    assert [[row["grade"][name] for name in graders] for row in rows] == [
+        [1, 1, 1],
+        [0, 0, 0],
+        [0, 1, 0],  # the letter of the option: a choice, by the problem
+        [0, 1, 1],
+        [1, 1, 1],
+    ]
+    assert summary[-1] == "graders disagree on lines 3, 4"
+    (line,) = [line for line in summary if line.startswith("right: ")]
+    assert line == (
+        "right: labelled right 2: graded right 2, wrong 0; "
+        "labelled wrong 2: graded right 1, wrong 1"
+    )
+
+
+def test_a_bad_row_is_one_line_and_is_not_lost(tmp_path: Path) -> None:
+    summary, rows = graded(tmp_path, [*BAD, json.dumps(ROWS[0])])
+    assert [line.partition(":")[0] for line in summary[:5]] == [f"line {n}" for n in range(1, 6)]
+    assert len(rows) == 6
+    assert "right 1.0000" in summary
+
+
+def test_a_file_without_a_row_to_grade_is_an_error_that_tells_why(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no row can be graded; the first: no completion"):
+        graded(tmp_path, ['{"gold": "4"}'])
+
+
+def test_a_prompt_format_reads_between_its_marks(tmp_path: Path) -> None:
+    rows = [
+        {"completion": "6<end_working_out><SOLUTION>72</SOLUTION>", "reference": "72"},
+        {"completion": "the answer is 72", "reference": "72"},
+    ]
+    summary, _ = graded(
+        tmp_path, [json.dumps(row) for row in rows], prompt_format=prompt_format("working_out")
+    )
+    assert [line.split(" [")[0] for line in summary[2:]] == ["right 1.0000", "format_ok 0.5000"]
+
+
+def test_the_command_needs_nothing_of_the_pipeline(tmp_path: Path) -> None:
+    (tmp_path / "requirements").symlink_to(ROOT / "requirements")  # which a stage looks at first
+    (tmp_path / "in.jsonl").write_text(json.dumps(ROWS[0]), encoding="utf-8")
+    command = [sys.executable, "-m", "stages.grade", "file", str(tmp_path / "in.jsonl")]
+    ran = subprocess.run(
+        [*command, "--out", str(tmp_path / "out.jsonl")],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": str(Path(sys.executable).parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "right 1.0000" in ran.stdout
+    assert (tmp_path / "out.jsonl").is_file()

@@ -1,0 +1,113 @@
+"""A completion is read once and compared once, whoever asks; counted on the real calls."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lib.artifacts.problems import Problem
+from lib.engines.base import GeneratedCompletion
+from lib.grading.files import grade_rows
+from lib.grading.grade import grade_completions
+from lib.params import Params
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format
+from lib.prompts.boxed import BoxedFormat
+from lib.prompts.tagged import TaggedFormat
+from lib.rewards import rollout
+from lib.rewards.batch import Grading, accuracy, scores
+from lib.rewards.registry import rewards_of
+from lib.training.grpo import build_grpo
+
+TEXT = "6 · 12<end_working_out><SOLUTION>{}</SOLUTION>"
+FORM = prompt_format("working_out")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """How often each of these has been called since it was last cleared."""
+    counts: Counter[str] = Counter()
+
+    def counted(owner: Any, name: str) -> None:
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def call(*arguments: Any, **columns: Any) -> Any:
+            counts[name] += 1
+            return real(*arguments, **columns)
+
+        monkeypatch.setattr(owner, name, call)
+
+    counted(rollout, "extract_answer")
+    counted(rollout, "compare")
+    counted(TaggedFormat, "parse")
+    counted(BoxedFormat, "parse")
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"), [(TEXT.format(72), "72"), (TEXT.format(71), "71"), ("so it is 70", "70")]
+)
+def test_grade_reads_and_compares_a_completion_once(
+    calls: Counter[str], smoke: Params, text: str, answer: str
+) -> None:
+    row = {
+        "benchmark": "held_out", "mode": "greedy", "checkpoint": "sft", "sample": 0,
+        "problem_id": "p", "problem": "6 · 12?", "reference": "72", "subject": "", "level": 1,
+        "tags": [], "prompt": [], "completion": text, "token_ids": [1], "finish": "eos",
+        "prompt_format": {"name": "working_out", "tags": []},
+    }  # fmt: skip
+    (graded,) = grade_rows([row], reward=smoke.reward, max_new_tokens=16)
+    assert graded.answer == answer
+    # Between marks there is nothing to look for.
+    assert calls == Counter(parse=1, compare=1, extract_answer=int("SOLUTION" not in text))
+
+
+def test_a_step_reads_and_compares_each_completion_once(
+    calls: Counter[str], sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
+) -> None:
+    trainer: Any = build_grpo(
+        sets.grpo,
+        init=base,
+        base=base,
+        prompt_format=FORM,
+        system="",
+        grpo=smoke.grpo,
+        rollout=smoke.rollout,
+        reward=smoke.reward,
+        model=smoke.model,
+        seed=smoke.seed,
+        scratch=tmp_path,
+    )
+    trainer.roll_out()
+    num_completions = smoke.grpo.prompts_per_step * smoke.grpo.group_size
+    assert len(trainer.rollouts) == num_completions
+    assert calls["parse"] == calls["compare"] == num_completions
+    assert calls["extract_answer"] <= num_completions
+
+
+@pytest.mark.parametrize("stack", ["tiny", "s0", "s1", "s4", "r1_zero", "boxed"])
+def test_no_stack_compares_the_answer_again(calls: Counter[str], stack: str) -> None:
+    """Its rewards, the accuracy and the grade share one verdict, through TRL's signature too."""
+    form = prompt_format(stack if stack in ("r1_zero", "boxed") else "working_out")
+    names = rewards_of(stack)
+    grading = Grading(names, [1.0] * len(names), prompt_format=form)
+    text = form.target(solution="x", reference="70")
+    # A box is not between marks: the rules find it.
+    once = Counter(parse=1, compare=1, extract_answer=int(stack == "boxed"))
+    columns = {"completions": [text], "reference": ["72"], "problem": ["6 · 12?"]}
+    for reward in grading.rewards:
+        reward([None], **columns, log_metric=lambda name, value: None)
+    assert calls == once
+
+    problem = Problem.create(problem="6 · 12?", reference="72")
+    completion = GeneratedCompletion(text=text, token_ids=(1,), finish="eos")
+    (graded,) = grade_completions(problem, [], [completion], grading=grading)
+    assert calls == once + once
+    assert (graded.answer, graded.label) == ("70", "10")
+
+    judged = [grading.rollout(text, reference="72")]
+    scores(grading.rewards, judged)
+    assert accuracy(judged) == 0.0
+    assert calls["compare"] == 3

@@ -1,0 +1,314 @@
+"""Rewards: the stacks' exact values, TRL's signature, and the stacks' ranges."""
+
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lib.errors import UserError
+from lib.plugins import label
+from lib.prompts import PromptFormat, prompt_format
+from lib.rewards.batch import Grading
+from lib.rewards.registry import STACKS, reward_names, rewards_of, stack_range
+from lib.rewards.rollout import BoundedReward
+from lib.rewards.stacks import r1_zero
+
+ROOT = Path(__file__).parents[3]
+WORKING_OUT, XML = prompt_format("working_out"), prompt_format("xml")
+S0_RIGHT = "6 · 12<end_working_out><SOLUTION>72</SOLUTION>"
+S4_RIGHT = "<reasoning>\n6 · 12\n</reasoning>\n<answer>\n72\n</answer>\n"
+
+
+FORMATS: dict[str, PromptFormat] = {
+    "s0": WORKING_OUT,
+    "tiny": WORKING_OUT,
+    "boxed": prompt_format("boxed"),
+    "r1_zero": prompt_format("r1_zero"),
+}
+
+ALL_SETTINGS = {
+    "max_completion_tokens": 100,
+    "overlong_cache_tokens": 20,
+    "repetition_ngram": 2,
+    "cosine_correct": (2.0, 1.0),
+    "cosine_wrong": (-10.0, 0.0),
+}
+
+
+def values(stack: str, completion: object, reference: object = "72") -> list[float]:
+    rewards = Grading(rewards_of(stack), prompt_format=FORMATS.get(stack, XML)).rewards
+    return [
+        reward(prompts=[""], completions=[completion], reference=[reference])[0]
+        for reward in rewards
+    ]
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        (S0_RIGHT, [3.0, 1.5, 5.0, 3.0]),
+        # As the source prints a completion.
+        ("\n6 · 12\n<end_working_out>\n<SOLUTION>\n72\n</SOLUTION>\n", [3.0, 1.5, 5.0, 3.0]),
+        ("<end_working_out><SOLUTION>72.0</SOLUTION>", [3.0, 1.5, 3.5, 3.0]),
+        ("<end_working_out><SOLUTION>70</SOLUTION>", [3.0, 1.5, 2.0, -1.5]),
+        ("<end_working_out><SOLUTION>60</SOLUTION>", [3.0, 1.5, 1.5, -1.5]),
+        ("<end_working_out><SOLUTION>7</SOLUTION>", [3.0, 1.5, -2.0, -1.5]),
+        ("<end_working_out><SOLUTION>many</SOLUTION>", [3.0, 1.5, -2.0, -1.5]),
+        ("no tags at all", [0.0, -3.0, -2.0, -1.5]),
+        ("<SOLUTION>72</SOLUTION>", [0.0, 0.0, -2.0, 3.0]),
+        (S0_RIGHT + S0_RIGHT, [0.0, -3.0, -2.0, 3.0]),
+    ],
+)
+def test_stack_s0_has_the_exact_values(completion: str, expected: list[float]) -> None:
+    assert values("s0", completion) == expected
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        (S4_RIGHT, [1.0, 0.1, 0.1]),
+        ("work\n#### 72", [1.0, 0.1, 0.0]),
+        ("<answer>71</answer>", [0.0, 0.1, 0.05]),
+        ("<answer>72.0000001</answer>", [1.0, 0.1, 0.05]),
+        ("<answer>many</answer>", [0.0, 0.0, 0.05]),
+        ("nothing", [0.0, 0.0, 0.0]),
+    ],
+)
+def test_stack_s1_has_the_exact_values(completion: str, expected: list[float]) -> None:
+    assert values("s1", completion) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        (S4_RIGHT, [2.0, 0.5, 0.5, 0.5, 0.5]),
+        (S4_RIGHT.rstrip("\n"), [2.0, 0.5, 0.5, 0.5, 0.5]),  # as a completion ends
+        (S4_RIGHT + "\n", [2.0, 0.5, 0.0, 0.5, 0.5]),
+        (S4_RIGHT + "and more", [2.0, 0.5, 0.0, 0.5, 0.5]),
+        ("<reasoning>x</reasoning> <answer>72</answer>", [2.0, 0.5, 0.0, 0.5, 0.0]),
+        ("<answer>\n72\n</answer>", [2.0, 0.5, 0.0, 0.0, 0.25]),
+        ("<answer>\n7/2\n</answer>", [0.0, 0.0, 0.0, 0.0, 0.25]),
+        ("<answer>\n-3\n</answer>\n<reasoning>", [0.0, 0.5, 0.0, 0.0, 0.375]),
+        ("nothing", [0.0, 0.0, 0.0, 0.0, 0.0]),
+    ],
+)
+def test_stack_s4_has_the_exact_values(completion: str, expected: list[float]) -> None:
+    assert values("s4", completion) == expected
+
+
+def test_stack_tiny_scores_form_and_answer_apart() -> None:
+    assert values("tiny", S0_RIGHT) == [1.0, 1.0]
+    assert values("tiny", S0_RIGHT.replace("72", "71")) == [1.0, 0.0]
+    assert values("tiny", "the answer is 72") == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "x <SOLUTION>72</SOLUTION>",
+        "x <end_working_out><SOLUTION>71</SOLUTION><SOLUTION>72</SOLUTION>",
+        "<start_working_out>x<end_working_out><SOLUTION>72</SOLUTION>",
+        "x </SOLUTION><end_working_out><SOLUTION>72",
+        S0_RIGHT + " and more",
+        *(S0_RIGHT.replace("72", filler) for filler in (".", "?", r"\text{}", r"\quad", "$$", "…")),
+    ],
+)
+def test_stack_tiny_pays_nothing_for_a_broken_form(completion: str) -> None:
+    assert values("tiny", completion) == [0.0, 0.0]
+
+
+def test_the_page_lists_what_the_sources_rewards_pay_for() -> None:
+    page = (ROOT / "docs/presets.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| `(<.*|#.*)` \| ([\d.]+) \|$", page, re.MULTILINE)
+    for name, written, earned in rows:
+        tags = WORKING_OUT if "SOLUTION" in written else XML
+        (reward,) = Grading([name], prompt_format=FORMATS.get(name, tags)).rewards
+        text = written.replace(r"\n", "\n")
+        assert reward(completions=[text], reference=["72"]) == pytest.approx([float(earned)]), text
+    paying = {name for stack in ("s0", "s1", "s4", "r1_zero") for name in rewards_of(stack)}
+    assert {name for name, _, _ in rows} == set(map(label, paying))
+
+
+def test_stack_r1_zero_pays_only_for_both() -> None:
+    assert values("r1_zero", "x </think> <answer>72</answer>") == [1.0]
+    assert values("r1_zero", "x </think> <answer>71</answer>") == [0.0]
+    assert values("r1_zero", "the answer is 72") == [0.0]
+
+
+@pytest.mark.parametrize("stack", sorted(set(STACKS) - {"shaping"}))
+def test_chat_messages_are_scored_as_their_text(stack: str) -> None:
+    message = [{"role": "assistant", "content": S0_RIGHT}]
+    assert values(stack, message) == values(stack, S0_RIGHT)
+
+
+@pytest.mark.parametrize("stack", sorted(set(STACKS) - {"shaping"}))
+def test_content_and_reference_of_any_type_are_scored(stack: str) -> None:
+    parts = [{"type": "text", "text": S0_RIGHT[:20]}, {"type": "text", "text": S0_RIGHT[20:]}]
+    assert values(stack, [{"role": "assistant", "content": parts}]) == values(stack, S0_RIGHT)
+    assert values(stack, [{"role": "assistant", "content": None}]) == values(stack, "")
+    assert values(stack, S0_RIGHT, reference=72) == values(stack, S0_RIGHT)
+    assert values(stack, S0_RIGHT, reference=None) == values(stack, S0_RIGHT, reference="")
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        ("tiny", (0.0, 2.0)),
+        ("s0", (-6.5, 12.5)),
+        ("s1", (0.0, 1.2)),
+        ("s4", (0.0, 4.0)),
+        ("r1_zero", (0.0, 1.0)),
+    ],
+)
+def test_ranges_are_those_of_the_sources(stack: str, expected: tuple[float, float]) -> None:
+    assert stack_range(rewards_of(stack), [1.0] * len(rewards_of(stack))) == pytest.approx(expected)
+
+
+def test_weights_scale_and_may_turn_a_range() -> None:
+    assert stack_range(rewards_of("tiny"), [0.25, 1.0]) == (0.0, 1.25)
+    assert stack_range(["check_answer"], [-1.0]) == (-5.0, 2.0)
+
+
+def test_every_reward_is_named_as_registered() -> None:
+    rewards = [
+        reward.__name__
+        for stack in STACKS
+        for reward in Grading(
+            rewards_of(stack), prompt_format=FORMATS.get(stack, XML), **ALL_SETTINGS
+        ).rewards
+    ]
+    assert rewards == reward_names()
+    assert len(set(rewards)) == len(rewards)
+
+
+def test_a_file_in_the_folder_is_a_stack(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "lib/rewards/stacks/sad.py").write_text(
+        "from lib.rewards.rollout import BoundedReward\n"
+        "REWARDS = {'never': BoundedReward(lambda rollout: -1.0, (-1.0, 0.0))}\n"
+    )
+    script = (
+        "from lib.prompts import prompt_format; from lib.rewards.batch import Grading;"
+        "(never,) = Grading(['sad:never'], prompt_format=prompt_format('xml')).rewards;"
+        "print(never(completions=['72'], reference=['72']))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "[-1.0]\n"
+
+
+def test_an_unknown_reward_is_an_error_that_lists_the_known() -> None:
+    with pytest.raises(UserError, match=r"no reward `speed`; .*r1_zero, .*format, answer"):
+        Grading(["speed"], prompt_format=XML)
+
+
+def test_a_missing_reference_column_is_an_error() -> None:
+    (reward,) = Grading(["answer"], prompt_format=XML).rewards
+    with pytest.raises(UserError, match="no column `reference`"):
+        reward(prompts=[""], completions=["72"])
+
+
+def one(name: str, completion: str, tokens: int, **settings: object) -> float:
+    (reward,) = Grading([name], prompt_format=XML, **settings).rewards
+    ids = [[0] * tokens]
+    scored: float = reward(
+        prompts=[""], completions=[completion], reference=["72"], completion_ids=ids, problem=["?"]
+    )[0]
+    return scored
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"), [(10, 0.0), (80, 0.0), (90, -0.5), (100, -1.0), (150, -1.0)]
+)
+def test_overlong_falls_linearly_over_the_cache(tokens: int, expected: float) -> None:
+    settings = {"max_completion_tokens": 100, "overlong_cache_tokens": 20}
+    assert one("overlong", "72", tokens, **settings) == pytest.approx(expected)
+
+
+def test_repetition_is_the_share_of_repeated_ngrams() -> None:
+    settings = {"repetition_ngram": 2}
+    assert one("repetition", "a b c d", 4, **settings) == 0.0
+    assert one("repetition", "a b a b a b", 6, **settings) == pytest.approx(-3 / 5)
+    assert one("repetition", "a", 1, **settings) == 0.0
+
+
+def test_cosine_length_prefers_short_right_and_long_wrong_answers() -> None:
+    settings = {
+        "max_completion_tokens": 100,
+        "cosine_correct": (2.0, 1.0),
+        "cosine_wrong": (-10.0, 0.0),
+    }
+    right = [one("cosine_length", "72", tokens, **settings) for tokens in (0, 50, 100, 200)]
+    wrong = [one("cosine_length", "71", tokens, **settings) for tokens in (0, 50, 100, 200)]
+    assert right == pytest.approx([2.0, 1.5, 1.0, 1.0])
+    assert wrong == pytest.approx([-10.0, -5.0, 0.0, 0.0])
+    assert stack_range(["cosine_length"], [1.0], **settings) == (-10.0, 2.0)
+    assert math.isclose(
+        one("cosine_length", "72", 25, **settings), 1.5 + 0.5 * math.cos(math.pi / 4)
+    )
+
+
+def test_a_setting_that_a_reward_needs_is_asked_for_by_name() -> None:
+    with pytest.raises(UserError, match=r"reward\.max_completion_tokens: not set"):
+        Grading(["overlong"], prompt_format=XML)
+
+
+@pytest.mark.parametrize(
+    ("stack", "form"),
+    [*((stack, "boxed") for stack in ("s0", "s1", "s4", "r1_zero")),
+     ("r1_zero", "xml"), ("boxed", "r1_zero")],
+)  # fmt: skip
+def test_a_format_that_a_stack_cannot_read_is_refused(stack: str, form: str) -> None:
+    with pytest.raises(UserError, match=rf"prompt\.format `{form}`"):
+        Grading(rewards_of(stack), prompt_format=prompt_format(form))
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        (r"so \boxed{70}, no: \boxed{72}", 1.0),
+        (r"so \boxed{72}, no: \boxed{70}", 0.0),
+        (r"so \boxed{\frac{144}{2}}.", 1.0),
+        ("the answer is 72", 0.0),
+        (r"72 \boxed{}", 0.0),
+    ],
+)
+def test_stack_boxed_pays_for_the_last_box(completion: str, expected: float) -> None:
+    assert values("boxed", completion) == [expected]
+
+
+def test_a_stack_is_imported_when_it_is_named_and_no_other_is() -> None:
+    script = (
+        "import sys; from lib.prompts import prompt_format; from lib.rewards.batch import Grading;"
+        "loaded = lambda: sorted(m for m in sys.modules if m.startswith('lib.rewards.stacks.'));"
+        "print(loaded()); Grading(['s1:s1_numeric'], prompt_format=prompt_format('xml'));"
+        "print(loaded())"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["[]", "['lib.rewards.stacks.s1']"]
+
+
+def test_a_stack_s_names_are_its_own_file_s_whatever_another_file_calls_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(r1_zero.REWARDS, "answer", BoundedReward(lambda rollout: 7.0, (7.0, 7.0)))
+    assert values("tiny", S0_RIGHT) == [1.0, 1.0]
+    assert stack_range(rewards_of("tiny"), [1.0, 1.0]) == (0.0, 2.0)
+    with pytest.raises(UserError, match=r"reward\.extra: `answer` is in r1_zero and tiny"):
+        Grading([*rewards_of("tiny"), "answer"], prompt_format=XML)
+
+
+@pytest.mark.parametrize("name", ["answer", "check_answer", "s4_correctness", "r1_zero"])
+def test_the_column_problem_is_the_context_of_the_answer(name: str) -> None:
+    form = WORKING_OUT if name == "check_answer" else FORMATS.get(name, XML)
+    start, end, opening, closing = form.marks
+    completion = f"{start}\nx\n{end} {opening}\\frac{{1}}{{2}}{closing}"
+    (reward,) = Grading([name], prompt_format=form).rewards
+    problem = "What is it? (A) 1 (B) 2 (C) 0.5 (D) 4"
+    columns = {"completions": [completion], "reference": ["C"]}
+    assert reward(problem=[problem], **columns) > reward(**columns)

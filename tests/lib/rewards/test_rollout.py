@@ -1,0 +1,99 @@
+"""Grades: form and answer each on its own."""
+
+import pytest
+
+from lib.prompts import prompt_format
+from lib.prompts.base import PromptFormat
+from lib.rewards.batch import Grading
+from lib.rewards.rollout import Rollout
+from lib.rewards.stacks.r1_zero import r1_zero_reward_fn
+
+FORMAT = prompt_format("working_out")
+
+
+def rollout(completion: str, reference: str, prompt_format: PromptFormat = FORMAT) -> Rollout:
+    return Rollout(completion=completion, reference=reference, prompt_format=prompt_format)
+
+
+@pytest.mark.parametrize(
+    ("form", "completion", "label"),
+    [
+        ("working_out", "6 · 12<end_working_out><SOLUTION>72</SOLUTION>", "11"),
+        ("working_out", "6 · 12<end_working_out><SOLUTION>71</SOLUTION>", "10"),
+        ("working_out", "6 · 12, so the answer is 72.", "01"),
+        ("working_out", "I give up", "00"),
+        ("boxed", r"6 · 12 is \boxed{72}", "11"),
+        ("boxed", r"6 · 12 is \boxed{71}", "10"),
+        ("boxed", "6 · 12, so the answer is 72.", "01"),
+        ("boxed", "I give up", "00"),
+    ],
+)
+def test_the_four_classes(form: str, completion: str, label: str) -> None:
+    graded = rollout(completion, "72", prompt_format(form))
+    assert graded.label == label
+    assert (graded.format_ok, graded.answer_ok) == (label[0] == "1", label[1] == "1")
+
+
+@pytest.mark.parametrize(
+    ("completion", "strict"),
+    [
+        ("6 · 12<end_working_out><SOLUTION>72</SOLUTION>", True),
+        ("6 · 12<end_working_out><SOLUTION>72</SOLUTION><SOLUTION>72</SOLUTION>", False),
+        ("6<end_working_out>12<end_working_out><SOLUTION>72</SOLUTION>", False),
+        ("6 · 12 <SOLUTION>72</SOLUTION>", False),
+    ],
+)
+def test_a_strict_verdict_wants_the_form_as_a_whole(completion: str, strict: bool) -> None:
+    graded = rollout(completion, "72")
+    assert (graded.answer_ok, graded.strict_ok) == (True, strict)
+
+
+def test_a_grade_says_what_was_extracted_and_what_decided() -> None:
+    graded = rollout("<end_working_out><SOLUTION>7.0</SOLUTION>", "7")
+    assert (graded.answer, graded.verdict.decided_by) == ("7.0", "number")
+    assert rollout("", "7").verdict.decided_by == "no answer"
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(
+    ("response", "rewards"),
+    [
+        ("hm </think> <answer>1/2</answer>", (1.0, 1.0, 1.0, "11")),
+        (r"hm </think> <answer>\boxed{0.5}</answer>", (1.0, 1.0, 1.0, "11")),
+        ("hm </think> <answer>1/3</answer>", (1.0, 0.0, 0.0, "10")),
+        ("hm </think><answer>1/2</answer>", (0.0, 0.0, 0.0, "01")),
+        ("hm </think> <answer>1/2", (0.0, 0.0, 0.0, "01")),
+        (r"\boxed{1/2}", (0.0, 0.0, 0.0, "01")),
+        ("hm", (0.0, 0.0, 0.0, "00")),
+    ],
+)
+def test_r1_zero_needs_the_strict_form(
+    response: str, rewards: tuple[float, float, float, str], fast: bool
+) -> None:
+    scored = r1_zero_reward_fn(response, r"\frac{1}{2}", fast=fast)
+    assert list(scored) == ["format_reward", "answer_reward", "reward", "class"]
+    assert tuple(scored.values()) == rewards
+
+
+def test_r1_zero_takes_numbers_and_several_right_answers() -> None:
+    response = "</think> <answer>3</answer>"
+    assert r1_zero_reward_fn(response, 3)["reward"] == 1.0
+    assert r1_zero_reward_fn(response, ["2", "3"])["reward"] == 1.0
+    assert r1_zero_reward_fn(response, ["2", "4"])["reward"] == 0.0
+
+
+def test_the_thorough_mode_alone_asks_the_symbolic_worker() -> None:
+    response = r"</think> <answer>\int_0^1 2x \, dx</answer>"
+    assert r1_zero_reward_fn(response, "1", fast=True)["reward"] == 0.0
+    assert r1_zero_reward_fn(response, "1", fast=False)["reward"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["working_out", "xml", "r1_zero"])
+def test_empty_marks_are_neither_a_form_nor_an_answer(name: str) -> None:
+    """Otherwise the frame alone earns, and a number of the working counts as the answer."""
+    chosen = prompt_format(name)
+    completion = chosen.target(solution="3 + 1 = 4", reference="")
+    graded = rollout(completion, "4", chosen)
+    assert (graded.label, graded.answer) == ("00", None)
+    rewards = Grading(("format", "answer"), prompt_format=chosen).rewards
+    assert [reward([None], [completion], reference=["4"]) for reward in rewards] == [[0.0], [0.0]]
