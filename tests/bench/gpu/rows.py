@@ -206,10 +206,10 @@ def export() -> dict[str, Row]:
 PARTS: dict[str, Callable[[], dict[str, Row]]] = {
     "presets": presets,
     "resume": lambda: {"grpo": row(SMALLEST, kind="resume", grpo={"save_steps": 2})},
-    "sampler gap": precisions,
+    "sampler-gap": precisions,
     "export": export,
-    "steps, 0.6B": lambda: steps(SMALLEST),
-    "steps, 4B": lambda: steps(LARGEST),
+    "steps-0.6b": lambda: steps(SMALLEST),
+    "steps-4b": lambda: steps(LARGEST),
 }
 """Predicted and measured memory stand beside each other in every row that trains."""
 

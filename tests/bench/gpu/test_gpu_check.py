@@ -97,10 +97,10 @@ def test_a_killed_run_resumes_to_the_same_weights(
 
 def test_a_row_says_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: None)
-    skipped = {way: each.skipped for way, each in PARTS["steps, 0.6B"]().items()}
+    skipped = {way: each.skipped for way, each in PARTS["steps-0.6b"]().items()}
     assert skipped["reckon"] == skipped["trl"] == ""
     assert skipped["unsloth-vllm"] == "not installed: unsloth, vllm"
-    row_of_unsloth = PARTS["steps, 0.6B"]()["unsloth"]
+    row_of_unsloth = PARTS["steps-0.6b"]()["unsloth"]
     assert check.outcome(row_of_unsloth, Path()) == {"skipped": "not installed: unsloth"}
     # A preset is measured all the same, with what there is.
     s0 = PARTS["presets"]()["s0-qwen3-4b grpo"]
@@ -220,5 +220,5 @@ def test_without_a_gpu_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("way", rows.WAYS)
 def test_every_way_runs_for_real_on_a_gpu(tmp_path: Path, way: str) -> None:
-    each = small(PARTS["steps, 0.6B"]()[way])
+    each = small(PARTS["steps-0.6b"]()[way])
     assert check.outcome(each, tmp_path).keys() <= {"figures", "skipped"}
