@@ -215,7 +215,8 @@ def test_params_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
         ("sft:\n\ta: 1\n", "line 2"),
         ("seed: 0\nseed: 1\n", "line 2.*duplicate key"),
         ("", "empty.*make preset"),
-        ("    ):
+        ("<<<<<<< HEAD\nseed: 0\n=======\nseed: 1\n>>>>>>> x\n", "merge conflict.*git checkout"),
+    ):
         path.write_text(text)
         with pytest.raises(UserError, match=words) as raised:
             load_params(path)
@@ -333,7 +334,6 @@ def test_shaping_rewards_find_their_settings_in_params() -> None:
 
 
 def test_params_stay_few() -> None:
-<<<<<<< HEAD
     assert len(preset_params("tiny-cpu").flat()) <= 180
 
 
