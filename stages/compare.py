@@ -1,7 +1,7 @@
-"""Compare the workspace with a git revision: params, metrics with their noise, curves.
+"""Compare the workspace with a git revision: params, the exported model with its noise, curves.
 
-Exit code 1 when a phase made its starting point worse, or the exported checkpoint is worse than
-that of the revision, by more than chance explains. Outside the DAG.
+Exit code 1 when the exported model is worse than that of the revision by more than chance explains.
+Outside the DAG.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from stages.options import reads, reads_params, writes
 @reads_params
 @click.option("--base", default="HEAD", show_default=True, help="A revision or an experiment.")
 @click.option("--md", is_flag=True, help="Print Markdown, for a pull request.")
-@click.option("--all", "everything", is_flag=True, help="Every rate, by level etc.")
+@click.option("--all", "everything", is_flag=True, help="Every param and set that differs.")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
 @click.option("--graded", type=click.Path(path_type=Path), default="data/graded")
 @writes("--plots", "data/scratch/compare", "both runs' curves, one above the other, as HTML")
@@ -40,10 +40,8 @@ def main(
         metrics=metrics,
         graded=graded,
         plots=plots,
-        checkpoints=params.evaluate.checkpoints,
-        starts=params.starts,
-        exported=params.export.checkpoint,
-        breakdowns=everything,
+        headline=params.evaluate.benchmarks[0],
+        everything=everything,
     )
     for line in comparison.lines(markdown=md):
         click.echo(line)

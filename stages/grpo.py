@@ -42,7 +42,8 @@ def main(
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
-    import_first(params.model.backend, generates=params.rollout.engine == "vllm")
+    shares = params.rollout.engine == "vllm" and params.grpo.trainer != "trl"
+    import_first(params.model.backend, generates=shares)
     from lib.engines.runtime import configure
     from lib.training.grpo import grpo_setup
     from lib.training.phase.run import Outputs, run_phase

@@ -29,7 +29,7 @@ def main(
     from lib.engines.pretrained import write_base
     from lib.engines.runtime import configure
     from lib.problems import prepare as sets
-    from lib.problems.lengths import rendering_of, token_counter
+    from lib.problems.lengths import token_counter
     from lib.prompts import format_settings, prompt_format, save_prompt, system_prompt
 
     seed, model, section, validation = params.seed, params.model, params.prepare, params.validation
@@ -37,20 +37,20 @@ def main(
     own_format = prompt_format(**format_settings(params.prompt))
     system = system_prompt(params.prompt.system, prompt_format=own_format)
     with sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
-        write_base(base, gathered.sft.train, prompt_format=own_format, model=model, seed=seed)
+        write_base(
+            base, gathered.training[0].train, prompt_format=own_format, model=model, seed=seed
+        )
         save_prompt(base, system=system, rendering=format_settings(params.prompt))
-        rendering = rendering_of(base, prompt_format=own_format, system=system)
-        finished = sets.finish_sets(
+        sets.finish_sets(
             gathered,
             section,
+            counter=token_counter(base, prompt_format=own_format, system=system),
             max_seq_length=model.max_seq_length,
             seed=seed,
-            rendering=rendering,
-            count_tokens=token_counter(base),
         )
-        sets.write_sets(finished, problems, validation=validation)
-        figures, dropped = sets.set_metrics(finished), sets.dropped_examples(finished)
-        summary = list(sets.summary_lines(finished, section))
+        sets.write_sets(gathered, problems, validation=validation)
+        figures, dropped = sets.set_metrics(gathered), sets.dropped_examples(gathered)
+        summary = list(sets.summary_lines(gathered))
     write_metrics(metrics, figures)
     write_provenance(
         provenance,

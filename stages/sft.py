@@ -38,7 +38,9 @@ def main(
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
-    import_first(params.model.backend, generates=False)
+    # Its validation samples, on a vLLM below the policy where there is one.
+    validates = params.sft.eval_steps > 0 and params.validation.engine == "vllm"
+    import_first(params.model.backend, generates=validates)
     from lib.engines.runtime import configure
     from lib.training.phase.run import Outputs, run_phase
     from lib.training.phase.setup import prompt_settings

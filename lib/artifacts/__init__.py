@@ -64,8 +64,18 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Parse one JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Parse one JSON file.
+
+    Raises:
+        UserError: missing, or no JSON; names the file.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError) as error:
+        problem = "no such file" if isinstance(error, FileNotFoundError) else f"not JSON ({error})"
+        raise UserError(
+            f"{path}: {problem}; the stage that writes it does so again on `dvc repro`"
+        ) from error
 
 
 @contextmanager

@@ -3,12 +3,13 @@
 P prompts, G completions each.
 """
 
+import abc
 import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from lib.artifacts.completions import Finish as Finish
 from lib.artifacts.completions import GeneratedCompletion as GeneratedCompletion
@@ -57,8 +58,8 @@ class NotFiniteError(UserError):
     """Logits that no token can be drawn from."""
 
 
-class Engine(Protocol):
-    """Generates; implementations differ only in speed and rounding."""
+class Engine(abc.ABC):
+    """Turns prompts into completions; implementations differ only in speed and rounding."""
 
     facts: EngineFacts
     """Its entry in `lib.engines.registry.ENGINES`."""
@@ -67,8 +68,12 @@ class Engine(Protocol):
 
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:
-        """Look for what `open` needs besides the library; raises `UserError`."""
-        return
+        """Whether `open` would find what it needs besides the library.
+
+        Raises:
+            UserError: it would not.
+        """
+        return  # most need nothing
 
     @classmethod
     def open(
@@ -104,8 +109,9 @@ class Engine(Protocol):
         Raises:
             UserError: it cannot run this checkpoint here.
         """
-        raise TypeError(f"{cls.__name__} wraps an engine and is not opened by name")
+        raise NotImplementedError  # of an engine that comes with its policy
 
+    @abc.abstractmethod
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
@@ -121,7 +127,6 @@ class Engine(Protocol):
         Raises:
             UserError: a prompt leaves no position for a completion.
         """
-        ...
 
     def stream(
         self, prompt: Sequence[int], sampling: Sampling, show: Callable[[str], None]
@@ -131,6 +136,7 @@ class Engine(Protocol):
         show(completion.text)
         return completion
 
+    @abc.abstractmethod
     def sync(self, policy: "PreTrainedModel") -> str:
         """Generate from the weights that `policy` has now.
 
@@ -138,11 +144,10 @@ class Engine(Protocol):
             Their version, one that no sync before had, read where they are once they are in use:
             whoever trains on the completions ends where it is none or an old one.
         """
-        ...
 
+    @abc.abstractmethod
     def close(self) -> None:
         """Give memory and processes back; the engine is not used after it."""
-        ...
 
 
 def encode(
@@ -189,7 +194,7 @@ def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
     for prompt in map(tuple, prompts):
         digest = hashlib.sha256(f"{seed}/{repeats[prompt]}/{prompt}".encode()).digest()
         keys.append(int.from_bytes(digest[:16], "big"))
-        repeats[prompt] += 1
+        repeats[prompt] += 1  # so that two equal prompts of a request do not answer alike
     return keys
 
 

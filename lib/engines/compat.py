@@ -33,8 +33,7 @@ VLLM_ENVIRONMENT = {
 
 def prepare_vllm() -> None:
     """Set vLLM's environment; to be called before its first import."""
-    for name, value in VLLM_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    os.environ |= VLLM_ENVIRONMENT | os.environ
     # vllm/triton_utils/dispatcher.py, 0.32.0, walks through all of torch's names.
     warnings.filterwarnings("ignore", message=r"`torch\.distributed\.reduce_op` is deprecated")
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)

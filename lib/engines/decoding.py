@@ -154,6 +154,7 @@ class Rows:
         )
         # As many as completions may be long, not as these can be: a completion's numbers then do
         # not depend on which prompts leave how many positions.
+        # [B, steps] drawn on the CPU in float64, so that every device samples the same tokens.
         self.uniforms = uniforms(
             keys, num_completions=count, num_steps=sampling.max_new_tokens, first=first_completion
         ).to(device)
@@ -173,8 +174,10 @@ class Rows:
                 "the model's logits are NaN or infinite: its weights are damaged or have diverged "
                 "in training (a lower learning_rate), or overflow (dtype float32)"
             )
+        # Endless where there are none; it is this one that `strict` cannot hold for.
         new_log_probs = itertools.repeat(0.0) if log_probs is None else log_probs.tolist()
         for place, token, log_prob in zip(self.places, new_tokens, new_log_probs, strict=False):
+            # An ended row is computed until `drop_ended` takes it out; its tokens are not kept.
             if self.completions[place] is None:
                 self.token_ids[place].append(token)
                 self.log_probs[place].append(log_prob)
@@ -236,19 +239,22 @@ def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor
     scores = logits.float() if greedy else logits.float() / sampling.temperature
     if greedy:
         tokens = scores.argmax(-1)
-        total = scores.gather(-1, tokens[:, None])
+        total = scores.gather(-1, tokens[:, None])  # argmax of NaN is NaN's place
     else:
         # In float32 the sum over a large vocabulary would round small probabilities away.
         scores = truncate(scores, sampling)
         cumulative = scores.softmax(-1).double().cumsum(-1)
         total = cumulative[:, -1:]
+        # Of the sum as it was rounded, so that none is beyond the last token.
         quantiles = uniforms[:, None] * total
+        # Right: a number on a boundary goes to the next token, never to one of probability 0.
         tokens = torch.searchsorted(cumulative, quantiles, right=True)[:, 0]
     # One logit that is no number reaches this one; searched for in NaN, a token is beyond the last.
     tokens = tokens.masked_fill(~total[:, 0].isfinite(), _NO_TOKEN)
     if not sampling.log_probs:
         return tokens, None
     token_scores = scores.gather(-1, tokens.clamp(min=0)[:, None])[:, 0]
+    # Under the temperature and the cuts: the distribution that was sampled from.
     return tokens, token_scores - scores.logsumexp(-1)
 
 
@@ -274,6 +280,8 @@ def uniforms(
 ) -> Tensor:
     """[P · G, num_steps] float64 in [0, 1), of the completions from number `first` on."""
     numbers = np.empty((len(keys), first + num_completions, num_steps))
+    # Numbers of completions before `first` are drawn and dropped: a batch that is cut in parts
+    # then has those of one that is not.
     for row, key in zip(numbers, keys, strict=True):
         np.random.Generator(np.random.Philox(key=key)).random(out=row)
     return torch.from_numpy(np.minimum(numbers, _BELOW_ONE, out=numbers)[:, first:]).flatten(0, 1)
@@ -308,6 +316,7 @@ class Endings:
         last = token_ids[-1]
         if last not in self.end_tokens and last not in self.may_stop and not at_limit:
             return None
+        # The whole completion again: a token's text depends on those before it (half characters).
         text: str = self.tokenizer.decode(token_ids, skip_special_tokens=True)
         if last in self.end_tokens:
             return "eos", text
@@ -349,6 +358,7 @@ class _RoomyLayer(DynamicLayer):
         """Append [B, H, T, D]; returns all that there is."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+            # The prompt's, before they are repeated: room for [P] rows would be thrown away.
             self.keys, self.values = key_states, value_states
             return self.keys, self.values
         start = self.keys.shape[-2]
@@ -366,7 +376,7 @@ class _RoomyLayer(DynamicLayer):
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Each row `repeats` times."""
         super().batch_repeat_interleave(repeats)
-        self.room = []
+        self.room = []  # of the old number of rows; the next `update` sets it aside anew
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Only these rows."""

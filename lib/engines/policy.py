@@ -1,7 +1,6 @@
 """Checkpoints on disk: a full model, or a LoRA adapter on top of `base`."""
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,11 @@ from lib.errors import UserError
 from lib.params.model import FLASH_KERNEL, Lora, Model
 
 ADAPTER = "adapter_config.json"
+
+# Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
+# TRL keeps a frozen copy of the adapter beside the one in training, as reference policy.
+ADAPTER_ONLY = {"save_embedding_layers": False, "selected_adapters": ["default"]}
+"""Arguments of `PeftModel.save_pretrained`: the adapter in training, and nothing else."""
 
 
 def load_tokenizer(checkpoint: Path) -> PreTrainedTokenizerBase:
@@ -142,14 +146,8 @@ def save_policy(
     Args:
         weights: in place of the model's own, where this process holds only a part of them.
     """
-    # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
-    # TRL keeps a frozen copy of the adapter beside the one in training, as reference policy.
-    adapter_alone = (
-        {"save_embedding_layers": False, "selected_adapters": ["default"]}
-        if isinstance(model, PeftModel)
-        else {}
-    )
-    model.save_pretrained(checkpoint, state_dict=weights, **adapter_alone)
+    adapter_only = ADAPTER_ONLY if isinstance(model, PeftModel) else {}
+    model.save_pretrained(checkpoint, state_dict=weights, **adapter_only)
     tokenizer.save_pretrained(checkpoint)
     (checkpoint / "README.md").unlink(missing_ok=True)
     if is_adapter(checkpoint):
@@ -168,16 +166,6 @@ def _name_of_base(model: PeftModel) -> dict[str, str | None]:
         "base_model_name_or_path": pointer["name"],
         "revision": pointer["revision"] or None,
     }
-
-
-def pass_on(checkpoint: Path, to: Path) -> None:
-    """Hand a checkpoint through a phase that is skipped."""
-    shutil.copytree(checkpoint, to, dirs_exist_ok=True)
-
-
-def save_adapter(model: PeftModel, folder: Path) -> None:
-    """Write only the adapter in training, for an engine that reads it."""
-    model.save_pretrained(folder, save_embedding_layers=False, selected_adapters=["default"])
 
 
 def with_kernel(attention: str) -> str:

@@ -124,9 +124,13 @@ def has_added_rows(checkpoint: Path) -> bool:
     """Whether its model has rows that its weights on disk lack (see `fit_embeddings`)."""
     if not read_pointer(checkpoint).get("name"):
         return False
-    known = AutoTokenizer.from_pretrained(weights_of(checkpoint)).get_vocab()
-    added = AutoTokenizer.from_pretrained(checkpoint).get_added_vocab()
-    return any(token not in known for token in added)
+    before = AutoTokenizer.from_pretrained(weights_of(checkpoint))
+    return bool(_added_tokens(AutoTokenizer.from_pretrained(checkpoint), before))
+
+
+def _added_tokens(tokenizer: PreTrainedTokenizerBase, before: PreTrainedTokenizerBase) -> list[str]:
+    known = before.get_vocab()
+    return [token for token in tokenizer.get_added_vocab() if token not in known]
 
 
 def fit_embeddings(
@@ -141,8 +145,7 @@ def fit_embeddings(
         weights: the folder of the pretrained model, whose tokenizer knows the pieces.
     """
     before = AutoTokenizer.from_pretrained(weights)
-    known = before.get_vocab()
-    added = [token for token in tokenizer.get_added_vocab() if token not in known]
+    added = _added_tokens(tokenizer, before)
     if not added:
         return
     rows = max(model.get_input_embeddings().weight.shape[0], len(tokenizer))

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import random
 from collections.abc import Iterable, Iterator
 
@@ -31,8 +32,15 @@ def configure(*, seed: int, threads: int) -> None:
 
 
 def prefer_reproducible_kernels() -> None:
-    """Kernels that give the same bits on every run, wherever torch has one."""
+    """Kernels that give the same bits on every run, wherever there is one.
+
+    What remains on a GPU: the backward passes of SDPA's flash and memory-efficient kernels, which
+    torch makes deterministic only where it may refuse all operations that cannot be
+    (`warn_only=False`), and Unsloth's and vLLM's own kernels.
+    """
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # Of flash-attention's backward pass; transformers reads it at every call.
+    os.environ.setdefault("FLASH_ATTENTION_DETERMINISTIC", "1")
     # Along with it torch writes NaN into all new memory, a pass over each tensor that the
     # operation behind it overwrites anyway.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -28,7 +28,7 @@ from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import is_adapter, load_tokenizer
 from lib.engines.pretrained import has_added_rows, weights_of
 from lib.engines.registry import ENGINES
-from lib.engines.vllm import LORA_RANKS, VllmBase, on_cpu
+from lib.engines.vllm import VllmBase, lora_room, on_cpu
 from lib.errors import UserError
 from lib.params.model import Model
 from lib.process import require
@@ -176,7 +176,8 @@ class ServerEngine(VllmBase):
         return str(self._version)
 
     def _load(self, folder: Path, version: str) -> None:
-        self._call_workers("load_version", str(folder.resolve()), version)
+        arguments = (str(folder.resolve()), version)
+        self._post("/collective_rpc", {"method": "load_version", "args": arguments})
         # What is cached was computed with the old weights.
         emptied = self._post("/reset_prefix_cache", {})["success"]
         self._version = self._read_version()
@@ -203,13 +204,9 @@ class ServerEngine(VllmBase):
             "again, which resumes from its last checkpoint"
         )
 
-    def _read_version(self) -> list[list[str]]:
+    def _read_version(self) -> Any:
         """Of each worker, its process and the version of its weights."""
-        versions: list[list[str]] = self._call_workers("read_version")
-        return versions
-
-    def _call_workers(self, method: str, *args: str) -> Any:
-        return self._post("/collective_rpc", {"method": method, "args": args})["results"]
+        return self._post("/collective_rpc", {"method": "read_version", "args": ()})["results"]
 
     def _replace_adapter(self, folder: Path) -> None:
         # A name that no other run has.
@@ -300,12 +297,9 @@ def server_command(
         # The model's own sampling defaults would fill in what a request leaves open.
         "generation_config": "vllm",
         "logprobs_mode": "processed_logprobs",
-        "enable_lora": True,
-        "max_lora_rank": next(
-            (rank for rank in LORA_RANKS if rank >= max(model.lora.rank, LEAST_LORA_RANK)),
-            LORA_RANKS[-1],
-        ),
-        "max_loras": 2,
+        "async_scheduling": False,  # as in process: sync and sampler were checked without
+        # A second one, since the old adapter is dropped when the new one is there.
+        **lora_room(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
         "worker_extension_cls": "lib.engines.worker.Extension",
         **(
             {}

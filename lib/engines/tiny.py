@@ -15,7 +15,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config,
 
 from lib.artifacts.problems import Problem
 from lib.errors import UserError
-from lib.params.model import Model
+from lib.params.model import Model, Tiny
 from lib.prompts import PromptFormat
 
 PAD_TOKEN = "<|pad|>"
@@ -80,15 +80,9 @@ def train_tokenizer(
 def build_model(
     tokenizer: PreTrainedTokenizerFast,
     *,
+    shape: Tiny,
     seed: int,
-    hidden_size: int,
-    num_layers: int,
-    num_heads: int,
-    num_kv_heads: int,
-    head_dim: int,
-    intermediate_size: int,
     max_positions: int,
-    initializer_range: float,
 ) -> Qwen3ForCausalLM:
     """A Qwen3 of random fp32 weights with tied embeddings, one row per token of `tokenizer`.
 
@@ -101,14 +95,14 @@ def build_model(
     }
     config = Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=hidden_size,
-        num_hidden_layers=num_layers,
-        num_attention_heads=num_heads,
-        num_key_value_heads=num_kv_heads,
-        head_dim=head_dim,
-        intermediate_size=intermediate_size,
+        hidden_size=shape.hidden_size,
+        num_hidden_layers=shape.num_layers,
+        num_attention_heads=shape.num_heads,
+        num_key_value_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+        intermediate_size=shape.intermediate_size,
         max_position_embeddings=max_positions,
-        initializer_range=initializer_range,
+        initializer_range=shape.initializer_range,
         tie_word_embeddings=True,
         dtype=torch.float32,
         **token_ids,
@@ -120,14 +114,6 @@ def build_model(
     return model
 
 
-def save_checkpoint(
-    directory: Path, *, model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    """Write weights, configs, tokenizer and chat template, each file a function of its content."""
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-
-
 def write_base(
     directory: Path,
     problems: Iterable[Problem],
@@ -137,12 +123,14 @@ def write_base(
     seed: int,
 ) -> None:
     """Train a tokenizer on `problems` and write it with a random-weight model of params' shape."""
-    shape = model.tiny.model_dump(exclude={"vocab_size"})
     tokenizer = train_tokenizer(
         (text for problem in problems for text in (problem.problem, problem.solution)),
         vocab_size=model.tiny.vocab_size,
         marks=prompt_format.marks,
         chat_template=prompt_format.chat_template,
     )
-    untrained = build_model(tokenizer, seed=seed, max_positions=model.max_seq_length, **shape)
-    save_checkpoint(directory, model=untrained, tokenizer=tokenizer)
+    untrained = build_model(
+        tokenizer, shape=model.tiny, seed=seed, max_positions=model.max_seq_length
+    )
+    untrained.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)

@@ -67,23 +67,19 @@ def import_first(backend: str, *, generates: bool) -> None:
     shares = backend == "unsloth" and generates
     if shares:
         compat.prepare_vllm()
-        _set_unless_set(STANDBY)
+        # `|` prefers its right side: what the user has set stays.
+        os.environ |= STANDBY | os.environ
     elif not any(name in os.environ for name in ALLOCATOR):
-        _set_unless_set(EXPANDABLE)
+        os.environ |= EXPANDABLE
     if backend != "unsloth" or "unsloth" in sys.modules:
         return
     early = [name for name in PATCHED if name in sys.modules]
     if early:
         raise RuntimeError(f"unsloth must be imported before {', '.join(early)}")
-    _set_unless_set(COMPILED)
+    os.environ |= COMPILED | os.environ
     compat.silence_supported_range()
     _fast_language_model()
     compat.keep_trl()
-
-
-def _set_unless_set(settings: dict[str, str]) -> None:
-    for name, value in settings.items():
-        os.environ.setdefault(name, value)
 
 
 def shares_weights(model: Model, *, engine: str) -> bool:
@@ -119,7 +115,7 @@ def load_unsloth(
             dtype=getattr(torch, settings.dtype),
             load_in_4bit=False,
             full_finetuning=settings.lora.rank == 0,
-            use_gradient_checkpointing=_checkpointing(settings),
+            use_gradient_checkpointing=settings.gradient_checkpointing and "unsloth",
             use_exact_model_name=True,
             fast_inference=shares,
             gpu_memory_utilization=memory_share or 0.5,
@@ -132,10 +128,6 @@ def load_unsloth(
             "set rollout.engine to transformers, or model.backend to transformers"
         )
     return model
-
-
-def _checkpointing(settings: Model) -> str | bool:
-    return "unsloth" if settings.gradient_checkpointing else False
 
 
 def adapt_unsloth(
@@ -155,7 +147,7 @@ def adapt_unsloth(
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         bias="none",
-        use_gradient_checkpointing=_checkpointing(settings),
+        use_gradient_checkpointing=settings.gradient_checkpointing and "unsloth",
         random_state=seed,
         use_rslora=False,
     )

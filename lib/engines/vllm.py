@@ -22,7 +22,7 @@ from lib.engines.base import (
     prompt_keys,
     text_until,
 )
-from lib.engines.policy import is_adapter, load_merged, load_tokenizer, save_adapter
+from lib.engines.policy import ADAPTER_ONLY, is_adapter, load_merged, load_tokenizer
 from lib.engines.pretrained import has_added_rows, weights_of
 from lib.engines.registry import ENGINES, VLLM_SHARE
 from lib.errors import UserError
@@ -131,7 +131,7 @@ class VllmBase(Engine):
         if not isinstance(policy, PeftModel):
             return self._sync_full(policy)
         folder = Path(self._scratch.name) / str(self._num_adapters)
-        save_adapter(policy, folder)
+        policy.save_pretrained(folder, **ADAPTER_ONLY)
         self.use_adapter(folder)
         return f"adapter {self._num_adapters}"
 
@@ -263,7 +263,7 @@ class VllmEngine(InProcessVllm):
                     "max_num_seqs": batch_size,
                     "gpu_memory_utilization": _share_of_free(memory_share),
                     "distributed_executor_backend": executor,
-                    **_lora(lora_rank),
+                    **(lora_room(lora_rank) if lora_rank else {}),
                 },
             )
         super().__init__(tokenizer, max_seq_length=max_seq_length, label=label)
@@ -277,11 +277,9 @@ class VllmEngine(InProcessVllm):
         dtype: str,
         attention: str,
         max_seq_length: int,
-        batch_size: int,
-        label: str = "",
         policy: PreTrainedModel | None = None,
-        memory_share: float = VLLM_SHARE,
-        device: str = "",
+        label: str = "",
+        **settings: Any,
     ) -> "InProcessVllm":
         """See `Engine`. A policy that Unsloth loaded above a vLLM of its own brings the engine."""
         if policy is not None and hasattr(policy, "vllm_engine"):
@@ -302,12 +300,10 @@ class VllmEngine(InProcessVllm):
                 load_tokenizer(full),
                 dtype=dtype,
                 max_seq_length=max_seq_length,
-                batch_size=batch_size,
                 lora_rank=_lora_rank(checkpoint, policy),
                 receives_weights=policy is not None,
-                memory_share=memory_share,
                 label=label,
-                device=device,
+                **settings,
             )
         if adapter:
             engine.use_adapter(checkpoint)
@@ -318,8 +314,14 @@ class VllmEngine(InProcessVllm):
         weights = policy.state_dict()
         with self._on_device():
             self._llm.apply_model(lambda model: model.load_weights(weights.items()))
-            # What is cached was computed with the old weights.
-            self._llm.reset_prefix_cache()
+            # What is cached was computed with the old weights; vLLM keeps it, and says so, while
+            # requests are under way.
+            emptied = self._llm.reset_prefix_cache()
+        if not emptied:
+            raise UserError(
+                "vLLM kept keys and values of the weights before in its prefix cache, and its "
+                "completions would be of both; set rollout.engine to transformers, and report this"
+            )
         return f"weights {self._num_syncs}"
 
     def _request(self, folder: Path) -> Any:
@@ -455,6 +457,8 @@ def _build(
         disable_log_stats=True,
         # Of the distribution that is sampled from, which the trainer scores under too.
         logprobs_mode="processed_logprobs",
+        # vLLM's default on a GPU, and off on a CPU, where sync and sampler were checked.
+        async_scheduling=False,
         use_tqdm_on_load=False,
         **settings,
     )
@@ -492,9 +496,12 @@ def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
     return int(PeftConfig.from_pretrained(checkpoint).r) if is_adapter(checkpoint) else 0
 
 
-def _lora(rank: int) -> dict[str, Any]:
-    if not rank:
-        return {}
+def lora_room(rank: int, *, adapters: int = 1) -> dict[str, Any]:
+    """Settings of a vLLM with room for so many adapters of ranks up to `rank`.
+
+    Raises:
+        UserError: it has no such rank.
+    """
     if rank > LORA_RANKS[-1]:
         raise UserError(
             f"model.lora.rank={rank}: vLLM runs ranks up to {LORA_RANKS[-1]}; "
@@ -502,6 +509,6 @@ def _lora(rank: int) -> dict[str, Any]:
         )
     return {
         "enable_lora": True,
-        "max_loras": 1,
+        "max_loras": adapters,
         "max_lora_rank": next(largest for largest in LORA_RANKS if largest >= rank),
     }

@@ -57,6 +57,9 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 EXACT = {"dtype": "float32", "attention": "sdpa"}
 """How a fold is verified, whatever training used; flash attention is for 16 bits only."""
 
+SHARD_SIZE = "5GB"
+"""Largest file of weights; more go into several."""
+
 SAME = 1e-5
 """Largest mean difference of log-probs, in nats, between equal weights computed alike."""
 
@@ -233,7 +236,7 @@ def write_model(
         pad=tokenizer.pad_token_id,
         stops=stop_strings,
     )
-    weights.save_pretrained(to, max_shard_size=export.max_shard_size)
+    weights.save_pretrained(to, max_shard_size=SHARD_SIZE)
     tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
     tokenizer.save_pretrained(to)
     forms = {"merged": Form(export.dtype, answers, SAME)}

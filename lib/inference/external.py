@@ -64,8 +64,9 @@ class ExternalModel:
 
     def positions_on(self, engine: str, *, max_seq_length: int) -> int | None:
         """`positions`, or the tokens that an engine with a copy of the weights has memory for."""
-        if ENGINES[engine].live:
-            return self.positions
+        return self.positions if ENGINES[engine].live else self._room(max_seq_length)
+
+    def _room(self, max_seq_length: int) -> int:
         return min(max_seq_length, self.positions or max_seq_length)
 
     def open(
@@ -105,7 +106,7 @@ class ExternalModel:
                 self.folder,
                 base=self.base,
                 **settings,
-                max_seq_length=min(max_seq_length, self.positions or max_seq_length),
+                max_seq_length=self._room(max_seq_length),
                 batch_size=batch_size,
                 policy=policy,
             )

@@ -6,17 +6,16 @@ request that names none (`vllm serve --middleware lib.inference.stop_strings.Sto
 """
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from lib.artifacts import read_json
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
+Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+App = Callable[[Message, Receive, Any], Awaitable[None]]
+"""ASGI: of a request's scope, what receives its body, and what sends the answer."""
 
 PATHS = ("/v1/completions", "/v1/chat/completions")
 """Requests that generate."""
@@ -28,7 +27,7 @@ class StopStrings:
     def __init__(self, app: App) -> None:
         self.app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Any) -> None:
         """Pass a request on, with stop strings where it generates and names none."""
         if scope["type"] != "http" or scope["path"] not in PATHS or scope["method"] != "POST":
             await self.app(scope, receive, send)

@@ -72,8 +72,6 @@ class Export(Section):
     """The checkpoint that is exported; it has to be evaluated too."""
     dtype: Literal["float32", "bfloat16", "float16"]
     """Type of the exported weights."""
-    max_shard_size: Annotated[str, Field(pattern=r"^[1-9]\d*(KB|MB|GB)$")]
-    """Largest file of weights; more go into several."""
     license: Annotated[str, Field(min_length=1)]
     """Licence that the model card states, as the Hub abbreviates it; the base model's binds you."""
     language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]

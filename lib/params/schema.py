@@ -5,7 +5,7 @@ The sections are in `model`, `data`, `training` and `measuring`; here they becom
 what they owe each other (`Params.conflicts`, which `parse_params` asks for).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -54,7 +54,7 @@ class Params(Section):
 
     def flat(self) -> dict[str, Any]:
         """Values by dotted key, as params.yaml has them; a list is one value."""
-        return dict(_leaves(self.model_dump(mode="json"), ""))
+        return dict(leaves(self.model_dump(mode="json")))
 
     @property
     def starts(self) -> dict[str, str]:
@@ -142,14 +142,21 @@ class Params(Section):
             return
         if self.grpo.trainer != "trl" or self.grpo.skipped:
             return
+        engines = {self.rollout.engine, self.validation.engine}
         lacking = {
             "rollout.engine: vllm-server": self.rollout.engine == "vllm-server",
-            "model.backend: unsloth": self.model.backend == "unsloth",
+            "validation.engine: vllm beside its own": (
+                # A process has room for one, and TRL's is not ours to ask.
+                engines == {"vllm"} and self.grpo.eval_steps > 0
+            ),
             f"prompt.format: {self.prompt.format}, whose stop strings end a completion": (
                 # TRL would take all of them for truncated ones, where it stops there at all.
                 own_format.stop_strings
             ),
-            "grpo.beta above 0 on full weights": self.grpo.beta > 0 and not self.model.lora.rank,
+            "grpo.beta above 0 on full weights with model.tag_tokens": (
+                # It loads the reference policy from files, which lack the tokens' rows.
+                self.grpo.beta > 0 and not self.model.lora.rank and self.model.tag_tokens
+            ),
         }
         if any(lacking.values()):
             what = "; ".join(name for name, lacks in lacking.items() if lacks)
@@ -159,16 +166,18 @@ class Params(Section):
         """What Unsloth refuses (unsloth 2026.10.7), and a device that no engine takes."""
         model, grpo, engine = self.model, self.grpo, self.rollout.engine
         # `fast_inference`: one copy of the weights for training and vLLM.
-        shared = model.backend == "unsloth" and ENGINES[engine].below_unsloth
-        if shared and not model.lora.rank:
+        sections = {"rollout.engine": engine, "validation.engine": self.validation.engine}
+        below = [key for key, name in sections.items() if ENGINES[name].below_unsloth]
+        shared = model.backend == "unsloth" and "rollout.engine" in below
+        if model.backend == "unsloth" and below and not model.lora.rank:
             yield (
-                f"rollout.engine={engine}: backend unsloth shares its weights with vLLM only under "
-                "LoRA; set model.lora.rank, or rollout.engine to transformers"
+                f"{below[0]}=vllm: backend unsloth shares its weights with vLLM only under "
+                f"LoRA; set model.lora.rank, or {' and '.join(below)} to transformers"
             )
-        if shared and model.dtype != "bfloat16":
+        if model.backend == "unsloth" and below and model.dtype != "bfloat16":
             yield (
                 f"model.dtype={model.dtype}: backend unsloth shares only weights of 16 bits with "
-                "vLLM; set it to bfloat16, or rollout.engine to transformers"
+                f"vLLM; set it to bfloat16, or {' and '.join(below)} to transformers"
             )
         if grpo.cast_lm_head_to_fp32 and model.backend == "unsloth":
             yield (
@@ -181,8 +190,13 @@ class Params(Section):
                 "lm_head out of model.lora.target_modules, or set it to false"
             )
         rolls_out = not (grpo.skipped or shared or grpo.trainer == "trl")
-        # Where weights are shared, GRPO's validation is on the engine of its rollouts.
-        phases = {"sft": self.sft, "grpo": None if shared else grpo, "dpo": self.dpo}
+        # Where weights are shared, validation is on the engine below the policy, too.
+        shares = model.backend == "unsloth" and "validation.engine" in below
+        phases = {
+            "sft": None if shares else self.sft,
+            "grpo": None if shared else grpo,
+            "dpo": self.dpo,
+        }
         validates = any(
             phase and not phase.skipped and phase.eval_steps
             for name, phase in phases.items()
@@ -220,9 +234,10 @@ class Params(Section):
             )
 
 
-def _leaves(section: dict[str, Any], above: str) -> Iterator[tuple[str, Any]]:
-    for name, value in section.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{above}{name}.")
+def leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of nested mappings by dotted key; a list is one leaf."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{above}{name}.")
         else:
             yield above + name, value

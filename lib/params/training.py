@@ -52,7 +52,7 @@ class Optimisation(Section):
     save_steps: Count
     """Optimiser steps between two checkpoints to resume from; 0 for none."""
     keep_checkpoints: Count
-    """Of those, how many of the last stay in data/scratch after the run."""
+    """Of those, how many of the last stay, whole, in data/scratch after the run."""
     eval_steps: Count
     """Optimiser steps between two validations by generation (`validation`); 0 for none."""
 

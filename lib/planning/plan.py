@@ -94,7 +94,10 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None) -> Phase:
     else:
         rows = rows and min(rows, section.num_problems or rows)
         steps = rows and math.ceil(rows * section.num_completions / batch)
-    shares = (share for engine, share, _ in generators(params, name) if engine == "vllm")
+    samplers = generators(params, name)
+    shares = (share for engine, share, _ in samplers if engine == "vllm")
+    # GRPO's rollouts, SFT's validation: the engine that Unsloth loads below the policy.
+    below = shares_weights(params.model, engine=samplers[0][0]) if samplers else False
     trainer = {}
     if trains:
         trainer = micro_batches(batch, micro_batch=section.micro_batch_size, world_size=1)
@@ -111,7 +114,7 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None) -> Phase:
         tokens=sequences * (rollout.max_new_tokens if samples else longest_row(params, name)),
         memory=memory_at_peak(params, name, shape) if shape else {},
         vllm_share=next(shares, 0.0),
-        shares_weights=name == "grpo" and shares_weights(params.model, engine=rollout.engine),
+        shares_weights=below and name in ("sft", "grpo"),
         trainer=trainer,
     )
 

@@ -26,7 +26,7 @@ from lib.engines.base import GeneratedCompletion, Sampling
 from lib.errors import UserError
 from lib.params import Params
 from lib.planning.memory import batch_of
-from lib.problems.lengths import rendering_of, token_counter
+from lib.problems.lengths import token_counter
 from lib.prompts import format_settings, prompt_format, saved_system
 from lib.training.grpo import grpo_setup
 from lib.training.phase.tracking import ProgressLines
@@ -43,13 +43,12 @@ def longest_first(
     """The phase's problems, and the tokens of the first: of an SFT example, or of a prompt and all
     that may be generated."""
     used_format = prompt_format(**format_settings(params.prompt))
-    rendering = rendering_of(base, prompt_format=used_format, system=saved_system(base))
-    count_tokens, rows = token_counter(base), list(read_problems(problems / f"{phase}.jsonl"))
+    counter = token_counter(base, prompt_format=used_format, system=saved_system(base))
+    rows = list(read_problems(problems / f"{phase}.jsonl"))
     completions = [params.rollout.max_new_tokens] * len(rows)
     if phase == "sft":
-        completions = count_tokens([rendering.completion(row) for row in rows])
-    prompts = count_tokens([rendering.prompt(row) for row in rows])
-    lengths = list(map(sum, zip(prompts, completions, strict=True)))
+        completions = counter.completions(rows)
+    lengths = list(map(sum, zip(counter.prompts(rows), completions, strict=True)))
     order = sorted(range(len(rows)), key=lambda row: -lengths[row])
     return [rows[row] for row in order], max(lengths)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.errors import UserError
 from lib.plugins import in_words, load_plugin
-from lib.problems.columns import first_present, problem_text, text_of, to_problem
+from lib.problems.columns import problem_text, required_text, text_of, to_problem
 from lib.problems.rows import Fields, RowFault
 from lib.prompts import prompt_format
 
@@ -55,8 +55,8 @@ def math_jsonl(fields: Fields, columns: Mapping[str, str], origin: str) -> Probl
         {"prompt": "A conversation … User: What is …? Assistant: <think>",
          "response": " … </think> <answer> 2 </answer>"}
     """
-    column, value = first_present(fields, ("response",), field="solution")
-    parsed = prompt_format("r1_zero").parse(text_of(value, column))
+    response = required_text(fields, ("response",), field="solution")
+    parsed = prompt_format("r1_zero").parse(response)
     prompt = problem_text(fields, ("prompt",))
     # The question of a prompt that the `r1_zero` template has been put around.
     inside = re.fullmatch(r"A conversation between .*?\bUser: (.*?)\s*Assistant:.*", prompt, re.S)
@@ -80,8 +80,8 @@ def open_math_reasoning(fields: Fields, columns: Mapping[str, str], origin: str)
     The model's `<think>` marks go: what is between and after them is the solution, and a prompt
     format puts its own tags around it.
     """
-    column, value = first_present(fields, ("generated_solution",), field="solution")
-    solution = re.sub(r"</?think>", "", text_of(value, column)).strip()
+    generated = required_text(fields, ("generated_solution",), field="solution")
+    solution = re.sub(r"</?think>", "", generated).strip()
     return to_problem({**fields, "generated_solution": solution}, columns=columns)
 
 
@@ -130,10 +130,9 @@ def mmlu(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
     options = fields.get("choices") or [fields.get(letter) for letter in LETTERS]
     if not isinstance(options, list) or len(options) != len(LETTERS):
         raise RowFault("wrong_type", field="choices", detail="expected four options")
-    lines = [
-        f"{letter}. {_option(option, letter)}"
-        for letter, option in zip(LETTERS, options, strict=True)
-    ]
+    # Read as columns of their own, so that one without text is named by its letter.
+    named = dict(zip(LETTERS, options, strict=True))
+    lines = [f"{each}. {required_text(named, (each,), field=each)}" for each in LETTERS]
     subject = fields.get("subject") or re.sub(r"_(test|dev|val)$", "", Path(origin).stem)
     return Problem.create(
         problem="\n".join([question, *lines]),
@@ -143,14 +142,9 @@ def mmlu(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
     )
 
 
-def _option(option: object, letter: str) -> str:
-    if option is None:
-        raise RowFault("missing_field", field=letter, detail="missing; expected an option")
-    return text_of(option, letter)
-
-
 def _letter(answer: object) -> str:
-    letter = dict(zip("0123", LETTERS, strict=True)).get(str(answer), str(answer).strip())
+    text = str(answer).strip()
+    letter = LETTERS[int(text)] if text in ("0", "1", "2", "3") else text
     if letter not in LETTERS:
         detail = f"expected A, B, C, D or 0 to 3, found {answer!r}"
         raise RowFault("wrong_type", field="answer", detail=detail)
@@ -167,14 +161,11 @@ def olympiadbench(fields: Fields, columns: Mapping[str, str], origin: str) -> Pr
 
     Several answers are joined by commas; the unit is not part of the answer.
     """
-    answers = fields.get("final_answer")
-    if not isinstance(answers, list) or not answers:
-        detail = "expected a list of answers"
-        raise RowFault("missing_field", field="final_answer", detail=detail)
+    answers, solutions = (fields.get(name) or [] for name in ("final_answer", "solution"))
+    if not isinstance(answers, list) or not isinstance(solutions, list):
+        raise RowFault("wrong_type", field="final_answer", detail="expected lists of texts")
     reference = ", ".join(text_of(answer, "final_answer") for answer in answers)
-    solutions = fields.get("solution")
-    first = solutions[0] if isinstance(solutions, list) and solutions else ""
-    named = {"answer": reference, "solution": first}
+    named = {"answer": reference, "solution": next(iter(solutions), "")}
     return to_problem({**fields, **named}, columns={"reference": "answer", **columns})
 
 
@@ -186,9 +177,8 @@ def alpaca_eval(fields: Fields, columns: Mapping[str, str], origin: str) -> Prob
         [{"dataset": "helpful_base", "instruction": "What are …?", "output": "…",
           "generator": "text_davinci_003"}]
     """
-    column, value = first_present(fields, ("instruction",), field="problem")
     return Problem.create(
-        problem=text_of(value, column),
+        problem=required_text(fields, ("instruction",), field="problem"),
         reference="",
         subject=text_of(fields.get("dataset") or "", "dataset"),
         tags=(INSTRUCTION,),

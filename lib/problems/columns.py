@@ -12,7 +12,6 @@ A text that ends in `#### N` or holds `\\boxed{}` is both solution and reference
 leaves open whether a text is an answer or a solution, the row is an error that asks for `columns:`.
 """
 
-import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -61,18 +60,17 @@ def to_problem(fields: Fields, *, columns: Mapping[str, str] | None = None) -> P
         if column not in fields:
             raise _absent(fields, (column,), field=field)
         candidates[field] = (column,)
-    problem = problem_text(fields, candidates["problem"])
     reference, solution = _reference_and_solution(
         fields, candidates, reference_is_named="reference" in (columns or {})
     )
-    level = _optional(fields, candidates["level"])
+    level = _text(fields, candidates["level"])[1]
     # MATH's "Level 5" and MATH-500's 5.0 are 5; a level that is no number stays text.
     number = _LEVEL.fullmatch(level)
     return Problem.create(
-        problem=problem,
+        problem=problem_text(fields, candidates["problem"]),
         reference=reference,
         solution=solution,
-        subject=_optional(fields, candidates["subject"]),
+        subject=_text(fields, candidates["subject"])[1],
         level=int(number[1]) if number else level,
     )
 
@@ -85,9 +83,9 @@ def problem_text(fields: Fields, candidates: Sequence[str] = PROBLEM) -> str:
     Raises:
         RowFault: no such column, or one that holds neither.
     """
-    column, value = first_present(fields, candidates, field="problem")
+    column, value = _first(fields, candidates)
     if not isinstance(value, list):
-        return text_of(value, column)
+        return required_text(fields, candidates, field="problem")
     if not all(isinstance(turn, dict) and {"role", "content"} <= turn.keys() for turn in value):
         raise RowFault("wrong_type", field=column, detail="expected text or chat messages")
     questions = [turn["content"] for turn in value if turn["role"] == "user"]
@@ -100,25 +98,25 @@ def problem_text(fields: Fields, candidates: Sequence[str] = PROBLEM) -> str:
 def _reference_and_solution(
     fields: Fields, candidates: Mapping[str, Sequence[str]], *, reference_is_named: bool
 ) -> tuple[str, str]:
-    present = _first(fields, candidates["reference"])
-    if present is None:
-        in_solution = None if reference_is_named else _first(fields, candidates["solution"])
-        if in_solution is None:
+    column, text = _text(fields, candidates["reference"])
+    if not column:
+        column, text = _text(fields, () if reference_is_named else candidates["solution"])
+        if not column:
             raise _absent(fields, candidates["reference"], field="reference")
-        column, value = in_solution
-        worked = read_worked(text_of(value, column))
-        if worked is None:
-            detail = "no answer column, and no `#### N` or \\boxed{} in the solution"
-            raise RowFault("undecidable", field=column, detail=detail)
-        return worked.reference, worked.solution
-    column, text = present[0], text_of(present[1], present[0])
+        if worked := read_worked(text):
+            return worked
+        detail = "no answer column, and no `#### N` or \\boxed{} in the solution"
+        raise RowFault("undecidable", field=column, detail=detail)
     others = [name for name in candidates["solution"] if name != column]
     if worked := read_worked(text):
-        return worked.reference, worked.solution or _solution(fields, others)
+        reference, solution = worked
+        return reference, solution or _solution(fields, others)
     # A text of several words may be a solution whose answer is not marked: `solution` always, and
     # another column where there is no solution beside it.
-    beside = column != "solution" and _first(fields, [name for name in SOLUTION if name != column])
-    if not (reference_is_named or is_bare(text) or beside):
+    beside = column != "solution" and any(
+        _first(fields, [name for name in SOLUTION if name != column])
+    )
+    if not (reference_is_named or beside or is_bare(text)):
         detail = f"cannot tell whether this is an answer or a solution: {excerpt(text, 60)!r}"
         raise RowFault("undecidable", field=column, detail=detail)
     return text, _solution(fields, others)
@@ -126,28 +124,36 @@ def _reference_and_solution(
 
 def _solution(fields: Fields, candidates: Sequence[str]) -> str:
     """The worked solution, '' for none; the bare reference's column is not among `candidates`."""
-    text = _optional(fields, candidates)
+    text = _text(fields, candidates)[1]
     worked = read_worked(text)
-    return worked.solution if worked else text
+    return worked[1] if worked else text
 
 
-def first_present(fields: Fields, candidates: Sequence[str], *, field: str) -> tuple[str, Any]:
-    """The first of these columns that holds something.
+def required_text(fields: Fields, candidates: Sequence[str], *, field: str) -> str:
+    """The text of the first of these columns that holds something.
 
     Raises:
-        RowFault: none does.
+        RowFault: none does, or one that is no text.
     """
-    if present := _first(fields, candidates):
-        return present
-    raise _absent(fields, candidates, field=field)
+    column, text = _text(fields, candidates)
+    if not column:
+        raise _absent(fields, candidates, field=field)
+    return text
 
 
-def _first(fields: Fields, candidates: Sequence[str]) -> tuple[str, Any] | None:
+def _text(fields: Fields, candidates: Sequence[str]) -> tuple[str, str]:
+    column, value = _first(fields, candidates)
+    return column, text_of(value, column)
+
+
+def _first(fields: Fields, candidates: Sequence[str]) -> tuple[str, Any]:
+    """The first column that holds something, with its value; two empty texts where none does."""
     for name in candidates:
         value = fields.get(name)
+        # 0 is an answer; a text of spaces is none.
         if value is not None and not (isinstance(value, str) and not value.strip()):
             return name, value
-    return None
+    return "", ""
 
 
 def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFault:
@@ -157,11 +163,6 @@ def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFaul
     expected = " or ".join(f"`{name}`" for name in candidates)
     detail = f"missing; expected {expected}, the row has {', '.join(map(str, fields)) or 'nothing'}"
     return RowFault("missing_field", field=field, detail=detail)
-
-
-def _optional(fields: Fields, candidates: Sequence[str]) -> str:
-    present = _first(fields, candidates)
-    return text_of(present[1], present[0]) if present else ""
 
 
 def text_of(value: Any, field: str) -> str:
@@ -185,16 +186,9 @@ def text_of(value: Any, field: str) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-@dataclasses.dataclass(frozen=True)
-class Worked:
-    """A text split into answer and solution; `solution` is '' where it is the answer only."""
-
-    reference: str
-    solution: str
-
-
-def read_worked(text: str) -> Worked | None:
-    """Split a text that ends in `#### N` or holds a `\\boxed{}`; None where it does neither.
+def read_worked(text: str) -> tuple[str, str] | None:
+    """Answer and solution of a text that ends in `#### N` or holds a `\\boxed{}`, the solution ''
+    where it is the answer only; None where it does neither.
 
     GSM8K's calculator marks (`<<48/2=24>>`) go, and so does its last line; MATH's solution keeps
     its box.
@@ -203,13 +197,13 @@ def read_worked(text: str) -> Worked | None:
     if final := _FINAL.search(text.rstrip()):
         solution = _CALCULATOR.sub("", text[: final.start()]).strip()
         answer = final["answer"].strip()
-        return Worked(plain_number(answer), solution) if answer else None
+        return (plain_number(answer), solution) if answer else None
     box = last_box(text)
     if box is None or not box.content:
         return None
     around = text[: box.start] + text[box.end :]
     only_box = not _DELIMITERS.sub("", around)
-    return Worked(box.content, "" if only_box else text.strip())
+    return box.content, "" if only_box else text.strip()
 
 
 def plain_number(text: str) -> str:
@@ -227,6 +221,5 @@ def plain_number(text: str) -> str:
 def is_bare(text: str) -> bool:
     """Whether a text can only be an answer: one short line without four words in a row."""
     line = text.strip()
-    if "\n" in line or len(line) > BARE_LENGTH:
-        return False
-    return not _PROSE.search(_LATEX.sub(" ", line))
+    fits = "\n" not in line and len(line) <= BARE_LENGTH
+    return fits and not _PROSE.search(_LATEX.sub(" ", line))

@@ -14,7 +14,7 @@ from lib.artifacts import read_records, write_jsonl
 from lib.artifacts.problems import Problem
 from lib.errors import UserError
 from lib.params.data import Difficulty
-from lib.problems.store import Drops, ProblemTable, keep
+from lib.problems.store import ProblemTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +55,7 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
     return dict(read_records(path, parse, what="a pass rate", remedy=remedy))
 
 
-def keep_band(
-    table: ProblemTable, rates: Mapping[str, PassRate], band: Difficulty, *, drops: Drops
-) -> ProblemTable:
+def keep_band(table: ProblemTable, rates: Mapping[str, PassRate], band: Difficulty) -> ProblemTable:
     """Keep problems whose pass rate is in the band, ends included; one without a rate goes too."""
 
     def outside(_: int, problem: Problem) -> tuple[str, str] | None:
@@ -68,7 +66,7 @@ def keep_band(
             return None
         return "pass_rate_outside_band", f"{rate.num_correct} of {rate.num_completions} right"
 
-    return keep(table, outside, drops=drops)
+    return table.keep(outside)
 
 
 def easy_to_hard(table: ProblemTable, rates: Mapping[str, PassRate]) -> ProblemTable:

@@ -17,13 +17,14 @@ import dataclasses
 import hashlib
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lib.artifacts.problems import Problem
-from lib.problems.store import Drops, ProblemTable, keep
+from lib.problems.store import ProblemTable
 from lib.verifier import extract_answer, is_equivalent
 
 SHINGLE_SIZE = 5
@@ -54,27 +55,25 @@ def digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def drop_exact_duplicates(table: ProblemTable, *, drops: Drops) -> ProblemTable:
+def drop_exact_duplicates(table: ProblemTable) -> ProblemTable:
     """Keep the first problem of each content hash (words alike, whatever case and spacing)."""
     first: dict[str, int] = {}
 
     def repeated(index: int, problem: Problem) -> tuple[str, str] | None:
         earlier = first.setdefault(problem.id, index)
-        if earlier == index:
-            return None
-        return "exact_duplicate", f"same words as row {earlier + 1}"
+        same = f"same words as row {earlier + 1}"
+        return ("exact_duplicate", same) if earlier < index else None
 
-    return keep(table, repeated, drops=drops)
+    return table.keep(repeated)
 
 
-def drop_near_duplicates(table: ProblemTable, *, similarity: float, drops: Drops) -> ProblemTable:
+def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTable:
     """Keep problems that no earlier kept one resembles.
 
     Args:
         table: problems in the order of preference.
         similarity: least Jaccard similarity of word 5-grams that makes a pair near duplicates, in
             (0, 1).
-        drops: where the others are counted.
     """
     # Imported here, for it takes half a second with scipy.
     from datasketch import MinHash, MinHashLSH
@@ -90,14 +89,14 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float, drops: Drops
         signature = MinHash(num_perm=NUM_PERMUTATIONS, seed=1)
         signature.update_batch([shingle.encode() for shingle in shingles])
         for candidate in sorted(kept.query(signature)):
-            text = table.text(candidate)
+            text = table.rows[candidate]["problem"]
             exact = jaccard(shingles, _shingles(text))
             if exact >= similarity:
                 return "near_duplicate", f"similarity {exact:.3f} to: {text}"[:300]
         kept.insert(index, signature, check_duplication=False)
         return None
 
-    return keep(table, resembles, drops=drops)
+    return table.keep(resembles)
 
 
 def _shingles(text: str) -> set[str]:
@@ -150,10 +149,8 @@ def _grams(text: str, size: int) -> set[str]:
         plain = unicodedata.normalize("NFKD", text)
         text = "".join(sign for sign in plain if not unicodedata.category(sign).startswith("M"))
     words = list(_WORD.finditer(text.lower()))
-    # In half words: see the module.
+    # In half words: see the module. Without unspaced scripts these are `ngrams`.
     lengths = [1 if word[1] else 2 for word in words]
-    if 1 not in lengths:
-        return ngrams([word[0] for word in words], size=size)
     grams, end, length = set(), 0, 0
     for start in range(len(words)):
         while end < len(words) and length < 2 * size:
@@ -170,47 +167,40 @@ def _hashes(grams: Iterable[str]) -> NDArray[np.uint64]:
     return np.array([digest(gram) for gram in grams], dtype=np.uint64)
 
 
-@dataclasses.dataclass
-class Overlap:
-    """How much a training set and a benchmark share.
-
-    Attributes:
-        train_rows: training problems that share an n-gram with the benchmark.
-        benchmark_rows: benchmark problems that a training problem shares one with.
-        benchmark_size: problems of the benchmark.
-    """
-
-    train_rows: int
-    benchmark_rows: int
-    benchmark_size: int
-
-
 def decontaminate(
-    table: ProblemTable, benchmarks: Sequence[BenchmarkIndex], *, size: int, drops: Drops
-) -> tuple[ProblemTable, dict[str, Overlap]]:
-    """Drop every problem that shares an n-gram with any benchmark; the overlap with each, by name.
+    table: ProblemTable, benchmarks: Sequence[BenchmarkIndex], *, size: int
+) -> tuple[ProblemTable, dict[str, dict[str, int]]]:
+    """Drop every problem that shares an n-gram with any benchmark.
 
     Args:
         size: words of an n-gram, as the benchmarks were indexed with.
+
+    Returns:
+        The others, and by benchmark the problems on both sides that share one with the other side
+        (`train_rows`, `benchmark_rows`), and how many the benchmark has.
     """
     hits: dict[str, set[int]] = {benchmark.name: set() for benchmark in benchmarks}
-    overlaps = {each.name: Overlap(0, 0, each.num_problems) for each in benchmarks}
+    train_rows: Counter[str] = Counter()
 
     def leaks(index: int, problem: Problem) -> tuple[str, str] | None:
         fault, grams = None, _grams(problem.problem, size)
         hashes = _hashes(grams)
         for benchmark in benchmarks:
             if rows := benchmark.hits(hashes):
-                overlaps[benchmark.name].train_rows += 1
+                train_rows[benchmark.name] += 1
                 hits[benchmark.name] |= rows
                 shared = next(gram for gram in sorted(grams) if benchmark.hits(_hashes([gram])))
                 fault = fault or ("contaminated", f"shares with {benchmark.name}: {shared}")
         return fault
 
-    clean = keep(table, leaks, drops=drops)
-    for name, rows in hits.items():
-        overlaps[name].benchmark_rows = len(rows)
-    return clean, overlaps
+    return table.keep(leaks), {
+        name: {
+            "train_rows": train_rows[name],
+            "benchmark_rows": len(hits[name]),
+            "benchmark_size": num_problems,
+        }
+        for name, num_problems in ((each.name, each.num_problems) for each in benchmarks)
+    }
 
 
 def is_numeric(reference: str) -> bool:
@@ -219,29 +209,20 @@ def is_numeric(reference: str) -> bool:
     return any(sign.isdigit() for sign in text) and bool(_NUMERIC.fullmatch(text))
 
 
-def keep_numeric(table: ProblemTable, *, drops: Drops) -> ProblemTable:
-    """Keep problems whose reference is a number."""
-
-    def not_numeric(_: int, problem: Problem) -> tuple[str, str] | None:
-        reference = problem.reference
-        return None if is_numeric(reference) else ("answer_not_numeric", reference)
-
-    return keep(table, not_numeric, drops=drops)
+def not_numeric(_: int, problem: Problem) -> tuple[str, str] | None:
+    """For `keep`: whether the reference is no number."""
+    return None if is_numeric(problem.reference) else ("answer_not_numeric", problem.reference)
 
 
-def keep_correct(table: ProblemTable, *, drops: Drops) -> ProblemTable:
-    """Keep problems whose worked solution comes to the reference.
+def not_correct(_: int, problem: Problem) -> tuple[str, str] | None:
+    """For `keep`: whether the worked solution comes to something else than the reference.
 
     A problem without a solution stays: there is nothing in it to be wrong. Of a solution that marks
     no answer the last number counts, which suits model-written ones; GSM8K's own lose their `####`
     line before this and would lose 3 % of the rows here without being wrong.
     """
-
-    def not_correct(_: int, problem: Problem) -> tuple[str, str] | None:
-        answer = extract_answer(problem.solution) if problem.solution else problem.reference
-        if is_equivalent(reference=problem.reference, answer=answer):
-            return None
-        detail = f"the solution comes to {answer}, the reference is {problem.reference}"
-        return "solution_not_correct", detail
-
-    return keep(table, not_correct, drops=drops)
+    answer = extract_answer(problem.solution) if problem.solution else problem.reference
+    if is_equivalent(reference=problem.reference, answer=answer):
+        return None
+    detail = f"the solution comes to {answer}, the reference is {problem.reference}"
+    return "solution_not_correct", detail

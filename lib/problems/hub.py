@@ -53,7 +53,11 @@ def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
     """
     if name not in known_sets():
         raise UserError(f"no set `{name}`; there are {', '.join(known_sets())}")
-    splits = [_pinned(split) for split in hub_splits(KnownSource(known=name, limit="all"))]
+    splits = hub_splits(KnownSource(known=name, limit="all"))
+    if not splits[0].revision:
+        # All are of one repository, whose branch is read as it is now.
+        commit, _ = look_up(repository_of(splits[0]))
+        splits = tuple(split.model_copy(update={"revision": commit}) for split in splits)
     path = folder / f"{name}.jsonl"
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:
@@ -65,11 +69,3 @@ def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
                     lines.write(json.dumps(row.fields, ensure_ascii=False, default=str) + "\n")
                     count += 1
     return path, count
-
-
-def _pinned(split: HubSource) -> HubSource:
-    """A split at the commit that its branch is at now, where no commit is known."""
-    if split.revision:
-        return split
-    commit, _ = look_up(repository_of(split))
-    return split.model_copy(update={"revision": commit})

@@ -1,107 +1,91 @@
 """From the `prepare` section of params to the sets of problems that the stages read.
 
-The road of a set, top to bottom, with the tokenizer in its middle: `gather_sets` reads a set's
+The road of a set, top to bottom, with the tokenizer in its middle: `gathered_sets` reads a set's
 sources and drops what is bad, double, a leak or not wanted; where the tokenizer is trained here, it
 is trained on what that leaves. `finish_sets` cuts by length and difficulty, splits, mixes and
-draws; `write_sets` writes. What each step drops is counted in the set's `Drops`.
+draws; `write_sets` writes. What each step drops is counted in the table's `Drops`.
 """
 
 import dataclasses
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lib.artifacts import replacing
 from lib.artifacts.problems import INSTRUCTION, Problem, write_problems
 from lib.errors import UserError
-from lib.params.data import (
-    GeneratorSource,
-    GrpoData,
-    HubSource,
-    KnownSource,
-    LimitedSource,
-    PathSource,
-    Prepare,
-    SftData,
-)
+from lib.params.data import GeneratorSource, GrpoData, LimitedSource, Prepare, SftData
 from lib.params.section import HELD_BACK
 from lib.params.training import Validation
 from lib.problems.difficulty import easy_to_hard, keep_band, read_pass_rates
 from lib.problems.filters import (
-    BenchmarkIndex,
-    Overlap,
     decontaminate,
     drop_exact_duplicates,
     drop_near_duplicates,
     index_benchmark,
-    keep_correct,
-    keep_numeric,
+    not_correct,
+    not_numeric,
 )
-from lib.problems.generated import GeneratedSets, synthetic_sets
-from lib.problems.hub import hub_label
+from lib.problems.generated import synthetic_sets
 from lib.problems.known import AnySource
-from lib.problems.lengths import (
-    CountTokens,
-    Rendering,
-    TokenLimits,
-    drop_too_long,
-    measure,
-    token_limits,
-)
+from lib.problems.lengths import TokenCounter, drop_too_long
 from lib.problems.rows import RawRow, RowFault, bad_row_error
 from lib.problems.sources import Rows, read_source
 from lib.problems.splits import draw, mix, split
-from lib.problems.store import Drops, ProblemTable, join, keep, scratch_folder, write_table
+from lib.problems.store import Drops, ProblemTable, join, scratch_folder, write_table
 from lib.verifier import reference_problem
 
-Reader = Callable[[AnySource], Rows]
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class TrainingSet:
     """One set on its road.
 
     Attributes:
-        train: its problems; all of them until `finish` splits and draws.
+        data: its section of params.
+        train: its problems; all of them until `finish_sets` splits and draws.
         validation: what is held back.
-        limits: what its lengths came to; None before they are known.
         overlaps: with each benchmark, by name.
+        limits: what its lengths came to; {} before they are known.
     """
 
     name: str
+    data: SftData | GrpoData
     train: ProblemTable
     validation: ProblemTable
-    drops: Drops
-    overlaps: dict[str, Overlap]
-    limits: TokenLimits | None = None
+    overlaps: dict[str, dict[str, int]]
+    limits: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def refuse_empty(self) -> None:
+        drops = self.train.drops
+        if not len(self.train):
+            raise UserError(f"{self.name}: no problem is left of {drops.num_read} ({drops})")
 
     def metrics(self) -> dict[str, Any]:
         """Numbers for the metrics file."""
         return {
-            **self.drops.metrics(),
+            **self.train.drops.metrics(),
             "train": len(self.train),
             "validation": len(self.validation),
-            "max_tokens": dataclasses.asdict(self.limits) if self.limits else {},
-            "overlap": {name: vars(overlap) for name, overlap in self.overlaps.items()},
+            "max_tokens": self.limits,
+            "overlap": self.overlaps,
         }
 
 
 @dataclasses.dataclass(frozen=True)
 class ProblemSets:
-    """All sets, with what was dropped on the way."""
+    """All sets; the table of each counts what was dropped on the way."""
 
-    sft: TrainingSet
-    grpo: TrainingSet
+    training: tuple[TrainingSet, TrainingSet]
+    """`sft`, `grpo`."""
     benchmarks: dict[str, ProblemTable]
-    benchmark_drops: dict[str, Drops]
 
     def validation(self) -> Iterator[Problem]:
         """What was held back of either training set, each problem once."""
         seen: set[str] = set()
-        for problem in (*self.sft.validation, *self.grpo.validation):
+        for problem in (problem for each in self.training for problem in each.validation):
             if problem.id not in seen:
                 seen.add(problem.id)
                 yield problem
@@ -109,7 +93,8 @@ class ProblemSets:
 
 @contextmanager
 def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[ProblemSets]:
-    """All sets, read and cleaned, in Arrow files that last as long as the block.
+    """All sets, read and cleaned of duplicates, of leaks and of what params exclude, in Arrow files
+    that last as long as the block.
 
     Args:
         prepare: the section of params.
@@ -117,253 +102,156 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         raw: the folder that path sources have to be in.
 
     Raises:
-        UserError: a source that cannot be read, or a bad row where `bad_rows` is not `drop`.
+        UserError: a source that cannot be read or has no good row, a bad row where `bad_rows` is
+            not `drop`, or a training set of which nothing is left.
     """
     generated = cache(lambda: synthetic_sets(prepare.synthetic, seed=seed))
-    with scratch_folder() as folder:
-        yield gather_sets(prepare, read=source_reader(generated, raw=raw), folder=folder)
-
-
-def source_reader(generated: Callable[[], GeneratedSets], *, raw: Path) -> Reader:
-    """Reads any source of params: files under `raw`, the Hub, and the generator's sets."""
 
     def read(source: AnySource) -> Rows:
         if not isinstance(source, GeneratorSource):
             yield from read_source(source, raw=raw)
             return
         for number, problem in enumerate(generated().named(source.generator), start=1):
-            yield RawRow(_label(source), number, {}), problem
+            yield RawRow(f"generator {source.generator}", number, {}), problem
 
-    return read
-
-
-def _label(source: AnySource) -> str:
-    match source:
-        case GeneratorSource():
-            return f"generator {source.generator}"
-        case PathSource():
-            return source.path
-        case HubSource():
-            return hub_label(source)
-        case KnownSource():
-            return source.known
-
-
-def gather_sets(prepare: Prepare, *, read: Reader, folder: Path) -> ProblemSets:
-    """Read all sources, benchmarks first, since training sets are cleaned of those."""
-    benchmarks, drops = {}, {}
-    for benchmark in prepare.benchmarks:
-        name, counts = benchmark.name, Drops()
-        rows = read_set(
-            f"benchmark-{name}", [benchmark.source], prepare, read=read, folder=folder, drops=counts
-        )
-        benchmarks[name] = drop_exact_duplicates(rows, drops=counts)
-        drops[name] = counts
-    size = prepare.contamination_ngram
-    indices = [
-        index_benchmark(name, table.column("problem"), size=size)
-        for name, table in benchmarks.items()
-        if size
-    ]
-    gather_set = partial(gather, prepare=prepare, benchmarks=indices, read=read, folder=folder)
-    return ProblemSets(
-        sft=gather_set("sft", prepare.sft),
-        grpo=gather_set("grpo", prepare.grpo),
-        benchmarks=benchmarks,
-        benchmark_drops=drops,
-    )
-
-
-def gather(
-    name: str,
-    data: SftData | GrpoData,
-    *,
-    prepare: Prepare,
-    benchmarks: Sequence[BenchmarkIndex],
-    read: Reader,
-    folder: Path,
-) -> TrainingSet:
-    """Read a training set and drop duplicates, leaks, and what params exclude.
-
-    Raises:
-        UserError: see `read_set`, and where nothing is left.
-    """
-    drops = Drops()
-    table = read_set(
-        name,
-        [ingredient.source for ingredient in data.sources],
-        prepare,
-        needs_solution=isinstance(data, SftData) and not data.bare_answers,
-        read=read,
-        folder=folder,
-        drops=drops,
-    )
-    table = drop_exact_duplicates(table, drops=drops)
-    similarity = prepare.near_duplicate_similarity
-    if similarity < 1:
-        table = drop_near_duplicates(table, similarity=similarity, drops=drops)
-    table, overlaps = decontaminate(
-        table, benchmarks, size=prepare.contamination_ngram, drops=drops
-    )
-    if data.numeric_only:
-        table = keep_numeric(table, drops=drops)
-    if isinstance(data, SftData) and data.correct_only:
-        table = keep_correct(table, drops=drops)
-    _refuse_empty(name, table, drops)
-    nothing = table.select([])
-    return TrainingSet(name=name, train=table, validation=nothing, drops=drops, overlaps=overlaps)
+    with scratch_folder() as folder:
+        # Benchmarks first: training sets are cleaned of them.
+        benchmarks = {}
+        for name, source in ((each.name, each.source) for each in prepare.benchmarks):
+            rows = good_rows(read(source), drops := Drops(), prepare.bad_rows, f"benchmark {name}")
+            table = write_table(folder / f"benchmark-{name}.arrow", rows, drops)
+            benchmarks[name] = drop_exact_duplicates(_limited(table, source, f"benchmark {name}"))
+        size = prepare.contamination_ngram
+        indices = [
+            index_benchmark(name, table.column("problem"), size=size)
+            for name, table in benchmarks.items()
+            if size
+        ]
+        training = []
+        for name, data in (("sft", prepare.sft), ("grpo", prepare.grpo)):
+            bare = not isinstance(data, SftData) or data.bare_answers
+            drops, tables = Drops(), []
+            for number, source in enumerate(entry.source for entry in data.sources):
+                # Not the path: one file may be a source twice, with other columns.
+                key = f"prepare.{name}.sources[{number}]"
+                rows = good_rows(read(source), drops, prepare.bad_rows, key, bare_answers=bare)
+                file = folder / f"{name}-{number}.arrow"
+                table = write_table(file, rows, drops, source=number)
+                tables.append(_limited(table, source, key))
+            table = drop_exact_duplicates(join(tables))
+            if prepare.near_duplicate_similarity < 1:
+                table = drop_near_duplicates(table, similarity=prepare.near_duplicate_similarity)
+            table, overlaps = decontaminate(table, indices, size=size)
+            if data.numeric_only:
+                table = table.keep(not_numeric)
+            if isinstance(data, SftData) and data.correct_only:
+                table = table.keep(not_correct)
+            training.append(
+                TrainingSet(
+                    name=name,
+                    data=data,
+                    train=table,
+                    validation=table.select([]),
+                    overlaps=overlaps,
+                )
+            )
+            training[-1].refuse_empty()
+        sft, grpo = training
+        yield ProblemSets((sft, grpo), benchmarks)
 
 
-def read_set(
-    name: str,
-    sources: Sequence[AnySource],
-    prepare: Prepare,
-    *,
-    needs_solution: bool = False,
-    read: Reader,
-    folder: Path,
-    drops: Drops,
-) -> ProblemTable:
-    """Read every source of a set into Arrow files under `folder`, which have to outlive the table.
+def good_rows(
+    rows: Rows, drops: Drops, bad_rows: str, key: str, *, bare_answers: bool = True
+) -> Iterator[Problem]:
+    """The problems of a source, its bad rows counted.
 
     Args:
-        needs_solution: rows without a worked solution are bad.
+        key: names the source in errors.
+        bare_answers: whether rows without a worked solution are good.
 
     Raises:
-        UserError: a bad row where `bad_rows` is "error", or a source without a single good row.
+        UserError: a bad row where `bad_rows` is "error", or columns that params have to name.
     """
-
-    def good_rows(source: AnySource) -> Iterator[Problem]:
-        for row, problem in read(source):
-            drops.num_read += 1
-            if isinstance(problem, RowFault):
-                fault, text = problem, ""
-            elif missing := _missing_part(problem, needs_solution=needs_solution):
-                fault, text = missing, problem.problem
-            else:
-                yield problem
-                continue
-            # Columns that leave the answer open are a matter of params, not of one row.
-            if prepare.bad_rows == "error" or fault.reason == "undecidable":
-                raise bad_row_error(row, fault)
-            drops.add(fault.reason, row=row.place, detail=str(fault), text=text)
-
-    tables = []
-    for number, source in enumerate(sources):
-        file = folder / f"{name}-{number}.arrow"
-        table = write_table(file, good_rows(source), source=number)
-        if not len(table):
-            raise UserError(f"{name}: {_label(source)} has no usable row ({str(drops) or 'empty'})")
-        if isinstance(source, LimitedSource) and source.limit != "all":
-            # By content hash, whatever the seed: the same problems in every run.
-            kept = draw(table, source.limit, seed=0)
-            drops.count("over_limit", len(table) - len(kept))
-            table = kept
-        tables.append(table)
-    return join(tables)
+    for row, problem in rows:
+        drops.num_read += 1
+        if isinstance(problem, RowFault):
+            fault, text = problem, ""
+        elif missing := _missing_part(problem, bare_answers=bare_answers):
+            fault, text = missing, problem.problem
+        else:
+            yield problem
+            continue
+        # Columns that leave the answer open are a matter of params, not of one row.
+        if bad_rows == "error" or fault.reason == "undecidable":
+            raise bad_row_error(row, fault, key)
+        drops.add(fault.reason, row=row.place, detail=str(fault), text=text)
 
 
-def _missing_part(problem: Problem, *, needs_solution: bool) -> RowFault | None:
+def _missing_part(problem: Problem, *, bare_answers: bool) -> RowFault | None:
     """The part that a set needs and this problem does not have."""
-    if needs_solution and not problem.solution:
+    if not (bare_answers or problem.solution):
         detail = "no worked solution; set `bare_answers: true` if bare answers are meant"
         return RowFault("missing_field", field="solution", detail=detail)
-    if INSTRUCTION in problem.tags:
-        return None
-    if unreadable := reference_problem(problem.reference):
+    if INSTRUCTION not in problem.tags and (unreadable := reference_problem(problem.reference)):
         detail = f"{problem.reference!r} cannot be graded by: {unreadable}"
         return RowFault("unparseable_answer", field="reference", detail=detail)
     return None
 
 
-def _refuse_empty(name: str, table: ProblemTable, drops: Drops) -> None:
+def _limited(table: ProblemTable, source: AnySource, key: str) -> ProblemTable:
+    """At most `source.limit` problems of it."""
     if not len(table):
-        raise UserError(f"{name}: no problem is left of {drops.num_read} ({drops})")
+        raise UserError(f"{key} has no usable row (dropped: {table.drops})")
+    if not isinstance(source, LimitedSource) or source.limit == "all":
+        return table
+    # By content hash, whatever the seed: the same problems in every run.
+    kept = draw(table, source.limit, seed=0)
+    table.drops.count("over_limit", len(table) - len(kept))
+    return kept
 
 
 def finish_sets(
-    sets: ProblemSets,
-    prepare: Prepare,
-    *,
-    max_seq_length: int,
-    seed: int,
-    rendering: Rendering,
-    count_tokens: CountTokens,
-) -> ProblemSets:
-    """Cut by length and difficulty, hold validation back, mix and draw; see `finish`."""
-    finish_set = partial(
-        finish,
-        prepare=prepare,
-        max_seq_length=max_seq_length,
-        seed=seed,
-        rendering=rendering,
-        count_tokens=count_tokens,
-    )
-    sft, grpo = finish_set(sets.sft, prepare.sft), finish_set(sets.grpo, prepare.grpo)
-    # Where both sets give, the same problems are held back of both.
-    if prepare.validation_share and "sft" not in prepare.validation_from:
-        sft = _without(sft, grpo.validation)
-    if prepare.validation_share and "grpo" not in prepare.validation_from:
-        grpo = _without(grpo, sft.validation)
-    return dataclasses.replace(sets, sft=sft, grpo=grpo)
-
-
-def _without(training: TrainingSet, validation: ProblemTable) -> TrainingSet:
-    """`training` without the problems that the other set holds back."""
-    held_back = set(validation.column("id"))
-
-    def reason(_: int, problem: Problem) -> tuple[str, str] | None:
-        if problem.id not in held_back:
-            return None
-        return "in_validation", "held back of the other training set"
-
-    train = keep(training.train, reason, drops=training.drops)
-    _refuse_empty(training.name, train, training.drops)
-    return dataclasses.replace(training, train=train)
-
-
-def finish(
-    gathered: TrainingSet,
-    data: SftData | GrpoData,
-    *,
-    prepare: Prepare,
-    max_seq_length: int,
-    seed: int,
-    rendering: Rendering,
-    count_tokens: CountTokens,
-) -> TrainingSet:
-    """One set, cut, split, mixed and drawn.
+    sets: ProblemSets, prepare: Prepare, *, counter: TokenCounter, max_seq_length: int, seed: int
+) -> None:
+    """Cut the training sets by length and difficulty, hold validation back, mix and draw.
 
     Args:
-        data: SFT's worked solutions have to fit beside the prompts.
+        counter: counts tokens as training renders the problems.
         max_seq_length: tokens of prompt and completion together that training holds.
         seed: of the draw.
-        rendering: what the tokenizer counts.
-        count_tokens: the tokenizer.
 
     Raises:
         UserError: the prompts leave no room for a completion, or nothing is left for training.
     """
-    table, drops = gathered.train, gathered.drops
-    lengths = measure(
-        table,
-        rendering=rendering,
-        count_tokens=count_tokens,
-        completions=isinstance(data, SftData),
-    )
-    limits = token_limits(lengths.prompts, prepare.lengths, max_seq_length=max_seq_length)
-    table = drop_too_long(table, lengths, limits, drops=drops)
-    band = data.difficulty if isinstance(data, GrpoData) and data.difficulty.file else None
-    rates = read_pass_rates(Path(band.file)) if band else {}
-    if band:
-        table = keep_band(table, rates, band, drops=drops)
-    held_back = prepare.validation_share if gathered.name in prepare.validation_from else 0.0
-    train, validation = split(table, share=held_back)
-    train = mix(train, data.sources, limit=data.num_train_examples, seed=seed, drops=drops)
-    if band and band.easy_first:
-        train = easy_to_hard(train, rates)
-    _refuse_empty(gathered.name, train, drops)
-    return dataclasses.replace(gathered, train=train, validation=validation, limits=limits)
+    for each in sets.training:
+        data = each.data
+        table, each.limits = drop_too_long(
+            each.name,
+            each.train,
+            counter,
+            prepare.lengths,
+            max_seq_length=max_seq_length,
+            completions=isinstance(data, SftData),
+        )
+        band = data.difficulty if isinstance(data, GrpoData) and data.difficulty.file else None
+        rates = read_pass_rates(Path(band.file)) if band else {}
+        if band:
+            table = keep_band(table, rates, band)
+        share = prepare.validation_share if each.name in prepare.validation_from else 0.0
+        table, each.validation = split(table, share=share)
+        each.train = mix(table, data.sources, limit=data.num_train_examples, seed=seed)
+        if band and band.easy_first:
+            each.train = easy_to_hard(each.train, rates)
+    # What one set holds back goes from the other; where both give, they hold back the same.
+    held_back = {name for each in sets.training for name in each.validation.column("id")}
+
+    def is_held_back(_: int, problem: Problem) -> tuple[str, str] | None:
+        reason = ("in_validation", "held back of the other training set")
+        return reason if problem.id in held_back else None
+
+    for each in sets.training:
+        each.train = each.train.keep(is_held_back)
+        each.refuse_empty()
 
 
 def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> None:
@@ -380,8 +268,8 @@ def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> No
             if not few:
                 raise UserError(f"validation.sets: `{name}` has no problem; name another set")
             write_problems(partial / "validation" / f"{name}.jsonl", few)
-        write_problems(partial / "sft.jsonl", sets.sft.train)
-        write_problems(partial / "grpo.jsonl", sets.grpo.train)
+        for each in sets.training:
+            write_problems(partial / f"{each.name}.jsonl", each.train)
         write_problems(partial / "validation.jsonl", sets.validation())
         for name, problems in sets.benchmarks.items():
             write_problems(partial / "benchmarks" / f"{name}.jsonl", problems)
@@ -389,29 +277,26 @@ def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> No
 
 def set_metrics(sets: ProblemSets) -> dict[str, Any]:
     """Sizes, and for each set what was dropped, its limits in tokens, its overlap with each."""
-    bare = sum(not solution for solution in sets.sft.train.column("solution"))
+    sft = sets.training[0].train
     return {
-        "num_sft": len(sets.sft.train),
-        "num_grpo": len(sets.grpo.train),
+        **{f"num_{each.name}": len(each.train) for each in sets.training},
         "num_validation": sum(1 for _ in sets.validation()),
-        "bare_answer_share": bare / len(sets.sft.train),
+        "bare_answer_share": sum(not text for text in sft.column("solution")) / len(sft),
         **{f"num_{name}": len(problems) for name, problems in sets.benchmarks.items()},
-        "sft": sets.sft.metrics(),
-        "grpo": sets.grpo.metrics(),
-        "benchmarks": {name: drops.metrics() for name, drops in sets.benchmark_drops.items()},
+        **{each.name: each.metrics() for each in sets.training},
+        "benchmarks": {name: table.drops.metrics() for name, table in sets.benchmarks.items()},
     }
 
 
-def summary_lines(sets: ProblemSets, prepare: Prepare) -> Iterator[str]:
+def summary_lines(sets: ProblemSets) -> Iterator[str]:
     """What was read, kept and dropped, and where fewer problems are left than params ask for."""
-    for name, problems in sets.benchmarks.items():
-        drops = sets.benchmark_drops[name]
-        yield f"{name}: {len(problems)} problems; dropped: {str(drops) or 'none'}"
-    for each, data in ((sets.sft, prepare.sft), (sets.grpo, prepare.grpo)):
-        drops, requested = each.drops, data.num_train_examples
+    for name, table in sets.benchmarks.items():
+        yield f"{name}: {len(table)} problems; dropped: {table.drops}"
+    for each in sets.training:
+        drops, requested = each.train.drops, each.data.num_train_examples
         yield (
             f"{each.name}: {drops.num_read} rows read, {len(each.train)} for training, "
-            f"{len(each.validation)} for validation; dropped: {str(drops) or 'none'}"
+            f"{len(each.validation)} for validation; dropped: {drops}"
         )
         if requested != "all" and len(each.train) < requested:
             yield (
@@ -422,5 +307,5 @@ def summary_lines(sets: ProblemSets, prepare: Prepare) -> Iterator[str]:
 
 def dropped_examples(sets: ProblemSets) -> dict[str, dict[str, list[dict[str, str]]]]:
     """A few of the rows that each set lost, by reason: for provenance."""
-    drops = {"sft": sets.sft.drops, "grpo": sets.grpo.drops, **sets.benchmark_drops}
-    return {name: each.examples for name, each in drops.items() if each.examples}
+    tables = {**{each.name: each.train for each in sets.training}, **sets.benchmarks}
+    return {name: table.drops.examples for name, table in tables.items() if table.drops.examples}

@@ -157,11 +157,11 @@ def _cells(batch: Any, index: int) -> Fields | RowFault:
     return fields
 
 
-def bad_row_error(row: RawRow, fault: RowFault) -> UserError:
-    """The error that a bad row is where `bad_rows` is not `drop`."""
+def bad_row_error(row: RawRow, fault: RowFault, key: str) -> UserError:
+    """The error that a bad row is where `bad_rows` is not `drop`; `key` names its source."""
     mend = (
-        "name the columns in `columns:` of this source in params.yaml"
+        "name its columns in `columns:`"
         if fault.reason == "undecidable"
         else "mend the row, or set `prepare.bad_rows: drop` to leave such rows out and count them"
     )
-    return UserError(f"{row.place}: {fault}; {mend}")
+    return UserError(f"{row.place} ({key} in params.yaml): {fault}; {mend}")

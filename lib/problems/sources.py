@@ -60,12 +60,7 @@ def read_rows(
         UserError: a path that is missing or outside `raw`, an unknown adapter, or a Hub set that
             cannot be fetched.
     """
-    if is_plugin(adapter):
-        reader = own_adapter(adapter)
-    elif adapter in ADAPTERS:
-        reader = ADAPTERS[adapter]
-    else:
-        raise UserError(f"{at}: no adapter `{adapter}`; there are {', '.join(ADAPTERS)}")
+    reader = own_adapter(adapter) if is_plugin(adapter) else ADAPTERS[adapter]
     for row in _raw_rows(at, reader, raw):
         if isinstance(row.fields, RowFault):
             yield row, row.fields
@@ -131,9 +126,7 @@ def _arrow_rows(path: Path, cache: Path) -> Iterator[RawRow]:
 
 def _load_arrow(path: Path, cache: Path) -> Dataset:
     if path.suffix == ".parquet":
-        return datasets.load_dataset(
-            "parquet", data_files=str(path), split="train", cache_dir=cache
-        )
+        return Dataset.from_parquet(str(path), cache_dir=str(cache))
     if path.suffix == ".arrow":
         return Dataset.from_file(str(path))
     loaded = datasets.load_from_disk(str(path))

@@ -10,7 +10,7 @@ from typing import Literal
 
 from lib.params.data import Ingredient
 from lib.problems.filters import digest
-from lib.problems.store import Drops, ProblemTable, join
+from lib.problems.store import ProblemTable, join
 
 
 def position(problem_id: str, *, salt: str) -> float:
@@ -18,17 +18,12 @@ def position(problem_id: str, *, salt: str) -> float:
     return digest(f"{salt}:{problem_id}") / 2**64
 
 
-def in_validation(problem_id: str, *, share: float) -> bool:
-    """Whether a problem belongs to the `share` that is held back; a larger share only adds."""
-    return position(problem_id, salt="validation") < share
-
-
 def split(table: ProblemTable, *, share: float) -> tuple[ProblemTable, ProblemTable]:
-    """What is trained on, and what is held back."""
-    sides: tuple[list[int], list[int]] = ([], [])
+    """What is trained on, and the `share` that is held back; a larger share only adds to that."""
+    sides: dict[bool, list[int]] = {False: [], True: []}
     for index, problem_id in enumerate(table.column("id")):
-        sides[in_validation(problem_id, share=share)].append(index)
-    return table.select(sides[0]), table.select(sides[1])
+        sides[position(problem_id, salt="validation") < share].append(index)
+    return table.select(sides[False]), table.select(sides[True])
 
 
 def mix(
@@ -37,11 +32,10 @@ def mix(
     *,
     limit: int | Literal["all"],
     seed: int,
-    drops: Drops,
 ) -> ProblemTable:
     """The rows to take of each source, source by source; what stays is counted as `not_drawn`."""
     rows_of: list[list[int]] = [[] for _ in ingredients]
-    for index, source in enumerate(table.sources()):
+    for index, source in enumerate(table.column("source")):
         rows_of[source].append(index)
     weights = [ingredient.weight for ingredient in ingredients]
     counts = mixture_counts([len(rows) for rows in rows_of], weights, limit=limit)
@@ -51,7 +45,7 @@ def mix(
             for rows, count in zip(rows_of, counts, strict=True)
         ]
     )
-    drops.count("not_drawn", len(table) - len(mixed))
+    table.drops.count("not_drawn", len(table) - len(mixed))
     return mixed
 
 

@@ -1,13 +1,14 @@
 """Problems held as an Arrow file on disk, memory-mapped: their text takes no memory of its own.
 
 What the filters keep in memory is one number or hash per row. A `ProblemTable` never changes; a
-filter gives a smaller one, which shares the file, and counts in `Drops` what it left out and why.
+filter gives a smaller one, which shares the file and counts in the same `Drops` what it left out.
 """
 
 import dataclasses
 import itertools
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pyarrow
 from datasets import Dataset, concatenate_datasets
+from datasets.arrow_writer import ArrowWriter
 
 from lib.artifacts import SCRATCH, replacing
 from lib.artifacts.problems import Problem, excerpt
@@ -48,7 +50,7 @@ class Drops:
     """
 
     num_read: int = 0
-    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    counts: Counter[str] = dataclasses.field(default_factory=Counter)
     examples: dict[str, list[dict[str, str]]] = dataclasses.field(default_factory=dict)
 
     def add(self, reason: str, *, row: str, detail: str, text: str = "") -> None:
@@ -61,7 +63,7 @@ class Drops:
     def count(self, reason: str, number: int = 1) -> None:
         """Count rows that need no example; none leaves no trace."""
         if number:
-            self.counts[reason] = self.counts.get(reason, 0) + number
+            self.counts[reason] += number
 
     def metrics(self) -> dict[str, Any]:
         """Numbers for the metrics file; shares are of the rows read."""
@@ -69,14 +71,15 @@ class Drops:
             "read": self.num_read,
             "kept": self.num_read - sum(self.counts.values()),
             "dropped": {
-                reason: {"count": count, "share": count / self.num_read if self.num_read else 0.0}
+                reason: {"count": count, "share": count / self.num_read}
                 for reason, count in self.counts.items()
             },
         }
 
     def __str__(self) -> str:
         """The counts as a message lists them."""
-        return ", ".join(f"{count} {reason}" for reason, count in self.counts.items())
+        listed = ", ".join(f"{count} {reason}" for reason, count in self.counts.items())
+        return listed or "none"
 
 
 @contextmanager
@@ -90,15 +93,28 @@ def scratch_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+def batches(problems: Iterable[Problem]) -> Iterator[list[Problem]]:
+    """Problems, `BATCH` at a time."""
+    remaining = iter(problems)
+    while batch := list(itertools.islice(remaining, BATCH)):
+        yield batch
+
+
+Check = Callable[[int, Problem], tuple[str, str] | None]
+"""Of a row (its index, the problem): why it goes, as a reason and a detail; None keeps it."""
+
+
+@dataclasses.dataclass(frozen=True)
 class ProblemTable:
     """Problems in order, read from disk a batch at a time.
 
-    Args:
+    Attributes:
         rows: a dataset of the columns that `write_table` writes.
+        drops: what was left out on the way, shared with the tables that this one was selected from.
     """
 
-    def __init__(self, rows: Dataset) -> None:
-        self.rows = rows
+    rows: Dataset
+    drops: Drops
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -114,69 +130,46 @@ class ProblemTable:
         for batch in self.rows.select_columns([name]).iter(batch_size=BATCH):
             yield from batch[name]
 
-    def sources(self) -> list[int]:
-        """The number of each row's source."""
-        return [int(number) for number in self.column("source")]
+    def select(self, indices: Iterable[int]) -> "ProblemTable":
+        """The rows at these positions, in this order."""
+        return ProblemTable(self.rows.select(indices), self.drops)
 
-    def text(self, index: int) -> str:
-        """The problem text of one row."""
-        text: str = self.rows[index]["problem"]
-        return text
-
-    def select(self, indices: Sequence[int]) -> "ProblemTable":
-        """The rows at these positions, in the order of `indices`; the table itself for all."""
-        if list(indices) == list(range(len(self))):
-            return self
-        return ProblemTable(self.rows.select(indices))
-
-    def batches(self) -> Iterator[list[Problem]]:
-        """Problems, `BATCH` at a time."""
-        problems = iter(self)
-        while batch := list(itertools.islice(problems, BATCH)):
-            yield batch
+    def keep(self, check: Check) -> "ProblemTable":
+        """The rows that pass `check`, called once for each row in order; the others are counted."""
+        kept = []
+        for index, problem in enumerate(self):
+            if fault := check(index, problem):
+                reason, detail = fault
+                self.drops.add(reason, row=problem.id, detail=detail, text=problem.problem)
+            else:
+                kept.append(index)
+        return self.select(kept)
 
 
-def write_table(path: Path, problems: Iterable[Problem], *, source: int = 0) -> ProblemTable:
+def write_table(
+    path: Path, problems: Iterable[Problem], drops: Drops, *, source: int = 0
+) -> ProblemTable:
     """Stream problems into an Arrow file and map it; the file must outlive the table.
 
     Args:
         path: the file.
         problems: what to write, all of it from one source.
+        drops: where the table, and those selected from it, count.
         source: the number of that source.
     """
-    remaining = iter(problems)
+    # Renamed into place: a table that maps an older file of this name keeps reading that one.
     with (
-        # Renamed into place: a table that maps an older file of this name keeps reading that one.
         replacing(path) as partial,
-        pyarrow.OSFile(str(partial), "wb") as file,
-        pyarrow.ipc.new_stream(file, _SCHEMA) as stream,
+        ArrowWriter(schema=_SCHEMA, path=str(partial), writer_batch_size=BATCH) as writer,
     ):
-        while batch := list(itertools.islice(remaining, BATCH)):
+        for problem in problems:
             # `level` is a number or a text, which one Arrow column holds as JSON.
-            rows = [
-                {**vars(problem), "level": json.dumps(problem.level), "source": source}
-                for problem in batch
-            ]
-            stream.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema=_SCHEMA))
-    return ProblemTable(Dataset.from_file(str(path)))
+            level = json.dumps(problem.level)
+            writer.write({**vars(problem), "level": level, "source": source})
+        writer.finalize()
+    return ProblemTable(Dataset.from_file(str(path)), drops)
 
 
 def join(tables: Sequence[ProblemTable]) -> ProblemTable:
-    """The rows of several tables, one after the other."""
-    return ProblemTable(concatenate_datasets([table.rows for table in tables]))
-
-
-Check = Callable[[int, Problem], tuple[str, str] | None]
-"""Of a row (its index, the problem): why it goes, as a reason and a detail; None keeps it."""
-
-
-def keep(table: ProblemTable, check: Check, *, drops: Drops) -> ProblemTable:
-    """The rows that pass `check`, called once for each row in order; the others are counted."""
-    kept = []
-    for index, problem in enumerate(table):
-        if fault := check(index, problem):
-            reason, detail = fault
-            drops.add(reason, row=problem.id, detail=detail, text=problem.problem)
-        else:
-            kept.append(index)
-    return table.select(kept)
+    """The rows of several tables that count together, one after the other."""
+    return ProblemTable(concatenate_datasets([table.rows for table in tables]), tables[0].drops)

@@ -3,7 +3,7 @@
 from lib.prompts.base import Message, Parsed, PromptFormat
 from lib.prompts.registry import PROMPT_FORMATS, format_settings, prompt_format
 from lib.prompts.render import prompt_text, render
-from lib.prompts.saved import save_prompt, saved_format
+from lib.prompts.saved import save_prompt, saved_format, special_tokens
 from lib.prompts.system import (
     save_system,
     saved_system,
@@ -24,6 +24,7 @@ __all__ = [
     "save_system",
     "saved_format",
     "saved_system",
+    "special_tokens",
     "system_prompt",
     "with_default_system",
 ]

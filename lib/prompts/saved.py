@@ -30,6 +30,16 @@ def save_format(folder: Path, rendering: Mapping[str, Any]) -> None:
     (folder / FORMAT_FILE).write_text(text + "\n", encoding="utf-8")
 
 
+def special_tokens(folder: Path) -> dict[str, str]:
+    """`bos_token` and `eos_token` of the tokenizer in `folder`; '' for one that it has not."""
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    tokens = {name: config.get(name) or "" for name in ("bos_token", "eos_token")}
+    # As transformers writes them: a text, or its settings.
+    return {
+        name: each if isinstance(each, str) else each["content"] for name, each in tokens.items()
+    }
+
+
 def saved_format(folder: Path) -> PromptFormat | None:
     """The format that is kept in `folder`, None where none is.
 

@@ -5,14 +5,14 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
-from lib.artifacts.completions import UNGRADED, GradedCompletion
+from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion
 from lib.report.inputs import Run
 from lib.report.text import p_value, points
 from lib.stats import Difference, minimum_detectable_difference, paired_difference
 
-MEASURES = {"greedy": "answer_accuracy", "sampled": "pass_at_1"}
+MEASURES = {GREEDY: "answer_accuracy", SAMPLED: "pass_at_1"}
 """The measure of each mode that checkpoints are judged by: the mean grade of a problem."""
 
 ALPHA = 0.05
@@ -20,42 +20,13 @@ ALPHA = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One measure of one benchmark, before and after one phase of training.
-
-    Attributes:
-        difference: `after` minus `before`, with its own standard error.
-        low, high: its 95 % interval.
-        p_value: two-sided, of the hypothesis that there is no difference.
-        n: problems.
-    """
+    """One measure of one benchmark, before and after one phase of training."""
 
     before: str
     after: str
     benchmark: str
     mode: str
-    difference: float
-    difference_se: float = math.nan
-    low: float = -math.inf
-    high: float = math.inf
-    p_value: float
-    n: int
-
-    @classmethod
-    def of(cls, change: Difference, **names: str) -> Self:
-        """A change of the benchmark and mode that `names` gives."""
-        return cls(
-            **names,
-            difference=change.difference.value,
-            difference_se=change.difference.se,
-            low=change.interval.low,
-            high=change.interval.high,
-            p_value=change.p_value,
-            n=change.difference.n,
-        )
-
-    def shows(self, sign: int, alpha: float = ALPHA) -> bool:
-        """Whether the difference has this sign by more than chance explains."""
-        return self.difference * sign > 0 and self.p_value < alpha
+    change: Difference
 
     @property
     def detectable(self) -> float:
@@ -63,9 +34,10 @@ class Comparison:
 
         nan where no problem changed: then nothing is known of the spread.
         """
-        if self.n < 2 or not self.difference_se > 0:
+        se, n = self.change.difference.se, self.change.difference.n
+        if n < 2 or not se > 0:
             return math.nan
-        return minimum_detectable_difference(sd=self.difference_se * math.sqrt(self.n), n=self.n)
+        return minimum_detectable_difference(sd=se * math.sqrt(n), n=n)
 
 
 def origins(checkpoints: Sequence[str], starts: Mapping[str, str]) -> dict[str, str]:
@@ -114,12 +86,16 @@ def compare_pair(
     for (benchmark, mode), scores in earlier.items():
         others = later.get((benchmark, mode), {})
         if shared:
-            both = [problem for problem in scores if problem in others]
-            scores, others = ({key: of[key] for key in both} for of in (scores, others))
+            both = scores.keys() & others.keys()
+            scores, others = (
+                {key: of[key] for key in of if key in both} for of in (scores, others)
+            )
         if others:
             change = paired_difference(before=scores, after=others)
             comparisons.append(
-                Comparison.of(change, before=before, after=after, benchmark=benchmark, mode=mode)
+                Comparison(
+                    before=before, after=after, benchmark=benchmark, mode=mode, change=change
+                )
             )
     return comparisons
 
@@ -151,7 +127,7 @@ def alarms(comparisons: Sequence[Comparison], *, untrained: str | None = None) -
     """
     judged = [comparison for comparison in comparisons if comparison.before != untrained]
     for comparison in judged:
-        if comparison.shows(-1, ALPHA / len(judged)):
+        if comparison.change.is_worse(ALPHA / len(judged)):
             yield (
                 f"{comparison.after.upper()} IS WORSE THAN {comparison.before.upper()} BEYOND "
                 f"NOISE: {describe(comparison)}"
@@ -160,20 +136,17 @@ def alarms(comparisons: Sequence[Comparison], *, untrained: str | None = None) -
 
 def describe(comparison: Comparison) -> str:
     """One comparison as a sentence with its interval."""
-    place = f"on {comparison.benchmark}"
-    if comparison.difference == comparison.difference_se == 0:
+    place, change = f"on {comparison.benchmark}", comparison.change
+    if change.difference.value == change.difference.se == 0:
         return f"no grade changed {place} ({comparison.mode})."
-    what = {"greedy": "greedy answer accuracy", "sampled": "sampled pass@1"}[comparison.mode]
-    verdict = "" if comparison.p_value < ALPHA else "; no difference beyond noise"
-    p = p_value(comparison.p_value)
+    what = {GREEDY: "greedy answer accuracy", SAMPLED: "sampled pass@1"}[comparison.mode]
+    verdict = "" if change.p_value < ALPHA else "; no difference beyond noise"
+    p = p_value(change.p_value)
     return (
-        f"{what} {place} {points(comparison.difference)} points "
-        f"(95 % interval {points(comparison.low)} to {points(comparison.high)}, "
-        f"p {p if p.startswith('<') else f'= {p}'}, n = {comparison.n}){verdict}."
+        f"{what} {place} {points(change.difference.value)} points "
+        f"(95 % interval {points(change.interval.low)} to {points(change.interval.high)}, "
+        f"p {p if p.startswith('<') else f'= {p}'}, n = {change.difference.n}){verdict}."
     )
-
-
-NUMBERS = ("difference", "difference_se", "low", "high", "p_value", "n")
 
 
 def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, Any]:
@@ -183,28 +156,17 @@ def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """
     tree: dict[str, Any] = {}
     for of in comparisons:
+        change = of.change
+        numbers = {
+            "difference": change.difference.value,
+            "difference_se": change.difference.se,
+            "low": change.interval.low,
+            "high": change.interval.high,
+            "p_value": change.p_value,
+            "n": change.difference.n,
+        }
         benchmarks = tree.setdefault(f"{of.before}_to_{of.after}", {})
-        numbers = {name: getattr(of, name) for name in NUMBERS}
         benchmarks.setdefault(of.benchmark, {})[f"{of.mode}_{MEASURES[of.mode]}"] = {
             name: value for name, value in numbers.items() if math.isfinite(value)
         }
     return tree
-
-
-def read_comparisons(
-    metrics: Mapping[str, Any], checkpoints: Sequence[str], starts: Mapping[str, str]
-) -> list[Comparison]:
-    """The comparisons that `comparison_metrics` wrote; see `origins`."""
-    return [
-        Comparison(
-            before=before,
-            after=after,
-            benchmark=benchmark,
-            mode=mode,
-            **{name: measures[key][name] for name in NUMBERS if name in measures[key]},
-        )
-        for after, before in origins(checkpoints, starts).items()
-        for benchmark, measures in metrics.get(f"{before}_to_{after}", {}).items()
-        for mode, measure in MEASURES.items()
-        if (key := f"{mode}_{measure}") in measures
-    ]

@@ -21,7 +21,7 @@ from lib.report.charts import (
 )
 from lib.report.comparisons import problem_grades
 from lib.report.inputs import Curve, Run
-from lib.report.tables import BREAKDOWNS, CLASSES, groups_of, main_mode, measures
+from lib.report.tables import BREAKDOWNS, CLASSES, Columns, groups_of, main_mode, measures
 from lib.report.text import percent
 from lib.stats import Estimate, mean_estimate, pass_at_k, share_interval
 
@@ -74,30 +74,30 @@ def report_figures(run: Run) -> list[Figure]:
 def rate_panels(run: Run, benchmark: str) -> Iterator[Panel]:
     """The rates of the headline table with their intervals."""
     rates = [row for row in measures(run.metrics, benchmark) if row[0].form is percent]
-    rows = [
-        {"label": rate.title, "checkpoint": name, **_bounds(numbers, rate.name)}
-        for rate, columns in rates
-        for name, numbers in columns.items()
-        if rate.name in numbers
-    ]
-    labels = [rate.title for rate, _ in rates]
-    yield whiskers(rows, title=benchmark, checkpoints=run.checkpoints, labels=labels)
+    rows = [(rate.title, rate.name, columns) for rate, columns in rates]
+    yield _whiskers(run, benchmark, rows)
 
 
 def breakdown_panels(run: Run, benchmark: str) -> Iterator[Panel]:
     """Answer accuracy by level, tag and subject, where a breakdown shows more than the whole."""
     _, columns = main_mode(run.metrics, benchmark)
     for group, what in BREAKDOWNS.items():
-        groups = dict(groups_of(columns, group))
-        rows = [
-            {"label": label, "checkpoint": name, **_bounds(numbers, "answer_accuracy")}
-            for label, of in groups.items()
-            for name, numbers in of.items()
-        ]
+        rows = [(label, "answer_accuracy", of) for label, of in groups_of(columns, group)]
         # One level or subject is the whole again; one tag is not.
-        if len(groups) > (group != "by_tag"):
-            title = f"{benchmark}, by {what}"
-            yield whiskers(rows, title=title, checkpoints=run.checkpoints, labels=list(groups))
+        if len(rows) > (group != "by_tag"):
+            yield _whiskers(run, f"{benchmark}, by {what}", rows)
+
+
+def _whiskers(run: Run, title: str, measured: Sequence[tuple[str, str, Columns]]) -> Panel:
+    """A row for each label with its rate, by its name in each checkpoint's numbers."""
+    rows = [
+        {"label": label, "checkpoint": checkpoint, **_bounds(numbers, name)}
+        for label, name, columns in measured
+        for checkpoint, numbers in columns.items()
+        if name in numbers
+    ]
+    labels = [label for label, *_ in measured]
+    return whiskers(rows, title=title, checkpoints=run.checkpoints, labels=labels)
 
 
 def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:

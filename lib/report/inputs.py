@@ -3,14 +3,15 @@
 import csv
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lib.artifacts import read_json
 from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.artifacts.rollouts import TrainingRollout, read_rollouts
 from lib.errors import UserError
-from lib.prompts import render
+from lib.prompts import render, special_tokens
 from lib.prompts.base import conversation
 
 Metrics = Mapping[str, Any]
@@ -31,12 +32,12 @@ class Sources:
         base: the base model, for the chat template of its tokenizer.
     """
 
-    base: Path
-    graded: Path
-    metrics: Path
-    rollouts: Path
-    curves: Path
-    provenance: Path
+    base: Path = Path("data/models/base")
+    graded: Path = Path("data/graded")
+    metrics: Path = Path("reports/metrics")
+    rollouts: Path = Path("data/rollouts/grpo.jsonl")
+    curves: Path = Path("reports/curves")
+    provenance: Path = Path("reports/provenance")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,12 +53,12 @@ class Run:
         completions: by checkpoint, in the order of the file.
         prompts: by checkpoint, what its completions answer.
         graded: folder of their files, as a reader of the page is told.
+        provenance: by stage, what the stage noted about how it ran.
         rollouts: what `grpo` kept of its steps' completions.
         curves: by training stage; empty for a stage that logged nothing.
         validations: the same of what validation measured.
         skipped: the training stages that passed their checkpoint on unchanged.
         stage_metrics: flat numbers by stage.
-        provenance: by stage, what the stage noted about how it ran.
         trained: whether the checkpoints are those of one training, each made from another.
     """
 
@@ -69,12 +70,12 @@ class Run:
     completions: Mapping[str, Sequence[GradedCompletion]]
     prompts: Mapping[str, Prompts]
     graded: Path
-    rollouts: Sequence[TrainingRollout]
-    curves: Mapping[str, Curve]
-    validations: Mapping[str, Curve]
-    skipped: frozenset[str]
-    stage_metrics: Mapping[str, Mapping[str, float]]
     provenance: Mapping[str, Mapping[str, Any]]
+    rollouts: Sequence[TrainingRollout] = ()
+    curves: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
+    validations: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
+    skipped: frozenset[str] = frozenset()
+    stage_metrics: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     trained: bool = True
 
 
@@ -99,13 +100,8 @@ def load_run(
         exported: the checkpoint that was exported.
 
     Raises:
-        UserError: a file is missing or damaged, or `exported` was not evaluated.
+        UserError: a file is missing or damaged.
     """
-    if exported not in checkpoints:
-        raise UserError(
-            f"export.checkpoint: `{exported}` is not in evaluate.checkpoints "
-            f"({', '.join(checkpoints)}), so nothing is known about it; add it there"
-        )
     # Without the checkpoint, files of DPO are an older run's.
     stages = [stage for stage in STAGES if "dpo" in checkpoints or stage not in ("pairs", "dpo")]
     trained = [stage for stage in ("sft", "grpo", "dpo") if stage in stages]
@@ -122,7 +118,7 @@ def load_run(
         starts=dict(starts),
         benchmarks=tuple(benchmarks),
         exported=exported,
-        metrics=load_metrics(sources.graded, checkpoints),
+        metrics={name: read_json(sources.graded / f"{name}.json") for name in checkpoints},
         completions=completions,
         prompts={
             name: rendered_prompts(
@@ -138,7 +134,7 @@ def load_run(
         validations={
             stage: read_curve(sources.curves / f"{stage}_validation.csv") for stage in trained
         },
-        skipped=load_skipped(sources.provenance, stages),
+        skipped=frozenset(stage for stage in stages if provenance[stage].get("skipped")),
         stage_metrics={
             stage: _optional_json(sources.metrics / f"{stage}.json") for stage in stages
         },
@@ -171,11 +167,6 @@ def read_models(metrics: Mapping[str, Metrics], folder: Path) -> Run:
             for name, of in prompts.items()
         },
         graded=Path("graded"),  # from the page, which is in `folder`
-        rollouts=(),
-        curves={},
-        validations={},
-        skipped=frozenset(),
-        stage_metrics={},
         provenance={
             f"evaluate/{name}": read_json(folder / f"provenance/{name}.json") for name in names
         },
@@ -196,73 +187,26 @@ def rendered_prompts(rows: Iterable[GradedCompletion], *, base: Path, system: st
     """
     try:
         template = (base / "chat_template.jinja").read_text(encoding="utf-8")
-        config = json.loads((base / "tokenizer_config.json").read_text("utf-8"))
+        tokens = special_tokens(base)
     except (OSError, ValueError) as error:
         raise UserError(
             f"{base}: no tokenizer with a chat template ({error}); `prepare` writes it: "
             "run `dvc repro`"
         ) from error
-    # As the file has them: text, its settings, or nothing.
-    bos, eos = (config.get(f"{name}_token") or "" for name in ("bos", "eos"))
     problems = {(row.benchmark, row.problem_id): row.problem for row in rows}
     return {
         key: render(
             conversation(problem, system=system),
             template=template,
-            bos_token=bos if isinstance(bos, str) else bos["content"],
-            eos_token=eos if isinstance(eos, str) else eos["content"],
             add_generation_prompt=True,
+            **tokens,
         )
         for key, problem in problems.items()
     }
 
 
-def load_skipped(provenance: Path, stages: Sequence[str]) -> frozenset[str]:
-    """Those of `stages` whose provenance records that they passed their checkpoint on unchanged."""
-    return frozenset(
-        stage for stage in stages if _optional_json(provenance / f"{stage}.json").get("skipped")
-    )
-
-
-def load_metrics(folder: Path, checkpoints: Sequence[str]) -> dict[str, Metrics]:
-    """`<folder>/<checkpoint>.json` of each checkpoint.
-
-    Raises:
-        UserError: one is missing or no JSON.
-    """
-    return {name: read_json(folder / f"{name}.json") for name in checkpoints}
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object.
-
-    Raises:
-        UserError: missing, or no JSON object; names the file.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(
-            f"{path}: no such file. An earlier stage writes it: run `dvc repro`"
-        ) from error
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}); run `dvc repro` to write it again") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: expected a JSON object, got a {type(content).__name__}")
-    return content
-
-
 def _optional_json(path: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
-
-
-def leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves by dotted key; a list is one leaf."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value
 
 
 def read_curve(path: Path) -> Curve:
@@ -273,20 +217,17 @@ def read_curve(path: Path) -> Curve:
     """
     if not path.exists():
         return {}
+    curve: dict[str, list[tuple[int, float]]] = {}
     with path.open(encoding="utf-8", newline="") as lines:
-        reader = csv.DictReader(lines)
-        first, *names = reader.fieldnames or ["step"]
-        if first != "step":
-            raise UserError(f"{path}: the first column is `{first}`, expected `step`")
-        curve: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
-        for number, row in enumerate(reader, start=2):
+        for number, row in enumerate(csv.DictReader(lines), start=2):
             try:
-                step = int(row["step"])
-                for name in names:
-                    if row[name]:  # empty where that number was not logged at that step
-                        curve[name].append((step, float(row[name])))
-            except ValueError as error:
+                step = int(row.pop("step"))
+                for name, value in row.items():
+                    points = curve.setdefault(name, [])
+                    if value:  # empty where that number was not logged at that step
+                        points.append((step, float(value)))
+            except (KeyError, ValueError) as error:
                 raise UserError(
-                    f"{path}:{number}: {error}; run `dvc repro` to write it again"
+                    f"{path}:{number}: {error!r}; run `dvc repro` to write it again"
                 ) from error
     return curve

@@ -59,20 +59,8 @@ COLUMNS = (
 )
 """What a completion carries to the page."""
 
-TRAINING_COLUMNS = (
-    "step",
-    "sample",
-    "completion",
-    "rewards",
-    "reward",
-    "advantage",
-    "num_tokens",
-    "num_loss_tokens",
-    "truncated",
-    "log_prob_gap",
-    "extra",
-)
-"""The same of a training rollout."""
+PER_PROBLEM = ("problem", "reference", "prompt")
+"""What travels once with the rollouts of a problem."""
 
 
 def render_page(report: Report) -> str:
@@ -123,11 +111,10 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
         name: [row for row in rows if id(row) in kept] for name, rows in run.completions.items()
     }
     # The text of a problem travels once, and not with every completion.
-    first: dict[tuple[str, str], GradedCompletion] = {}
-    for rows in completions.values():
-        for row in rows:
-            first.setdefault((row.benchmark, row.problem_id), row)
-    index = {key: number for number, key in enumerate(first)}
+    problems = {
+        (row.benchmark, row.problem_id): row for rows in completions.values() for row in rows
+    }
+    index = {key: number for number, key in enumerate(problems)}
     content = {
         "checkpoints": run.checkpoints,
         "exported": run.exported,
@@ -147,7 +134,7 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
                 "level": str(row.level),
                 "tags": row.tags,
             }
-            for key, row in first.items()
+            for key, row in problems.items()
         ],
     }
     blocks = {"problems": packed(content)}
@@ -172,7 +159,8 @@ def training_blocks(groups: Sequence[Sequence[TrainingRollout]]) -> Blocks:
         {"text": of[0].problem, "reference": of[0].reference, "prompt": of[0].prompt}
         for of in groups
     ]
-    columns = _columns([row for row, _ in rows], TRAINING_COLUMNS, [place for _, place in rows])
+    names = [of.name for of in dataclasses.fields(TrainingRollout) if of.name not in PER_PROBLEM]
+    columns = _columns([row for row, _ in rows], names, [place for _, place in rows])
     return {"training": packed({"problems": problems, "columns": columns})}
 
 

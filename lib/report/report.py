@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lib.artifacts.completions import GradedCompletion
+from lib.artifacts.completions import GREEDY, GradedCompletion
 from lib.params import preset_names, preset_params
+from lib.params.schema import leaves
 from lib.report.charts import Figure
 from lib.report.comparisons import (
     MEASURES,
@@ -17,7 +18,7 @@ from lib.report.comparisons import (
     describe,
 )
 from lib.report.figures import report_figures, validation_sets
-from lib.report.inputs import Curve, Run, leaves
+from lib.report.inputs import Curve, Run
 from lib.report.tables import (
     BREAKDOWNS,
     breakdown,
@@ -102,10 +103,8 @@ def exported_metrics(run: Run) -> dict[str, dict[str, float]]:
     No other file has these keys, so `dvc exp show` names their columns without the file.
     """
     modes = run.metrics[run.exported].get(run.benchmarks[0], {})
-    measured = {
-        name: modes[mode][name] for mode, name in MEASURES.items() if name in modes.get(mode, {})
-    }
-    return {"exported": measured} if measured else {}
+    measures = [(modes.get(mode, {}), name) for mode, name in MEASURES.items()]
+    return {"exported": {name: of[name] for of, name in measures if name in of}}
 
 
 def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -118,7 +117,7 @@ def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[s
 def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
     """What qualifies a gain, so that it is not read as more than it is."""
     bare = run.stage_metrics.get("prepare", {}).get("bare_answer_share", 0.0)
-    if bare > 0 and any(of.after == "grpo" and of.shows(+1) for of in comparisons):
+    if bare > 0 and any(of.after == "grpo" and of.change.is_better() for of in comparisons):
         yield (
             f"{percent(bare)} % of the SFT targets give the bare answer, the others the working "
             "too. So the demonstrations mix two strategies, and reinforcement picks the better "
@@ -133,9 +132,8 @@ def select_transcripts(run: Run) -> list[GradedCompletion]:
     Greedy ones of the first benchmark; where one kind has fewer than five, more of the other.
     """
     rows = [row for row in run.completions[run.exported] if row.benchmark == run.benchmarks[0]]
-    greedy = [row for row in rows if row.mode == "greedy"] or rows
-    right = [row for row in greedy if row.answer_ok]
-    wrong = [row for row in greedy if not row.answer_ok]
+    greedy = [row for row in rows if row.mode == GREEDY] or rows
+    right, wrong = ([row for row in greedy if row.answer_ok is ok] for ok in (True, False))
     half = NUM_TRANSCRIPTS // 2
     num_right = min(len(right), max(half, NUM_TRANSCRIPTS - len(wrong)))
     num_wrong = min(len(wrong), NUM_TRANSCRIPTS - num_right)
@@ -201,22 +199,21 @@ def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
     known = json.dumps(run.provenance, sort_keys=True).encode()
     facts.append(("run", hashlib.sha256(known).hexdigest()[:12]))
     versions = _settings(run.provenance, "versions")
-    inputs = tuple(
-        (f"{stage} ← {key}", _text(value))
-        for stage, record in run.provenance.items()
-        for key, value in leaves(record.get("inputs", {}))
-    )
-    stages = tuple(
-        (f"{stage} {key}", _text(value))
-        for stage, numbers in run.stage_metrics.items()
-        for key, value in leaves(numbers)
-    )
+    inputs = {f"{stage} ←": of.get("inputs", {}) for stage, of in run.provenance.items()}
     return facts, [
         Table("settings", header, tuple(rows), frozenset(range(num_changed))),
         Table("versions", ("key", "value"), tuple(versions.items())),
-        Table("inputs", ("stage ← what it read", "hash"), inputs),
-        Table("stages", ("metric", "value"), stages),
+        Table("inputs", ("stage ← what it read", "hash"), _rows(inputs)),
+        Table("stages", ("metric", "value"), _rows(run.stage_metrics)),
     ]
+
+
+def _rows(records: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (f"{name} {key}", _text(value))
+        for name, record in records.items()
+        for key, value in leaves(record)
+    )
 
 
 def nearest_preset(settings: Mapping[str, str]) -> tuple[str, dict[str, str], list[str]]:

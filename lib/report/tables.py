@@ -149,10 +149,10 @@ def comparison_table(
     rows = tuple(
         (
             f"{of.before} → {of.after}, {of.mode}",
-            points(of.difference),
-            f"{points(of.low)} … {points(of.high)}",
-            p_value(of.p_value),
-            str(of.n),
+            points(of.change.difference.value),
+            f"{points(of.change.interval.low)} … {points(of.change.interval.high)}",
+            p_value(of.change.p_value),
+            str(of.change.difference.n),
             points(of.detectable).lstrip("+"),
         )
         for of in comparisons

@@ -1,19 +1,18 @@
 """The report in its forms: Markdown with figures, the page, tables of models, and the terminal."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from lib.artifacts import replacing, write_json, write_metrics
 from lib.report.charts import figure_svg
-from lib.report.comparisons import Comparison, alarms, comparison_metrics, describe
-from lib.report.inputs import Metrics, Run
+from lib.report.comparisons import compare_checkpoints, comparison_metrics, describe
+from lib.report.inputs import Run
 from lib.report.page import render_page
 from lib.report.report import Report, build_report, exported_metrics
 from lib.report.tables import breakdown, comparison_table, headline, titled
 from lib.report.templates import render
 from lib.report.text import (
     Table,
-    loud,
     markdown_block,
     markdown_inline,
     markdown_table,
@@ -95,33 +94,12 @@ def render_markdown(report: Report, *, figures: str) -> str:
     )
 
 
-def summary_lines(
-    metrics: Mapping[str, Metrics],
-    *,
-    comparisons: Sequence[Comparison],
-    benchmark: str,
-    skipped: frozenset[str],
-    model: Path,
-    report: Path,
-) -> Iterator[str]:
-    """The headline table, the gain of the last phase, and where model and report are.
-
-    Args:
-        metrics: by checkpoint, in the order of training.
-        comparisons: of each checkpoint with the one before it.
-        benchmark: the one that is the headline.
-        skipped: phases that did nothing.
-        model: the exported model.
-        report: the report.
-    """
-    table = headline(titled(metrics, skipped), benchmark)
+def summary_lines(run: Run) -> Iterator[str]:
+    """The headline table, and what the last phase changed on every set."""
+    table = headline(titled(run.metrics, run.skipped), run.benchmarks[0])
     rows = tuple(row for row in table.rows if row[0].startswith(SUMMARY))
     title = f"{table.title}; %, ± standard error (≤, ≥: 95 %)"
     yield from table_lines(Table(title, table.header, rows))
-    checkpoints = list(metrics)
-    for of in comparisons:
-        if of.after == checkpoints[-1] and of.benchmark == benchmark:
+    for of in compare_checkpoints(run):
+        if of.after == run.checkpoints[-1]:
             yield f"{of.before} → {of.after}: {describe(of)}"
-    yield from loud(alarms(comparisons, untrained=checkpoints[0]))
-    yield f"model:  {model}"
-    yield f"report: {report}"

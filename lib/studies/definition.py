@@ -130,16 +130,12 @@ def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Pa
     return params
 
 
-def hydra(dotted: str, value: Value) -> str:
+def hydra(value: Value) -> str:
     """A value as `dvc exp run --set-param` takes it."""
-    return f"{dotted}={_hydra_value(value)}"
-
-
-def _hydra_value(value: Value) -> str:
     if isinstance(value, dict):
-        return f"{{{','.join(f'{key}:{_hydra_value(each)}' for key, each in value.items())}}}"
+        return f"{{{','.join(f'{key}:{hydra(each)}' for key, each in value.items())}}}"
     if isinstance(value, list):
-        return f"[{','.join(map(_hydra_value, value))}]"
+        return f"[{','.join(map(hydra, value))}]"
     if not isinstance(value, str):
         return json.dumps(value)
     # Text that YAML would read as something else is quoted, as is text with other characters.

@@ -8,19 +8,19 @@ import json
 import math
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-import dvc.api
+from dvc.api import DVCFileSystem
 from ruamel.yaml import YAML
 
 from lib.artifacts import read_json, write_json
-from lib.artifacts.completions import GREEDY, GradedCompletion, read_graded
+from lib.artifacts.completions import GREEDY, GradedCompletion
 from lib.errors import UserError
+from lib.report.compare import graded_rows
 from lib.report.comparisons import problem_grades
 from lib.stats import pass_at_k
 from lib.studies.definition import Study, Value, Variant, hydra
@@ -98,53 +98,43 @@ def run_study(
         UserError: an experiment failed, or the committed run is not there.
     """
     state = _state()
-    waiting = [each for each in experiments_of(name, study) if _kept(each, scratch, state) is None]
-    first: dict[int, Experiment] = {}
-    for each in waiting:
-        first.setdefault(each.seed, each)
-    progress = Progress(total=len(waiting), jobs=jobs, say=say)
-    ran: dict[int, concurrent.futures.Future[None]] = {}
+    experiments = experiments_of(name, study)
+    waiting = [each for each in experiments if not _kept(each, scratch, state)]
+    first = {each.seed: each.name for each in reversed(waiting)}
+    ran: dict[str, concurrent.futures.Future[float]] = {}
 
-    def after_first(each: Experiment) -> None:
-        ran[each.seed].result()
-        _run(each, scratch, state, progress)
+    def run_after(shared: concurrent.futures.Future[float] | None, each: Experiment) -> float:
+        if shared:
+            shared.result()
+        return _run(each, scratch, state)
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for seed, each in first.items():
-            ran[seed] = pool.submit(_run, each, scratch, state, progress)
-        others = [each for each in waiting if each not in first.values()]
-        for future in [*ran.values(), *(pool.submit(after_first, each) for each in others)]:
-            future.result()
+        for each in sorted(waiting, key=lambda each: each.name != first[each.seed]):
+            ran[each.name] = pool.submit(run_after, ran.get(first[each.seed]), each)
+        names = {future: name for name, future in ran.items()}
+        seconds: list[float] = []
+        for future in concurrent.futures.as_completed(names):
+            seconds.append(future.result())
+            say(progress_line(names[future], seconds, total=len(waiting), jobs=jobs))
     scores: dict[tuple[str, int], Scores] = {}
     validation: dict[tuple[str, int], Mapping[str, float]] = {}
-    seconds = 0.0
-    for each in experiments_of(name, study):
+    total = 0.0
+    for each in experiments:
         kept = _kept(each, scratch, state)
-        assert kept is not None
-        seconds += kept["seconds"]
+        total += kept["seconds"]
         for variant in each.variants:
             scores[variant, each.seed] = kept["scores"][variant]
             validation[variant, each.seed] = kept["validation"][variant]
-    return Outcome(scores=scores, validation=validation, hours=seconds / 3600)
+    return Outcome(scores=scores, validation=validation, hours=total / 3600)
 
 
-class Progress:
-    """Counts experiments, and says how long the rest will take at the mean of those that ended."""
-
-    def __init__(self, *, total: int, jobs: int, say: Callable[[str], None]) -> None:
-        self.total, self.jobs, self.say = total, jobs, say
-        self.done, self.seconds, self.lock = 0, 0.0, threading.Lock()
-
-    def ended(self, name: str, seconds: float) -> None:
-        """Say that an experiment ended, and what it took."""
-        with self.lock:
-            self.done += 1
-            self.seconds += seconds
-            rounds = math.ceil((self.total - self.done) / self.jobs)
-            self.say(
-                f"study {self.done}/{self.total} experiment={name} minutes={seconds / 60:.1f} "
-                f"left={self.seconds / self.done * rounds / 60:.0f}"
-            )
+def progress_line(name: str, seconds: Sequence[float], *, total: int, jobs: int) -> str:
+    """What just ended, and how long the rest will take at the mean of those that ended."""
+    rounds = math.ceil((total - len(seconds)) / jobs)
+    return (
+        f"study {len(seconds)}/{total} experiment={name} minutes={seconds[-1] / 60:.1f} "
+        f"left={fmean(seconds) * rounds / 60:.0f}"
+    )
 
 
 def _state() -> str:
@@ -165,12 +155,11 @@ def _state() -> str:
     return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _kept(experiment: Experiment, scratch: Path, state: str) -> Mapping[str, Any] | None:
-    """What the experiment gave the last time, where code and params are still the same."""
+def _kept(experiment: Experiment, scratch: Path, state: str) -> Mapping[str, Any]:
+    """What the experiment gave the last time; {} where code or params are others by now."""
     path = scratch / f"{experiment.name}.json"
     content = read_json(path) if path.is_file() else {}
-    same = all(content.get(key) == value for key, value in _identity(experiment, state).items())
-    return content if same else None
+    return content if content.items() >= _identity(experiment, state).items() else {}
 
 
 def _identity(experiment: Experiment, state: str) -> dict[str, Any]:
@@ -179,8 +168,8 @@ def _identity(experiment: Experiment, state: str) -> dict[str, Any]:
     return {"state": state, "params": dict(experiment.params), "checkpoints": checkpoints}
 
 
-def _run(experiment: Experiment, scratch: Path, state: str, progress: Progress) -> None:
-    """In a copy of the checkout, so that the workspace stays as it is.
+def _run(experiment: Experiment, scratch: Path, state: str) -> float:
+    """Run in a copy of the checkout, so that the workspace stays as it is; the seconds it took.
 
     An older one of that name goes first: `--force` would take its name too, and switch off the
     run-cache with it.
@@ -192,47 +181,36 @@ def _run(experiment: Experiment, scratch: Path, state: str, progress: Progress) 
     settings = {"seed": experiment.seed, **experiment.params}
     sets: list[str] = []
     for key, value in settings.items():
+        setting = f"{key}={hydra(value)}"
         # A mapping is taken for changes within what is there, which may be no mapping.
-        replaced = isinstance(value, dict)
-        sets += (
-            [f"-S=~{key}", f"-S=+{hydra(key, value)}"] if replaced else ["-S", hydra(key, value)]
-        )
+        sets += [f"-S=~{key}", f"-S=+{setting}"] if isinstance(value, dict) else ["-S", setting]
     run = [*command, "run", "--temp", "--name", experiment.name, *sets, *experiment.targets]
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
         raise UserError(f"study: experiment {experiment.name} failed:\n{tail}")
-    scores = {
-        name: problem_scores(_graded(experiment.name, variant.checkpoint))
-        for name, variant in experiment.variants.items()
-    }
-    seconds = time.monotonic() - start
+    side = DVCFileSystem(rev=experiment.name)
     content = {
         **_identity(experiment, state),
-        "seconds": seconds,
-        "scores": scores,
+        "seconds": time.monotonic() - start,
+        "scores": {
+            name: problem_scores(graded_rows(side, Path(f"data/graded/{of.checkpoint}.jsonl")))
+            for name, of in experiment.variants.items()
+        },
         "validation": {
-            name: _validation(experiment.name, variant.checkpoint)
-            for name, variant in experiment.variants.items()
+            name: _validation(side, of.checkpoint) for name, of in experiment.variants.items()
         },
     }
     write_json(scratch / f"{experiment.name}.json", content)
-    progress.ended(experiment.name, seconds)
+    return float(content["seconds"])
 
 
-def _graded(revision: str, checkpoint: str) -> list[GradedCompletion]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "graded.jsonl"
-        path.write_text(dvc.api.read(f"data/graded/{checkpoint}.jsonl", rev=revision))
-        return list(read_graded(path))
-
-
-def _validation(revision: str, checkpoint: str) -> dict[str, float]:
+def _validation(side: DVCFileSystem, checkpoint: str) -> dict[str, float]:
     """Greedy accuracy on the validation problems by training step; nothing of untrained weights."""
     path = f"reports/curves/{checkpoint}_validation.csv"
-    if not dvc.api.DVCFileSystem(rev=revision).exists(path):
+    if not side.exists(path):
         return {}
-    rows = csv.DictReader(dvc.api.read(path, rev=revision).splitlines())
+    rows = csv.DictReader(side.read_text(path).splitlines())
     return {row["step"]: float(row["answer_accuracy"]) for row in rows}
 
 

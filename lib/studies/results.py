@@ -14,7 +14,7 @@ from lib.errors import UserError
 from lib.report.charts import Figure, figure_svg, measured, whiskers
 from lib.report.templates import render, source
 from lib.report.text import Table, markdown_table, percent, points
-from lib.stats import paired_difference, seeds_interval
+from lib.stats import seeds_interval
 from lib.studies.definition import Study
 from lib.studies.experiments import Outcome
 
@@ -32,62 +32,40 @@ def study_metrics(
     """Rates of each variant and differences of each comparison, by seed and their means.
 
     A rate's interval and a difference's are over seeds, and never of zero width
-    (`lib.stats.seeds_interval`); a seed's difference is paired over its problems.
+    (`lib.stats.seeds_interval`); a seed's difference is of two models on the same problems.
 
     Args:
         num_validated: problems of a seed that validation asked while training.
     """
     scores, seeds = outcome.scores, study.seeds
     measures = list(scores[next(iter(study.variants)), seeds[0]][benchmark])
-
-    def of(variant: str, seed: int, measure: str) -> Mapping[str, float]:
-        return scores[variant, seed][benchmark][measure]
-
     rates, comparisons, validation = {}, {}, {}
     for variant in study.variants:
+        own = {seed: scores[variant, seed][benchmark] for seed in seeds}
         rates[variant] = {
             measure: _over_seeds(
-                {seed: fmean(of(variant, seed, measure).values()) for seed in seeds},
-                n=len(of(variant, seeds[0], measure)),
-                lowest=0.0,
+                {seed: fmean(of[measure].values()) for seed, of in own.items()},
+                n=len(own[seeds[0]][measure]),
             )
             for measure in measures
         }
         curves = {seed: outcome.validation[variant, seed] for seed in seeds}
         # Of the steps that all seeds have.
-        steps = set.intersection(*(set(curve) for curve in curves.values()))
-        if steps:
+        if steps := set.intersection(*map(set, curves.values())):
             validation[variant] = {
-                step: _over_seeds(
-                    {seed: curve[step] for seed, curve in curves.items()},
-                    n=num_validated,
-                    lowest=0.0,
-                )
+                step: _over_seeds({seed: of[step] for seed, of in curves.items()}, n=num_validated)
                 for step in sorted(steps, key=int)
             }
     for each in study.comparisons:
-        changes = {
-            measure: {
-                seed: paired_difference(
-                    before=of(each.before, seed, measure), after=of(each.after, seed, measure)
-                )
-                for seed in seeds
-            }
-            for measure in measures
-        }
+        before, after = rates[each.before], rates[each.after]
+        keys = {seed: f"seed_{seed}" for seed in seeds}
         comparisons[each.name] = {
-            measure: {
-                **_over_seeds(
-                    {seed: change.difference.value for seed, change in by_seed.items()},
-                    n=by_seed[seeds[0]].difference.n,
-                    lowest=-1.0,
-                ),
-                "intervals": {
-                    f"seed_{seed}": {"low": change.interval.low, "high": change.interval.high}
-                    for seed, change in by_seed.items()
-                },
-            }
-            for measure, by_seed in changes.items()
+            measure: _over_seeds(
+                {seed: after[measure][key] - before[measure][key] for seed, key in keys.items()},
+                n=before[measure]["n"],
+                lowest=-1.0,
+            )
+            for measure in measures
         }
     return {
         "variants": rates,
@@ -97,7 +75,7 @@ def study_metrics(
     }
 
 
-def _over_seeds(values: Mapping[int, float], *, n: int, lowest: float) -> dict[str, Any]:
+def _over_seeds(values: Mapping[int, float], *, n: int, lowest: float = 0.0) -> dict[str, Any]:
     """The mean over seeds with its interval, and what each seed gave; n problems each.
 
     Args:
@@ -144,7 +122,7 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
         f"Variants on {benchmark}",
         ("variant", "checkpoint", *measures),
         tuple(
-            (variant, of.checkpoint, *(_share(rates[variant][measure]) for measure in measures))
+            (variant, of.checkpoint, *(_range(rates[variant][measure]) for measure in measures))
             for variant, of in study.variants.items()
         ),
     )
@@ -186,7 +164,21 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
 
 def study_figures(study: Study, metrics: Mapping[str, Any], benchmark: str) -> list[Figure]:
     """Each variant's mean rate, a panel for each measure; and how GRPO got there, step by step."""
-    figures = [_rates_figure(study, metrics)]
+    rates = metrics["variants"]
+    panels = [
+        whiskers(
+            [
+                {"label": variant, "checkpoint": measure, **_bounds(rates[variant][measure])}
+                for variant in study.variants
+            ],
+            title=measure,
+            checkpoints=[measure],
+            labels=list(study.variants),
+        )
+        for measure in next(iter(rates.values()))
+    ]
+    caption = "Means over seeds with 95 % intervals."
+    figures = [Figure("figure", "Rates of each variant", caption, tuple(panels), columns=3)]
     curves = {
         variant: steps
         for variant, steps in metrics["validation"].items()
@@ -226,24 +218,6 @@ def _curve_figure(
     return Figure("curve", "While GRPO trains", "Means over seeds, 95 % bands.", (panel,), 1)
 
 
-def _rates_figure(study: Study, metrics: Mapping[str, Any]) -> Figure:
-    rates = metrics["variants"]
-    panels = [
-        whiskers(
-            [
-                {"label": variant, "checkpoint": measure, **_bounds(rates[variant][measure])}
-                for variant in study.variants
-            ],
-            title=measure,
-            checkpoints=[measure],
-            labels=list(study.variants),
-        )
-        for measure in next(iter(rates.values()))
-    ]
-    caption = "Means over seeds with 95 % intervals."
-    return Figure("figure", "Rates of each variant", caption, tuple(panels), columns=3)
-
-
 def _bounds(numbers: Mapping[str, Any]) -> dict[str, float]:
     bounds = {"value": numbers["mean"], "low": numbers["low"], "high": numbers["high"]}
     return {**bounds, "n": numbers["n"]}
@@ -264,8 +238,14 @@ def write_pages(
     own = folder / name
     # From the file, so that a page says what the file says, rounded once.
     metrics = read_json(own / "study.json") if (own / "study.json").is_file() else {}
-    measured_of = {variant: set(study.seeds) for variant in study.variants}
-    if measured_of != {variant: _seeds(of) for variant, of in metrics.get("variants", {}).items()}:
+    expected = {(variant, f"seed_{seed}") for variant in study.variants for seed in study.seeds}
+    if expected != {
+        (variant, key)
+        for variant, rates in metrics.get("variants", {}).items()
+        for numbers in rates.values()
+        for key in numbers
+        if key.startswith("seed_")
+    }:
         raise UserError(
             f"{own / 'study.json'} has not the variants and seeds of studies/{name}.yaml; run "
             f"`make study STUDY={name}`"
@@ -281,16 +261,6 @@ def write_pages(
     return verdicts(study, metrics)
 
 
-def _seeds(rates: Mapping[str, Mapping[str, Any]]) -> set[int]:
-    """That the measures of a variant have."""
-    return {
-        int(key.removeprefix("seed_"))
-        for numbers in rates.values()
-        for key in numbers
-        if key.startswith("seed_")
-    }
-
-
 def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any]) -> str:
     """`readme` with the study's rates between its marks, a column a variant; as it is without."""
     before, start, rest = readme.partition(START.format(name))
@@ -299,7 +269,7 @@ def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any])
     rates = metrics["variants"]
     header = f"held-out problems, %, mean of {len(study.seeds)} seeds (95 % interval)"
     rows = [
-        (measure, *(_share(rates[name][measure]).replace(" to ", "–") for name in study.variants))
+        (measure, *(_range(rates[name][measure]).replace(" to ", "–") for name in study.variants))
         for measure in next(iter(rates.values()))
     ]
     table = markdown_table(Table("", (header, *study.variants), tuple(rows)))
@@ -311,17 +281,12 @@ def studies_page(folder: Path) -> str:
     pages = {}
     for page in sorted(folder.glob("*/study.md")):
         content = MarkdownIt("commonmark").enable("table").render(page.read_text("utf-8"))
-        for figure in page.parent.glob("*.svg"):
-            image = re.search(rf'<img src="{figure.name}"[^>]*>', content)
-            if image:
-                content = content.replace(image[0], figure.read_text("utf-8"))
+        for figure in re.findall(r'<img src="\w+\.svg"[^>]*>', content):
+            svg = page.parent / figure.split('"')[1]
+            content = content.replace(figure, svg.read_text("utf-8"))
         pages[page.parent.name] = content
     return render("studies.html.j2", autoescape=True, pages=pages, style=source("page.css"))
 
 
-def _share(numbers: Mapping[str, float]) -> str:
-    return _range(numbers, percent)
-
-
-def _range(numbers: Mapping[str, float], form: Callable[[float], str]) -> str:
+def _range(numbers: Mapping[str, float], form: Callable[[float], str] = percent) -> str:
     return "{} ({} to {})".format(*(form(numbers[name]) for name in ("mean", "low", "high")))

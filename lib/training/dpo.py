@@ -20,7 +20,6 @@ from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Dpo
 from lib.training.phase.arguments import choose_optimizer, shared_arguments
-from lib.training.phase.launch import micro_batches, num_processes
 from lib.training.phase.setup import Setup
 from lib.training.phase.tracking import ProgressLines
 
@@ -102,10 +101,7 @@ def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: P
 def dpo_arguments(dpo: Dpo, *, model: Model, seed: int, scratch: Path) -> DPOConfig:
     """Params to TRL's arguments; nothing is cut, since `pair_dataset` has refused what is long."""
     return DPOConfig(
-        **shared_arguments(dpo, model=model, seed=seed, scratch=scratch),
-        **micro_batches(
-            dpo.batch_size, micro_batch=dpo.micro_batch_size, world_size=num_processes()
-        ),
+        **shared_arguments(dpo, batch=dpo.batch_size, model=model, seed=seed, scratch=scratch),
         num_train_epochs=dpo.num_epochs,
         max_length=None,
         beta=dpo.beta,

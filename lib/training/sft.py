@@ -9,13 +9,13 @@ from trl import SFTConfig, SFTTrainer
 
 from lib.artifacts.problems import Problem, read_problems
 from lib.engines.policy import load_tokenizer, trainable_policy
+from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Sft
 from lib.prompts import Message, PromptFormat
 from lib.training.phase.arguments import choose_optimizer, shared_arguments
-from lib.training.phase.launch import micro_batches, num_processes
 from lib.training.phase.setup import Setup, prompt_settings
 from lib.training.phase.tracking import ProgressLines
 
@@ -32,24 +32,32 @@ def build_sft(
     model: Model,
     seed: int,
     scratch: Path,
+    memory_share: float = 0.0,
 ) -> SFTTrainer:
     """A trainer that is ready to start.
+
+    Args:
+        memory_share: part of the GPU for a vLLM below Unsloth's policy, on which it is validated;
+            0 loads none.
 
     Raises:
         UserError: an example is longer than `model.max_seq_length`, so training would cut it.
     """
     tokenizer = load_tokenizer(base)
     examples = sft_dataset(problems, tokenizer, prompt_format=prompt_format, system=system)
-    check_lengths(examples, max_seq_length=model.max_seq_length)
-    policy = trainable_policy(base, base=base, settings=model, seed=seed)
+    lengths = [len(token_ids) for token_ids in examples["input_ids"]]
+    # An example without its end teaches never to stop, so that nothing is cut.
+    if too_long := sum(length > model.max_seq_length for length in lengths):
+        raise UserError(
+            f"model.max_seq_length={model.max_seq_length}: {too_long} of {len(lengths)} SFT "
+            f"examples are longer; the longest has {max(lengths)} tokens: raise it to that"
+        )
+    policy = trainable_policy(base, base=base, settings=model, seed=seed, memory_share=memory_share)
     arguments = SFTConfig(
-        **shared_arguments(sft, model=model, seed=seed, scratch=scratch),
-        **micro_batches(
-            sft.batch_size, micro_batch=sft.micro_batch_size, world_size=num_processes()
-        ),
+        **shared_arguments(sft, batch=sft.batch_size, model=model, seed=seed, scratch=scratch),
         num_train_epochs=sft.num_epochs,
         packing=sft.packing,
-        # Of packed rows; `check_lengths` has refused what TRL would cut.
+        # Of packed rows; what TRL would cut is refused above.
         max_length=model.max_seq_length if sft.packing else None,
         completion_only_loss=True,
         train_sampling_strategy="group_by_length" if sft.group_by_length else "random",
@@ -73,10 +81,12 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
         base: what `prepare` wrote, or another checkpoint with a system prompt beside it.
         scratch: folder for what the trainer writes on its own.
     """
-    rows = list(read_problems(problems))
+    rows, validation = list(read_problems(problems)), params.validation
+    shares = params.sft.eval_steps and shares_weights(params.model, engine=validation.engine)
     trainer = build_sft(
         rows,
         base=base,
+        memory_share=validation.gpu_memory_utilization if shares else 0.0,
         sft=params.sft,
         model=params.model,
         seed=params.seed,
@@ -122,18 +132,3 @@ def _tokens(
         "input_ids": [*prompt_ids, *completion_ids],
         "completion_mask": [0] * len(prompt_ids) + [1] * len(completion_ids),
     }
-
-
-def check_lengths(tokenized: Dataset, *, max_seq_length: int) -> None:
-    """Refuse what would have to be cut: an example without its end teaches never to stop.
-
-    Raises:
-        UserError: says how many examples are too long, and the length that would do.
-    """
-    lengths = [len(token_ids) for token_ids in tokenized["input_ids"]]
-    too_long = sum(length > max_seq_length for length in lengths)
-    if too_long:
-        raise UserError(
-            f"model.max_seq_length={max_seq_length}: {too_long} of {len(lengths)} SFT "
-            f"examples are longer; the longest has {max(lengths)} tokens: raise it to that"
-        )

@@ -61,7 +61,8 @@ GSM8K = {
 
 S4: dict[str, Any] = {
     **GSM8K,
-    "engines": ("transformers", 0.3, "transformers"),
+    "engines": ("vllm", 0.3, "vllm"),
+    "validation_engine": "vllm",
     "gpu": {
         "backend": "transformers",
         "attention": "flash_attention_2",
@@ -85,6 +86,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "architecture": "qwen3",
         "model": "unsloth/Qwen3-4B-Base",
         "engines": ("vllm", 0.7, "vllm"),
+        "validation_engine": "vllm",
         "gpu": {
             "backend": "unsloth",
             "attention": "sdpa",

@@ -23,7 +23,7 @@ from lib.prompts import PromptFormat, format_settings, prompt_format, save_promp
 from lib.rewards.batch import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer, switch_off_noise
 from lib.training.phase.arguments import choose_optimizer, shared_arguments
-from lib.training.phase.launch import micro_batches, num_processes
+from lib.training.phase.launch import num_processes
 from lib.training.phase.ranks import check_grpo_can_shard
 from lib.training.phase.rollout_log import RolloutLog
 from lib.training.phase.setup import Setup, prompt_settings
@@ -60,7 +60,8 @@ def build_grpo(
             f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(problems)} GRPO "
             "problems; lower it, or let `prepare.grpo` keep more"
         )
-    shared = shares_weights(model, engine=rollout.engine)
+    # TRL's trainer generates by itself, with weights of its own where vLLM does.
+    shared = grpo.trainer != "trl" and shares_weights(model, engine=rollout.engine)
     policy = trainable_policy(
         init,
         base=base,
@@ -101,7 +102,15 @@ def build_grpo(
             ),
         ],
     }
-    rows = grpo_rows(problems, prompt_format=prompt_format, system=system)
+    rows = [
+        {
+            "prompt": prompt_format.prompt(problem.problem, system=system),
+            "problem": problem.problem,
+            "reference": problem.reference,
+            "tags": list(problem.tags),
+        }
+        for problem in problems
+    ]
     trainer: Trainer
     if grpo.trainer == "trl":
         # The only import of TRL's that looks for vLLM.
@@ -109,8 +118,9 @@ def build_grpo(
         from lib.training.grpo.trl import build_trl
 
         trainer = build_trl(
-            rows, grading=grading, arguments=arguments, grpo=grpo, rollout=rollout, **common
-        )
+            rows, grading=grading, arguments=arguments, grpo=grpo, rollout=rollout,
+            settings=model, **common,
+        )  # fmt: skip
     else:
         trainer = PolicyGradientTrainer(
             args=TrainingArguments(**arguments),
@@ -211,26 +221,15 @@ def grpo_arguments(grpo: Grpo, *, model: Model, seed: int, scratch: Path) -> dic
             f"grpo.prompts_per_step={grpo.prompts_per_step}: {ranks} processes cannot share it in "
             f"whole groups; use a multiple of {ranks}"
         )
-    completions = grpo.prompts_per_step * grpo.group_size
     return {
-        **shared_arguments(grpo, model=model, seed=seed, scratch=scratch),
-        **micro_batches(completions, micro_batch=grpo.micro_batch_size, world_size=ranks),
+        **shared_arguments(
+            grpo,
+            batch=grpo.prompts_per_step * grpo.group_size,
+            model=model,
+            seed=seed,
+            scratch=scratch,
+        ),
         "max_steps": grpo.max_steps,
         # Problems are chosen by the step, so that a resumed run has none to skip.
         "ignore_data_skip": True,
     }
-
-
-def grpo_rows(
-    problems: Sequence[Problem], *, prompt_format: PromptFormat, system: str
-) -> list[dict[str, Any]]:
-    """Prompts as chat messages, and the columns that reward functions read."""
-    return [
-        {
-            "prompt": prompt_format.prompt(problem.problem, system=system),
-            "problem": problem.problem,
-            "reference": problem.reference,
-            "tags": list(problem.tags),
-        }
-        for problem in problems
-    ]

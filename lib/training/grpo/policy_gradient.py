@@ -76,7 +76,7 @@ Group = list[Sample]
 
 
 class PolicyGradientTrainer(Trainer):
-    """See the module.
+    """A `Trainer` whose data are its own rollouts and whose loss is a policy gradient.
 
     Args:
         problems: what `Sample.problem` holds.
@@ -103,19 +103,22 @@ class PolicyGradientTrainer(Trainer):
         self.grpo = grpo
         self.loss, self.advantage = objective(grpo.loss), objective(grpo.advantage)
         self.sampling = dataclasses.replace(sampling, log_probs=True)
+        # Version of the weights that the engine generated from last, and the last gap in nats.
         self._synced, self._gap = "", math.nan
         self.engine: Engine | None = None
         self.live = False
         self.rollouts: list[Sample] = []
-        """Of the last step, in its order."""
+        """The B samples of the last roll-out, G in a row for each problem."""
         self.batches: list[MicroBatch] = []
-        """Of those rollouts."""
+        """The same rollouts in the order and grouping in which they are trained on."""
         self.extra_columns: dict[str, list[Any]] = {}
-        """What reward functions logged of them through `log_extra`."""
+        """Columns that reward functions logged of those rollouts through `log_extra`."""
         self.curve = Curve(self.accelerator)
         self.bonus = EntropyCoefficient(grpo.entropy_coef, grpo.entropy_target)
         if self.bonus.is_used:
             self.add_callback(SavedCoefficient(self.bonus))
+        # A prompt's forward pass and its completions' are two before one backward pass, more than
+        # DDP and FSDP follow; under gradient checkpointing transformers keeps no cache.
         whole = self.accelerator.num_processes == 1
         self.scorer = Scorer(
             self.model,
@@ -124,9 +127,13 @@ class PolicyGradientTrainer(Trainer):
             entropy_grad=self.bonus.is_used,
             float32_head=grpo.cast_lm_head_to_fp32,
         )
-        # Trainer then divides a micro-batch's loss by their number.
+        # Trainer then divides each micro-batch's loss by how many a step has; `num_tokens` is
+        # scaled to match in `_arrange`.
         self.model_accepts_loss_kwargs = False
-        self._first_weights = self._copied_weights() if grpo.beta else []
+        # The KL penalty's reference is the policy with these: there is no second model.
+        self._first_weights = (
+            [weight.detach().clone() for weight in self._trained_weights()] if grpo.beta else []
+        )
 
     def roll_out_with(self, engine: Engine, *, live: bool) -> None:
         """Generate with `engine` from now on; it is closed when training ends, however it ends.
@@ -138,7 +145,7 @@ class PolicyGradientTrainer(Trainer):
         self.engine, self.live = engine, live
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
-        """See `Trainer`."""
+        """Train, and close the engine however training ends."""
         assert self.engine is not None
         with contextlib.closing(self.engine):
             return super().train(*args, **kwargs)
@@ -192,6 +199,7 @@ class PolicyGradientTrainer(Trainer):
         order = list(range(len(self.problems)))
         if self.grpo.shuffle:
             generator = torch.Generator().manual_seed(self.args.seed)
+            # Drawn anew up to this epoch: a resumed run has the order of one that went through.
             for _ in range(epoch + 1):
                 order = torch.randperm(len(self.problems), generator=generator).tolist()
         mine = order[place * total : (place + 1) * total][rank * total // ranks :]
@@ -260,6 +268,7 @@ class PolicyGradientTrainer(Trainer):
                 )
             ]
         rewards = torch.tensor(earned, device=self.accelerator.device).T  # [B, F]
+        # A function may log a name several times; the point holds its mean.
         means = {name: sum(values) / len(values) for name, values in metrics.items()}
         scored = iter(
             dataclasses.replace(row, rewards=of_row, metrics=means)
@@ -269,7 +278,8 @@ class PolicyGradientTrainer(Trainer):
 
     def _totals(self, rewards: Tensor) -> Tensor:
         """[groups, G] weighted sums of [groups · G, F]; NaN where no function applied."""
-        totals = (rewards * self.reward_weights.to(rewards)).nansum(-1)
+        totals = (rewards * self.reward_weights.to(rewards)).nansum(-1)  # [groups · G]
+        # `nansum` of nothing is 0, which would be a reward.
         totals[rewards.isnan().all(-1)] = torch.nan
         return totals.view(-1, self.grpo.group_size)
 
@@ -301,6 +311,7 @@ class PolicyGradientTrainer(Trainer):
             good = self._with_signal(others)
             signals += good
             spare = [group for group, signal in zip(others, good, strict=True) if signal]
+            # Not strict: this rank drew for the rank that misses most, so it may have more.
             for place, group in zip(missing, spare, strict=False):
                 groups[place] = group
             missing = missing[len(spare) :]
@@ -332,6 +343,7 @@ class PolicyGradientTrainer(Trainer):
         """`count` problems for this process: no two ranks draw the same one."""
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         key = keyed_seed(self.args.seed, "refill", self.state.global_step, round_)
+        # All ranks draw the same places, and each takes its own stretch of them.
         places = random.Random(key).sample(range(len(self.problems)), count * ranks)
         return [self.problems[place] for place in places[rank * count : (rank + 1) * count]]
 
@@ -342,7 +354,7 @@ class PolicyGradientTrainer(Trainer):
         rewards = self.accelerator.gather(torch.stack([row.rewards for row in self.rollouts]))
         totals = self._totals(rewards)
         filled = self._filled(totals)
-        advantages = group_advantages(filled, baseline=self.advantage)
+        advantages = group_advantages(filled, baseline=self.advantage)  # [groups, G]
         # What no function scored teaches nothing.
         advantages = advantages.masked_fill(totals.isnan(), 0).flatten()
 
@@ -366,10 +378,18 @@ class PolicyGradientTrainer(Trainer):
             def key(row: int) -> tuple[Any, ...]:
                 prompt = rows[row].prompt_ids
                 signal = by_group[row // self.grpo.group_size]
+                # The prompt itself keeps its rows together among prompts of the same length, so
+                # that the scorer computes it once.
                 return signal, len(prompt), prompt, len(rows[row].completion.token_ids)
 
             order.sort(key=key)
-        counted = [self._counted(row) for row in rows]
+        # By the engine's finish reason: the last token does not tell a completion that a stop
+        # string ended from a truncated one.
+        counted = [
+            [not (self.grpo.mask_truncated and row.completion.truncated)]
+            * len(row.completion.token_ids)
+            for row in rows
+        ]
         # At least 1 in all: a bound for each micro-batch would let few tokens count for less.
         total = max(self.curve.gather([float(sum(map(sum, counted)))]).sum().item(), 1.0)
         parts = [order[start : start + size] for start in range(0, len(order), size)]
@@ -379,6 +399,7 @@ class PolicyGradientTrainer(Trainer):
                 rows=part,
                 counted=[counted[row] for row in part],
                 advantages=advantages[torch.tensor(part, device=advantages.device)],
+                # Trainer averages over micro-batches, DDP over ranks: both are undone here.
                 num_tokens=total / (len(parts) * self.accelerator.num_processes),
                 last=part is parts[-1],
             )
@@ -406,12 +427,6 @@ class PolicyGradientTrainer(Trainer):
             **kwargs,
         )
 
-    def _counted(self, row: Sample) -> list[bool]:
-        """Per token, whether the loss counts it. By the engine's finish reason: the last token does
-        not tell a completion that a stop string ended from a truncated one."""
-        counts = not (self.grpo.mask_truncated and row.completion.truncated)
-        return [counts] * len(row.completion.token_ids)
-
     # The loss
 
     def compute_loss(
@@ -424,8 +439,10 @@ class PolicyGradientTrainer(Trainer):
         """Of one micro-batch; `Trainer` averages over those of a step."""
         batch: MicroBatch = inputs["batch"]
         if self._without_gradient(batch):
+            # `Trainer` calls `backward` on whatever comes back.
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         scores = self.scorer.score(model, batch)
+        # The first of `num_iterations` passes: the policy is still the one that sampled.
         if batch.old_log_probs is None:
             batch.old_log_probs = scores.log_probs.detach()
             self._compare_with_sampler(batch)
@@ -478,13 +495,17 @@ class PolicyGradientTrainer(Trainer):
             cap=self.grpo.correction_cap,
         )
         self.curve.add_comparison(comparison, batch.loss_mask)
+        # A live engine samples with these very weights; what is left is rounding.
         if not self.live:
             batch.correction = comparison.weights
 
     def _close_step(self) -> None:
         means = self.curve.close_step()
+        # Absent where no token counted, as when all completions are truncated and masked.
         if (gap := means.get(f"{GAP}/mean")) is not None:
-            self._check_gap(gap)
+            self._gap = gap
+            if not math.isfinite(gap):
+                raise self._diverged("log-probs of the sampler or the trainer")
         if self.bonus.is_used:
             # No token counted where there is none: nothing to steer by.
             if "entropy" in means:
@@ -508,12 +529,6 @@ class PolicyGradientTrainer(Trainer):
             )
         self._synced = version
 
-    def _check_gap(self, gap: float) -> None:
-        """Refuse to learn from log-probs that are no numbers."""
-        self._gap = gap
-        if not math.isfinite(gap):
-            raise self._diverged("log-probs of the sampler or the trainer")
-
     def _diverged(self, what: str) -> UserError:
         return UserError(
             f"step {self.state.global_step + 1}: {what} are no numbers (last gap between sampler "
@@ -522,9 +537,6 @@ class PolicyGradientTrainer(Trainer):
         )
 
     # The KL penalty's reference: the policy's own first weights, so that there is no second model
-
-    def _copied_weights(self) -> list[Tensor]:
-        return [weight.detach().clone() for weight in self._trained_weights()]
 
     def _trained_weights(self) -> list[torch.nn.Parameter]:
         # Read afresh each time: FSDP2 replaces parameters.
@@ -542,6 +554,7 @@ class PolicyGradientTrainer(Trainer):
     @torch.no_grad()
     def _exchange_weights(self) -> None:
         for at, weight in enumerate(self._trained_weights()):
+            # Copied before accelerate sharded the policy: whole at the first exchange.
             other = self._first_weights[at].to(weight.device)
             if isinstance(weight, DTensor) and not isinstance(other, DTensor):
                 other = distribute_tensor(other, weight.device_mesh, weight.placements)
@@ -577,7 +590,7 @@ class SavedCoefficient(TrainerCallback, ExportableState):
         self.bonus = bonus
 
     def state(self) -> dict[str, Any]:
-        """See `ExportableState`."""
+        """What `Trainer` writes into the checkpoint (`ExportableState`)."""
         return {"args": {}, "attributes": dataclasses.asdict(self.bonus)}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

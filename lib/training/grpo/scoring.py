@@ -105,14 +105,16 @@ class Scorer:
                 cast_head(policy)
             except ValueError as error:
                 raise UserError(f"grpo.cast_lm_head_to_fp32: {error}; set it to false") from error
-        self.head = policy.get_output_embeddings()
+        self.policy, self.head = policy, policy.get_output_embeddings()
         self.temperature, self.entropy_grad = sampling.temperature, entropy_grad
+        # The sampler renormalises over what its cuts leave, so log-probs are of that distribution.
         cut = functools.partial(truncate, sampling=sampling)
         self.truncate: Truncate | None = cut if sampling.truncates else None
         self.shares_prompts = shares_prompts and can_decode(policy)
         # Unsloth replaces the forward pass, and asks the output layer in its own ways.
         unsloth = is_unsloth(policy)
-        self.fuses = not unsloth and can_fuse(policy)
+        # Known from the first score on; before that, the policy cannot be asked.
+        self.fuses: bool | None = False if unsloth else None
         # Without them, a model with learned positions counts the padding before a prompt.
         self.takes_positions = not unsloth and "position_ids" in forward_arguments(policy)
 
@@ -122,15 +124,22 @@ class Scorer:
         Args:
             model: the policy, in whatever wraps it.
         """
+        if self.fuses is None:
+            # Here and not in the constructor: accelerate puts the policy under autocast, and FSDP2
+            # on its device, when training starts, and a flash kernel refuses float32. On every rank
+            # at its first score, whatever its size: under FSDP2 a forward pass is collective.
+            self.fuses = can_fuse(self.policy)
         ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
         mask = torch.cat([batch.prompt_mask, batch.completion_mask], 1)
-        prefix = batch.prompt_ids.shape[1]
+        prefix = batch.prompt_ids.shape[1]  # C
         inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
+        # [b, C + T] counted from the first real token, as the engine counts them.
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         if self.takes_positions:
             inputs["position_ids"] = positions
         if self.shares_prompts:
             # A place that is masked tells no prompts apart, whatever stands there.
+            # [p, C] distinct prompts, and [b] which of them a row has.
             prompts, owner = torch.unique(
                 ids[:, :prefix].masked_fill(~batch.prompt_mask.bool(), -1),
                 dim=0,
@@ -140,8 +149,9 @@ class Scorer:
                 # The completions and, before them, the last token of their prompt, whose keys and
                 # values are computed with them: its logits score the first token.
                 cache = self._prompt_cache(model, prompts[:, :-1])
-                cache.batch_select_indices(owner)
+                cache.batch_select_indices(owner)  # p rows of keys and values become b
                 inputs |= {
+                    # [b, 1 + T]; the attention mask stays [b, C + T], the cache included.
                     "input_ids": ids[:, prefix - 1 :],
                     "position_ids": positions[:, prefix - 1 :],
                     "past_key_values": cache,
@@ -150,7 +160,7 @@ class Scorer:
         return self._scores(model, inputs, batch)
 
     def _prompt_cache(self, model: Any, prompts: Tensor) -> DynamicCache:
-        """Keys and values of the distinct prompts [p, C]; -1 stands for padding."""
+        """Keys and values of the distinct prompts [p, C - 1]; -1 stands for padding."""
         cache, mask = DynamicCache(), (prompts >= 0).long()
         model(
             input_ids=prompts.clamp(min=0),
@@ -158,6 +168,7 @@ class Scorer:
             position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
             past_key_values=cache,
             use_cache=True,
+            # Nothing is scored here; 0 would mean all.
             logits_to_keep=1,
         )
         return cache
@@ -169,6 +180,7 @@ class Scorer:
         inputs["logits_to_keep"] = length + 1
         labels = torch.nn.functional.pad(batch.completion_ids, (0, 1))
         kept = torch.nn.functional.pad(batch.completion_mask, (0, 1)).bool()
+        # b · (T + 1) · V logits; chunks cost one more product with the head.
         if self.fuses and kept.numel() * len(self.head.weight) > LARGE:
             scores = score_labels(
                 model,
@@ -181,6 +193,7 @@ class Scorer:
                 head=self.head,
             )
             return TokenScores(scores.log_probs[:, :-1], scores.entropy[:, :-1])
+        # Sliced, since a model that takes no `logits_to_keep` returns all.
         scores = self._from_logits(model(**inputs).logits[:, -length - 1 :], labels)
         ended = ~kept[:, :-1]
         return TokenScores(

@@ -11,6 +11,8 @@ from typing import Any
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
+from lib.engines.policy import with_kernel
+from lib.params.model import Model
 from lib.params.training import Grpo, RolloutSampling
 from lib.rewards.batch import Grading
 
@@ -25,6 +27,7 @@ def build_trl(
     arguments: Mapping[str, Any],
     grpo: Grpo,
     rollout: RolloutSampling,
+    settings: Model,
     **kwargs: Any,
 ) -> GRPOTrainer:
     """A `GRPOTrainer` that is ready to start.
@@ -32,9 +35,19 @@ def build_trl(
     Args:
         rows: "prompt" and the columns that reward functions read.
         arguments: of `transformers.TrainingArguments`, from `grpo_arguments`.
+        settings: params' section of the model.
         kwargs: model, tokenizer and callbacks.
     """
-    vllm = {"vllm_mode": "colocate", "vllm_gpu_memory_utilization": rollout.gpu_memory_utilization}
+    vllm = {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_gpu_memory_utilization": rollout.gpu_memory_utilization,
+        # By default, memory is set aside for all of the model's positions.
+        "vllm_max_model_length": settings.max_seq_length,
+    }
+    # For the KL penalty on full weights, TRL loads the policy's files once more, as float32 unless
+    # it is told otherwise.
+    loaded = {"dtype": settings.dtype, "attn_implementation": with_kernel(settings.attention)}
     return GRPOTrainer(
         args=GRPOConfig(
             **{**arguments, "ignore_data_skip": False},
@@ -45,6 +58,7 @@ def build_trl(
             scale_rewards=SCALES[grpo.advantage],
             importance_sampling_level=grpo.importance_level,
             beta=grpo.beta,
+            model_init_kwargs=loaded if grpo.beta and not settings.lora.rank else None,
             use_bias_correction_kl=grpo.kl_weighted,
             epsilon=grpo.epsilon,
             # TRL's bound of `cispo` is on the ratio itself.
@@ -66,7 +80,6 @@ def build_trl(
             top_k=rollout.top_k,
             min_p=rollout.min_p or None,
             disable_dropout=True,
-            use_vllm=rollout.engine == "vllm",
             **(vllm if rollout.engine == "vllm" else {}),
         ),
         reward_funcs=list(grading.rewards),

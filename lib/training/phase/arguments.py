@@ -1,4 +1,4 @@
-"""Trainer arguments that SFT and GRPO share, from params to transformers' names."""
+"""Trainer arguments that SFT, GRPO and DPO share, from params to transformers' names."""
 
 from pathlib import Path
 from typing import Any
@@ -9,21 +9,23 @@ from transformers import Trainer
 from lib.engines import compat
 from lib.params.model import Model
 from lib.params.training import Optimisation
-from lib.training.phase.launch import num_processes
+from lib.training.phase.launch import micro_batches, num_processes
 from lib.training.phase.optim import MemoryEfficientAdamW
 
 
 def shared_arguments(
-    section: Optimisation, *, model: Model, seed: int, scratch: Path
+    section: Optimisation, *, batch: int, model: Model, seed: int, scratch: Path
 ) -> dict[str, Any]:
     """Keyword arguments of `transformers.TrainingArguments`.
 
     Args:
+        batch: rows of an optimiser step, on all ranks.
         scratch: folder for whatever a trainer writes on its own; not an output of the stage.
     """
     compat.one_gpu_per_process()
     gpu = torch.accelerator.is_available()
     return {
+        **micro_batches(batch, micro_batch=section.micro_batch_size, world_size=num_processes()),
         "output_dir": str(scratch),
         "learning_rate": section.learning_rate,
         "lr_scheduler_type": section.lr_schedule,

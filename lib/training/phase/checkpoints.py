@@ -2,7 +2,7 @@
 
     data/scratch/<stage>/<fingerprint>/checkpoint-<step>   to go on from; removed on success
     data/scratch/<stage>/<fingerprint>/writing/            where the trainer writes the next one
-    data/scratch/<stage>/checkpoints/checkpoint-<step>     the last `keep_checkpoints` of a run
+    data/scratch/<stage>/checkpoints/checkpoint-<step>     whole, the last `keep_checkpoints`
 
 A checkpoint gets its manifest, a hash for each of its files, last, and then its name. They live
 outside the stage's outs, which DVC deletes before a run.
@@ -23,6 +23,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from lib.artifacts import fingerprint, hash_path, read_json, stage_code, write_json
 from lib.errors import UserError
+from lib.prompts.saved import FORMAT_FILE
+from lib.prompts.system import SAVED
 
 MANIFEST = "manifest.json"
 COUNTS = "counts.json"
@@ -31,13 +33,6 @@ COUNTS = "counts.json"
 KEPT = "checkpoints"
 LEAST = 2
 """Checkpoints held while training: should the newest be damaged, there is the one before."""
-
-NOT_THE_MODEL = (
-    *("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth"),
-    *("optimizer.bin", "pytorch_model_fsdp.bin"),
-    *("trainer_state.json", "training_args.bin", "README.md", COUNTS, MANIFEST),
-)
-"""Files of a checkpoint that only resuming needs."""
 
 
 def run_fingerprint(stage: str, *, settings: Mapping[str, Any], inputs: Mapping[str, Path]) -> str:
@@ -104,14 +99,20 @@ class Checkpoints:
         """Remove what an interrupted run was writing."""
         shutil.rmtree(self.writing, ignore_errors=True)
 
-    def finish(self, *, keep: int) -> None:
-        """After a whole run: keep the last `keep` as models, without what resuming needs."""
+    def finish(self, *, keep: int, base: Path | None = None) -> None:
+        """After a whole run: keep the last `keep`, from which training can also go on.
+
+        Args:
+            base: its prompt format and system prompt go along, without which nothing says how to
+                ask a model that does not lie beside it.
+        """
         kept = self.folder.parent / KEPT
         shutil.rmtree(kept, ignore_errors=True)
         for checkpoint in self.by_step()[-keep:] if keep else []:
-            for pattern in NOT_THE_MODEL:
-                for file in checkpoint.glob(pattern):
-                    file.unlink()
+            (checkpoint / MANIFEST).unlink()  # of the run's own; files are added here
+            for name in (FORMAT_FILE, SAVED):
+                if base and (base / name).is_file():
+                    shutil.copy(base / name, checkpoint)
             kept.mkdir(exist_ok=True)
             checkpoint.rename(kept / checkpoint.name)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -208,15 +209,11 @@ def find_damage(checkpoint: Path) -> str:
     """What differs from the manifest, in words; '' where nothing does."""
     try:
         expected = read_json(checkpoint / MANIFEST)
-    except (OSError, ValueError):
+    except (OSError, UserError):
         return "no manifest"
-    hashes = _hashes(checkpoint)
-    wrong = [
-        name
-        for name in sorted({*expected, *hashes} - {MANIFEST})
-        if expected.get(name) != hashes.get(name)
-    ]
-    return f"{wrong[0]} is not what was written" if wrong else ""
+    # In one of the two only, or with another hash in each.
+    differing = {name for name, _ in expected.items() ^ _hashes(checkpoint).items()} - {MANIFEST}
+    return f"{min(differing)} is not what was written" if differing else ""
 
 
 def _hashes(folder: Path) -> dict[str, str]:

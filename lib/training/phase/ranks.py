@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from transformers import Trainer
@@ -76,13 +75,6 @@ def check_grpo_can_shard(trainer: Trainer, engine: str, *, live: bool) -> None:
             "grpo cannot generate with weights cut by FSDP's first version; set fsdp_version: 2, "
             "as lib/presets/accelerate/fsdp2.yaml does"
         )
-
-
-def value_of_first_rank(value: str) -> str:
-    """The first rank's `value`, on every rank; called on each."""
-    values = [value]
-    broadcast_object_list(values)
-    return values[0]
 
 
 def check_ranks_agree(trainer: Trainer) -> None:

@@ -1,14 +1,15 @@
 """Run one training phase from start to outputs; the same road for SFT, GRPO and DPO."""
 
 import dataclasses
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
+from accelerate.utils import broadcast_object_list
 from transformers import Trainer, TrainerState
 
 from lib.artifacts import (
@@ -21,7 +22,8 @@ from lib.artifacts import (
     write_provenance,
 )
 from lib.engines import compat
-from lib.engines.policy import pass_on, save_policy
+from lib.engines.open import check_engine
+from lib.engines.policy import save_policy
 from lib.engines.runtime import released_memory
 from lib.errors import UserError
 from lib.params.training import Optimisation
@@ -34,7 +36,7 @@ from lib.training.phase.checkpoints import (
     step_of,
 )
 from lib.training.phase.launch import check_world_size, is_main_process
-from lib.training.phase.ranks import check_ranks_agree, gather_weights, value_of_first_rank
+from lib.training.phase.ranks import check_ranks_agree, gather_weights
 from lib.training.phase.rollout_log import rollout_rows
 from lib.training.phase.tracking import Announcer, ProgressLines, curve_points
 from lib.training.phase.validation import (
@@ -96,19 +98,33 @@ def run_phase(
             not start what it was told to.
     """
     check_world_size()
-    describe = partial(
-        _describe, outputs=outputs, validator=validator, settings=settings, inputs=inputs
-    )
-    if section.skipped and not is_main_process():
-        return
+
+    def describe(
+        state: TrainerState,
+        facts: Mapping[str, Any],
+        rollouts: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Write the files beside the checkpoint; the state of a skipped phase has no points."""
+        if outputs.rollouts:
+            write_jsonl(outputs.rollouts, rollouts)
+        points = curve_points(state)
+        if validator and outputs.validation_curve:
+            columns = validation_columns(list(validator.sets))
+            write_curve(outputs.validation_curve, validation_points(state), columns=columns)
+        write_curve(outputs.curve, points)
+        write_metrics(outputs.metrics, {"step": 0, **(points[-1] if points else {})})
+        write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
+
     if section.skipped:
-        click.echo(f"skipped: {section.skipped}; {init} is passed on as {outputs.model}")
-        pass_on(init, outputs.model)
-        describe(TrainerState(), facts={"skipped": True, **counts()})
+        if is_main_process():
+            click.echo(f"skipped: {section.skipped}; {init} is passed on as {outputs.model}")
+            shutil.copytree(init, outputs.model, dirs_exist_ok=True)
+            describe(TrainerState(), {"skipped": True, **counts()})
         return
 
     if validator and section.eval_steps:
-        validator.check_engine()
+        # Before a model is loaded, and not after hours of training up to the first point.
+        check_engine(validator.settings.engine, validator.init, base=validator.base)
 
     mode, folder = wandb_mode(), scratch / stage
     say = Announcer(stage, folder / "training.log")
@@ -116,13 +132,27 @@ def run_phase(
     def prepared(writing: Path) -> Trainer:
         trainer = build(writing)
         compat.order_by_epoch(trainer)
-        _add_callbacks(trainer, section=section, validator=validator, say=say)
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, ProgressLines | WarningSigns):
+                callback.say = say
+        if validator and section.eval_steps:
+            trainer.add_callback(
+                ValidateByGeneration(
+                    validator,
+                    stage=stage,
+                    steps=section.eval_steps,
+                    say=say,
+                    open_engine=opener(validator, trainer),
+                )
+            )
         if mode != "disabled":
             name = f"{stage}-{writing.parent.name}"
             trainer.add_callback(WandbRun(trainer, mode=mode, settings=settings, name=name))
         return trainer
 
-    with _first_rank_alone(folder / "lock", stage), sigterm_as_interrupt():
+    # One run of a stage at a time; its ranks are one run.
+    lock = alone(folder / "lock", what=stage) if is_main_process() else nullcontext()
+    with lock, sigterm_as_interrupt():
         checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
         try:
             say.start()
@@ -136,33 +166,10 @@ def run_phase(
                     save_policy(
                         trainer.model, trainer.processing_class, unfinished, weights=weights
                     )
-                describe(
-                    trainer.state,
-                    rollouts=rollout_rows(trainer),
-                    facts={"skipped": False, **known},
-                )
-                checkpoints.finish(keep=section.keep_checkpoints)
+                describe(trainer.state, {"skipped": False, **known}, rollout_rows(trainer))
+                checkpoints.finish(keep=section.keep_checkpoints, base=inputs.get("base"))
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None
-
-
-def _add_callbacks(
-    trainer: Trainer, *, section: Optimisation, validator: Validator | None, say: Announcer
-) -> None:
-    """Let the trainer's lines reach the stage's log, and measure the policy while it trains."""
-    for callback in trainer.callback_handler.callbacks:
-        if isinstance(callback, ProgressLines | WarningSigns):
-            callback.say = say
-    if validator and section.eval_steps:
-        trainer.add_callback(
-            ValidateByGeneration(
-                validator,
-                stage=say.stage,
-                steps=section.eval_steps,
-                say=say,
-                open_engine=opener(validator, trainer),
-            )
-        )
 
 
 def _train(
@@ -189,7 +196,7 @@ def _train(
     trainer = build(checkpoints.writing)
     trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, counts=all_counts))
     # Ranks on several machines may see different ones, and would wait for each other for ever.
-    name = value_of_first_rank(newest.name if newest else "")
+    (name,) = broadcast_object_list([newest.name if newest else ""])
     checkpoint = checkpoints.folder / name if name else None
     if checkpoint:
         compat.load_onto_numbered_cpu()
@@ -202,13 +209,9 @@ def _train(
         for callback in trainer.callback_handler.callbacks:
             if isinstance(callback, ValidateByGeneration):
                 callback.close()
-    return trainer, {**all_counts(), **_warnings(trainer)}
-
-
-def _warnings(trainer: Trainer) -> Mapping[str, Any]:
-    """What the run was warned of, which the report repeats."""
     watching = [c for c in trainer.callback_handler.callbacks if isinstance(c, WarningSigns)]
-    return {"warnings": [sign for callback in watching for sign in callback.signs]}
+    # The report repeats them.
+    return trainer, {**all_counts(), "warnings": [sign for c in watching for sign in c.signs]}
 
 
 def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
@@ -219,36 +222,9 @@ def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
     return {name: dict(counts) for name, counts in added.items()}
 
 
-def _first_rank_alone(lock: Path, stage: str) -> AbstractContextManager[None]:
-    """One run of a stage at a time; its ranks are one run."""
-    return alone(lock, what=stage) if is_main_process() else nullcontext()
-
-
 def resume_hint(checkpoints: Checkpoints, stage: str) -> str:
     """What the same command does next."""
     named = checkpoints.by_step()
     if named:
         return f"the same command resumes from step {step_of(named[-1])}"
     return f"the same command starts again ({stage}.save_steps sets how often it is saved)"
-
-
-def _describe(
-    state: TrainerState,
-    *,
-    outputs: Outputs,
-    validator: Validator | None,
-    settings: Mapping[str, Any],
-    inputs: Mapping[str, Path],
-    facts: Mapping[str, Any],
-    rollouts: Sequence[Mapping[str, Any]] = (),
-) -> None:
-    """Write the files beside the checkpoint; nothing is logged in the state of a skipped phase."""
-    if outputs.rollouts:
-        write_jsonl(outputs.rollouts, rollouts)
-    points = curve_points(state)
-    if validator and outputs.validation_curve:
-        columns = validation_columns(list(validator.sets))
-        write_curve(outputs.validation_curve, validation_points(state), columns=columns)
-    write_curve(outputs.curve, points)
-    write_metrics(outputs.metrics, {"step": 0, **(points[-1] if points else {})})
-    write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)

@@ -12,6 +12,8 @@ from typing import Any
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from lib.training.phase.launch import is_main_process
+
 CLOCKS = ("step_time", "runtime", "per_second", "epoch")
 """Logged values that differ between equal runs, or say what `step` says; kept out of curves."""
 
@@ -42,7 +44,7 @@ class Announcer:
     def __init__(self, stage: str, log: Path) -> None:
         self.stage = stage
         self.log = log
-        self.first_rank = os.environ.get("RANK", "0") == "0"
+        self.first_rank = is_main_process()
 
     def start(self) -> None:
         """Say where the log is; a line with the time parts it from the run before."""

@@ -23,7 +23,7 @@ from transformers import (
 
 from lib.artifacts.problems import Problem, read_problems
 from lib.engines.base import Engine, Sampling, encode
-from lib.engines.open import check_engine, open_engine
+from lib.engines.open import open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.runtime import random_states_kept
 from lib.grading.grade import grade_completions
@@ -75,14 +75,6 @@ class Validator:
     init: Path
     base: Path
     device: str = ""
-
-    def check_engine(self) -> None:
-        """Whether the engine can be opened, before anything is loaded.
-
-        Raises:
-            UserError: it is not installed, or its server is down or serves another model.
-        """
-        check_engine(self.settings.engine, self.init, base=self.base)
 
     def open_engine(self, policy: PreTrainedModel) -> Engine:
         """See `OpenEngine`; the caller closes it."""

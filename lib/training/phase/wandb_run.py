@@ -10,7 +10,7 @@ Tracking is environment and no param: it changes no result.
 
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from transformers import (
     Trainer,
@@ -23,7 +23,7 @@ from transformers import (
 from lib.errors import UserError
 
 Mode = Literal["disabled", "offline", "online"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+MODES = get_args(Mode)
 
 
 def wandb_mode() -> Mode:
@@ -33,10 +33,9 @@ def wandb_mode() -> Mode:
         UserError: none of `MODES`.
     """
     mode = os.environ.get("WANDB_MODE") or "disabled"
-    for known in MODES:
-        if mode == known:
-            return known
-    raise UserError(f"WANDB_MODE={mode}: expected one of {', '.join(MODES)}")
+    if mode not in MODES:
+        raise UserError(f"WANDB_MODE={mode}: expected one of {', '.join(MODES)}")
+    return cast(Mode, mode)
 
 
 class WandbRun(TrainerCallback):

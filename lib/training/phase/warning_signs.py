@@ -75,43 +75,15 @@ class Limits:
         return NEAR * width if math.isfinite(width) else 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Sign:
-    """Something that is wrong, since when, and which knob to turn."""
-
-    step: int
-    kind: str
-    text: str
-
-
-class Watch:
-    """Reads a curve point by point."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.points: list[Point] = []
-        self.signs: list[Sign] = []
-
-    def observe(self, point: Point) -> list[Sign]:
-        """The signs that this point completes and that were not seen before."""
-        self.points.append(point)
-        seen = {sign.kind for sign in self.signs}
-        new = [
-            Sign(int(point["step"]), kind, text)
-            for kind, look in LOOKS.items()
-            if kind not in seen and (text := look(self.points, self.limits))
-        ]
-        self.signs += new
-        return new
-
-
 class WarningSigns(TrainerCallback):
-    """Says each sign when it shows, and keeps them for provenance."""
+    """Reads the curve point by point, prints each sign when it shows, and keeps them."""
 
     def __init__(self, stage: str, limits: Limits) -> None:
         self.stage = stage
         self.limits = limits
-        self.watch = Watch(limits)
+        self.points: list[Point] = []
+        self.signs: list[dict[str, Any]] = []
+        """As provenance holds them: since which step, of which kind, in words and with the knob."""
         self.say: Callable[[str], None] = tqdm.write
         """Where lines go; `run_phase` puts the stage's `Announcer` here."""
 
@@ -123,10 +95,10 @@ class WarningSigns(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Take up what was logged before an interruption."""
-        self.watch = Watch(self.limits)
+        self.points, self.signs = [], []
         for entry in state.log_history:
             if "loss" in entry:
-                self.watch.observe(entry)
+                self.observe(entry)
 
     def on_log(
         self,
@@ -138,13 +110,20 @@ class WarningSigns(TrainerCallback):
     ) -> None:
         """Look at the point that was logged."""
         if logs and "loss" in logs:
-            for sign in self.watch.observe({**logs, "step": state.global_step}):
-                self.say(f"{self.stage} WARNING step={sign.step} {sign.text}")
+            for sign in self.observe({**logs, "step": state.global_step}):
+                self.say(f"{self.stage} WARNING step={sign['step']} {sign['text']}")
 
-    @property
-    def signs(self) -> list[dict[str, Any]]:
-        """The signs as provenance holds them."""
-        return [dataclasses.asdict(sign) for sign in self.watch.signs]
+    def observe(self, point: Point) -> list[dict[str, Any]]:
+        """The signs that this point completes and that were not seen before."""
+        self.points.append(point)
+        seen = {sign["kind"] for sign in self.signs}
+        new = [
+            {"step": int(point["step"]), "kind": kind, "text": text}
+            for kind, look in LOOKS.items()
+            if kind not in seen and (text := look(self.points, self.limits))
+        ]
+        self.signs += new
+        return new
 
 
 def reward_at_minimum(points: list[Point], limits: Limits) -> str:

@@ -2,17 +2,23 @@
 
 import importlib
 import importlib.util
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from lib.artifacts import hash_path
 from lib.engines.open import open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.server import server_command, shape_of
 from lib.engines.transformers import TransformersEngine
+from lib.engines.vllm import VllmEngine
 from lib.errors import UserError
 from lib.params import Params
+from tests.lib.engines import fake_vllm
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -41,6 +47,40 @@ def test_vllm_that_is_not_installed_is_one_line(
         open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
 
 
+def test_vllm_schedules_as_it_was_checked(
+    base: Path, smoke: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Built(Exception):
+        """In place of the engine."""
+
+    def stop(**settings: Any) -> None:
+        raise Built(settings)
+
+    fake_vllm.install(monkeypatch)
+    monkeypatch.setattr(sys.modules["vllm"], "LLM", stop, raising=False)
+    for name, content in {
+        "vllm.distributed": {"model_parallel_is_initialized": lambda: False},
+        "vllm.platforms": {"current_platform": SimpleNamespace(is_cpu=lambda: False)},
+    }.items():
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**content))
+    with pytest.raises(Built) as stopped:
+        open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
+    (settings,) = stopped.value.args
+    assert settings["async_scheduling"] is False
+    assert settings["max_model_len"] == smoke.model.max_seq_length
+
+
+def test_a_vllm_that_keeps_old_keys_and_values_is_refused() -> None:
+    engine, kept = VllmEngine.__new__(VllmEngine), iter([True, False])
+    engine._gpu, engine._num_syncs = None, 0
+    engine._llm = SimpleNamespace(
+        apply_model=lambda load: None, reset_prefix_cache=lambda: next(kept)
+    )
+    engine.sync(torch.nn.Linear(1, 1))
+    with pytest.raises(UserError, match="prefix cache"):
+        engine.sync(torch.nn.Linear(1, 1))
+
+
 def test_the_servers_command_names_weights_and_options(base: Path, smoke: Params) -> None:
     command = server_command(
         base, host="127.0.0.1", port=8001, model=smoke.model, options=["--seed", "1"]
@@ -56,6 +96,7 @@ def test_the_servers_command_names_weights_and_options(base: Path, smoke: Params
         "--max-lora-rank 64",
         "--worker-extension-cls lib.engines.worker.Extension",
         "--logprobs-mode processed_logprobs",
+        "--no-async-scheduling",
     ):
         assert option in line
     assert line.endswith("--seed 1")

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils import deterministic
+from transformers import modeling_flash_attention_utils as flash
 
 from lib.engines.runtime import configure, prefer_reproducible_kernels
 from lib.params import Params
@@ -34,6 +35,28 @@ def test_reproducible_kernels_do_not_write_to_new_memory() -> None:
     # Filled, new memory of whole numbers holds the largest of them.
     largest = torch.iinfo(torch.int64).max
     assert not all((torch.empty(64, dtype=torch.int64) == largest).all() for _ in range(8))
+
+
+@pytest.mark.usefixtures("process_settings")
+def test_a_flash_kernel_is_asked_for_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By transformers' own call of the kernel."""
+    monkeypatch.delenv("FLASH_ATTENTION_DETERMINISTIC", raising=False)
+    calls: list[dict[str, bool]] = []
+
+    def kernel(
+        q: Any, k: Any, v: Any, causal: bool, softmax_scale: float, deterministic: bool = False
+    ) -> Any:
+        calls.append({"deterministic": deterministic})
+        return q
+
+    loaded = (kernel,) * 5, flash._lazy_define_process_function(kernel)
+    monkeypatch.setattr(flash, "lazy_import_flash_attention", lambda *_, **__: loaded)
+    query = torch.zeros(1, 2, 1, 4)
+    for reproducible in (False, True):
+        if reproducible:
+            prefer_reproducible_kernels()
+        flash._flash_attention_forward(query, query, query, None, query_length=2, is_causal=True)
+    assert calls == [{"deterministic": False}, {"deterministic": True}]
 
 
 @pytest.mark.usefixtures("process_settings")

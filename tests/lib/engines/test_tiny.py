@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lib.engines.tiny import EOS_TOKEN, PAD_TOKEN, build_model, save_checkpoint, train_tokenizer
+from lib.engines.tiny import EOS_TOKEN, PAD_TOKEN, build_model, train_tokenizer
 from lib.errors import UserError
 from lib.params import preset_params
 from lib.problems.generated import generate
@@ -17,16 +17,11 @@ SETTINGS = preset_params("tiny-cpu").prepare.synthetic.model_copy(
     update={"level_weights": (1.0, 1.0)}
 )
 PROBLEMS = list(generate(split="sft", seed=0, count=200, settings=SETTINGS))
-SIZES = {
-    "hidden_size": 32,
-    "num_layers": 2,
-    "num_heads": 2,
-    "num_kv_heads": 1,
-    "head_dim": 16,
-    "intermediate_size": 48,
-    "max_positions": 128,
-    "initializer_range": 0.06,
-}
+
+
+def built(seed: int = 0):
+    shape = preset_params("smoke").model.tiny.model_copy(update={"initializer_range": 0.06})
+    return build_model(tokenizer(), shape=shape, seed=seed, max_positions=128)
 
 
 def tokenizer(prompt: PromptFormat = FORMAT, vocab_size: int = 400):
@@ -37,8 +32,8 @@ def tokenizer(prompt: PromptFormat = FORMAT, vocab_size: int = 400):
 
 
 def written_checkpoint(directory: Path, seed: int = 0) -> dict[str, bytes]:
-    model = build_model(tokenizer(), seed=seed, **SIZES)
-    save_checkpoint(directory, model=model, tokenizer=tokenizer())
+    built(seed).save_pretrained(directory)
+    tokenizer().save_pretrained(directory)
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
@@ -58,17 +53,6 @@ def test_each_mark_is_one_token_that_decoding_keeps(name):
         assert made.tokenize(mark) == [mark]
         assert ids.count(made.convert_tokens_to_ids(mark)) == target.count(mark)
     assert made.decode(ids, skip_special_tokens=True) == target
-
-
-def test_any_text_survives_a_round_trip():
-    made = tokenizer()
-    for text in (
-        "  two  spaces\n\n\ttab",
-        "naïve – ½ π 数学 🧮",
-        "a<b> <SOLUTION>12</SOLUTION>x",
-        "1.5%",
-    ):
-        assert made.decode(made(text)["input_ids"]) == text
 
 
 def test_eos_is_not_padding_and_nothing_comes_before_a_text():
@@ -97,14 +81,6 @@ def test_the_vocabulary_has_its_size_and_too_small_is_refused():
         tokenizer(vocab_size=200)
 
 
-def test_words_are_learned_from_the_texts_given():
-    made = train_tokenizer(
-        ["zebra zebra zebra"], vocab_size=300, marks=(), chat_template=FORMAT.chat_template
-    )
-    assert made.tokenize("zebra zebra") == ["zebra", "Ġzebra"]
-    assert len(made.tokenize(" marbles")) == len(" marbles")
-
-
 def test_a_checkpoint_has_the_same_bytes_in_another_process(tmp_path):
     program = (
         "import sys; from pathlib import Path; from tests.lib.engines import test_tiny;"
@@ -117,13 +93,12 @@ def test_a_checkpoint_has_the_same_bytes_in_another_process(tmp_path):
 
 
 def test_a_loaded_checkpoint_is_the_one_that_was_saved(tmp_path):
-    model = build_model(tokenizer(), seed=0, **SIZES)
-    save_checkpoint(tmp_path, model=model, tokenizer=tokenizer())
+    written_checkpoint(tmp_path)
     loaded, made = (
         AutoModelForCausalLM.from_pretrained(tmp_path),
         AutoTokenizer.from_pretrained(tmp_path),
     )
-    for name, weight in model.state_dict().items():
+    for name, weight in built().state_dict().items():
         assert torch.equal(weight, loaded.state_dict()[name])
     text = FORMAT.target(solution="40 - 7 = 33", reference="33")
     assert made(text)["input_ids"] == tokenizer()(text)["input_ids"]
@@ -141,20 +116,10 @@ def test_weights_depend_on_the_seed_only():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    one, again, other = (build_model(tokenizer(), seed=seed, **SIZES) for seed in (0, 0, 1))
+    one, again, other = map(built, (0, 0, 1))
     assert torch.equal(torch.rand(3), expected)
     embeddings = [model.get_input_embeddings().weight for model in (one, again, other)]
     assert torch.equal(embeddings[0], embeddings[1])
     assert not torch.equal(embeddings[0], embeddings[2])
     assert embeddings[0].std().item() == pytest.approx(0.06, rel=0.05)
     assert embeddings[0].dtype == torch.float32
-
-
-def test_the_default_sizes_make_under_half_a_million_parameters():
-    model = preset_params("tiny-cpu").model
-    shape = model.tiny.model_dump(exclude={"vocab_size"})
-    made = tokenizer(vocab_size=model.tiny.vocab_size)
-    built = build_model(made, seed=0, max_positions=model.max_seq_length, **shape)
-    # Embeddings; attention, MLP and norms of two layers; the last norm.
-    layer = 128 * (4 + 2 + 2) * 32 + 4 * 32 * 128 + 3 * 128 * 384 + 2 * 128 + 2 * 32
-    assert built.num_parameters() == 640 * 128 + 2 * layer + 128

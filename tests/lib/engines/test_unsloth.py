@@ -12,17 +12,21 @@ import torch
 from ruamel.yaml import YAML
 from transformers import PreTrainedTokenizerBase
 
-from lib.artifacts.problems import Problem
+from lib.artifacts.problems import Problem, write_problems
 from lib.engines import unsloth
 from lib.engines.base import Sampling, encode
 from lib.engines.open import open_engine
 from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
-from lib.params import compose_preset, parse_params
+from lib.params import compose_preset, parse_params, preset_params
 from lib.params.model import Model
-from lib.prompts import prompt_format
-from lib.training.sft import sft_dataset
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format, save_system
+from lib.training.grpo import grpo_setup
+from lib.training.phase.setup import prompt_settings
+from lib.training.phase.validation import opener, read_validator
+from lib.training.sft import sft_dataset, sft_setup
 from tests.lib.engines import fake_unsloth, fake_vllm, unsloth_contract
 
 ROOT = Path(__file__).parents[3]
@@ -109,6 +113,36 @@ def test_grpo_trains_on_what_the_vllm_below_its_policy_generates(
     assert f"'stop_token_ids': [{tokenizer.eos_token_id}]" in params
 
 
+@pytest.mark.parametrize("phase", ["sft", "grpo"])
+def test_validation_is_on_the_vllm_below_the_policy(
+    shared: Shared, settings: Model, sets: GeneratedSets, base: Path, tmp_path: Path, phase: str
+) -> None:
+    smoke = preset_params("smoke")
+    engines = {"engine": "vllm", "gpu_memory_utilization": 0.4}
+    params = smoke.model_copy(
+        update={
+            "model": settings,
+            "rollout": smoke.rollout.model_copy(update=engines),
+            "validation": smoke.validation.model_copy(update=engines),
+        }
+    )
+    write_problems(tmp_path / "problems.jsonl", sets.sft[:16])
+    for name, problems in sets.benchmarks.items():
+        write_problems(tmp_path / f"{name}.jsonl", problems[:4])
+    save_system(base, "")
+    read = {"problems": tmp_path / "problems.jsonl", "base": base, "scratch": tmp_path}
+    setup = sft_setup(params, **read) if phase == "sft" else grpo_setup(params, init=base, **read)
+    validator = read_validator(
+        params, tmp_path, init=base, base=base, **prompt_settings(params, base)
+    )
+    engine = opener(validator, setup.trainer)(setup.trainer.model)
+    engine.sync(setup.trainer.model)
+    assert set(validator.measure(engine)) == set(params.validation.sets)
+    (vllm,), (_, loaded) = shared.opened, shared.calls[0]
+    assert loaded["gpu_memory_utilization"] == 0.4
+    assert "generate" in vllm.did
+
+
 def test_a_shared_vllm_with_less_room_takes_no_longer_prompts(
     shared: Shared, settings: Model, base: Path
 ) -> None:
@@ -156,7 +190,7 @@ def test_what_cannot_share_weights_is_refused_by_params(
         content["model"][name] = content["model"][name] | value if name == "lora" else value
     with pytest.raises(UserError, match=message):
         parse_params(content, origin="test")
-    content["rollout"]["engine"] = "transformers"
+    content["rollout"]["engine"] = content["validation"]["engine"] = "transformers"
     parse_params(content, origin="test")
 
 
@@ -332,15 +366,6 @@ def test_the_other_backend_sets_the_allocator_unless_it_is_set(
         "print({'unsloth', 'torch', 'transformers'} & set(sys.modules))\n"
     )
     assert python(code).stdout == f"{expected} False\nset()\n"
-
-
-def test_torch_reads_the_names_in_the_order_that_is_relied_on() -> None:
-    import torch
-
-    header = Path(torch.__file__).with_name("include") / "c10/cuda/CUDAAllocatorConfig.h"
-    source = header.read_text("utf-8")
-    old, new = (source.find(f'get_env("{name}")') for name in unsloth.ALLOCATOR)
-    assert 0 < old < new
 
 
 def test_stages_import_it_before_anything_heavy() -> None:

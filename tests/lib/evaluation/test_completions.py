@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.errors import UserError
-from lib.evaluation import completions as completions_module
 from lib.evaluation.completions import (
     TooLong,
     complete,
@@ -22,7 +20,7 @@ from lib.evaluation.completions import (
     samplings,
 )
 from lib.grading.files import grade_rows
-from lib.grading.metrics import headline, headline_metrics, summarise
+from lib.grading.metrics import headline, summarise
 from lib.params import Params
 from lib.params.measuring import Evaluate, Override
 from lib.prompts import prompt_format
@@ -320,39 +318,3 @@ def test_the_tags_that_a_row_names_are_those_that_it_is_read_by(
     assert {row.label for row in graded(smoke, [{**r, "prompt_format": form} for r in rows])} == {
         "11"
     }
-
-
-def test_the_bar_starts_at_what_was_done_before(
-    smoke: Params,
-    base: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    evaluate = smoke.evaluate.model_copy(update={"batch_size": 2})
-    with pytest.raises(KeyboardInterrupt):
-        generated(
-            ScriptedEngine(base, SCRIPTS, last=1), PROBLEMS, evaluate=evaluate, folder=tmp_path
-        )
-    bar = completions_module.tqdm
-    monkeypatch.setattr(
-        completions_module, "tqdm", lambda **of: bar(**{**of, "disable": False, "mininterval": 0})
-    )
-    engine = ScriptedEngine(base, SCRIPTS)
-    generated(engine, PROBLEMS, evaluate=evaluate, folder=tmp_path)
-    shown = capsys.readouterr().err
-    assert re.search(r"grpo:\s+33%.*2/6", shown)
-    assert re.search(r"grpo: 100%.*6/6.*[\d,]+ tokens/s", shown)
-
-
-def test_headline_metrics_are_few_and_each_has_its_error(rows: list[GradedCompletion]) -> None:
-    summary = summarise(rows)
-    metrics = headline_metrics(summary)["held_out"]
-    assert set(metrics["greedy"]) == {
-        "n", "answer_accuracy", "answer_accuracy_se", "format_accuracy", "format_accuracy_se",
-        "mean_equations", "mean_equations_se",
-    }  # fmt: skip
-    assert metrics["sampled"]["pass_hat_2_se"] == summary["held_out"]["sampled"]["pass_hat_2_se"]
-    assert sum(map(len, metrics.values())) < 20
-    sampled = headline_metrics({"held_out": {"sampled": summary["held_out"]["sampled"]}})
-    assert "format_accuracy" in sampled["held_out"]["sampled"]

@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from ruamel.yaml import YAML
 
 from lib.evaluation.completions import decoding_of
@@ -10,7 +9,6 @@ from lib.evaluation.models import apply_settings
 from lib.params import Params
 from lib.params.load import parse_evaluate
 from lib.problems.known import known_sets
-from lib.problems.sources import find_benchmark
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs/evaluate.md").read_text("utf-8")
@@ -44,11 +42,3 @@ def test_the_known_names_are_known() -> None:
     names = set(re.findall(r"`(\w+)`", listed))
     assert names
     assert names <= set(known_sets())
-
-
-def test_the_error_shown_is_the_one_that_comes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (line,) = re.findall(r"^Error: (.*)$", PAGE, re.MULTILINE)
-    with pytest.raises(Exception) as raised:
-        find_benchmark("aime24")
-    assert raised.value.message == line

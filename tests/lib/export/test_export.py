@@ -95,9 +95,14 @@ def test_generation_config_is_the_evaluations_and_the_formats(smoke: Params) -> 
 
 @pytest.mark.usefixtures("in_process")
 def test_weights_are_cut_into_files_of_the_size_asked_for(
-    adapter: Path, base: Path, tmp_path: Path, export_to: ExportTo
+    adapter: Path,
+    base: Path,
+    tmp_path: Path,
+    export_to: ExportTo,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    export_to(adapter, tmp_path / "export", base=base, max_shard_size="50KB")
+    monkeypatch.setattr("lib.export.model.SHARD_SIZE", "50KB")
+    export_to(adapter, tmp_path / "export", base=base)
     parts = sorted((tmp_path / "export").glob("model-*.safetensors"))
     assert len(parts) > 1
     index = json.loads((tmp_path / "export/model.safetensors.index.json").read_text())

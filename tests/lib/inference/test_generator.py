@@ -9,7 +9,7 @@ from transformers import GenerationConfig
 from lib.errors import UserError
 from lib.inference import GenerationSettings, build_text_generator, generate_math_solution
 from lib.inference.generator import TextGenerator
-from lib.prompts import prompt_format, save_system
+from lib.prompts import prompt_format
 from tests.lib.inference.conftest import QUESTION, WORKING, Teach
 
 GREEDY = GenerationSettings(temperature=0, max_new_tokens=80)
@@ -45,13 +45,6 @@ def test_generation_stops_at_the_formats_stop_string_and_keeps_it(talker: TextGe
     assert talker.stop_strings == ("</answer>",)
     assert solution.completion == f" {WORKING}</think> <answer>345</answer>"
     assert (solution.answer, solution.finish) == ("345", "stop")
-
-
-def test_the_limit_on_tokens_is_told_from_an_end(generator: TextGenerator) -> None:
-    (solution,) = generator.generate(
-        [QUESTION], GenerationSettings(temperature=0, max_new_tokens=5)
-    )
-    assert (solution.finish, solution.num_tokens) == ("length", 5)
 
 
 @pytest.mark.parametrize("name", ["generator", "talker"])
@@ -141,18 +134,6 @@ def test_impossible_settings_are_refused() -> None:
             GenerationSettings(**wrong)
 
 
-def test_the_system_prompt_of_training_is_part_of_the_prompt(teach: Teach) -> None:
-    chosen = prompt_format("xml")
-    target = chosen.target(solution=WORKING, reference="345") + "<|end|>"
-    export = teach(chosen, target, system="Be brief.")
-    save_system(export.parent / "base", "Be brief.")
-    generator = build_text_generator(export, device="cpu")
-    (solution,) = generator.generate([QUESTION], GREEDY)
-    assert solution.prompt == f"Be brief.\n{QUESTION}\n"
-    assert solution.answer == "345"
-    assert solution.reasoning == WORKING
-
-
 def test_a_broken_model_is_one_line(taught: Path, tmp_path: Path) -> None:
     broken = tmp_path / "export"
     shutil.copytree(taught, broken)
@@ -163,14 +144,6 @@ def test_a_broken_model_is_one_line(taught: Path, tmp_path: Path) -> None:
     (broken / "config.json").write_text('{"model_type": "nonsense"}')
     with pytest.raises(UserError, match=r"export cannot be loaded as a model: [^\n]+$"):
         build_text_generator(broken, device="cpu")
-
-
-def test_a_model_without_a_chat_template_says_what_is_missing(taught: Path, tmp_path: Path) -> None:
-    bare = tmp_path / "export"
-    shutil.copytree(taught, bare)
-    (bare / "chat_template.jinja").unlink()
-    with pytest.raises(UserError, match=r"no chat template.*chat_template\.jinja"):
-        build_text_generator(bare, device="cpu")
 
 
 def test_an_unknown_device_is_one_line(taught: Path) -> None:

@@ -114,57 +114,34 @@ PREFERRING = {
     [
         ({"sft.learning_rate": "1e-05"}, "sft.learning_rate", "number"),
         ({"sft.num_epochs": 1.5}, "sft.num_epochs", "integer"),
-        ({"sft.num_epochs": True}, "sft.num_epochs", "integer"),
-        ({"sft.learning_rate": 0}, "sft.learning_rate", "got 0"),
         ({"sft.learning_rte": 1}, "sft.learning_rte", "did you mean `learning_rate`?"),
-        ({"grpo.loss": "dapoo"}, "grpo.loss", "did you mean `dapo`?"),
         ({"grpo.loss": "ppo_clip"}, "grpo.loss", "bnpo, dr_grpo"),
         ({"rollout.engine": "vlm"}, "rollout.engine", "did you mean `vllm`?"),
-        ({"prompt.format": "xlm"}, "prompt.format", "did you mean `xml`?"),
         ({"prompt.tags": ["<a>"]}, "prompt.tags", "four different tags"),
-        ({"prompt.layout": "chatlm"}, "prompt.layout", "'chatml'"),
         ({"prompt.system": "file:notes/s.txt"}, "prompt.system", "dvc import-url notes/s.txt"),
         ({"reward.stack": "tinny"}, "reward.stack", "did you mean `tiny`?"),
         ({"reward.weights": [1.0]}, "reward.weights", "(format, answer)"),
         ({"reward.weights": [math.nan, 1]}, "reward.weights.0", "finite"),
         ({"reward.extra": ["overlng"]}, "reward.extra.0", "did you mean `overlong`?"),
-        ({"reward.cosine_wrong": [0, math.inf]}, "reward.cosine_wrong.1", "finite"),
-        ({"export.checkpoint": "best"}, "export.checkpoint", "'base'"),
         ({"evaluate.benchmarks": ["held-out"]}, "evaluate.benchmarks", "`held_out`?"),
-        ({"evaluate.checkpoints": ["base", "sft"]}, "export.checkpoint", "`grpo`"),
         ({"evaluate.checkpoints": ["grpo", "grpo"]}, "evaluate.checkpoints", "twice"),
-        ({"evaluate.benchmarks": ["harder", "harder"]}, "evaluate.benchmarks", "twice"),
-        ({"seed": 2**32}, "seed", "got 4294967296"),
         ({"rollout.max_new_tokens": 256}, "rollout.max_new_tokens", "model.max_seq_length=256"),
-        ({"evaluate.max_new_tokens": 256}, "evaluate.max_new_tokens", "256"),
-        ({"validation.max_new_tokens": 256}, "validation.max_new_tokens", "256"),
         ({"validation.sets": ["gsm"]}, "validation.sets", "held_out, harder, validation"),
         ({"validation.sets": ["validation"]}, "validation.sets", "prepare.validation_share"),
-        ({"validation.sets": ["harder", "harder"]}, "validation.sets", "twice"),
-        ({"validation.stack": "s5"}, "validation.stack", "there are r1_zero"),
         ({"validation.weights": [1.0]}, "validation.weights", "(format, answer)"),
         ({"sft.save_steps": 0, "sft.keep_checkpoints": 2}, "sft", "save_steps"),
         ({"sft.packing": True, "sft.group_by_length": True}, "sft", "group_by_length"),
         ({"grpo.micro_batch_size": 96}, "grpo", "use 64 or 128"),
         ({"grpo.num_iterations": 2, "grpo.save_steps": 5}, "grpo", "use 4 or 6"),
-        ({"grpo.num_iterations": 2, "grpo.save_steps": 1}, "grpo", "use none (0) or 2"),
         ({WEIGHTS: [0.0, 0.0]}, GENERATOR, "level_weights"),
-        ({WEIGHTS: [1.0, -1.0]}, f"{WEIGHTS}.1", "got -1"),
         ({WEIGHTS: {"sft": [1.0], "grpo": [0.0]}}, GENERATOR, "level_weights"),
-        ({WEIGHTS: {"sft": [1.0], "grpo": []}}, f"{WEIGHTS}.grpo", "at least 1"),
         ({WEIGHTS: {"sft": [1], "grpo": [1], "gpro": [1]}}, f"{WEIGHTS}.gpro", "`grpo`?"),
         ({f"{GENERATOR}.harder_level": 4}, GENERATOR, "harder_level"),
         ({f"{GENERATOR}.max_operand": 100}, GENERATOR, "max_operand"),
-        ({"prepare.sft.sources": []}, "prepare.sft.sources", "at least 1"),
         ({"prepare.sft.sources.0.weight": math.inf}, "prepare.sft.sources.0.weight", "all"),
-        ({"prepare.sft.sources.0.weight": 0}, "prepare.sft.sources.0.weight", "all"),
-        ({"prepare.sft.sources.0.weight": True}, "prepare.sft.sources.0.weight", "all"),
         ({"prepare.grpo.num_train_examples": 9.0}, "prepare.grpo.num_train_examples", "9.0"),
         ({SOURCE: from_file("alpaca_eval")}, SOURCE, "without answers"),
-        ({SOURCE: from_file("gsm")}, f"{SOURCE}.adapter", "table"),
-        ({SOURCE: {**from_file("table"), "adaptor": 1}}, f"{SOURCE}.adaptor", "`adapter`?"),
         ({SOURCE: {**from_file("table"), "limit": 0}}, f"{SOURCE}.limit", "all"),
-        ({SOURCE: {**from_file("table"), "path": "/tmp/x"}}, f"{SOURCE}.path", "dvc import-url"),
         ({SOURCE: {**from_file("table"), "path": "data/raw/../x"}}, f"{SOURCE}.path", "data/raw"),
         ({SOURCE: {"known": "gsm9k", "limit": "all"}}, f"{SOURCE}.known", "`gsm8k`?"),
         ({SOURCE: {"paht": "data/raw/a"}}, SOURCE, "`generator`, `path`"),
@@ -180,9 +157,7 @@ PREFERRING = {
         ({"dpo.label_smoothing": 0.1}, "dpo", "loss=sigmoid"),
         ({"dpo.micro_batch_size": 5}, "dpo", "use 4 or 8"),
         ({"grpo.epsilon": 1.0}, "grpo", "epsilon=1"),
-        ({"grpo.correction_cap": 0.5}, "grpo.correction_cap", "got 0.5"),
         ({"grpo.adam_beta1": 1.0}, "grpo.adam_beta1", "got 1"),
-        ({"grpo.adam_beta2": 1.0}, "grpo.adam_beta2", "got 1"),
         ({"grpo.loss": OWN_LOSS, "grpo.delta": 4.0}, "grpo", "delta=4 "),
         ({"grpo.loss": OWN_LOSS, "grpo.importance_level": "sequence"}, "grpo", "importance_level"),
         ({"grpo.entropy_coef": 1.5, "grpo.entropy_target": 0.3}, "grpo", "entropy_coef=1.5"),
@@ -272,13 +247,6 @@ def test_a_device_that_an_engine_takes_is_accepted(preset: str) -> None:
     assert accepted({"rollout.device": "cuda:1"}, preset).rollout.device == "cuda:1"
 
 
-def test_a_missing_key_is_an_error() -> None:
-    content = changed({})
-    del content["seed"]
-    with pytest.raises(UserError, match="seed: missing"):
-        parse_params(content, origin="params.yaml")
-
-
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_validates(name: str) -> None:
     parse_params(YAML(typ="safe").load(compose_preset(name)), origin=name)
@@ -303,11 +271,6 @@ def test_a_list_in_an_overlay_keeps_the_comments_after_it(tmp_path: Path) -> Non
         for preset in ("tiny-cpu", str(overlay))
     )
     assert before - after == {"  - held_out": 1}
-
-
-def test_an_unknown_preset_lists_those_that_there_are() -> None:
-    with pytest.raises(UserError, match=r"`tiny`.*tiny-cpu, .*smoke"):
-        compose_preset("tiny")
 
 
 def test_what_dvc_writes_for_one_key_changes_one_line(tmp_path: Path) -> None:
@@ -344,12 +307,6 @@ def test_presets_hold_no_nulls_anchors_or_substitutions() -> None:
         assert "null" not in compose_preset(name).split()
 
 
-def test_params_cannot_be_changed_once_read() -> None:
-    params = accepted({})
-    with pytest.raises(ValueError, match="frozen"):
-        params.seed = 1  # type: ignore[misc]
-
-
 def test_rewards_that_count_tags_need_a_format_with_tags() -> None:
     weights = [1.0, 1.0, 1.0, 1.0]
     (problem,) = problems_of(
@@ -366,13 +323,8 @@ def test_shaping_rewards_find_their_settings_in_params() -> None:
     assert settings["overlong_cache_tokens"] == 16
 
 
-def test_dpo_starts_from_what_its_init_names() -> None:
-    assert "dpo" not in accepted({}).starts
-    assert accepted(PREFERRING).starts["dpo"] == "sft"
-
-
 def test_params_stay_few() -> None:
-    assert len(preset_params("tiny-cpu").flat()) <= 173
+    assert len(preset_params("tiny-cpu").flat()) <= 172
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from lib.planning import probe as probing
 from lib.planning.memory import batch_of
 from lib.planning.probe import longest_first, probe
 from lib.problems.generated import GeneratedSets
-from lib.problems.lengths import rendering_of, token_counter
+from lib.problems.lengths import token_counter
 from lib.prompts import prompt_format, save_system
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from tests.conftest import ROOT
@@ -136,14 +136,12 @@ def test_the_longest_row_counts_all_that_may_be_generated(
     smoke: Params, own_base: Path, sets: GeneratedSets, tmp_path: Path
 ) -> None:
     used_format = prompt_format(smoke.prompt.format)
-    rendering = rendering_of(own_base, prompt_format=used_format, system="")
-    count = token_counter(own_base)
+    counter = token_counter(own_base, prompt_format=used_format, system="")
     for phase, rows in (("sft", sets.sft), ("grpo", sets.grpo)):
         write_problems(tmp_path / f"{phase}.jsonl", rows)
         lengths = {
-            row: sum(count([rendering.prompt(row), rendering.completion(row)]))
-            if phase == "sft"
-            else count([rendering.prompt(row)])[0] + smoke.rollout.max_new_tokens
+            row: counter.prompts([row])[0]
+            + (counter.completions([row])[0] if phase == "sft" else smoke.rollout.max_new_tokens)
             for row in rows
         }
         problems, tokens = longest_first(smoke, phase, base=own_base, problems=tmp_path)

@@ -1,12 +1,13 @@
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from lib.artifacts.problems import Problem
 from lib.params import preset_params
 from lib.params.data import Prepare
-from lib.problems.lengths import Rendering
-from lib.problems.store import ProblemTable, write_table
+from lib.problems.lengths import TokenCounter
+from lib.problems.store import Drops, ProblemTable, write_table
 from lib.prompts import prompt_format
 
 
@@ -22,7 +23,8 @@ def table_of(tmp_path):
             else Problem.create(problem=problem, reference=str(len(problem)))
             for problem in problems
         ]
-        return write_table(tmp_path / f"{next(count)}.arrow", rows, source=source)
+        drops = Drops(num_read=len(rows))
+        return write_table(tmp_path / f"{next(count)}.arrow", rows, drops, source=source)
 
     return build
 
@@ -36,9 +38,10 @@ def words(batch: Sequence[str]) -> list[int]:
     return [len(text.split()) for text in batch]
 
 
-def rendering(name: str = "xml", eos_token: str = "<eos>") -> Rendering:
-    return Rendering(
-        prompt_format=prompt_format(name), system="", bos_token="", eos_token=eos_token
+def counter(name: str = "xml", *, count: Any = words, eos_token: str = "<eos>") -> TokenCounter:
+    own_format = prompt_format(name)
+    return TokenCounter(
+        count=count, prompt_format=own_format, system="", bos_token="", eos_token=eos_token
     )
 
 

@@ -6,9 +6,8 @@ import pytest
 
 from lib.errors import UserError
 from lib.params.data import Ingredient, PathSource
-from lib.problems.prepare import finish, gather
-from lib.problems.sources import read_source
-from tests.lib.problems.conftest import rendering, section, texts, words
+from lib.problems.prepare import finish_sets, gathered_sets
+from tests.lib.problems.conftest import counter, section, texts
 
 GOOD = [
     {"problem": f"What is {n} + 1?", "answer": str(n + 1), "solution": "Add."} for n in range(20)
@@ -34,31 +33,19 @@ def assemble(tmp_path, monkeypatch):
                 path=f"data/raw/{number}.jsonl", adapter="table", columns={}, limit=limit
             )
             ingredients.append(Ingredient(weight="all", source=path))
-        sft = {"sources": tuple(ingredients), **(sft or {})}
-        prepare = section(sft=sft, **{"bad_rows": "drop", **changes})
-        gathered = gather(
-            "sft",
-            prepare.sft,
-            prepare=prepare,
-            benchmarks=[],
-            read=read_source,
-            folder=tmp_path / "cache",
-        )
-        return finish(
-            gathered,
-            prepare.sft,
-            prepare=prepare,
-            max_seq_length=max_seq_length,
-            seed=0,
-            rendering=rendering(),
-            count_tokens=words,
-        )
+        both = {"sources": tuple(ingredients)}
+        prepare = section(sft=both | (sft or {}), grpo=both, **{"bad_rows": "drop", **changes})
+        with gathered_sets(prepare, seed=0, raw=raw) as sets:
+            finish_sets(sets, prepare, counter=counter(), max_seq_length=max_seq_length, seed=0)
+            return sets.training[0]
 
     return run
 
 
 def test_a_bad_row_is_named_by_file_row_and_field(assemble):
-    with pytest.raises(UserError, match=r"0\.jsonl:3: field `reference`: .*bad_rows: drop"):
+    with pytest.raises(
+        UserError, match=r"0\.jsonl:3 .*sources\[0\].*`reference`: .*bad_rows: drop"
+    ):
         assemble([*GOOD[:2], {"problem": "?"}, *GOOD[2:]], bad_rows="error")
 
 
@@ -78,9 +65,9 @@ def test_dropped_rows_are_counted_by_reason(assemble):
         "empty_field": {"count": 1, "share": 1 / 25},
         "wrong_type": {"count": 2, "share": 2 / 25},
     }
-    assert made.drops.examples["empty_field"][0]["row"] == "data/raw/0.jsonl:22"
+    assert made.train.drops.examples["empty_field"][0]["row"] == "data/raw/0.jsonl:22"
     many = assemble([*GOOD, *[{"problem": "?"}] * 9])
-    assert len(many.drops.examples["missing_field"]) == 3
+    assert len(many.train.drops.examples["missing_field"]) == 3
 
 
 @pytest.mark.parametrize("bad_rows", ["error", "drop"])
@@ -94,13 +81,13 @@ def test_sft_rows_without_a_solution_are_bad(assemble):
     rows = [{"problem": "1?", "answer": "1"}, GOOD[0]]
     made = assemble(rows, sft={"bare_answers": False})
     assert texts(made.train) == QUESTIONS[:1]
-    assert made.drops.examples["missing_field"][0]["found"].startswith("field `solution`")
+    assert made.train.drops.examples["missing_field"][0]["found"].startswith("field `solution`")
     assert len(assemble(rows).train) == 2
 
 
-@pytest.mark.parametrize(("rows", "why"), [([], "empty"), ([{"problem": "?"}] * 2, "2 missing")])
+@pytest.mark.parametrize(("rows", "why"), [([], "none"), ([{"problem": "?"}] * 2, "2 missing")])
 def test_a_source_without_a_good_row_gives_the_reason(assemble, rows, why):
-    with pytest.raises(UserError, match=rf"1\.jsonl .*{why}"):
+    with pytest.raises(UserError, match=rf"sft\.sources\[1\] .*{why}"):
         assemble(GOOD, rows)
 
 
@@ -110,13 +97,13 @@ def test_lengths_are_cut_and_their_limits_reported(assemble):
         {**GOOD[0], "problem": "?", "solution": "so " * 30},
     ]
     made = assemble([*GOOD, *long], max_seq_length=20, lengths={"prompt_percentile": 90.0})
-    assert made.drops.counts == {"prompt_too_long": 1, "too_long": 1}
+    assert made.train.drops.counts == {"prompt_too_long": 1, "too_long": 1}
     assert made.metrics()["max_tokens"] == {"prompt": 5, "total": 20}
 
 
 def test_a_limit_keeps_the_same_problems_in_every_run(assemble):
     made = assemble(GOOD, limit=5)
-    assert made.drops.counts == {"over_limit": 15}
+    assert made.train.drops.counts == {"over_limit": 15}
     assert set(texts(made.train)) < set(texts(assemble(GOOD, limit=6).train)) < set(QUESTIONS)
 
 

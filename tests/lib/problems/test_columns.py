@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from lib.problems.columns import (
     PROBLEM,
     SOLUTION,
-    Worked,
     is_bare,
     plain_number,
     read_worked,
@@ -124,16 +123,6 @@ def test_a_prompt_of_chat_messages_gives_its_user_turn():
 
 
 @pytest.mark.parametrize(
-    "messages",
-    [[], ["2 + 2?"], [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]],
-)
-def test_messages_without_one_user_turn_are_a_wrong_type(messages):
-    fault = _fault({"prompt": messages, "answer": "4"})
-    assert fault.reason in ("wrong_type", "missing_field")
-    assert fault.field in ("prompt", "problem")
-
-
-@pytest.mark.parametrize(
     ("column", "value", "level"),
     [
         ("level", "Level 5", 5),
@@ -144,14 +133,6 @@ def test_messages_without_one_user_turn_are_a_wrong_type(messages):
 )
 def test_levels_are_numbers_where_they_can_be(column, value, level):
     assert to_problem({"problem": "?", "answer": "4", column: value}).level == level
-
-
-def test_an_id_does_not_depend_on_spacing_and_case():
-    ids = {
-        to_problem({"problem": text, "answer": "4"}).id
-        for text in ("What  is it?", "what is it?\n")
-    }
-    assert len(ids) == 1
 
 
 @pytest.mark.parametrize("field", ["problem", "reference", "solution", "subject", "level"])
@@ -167,18 +148,18 @@ def test_a_column_that_params_name_and_the_row_lacks_is_a_fault(field):
     [
         (
             "He sold 48/2 = <<48/2=24>>24 clips.\n#### 72",
-            Worked("72", "He sold 48/2 = 24 clips."),
+            ("72", "He sold 48/2 = 24 clips."),
         ),
-        ("It costs $<<3*4=12>>12.\n#### $1,234.50", Worked("1234.50", "It costs $12.")),
-        ("So.\n#### -7", Worked("-7", "So.")),
-        ("#### 5", Worked("5", "")),
+        ("It costs $<<3*4=12>>12.\n#### $1,234.50", ("1234.50", "It costs $12.")),
+        ("So.\n#### -7", ("-7", "So.")),
+        ("#### 5", ("5", "")),
         (
             "So $x = \\boxed{\\frac{1}{2}}$.",
-            Worked("\\frac{1}{2}", "So $x = \\boxed{\\frac{1}{2}}$."),
+            ("\\frac{1}{2}", "So $x = \\boxed{\\frac{1}{2}}$."),
         ),
-        ("First \\boxed{1}, so \\boxed{2}", Worked("2", "First \\boxed{1}, so \\boxed{2}")),
-        ("$\\boxed{42}$", Worked("42", "")),
-        ("\\[ \\boxed{42}. \\]", Worked("42", "")),
+        ("First \\boxed{1}, so \\boxed{2}", ("2", "First \\boxed{1}, so \\boxed{2}")),
+        ("$\\boxed{42}$", ("42", "")),
+        ("\\[ \\boxed{42}. \\]", ("42", "")),
         ("no mark here", None),
         ("\\boxed{}", None),
         ("####", None),
@@ -194,14 +175,6 @@ def test_thousands_separators_do_not_change_a_number(number):
     assert plain_number(f"{number:,}") == str(number)
 
 
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [("$5", "5"), ("-$5.00", "-5.00"), ("−3", "-3"), ("18.", "18"), ("1/2", "1/2"), ("x", "x")],
-)
-def test_a_number_loses_its_trimmings_and_other_text_keeps_them(text, plain):
-    assert plain_number(text) == plain
-
-
 def test_a_short_line_without_prose_is_a_bare_answer():
     answers = ["34", "\\frac{1}{2}", "(3, 4]", "\\text{no real solution}", "$5"]
     others = ["We add both sides and get 5.", "5\nbecause", "x" * 500, "then so it is 4"]
@@ -211,4 +184,4 @@ def test_a_short_line_without_prose_is_a_bare_answer():
 def test_a_wall_of_white_space_takes_no_time_to_speak_of():
     """A pattern that began with white space was quadratic in it."""
     assert read_worked("Add." + " " * 200_000 + "then stop") is None
-    assert read_worked("Add.\n#### 1,234 \n\n").reference == "1234"
+    assert read_worked("Add.\n#### 1,234 \n\n") == ("1234", "Add.")

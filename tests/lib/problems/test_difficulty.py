@@ -9,7 +9,6 @@ from lib.problems.difficulty import (
     read_pass_rates,
     write_pass_rates,
 )
-from lib.problems.store import Drops
 from tests.lib.problems.conftest import section, texts
 
 TEXTS = ["never", "seldom", "unrated", "often", "always"]
@@ -28,11 +27,10 @@ def test_what_was_written_is_read(tmp_path):
 
 
 def test_the_band_keeps_its_ends_and_counts_the_rest(table_of):
-    drops = Drops()
     band = section().grpo.difficulty.model_copy(update={"lowest": 0.125, "highest": 0.875})
-    kept = keep_band(table_of(TEXTS), RATES, band, drops=drops)
+    kept = keep_band(table_of(TEXTS), RATES, band)
     assert texts(kept) == ["seldom", "often"]
-    assert drops.counts == {"pass_rate_outside_band": 2, "no_pass_rate": 1}
+    assert kept.drops.counts == {"pass_rate_outside_band": 2, "no_pass_rate": 1}
 
 
 def test_easy_problems_come_first_and_unrated_ones_last(table_of):

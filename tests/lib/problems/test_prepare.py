@@ -20,7 +20,7 @@ from lib.problems.prepare import (
     set_metrics,
     write_sets,
 )
-from tests.lib.problems.conftest import rendering, words
+from tests.lib.problems.conftest import counter
 
 GSM8K = [
     {
@@ -59,16 +59,15 @@ def _prepare(content, folder=Path("out")):
     params = parse_params(content, origin="params.yaml")
     raw = Path("data/raw")
     with gathered_sets(params.prepare, seed=params.seed, raw=raw) as gathered:
-        sets = finish_sets(
+        finish_sets(
             gathered,
             params.prepare,
+            counter=counter(eos_token=""),
             max_seq_length=params.model.max_seq_length,
             seed=params.seed,
-            rendering=rendering(eos_token=""),
-            count_tokens=words,
         )
-        write_sets(sets, folder, validation=params.validation)
-        return set_metrics(sets), dropped_examples(sets)
+        write_sets(gathered, folder, validation=params.validation)
+        return set_metrics(gathered), dropped_examples(gathered)
 
 
 def test_the_default_writes_what_the_generator_makes(content):
@@ -178,7 +177,7 @@ def test_a_bad_row_leaves_nothing_half_written(content):
     with Path("data/raw/gsm8k.jsonl").open("a") as lines:
         lines.write('{"question": "What?"}\n')
     content["prepare"]["grpo"]["sources"] = [{"weight": "all", "source": _path("gsm8k")}]
-    with pytest.raises(UserError, match=r"gsm8k\.jsonl:21: field `reference`"):
+    with pytest.raises(UserError, match=r"gsm8k\.jsonl:21 .*grpo\.sources\[0\].*`reference`"):
         _prepare(content)
     assert not Path("out").exists()
     assert not list(Path("data/scratch").iterdir())

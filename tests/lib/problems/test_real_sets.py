@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from lib.artifacts.problems import MULTIPLE_CHOICE, Problem
-from lib.problems.filters import Overlap, index_benchmark
-from lib.problems.prepare import gather
+from lib.problems.filters import decontaminate, index_benchmark
 from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
-from tests.lib.problems.conftest import section
+from lib.problems.store import Drops, write_table
 
 SHARED = os.environ.get("RECKON_SHARED", "")
 RAW = Path(SHARED or "/nonexistent") / "data"
@@ -81,31 +80,23 @@ def test_mmlu_subjects_are_the_files_and_answers_letters():
     assert all(problem.tags == (MULTIPLE_CHOICE,) for problem in problems)
 
 
-def _gather(rows, questions, folder):
-    """The SFT set of `rows`, cleaned of the benchmark `questions`."""
-    prepare = section(sft={"bare_answers": False, "numeric_only": True}, contamination_ngram=8)
-    return gather(
-        "sft",
-        prepare.sft,
-        prepare=prepare,
-        benchmarks=[index_benchmark("gsm8k_test", questions, size=8)],
-        read=lambda source: rows,
-        folder=folder,
-    )
+def _clean(rows, questions, folder):
+    """`rows` as a training set, cleaned of the benchmark `questions`."""
+    problems = (problem for _, problem in rows)
+    table = write_table(folder / "rows.arrow", problems, Drops())
+    return decontaminate(table, [index_benchmark("gsm8k_test", questions, size=8)], size=8)
 
 
 def test_gsm8k_train_shares_8_grams_with_its_test_set(tmp_path):
     questions = [problem.problem for problem in _read("gsm8k/test.jsonl")]
-    made = _gather(read_rows(RAW / "gsm8k/train.jsonl", raw=RAW), questions, tmp_path)
-    assert made.overlaps["gsm8k_test"] == Overlap(94, 80, 1319)
-    assert made.drops.counts == {"contaminated": 94}
+    clean, overlaps = _clean(read_rows(RAW / "gsm8k/train.jsonl", raw=RAW), questions, tmp_path)
+    assert tuple(overlaps["gsm8k_test"].values()) == (94, 80, 1319)
+    assert clean.drops.counts == {"contaminated": 94}
 
 
 def test_a_test_question_planted_in_the_training_set_is_found(tmp_path):
     questions = [problem.problem for problem in _read("gsm8k/test.jsonl")]
-    planted = Problem.create(
-        problem=f"Please solve this.  {questions[700].upper()}", reference="1", solution="So 1."
-    )
+    planted = Problem.create(problem=f"Solve this.  {questions[700].upper()}", reference="1")
     rows = [*_read("gsm8k/train.jsonl")[:200], planted]
-    made = _gather(((None, problem) for problem in rows), questions, tmp_path)
-    assert planted.id not in set(made.train.column("id"))
+    clean, _ = _clean(((None, problem) for problem in rows), questions, tmp_path)
+    assert planted.id not in set(clean.column("id"))

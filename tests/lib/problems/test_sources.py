@@ -72,7 +72,6 @@ def test_a_path_elsewhere_is_refused_with_its_import(raw, tmp_path):
     [
         ("none.jsonl", "table", r"none\.jsonl"),
         ("notes.txt", "table", r"notes\.txt: .*\.jsonl"),
-        ("notes.txt", "gsm", "`gsm`.*table"),
         ("both", "table", "both .*train"),
     ],
 )
@@ -94,12 +93,6 @@ def test_a_truncated_file_is_one_fault_that_names_it(raw, name, kept):
     ((row, fault),) = read_rows(path, raw=raw)
     assert isinstance(fault, RowFault)
     assert (row.place, fault.reason) == (str(path), "unreadable")
-
-
-def test_columns_of_a_source_reach_its_rows(raw):
-    (raw / "a.jsonl").write_text(json.dumps({"q": "2 + 2?", "a": "4"}))
-    (problem,) = _read(raw, "a.jsonl", columns={"problem": "q", "reference": "a"})
-    assert (problem.problem, problem.reference) == ("2 + 2?", "4")
 
 
 def test_bad_bytes_in_a_parquet_cell_are_that_rows_fault(raw):

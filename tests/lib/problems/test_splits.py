@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.artifacts.problems import content_id
-from lib.problems.splits import draw, in_validation, mixture_counts, position
+from lib.problems.splits import draw, mixture_counts, split
 from tests.lib.problems.conftest import texts
 
 IDS = [content_id(f"problem {number}") for number in range(20_000)]
@@ -56,25 +56,18 @@ def test_another_seed_draws_others(table_of):
     assert texts(draw(table, 60, seed=0)) == texts(table)
 
 
-def test_known_problems_stay_where_they_are():
-    sides = [in_validation(problem_id, share=0.5) for problem_id in IDS[:8]]
-    assert sides == [True, False, True, False, True, True, False, True]
+def test_known_problems_stay_where_they_are(table_of):
+    train, held_back = split(table_of([f"problem {number}" for number in range(8)]), share=0.5)
+    assert [text[-1] for text in texts(held_back)] == ["0", "2", "4", "5", "7"]
+    assert [text[-1] for text in texts(train)] == ["1", "3", "6"]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
-def test_the_share_held_back_is_the_share_asked_for(share):
-    held = sum(in_validation(problem_id, share=share) for problem_id in IDS) / len(IDS)
-    deviation = (share * (1 - share) / len(IDS)) ** 0.5
-    assert abs(held - share) <= 4 * deviation
-
-
-@given(st.text(), st.floats(0, 1), st.floats(0, 1))
-def test_a_larger_share_only_adds(text, one, other):
-    small, large = sorted((one, other))
-    assert in_validation(text, share=small) <= in_validation(text, share=large)
-
-
-def test_places_for_different_purposes_are_unrelated():
-    pairs = [(position(i, salt="a") < 0.5, position(i, salt="b") < 0.5) for i in IDS]
-    both = sum(a and b for a, b in pairs) / len(IDS)
-    assert abs(both - 0.25) < 0.02
+def test_the_share_held_back_is_the_share_asked_for(table_of):
+    table = table_of([f"problem {number}" for number in range(2000)])
+    before: set[str] = set()
+    for share in (0.0, 0.1, 0.5, 1.0):
+        held_back = set(texts(split(table, share=share)[1]))
+        assert before <= held_back
+        deviation = (share * (1 - share) / 2000) ** 0.5
+        assert abs(len(held_back) / 2000 - share) <= 4 * deviation
+        before = held_back

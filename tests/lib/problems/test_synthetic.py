@@ -1,4 +1,3 @@
-import dataclasses
 import itertools
 import random
 
@@ -57,14 +56,6 @@ def test_equations_continue_from_the_last_value_in_bounds(seed, num_steps):
         assert equation.right <= (6 if equation.operation in "*/" else 10)
         inverse = {"+": "-", "-": "+", "*": "/", "/": "*"}[equation.operation]
         assert Equation(equation.value, inverse, equation.right).value == equation.left
-
-
-def test_all_four_operations_occur_at_every_step():
-    chains = [
-        equation_chain(random.Random(seed), num_steps=4, settings=TRAINING) for seed in range(300)
-    ]
-    for step in range(4):
-        assert {chain[step].operation for chain in chains} == set("+-*/")
 
 
 def test_a_solution_is_true_and_ends_in_the_reference():
@@ -157,16 +148,6 @@ def test_every_story_tells_every_operation_in_several_ways():
                 assert not any("{b} {things}" in sentence for sentence in starts)
 
 
-@given(share=st.floats(0, 1))
-def test_shortening_takes_the_solution_of_about_that_share(share):
-    made = problems(count=400)
-    shortened = list(shorten_solutions(made, share=share, seed=0))
-    for before, after in zip(made, shortened, strict=True):
-        assert after in (before, dataclasses.replace(before, solution=""))
-    bare = sum(problem.solution == "" for problem in shortened) / 400
-    assert bare == pytest.approx(share, abs=0.1)
-
-
 def test_shortening_depends_on_seed_and_problem_only():
     made = problems()
     bare = {p.id for p in shorten_solutions(made, share=0.5, seed=0) if not p.solution}
@@ -193,9 +174,3 @@ def test_written_equations_are_read_right_or_wrong():
     assert written_equations("3 + 4 = \n= 7, 5 5 = 10, 2 + = 2") == ()
     problem = problems(count=1)[0]
     assert written_equations(problem.solution) == tuple(problem.solution.splitlines())
-
-
-@given(st.text(alphabet="0123456789+-*/= \n", max_size=200))
-def test_written_equations_keep_their_form_whatever_the_text(working):
-    for equation in written_equations(working):
-        assert written_equations(equation) == (equation,)

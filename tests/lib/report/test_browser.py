@@ -2,7 +2,6 @@
 
 import dataclasses
 import threading
-from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -26,13 +25,13 @@ def browser(tmp_path_factory):
 @pytest.fixture(scope="module")
 def addresses(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
-    plain, hostile = load(folder / "a"), load(folder / "b", hostile=HOSTILE)
-    evil = dataclasses.replace(
-        plain, provenance={"</script><script>bad()": {"settings": {"<b>": 1}}}
+    hostile = dataclasses.replace(
+        load(folder / "b", hostile=HOSTILE),
+        provenance={"</script><script>bad()": {"settings": {"<b>": 1}}},
     )
-    for name, run in (("plain", plain), ("hostile", hostile), ("evil", evil)):
+    for name, run in (("plain", load(folder / "a")), ("hostile", hostile)):
         written(folder / name, run)
-    return {name: (folder / name / "report.html").as_uri() for name in ("plain", "hostile", "evil")}
+    return {name: (folder / name / "report.html").as_uri() for name in ("plain", "hostile")}
 
 
 @pytest.fixture
@@ -89,12 +88,6 @@ def test_the_served_page_opens_like_the_file(browser, addresses):
         thread.join()
 
 
-def test_it_starts_at_the_exported_checkpoint(page):
-    assert count(page) == 24 * 5
-    assert set(shown(page, "row.checkpoint")) == {"grpo"}
-    assert set(shown(page, "row.problem.benchmark")) == {"held_out"}
-
-
 @pytest.mark.parametrize(
     ("name", "value", "field"),
     [
@@ -114,16 +107,6 @@ def test_a_filter_keeps_what_matches_and_nothing_else(page, name, value, field):
     assert set(shown(page, field)) == {value}
     if name != "change":
         assert count(page) == everything.count(value)
-
-
-def test_classes_are_switched_off_and_on(page):
-    before = count(page)
-    wrong = page.evaluate("rollouts.shown.filter((row) => row.label === '10').length")
-    page.evaluate("document.querySelector('[data-class=\"10\"]').click()")
-    assert count(page) == before - wrong
-    assert wrong > 0 and "10" not in shown(page, "row.label")
-    page.evaluate("document.querySelector('[data-class=\"10\"]').click()")
-    assert count(page) == before
 
 
 def test_search_finds_what_was_written_and_marks_it(page):
@@ -215,14 +198,8 @@ def test_hostile_completions_are_shown_as_text(browser, addresses):
     text = browser.evaluate("document.querySelector('#detail .completion').textContent")
     assert text == HOSTILE[3]
     assert browser.evaluate("document.title").startswith("reckon:")
-    assert browser.complaints == []
-
-
-def test_hostile_names_of_stages_are_shown_as_text(browser, addresses):
-    browser.complaints.clear()
-    browser.open(addresses["evil"])
-    assert browser.complaints == []
     assert "<b>" in browser.evaluate("document.getElementById('provenance').textContent")
+    assert browser.complaints == []
 
 
 def test_text_stands_out_in_both_schemes_and_by_the_button(page):
@@ -337,12 +314,6 @@ def test_the_extracted_answer_is_marked_in_its_completion(page):
         "[document.querySelector('#detail mark.answer').textContent, detail.row.answer]"
     )
     assert marked == answer
-
-
-def test_the_page_shows_the_day_its_file_was_written(page):
-    assert page.evaluate("document.getElementById('written').parentElement.hidden") is False
-    written = page.evaluate("document.getElementById('written').textContent")
-    assert date.fromisoformat(written) <= date.today() + timedelta(days=1)
 
 
 def test_the_prompt_is_behind_a_click_and_stays_open(page):

@@ -1,8 +1,8 @@
 import json
 import re
+import shutil
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,74 +10,46 @@ from click.testing import CliRunner
 
 from lib.artifacts import write_json
 from lib.errors import UserError
-from lib.report.compare import (
-    compare_completions,
-    compare_metrics,
-    compare_with,
-    metrics_table,
-    rates_of,
-    resolve_revision,
-    run_dvc,
-)
+from lib.report.compare import compare_metrics, compare_with, draw_curves
 from lib.report.comparisons import alarms
 from stages.compare import main
 from tests.lib.report.runs import completion_rows, write_text
 
 PARAMS = Path("lib/presets/tiny-cpu.yaml").read_text()
-DVC_YAML = """\
+COMPLETIONS = "data/graded/grpo.jsonl"
+DVC_YAML = f"""\
+stages:
+  grpo:
+    cmd: a run of hours
+    params: [grpo.group_size]
+    outs: [{COMPLETIONS}]
 plots:
 - reports/curves/grpo.csv:
     x: step
     y: reward
 """
-COMPLETIONS = "data/graded/grpo.jsonl"
-
-
-def table(old, new, *, file="m/evaluate/grpo.json"):
-    """Names and last columns of the numbers that differ."""
-    rows = metrics_table({file: (old, new)}, base="HEAD", breakdowns=False).rows
-    return [(row[0].partition(" ")[2], row[-1]) for row in rows]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "error"),
-    [
-        ({"a": 0.5, "a_se": 0.03}, {"a": 0.6, "a_se": 0.04}, "+2.0 beyond noise"),
-        ({"a": 0.5, "a_se": 0.3}, {"a": 0.2, "a_se": 0.4}, "-0.6"),
-        ({"a": 0.5, "a_se": 0.0}, {"a": 0.6, "a_se": 0.0}, "+inf beyond noise"),
-        ({"a": 1.0}, {"a": 2.0}, "–"),
-        ({}, {"a": 1.0, "a_se": 0.1}, "–"),
-    ],
-)
-def test_a_difference_is_counted_in_its_own_standard_errors(old, new, error):
-    assert table(old, new) == [("a", error)]
-
-
-def test_what_checkpoints_are_judged_by_is_listed_first():
-    names = ["x.greedy.class_00", "x.sampled.pass_at_1", "x.greedy.answer_accuracy", "x.greedy.n"]
-    old, new = (dict.fromkeys(names, value) for value in (0.1, 0.2))
-    assert [name for name, _ in table(old, new | {"same": 1.0, "x.by_level.1.n": 3})] == [
-        "x.greedy.answer_accuracy", "x.sampled.pass_at_1", "same", "x.greedy.class_00",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("new", "worse"), [(0.62, False), (0.58, False), (0.40, True)], ids=["better", "noise", "worse"]
 )
 def test_worse_than_base_means_beyond_noise(new, worse):
-    name = "held_out.greedy.answer_accuracy"
-    old, now = ({name: of, f"{name}_se": 0.02, "held_out.greedy.n": 500} for of in (0.6, new))
-    assert [of.split()[0] for of in alarms(compare_metrics("HEAD", old, now))] == (
-        ["WORKSPACE"] * worse
-    )
+    old, now = (rates(of) for of in (0.6, new))
+    found = [of.split()[0] for of in alarms(compare_metrics("HEAD", old, now))]
+    assert found == ["WORKSPACE"] * worse
+
+
+def rates(accuracy):
+    return {
+        "held_out": {"greedy": {"answer_accuracy": accuracy, "answer_accuracy_se": 0.02, "n": 500}}
+    }
 
 
 @pytest.fixture
-def repository(repository_of_one_run, monkeypatch):
-    monkeypatch.chdir(repository_of_one_run)
-    write_text(Path("params.yaml"), PARAMS)
-    Path(COMPLETIONS).unlink(missing_ok=True)
-    return repository_of_one_run
+def repository(repository_of_one_run, tmp_path, monkeypatch):
+    shutil.copytree(repository_of_one_run, tmp_path / "own")
+    monkeypatch.chdir(tmp_path / "own")
+    return tmp_path / "own"
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +59,13 @@ def repository_of_one_run(tmp_path_factory):
     write_text(folder / "dvc.yaml", DVC_YAML)
     write_text(folder / "params.yaml", PARAMS)
     write_text(folder / "reports/curves/grpo.csv", "step,reward\n1,0.2\n2,0.4\n")
-    write_metrics(folder, grpo=0.6)
+    write_json(folder / "reports/metrics/evaluate/grpo.json", rates(0.6))
     write_completions(folder, skill=0.7)
     for command in (
         ["git", "init", "-q"],
         [sys.executable, "-m", "dvc", "init", "-q"],
         ["cp", "-r", *(str(Path(".dvc", name).resolve()) for name in ("config", "plots")), ".dvc"],
-        [sys.executable, "-m", "dvc", "add", "-q", COMPLETIONS],
+        [sys.executable, "-m", "dvc", "commit", "-q", "-f"],
         ["git", "add", "-A"],
         ["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "one run"],
     ):
@@ -106,106 +78,87 @@ def write_completions(folder, *, skill, problems=60):
     write_text(folder / COMPLETIONS, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def write_metrics(folder, *, grpo, gain=0.3):
-    metrics = folder / "reports/metrics"
-    greedy = {"answer_accuracy": grpo, "answer_accuracy_se": 0.02, "n": 500}
-    greedy["by_level"] = {"1": {"answer_accuracy": grpo, "answer_accuracy_se": 0.04, "n": 90}}
-    write_json(metrics / "evaluate/grpo.json", {"held_out": {"greedy": greedy}})
-    write_json(metrics / "sft.json", {"loss": 1 - grpo})
-    change = {"difference": gain, "difference_se": 0.02, "n": 500}
-    change |= {"low": gain - 0.04, "high": gain + 0.04, "p_value": 0.0}
-    differences = {"sft_to_grpo": {"held_out": {"greedy_answer_accuracy": change}}}
-    write_json(metrics / "report.json", differences)
-
-
-def compare():
+def compare(base="HEAD", *, everything=False):
     return compare_with(
-        "HEAD",
+        base,
         metrics=Path("reports/metrics"),
         graded=Path("data/graded"),
         plots=Path("plots"),
-        checkpoints=("base", "sft", "grpo"),
-        starts={"sft": "base", "grpo": "sft"},
-        exported="grpo",
-        breakdowns=False,
+        headline="held_out",
+        everything=everything,
     )
 
 
-def test_a_changed_knob_and_its_worse_model_are_shown(repository):
-    write_text(repository / "params.yaml", PARAMS.replace("group_size: 8", "group_size: 2"))
-    write_metrics(repository, grpo=0.4, gain=-0.2)
+def test_a_committed_run_is_compared_with_itself_in_pairs(repository):
     against = compare()
-    params, exported, metrics = against.tables
-    assert params.rows == (("grpo.group_size", "8", "2"),)
-    assert "unpaired" in exported.title
-    assert (
-        "grpo held_out.greedy.answer_accuracy", "0.6", "0.4", "-0.2", "-7.1 beyond noise"
-    ) in metrics.rows  # fmt: skip
-    assert not any("by_level" in row[0] for row in metrics.rows)
-    assert [alarm.partition(" IS WORSE THAN ")[2].split()[0] for alarm in against.alarms] == [
-        "SFT", "HEAD",
-    ]  # fmt: skip
-    text = "\n".join(against.lines(markdown=False))
-    assert all(alarm in text for alarm in against.alarms)
-    assert "| grpo.group_size | 8 | 2 |" in "\n".join(against.lines(markdown=True))
+    params, held_out = against.tables
+    assert (against.notes, params.rows, against.findings, against.alarms) == ([], (), [], [])
+    assert "paired" in held_out.title and {row[1] for row in held_out.rows} == {"+0.0"}
     page = (repository / "plots" / "index.html").read_text("utf-8")
     assert 'id="data-vega"' in page
     assert not re.search(r"<(script|link)[^>]+(src|href)=", page), "it loads from the network"
 
 
-def paired(path=Path(COMPLETIONS)):
-    return compare_completions("HEAD", path, path, commit=resolve_revision("HEAD"))
+def test_a_worse_model_is_seen_on_every_set(repository):
+    write_completions(repository, skill=0.1)
+    against = compare()
+    assert [row[4] for row in against.tables[1].rows] == ["60", "60"]
+    assert "WORKSPACE IS WORSE THAN HEAD" in against.alarms[0]
+    assert any(" on harder " in finding for finding in against.findings)
+    assert len(list(against.lines(markdown=False))) <= 20
+    everything = compare(everything=True)
+    assert " on harder, paired" in everything.tables[2].title and everything.findings == []
 
 
-def test_completions_of_both_are_compared_problem_by_problem(repository):
-    write_completions(repository, skill=0.3)
-    comparisons = paired()
-    assert [each.n for each in comparisons] == [60, 60, 20, 20]
-    assert "WORKSPACE IS WORSE THAN HEAD" in next(alarms(comparisons))
-    assert any(" paired " in table.title for table in compare().tables)
+def test_edited_params_are_said_to_be_stale_before_any_number(repository):
+    write_text(repository / "params.yaml", PARAMS.replace("group_size: 8", "group_size: 2"))
+    first, *others = compare().lines(markdown=False)
+    assert "stale" in first and "grpo" in first and not any("stale" in line for line in others)
+    text = "\n".join(compare().lines(markdown=True))
+    assert "| grpo.group_size | 8 | 2 |" in text and "file://" not in text
 
 
-def test_other_problems_or_no_file_are_not_paired(repository):
-    write_completions(repository, skill=0.7, problems=30)
-    assert paired() == paired(Path("nowhere")) == []
+def test_knobs_beyond_the_first_are_counted(repository):
+    write_text(repository / "params.yaml", re.sub(r"_steps: \d+", "_steps: 7", PARAMS))
+    some, every = (compare(everything=of).tables[0].rows for of in (False, True))
+    assert some[-1][0] == f"and {len(every) - 8} more" and some[:8] == every[:8]
+
+
+@pytest.mark.parametrize("cause", ["cache", "problems"])
+def test_what_cannot_be_paired_says_why_first(repository, cause):
+    if cause == "cache":
+        shutil.rmtree(".dvc/cache")
+    else:
+        write_completions(repository, skill=0.7, problems=30)
+    write_json(Path("reports/metrics/evaluate/grpo.json"), rates(0.4))
+    against = compare()
+    assert cause in against.notes[-1] and "unpaired" in against.tables[1].title
+    assert against.tables[1].rows[0][1] == "−20.0" and "WORSE THAN HEAD" in against.alarms[0]
 
 
 def test_the_command_fails_only_when_the_model_got_worse(repository):
-    write_metrics(repository, grpo=0.61)
-    better = CliRunner().invoke(main, ["--md"])
-    assert (better.exit_code, "BEYOND NOISE" in better.output) == (0, False)
-    assert "file://" not in better.output
-    write_metrics(repository, grpo=0.4)
-    worse = CliRunner().invoke(main, ["--all"])
+    # What one run found of its own phases is a line of its report.
+    write_json(Path("reports/metrics/report.json"), {"sft_to_grpo": {"held_out": {"greedy": -0.3}}})
+    Path("reports/provenance").mkdir()
+    same = CliRunner().invoke(main, ["--md"])
+    assert (same.exit_code, "WORSE" in same.output) == (0, False)
+    write_completions(repository, skill=0.3)
+    worse = CliRunner().invoke(main)
     assert (worse.exit_code, "WORSE THAN HEAD" in worse.output) == (1, True)
-    assert "held_out.greedy.by_level.1.answer_accuracy" in worse.output
 
 
 @pytest.mark.parametrize("name", ["nowhere", "--all"])
 def test_an_unknown_revision_is_one_clear_line(repository, name):
     with pytest.raises(UserError, match=f"BASE={name}: "):
-        resolve_revision(name)
+        compare(name)
 
 
 def test_a_failure_of_dvc_is_reported_in_its_words(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"dvc metrics diff.*ERROR"):
-        run_dvc("metrics", "diff")
+    with pytest.raises(UserError, match=r"dvc plots diff.*ERROR"):
+        draw_curves("HEAD", tmp_path)
 
 
 def test_an_experiment_is_a_revision_by_its_name(repository):
-    commit = resolve_revision("HEAD")
-    subprocess.run(["git", "update-ref", "refs/exps/ab/cdef/wider", commit], check=True)
-    assert resolve_revision("wider") == commit
-
-
-def test_rates_are_compared_where_the_cache_has_them(monkeypatch, tmp_path):
-    file, before = tmp_path / "grpo.json", tmp_path / "before.json"
-    write_json(file, {"held_out": {"by_level": {"1": 0.5}}})
-    write_json(before, {"held_out": {"by_level": {"1": 0.25}}})
-    monkeypatch.setattr("lib.report.compare.at_revision", lambda *_: nullcontext(before))
-    name = "held_out.by_level.1"
-    files = [file, tmp_path / "sft.json"]
-    assert rates_of(files, commit="HEAD") == {str(file): ({name: 0.25}, {name: 0.5})}
-    monkeypatch.setattr("lib.report.compare.at_revision", lambda *_: nullcontext())
-    assert rates_of([file], commit="HEAD") == {}
+    subprocess.run(["git", "update-ref", "refs/exps/ab/cdef/wider", "HEAD"], check=True)
+    assert compare("wider").notes == []

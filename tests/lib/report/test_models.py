@@ -38,7 +38,7 @@ def test_models_are_compared_on_the_problems_both_answered(run):
     shorter = [row for row in run.completions["base"] if row.problem_id != missing]
     models = side_by_side(run, completions={**run.completions, "base": shorter})
     compared = [each for each in compare_checkpoints(models) if each.benchmark == "held_out"]
-    assert [each.n for each in compared] == [23] * 4
+    assert [each.change.difference.n for each in compared] == [23] * 4
     with pytest.raises(ValueError, match="not the same problems"):
         compare_checkpoints(dataclasses.replace(models, trained=True))
 

@@ -59,24 +59,17 @@ def test_what_is_zero_or_what_dvc_draws_anyway_is_left_out(run, tmp_path):
     table = table_of(run, "grpo")
     assert run.curves["grpo"]["grad_norm"] and "gradient norm" not in table
     assert run.curves["grpo"]["completions/mean_length"] and "response tokens" not in table
-    curves = {**run.curves, "grpo": {"loss": [(1, 0.0)]}}
-    silent = dataclasses.replace(run, curves=curves, validations={"sft": {}, "grpo": {}})
-    write_plots(silent, tmp_path / "plots")
-    assert [path.name for path in (tmp_path / "plots").iterdir()] == ["sft.csv"]
-
-
-def test_a_long_table_has_a_row_for_each_step_and_series(run, tmp_path):
     write_text(tmp_path / "plots/dpo.csv", "of an earlier run, and removed")
-    write_plots(run, tmp_path / "plots")
-    files = {path.stem: path for path in (tmp_path / "plots").iterdir()}
-    assert files.keys() == {"sft", "grpo"}
-    for name, path in files.items():
-        header, *rows = csv.reader(path.open())
-        table = long_table(run, name)
-        assert tuple(header) == COLUMNS
-        assert [row[:2] for row in rows] == [[str(row["step"]), row["series"]] for row in table]
-        values = [row["value"] for row in table]
-        assert [float(row[2]) for row in rows] == pytest.approx(values, rel=1e-5)
+    curves = {**run.curves, "grpo": {"loss": [(1, 0.0)]}}
+    write_plots(
+        dataclasses.replace(run, curves=curves, validations={"sft": {}, "grpo": {}}),
+        tmp_path / "plots",
+    )
+    (path,) = (tmp_path / "plots").iterdir()
+    rows = list(csv.DictReader(path.open()))
+    expected = [(str(row["step"]), row["series"]) for row in long_table(run, "sft")]
+    assert path.name == "sft.csv" and [(row["step"], row["series"]) for row in rows] == expected
+    assert float(rows[0]["value"]) == pytest.approx(long_table(run, "sft")[0]["value"], rel=1e-5)
 
 
 def test_dvc_draws_one_column_of_each_stage_s_own_curves():

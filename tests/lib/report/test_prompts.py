@@ -3,14 +3,11 @@ import dataclasses
 import json
 import zlib
 
-import pytest
-
-from lib.artifacts import write_json
 from lib.artifacts.completions import read_graded
 from lib.engines.policy import load_tokenizer
 from lib.report.inputs import rendered_prompts
 from lib.report.page import completion_blocks
-from tests.lib.report.runs import read, write_run
+from tests.lib.report.runs import write_run
 
 
 def test_a_prompt_is_what_the_base_model_s_tokenizer_makes(base, tmp_path):
@@ -22,16 +19,6 @@ def test_a_prompt_is_what_the_base_model_s_tokenizer_makes(base, tmp_path):
         messages = [{"role": role, "content": text} for role, text in turns]
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         assert prompts[row.benchmark, row.problem_id] == text
-
-
-@pytest.mark.parametrize(
-    ("bos", "start"), [("<s>", "<s>"), (None, ""), ({"content": "<b>"}, "<b>")]
-)
-def test_a_prompt_begins_with_the_tokenizer_s_bos(tmp_path, bos, start):
-    sources = write_run(tmp_path, problems=2)
-    write_json(sources.base / "tokenizer_config.json", {"bos_token": bos})
-    (text, *_) = read(sources).prompts["sft"].values()
-    assert text.startswith(f"{start}<system>Think.<user>Mara has 0 shells")
 
 
 def test_prompts_that_differ_are_on_the_page_by_checkpoint(run):

@@ -10,13 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lib.artifacts.rollouts import read_rollouts
-from lib.errors import UserError
 from lib.report.comparisons import origins
 from lib.report.page import completion_blocks, packed, render_page
 from lib.report.report import build_report
-from lib.report.sample import KINDS, fit, ranked_answers, ranked_rollouts
-from tests.lib.report.runs import load, write_text
+from lib.report.sample import KINDS, fit, ranked_answers
+from tests.lib.report.runs import load
 
 
 def ranked(run):
@@ -83,17 +81,6 @@ def test_a_page_of_a_very_long_run_stays_below_its_limit(tmp_path):
     regressions = sum(map(len, ranked(big)["regressions"]))
     assert f"A sample of {num_completions:,} completions" in page
     assert f"of {regressions:,} regressions" in page
-
-
-def test_problems_that_came_up_most_often_come_first(run):
-    steps = [len({row.step for row in rows}) for rows in ranked_rollouts(run.rollouts[:8])]
-    assert steps == [2, 1, 1] and sum(steps) == 4
-
-
-def test_a_damaged_line_of_rollouts_is_named(tmp_path):
-    write_text(tmp_path / "grpo.jsonl", json.dumps({"step": 1}) + "\n")
-    with pytest.raises(UserError, match=r"grpo.jsonl:1"):
-        list(read_rollouts(tmp_path / "grpo.jsonl"))
 
 
 @pytest.mark.parametrize(("start", "kind"), [("sft", "failures"), ("grpo", "regressions")])

@@ -1,10 +1,12 @@
-"""Training runs as processes of their own, to be killed.
+"""Training runs as processes of their own, to be launched on ranks and killed.
 
 `python -m tests.lib.training.runs STAGE FOLDER` trains as the stage does, below FOLDER: the smoke
 preset, with the changes of FOLDER/changes.json, from FOLDER/base.
 """
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ from lib.training.phase.setup import Setup, prompt_settings
 from lib.training.phase.validation import read_validator
 from lib.training.sft import sft_setup
 from lib.verifier import counters
+from tests.conftest import ROOT
 
 
 def changed(params: Params, changes: dict[str, dict[str, Any]]) -> Params:
@@ -38,6 +41,20 @@ def outputs_in(folder: Path, stage: str) -> Outputs:
         provenance=folder / "provenance.json",
         validation_curve=folder / "validation.csv",
         rollouts=folder / "rollouts.jsonl",
+    )
+
+
+def launch(program: str, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    """One of the environment's programs, run in the checkout's root with a thread a process."""
+    return subprocess.run(
+        [Path(sys.executable).with_name(program), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        # Ranks that wait for each other do so for ever; a run takes about 10 s of CPU time.
+        timeout=300,
+        check=False,
     )
 
 

@@ -14,12 +14,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
 from lib.engines.base import Engine
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase import run as phase
+from tests.attention_16bit import stand_in
 from tests.lib.training.runs import StopAt, run
 
 CONFIG = Path("lib/presets/accelerate/fsdp2.yaml")
@@ -51,6 +53,8 @@ def shard_on_cpu() -> None:
     def init(self: AcceleratorState, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) -> None:
         plain(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
         if fsdp_plugin is not None:
+            if self._mixed_precision != "no":
+                fsdp_plugin.set_mixed_precision(self._mixed_precision)
             self.fsdp_plugin = fsdp_plugin
             self.distributed_type = DistributedType.FSDP
             PartialState._shared_state["distributed_type"] = DistributedType.FSDP
@@ -90,6 +94,7 @@ def main(way: str, stage: str, folder: Path, *stop: str) -> None:
         shard_on_cpu()
     end_unevenly()
     count_weights(folder)
+    stand_in(pytest.MonkeyPatch())
     run(stage, folder, callbacks=[StopAt(int(step)) for step in stop])
 
 

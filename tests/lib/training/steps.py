@@ -17,10 +17,50 @@ from lib.prompts import PromptFormat, prompt_format
 from lib.training.grpo import build_grpo
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.grpo.scoring import MicroBatch
+from lib.training.sft import build_sft
 
 NO_CLIPPING = 1e9
 STOPPING = dataclasses.replace(prompt_format("working_out"), stop_strings=("t",))
 """Where the untrained model soon ends most completions, and runs into the limit with some."""
+
+
+def plain_grpo(
+    problems: Sequence[Problem],
+    base: Path,
+    params: Params,
+    scratch: Path,
+    *,
+    init: Path | None = None,
+    format: PromptFormat | None = None,
+    **sections: Any,
+) -> PolicyGradientTrainer:
+    """A trainer of `params`, but for whole sections."""
+    own = {name: getattr(params, name) for name in ("grpo", "rollout", "reward", "model")}
+    return build_grpo(
+        problems,
+        init=init or base,
+        base=base,
+        prompt_format=format or prompt_format(params.prompt.format),
+        system=params.prompt.system,
+        seed=params.seed,
+        scratch=scratch,
+        **own | sections,
+    )
+
+
+def plain_sft(
+    problems: Sequence[Problem], base: Path, params: Params, scratch: Path, **sections: Any
+) -> Any:
+    """The same of SFT."""
+    return build_sft(
+        problems,
+        base=base,
+        prompt_format=prompt_format(params.prompt.format),
+        system=params.prompt.system,
+        seed=params.seed,
+        scratch=scratch,
+        **{"sft": params.sft, "model": params.model} | sections,
+    )
 
 
 def build(
@@ -31,7 +71,7 @@ def build(
     *,
     model: Model,
     init: Path | None = None,
-    format: PromptFormat | None = None,
+    format: PromptFormat = STOPPING,
     rollout: dict[str, Any] | None = None,
     reward: dict[str, Any] | None = None,
     **grpo: Any,
@@ -40,18 +80,17 @@ def build(
     whole = params.grpo.prompts_per_step * params.grpo.group_size
     unsaved = {"save_steps": 0, "keep_checkpoints": 0}
     changes = {"micro_batch_size": whole, "max_grad_norm": NO_CLIPPING, **unsaved, **grpo}
-    return build_grpo(
+    return plain_grpo(
         problems,
-        init=init or base,
-        base=base,
-        prompt_format=format or STOPPING,
-        system=params.prompt.system,
+        base,
+        params,
+        scratch,
+        init=init,
+        format=format,
+        model=model,
         grpo=Grpo.model_validate({**params.grpo.model_dump(), **changes}),
         rollout=RolloutSampling.model_validate({**params.rollout.model_dump(), **(rollout or {})}),
         reward=Reward.model_validate({**params.reward.model_dump(), **(reward or {})}),
-        model=model,
-        seed=params.seed,
-        scratch=scratch,
     )
 
 

@@ -7,7 +7,7 @@ import torch
 from transformers import TrainerControl, TrainerState
 
 from lib import artifacts
-from lib.artifacts import read_json, stage_code
+from lib.artifacts import stage_code
 from lib.errors import UserError
 from lib.training.phase.checkpoints import (
     Checkpoints,
@@ -44,7 +44,7 @@ def spoken(checkpoints: Checkpoints) -> tuple[int | None, list[str]]:
     return (step_of(found) if found else None), lines
 
 
-def test_the_newest_whole_checkpoint_is_found_in_the_order_of_steps(saved: Checkpoints) -> None:
+def test_the_newest_whole_checkpoint_is_by_step(saved: Checkpoints) -> None:
     assert spoken(saved) == (10, [])
     write(saved, 100)
     assert spoken(saved) == (100, [])
@@ -96,26 +96,25 @@ def test_a_half_written_checkpoint_is_said_and_never_used(saved: Checkpoints) ->
     (half / "model.safetensors").write_bytes(b"half")
     step, lines = spoken(saved)
     assert step == 10
-    assert lines == ["a checkpoint was only half written; it is not used"]
+    assert "half written" in "".join(lines)
     saved.clear_writing()
     assert spoken(saved) == (10, [])
 
 
-def test_a_step_that_is_written_again_replaces_what_bears_its_name(saved: Checkpoints) -> None:
+def test_a_step_written_again_replaces_the_older_one(saved: Checkpoints) -> None:
     (saved.folder / "checkpoint-10" / "model.safetensors").write_bytes(b"damaged")
     write(saved, 10)
     assert spoken(saved) == (10, [])
 
 
-def test_after_a_run_the_last_ones_are_kept_as_models_and_the_rest_is_gone(
-    saved: Checkpoints,
-) -> None:
+def test_after_a_run_the_last_ones_are_kept_whole(saved: Checkpoints) -> None:
     older = saved.folder.parent / "checkpoints" / "checkpoint-3"
     older.mkdir(parents=True)
     saved.finish(keep=1)
-    left = [path for path in saved.folder.parent.rglob("*") if path.is_file()]
+    left = {path.parent.name for path in saved.folder.parent.rglob("*") if path.is_file()}
     kept = saved.folder.parent / "checkpoints" / "checkpoint-10"
-    assert left == [kept / "model.safetensors"]
+    assert left == {kept.name}
+    assert (kept / "optimizer.pt").is_file()
     assert not older.exists()
     assert not saved.folder.exists()
 
@@ -173,17 +172,7 @@ def test_code_of_the_stage_is_another_run_and_other_code_is_not(
         (tmp_path / "lib" / file).write_text("1", encoding="utf-8")
 
 
-def test_what_other_settings_left_behind_is_named(saved: Checkpoints) -> None:
-    other = Checkpoints(saved.folder.with_name("4567"))
-    assert other.others() == [saved.folder]
-    assert saved.others() == []
-
-
 def test_counts_of_an_interrupted_run_are_added_up() -> None:
     before = {"verifier": {"asked": 3, "late": 1}}
     after = {"verifier": {"asked": 4, "new": 2, "late": 0}}
     assert add_counts(before, after) == {"verifier": {"asked": 7, "new": 2, "late": 1}}
-
-
-def test_a_checkpoint_keeps_the_counts_at_its_step(saved: Checkpoints) -> None:
-    assert read_json(saved.folder / "checkpoint-5" / "counts.json") == {"verifier": {"asked": 5}}

@@ -1,6 +1,7 @@
 """DPO trains on the sampled token ids, ties the policy to its start, and prefers the chosen."""
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,31 +29,35 @@ def pairs(sets: GeneratedSets, base: Path, smoke: Params) -> list[dict[str, Any]
     return pairs_of(sets.grpo[:8], base, prompt_format(smoke.prompt.format))
 
 
+@pytest.fixture
 def build(
-    pairs: list[dict[str, Any]],
-    params: Params,
-    init: Path,
-    base: Path,
-    scratch: Path,
-    *,
-    model: Model,
-    **changes: object,
-) -> DPOTrainer:
-    return build_dpo(
-        pairs,
-        init=init,
-        base=base,
-        dpo=Dpo.model_validate({**params.dpo.model_dump(), **changes}),
-        model=model,
-        seed=params.seed,
-        scratch=scratch,
-    )
+    pairs: list[dict[str, Any]], base: Path, smoke: Params, full: Model, tmp_path: Path
+) -> Callable[..., DPOTrainer]:
+    def builder(
+        *,
+        init: Path = base,
+        model: Model = full,
+        scratch: Path = tmp_path,
+        rows: list[dict[str, Any]] = pairs,
+        **changes: object,
+    ) -> DPOTrainer:
+        return build_dpo(
+            rows,
+            init=init,
+            base=base,
+            dpo=Dpo.model_validate({**smoke.dpo.model_dump(), **changes}),
+            model=model,
+            seed=smoke.seed,
+            scratch=scratch,
+        )
+
+    return builder
 
 
 def test_what_is_trained_on_is_what_was_generated(
-    pairs: list[dict[str, Any]], smoke: Params, base: Path, full: Model, tmp_path: Path
+    build: Callable[..., DPOTrainer], pairs: list[dict[str, Any]]
 ) -> None:
-    trainer = build(pairs, smoke, base, base, tmp_path, model=full)
+    trainer = build()
     batch = trainer.data_collator([trainer.train_dataset[index] for index in range(4)])
     completions = [pair["chosen_ids"] for pair in pairs[:4]]
     completions += [pair["rejected_ids"] for pair in pairs[:4]]
@@ -64,20 +69,15 @@ def test_what_is_trained_on_is_what_was_generated(
 
 
 @pytest.mark.parametrize("lora", [True, False])
-def test_the_loss_is_dpos_against_the_starting_checkpoint_and_training_lowers_it(
+def test_the_loss_is_dpos_and_training_lowers_it(
+    build: Callable[..., DPOTrainer],
     pairs: list[dict[str, Any]],
     smoke: Params,
     base: Path,
     full: Model,
-    tmp_path: Path,
     lora: bool,
 ) -> None:
     trainer = build(
-        pairs,
-        smoke,
-        base,
-        base,
-        tmp_path,
         model=smoke.model if lora else full,
         num_epochs=6,
         batch_size=8,
@@ -120,16 +120,16 @@ def log_prob(model: torch.nn.Module, pair: dict[str, Any], which: str) -> float:
 
 
 def test_an_adapter_goes_on_as_one_adapter(
-    pairs: list[dict[str, Any]], smoke: Params, base: Path, tmp_path: Path
+    build: Callable[..., DPOTrainer], smoke: Params, tmp_path: Path
 ) -> None:
     """TRL keeps a frozen copy of it as the reference, which is no part of the checkpoint."""
-    first = build(pairs, smoke, base, base, tmp_path, model=smoke.model)
+    first = build(model=smoke.model)
     first.train()
     save_policy(first.model, first.processing_class, tmp_path / "first")
     assert is_adapter(tmp_path / "first")
     assert not (tmp_path / "first" / "ref").exists()
 
-    again = build(pairs, smoke, tmp_path / "first", base, tmp_path, model=smoke.model)
+    again = build(init=tmp_path / "first", model=smoke.model)
     weights = dict(again.model.named_parameters())
     for name, weight in first.model.named_parameters():
         if ".default." in name:
@@ -139,19 +139,14 @@ def test_an_adapter_goes_on_as_one_adapter(
 
 
 @pytest.mark.parametrize("lora", [True, False])
-def test_training_that_goes_on_from_a_checkpoint_ends_with_the_same_weights(
-    pairs: list[dict[str, Any]],
-    smoke: Params,
-    base: Path,
-    full: Model,
-    tmp_path: Path,
-    lora: bool,
+def test_resumed_training_ends_with_the_same_weights(
+    build: Callable[..., DPOTrainer], smoke: Params, full: Model, tmp_path: Path, lora: bool
 ) -> None:
     def trained(folder: Path, start: str | None = None) -> dict[str, torch.Tensor]:
         set_seed(smoke.seed)
         checkpoints, model = Checkpoints(folder), smoke.model if lora else full
         changes = {"num_epochs": 2, "save_steps": 1}
-        trainer = build(pairs, smoke, base, base, checkpoints.writing, model=model, **changes)
+        trainer = build(scratch=checkpoints.writing, model=model, **changes)
         trainer.add_callback(SealCheckpoints(checkpoints, keep=9, counts=dict))
         trainer.train(resume_from_checkpoint=start)
         return {name: weight.detach() for name, weight in trainer.model.named_parameters()}
@@ -169,13 +164,13 @@ def test_training_that_goes_on_from_a_checkpoint_ends_with_the_same_weights(
         if loss != "sigmoid"
     ],
 )
-def test_every_loss_that_params_offer_is_one_of_trls_and_differs_from_the_default(
-    pairs: list[dict[str, Any]], smoke: Params, base: Path, full: Model, tmp_path: Path, loss: str
+def test_every_loss_is_one_of_trls_and_no_default(
+    build: Callable[..., DPOTrainer], loss: str
 ) -> None:
     smoothing = 0.1 if loss in {"robust", "exo_pair"} else 0.0
 
     def value(**changes: object) -> float:
-        trainer = build(pairs, smoke, base, base, tmp_path, model=full, **changes)
+        trainer = build(**changes)
         with torch.no_grad():  # away from the reference, where sigmoid and others agree
             for weight in trainer.model.parameters():
                 weight.mul_(1.2)
@@ -185,17 +180,17 @@ def test_every_loss_that_params_offer_is_one_of_trls_and_differs_from_the_defaul
     assert value(loss=loss, label_smoothing=smoothing) != pytest.approx(value(), abs=1e-4)
 
 
-def test_no_pair_and_a_pair_beyond_the_longest_sequence_are_refused(
-    pairs: list[dict[str, Any]], smoke: Params, base: Path, full: Model, tmp_path: Path
+def test_no_pair_and_a_pair_too_long_are_refused(
+    build: Callable[..., DPOTrainer], full: Model
 ) -> None:
-    with pytest.raises(UserError, match="the file of pairs is empty"):
-        build([], smoke, base, base, tmp_path, model=full)
+    with pytest.raises(UserError, match="pairs is empty"):
+        build(rows=[])
     short = full.model_copy(update={"max_seq_length": 10})
-    with pytest.raises(UserError, match=r"max_seq_length=10: the longest pair has \d+ tokens"):
-        build(pairs, smoke, base, base, tmp_path, model=short)
+    with pytest.raises(UserError, match="max_seq_length=10"):
+        build(model=short)
 
 
-def test_trls_private_method_that_is_overridden_is_the_one_that_was_read() -> None:
+def test_the_overridden_method_of_trl_is_the_one_that_was_read() -> None:
     """A change here means: look again whether `PairTrainer` still does what it says."""
     ours, theirs = (
         list(inspect.signature(trainer._prepare_dataset).parameters)

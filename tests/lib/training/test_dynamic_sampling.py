@@ -1,10 +1,7 @@
 """Groups with equal rewards are replaced, bounded, and nothing is scored twice."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,21 +12,18 @@ import torch
 
 from lib.errors import UserError
 from lib.params import Params
-from lib.params.model import Model
-from lib.params.training import Grpo
 from lib.problems.generated import GeneratedSets
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer, Sample
 from lib.training.phase.tracking import curve_points
-from tests.conftest import ROOT
-from tests.lib.training.steps import Steps, build, letters, reward_with
+from tests.lib.training.runs import launch
+from tests.lib.training.steps import Steps, letters, reward_with
 
+Builder = Callable[..., PolicyGradientTrainer]
 Reward = Callable[..., list[float]]
 
 
-def test_draws_are_keyed_and_no_two_ranks_or_slots_get_the_same_problem(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
-) -> None:
-    trainer = build(sets.grpo, base, smoke, tmp_path, model=full)
+def test_draws_are_keyed_and_no_two_ranks_share_one(built: Builder) -> None:
+    trainer = built()
 
     def others(round_: int = 1, *, step: int = 3, rank: int = 0) -> list[str]:
         trainer.state.global_step = step
@@ -59,29 +53,22 @@ def dull(sets: GeneratedSets) -> set[str]:
     return {problem.problem for problem in list(sets.grpo)[::2]}
 
 
-def train(
-    sets: GeneratedSets,
-    base: Path,
-    smoke: Params,
-    full: Model,
-    scratch: Path,
-    *,
-    reward: Reward,
-    **grpo: Any,
-) -> tuple[PolicyGradientTrainer, Steps]:
-    knobs = {"dynamic_sampling": 8, **grpo}
-    trainer = build(sets.grpo, base, smoke, scratch, model=full, **knobs)
-    reward_with(trainer, reward)
-    steps = Steps(trainer)
-    trainer.train()
-    return trainer, steps
+@pytest.fixture
+def train(built: Builder) -> Callable[..., tuple[PolicyGradientTrainer, Steps]]:
+    def run(reward: Reward, **grpo: Any) -> tuple[PolicyGradientTrainer, Steps]:
+        trainer = reward_with(built(**{"dynamic_sampling": 8, **grpo}), reward)
+        steps = Steps(trainer)
+        trainer.train()
+        return trainer, steps
+
+    return run
 
 
-def test_no_group_without_signal_reaches_the_loss_and_metrics_are_of_what_does(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path, dull: set[str]
+def test_no_group_without_signal_reaches_loss_or_metrics(
+    train: Callable[..., Any], dull: set[str]
 ) -> None:
     scored: list[str] = []
-    trainer, steps = train(sets, base, smoke, full, tmp_path, reward=dull_for(dull, scored))
+    trainer, steps = train(dull_for(dull, scored))
     points = curve_points(trainer.state)
     for batch, point in zip(steps.batches, points, strict=True):
         asked = trainer.processing_class.batch_decode(batch.prompt_ids, skip_special_tokens=True)
@@ -105,13 +92,11 @@ def test_no_group_without_signal_reaches_the_loss_and_metrics_are_of_what_does(
     assert generated > sum(float(batch.completion_mask.sum()) for batch in steps.batches)
 
 
-def test_a_group_keeps_its_signal_beside_a_missing_reward(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
-) -> None:
+def test_a_group_keeps_its_signal_beside_a_missing_reward(built: Builder) -> None:
     def some(completions: Any, **columns: Any) -> list[float | None]:
         return [None if n % 4 == 0 else text for n, text in enumerate(letters(completions))]
 
-    trainer = build(sets.grpo, base, smoke, tmp_path, model=full, dynamic_sampling=1, max_steps=1)
+    trainer = built(dynamic_sampling=1, max_steps=1)
     trainer.reward_funcs = [some, lambda completions, **columns: [None] * len(completions)]
     trainer.train()
     (point,) = curve_points(trainer.state)
@@ -122,9 +107,7 @@ def test_a_group_keeps_its_signal_beside_a_missing_reward(
     assert trainer._with_signal([rows]) == [False]
 
 
-def test_what_rewards_log_weighs_by_what_is_trained_on(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
-) -> None:
+def test_what_rewards_log_weighs_by_what_is_trained_on(train: Callable[..., Any]) -> None:
     """Three of the first round's four groups stay; the second round has one."""
     calls: list[int] = []
 
@@ -136,60 +119,24 @@ def test_what_rewards_log_weighs_by_what_is_trained_on(
             log_metric("only_later", 7.0)
         return [0.5] * 4 * first + letters(completions[4 * first :])
 
-    trainer, _ = train(sets, base, smoke, full, tmp_path, reward=logging, max_steps=1)
+    trainer, _ = train(logging, max_steps=1)
     assert calls == [16, 4]
     (point,) = curve_points(trainer.state)
     assert (point["share"], point["only_later"]) == (0.25, 7.0)
 
 
-def test_each_completion_is_scored_once(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path, dull: set[str]
-) -> None:
-    scored: list[str] = []
-    drawn = 0
-    trainer = build(sets.grpo, base, smoke, tmp_path, model=full, dynamic_sampling=8)
-    reward_with(trainer, dull_for(dull, scored))
-    generate = trainer.engine.generate
-
-    def counted(*args: Any) -> Any:
-        nonlocal drawn
-        groups = generate(*args)
-        drawn += sum(map(len, groups))
-        return groups
-
-    trainer.engine.generate = counted
-    trainer.train()
-    assert len(scored) == drawn > 3 * 16
-
-
-def test_the_same_seed_replaces_by_the_same_problems(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path, dull: set[str]
-) -> None:
-    runs = [
-        train(sets, base, smoke, full, tmp_path, reward=dull_for(dull, []))[0] for _ in range(2)
-    ]
-    first, second = (dict(run.model.named_parameters()) for run in runs)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-def test_the_bound_ends_the_run_and_says_what_to_do(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
-) -> None:
+def test_the_bound_ends_the_run(train: Callable[..., Any], sets: GeneratedSets) -> None:
     everything = {problem.problem for problem in sets.grpo}
-    with pytest.raises(UserError, match="dynamic_sampling=2: at step 1, up to 4 of 4 groups"):
-        train(
-            sets, base, smoke, full, tmp_path, reward=dull_for(everything, []), dynamic_sampling=2
-        )
+    with pytest.raises(UserError, match=r"dynamic_sampling=2: .* 4 of 4"):
+        train(dull_for(everything, []), dynamic_sampling=2)
 
 
-def test_after_the_bound_a_step_takes_what_there_is_where_params_say_so(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path, dull: set[str]
+def test_after_the_bound_the_fallback_trains_on_what_there_is(
+    train: Callable[..., Any], smoke: Params, dull: set[str]
 ) -> None:
     """One round for half of the problems cannot fill every step."""
-    trainer, steps = train(
-        sets, base, smoke, full, tmp_path,
-        reward=dull_for(dull, []), dynamic_sampling=1, dynamic_sampling_fallback="train",
-    )  # fmt: skip
+    knobs = {"dynamic_sampling": 1, "dynamic_sampling_fallback": "train"}
+    trainer, steps = train(dull_for(dull, []), **knobs)
     points = curve_points(trainer.state)
     unfilled = [point["dynamic_sampling/frac_unfilled"] for point in points]
     # Here a group lacks a signal only by its rewards, so that the two shares are one.
@@ -201,17 +148,10 @@ def test_after_the_bound_a_step_takes_what_there_is_where_params_say_so(
         assert still.float().mean().item() == pytest.approx(share)
 
 
-def test_a_fallback_without_dynamic_sampling_is_refused(smoke: Params) -> None:
-    with pytest.raises(ValueError, match="dynamic_sampling_fallback=train has no effect"):
-        Grpo.model_validate({**smoke.grpo.model_dump(), "dynamic_sampling_fallback": "train"})
-
-
-def test_a_group_of_nothing_but_masked_completions_is_replaced_too(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
-) -> None:
+def test_a_group_of_masked_completions_is_replaced_too(train: Callable[..., Any]) -> None:
     """With groups of two, some of them are cut off whole."""
     common = {"group_size": 2, "prompts_per_step": 8, "mask_truncated": True}
-    _, steps = train(sets, base, smoke, full, tmp_path, reward=letters, **common)
+    _, steps = train(letters, **common)
     for batch in steps.batches:
         rows = zip(batch.prompt_ids.tolist(), batch.loss_mask.tolist(), strict=True)
         counted: dict[tuple[int, ...], int] = {}
@@ -220,30 +160,12 @@ def test_a_group_of_nothing_but_masked_completions_is_replaced_too(
         assert min(counted.values()) > 0
 
 
-def test_advantages_that_move_by_equal_rewards_are_refused(smoke: Params) -> None:
-    with pytest.raises(ValueError, match="dynamic_sampling=4; with advantage `none`"):
-        Grpo.model_validate({**smoke.grpo.model_dump(), "advantage": "none", "dynamic_sampling": 4})
-
-
 @pytest.mark.slow
-def test_two_ranks_that_miss_different_numbers_of_groups_do_not_wait_for_each_other(
-    base: Path, tmp_path: Path
-) -> None:
+def test_ranks_that_miss_unequal_numbers_of_groups_do_not_hang(base: Path, tmp_path: Path) -> None:
     """gloo, two processes: one rank's problems have all a signal, the other's at first none."""
-    command = ["torch.distributed.run", "--nproc_per_node=2", "--master_port=0", "--standalone"]
-    script = ["-m", "tests.lib.training.two_ranks", str(base), str(tmp_path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", *command, *script],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        # Ranks that wait for each other do so for ever; it takes about 10 s of CPU time.
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    two = ["torchrun", "--nproc_per_node=2", "--master_port=0", "--standalone", "-m"]
+    ran = launch(*two, "tests.lib.training.two_ranks", base, tmp_path)
+    assert ran.returncode == 0, ran.stderr[-4000:]
     first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
     assert first == second
     assert first["world"] == 2

@@ -9,10 +9,9 @@ from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format
-from lib.training.grpo import build_grpo
 from lib.training.phase.tracking import curve_points
-from tests.lib.training.ratios import CUTS, ratios
+from tests.lib.training.ratios import CUTS, assert_ratios
+from tests.lib.training.steps import plain_grpo
 from tests.vllm_server import served
 
 pytestmark = pytest.mark.vllm
@@ -43,18 +42,14 @@ def trainer(
     engine, _, weights = request.param.rpartition("-")
     if engine == "vllm-server":
         request.getfixturevalue("server")
-    built = build_grpo(
+    built = plain_grpo(
         sets.grpo,
-        init=base,
-        base=base,
-        prompt_format=prompt_format(smoke.prompt.format),
-        system=smoke.prompt.system,
+        base,
+        smoke,
+        tmp_path,
         grpo=smoke.grpo.model_copy(update={"learning_rate": 0.1}),
         rollout=smoke.rollout.model_copy(update={"engine": engine, "top_p": 0.9}),
-        reward=smoke.reward,
         model=smoke.model if weights == "lora" else full,
-        seed=smoke.seed,
-        scratch=tmp_path,
     )
     assert built.engine.facts is ENGINES[engine]
     built.reward_funcs = [varying, varying]
@@ -74,9 +69,7 @@ def break_the_second_sync(trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "sync", only_once)
 
 
-def test_the_gap_between_sampler_and_trainer_is_rounding_at_every_step(
-    trainer, smoke: Params
-) -> None:
+def test_the_samplers_gap_is_rounding_at_every_step(trainer, smoke: Params) -> None:
     trainer.train()
     gaps = [point[GAP] for point in curve_points(trainer.state)]
     assert len(gaps) == smoke.grpo.max_steps
@@ -86,18 +79,14 @@ def test_the_gap_between_sampler_and_trainer_is_rounding_at_every_step(
 @pytest.mark.parametrize("trainer", ["vllm-full", "vllm-server-lora"], indirect=True)
 def test_the_mean_ratio_is_one_under_every_cut(trainer) -> None:
     for cut in CUTS:
-        found = ratios(trainer, cut)
-        assert found.mean == pytest.approx(1, abs=0.002), cut
-        assert found.farthest < 1e-3, cut
-        if set(cut) - {"temperature"}:
-            assert found.uncut < 0.97, cut
+        assert_ratios(trainer, cut)
 
 
 def test_a_sampler_left_on_old_weights_ends_the_run(
     trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_the_second_sync(trainer, monkeypatch)
-    with pytest.raises(UserError, match=r"step 2: .* still generates from weights of an"):
+    with pytest.raises(UserError, match="step 2: "):
         trainer.train()
 
 

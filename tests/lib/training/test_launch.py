@@ -3,17 +3,19 @@
 import math
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
 from ruamel.yaml import YAML
 
+from lib.errors import UserError
 from lib.params import preset_params
 from lib.training.phase.launch import expected_world_size, micro_batches
 from tests.conftest import ROOT
+from tests.lib.training.runs import launch
 
 CONFIGS = ROOT / "lib/presets/accelerate"
 LAUNCH_FILES = ROOT / "lib/presets/launch"
@@ -25,48 +27,24 @@ LAUNCH_FILES = ROOT / "lib/presets/launch"
         ("python -m stages.sft", None),
         ("/x/bin/python /x/bin/torchrun --nproc_per_node 2 -m stages.sft", 2),
         ("torchrun --nproc-per-node=4 --nnodes=3 -m stages.sft", 12),
-        ("torchrun -m stages.sft", 1),
         ("torchrun --nproc_per_node gpu -m stages.sft", None),
         ("python -m torch.distributed.run --nproc_per_node 2 -m stages.sft", 2),
         ("/x/bin/python /x/bin/accelerate launch --num_processes 2 --cpu -m stages.sft", 2),
         ("accelerate launch --config_file lib/presets/accelerate/ddp.yaml -m stages.sft", 2),
         ("accelerate launch -m stages.sft", None),
-        ("accelerate env", None),
     ],
 )
-def test_a_launchers_command_line_says_how_many_processes_it_starts(
+def test_a_launchers_command_line_has_its_number_of_processes(
     command: str, processes: int | None, in_root: Path
 ) -> None:
     assert expected_world_size(command.split()) == processes
 
 
-def test_a_launcher_that_quietly_starts_one_process_is_found_out(in_root: Path) -> None:
-    ran = subprocess.run(
-        [
-            str(Path(sys.executable).with_name("accelerate")),
-            *("launch", "--cpu", "--num_processes", "2", "--module"),
-            "tests.lib.training.checks_world_size",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_a_launcher_that_starts_too_few_is_refused() -> None:
+    command = ["accelerate", "launch", "--cpu", "--num_processes", "2", "--module"]
+    ran = launch(*command, "tests.lib.training.checks_world_size")
     assert ran.returncode != 0
-    assert "told to start 2 processes and started 1" in ran.stdout + ran.stderr
-
-
-def test_torchrun_starts_what_it_is_told(in_root: Path) -> None:
-    ran = subprocess.run(
-        [
-            str(Path(sys.executable).with_name("torchrun")),
-            *("--nproc_per_node", "2", "-m", "tests.lib.training.checks_world_size"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.count("world size 2") == 2
+    assert "told to start 2 processes and started 1" in ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -81,14 +59,8 @@ def test_torchrun_starts_what_it_is_told(in_root: Path) -> None:
 def test_accelerate_reads_each_of_the_configurations(name: str, kind: DistributedType) -> None:
     config = load_config_from_file(str(CONFIGS / f"{name}.yaml"))
     assert (config.distributed_type, config.num_processes) == (kind, 2)
-
-
-def test_the_fsdp_configuration_names_options_that_the_launcher_has() -> None:
-    settings = YAML(typ="safe").load(CONFIGS / "fsdp2.yaml")["fsdp_config"]
-    from accelerate.commands.launch import launch_command_parser
-
     known = {action.dest for action in launch_command_parser()._actions}
-    assert set(settings) <= known
+    assert set(config.fsdp_config) <= known
 
 
 def test_the_launch_files_are_shell_and_yaml_that_parse() -> None:
@@ -111,9 +83,7 @@ def test_a_launch_file_uses_verbs_that_exist(file: str) -> None:
     ("file", "gpus"),
     [("slurm.sh", r"--nodes=(\d+) lib|--gpus-per-node=(\d+)"), ("skypilot.yaml", r"H100:(\d+)")],
 )
-def test_the_gpus_of_a_launch_file_can_share_the_batches_of_its_preset(
-    file: str, gpus: str
-) -> None:
+def test_a_launch_files_gpus_can_share_its_presets_batches(file: str, gpus: str) -> None:
     text = (LAUNCH_FILES / file).read_text(encoding="utf-8")
     processes = math.prod(
         int(number) for found in re.findall(gpus, text) for number in found if number
@@ -127,3 +97,12 @@ def test_the_gpus_of_a_launch_file_can_share_the_batches_of_its_preset(
         assert processes > 1
         assert micro_batches(batch, micro_batch=section.micro_batch_size, world_size=processes)
     assert params.grpo.prompts_per_step % processes == 0
+
+
+def test_ranks_share_a_micro_batch_or_it_is_refused() -> None:
+    assert micro_batches(256, micro_batch=64, world_size=2) == {
+        "per_device_train_batch_size": 32,
+        "gradient_accumulation_steps": 4,
+    }
+    with pytest.raises(UserError, match="3 processes"):
+        micro_batches(256, micro_batch=64, world_size=3)

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from accelerate import skip_first_batches
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader
@@ -31,15 +30,6 @@ def test_the_orders_are_trls_and_each_epoch_has_its_own() -> None:
     for epoch in (2, 0, 1):
         assert list(EpochSampler(repeat(), seed=7, epoch=lambda: epoch)) == expected[epoch]  # noqa: B023
     assert len(EpochSampler(repeat(), seed=7, epoch=int)) == len(through)
-
-
-def test_an_order_by_length_does_not_depend_on_the_random_state_of_the_process() -> None:
-    orders = []
-    for state in (1, 2):
-        torch.manual_seed(state)
-        orders.append(list(EpochSampler(by_length(), seed=7, epoch=lambda: 1)))
-    assert orders[0] == orders[1]
-    assert sorted(orders[0]) == list(range(12))
 
 
 @pytest.mark.parametrize("make", [repeat, by_length])

@@ -3,28 +3,17 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lib.params import Params
-from lib.params.model import Model
 from lib.params.training import Grpo
-from lib.problems.generated import GeneratedSets
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.rollout_log import MAX_BYTES, kept_generations, rollout_rows
-from tests.lib.training.steps import build, letters, reward_with
+from lib.training.phase.tracking import curve_points
+from tests.lib.training.steps import letters
 
 Builder = Callable[..., PolicyGradientTrainer]
-
-
-@pytest.fixture
-def built(sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path) -> Builder:
-    def builder(problems: int = 1000, **changes: Any) -> PolicyGradientTrainer:
-        rows = list(sets.grpo)[:problems]
-        return reward_with(build(rows, base, smoke, tmp_path, model=full, **changes), letters)
-
-    return builder
 
 
 def test_a_row_holds_what_the_step_learned_from(built: Builder) -> None:
@@ -58,7 +47,10 @@ def test_what_is_masked_has_no_token_in_the_loss(built: Builder) -> None:
     trainer.train()
     rows = rollout_rows(trainer)
     assert len(rows) == len(trainer.rollouts)
-    assert {row["truncated"] for row in rows} == {True, False}
+    cut = [row["truncated"] for row in rows]
+    assert {*cut} == {True, False}
+    point = curve_points(trainer.state)[0]
+    assert point["completions/clipped_ratio"] == pytest.approx(sum(cut) / len(cut))
     for row in rows:
         assert row["num_loss_tokens"] == (0 if row["truncated"] else row["num_tokens"])
 

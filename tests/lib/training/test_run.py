@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import Trainer
@@ -18,14 +19,15 @@ from lib.artifacts.problems import write_problems
 from lib.engines.policy import load_merged
 from lib.engines.runtime import configure
 from lib.errors import UserError
+from lib.inference.external import external_model
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format
+from lib.prompts import format_settings, prompt_format, save_prompt
 from lib.training.phase.run import run_phase
 from lib.training.phase.validation import Validator, read_validator
-from lib.training.sft import build_sft
 from tests.lib.training.preferences import pairs_of
 from tests.lib.training.runs import StopAt, changed, outputs_in
+from tests.lib.training.steps import plain_sft
 
 STEPS = 8
 
@@ -62,16 +64,7 @@ def phase(
         configure(seed=params.seed, threads=params.torch_threads)
 
         def build(scratch: Path) -> Trainer:
-            trainer = build_sft(
-                list(sets.sft)[:32],
-                base=base,
-                prompt_format=prompt_format(params.prompt.format),
-                system="",
-                sft=params.sft,
-                model=params.model,
-                seed=params.seed,
-                scratch=scratch,
-            )
+            trainer = plain_sft(sets.sft[:32], base, params, scratch)
             if stop is not None:
                 trainer.add_callback(StopAt(stop))
             return trainer
@@ -93,29 +86,16 @@ def phase(
     return run
 
 
-def results(folder: Path) -> dict[str, str]:
-    written = outputs_in(folder, "sft")
+def results(folder: Path, stage: str = "sft") -> dict[str, str]:
+    """By output, the model's hash and every other file's text."""
+    written = {key: path for key, path in vars(outputs_in(folder, stage)).items() if path.exists()}
     return {
-        "model": hash_path(written.model),
-        "metrics": written.metrics.read_text(encoding="utf-8"),
-        "curve": written.curve.read_text(encoding="utf-8"),
-        "validation": validation_curve(folder),
+        key: hash_path(path) if path.is_dir() else path.read_text("utf-8")
+        for key, path in written.items()
     }
 
 
-def validation_curve(folder: Path) -> str:
-    path = outputs_in(folder, "sft").validation_curve
-    assert path is not None
-    return path.read_text(encoding="utf-8")
-
-
-def rollouts(folder: Path) -> str:
-    path = outputs_in(folder, "sft").rollouts
-    assert path is not None
-    return path.read_text(encoding="utf-8")
-
-
-def test_a_skipped_phase_passes_the_checkpoint_on_and_says_so(
+def test_a_skipped_phase_hands_over_the_checkpoint_it_had(
     base: Path,
     tmp_path: Path,
     smoke: Params,
@@ -138,27 +118,24 @@ def test_a_skipped_phase_passes_the_checkpoint_on_and_says_so(
         scratch=tmp_path / "scratch",
     )
     assert hash_path(outputs.model) == hash_path(base)
-    assert capsys.readouterr().out.startswith("skipped: sft.num_epochs is 0; ")
+    assert "sft.num_epochs is 0" in capsys.readouterr().out
     assert read_json(outputs.provenance)["skipped"] is True
     assert read_json(outputs.metrics) == {"step": 0}
     assert outputs.curve.read_text(encoding="utf-8") == "step\n"
-    (columns,) = validation_curve(tmp_path).splitlines()
+    (columns,) = results(tmp_path)["validation_curve"].splitlines()
     assert "answer_accuracy" in columns.split(",")
 
 
-def test_an_interrupted_phase_goes_on_and_ends_with_the_files_of_a_whole_one(
+def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(
     phase: Phase, base: Path, short: Params, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = phase(folder="whole")
-    curve = outputs_in(whole, "sft").curve.read_text(encoding="utf-8").splitlines()
     # every second step is logged, and every one that is saved
-    assert [int(line.split(",")[0]) for line in curve[1:]] == [2, 3, 4, 6, 8]
-    points = list(csv.DictReader(validation_curve(whole).splitlines()))
-    assert [int(point["step"]) for point in points] == [0, 3, 6, 8]
+    for name, steps in {"curve": [2, 3, 4, 6, 8], "validation_curve": [0, 3, 6, 8]}.items():
+        points = csv.DictReader(results(whole)[name].splitlines())
+        assert [int(point["step"]) for point in points] == steps
 
-    with pytest.raises(
-        UserError, match="sft was interrupted; the same command resumes from step 3"
-    ):
+    with pytest.raises(UserError, match="resumes from step 3"):
         phase(stop=5)
     interrupted = outputs_in(whole.with_name("run"), "sft")
     assert not interrupted.model.exists()
@@ -168,21 +145,36 @@ def test_an_interrupted_phase_goes_on_and_ends_with_the_files_of_a_whole_one(
     assert "sft resumes from step 3 (" in capsys.readouterr().out
     twice = phase()
     assert "sft resumes from step 6 (" in capsys.readouterr().out
-    assert results(twice) == results(whole)
+    ours, wholes = results(twice), results(whole)
     # what was counted before each interruption counts
-    assert read_json(interrupted.provenance)["verifier"] == {"asked": 3}
+    counts = [json.loads(one.pop("provenance"))["verifier"]["asked"] for one in (ours, wholes)]
+    assert counts == [3, 1]
+    assert ours == wholes
 
     left = [path.name for path in (twice / "scratch/sft").iterdir()]
     assert sorted(left) == ["checkpoints", "lock", "training.log"]
     kept = twice / "scratch/sft/checkpoints" / f"checkpoint-{STEPS}"
-    assert not (kept / "optimizer.pt").exists()
     final = load_merged(interrupted.model, base=base, dtype="float32", attention="sdpa")
     loaded = load_merged(kept, base=base, dtype="float32", attention="sdpa")
     for name, weight in final.state_dict().items():
         assert weight.equal(loaded.state_dict()[name]), name
 
 
-def test_a_changed_param_starts_again_and_says_what_is_left_behind(
+def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(
+    phase: Phase, sets: GeneratedSets, base: Path, short: Params, tmp_path: Path
+) -> None:
+    save_prompt(base, system="Be brief.", rendering=format_settings(short.prompt))
+    kept = phase() / f"scratch/sft/checkpoints/checkpoint-{STEPS}"
+    model = external_model(kept, base=base)
+    assert (model.system, model.known_format) == ("Be brief.", prompt_format("working_out"))
+    longer = changed(short, {"sft": {"num_epochs": 3}})
+    trainer = plain_sft(sets.sft[:32], base, longer, tmp_path / "longer")
+    trainer.train(resume_from_checkpoint=str(kept))
+    steps = [entry["step"] for entry in trainer.state.log_history if "loss" in entry]
+    assert (min(steps), max(steps)) == (2, STEPS * 3 // 2)
+
+
+def test_a_changed_param_starts_again(
     phase: Phase, short: Params, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UserError):
@@ -191,58 +183,29 @@ def test_a_changed_param_starts_again_and_says_what_is_left_behind(
     finished = phase(params=other)
     said = capsys.readouterr().out
     assert "resumes from step" not in said
-    assert "leaves checkpoints of other params, inputs or code alone: " in said
+    assert "leaves checkpoints of other params" in said
     log = (finished / "scratch/sft/training.log").read_text(encoding="utf-8")
     assert f"step={STEPS}/{STEPS} loss=" in log
     assert set(said.splitlines()) <= set(log.splitlines())
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
-    phase: Phase, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = phase(folder="whole")
-    with pytest.raises(UserError):
-        phase(stop=7)
-    (state,) = (whole.with_name("run") / "scratch/sft").glob("*/checkpoint-6/optimizer.pt")
-    state.write_bytes(state.read_bytes()[:-1])
-    finished = phase()
-    said = capsys.readouterr().out
-    assert "checkpoint-6 is damaged (optimizer.pt is not what was written)" in said
-    assert "sft resumes from step 3 (" in said
-    assert results(finished) == results(whole)
-
-
-def test_validation_changes_nothing_but_its_own_curve(phase: Phase, short: Params) -> None:
-    unwatched = changed(short, {"sft": {"eval_steps": 0}})
-    with_it, without = (
-        results(phase(folder="with")),
-        results(phase(folder="without", params=unwatched)),
-    )
-    columns = without.pop("validation").splitlines()
-    watched = with_it.pop("validation").splitlines()
-    assert with_it == without
-    assert columns == watched[:1]
-    assert len(watched) == 5
-
-
-def test_without_checkpoints_an_interrupted_phase_says_that_it_starts_again(
-    phase: Phase, short: Params
-) -> None:
+def test_without_checkpoints_an_interrupted_phase_starts_again(phase: Phase, short: Params) -> None:
     unsaved = changed(short, {"sft": {"save_steps": 0, "keep_checkpoints": 0}})
-    with pytest.raises(UserError, match=r"starts again \(sft.save_steps sets how often"):
+    with pytest.raises(UserError, match=r"starts again.*sft\.save_steps"):
         phase(stop=5, params=unsaved)
 
 
-KILLED = {
-    "sft-lora": ("sft", {}),
-    "sft-full": ("sft", {"model": {"lora": 0}}),
-    "sft-by-length": ("sft", {"sft": {"group_by_length": True}}),
-    "grpo-lora": ("grpo", {}),
-    "grpo-full": ("grpo", {"model": {"lora": 0}}),
-    "dpo-lora": ("dpo", {}),
-    "dpo-full": ("dpo", {"model": {"lora": 0}}),
-    "grpo-two-iterations": ("grpo", {"grpo": {"num_iterations": 2, "save_steps": 4}}),
+KILLED: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "sft-lora": ("sft", 8, {}),
+    "sft-full": ("sft", 0, {}),
+    "sft-by-length": ("sft", 8, {"group_by_length": True}),
+    "grpo-lora": ("grpo", 8, {}),
+    "grpo-full": ("grpo", 0, {}),
+    "dpo-lora": ("dpo", 8, {}),
+    "dpo-full": ("dpo", 0, {}),
+    "grpo-two-iterations": ("grpo", 8, {"num_iterations": 2, "save_steps": 4}),
 }
+"""Stage, LoRA rank (0 for all weights), and changes of the stage's section."""
 
 
 def start(stage: str, folder: Path) -> "subprocess.Popen[bytes]":
@@ -262,22 +225,16 @@ def followed(folder: Path, stage: str) -> str:
 def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     name: str, sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path, in_root: Path
 ) -> None:
-    stage, changes = KILLED[name]
+    stage, rank, changes = KILLED[name]
     # An untrained policy answers nothing: what moves it is a reward that varies all the same.
-    content = {
-        "sft": {},
+    content: dict[str, dict[str, Any]] = {
+        "sft": {"save_steps": 5},
         "dpo": {"num_epochs": 3, "batch_size": 4, "micro_batch_size": 4, "save_steps": 2},
         "grpo": {"max_steps": 12, "save_steps": 2, "learning_rate": 0.01},
         "reward": {"extra": ["repetition"], "weights": [0.25, 1.0, 1.0], "repetition_ngram": 1},
+        "model": {"lora": {**smoke.model.lora.model_dump(mode="json"), "rank": rank}},
     }
-    content = json.loads(json.dumps(content))
-    for section, values in changes.items():
-        content.setdefault(section, {})
-        content[section] |= values
-    if "model" in changes:
-        content["model"] = {"lora": {**smoke.model.lora.model_dump(mode="json"), "rank": 0}}
-    content["sft"]["save_steps"] = 5
-
+    content[stage] |= changes
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "changes.json").write_text(json.dumps(content), encoding="utf-8")
@@ -291,15 +248,11 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     (folder / "base" / "system_prompt.txt").write_text("", encoding="utf-8")
 
     assert start(stage, folder).wait() == 0, (folder / "output").read_text()
-    whole = {"provenance": outputs_in(folder, stage).provenance.read_text(encoding="utf-8")}
-    whole |= {"model": hash_path(outputs_in(folder, stage).model)}
-    whole |= {"curve": outputs_in(folder, stage).curve.read_text(encoding="utf-8")}
-    whole |= {"validation": validation_curve(folder), "rollouts": rollouts(folder)}
+    whole = results(folder, stage)
     assert whole["model"] != hash_path(folder / "base")
     if stage == "grpo":
-        assert any(
-            float(row["grad_norm"]) > 0 for row in csv.DictReader(whole["curve"].splitlines())
-        )
+        points = csv.DictReader(whole["curve"].splitlines())
+        assert any(float(point["grad_norm"]) > 0 for point in points)
         assert len(whole["rollouts"].splitlines()) > 12
     for made in ("models", "scratch"):
         shutil.rmtree(folder / made)
@@ -318,9 +271,4 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
         process.wait()
     assert start(stage, folder).wait() == 0, (folder / "output").read_text()
     assert "resumes from step" in followed(folder, stage)
-    outputs = outputs_in(folder, stage)
-    assert hash_path(outputs.model) == whole["model"]
-    assert outputs.curve.read_text(encoding="utf-8") == whole["curve"]
-    assert validation_curve(folder) == whole["validation"]
-    assert rollouts(folder) == whole["rollouts"]
-    assert outputs.provenance.read_text(encoding="utf-8") == whole["provenance"]
+    assert results(folder, stage) == whole

@@ -20,26 +20,15 @@ from transformers import (
 
 from lib.engines.policy import load_tokenizer
 from lib.errors import UserError
-from lib.params import Params
 from lib.params.model import Model
-from lib.problems.generated import GeneratedSets
 from lib.training.grpo import scoring
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.tracking import curve_points
-from tests.lib.training.ratios import CUTS, ratios
-from tests.lib.training.steps import Steps, build, letters, reward_with
+from tests.lib.training.ratios import CUTS, assert_ratios
+from tests.lib.training.steps import Steps
 
 Builder = Callable[..., PolicyGradientTrainer]
 CUT = {"top_p": 0.8, "top_k": 50, "min_p": 0.05}
-
-
-@pytest.fixture
-def built(sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path) -> Builder:
-    def builder(**changes: Any) -> PolicyGradientTrainer:
-        trainer = build(sets.grpo, base, smoke, tmp_path, **{"model": full, **changes})
-        return reward_with(trainer, letters)
-
-    return builder
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -48,11 +37,7 @@ def test_the_mean_ratio_is_one(
     built: Builder, cut: dict[str, Any], fused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scoring, "LARGE", 0 if fused else 2**40)
-    found = ratios(built(), cut)
-    assert found.mean == pytest.approx(1, abs=0.002)
-    assert found.farthest < 1e-3
-    if set(cut) - {"temperature"}:
-        assert found.uncut < 0.97
+    assert_ratios(built(), cut)
 
 
 def test_steps_under_cuts_learn_from_the_cut_distribution(built: Builder) -> None:
@@ -129,28 +114,26 @@ def based_on(build: Callable[..., PreTrainedModel], base: Path, folder: Path) ->
 @pytest.mark.parametrize("checkpointing", [True, False])
 @pytest.mark.parametrize("architecture", [learned_positions, functional_dropout])
 def test_every_architecture_is_scored_as_it_was_sampled(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path,
+    built: Builder, base: Path, full: Model, tmp_path: Path,
     architecture: Callable[..., PreTrainedModel], checkpointing: bool,
 ) -> None:  # fmt: skip
     own = based_on(architecture, base, tmp_path / "own")
     model = full.model_copy(update={"gradient_checkpointing": checkpointing})
-    knobs: dict[str, Any] = {"max_steps": 1, "beta": 0.1, "learning_rate": 1e-12}
-    trainer = build(sets.grpo, own, smoke, tmp_path, model=model, **knobs)
-    reward_with(trainer, letters).train()
+    trainer = built(init=own, model=model, max_steps=1, beta=0.1, learning_rate=1e-12)
+    trainer.train()
     (point,) = curve_points(trainer.state)
     assert point["sampling/sampling_logp_difference/max"] < 1e-4
     assert point["kl"] < 1e-6
 
 
 def test_grpo_beyond_a_longropes_switch_is_refused(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
+    built: Builder, base: Path, tmp_path: Path
 ) -> None:
-    own = based_on(two_ropes, base, tmp_path / "own")
-    with pytest.raises(UserError, match=r"max_seq_length=256: beyond 64 tokens"):
-        build(sets.grpo, own, smoke, tmp_path, model=full)
+    with pytest.raises(UserError, match=r"max_seq_length=256.* 64 "):
+        built(init=based_on(two_ropes, base, tmp_path / "own"))
 
 
-def test_a_steered_coefficient_goes_on_where_the_checkpoint_left_it(built: Builder) -> None:
+def test_a_steered_coefficient_is_part_of_a_checkpoint(built: Builder) -> None:
     def run(steps: int, resume: Path | None = None) -> PolicyGradientTrainer:
         trainer = built(max_steps=steps, save_steps=2, entropy_coef=0.1, entropy_target=99.0)
         trainer.train(resume_from_checkpoint=resume and str(resume))

@@ -12,30 +12,16 @@ from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.training.sft import build_sft, sft_dataset
-
-
-def build(
-    sets: GeneratedSets, base: Path, params: Params, scratch: Path, *, model: Model
-) -> "object":
-    return build_sft(
-        sets.sft,
-        base=base,
-        prompt_format=prompt_format(params.prompt.format),
-        system=params.prompt.system,
-        sft=params.sft,
-        model=model,
-        seed=params.seed,
-        scratch=scratch,
-    )
+from lib.training.sft import sft_dataset
+from tests.lib.training.steps import plain_sft
 
 
 @pytest.fixture
 def trainer(sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path):
-    return build(sets, base, smoke, tmp_path, model=smoke.model)
+    return plain_sft(sets.sft, base, smoke, tmp_path)
 
 
-def test_the_loss_covers_the_completion_and_its_end_and_nothing_else(
+def test_the_loss_covers_only_the_completion_and_its_end(
     trainer, sets: GeneratedSets, base: Path, smoke: Params
 ) -> None:
     tokenizer = load_tokenizer(base)
@@ -52,9 +38,7 @@ def test_the_loss_covers_the_completion_and_its_end_and_nothing_else(
         assert problem.problem in tokenizer.decode(prompt)
 
 
-def test_training_sees_the_prompt_tokens_that_generation_is_given(
-    sets: GeneratedSets, base: Path
-) -> None:
+def test_training_sees_the_prompt_tokens_of_generation(sets: GeneratedSets, base: Path) -> None:
     tokenizer = load_tokenizer(base)
     chosen = prompt_format("boxed")
     tokenizer.chat_template = chosen.chat_template
@@ -73,30 +57,15 @@ def test_training_sees_the_prompt_tokens_that_generation_is_given(
         assert together[: len(given)] != given
 
 
-def test_padding_is_not_the_end_token_so_that_masking_one_keeps_the_other(base: Path) -> None:
-    tokenizer = load_tokenizer(base)
-    assert tokenizer.pad_token_id != tokenizer.eos_token_id
-
-
-def test_an_example_that_would_be_cut_is_an_error_with_the_length_that_would_do(
+def test_an_example_that_would_be_cut_is_refused(
     sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
 ) -> None:
     short = smoke.model.model_copy(update={"max_seq_length": 20})
-    with pytest.raises(UserError, match=r"max_seq_length=20: \d+ of 256 SFT examples are longer"):
-        build(sets, base, smoke, tmp_path, model=short)
+    with pytest.raises(UserError, match=r"max_seq_length=20: \d+ of 256 "):
+        plain_sft(sets.sft, base, smoke, tmp_path, model=short)
 
 
-def test_lora_trains_adapters_alone_and_full_trains_everything(
-    trainer, sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
-) -> None:
-    adapted = {n for n, p in trainer.model.named_parameters() if p.requires_grad}
-    assert adapted
-    assert all("lora_" in name for name in adapted)
-    whole = build(sets, base, smoke, tmp_path, model=full).model
-    assert all(parameter.requires_grad for parameter in whole.parameters())
-
-
-def test_a_step_changes_what_is_trained_and_a_saved_adapter_comes_back(
+def test_a_step_moves_adapters_only_and_they_are_saved(
     trainer, base: Path, smoke: Params, tmp_path: Path
 ) -> None:
     trainer.args.max_steps = 2
@@ -122,21 +91,21 @@ def test_the_same_seed_gives_the_same_bytes(
     hashes = []
     for run in ("first", "second"):
         configure(seed=smoke.seed, threads=smoke.torch_threads)
-        trained = build(sets, base, smoke, tmp_path / "scratch", model=smoke.model)
+        trained = plain_sft(sets.sft, base, smoke, tmp_path / "scratch")
         trained.train()
         save_policy(trained.model, trained.processing_class, tmp_path / run)
         hashes.append(hash_path(tmp_path / run))
     assert hashes[0] == hashes[1]
 
 
-def test_packed_rows_hold_every_example_and_each_learns_as_if_it_were_alone(
+def test_packed_rows_hold_every_example_and_learn_the_same(
     sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
 ) -> None:
     """TRL packs; no token sees the example before it, so that the loss is that of padded rows."""
     losses, sizes = [], []
     for packing in (True, False):
         params = smoke.model_copy(update={"sft": smoke.sft.model_copy(update={"packing": packing})})
-        built = build(sets, base, params, tmp_path, model=full)
+        built = plain_sft(sets.sft, base, params, tmp_path, model=full)
         rows = built.train_dataset
         batch = built.data_collator([rows[index] for index in range(len(rows))])
         learned = int((batch["labels"] != -100).sum())

@@ -8,7 +8,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from lib.training.phase.tracking import ProgressLines, timed
 
 
-def test_a_line_gives_the_pace_since_the_last_one_and_the_time_left_at_the_run_s(
+def test_a_line_gives_the_pace_since_the_last_and_the_time_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Resumed at step 2 of 10: 2 steps of 5 s, then 2 of 10 s, half of them generation."""

@@ -2,28 +2,24 @@
 
 import contextlib
 import itertools
-import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import TrainerState
 
 from lib.artifacts.problems import write_problems
-from lib.engines.base import Engine, GeneratedCompletion
-from lib.engines.policy import add_adapter, load_policy, load_tokenizer
-from lib.engines.transformers import TransformersEngine
+from lib.engines.base import GeneratedCompletion
+from lib.engines.policy import load_tokenizer
 from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
 from lib.params.section import EngineName
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.training.grpo import build_grpo
 from lib.training.phase.run import run_phase
 from lib.training.phase.validation import (
     ValidateByGeneration,
@@ -34,8 +30,8 @@ from lib.training.phase.validation import (
     validation_columns,
     validation_points,
 )
-from tests.lib.engines.log_prob_gap import gap, moved
 from tests.lib.training.runs import changed, outputs_in
+from tests.lib.training.steps import plain_grpo
 from tests.vllm_server import free_port
 
 Read = Callable[..., Validator]
@@ -73,10 +69,14 @@ class Scripted:
 
     def __init__(self, tokenizer, sets: GeneratedSets) -> None:
         self.tokenizer = tokenizer
+        self.synced: list[object] = []
         self.sets = itertools.cycle([sets.benchmarks["held_out"], sets.benchmarks["harder"]])
 
     def sync(self, policy) -> None:
-        pass
+        self.synced.append(policy)
+
+    def close(self) -> None:
+        self.synced.clear()
 
     def generate(self, prompts, sampling) -> list[list[GeneratedCompletion]]:
         assert sampling.temperature == 0
@@ -90,7 +90,7 @@ class Scripted:
         return [[GeneratedCompletion(text=text, token_ids=(1,), finish="eos")] for text in texts]
 
 
-def test_a_validator_imports_the_stack_that_it_measures_with_and_no_other(
+def test_a_validator_imports_only_the_stack_it_measures_with(
     read: Read, smoke: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stacks() -> list[str]:
@@ -102,7 +102,7 @@ def test_a_validator_imports_the_stack_that_it_measures_with_and_no_other(
     assert stacks() == [f"lib.rewards.stacks.{smoke.validation.stack}"]
 
 
-def test_the_five_metrics_of_each_set_are_those_of_its_completions(
+def test_the_metrics_of_a_set_are_those_of_its_completions(
     validator: Validator, base: Path, sets: GeneratedSets
 ) -> None:
     measured = validator.measure(Scripted(load_tokenizer(base), sets))  # type: ignore[arg-type]
@@ -116,49 +116,43 @@ def test_the_five_metrics_of_each_set_are_those_of_its_completions(
         assert values["answer_accuracy_se"] == pytest.approx((0.25 / 3) ** 0.5)
 
 
-def test_what_is_said_and_what_is_plotted_bear_the_same_numbers(
-    validator: Validator, base: Path, full: Model, sets: GeneratedSets
+def test_lines_and_curve_bear_the_same_numbers(
+    validator: Validator, base: Path, sets: GeneratedSets
 ) -> None:
     said: list[str] = []
-    tokenizer = load_tokenizer(base)
+    engine = Scripted(load_tokenizer(base), sets)
     callback = ValidateByGeneration(
         validator,
         stage="sft",
         steps=2,
         say=said.append,
-        open_engine=lambda policy: Scripted(tokenizer, sets),  # type: ignore[arg-type, return-value]
+        open_engine=lambda policy: engine,  # type: ignore[arg-type, return-value]
     )
     state = TrainerState(max_steps=5)
-    policy = load_policy(base, base=base, settings=full)
+    policy = torch.nn.Dropout()
     for state.global_step in range(6):
-        if state.global_step == 0:
-            callback.on_train_begin(None, state, None, model=policy, processing_class=tokenizer)  # type: ignore[arg-type]
-        else:
-            callback.on_step_end(None, state, None, model=policy, processing_class=tokenizer)  # type: ignore[arg-type]
+        hook = callback.on_step_end if state.global_step else callback.on_train_begin
+        hook(None, state, None, model=policy)  # type: ignore[arg-type]
+    assert engine.synced == [policy] * 4
+    callback.close()
+    assert not engine.synced
     points = validation_points(state)
     assert [point["step"] for point in points] == [0, 2, 4, 5]
     assert sorted(points[0]) == sorted(["step", *validation_columns(list(validator.sets))])
     assert points[0]["answer_accuracy"] == points[0]["harder/answer_accuracy"] == 0.5
     assert len(said) == 8
-    assert said[0] == (
-        "sft validation step=0/5 set=held_out n=4 format=75.0% answer=50.0% ± 28.9 "
-        "reasoning=25.0% reasoning_chars=2.5 reward=0.6875"
-    )
+    assert all(text in said[0] for text in ("step=0/5", "held_out", "answer=50.0%", "28.9"))
 
 
-def test_the_modules_modes_and_every_random_state_are_put_back() -> None:
+def test_module_modes_and_random_states_are_put_back() -> None:
     model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Dropout())
     model[1].eval()
-    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    state = torch.get_rng_state()
     with undisturbed(model):
         model.eval()
         torch.manual_seed(1)
-        random.seed(1)
-        np.random.seed(1)
     assert (model.training, model[0].training, model[1].training) == (True, True, False)
-    assert torch.equal(torch.get_rng_state(), states[0])
-    assert random.getstate() == states[1]
-    assert np.random.get_state()[1].tolist() == states[2]
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 ENGINES = [
@@ -168,13 +162,9 @@ ENGINES = [
         pytest.param(*engines, lora, marks=pytest.mark.vllm)
         for *engines, lora in [
             ("transformers", "vllm", True),
-            ("transformers", "vllm", False),
-            ("vllm", "vllm", True),
             ("vllm", "vllm", False),
             ("vllm", "transformers", False),
-            ("transformers", "vllm-server", True),
             ("vllm-server", "vllm-server", True),
-            ("vllm-server", "vllm-server", False),
         ]
     ),
 ]
@@ -182,7 +172,7 @@ ENGINES = [
 
 
 @pytest.mark.parametrize(("rolls_out", "validates", "lora"), ENGINES)
-def test_grpo_ends_with_the_same_weights_with_and_without_validation(
+def test_validation_changes_no_weight(
     request: pytest.FixtureRequest,
     sets: GeneratedSets,
     base: Path,
@@ -202,18 +192,14 @@ def test_grpo_ends_with_the_same_weights_with_and_without_validation(
     weights, said = [], []
     for watched in (False, True):
         torch.manual_seed(0)
-        trainer = build_grpo(
+        trainer = plain_grpo(
             sets.grpo,
-            init=base,
-            base=base,
-            prompt_format=prompt_format(smoke.prompt.format),
-            system="",
+            base,
+            smoke,
+            tmp_path,
             grpo=smoke.grpo.model_copy(update={"save_steps": 0}),
             rollout=smoke.rollout.model_copy(update={"engine": rolls_out}),
-            reward=smoke.reward,
             model=smoke.model if lora else full,
-            seed=smoke.seed,
-            scratch=tmp_path,
         )
         trainer.reward_funcs = [longer, longer]
         with contextlib.ExitStack() as stack:
@@ -240,48 +226,7 @@ def served(vllm_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
 
 
-@pytest.mark.vllm
-@pytest.mark.usefixtures("served")
-@pytest.mark.parametrize(
-    ("engine", "lora"),
-    [("vllm", True), ("vllm", False), ("vllm-server", True), ("vllm-server", False)],
-)
-def test_each_point_is_of_the_policy_as_it_is_then(
-    read: Read,
-    base: Path,
-    smoke: Params,
-    full: Model,
-    prompts: list[list[int]],
-    monkeypatch: pytest.MonkeyPatch,
-    engine: EngineName,
-    lora: bool,
-) -> None:
-    policy = load_policy(base, base=base, settings=full)
-    if lora:
-        policy = add_adapter(policy, smoke.model.lora)
-    gaps, opened = [], []
-
-    def measure(self: Validator, engine: Engine) -> dict[str, dict[str, float]]:
-        gaps.append(gap(engine, policy, prompts))
-        opened.append(engine)
-        return {}
-
-    monkeypatch.setattr(Validator, "measure", measure)
-    callback = ValidateByGeneration(
-        read(engine, lora=lora), stage="sft", steps=1, say=lambda line: None
-    )
-    with contextlib.closing(callback):
-        for step in (1, 2, 3):
-            state = TrainerState(max_steps=3, global_step=step)
-            callback.on_step_end(None, state, None, model=moved(policy))  # type: ignore[arg-type]
-    assert len(gaps) == 3
-    assert max(gaps) < 1e-4
-    assert len(set(map(id, opened))) == 1
-    with pytest.raises(RuntimeError, match="closed"):
-        opened[0].generate(prompts, callback.validator.sampling)
-
-
-def test_a_server_that_is_down_is_said_before_anything_is_loaded(
+def test_a_server_that_is_down_is_refused_first(
     read: Read, smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECKON_VLLM_URL", f"http://127.0.0.1:{free_port()}")
@@ -289,7 +234,7 @@ def test_a_server_that_is_down_is_said_before_anything_is_loaded(
     def build(scratch: Path) -> Any:
         raise AssertionError("the trainer was built")
 
-    with pytest.raises(UserError, match="no answer from a vLLM server"):
+    with pytest.raises(UserError, match="vLLM server"):
         run_phase(
             build,
             stage="sft",
@@ -302,15 +247,3 @@ def test_a_server_that_is_down_is_said_before_anything_is_loaded(
             scratch=tmp_path / "scratch",
         )
     assert not list(tmp_path.glob("made*")) + list(tmp_path.glob("scratch/sft/*/*"))
-
-
-def test_the_last_point_is_what_the_trained_policy_answers(
-    validator: Validator, base: Path, full: Model
-) -> None:
-    policy, tokenizer = load_policy(base, base=base, settings=full), load_tokenizer(base)
-    state = TrainerState(max_steps=1, global_step=1)
-    callback = ValidateByGeneration(validator, stage="sft", steps=1, say=lambda line: None)
-    callback.on_step_end(None, state, None, model=policy.train(), processing_class=tokenizer)  # type: ignore[arg-type]
-    measured = validator.measure(TransformersEngine(policy, tokenizer, batch_size=2))
-    assert validation_points(state)[0]["mean_reward"] == measured["held_out"]["mean_reward"]
-    assert policy.training

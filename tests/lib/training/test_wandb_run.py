@@ -13,12 +13,11 @@ from lib.engines.runtime import configure
 from lib.errors import UserError
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format
-from lib.training.grpo import build_grpo
 from lib.training.phase.run import run_phase
 from lib.training.phase.wandb_run import wandb_mode
 from tests.conftest import ROOT
 from tests.lib.training.runs import outputs_in
+from tests.lib.training.steps import plain_grpo
 
 
 @pytest.fixture(autouse=True)
@@ -48,19 +47,7 @@ def recorded(file: Path) -> list[wandb_internal_pb2.Record]:
 def train(base: Path, sets: GeneratedSets, smoke: Params, folder: Path) -> None:
     configure(seed=smoke.seed, threads=1)
     run_phase(
-        lambda scratch: build_grpo(
-            sets.grpo,
-            init=base,
-            base=base,
-            prompt_format=prompt_format(smoke.prompt.format),
-            system="",
-            grpo=smoke.grpo,
-            rollout=smoke.rollout,
-            reward=smoke.reward,
-            model=smoke.model,
-            seed=smoke.seed,
-            scratch=scratch,
-        ),
+        lambda scratch: plain_grpo(sets.grpo, base, smoke, scratch),
         stage="grpo",
         section=smoke.grpo,
         init=base,
@@ -72,7 +59,7 @@ def train(base: Path, sets: GeneratedSets, smoke: Params, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_offline_a_run_is_recorded_with_its_params_curves_and_reward_distributions(
+def test_offline_a_run_is_recorded_whole(
     base: Path,
     sets: GeneratedSets,
     smoke: Params,
@@ -112,7 +99,7 @@ def test_nothing_is_recorded_unless_the_environment_asks(
     train(base, sets, smoke, tmp_path)
     assert not (tmp_path / "wandb").exists()
     monkeypatch.setenv("WANDB_MODE", "of")
-    with pytest.raises(UserError, match="WANDB_MODE=of: expected one of disabled, offline, online"):
+    with pytest.raises(UserError, match=r"WANDB_MODE=of: .*offline"):
         train(base, sets, smoke, tmp_path)
 
 
@@ -120,4 +107,4 @@ def test_syncing_without_an_offline_run_says_how_to_record_one(tmp_path: Path) -
     command = ["make", "--old-file=setup", f"--file={ROOT}/Makefile", "wandb-sync"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "no offline run in wandb" in done.stderr and "WANDB_MODE=offline" in done.stderr
+    assert "WANDB_MODE=offline" in done.stderr

@@ -1,0 +1,82 @@
+"""Attention is computed in 16 bit from a trainer's construction to evaluation.
+
+Of every preset: `tests/pipeline/test_presets.py`.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lib.artifacts import write_jsonl
+from lib.artifacts.problems import write_problems
+from lib.evaluation.completions import complete_checkpoint
+from lib.params import preset_params
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format, save_system
+from tests.attention_16bit import stand_in
+from tests.lib.training.preferences import pairs_of
+from tests.lib.training.runs import changed, launch, outputs_in, run
+
+MASTERS = {"dtype": "float32", "mixed_precision": "bf16", "lora": {"rank": 0}}
+HALF = {"dtype": "bfloat16", "mixed_precision": "bf16", "gradient_checkpointing": True}
+
+
+@pytest.fixture
+def folder(base: Path, sets: GeneratedSets, tmp_path: Path) -> Path:
+    """What the phases read."""
+    shutil.copytree(base, tmp_path / "base")
+    save_system(tmp_path / "base", "")
+    write_problems(tmp_path / "sft.jsonl", sets.sft[:16])
+    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
+    pairs = pairs_of(sets.grpo, base, prompt_format("working_out"))
+    write_jsonl(tmp_path / "dpo.jsonl", pairs)
+    for name, problems in sets.benchmarks.items():
+        write_problems(tmp_path / f"validation/{name}.jsonl", problems[:4])
+    return tmp_path
+
+
+def changes(model: dict[str, Any]) -> dict[str, Any]:
+    own = preset_params("smoke").model.lora.model_dump(mode="json")
+    lora = {"lora": {**own, **model.get("lora", {})}}
+    return {
+        "model": {**model, **lora, "attention": "flash_attention_2"},
+        "sft": {"num_epochs": 1, "eval_steps": 1},
+        "grpo": {"max_steps": 2, "eval_steps": 1, "beta": 0.1},
+        "dpo": {"num_epochs": 1, "eval_steps": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("stage", "model"),
+    [("sft", MASTERS), ("grpo", MASTERS), ("grpo", HALF), ("dpo", MASTERS)],
+    ids=["sft", "grpo", "grpo-lora", "dpo"],
+)
+def test_no_attention_meets_float32(
+    stage: str, model: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch)
+    (folder / "changes.json").write_text(json.dumps(changes(model)), encoding="utf-8")
+    run(stage, folder)
+    params = changed(preset_params("smoke"), changes(model))
+    complete_checkpoint(
+        outputs_in(folder, stage).model,
+        completions=folder / "completions.jsonl",
+        base=folder / "base",
+        problems=folder / "validation",
+        model=params.model,
+        prompt=params.prompt,
+        evaluate=params.evaluate,
+        seed=0,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["shards", "replicas"])
+def test_no_attention_meets_float32_on_two_ranks(way: str, folder: Path) -> None:
+    (folder / "changes.json").write_text(json.dumps(changes(MASTERS)), encoding="utf-8")
+    two = ["torchrun", "--nproc_per_node", "2", "-m", "tests.lib.training.sharded"]
+    ran = launch(*two, way, "grpo", folder)
+    assert ran.returncode == 0, ran.stderr
