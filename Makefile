@@ -44,12 +44,13 @@ compare: setup ## params and metrics against another revision: BASE=HEAD
 # Columns are kept or dropped by their names' beginnings: the params that differ, and the outcome.
 # Below 120 columns DVC would cut names down to an ellipsis; a narrower terminal wraps the lines.
 EXPERIMENT_COLUMNS = Experiment|exported\.
+# A section's name with its dot: `reward` without one is GRPO's metric.
 PARAM_COLUMNS = \
-    seed|model|prompt|prepare|validation|sft|rollout|reward|grpo|dpo|evaluate|export
+    seed$$|(model|prompt|prepare|validation|sft|rollout|reward|grpo|dpo|evaluate|export)\.
 experiments: setup ## the experiments: what each changed, and what its exported checkpoint came to
 	@COLUMNS=$$(( $${COLUMNS:-0} > 120 ? COLUMNS : 120 )) dvc exp show --no-pager --only-changed \
 	    --keep '($(EXPERIMENT_COLUMNS)).*' \
-	    --drop '(?!($(EXPERIMENT_COLUMNS)|($(PARAM_COLUMNS))(\.|$$))).*'
+	    --drop '(?!($(EXPERIMENT_COLUMNS)|$(PARAM_COLUMNS))).*'
 
 report: setup ## bring the report up to date
 	@dvc repro report

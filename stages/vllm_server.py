@@ -23,9 +23,20 @@ def main(
 ) -> None:
     """Serve until Ctrl-C."""
     params = load_params(params_file)
+    from lib.engines.registry import VLLM_SHARE
     from lib.engines.server import serve, server_command
 
-    command = server_command(model, host=host, port=port, model=params.model, options=options)
+    # Beside the policy, perhaps on its card; a server that no training asks has one for itself.
+    beside = (params.rollout, params.validation)
+    shares = [each.gpu_memory_utilization for each in beside if each.engine == "vllm-server"]
+    command = server_command(
+        model,
+        host=host,
+        port=port,
+        model=params.model,
+        memory_share=VLLM_SHARE if fixed else max(shares, default=VLLM_SHARE),
+        options=options,
+    )
     serve(command, fixed=fixed)
 
 

@@ -277,12 +277,19 @@ def shape_of(model: Path) -> str:
 
 
 def server_command(
-    checkpoint: Path, *, host: str, port: int, model: Model, options: Sequence[str]
+    checkpoint: Path,
+    *,
+    host: str,
+    port: int,
+    model: Model,
+    memory_share: float,
+    options: Sequence[str],
 ) -> list[str]:
     """What `vllm serve` is called with.
 
     Args:
         checkpoint: a complete model; adapters and other weights of its shape come later.
+        memory_share: of a GPU.
         options: any further ones of `vllm serve`; they win.
     """
     weights = weights_of(checkpoint)
@@ -294,6 +301,7 @@ def server_command(
         "served_model_name": f"{checkpoint}@{shape_of(weights)}-{hash_path(weights)}",
         "dtype": model.inference_dtype,
         "max_model_len": model.max_seq_length,
+        "gpu_memory_utilization": memory_share,
         # The model's own sampling defaults would fill in what a request leaves open.
         "generation_config": "vllm",
         "logprobs_mode": "processed_logprobs",

@@ -31,6 +31,8 @@ ADVANTAGES = ("none", "mean", "group", "batch", "rloo")
 class Optimisation(Section):
     """What SFT, GRPO and DPO have in common."""
 
+    micro_batch_size: Positive
+    """Rows per forward pass (examples, completions, pairs), a divisor of an optimiser step's."""
     optimizer: Literal["adamw", "memory_efficient_adamw"]
     """`memory_efficient_adamw` is the same AdamW with its state in CPU memory."""
     learning_rate: PositiveFloat
@@ -77,8 +79,6 @@ class Sft(Optimisation):
     """Passes over the data; 0 skips the phase."""
     batch_size: Positive
     """Examples per optimiser step."""
-    micro_batch_size: Positive
-    """Examples per forward pass, a divisor of batch_size."""
     group_by_length: bool
     """Batch examples of like length: less padding, a less random order."""
     packing: bool
@@ -119,8 +119,8 @@ class Validation(Section):
     batch_size: Positive
     """Sequences generated at a time."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
-    """Share of a GPU that vLLM takes beside the policy; not read on a CPU, by other engines, and
-    where GRPO rolls out with vLLM too, whose engine then serves both."""
+    """Share of a GPU that vLLM takes beside the policy, in process or as `make vllm-server`; not
+    read on a CPU, and where GRPO rolls out with vLLM too, whose engine then serves both."""
     stack: Annotated[str, one_of(STACKS)]
     """Rewards that make up the average total reward."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
@@ -146,7 +146,8 @@ class RolloutSampling(Section):
     max_new_tokens: Positive
     """Longest completion."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
-    """Share of a GPU that vLLM takes beside the policy; not read on a CPU and by other engines."""
+    """Share of a GPU that vLLM takes beside the policy, in process or as `make vllm-server`; not
+    read on a CPU."""
 
     @property
     def decoding(self) -> dict[str, Any]:
@@ -194,8 +195,6 @@ class Grpo(Optimisation):
     """Problems per step (P)."""
     group_size: int
     """Completions per problem (G)."""
-    micro_batch_size: Positive
-    """Completions per forward pass, a divisor of P * G."""
     num_iterations: Positive
     """Optimiser steps on one batch of rollouts."""
     shuffle: bool
@@ -368,8 +367,6 @@ class Dpo(Optimisation):
     """Passes over the pairs; 0 skips the phase."""
     batch_size: Positive
     """Pairs per optimiser step."""
-    micro_batch_size: Positive
-    """Pairs per forward pass, a divisor of batch_size."""
     beta: PositiveFloat
     """Strength of the tie to the starting checkpoint."""
     loss: Literal[

@@ -250,7 +250,7 @@ def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:
 
 
 def export_memory(params: Params, shape: Shape) -> dict[str, int]:
-    """Bytes of an export at its peak: one float32 model, which generates; vLLM's form is less."""
+    """Bytes of an export at its peak: one model in float32, which generates."""
     model, evaluate = params.model, params.evaluate
     adapter = shape.trained(model) if model.lora.rank else 0
     new = min(evaluate.max_new_tokens, MOST_TOKENS)

@@ -21,7 +21,7 @@ from lib.planning.memory import (
     section_of,
     shape_of,
 )
-from lib.problems.known import hub_splits
+from lib.problems.known import AnySource, hub_splits
 from lib.training.phase.launch import micro_batches
 
 CARDS_GB = (24, 40, 80, 141)
@@ -124,27 +124,79 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
     if name == "dpo":
         return None, "pairs has to run first"
     prepare, data_of = params.prepare, "sft" if name == "sft" else "grpo"
-    data, cut = getattr(prepare, data_of), prepare.lengths.max_tokens
-    counts, sources = [], []
-    for source in (entry.source for entry in data.sources):
-        if isinstance(source, GeneratorSource):
-            counts.append(getattr(prepare.synthetic, f"num_{source.generator}"))
-            sources.append("generated")
-            continue
-        # Of several subsets the table counts all rows.
-        for split in {f"{split.hub} {split.split}" for split in hub_splits(source)} or {""}:
-            if split not in FACTS["sets"]:
-                return None, "prepare has to run first"
-            facts = FACTS["sets"][split]
-            kept = facts.get("kept", {}).get(cut) if name == "sft" else None
-            counts.append(_at_most(kept or facts["rows"], source.limit))
-            note = f"within {cut} tokens" if kept else "before filters"
-            sources.append(f"{facts['source']}, {note}")
-    total = sum(counts)
+    data, cut = getattr(prepare, data_of), prepare.lengths.max_tokens if name == "sft" else 0
+    counts = [_rows_of(entry.source, params, cut=cut) for entry in data.sources]
+    if any(rows is None for rows, _ in counts):
+        return None, "prepare has to run first"
+    total, sources = sum(rows or 0 for rows, _ in counts), [note for _, note in counts]
     if data_of in prepare.validation_from and prepare.validation_share:
         total = round(total * (1 - prepare.validation_share))
         sources.append(f"less {prepare.validation_share:.0%} for validation")
     return _at_most(total, data.num_train_examples), "; ".join(dict.fromkeys(sources))
+
+
+def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | None, str]:
+    """Rows of one source, and who counted them; None where nobody has.
+
+    Args:
+        cut: tokens that its rows are cut at; 0 for none.
+    """
+    if isinstance(source, GeneratorSource):
+        return getattr(params.prepare.synthetic, f"num_{source.generator}"), "generated"
+    # Of several subsets the table counts all rows.
+    splits = {f"{split.hub} {split.split}" for split in hub_splits(source)}
+    facts = FACTS["sets"].get(splits.pop()) if splits else None
+    if not facts:
+        return None, ""
+    kept = facts.get("kept", {}).get(cut)
+    note = f"within {cut} tokens" if kept else "before filters"
+    return _at_most(kept or facts["rows"], source.limit), f"{facts['source']}, {note}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What a validation, or all of evaluation, generates; `tokens` at most."""
+
+    prompts: int
+    completions: int
+    tokens: int
+
+    def __str__(self) -> str:
+        counts = f"{self.prompts:,} prompts, {self.completions:,} completions in all"
+        return f"{counts}, at most {self.tokens:,} tokens"
+
+
+def benchmark_rows(params: Params) -> dict[str, int | None]:
+    """Rows of each benchmark before filters; None where nobody has counted them."""
+    return {each.name: _rows_of(each.source, params)[0] for each in params.prepare.benchmarks}
+
+
+def validation_of(params: Params, phase: Phase) -> Measurement | None:
+    """Of a phase: before its first step, every `eval_steps`, and after the last; None for none."""
+    validation, every = params.validation, section_of(params, phase.name).eval_steps
+    if not (every and phase.steps and phase.trainer):
+        return None
+    most, rows = validation.num_problems, benchmark_rows(params)
+    prompts = sum(min(most, rows.get(name) or most) for name in validation.sets)
+    completions = prompts * (1 + math.ceil(phase.steps / every))
+    tokens = completions * validation.max_new_tokens
+    return Measurement(prompts=prompts, completions=completions, tokens=tokens)
+
+
+def evaluation_of(params: Params) -> Measurement | None:
+    """Of all checkpoints together; None where a benchmark's rows are not known."""
+    evaluate, rows = params.evaluate, benchmark_rows(params)
+    overrides = {each.benchmark: each for each in evaluate.overrides}
+    prompts = completions = tokens = 0
+    for name in evaluate.benchmarks:
+        count, decoding = rows[name], overrides.get(name, evaluate)
+        if count is None:
+            return None
+        of_set = count * (decoding.greedy + decoding.num_samples) * len(evaluate.checkpoints)
+        prompts += count
+        completions += of_set
+        tokens += of_set * decoding.max_new_tokens
+    return Measurement(prompts=prompts, completions=completions, tokens=tokens)
 
 
 def _at_most(count: int, limit: int | str) -> int:
@@ -194,6 +246,7 @@ def plan_lines(params: Params) -> Iterator[str]:
         f"T {evaluate.temperature:g}, top_p {evaluate.top_p:g}, at most "
         f"{evaluate.max_new_tokens} tokens"
     )
+    yield f"  {evaluation_of(params) or 'how many completions, `prepare` will tell'}"
     if shape is None:
         yield "memory and disk: unknown without the model's config.json"
     else:
@@ -203,6 +256,8 @@ def plan_lines(params: Params) -> Iterator[str]:
             "beside it the Hub's files of the model, and checkpoints to resume from"
         )
     yield "estimates (lib/planning: memory, plan), not verified on a GPU; `make memory-probe`"
+    for line in FACTS["published"].get(model.name, ()):
+        yield f"published, not ours: {line}"
     yield from (f"warning: {warning}" for warning in params.warnings())
     base = preset_params(BASE).flat()
     changed = {key: value for key, value in params.flat().items() if value != base[key]}
@@ -245,6 +300,8 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
     if phase.memory:
         cards = (f"{gb} GB {'yes' if phase.fits(gb * 10**9) else 'no'}" for gb in CARDS_GB)
         yield f"  fits one GPU of: {', '.join(cards)}"
+    if measured := validation_of(params, phase):
+        yield f"  validation with {params.validation.engine}: {measured}"
     if stated := FACTS["statements"].get(params.model.name, {}).get(phase.name):
         yield f"  the source states: {stated}"
     if phase.name == "grpo":
@@ -253,7 +310,8 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         yield (
             f"  engine {rollout.engine}{f' on {rollout.device}' if rollout.device else ''}; "
             f"rollouts: {section.prompts_per_step} problems × {section.group_size} completions a "
-            f"step, {section.max_steps * phase.completions:,} in all; {settings}, at most "
+            f"step, {section.max_steps * phase.completions:,} in all, at most "
+            f"{section.max_steps * phase.tokens:,} tokens; {settings}, at most "
             f"{rollout.max_new_tokens} tokens"
         )
         weights = " ".join(f"{weight:g}" for weight in params.reward.weights)

@@ -24,6 +24,10 @@ ANSWER_ACCURACY = "answer_accuracy"
 """Column of the curve with the share of completions whose answer is right, whatever is rewarded."""
 
 
+FIELDS = {"problem": "problem", "tags": "tags", "completion_ids": "token_ids"}
+"""Columns that need not be there, and what a `Rollout` calls them."""
+
+
 class Grading:
     """How completions are judged, and what they earn.
 
@@ -70,18 +74,15 @@ class Grading:
         completions: Sequence[Any],
         *,
         reference: Sequence[Any] | None = None,
-        problem: Sequence[str] | None = None,
-        tags: Sequence[Sequence[str]] | None = None,
-        completion_ids: Sequence[Sequence[int]] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
-        **columns: object,
+        **columns: Any,
     ) -> list[Rollout]:
         """One for each completion; of a new batch, the accuracy is logged.
 
         Raises:
             UserError: there is not one reference per completion.
         """
-        told = completions, reference, problem, tags, completion_ids
+        told = (completions, reference, *map(columns.get, FIELDS))
         # TRL calls one function after another with the same lists: these are judged already.
         if self._columns and all(map(operator.is_, self._columns, told)):
             return self._rollouts
@@ -90,25 +91,15 @@ class Grading:
                 "reward: the dataset has no column `reference` with one right answer a completion; "
                 "`prepare` writes it: run `dvc repro prepare`"
             )
-        unknown = [None] * len(completions)
-        rows = zip(
-            completions,
-            reference,
-            problem or unknown,
-            tags or unknown,
-            completion_ids or unknown,
-            strict=True,
-        )
+        known = {field: columns[name] for name, field in FIELDS.items() if columns.get(name)}
         self._columns = told
         self._rollouts = [
             self.rollout(
                 completion_text(text),
                 reference=as_text(right),
-                problem=question,
-                tags=of_problem or (),
-                token_ids=ids,
+                **dict(zip(known, values, strict=True)),
             )
-            for text, right, question, of_problem, ids in rows
+            for text, right, *values in zip(completions, reference, *known.values(), strict=True)
         ]
         if log_metric and completions:
             log_metric(ANSWER_ACCURACY, accuracy(self._rollouts))

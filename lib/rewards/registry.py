@@ -58,13 +58,8 @@ def stack_range(
     Infinite where one of `plugins/` does not say.
 
     Raises:
-        UserError: an unknown name, or not one weight a name.
+        UserError: an unknown name.
     """
-    if len(weights) != len(names):
-        labels = ", ".join(map(label, names))
-        raise UserError(
-            f"reward.weights: {len(weights)} weights for {len(names)} rewards ({labels})"
-        )
     lowest = highest = 0.0
     for name, weight in zip(names, weights, strict=True):
         reward = load_plugin(name) if is_plugin(name) else load_reward(name)

@@ -4,7 +4,7 @@ The unit that is drawn at random is the problem: completions of one problem are 
 so every standard error here is computed over problems (arXiv:2411.00640).
 """
 
-from lib.stats.attempts import avg_at_k, maj_at_k, pass_at_k, pass_hat_k
+from lib.stats.attempts import maj_at_k, pass_at_k, pass_hat_k
 from lib.stats.differences import (
     Difference,
     independent_difference,
@@ -24,7 +24,6 @@ __all__ = [
     "Difference",
     "Estimate",
     "Interval",
-    "avg_at_k",
     "clustered_mean",
     "independent_difference",
     "maj_at_k",

@@ -1,4 +1,4 @@
-"""What several completions of one problem show: pass@k, pass^k, maj@k, avg@k.
+"""What several completions of one problem show: pass@k, pass^k, maj@k.
 
 All of them are expectations over a random set of k of the N completions that were sampled, computed
 exactly, so that a larger N lowers the variance and leaves the meaning as it is.
@@ -34,16 +34,6 @@ def pass_hat_k(*, num_completions: int, num_correct: int, k: int) -> float:
     # All are right where none is wrong: the complement of pass@k of the wrong ones.
     num_wrong = num_completions - num_correct
     return 1.0 - pass_at_k(num_completions=num_completions, num_correct=num_wrong, k=k)
-
-
-def avg_at_k(correct: Sequence[bool]) -> float:
-    """Share of right completions; the mean of pass@1 over the attempts.
-
-    Raises:
-        ValueError: no completions.
-    """
-    _check_k(1, len(correct))
-    return sum(correct) / len(correct)
 
 
 def maj_at_k(*, answers: Sequence[str | None], correct: Sequence[bool], k: int) -> float:

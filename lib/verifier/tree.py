@@ -112,8 +112,13 @@ def bound_memory(num_chars: int) -> None:
     _remembered_chars += num_chars
     if _remembered_chars > MAX_REMEMBERED_CHARS:
         _remembered_chars = num_chars
-        for cached in _caches:
-            cached.cache_clear()
+        forget()
+
+
+def forget() -> None:
+    """Empty every cache."""
+    for cached in _caches:
+        cached.cache_clear()
 
 
 class Node(NamedTuple):

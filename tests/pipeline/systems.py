@@ -20,6 +20,24 @@ ATTENTION_AND_MLP = {
 IN_16_BIT = {"bf16": True, "gradient_checkpointing": True}
 """Arguments of all trainers here."""
 
+S0: dict[str, Any] = {
+    **IN_16_BIT,
+    "per_device_train_batch_size": 1,
+    "lr_scheduler_type": "linear",
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.999,
+    "weight_decay": 0.01,
+    "max_grad_norm": 1.0,
+}
+
+CS336: dict[str, Any] = {
+    **IN_16_BIT,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.95,
+    "weight_decay": 0.0,
+    "max_grad_norm": 1.0,
+}
+
 XML_SYSTEM = (
     "Work through the problem between <reasoning> and </reasoning>. "
     "Then give the answer alone between <answer> and </answer>."
@@ -62,7 +80,6 @@ GSM8K = {
 S4: dict[str, Any] = {
     **GSM8K,
     "engines": ("vllm", 0.3, "vllm"),
-    "validation_engine": "vllm",
     "gpu": {
         "backend": "transformers",
         "attention": "flash_attention_2",
@@ -86,7 +103,6 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "architecture": "qwen3",
         "model": "unsloth/Qwen3-4B-Base",
         "engines": ("vllm", 0.7, "vllm"),
-        "validation_engine": "vllm",
         "gpu": {
             "backend": "unsloth",
             "attention": "sdpa",
@@ -107,32 +123,20 @@ SYSTEMS: dict[str, dict[str, Any]] = {
             [1.0] * 4,
         ),
         "sft": {
-            **IN_16_BIT,
+            **S0,
             "num_train_epochs": 2,
-            "per_device_train_batch_size": 1,
             "gradient_accumulation_steps": 1,
             "learning_rate": 2e-4,
-            "lr_scheduler_type": "linear",
             "warmup_steps": 0.01,
-            "adam_beta1": 0.9,
-            "adam_beta2": 0.999,
-            "weight_decay": 0.01,
-            "max_grad_norm": 1.0,
             "validated": ("validation", 500),
         },
         "grpo": {
-            **IN_16_BIT,
+            **S0,
             "group_size": 2,
-            "per_device_train_batch_size": 1,
             "gradient_accumulation_steps": 2,
             "max_new_tokens": 1846,
             "learning_rate": 5e-6,
-            "lr_scheduler_type": "linear",
             "warmup_steps": 0.1,
-            "adam_beta1": 0.9,
-            "adam_beta2": 0.999,
-            "weight_decay": 0.01,
-            "max_grad_norm": 1.0,
             "loss": "dapo",
             "advantage": "group",
             "beta": 0.0,
@@ -171,8 +175,6 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-Math-1.5B-Instruct",
         "engines": ("transformers", 0.3, "vllm"),
-        "validation_engine": "vllm",
-        "device": "cuda:1",
         "gpu": {
             "backend": "transformers",
             "attention": "flash_attention_2",
@@ -187,17 +189,13 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "lora": None,
         "rewards": (("r1_zero",), [1.0]),
         "sft": {
-            **IN_16_BIT,
+            **CS336,
             "num_train_epochs": 1,
             "per_device_train_batch_size": 2,
             "gradient_accumulation_steps": 8,
             "learning_rate": 1e-5,
             "lr_scheduler_type": "cosine",
             "warmup_steps": 0.03,
-            "adam_beta1": 0.9,
-            "adam_beta2": 0.95,
-            "weight_decay": 0.0,
-            "max_grad_norm": 1.0,
             "validated": ("math", 100),
         },
         "grpo": None,
@@ -206,7 +204,6 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-Math-1.5B",
         "engines": ("vllm", 0.3, "vllm"),
-        "validation_engine": "vllm-server",
         "gpu": {
             "backend": "transformers",
             "attention": "flash_attention_2",
@@ -221,32 +218,24 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "lora": None,
         "rewards": (("boxed",), [1.0]),
         "sft": {
-            **IN_16_BIT,
+            **CS336,
             "num_train_epochs": 1,
             "per_device_train_batch_size": 2,
             "gradient_accumulation_steps": 16,
             "learning_rate": 2e-5,
             "lr_scheduler_type": "cosine",
             "warmup_steps": 0.03,
-            "adam_beta1": 0.9,
-            "adam_beta2": 0.95,
-            "weight_decay": 0.0,
-            "max_grad_norm": 1.0,
             "optimizer": MemoryEfficientAdamW,
             "validated": ("math500+gsm8k", 50),
         },
         "grpo": {
-            **IN_16_BIT,
+            **CS336,
             "group_size": 8,
             "prompts_per_step": 32,
             "max_new_tokens": 1024,
             "learning_rate": 1e-5,
             "lr_scheduler_type": "constant",
             "warmup_steps": 0.0,
-            "adam_beta1": 0.9,
-            "adam_beta2": 0.95,
-            "weight_decay": 0.0,
-            "max_grad_norm": 1.0,
             "beta": 0.0,
             "num_iterations": 1,
             "loss": "reinforce",

@@ -15,15 +15,13 @@ pytestmark = pytest.mark.vllm
 GAP = "sampling/sampling_logp_difference/mean"
 
 
-@pytest.mark.parametrize("rank", [8, 0])
 def test_the_pipeline_runs_with_one_server_for_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clone = clone_with_smoke(tmp_path / "reckon")
     with modify_yaml(clone.folder / "params.yaml") as params:
         for section in ("validation", "rollout", "evaluate"):
             params[section]["engine"] = "vllm-server"
-        params["model"]["lora"]["rank"] = rank
     clone.dvc("repro", "prepare")
     model, log = clone.folder / "data/models/base", tmp_path / "log"
     with vllm_server(clone.folder, params=Path("params.yaml"), model=model, log=log) as address:

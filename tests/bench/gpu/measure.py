@@ -212,11 +212,9 @@ def planned(params: Params, row: Row) -> dict[str, float]:
 def settings(trainer: Any, params: Params) -> dict[str, Any]:
     """What was trained and how, as the trainer has it."""
     trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
-    lora = getattr(trainer.model, "peft_config", {}).get("default")
     return {
         "trained_parameters": sum(weight.numel() for weight in trained),
         "trained": sorted({str(weight.dtype).removeprefix("torch.") for weight in trained}),
-        "lora": {"rank": lora.r, "targets": sorted(lora.target_modules)} if lora else None,
         "weights": params.model.dtype,
         "autocast": "bfloat16" if trainer.args.bf16 else None,
         "attention": trainer.model.config._attn_implementation,
@@ -255,7 +253,7 @@ def resume(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     def weights(folder: Path) -> dict[str, Any]:
-        files = sorted((folder / "model").glob("*.safetensors"))
+        files = sorted((folder / "models/grpo").glob("*.safetensors"))
         return {name: value for file in files for name, value in load_file(file).items()}
 
     resumed = weights(killed)
@@ -275,7 +273,8 @@ def _run_phase(row: Row, base: Path, folder: Path, kill_at: int) -> None:
     from lib.engines.policy import load_tokenizer
     from lib.engines.runtime import configure
     from lib.planning.probe import with_signal
-    from lib.training.phase.run import Outputs, run_phase
+    from lib.training.phase.run import run_phase
+    from tests.lib.training.runs import outputs_in
 
     class Killed(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -298,12 +297,7 @@ def _run_phase(row: Row, base: Path, folder: Path, kill_at: int) -> None:
         stage="grpo",
         section=params.grpo,
         init=base,
-        outputs=Outputs(
-            model=folder / "model",
-            metrics=folder / "metrics.json",
-            curve=folder / "curve.csv",
-            provenance=folder / "provenance.json",
-        ),
+        outputs=outputs_in(folder, "grpo"),
         settings=params.model_dump(),
         inputs={"base": base},
         scratch=folder / "scratch",

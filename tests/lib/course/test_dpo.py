@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from lib.course import compute_per_instance_dpo_loss, dpo_loss, encode_alpaca
+from lib.course import compute_per_instance_dpo_loss, dpo_loss
 
 PAIR = {"prompt": "Add 1 and 2.", "response_chosen": "It is 3.", "response_rejected": "It is four!"}
 
@@ -18,24 +18,6 @@ def test_gradient_is_the_papers() -> None:
     margin = (chosen - reference[0]) - (rejected - reference[1])
     weight = 0.3 * torch.sigmoid(-0.3 * margin)
     torch.testing.assert_close(gradients, (-weight, weight))
-
-
-def test_it_equals_the_sums_over_whole_documents(
-    model: Qwen3ForCausalLM, reference_model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    """The public course's reference sums prompt tokens too; they cancel."""
-
-    def whole(lm: Qwen3ForCausalLM, response: str) -> float:
-        ids = torch.tensor([encode_alpaca(tokenizer, prompt=PAIR["prompt"], response=response)])
-        with torch.no_grad():
-            log_p = lm(ids).logits.double()[0, :-1].log_softmax(-1)
-        return float(log_p.gather(-1, ids[0, 1:, None]).sum())
-
-    loss = compute_per_instance_dpo_loss(model, reference_model, tokenizer, 0.05, **PAIR)
-    chosen, rejected = (PAIR[f"response_{which}"] for which in ("chosen", "rejected"))
-    margin = whole(model, chosen) - whole(reference_model, chosen)
-    margin -= whole(model, rejected) - whole(reference_model, rejected)
-    assert loss.item() == pytest.approx(math.log1p(math.exp(-0.05 * margin)), abs=1e-4)
 
 
 def test_only_the_policy_gets_gradients(

@@ -26,14 +26,6 @@ def test_the_mask_selects_exactly_the_completions_tokens(
         assert labels[mask].tolist() == tokenizer.encode(text, add_special_tokens=False)
 
 
-def test_nothing_scores_a_first_token_without_a_prompt(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
-    batch = tokenize_prompt_and_output([""], ["abc"], tokenizer)
-    assert batch["labels"].tolist() == [[98, 99]]
-    assert batch["response_mask"].all()
-
-
 def test_rows_that_do_not_pair_are_refused(tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(ValueError, match="2 prompts"):
         tokenize_prompt_and_output(["a", "b"], ["c"], tokenizer)

@@ -83,7 +83,12 @@ def test_a_vllm_that_keeps_old_keys_and_values_is_refused() -> None:
 
 def test_the_servers_command_names_weights_and_options(base: Path, smoke: Params) -> None:
     command = server_command(
-        base, host="127.0.0.1", port=8001, model=smoke.model, options=["--seed", "1"]
+        base,
+        host="127.0.0.1",
+        port=8001,
+        model=smoke.model,
+        memory_share=0.3,
+        options=["--seed", "1"],
     )
     assert command[:3] == ["vllm", "serve", str(base)]
     line = " ".join(command)

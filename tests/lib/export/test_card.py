@@ -64,20 +64,16 @@ def test_the_hub_reads_base_model_datasets_and_results(on_the_hub: Params) -> No
     first = data.eval_results[0]
     assert (first.dataset_type, first.dataset_name) == ("openai/gsm8k", "held_out")
     assert (first.metric_type, first.metric_value) == ("accuracy", 61.2)
-    assert first.metric_name == ("answer accuracy, greedy (%; 95 % interval 56.9 … 65.4, n = 500)")
+    assert "56.9 … 65.4, n = 500" in first.metric_name
     assert [result.metric_value for result in data.eval_results] == [61.2, 47.5, 100.0]
 
 
 def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub: Params) -> None:
     text = card(on_the_hub).text
-    assert "| held_out | answer accuracy, greedy | 61.2 | 56.9 … 65.4 | 500 |" in text
-    assert "| held_out | pass@1, sampled | 47.5 | 44.8 … 50.3 | 500 |" in text
-    assert "````text\nUser: 2 + 2?\nAssistant: <think>\n````" in text
-    assert "or after `</answer>`" in text
-    assert "- checkpoint: `0123456789abcdef`" in text
-    assert (
-        f"[Qwen/Qwen3-4B-Base](https://huggingface.co/Qwen/Qwen3-4B-Base) at `{'f' * 40}`" in text
-    )
+    assert "| 61.2 | 56.9 … 65.4 | 500 |" in text
+    assert "| 47.5 | 44.8 … 50.3 | 500 |" in text
+    for word in ("User: 2 + 2?\nAssistant: <think>\n", "</answer>", "0123456789abcdef", "f" * 40):
+        assert word in text
 
 
 def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke: Params) -> None:

@@ -71,7 +71,7 @@ def test_the_export_is_complete_and_folds_the_adapter_in(
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_question_alone_has_the_prompt_of_training_in_an_export(
+def test_a_question_has_the_prompt_of_training_in_an_export(
     base: Path, tmp_path: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export_to(base, tmp_path / "export", base=base, system="Be brief.")

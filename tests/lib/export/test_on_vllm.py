@@ -102,7 +102,7 @@ def test_vllm_takes_no_more_than_is_free(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.vllm
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_vllm_loads_what_was_written_in_the_fresh_process(
     dtype: str, adapter: Path, base: Path, tmp_path: Path, export_to: ExportTo
 ) -> None:

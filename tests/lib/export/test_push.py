@@ -1,8 +1,7 @@
 """A push sends what was verified and nothing else, and no token is seen anywhere."""
 
-import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -15,7 +14,7 @@ from lib.export.push import collect
 from lib.params import load_params
 from stages.push import main
 from tests.conftest import ROOT
-from tests.lib.export.fake_hub import FakeHub, fake_hub
+from tests.lib.export.fake_hub import fake_hub
 
 TOKEN = "hf_fakeTOKENthatNobodyMaySee"
 
@@ -51,48 +50,26 @@ def record(run: Path, **changed: object) -> None:
     write_json(run / "reports/provenance/export.json", {**content, **changed})
 
 
-def arguments(run: Path, *more: str) -> list[str]:
-    return [f"--models={run / 'models'}", f"--reports={run / 'reports'}", *more]
-
-
 def push(run: Path, *more: str, repo: str = "me/model", token: str = TOKEN) -> Result:
     return CliRunner().invoke(
         main,
-        arguments(run, f"--repo={repo}", *more),
+        [f"--models={run / 'models'}", f"--reports={run / 'reports'}", f"--repo={repo}", *more],
         env={"HF_TOKEN": token},
         catch_exceptions=False,
     )
 
 
-def pushed(run: Path, hub: FakeHub) -> subprocess.CompletedProcess[str]:
-    """Push to a fake Hub from a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "stages.push", *arguments(run, "--repo=me/model")],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "HF_ENDPOINT": hub.url,
-            "HF_TOKEN": TOKEN,
-            "HF_HUB_OFFLINE": "0",
-            "HF_HOME": str(run / "hf"),
-            "NO_PROXY": "127.0.0.1",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def refused(run: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The one line on a push that fails; huggingface_hub has read the environment by now."""
+def push_to(
+    address: str, run: Path, monkeypatch: pytest.MonkeyPatch, *, expected: int = 0
+) -> Result:
+    """Push to a Hub at `address`; huggingface_hub has read the environment by now."""
     for name, value in {"ENDPOINT": address, "HF_HUB_OFFLINE": False}.items():
         monkeypatch.setattr(huggingface_hub.constants, name, value)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     done = push(run)
-    assert done.exit_code == 1
-    (line,) = done.stderr.strip().splitlines()
+    assert done.exit_code == expected, done.output
     assert_unseen(run, done.output)
-    return line
+    return done
 
 
 def assert_unseen(run: Path, *said: str) -> None:
@@ -103,10 +80,11 @@ def assert_unseen(run: Path, *said: str) -> None:
     assert not [path for path in files if TOKEN.encode() in path.read_bytes()]
 
 
-def test_all_goes_in_one_commit_and_the_token_in_its_header_only(run: Path) -> None:
+def test_all_goes_in_one_commit_and_the_token_in_its_header(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with fake_hub() as hub:
-        done = pushed(run, hub)
-    assert done.returncode == 0, done.stderr
+        done = push_to(hub.url, run, monkeypatch)
     assert set(hub.files) == {
         "README.md",
         "config.json",
@@ -127,7 +105,6 @@ def test_all_goes_in_one_commit_and_the_token_in_its_header_only(run: Path) -> N
     assert "commit" not in (run / "models/export/README.md").read_text()
     assert f"8 files, {sum(map(len, hub.files.values())):,} bytes went to" in done.stdout
     assert TOKEN.encode() not in b"".join(hub.files.values())
-    assert_unseen(run, done.stdout, done.stderr)
 
 
 def test_transformers_reads_the_curves_as_trainer_state(run: Path) -> None:
@@ -150,33 +127,28 @@ def test_transformers_reads_the_curves_as_trainer_state(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
-    [
-        (401, "HF_TOKEN"),
-        (403, "HF_TOKEN"),
-        (400, "HTTP 400 (no right to write with Bearer ***)"),
-    ],
+    ("status", "said"), [(401, "HF_TOKEN"), (403, "HF_TOKEN"), (400, "Bearer ***")]
 )
 def test_a_refusal_is_one_line_without_the_token(
     status: int, said: str, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with fake_hub(status) as hub:
-        assert said in refused(run, hub.url, monkeypatch)
+        (line,) = push_to(hub.url, run, monkeypatch, expected=1).stderr.splitlines()
+    assert said in line
 
 
 def test_without_a_network_there_is_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_hub() as hub:
         gone = hub.url
-    assert refused(run, gone, monkeypatch).startswith("Error: the Hub cannot be reached")
+    (line,) = push_to(gone, run, monkeypatch, expected=1).stderr.splitlines()
+    assert "cannot be reached" in line
 
 
-def test_a_dry_run_lists_files_and_needs_no_token(
-    run: Path,
-) -> None:
+def test_a_dry_run_lists_files_and_needs_no_token(run: Path) -> None:
     shown = push(run, "--dry-run", repo="", token="")
     assert shown.exit_code == 0
-    assert f"{14:>14}  model.safetensors\n" in shown.stdout
-    assert shown.stdout.endswith("would go to the Hub; nothing was sent\n")
+    assert "model.safetensors" in shown.stdout
+    assert "nothing was sent" in shown.stdout
     assert "report.html" not in shown.stdout
 
 
@@ -185,41 +157,26 @@ def test_no_token_is_one_line(token: str, run: Path) -> None:
     shown = push(run, token=token)
     assert shown.exit_code == 1
     (line,) = shown.stderr.splitlines()
-    assert line.startswith("Error: HF_TOKEN is not set, or holds no token")
+    assert "HF_TOKEN" in line
     assert not token.strip() or token not in shown.output
-
-
-def newer_checkpoint(run: Path) -> None:
-    (run / "models/grpo/model.safetensors").write_text("trained on")
-
-
-def edited_export(run: Path) -> None:
-    (run / "models/export/config.json").write_text('{"edited": true}')
-
-
-def other_params(run: Path) -> None:
-    record(run, settings={"seed": 77})
-
-
-def no_export(run: Path) -> None:
-    (run / "models/export").rename(run / "models/elsewhere")
-
-
-def no_checkpoint(run: Path) -> None:
-    (run / "models/grpo").rename(run / "models/elsewhere")
 
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (newer_checkpoint, "is older than"),
-        (edited_export, "was changed after it was verified"),
-        (other_params, "was made with other params; run `dvc repro export`"),
-        (no_export, "nothing is exported yet; run `dvc repro export`"),
-        (no_checkpoint, "is missing"),
+        (
+            lambda run: (run / "models/grpo/model.safetensors").write_text("trained on"),
+            "is older than",
+        ),
+        (lambda run: (run / "models/export/config.json").write_text("{1: 2}"), "was changed after"),
+        (lambda run: record(run, settings={"seed": 77}), "other params"),
+        (lambda run: (run / "models/export").rename(run / "elsewhere"), "nothing is exported"),
+        (lambda run: (run / "models/grpo").rename(run / "elsewhere"), "is missing"),
     ],
 )
-def test_what_was_not_verified_is_not_pushed(spoil, said: str, run: Path) -> None:
+def test_what_was_not_verified_is_not_pushed(
+    spoil: Callable[[Path], object], said: str, run: Path
+) -> None:
     spoil(run)
     shown = push(run, "--dry-run")
     assert shown.exit_code == 1
@@ -231,16 +188,4 @@ def test_what_was_not_verified_is_not_pushed(spoil, said: str, run: Path) -> Non
 def test_a_repository_is_an_owner_and_a_name(repo: str, run: Path) -> None:
     shown = push(run, repo=repo)
     assert shown.exit_code == 1
-    assert f"HUB_REPO={repo}: expected owner/name" in shown.stderr
-
-
-def test_make_hands_the_repository_and_the_flags_on() -> None:
-    planned = subprocess.run(
-        ["make", "--dry-run", "push", "HUB_REPO=me/model", "DRY_RUN=1"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert 'python -m stages.push --repo "me/model" --dry-run' in planned
-    assert "--public" not in planned
+    assert f"HUB_REPO={repo}" in shown.stderr

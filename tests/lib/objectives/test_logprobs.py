@@ -31,16 +31,13 @@ def index() -> Tensor:
     return torch.randint(17, (3, 5), generator=torch.Generator().manual_seed(1))
 
 
-def test_log_prob_is_the_log_of_the_softmax(logits: Tensor, index: Tensor) -> None:
+def test_log_prob_and_entropy_are_those_of_the_softmax(logits: Tensor, index: Tensor) -> None:
     p = [math.exp(z) for z in logits[1, 2].tolist()]
-    expected = math.log(p[int(index[1, 2])] / sum(p))
-    assert selective_log_softmax(logits, index)[1, 2].item() == pytest.approx(expected, abs=1e-12)
-
-
-def test_entropy_is_minus_the_mean_log_prob(logits: Tensor) -> None:
-    p = logits[0, 3].softmax(-1).tolist()
-    expected = -sum(q * math.log(q) for q in p)
-    assert compute_entropy(logits)[0, 3].item() == pytest.approx(expected, abs=1e-12)
+    logs = [math.log(q / sum(p)) for q in p]
+    log_prob = selective_log_softmax(logits, index)[1, 2].item()
+    assert log_prob == pytest.approx(logs[int(index[1, 2])], abs=1e-12)
+    entropy = -sum(math.exp(log) * log for log in logs)
+    assert compute_entropy(logits)[1, 2].item() == pytest.approx(entropy, abs=1e-12)
 
 
 @pytest.mark.parametrize("chunk_size", [1, 4, 15, 100])
@@ -123,16 +120,6 @@ def test_the_largest_tensor_of_both_passes_is_one_chunks_logits() -> None:
     assert sum(kept) - parameters < 5 * 300
 
 
-def test_model_scores_are_those_of_its_logits(model: Qwen3ForCausalLM) -> None:
-    ids = torch.randint(100, (2, 9), generator=torch.Generator().manual_seed(0))
-    scores = get_response_log_probs(model, ids[:, :-1], ids[:, 1:], True)
-    logits = model(ids).logits[:, :-1]
-    expected = logits.log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
-    torch.testing.assert_close(scores["log_probs"], expected)
-    torch.testing.assert_close(scores["token_entropy"], compute_entropy(logits))
-    assert get_response_log_probs(model, ids[:, :-1], ids[:, 1:], False).keys() == {"log_probs"}
-
-
 def test_chunked_model_scores_are_the_plain_ones_without_logits(model: Qwen3ForCausalLM) -> None:
     ids = torch.randint(100, (2, 201), generator=torch.Generator().manual_seed(0))
     gradients, largest = [], []
@@ -148,6 +135,8 @@ def test_chunked_model_scores_are_the_plain_ones_without_logits(model: Qwen3ForC
     # What is left in chunks is the MLP's, whose width is 64.
     assert largest == [2 * 200 * VOCAB_SIZE, 2 * 200 * 64]
     (plain, plain_gradients), (chunked, chunked_gradients) = gradients
+    entropy = compute_entropy(model(ids).logits[:, :-1])
+    torch.testing.assert_close(plain["token_entropy"], entropy)
     torch.testing.assert_close(chunked, plain)
     # float32 sums in another order, over gradients of up to about 100
     torch.testing.assert_close(chunked_gradients, plain_gradients, atol=1e-3, rtol=1e-4)

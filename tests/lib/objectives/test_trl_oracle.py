@@ -11,8 +11,6 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
-from trl.trainer.utils import entropy_from_logits
-from trl.trainer.utils import selective_log_softmax as trl_selective_log_softmax
 
 from lib.course import compute_per_instance_dpo_loss, encode_alpaca, get_response_log_probs
 from lib.objectives.advantages import Baseline, group_advantages
@@ -88,12 +86,11 @@ def trls(
     level: RatioLevel = "token",
     beta: float = 0.0,
     high: float = 0.2,
-    num_micro_batches: int = 1,
 ) -> Tensor:
     """TRL's loss with these fields set."""
     trainer.loss_type, trainer.importance_sampling_level, trainer.beta = loss_type, level, beta
     trainer.epsilon_low, trainer.epsilon_high = 0.2, high
-    trainer.current_gradient_accumulation_steps = num_micro_batches
+    trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()
     return trainer._compute_loss(trainer.model, batch)
 
@@ -105,7 +102,7 @@ def loss_of(trainer: GRPOTrainer, batch: dict[str, Tensor], **settings: Any) -> 
         log_probs(trainer.model, ids),
         batch["advantages"],
         batch["completion_mask"],
-        **{"old_log_probs": batch.get("old_per_token_logps"), "loss_type": "grpo"} | settings,
+        **{"old_log_probs": batch["old_per_token_logps"], "loss_type": "grpo"} | settings,
     )
 
 
@@ -268,29 +265,6 @@ def test_the_samplers_correction_is_trls(
     assert 0 < bounded.float().mean() < 1
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo"])
-def test_two_accumulated_micro_batches_are_trls(
-    trainer: GRPOTrainer, batch: dict[str, Tensor], loss_type: LossType
-) -> None:
-    halves = [
-        {name: tensor[rows] if tensor.dim() else tensor for name, tensor in batch.items()}
-        for rows in (slice(0, 2), slice(2, 4))
-    ]
-    theirs = sum(trls(trainer, half, loss_type=loss_type, num_micro_batches=2) for half in halves)
-    ours = loss_of(trainer, batch, loss_type=loss_type, max_completion_length=T).loss
-    assert_equal(
-        value_and_gradients(trainer.model, ours), value_and_gradients(trainer.model, theirs)
-    )
-
-
-def test_without_old_log_probs_the_first_step_is_trls(
-    trainer: GRPOTrainer, batch: dict[str, Tensor]
-) -> None:
-    del batch["old_per_token_logps"]
-    theirs = value_and_gradients(trainer.model, trls(trainer, batch))
-    assert_equal(value_and_gradients(trainer.model, loss_of(trainer, batch).loss), theirs)
-
-
 @pytest.mark.parametrize(
     ("baseline", "scale_rewards"), [("mean", "none"), ("group", "group"), ("batch", "batch")]
 )
@@ -300,18 +274,6 @@ def test_advantages_are_trls(trainer: GRPOTrainer, baseline: Baseline, scale_rew
     theirs = trainer._generate_and_score_completions(rollouts)["advantages"]
     ours = group_advantages(torch.tensor(REWARDS).view(2, 4), baseline=baseline)
     torch.testing.assert_close(ours.flatten(), theirs)
-
-
-def test_log_probs_and_entropies_are_trls() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(3, 5, 50, generator=generator) * 4
-    index = torch.randint(50, (3, 5), generator=generator)
-    for chunk_size in (None, 4):
-        torch.testing.assert_close(
-            selective_log_softmax(logits, index, chunk_size=chunk_size),
-            trl_selective_log_softmax(logits, index),
-        )
-        torch.testing.assert_close(compute_entropy(logits, chunk_size), entropy_from_logits(logits))
 
 
 def test_dpo_loss_is_trls(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:

@@ -229,12 +229,14 @@ def test_two_sets_from_outside_are_compared(phase: str) -> None:
     [
         ("tiny-cpu", {}),
         ("tiny-cpu", {"rollout.engine": "vllm-server"}),
-        ("s0-qwen3-4b", {}),  # the vLLM below Unsloth's policy
-        ("s0-qwen3-4b", {"sft.eval_steps": 0, "validation.engine": "vllm"}),
-        ("s3-cs336", {"rollout.engine": "transformers"}),
+        ("s0-qwen3-4b", {"sft.eval_steps": 0}),  # the vLLM below Unsloth's policy
+        ("s3-cs336", {"rollout.engine": "transformers", "validation.engine": "vllm-server"}),
         ("s2-math-sft", {"sft.eval_steps": 0}),
         ("s2-math-sft", {"validation.engine": "transformers"}),
-        ("s1-qwen2.5-0.5b", {"grpo.trainer": "trl", "grpo.beta": 0.0}),
+        (
+            "s1-qwen2.5-0.5b",
+            {"grpo.trainer": "trl", "grpo.beta": 0.0, "validation.engine": "transformers"},
+        ),
     ],
 )
 def test_a_device_that_no_engine_takes_is_refused(preset: str, changes: Changes) -> None:

@@ -59,10 +59,8 @@ def tiny() -> Params:
 
 
 @pytest.mark.parametrize("preset", preset_names())
-def test_every_preset_can_run_on_two_large_gpus(preset: str) -> None:
-    two = dataclasses.replace(SERVER, gpus=SERVER.gpus * 2)
-    texts = [finding.text for finding in findings(preset_params(preset), two)]
-    assert [text for text in texts if "make fetch" not in text] == []
+def test_every_preset_can_run_on_one_large_gpu(preset: str) -> None:
+    assert problems(preset_params(preset), SERVER) == []
 
 
 def test_the_default_runs_on_a_laptop(tiny: Params) -> None:
@@ -127,7 +125,8 @@ def test_what_the_machine_lacks_is_named(
 
 
 def test_a_second_gpu_that_is_not_there_is_named() -> None:
-    (reason,) = problems(preset_params("s2-math-sft"), SERVER)
+    params = changed(preset_params("s2-math-sft"), {"rollout": {"device": "cuda:1"}})
+    (reason,) = problems(params, SERVER)
     assert reason.startswith("rollout.device=cuda:1")
 
 
@@ -140,7 +139,14 @@ def test_sampling_that_does_not_fit_names_its_knob(tiny: Params) -> None:
 
 def test_a_model_too_large_for_the_gpu_is_refused() -> None:
     reason = problems(preset_params("s3-cs336"), card(16))[0]
-    assert "sft needs about 17.4 GiB of GPU memory, 15 GiB are free; lower sft." in reason
+    assert "sft needs about 22.2 GiB of GPU memory, 15 GiB are free; lower sft." in reason
+
+
+def test_an_export_that_does_not_fit_has_a_remedy() -> None:
+    """S0's 4.02 billion weights in float32, and what they generate."""
+    reason = problems(preset_params("s0-qwen3-4b"), card(18))[-1]
+    assert reason.startswith("export needs about 17.8 GiB of GPU memory, 17 GiB are free")
+    assert "on the CPU" in reason
 
 
 def test_a_colocated_vllm_counts_with_the_policy() -> None:
@@ -148,7 +154,7 @@ def test_a_colocated_vllm_counts_with_the_policy() -> None:
     params = preset_params("s1-qwen2.5-0.5b")
     (reason,) = problems(params, card(16))
     assert "grpo needs about 16.8 GiB" in reason
-    elsewhere = {"rollout": {"engine": "vllm-server"}, "validation": {"batch_size": 16}}
+    elsewhere = {key: {"engine": "vllm-server"} for key in ("rollout", "validation")}
     assert problems(changed(params, elsewhere), card(16)) == []
 
 

@@ -7,9 +7,19 @@ from pathlib import Path
 import pytest
 from transformers import TrainingArguments
 
+from lib.artifacts import read_json
 from lib.params import Params, preset_names, preset_params
+from lib.params.data import PathSource
+from lib.params.measuring import Decoding, Override
 from lib.planning.memory import cache_bytes_per_token, shape_of
-from lib.planning.plan import Phase, disk_bytes, phases_of, plan_lines
+from lib.planning.plan import (
+    Phase,
+    disk_bytes,
+    evaluation_of,
+    phases_of,
+    plan_lines,
+    validation_of,
+)
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.training.dpo import dpo_arguments
@@ -105,6 +115,35 @@ def test_dpo_is_in_the_plan_where_params_name_it() -> None:
     assert sizes[1] == {**sizes[0], "dpo": sizes[0]["sft"]}
 
 
+def test_counts_are_those_of_the_run_in_head() -> None:
+    params = preset_params("tiny-cpu")
+    for name in ("sft", "grpo"):
+        measured = validation_of(params, phase_of(params, name))
+        points = (ROOT / f"reports/curves/{name}_validation.csv").read_text().splitlines()[1:]
+        assert measured and measured.completions == 64 * len(points)
+        assert measured.tokens == 64 * measured.completions
+    planned = evaluation_of(params)
+    metrics = read_json(ROOT / "reports/metrics/evaluate/sft.json")
+    rows = sum(metrics[name]["greedy"]["n"] for name in params.evaluate.benchmarks)
+    assert planned and (planned.prompts, planned.completions) == (rows, rows * (1 + 8) * 3)
+
+
+def test_evaluation_counts_every_set_sample_and_checkpoint() -> None:
+    s3 = preset_params("s3-cs336")
+    whole = evaluation_of(s3)
+    # 500 + 5,000 + 1,319 + 30 + 30 + 40 + 272 + 674 + 14,042 problems.
+    assert whole and (whole.prompts, whole.completions) == (21_907, 328_605)
+    decoding = {name: getattr(s3.evaluate, name) for name in Decoding.model_fields}
+    aime = Override(**decoding | {"num_samples": 16}, benchmark="aime24")
+    often = updated(s3, "evaluate", overrides=(aime,))
+    more = evaluation_of(often)
+    assert more and more.completions == whole.completions + 30 * 12 * 3
+    first, *others = s3.prepare.benchmarks
+    own = PathSource(path="data/raw/a.jsonl", adapter="table", columns={}, limit="all")
+    benchmarks = (first.model_copy(update={"source": own}), *others)
+    assert evaluation_of(updated(s3, "prepare", benchmarks=benchmarks)) is None
+
+
 def test_a_plan_needs_no_torch() -> None:
     code = (
         "import sys; from stages.preflight import main\n"
@@ -147,7 +186,7 @@ def test_vllm_counts_where_it_is() -> None:
     )
     difference = together.bytes_on(80 * GIB) - apart.bytes_on(80 * GIB)
     assert difference == pytest.approx(params.validation.gpu_memory_utilization * 80 * GIB)
-    assert apart.fits(40 * GIB) and not together.fits(40 * GIB)
+    assert apart.fits(32 * GIB) and not together.fits(32 * GIB)
 
 
 def test_generation_by_the_policy_counts_with_its_cache() -> None:
@@ -156,7 +195,8 @@ def test_generation_by_the_policy_counts_with_its_cache() -> None:
     assert shape is not None
     token = cache_bytes_per_token(shape, params.model)
     for batch_size in (16, 64):
-        crowded = phase_of(updated(params, "validation", batch_size=batch_size), "sft")
+        own = {"engine": "transformers", "batch_size": batch_size}
+        crowded = phase_of(updated(params, "validation", **own), "sft")
         assert crowded.memory["cache"] == batch_size * 2048 * token
     assert "cache" not in phase_of(updated(params, "sft", eval_steps=0), "sft").memory
 

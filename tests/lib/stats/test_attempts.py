@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.stats import avg_at_k, maj_at_k, pass_at_k, pass_hat_k
+from lib.stats import maj_at_k, pass_at_k, pass_hat_k
 
 grades = st.lists(st.booleans(), min_size=1, max_size=8)
 
@@ -31,7 +31,7 @@ def vote_by_hand(answers, correct):
 
 
 @given(grades, st.data())
-def test_pass_at_k_is_the_share_of_subsets_with_a_right_completion(correct, data):
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_one(correct, data):
     k = data.draw(st.integers(1, len(correct)))
     subsets = [any(subset) for subset in itertools.combinations(correct, k)]
     measured = pass_at_k(num_completions=len(correct), num_correct=sum(correct), k=k)
@@ -39,7 +39,7 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_right_completion(correct, data
 
 
 @given(grades, st.data())
-def test_pass_hat_k_is_the_share_of_subsets_with_only_right_completions(correct, data):
+def test_pass_hat_k_is_the_share_of_subsets_that_are_right(correct, data):
     k = data.draw(st.integers(1, len(correct)))
     subsets = [all(subset) for subset in itertools.combinations(correct, k)]
     measured = pass_hat_k(num_completions=len(correct), num_correct=sum(correct), k=k)
@@ -66,27 +66,6 @@ def test_maj_at_k_is_the_mean_vote_over_all_subsets(case):
     assert maj_at_k(answers=answers, correct=correct, k=k) == pytest.approx(expected)
 
 
-@given(attempts())
-def test_with_one_attempt_all_three_agree(case):
-    answers, correct, _ = case
-    share = sum(correct) / len(correct)
-    assert maj_at_k(answers=answers, correct=correct, k=1) == pytest.approx(share)
-    assert avg_at_k(correct) == pytest.approx(share)
-    assert pass_at_k(num_completions=len(correct), num_correct=sum(correct), k=1) == pytest.approx(
-        share
-    )
-
-
-@given(grades)
-def test_pass_at_k_grows_with_k(correct):
-    curve = [
-        pass_at_k(num_completions=len(correct), num_correct=sum(correct), k=k)
-        for k in range(1, len(correct) + 1)
-    ]
-    assert curve == sorted(curve)
-    assert curve[-1] == float(any(correct))
-
-
 def test_two_spellings_of_the_right_answer_win_together():
     answers = ["1/2", "0.5", "2", "2", "3"]
     assert maj_at_k(answers=answers, correct=[True, True, False, False, False], k=5) == 0.5
@@ -107,8 +86,3 @@ def test_many_completions_need_no_enumeration():
 def test_impossible_counts_are_refused(num_correct, k):
     with pytest.raises(ValueError, match=str(k) if 0 <= num_correct <= 3 else str(num_correct)):
         pass_at_k(num_completions=3, num_correct=num_correct, k=k)
-
-
-def test_answers_and_grades_of_different_length_are_refused():
-    with pytest.raises(ValueError, match="2 answers but 1 grades"):
-        maj_at_k(answers=["1", "2"], correct=[True], k=1)

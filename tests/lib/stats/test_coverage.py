@@ -2,10 +2,10 @@
 
 Experiments are simulated whose truth is known, over a grid of rates, and the interval of each is
 computed by the code that the report uses. A problem is drawn from the possible outcomes of its N
-completions, so an experiment of n problems is one multinomial draw. docs/statistics.md has the
-table of all sizes with 4,000 experiments a rate; here a small one is simulated afresh.
+completions, so an experiment of n problems is one multinomial draw.
 """
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,7 +16,11 @@ from lib.stats import maj_at_k, pass_at_k, seeds_interval
 from lib.stats.differences import PADDING, change_size
 from lib.stats.estimates import padded_bounds, padded_mean
 
-SIZES = (30, 40, 272, 500, 1319)
+SIZE = 40
+"""Problems of an experiment; docs/statistics.md has other sizes."""
+REPEATS = 400
+THIN = 9
+"""Every so-manyth rate of the grids is simulated."""
 SEEDS = (3, 5, 10)
 N = 8
 """Completions of a problem."""
@@ -44,49 +48,31 @@ OUTCOMES = {
 """By measure, what a problem with 0 … N right completions contributes."""
 
 
-def simulate(
-    *, repeats: int, sizes: tuple[int, ...] = SIZES, thin: int = 1
-) -> Iterator[tuple[str, Covered]]:
-    """Name and coverage of every interval; `thin` takes every so-manyth rate of the grids."""
-    generator = np.random.default_rng(17)
-    even, edge = EVEN[::thin], np.concatenate([EDGE[::thin], 1 - EDGE[::thin]])
-    for n in sizes:
-        yield f"rate of problems, n={n}", (rates_covered(n, even), rates_covered(n, edge))
-        for measure, values in OUTCOMES.items():
-            for spread in SPREADS:
-                parts = (
-                    np.array(
-                        [
-                            mean_covered(n, np.array(values), rate, spread, repeats, generator)
-                            for rate in grid
-                        ]
-                    )
-                    for grid in (even, edge)
-                )
-                yield f"{measure}, spread {spread}, n={n}", (next(parts), next(parts))
-        for kind, covered in (("greedy", greedy_covered), ("sampled", sampled_covered)):
-            parts = (
-                np.array(
-                    [
-                        covered(n, rate, share, repeats, generator)
-                        for rate in grid
-                        for share in (0.5, 0.75, 1.0)
-                    ]
-                )
-                for grid in (even[even <= 0.6][:: 1 if kind == "greedy" else 3], EDGE[::thin])
-            )
-            yield f"paired difference, {kind}, n={n}", (next(parts), next(parts))
-        parts = (
-            np.array([unpaired_covered(n, rate, repeats, generator) for rate in grid])
+def simulate() -> Iterator[tuple[str, Covered]]:
+    """Name and coverage of every interval."""
+    draws, n = np.random.default_rng(17), SIZE
+    even, edge = EVEN[::THIN], np.concatenate([EDGE[::THIN], 1 - EDGE[::THIN]])
+    yield "rate of problems", (rates_covered(n, even), rates_covered(n, edge))
+    for (measure, values), spread in itertools.product(OUTCOMES.items(), SPREADS):
+        on_even, on_edge = (
+            np.array([mean_covered(n, np.array(values), rate, spread, draws) for rate in grid])
             for grid in (even, edge)
         )
-        yield f"unpaired difference, n={n}", (next(parts), next(parts))
-        for seeds in SEEDS:
-            # Every interval is a call here: fewer of them, on a tenth of the rates.
-            covered = np.array(
-                [seeds_covered(n, rate, seeds, repeats // 2, generator) for rate in even[4::10]]
-            )
-            yield f"mean over {seeds} seeds, n={n}", (covered, covered)
+        yield f"{measure}, spread {spread}", (on_even, on_edge)
+    for covered, step in ((greedy_covered, 1), (sampled_covered, 3)):
+        on_even, on_edge = (
+            np.array([covered(n, rate, share, draws) for rate in grid for share in (0.5, 0.75, 1)])
+            for grid in (even[even <= 0.6][::step], EDGE[::THIN])
+        )
+        yield f"paired difference, {covered.__name__}", (on_even, on_edge)
+    on_even, on_edge = (
+        np.array([unpaired_covered(n, rate, draws) for rate in grid]) for grid in (even, edge)
+    )
+    yield "unpaired difference", (on_even, on_edge)
+    for seeds in SEEDS:
+        # Every interval is a call here: fewer of them, on a tenth of the rates.
+        on_even = np.array([seeds_covered(n, rate, seeds, draws) for rate in even[4::10]])
+        yield f"mean over {seeds} seeds", (on_even, on_even)
 
 
 def rates_covered(n: int, rates: Array) -> Array:
@@ -99,30 +85,21 @@ def rates_covered(n: int, rates: Array) -> Array:
 
 
 def mean_covered(
-    n: int,
-    values: Array,
-    rate: float,
-    spread: float,
-    repeats: int,
-    generator: np.random.Generator,
+    n: int, values: Array, rate: float, spread: float, generator: np.random.Generator
 ) -> float:
     """Coverage of the mean of `values[right completions]` over problems of unlike difficulty."""
     chances = stats.betabinom.pmf(np.arange(N + 1), N, rate * spread, (1 - rate) * spread)
-    mean, se, _ = draw(n, values, chances, repeats, generator)
+    mean, se, _ = draw(n, values, chances, generator)
     return inside(share_bounds(mean, se, n), float(chances @ values / chances.sum()))
 
 
-def greedy_covered(
-    n: int, changed: float, gains: float, repeats: int, generator: np.random.Generator
-) -> float:
+def greedy_covered(n: int, changed: float, gains: float, generator: np.random.Generator) -> float:
     """Coverage of a paired difference: a share `changed` of grades, of which `gains` are gains."""
     chances = np.array([changed * (1 - gains), 1 - changed, changed * gains])
-    return paired_covered(n, np.array([-1.0, 0.0, 1.0]), chances, repeats, generator)
+    return paired_covered(n, np.array([-1.0, 0.0, 1.0]), chances, generator)
 
 
-def sampled_covered(
-    n: int, rate: float, gain: float, repeats: int, generator: np.random.Generator
-) -> float:
+def sampled_covered(n: int, rate: float, gain: float, generator: np.random.Generator) -> float:
     """The same of pass@1: of what was wrong before, the share `gain` - 0.5 comes right."""
     edges = np.linspace(0, 1, 101)
     weights = np.diff(stats.beta.cdf(edges, rate, 1 - rate))
@@ -131,35 +108,31 @@ def sampled_covered(
     counts = np.arange(N + 1)[:, None]
     joint = stats.binom.pmf(counts, N, before) * weights @ stats.binom.pmf(counts, N, after).T
     chances = np.array([np.trace(joint, change) for change in range(-N, N + 1)])
-    return paired_covered(n, np.arange(-N, N + 1) / N, chances, repeats, generator)
+    return paired_covered(n, np.arange(-N, N + 1) / N, chances, generator)
 
 
-def paired_covered(
-    n: int, changes: Array, chances: Array, repeats: int, generator: np.random.Generator
-) -> float:
-    mean, se, counts = draw(n, changes, chances, repeats, generator)
+def paired_covered(n: int, changes: Array, chances: Array, generator: np.random.Generator) -> float:
+    mean, se, counts = draw(n, changes, chances, generator)
     step = change_size(counts @ changes**2, counts @ (changes != 0))
     bounds = padded_bounds(mean, se, n, extremes=(-step, step), padding=PADDING)
     return inside(bounds, float(chances @ changes / chances.sum()))
 
 
-def unpaired_covered(n: int, rate: float, repeats: int, generator: np.random.Generator) -> float:
+def unpaired_covered(n: int, rate: float, generator: np.random.Generator) -> float:
     """Coverage of the difference of two rates that are known by value and error only."""
     other = min(1.0, rate + 0.1)
     sides = []
     for truth in (rate, other):
-        mean = generator.binomial(n, truth, size=repeats) / n
+        mean = generator.binomial(n, truth, size=REPEATS) / n
         se = np.sqrt(mean * (1 - mean) / (n - 1))
         sides.append(padded_mean(mean, se, n, extremes=(0.0, 1.0), padding=PADDING))
     centre, reach = sides[1][0] - sides[0][0], 1.96 * np.hypot(sides[0][1], sides[1][1])
     return inside((centre - reach, centre + reach), other - rate)
 
 
-def seeds_covered(
-    n: int, rate: float, seeds: int, repeats: int, generator: np.random.Generator
-) -> float:
+def seeds_covered(n: int, rate: float, seeds: int, generator: np.random.Generator) -> float:
     """Coverage over seeds that gain at rates of their own, a tenth of them losing."""
-    gains = generator.beta(ALIKE * rate, ALIKE * (1 - rate), size=(repeats, seeds))
+    gains = generator.beta(ALIKE * rate, ALIKE * (1 - rate), size=(REPEATS // 2, seeds))
     chances = np.stack([gains * 0.9, gains * 0.1, 1 - gains], axis=-1)
     counts = generator.multinomial(n, chances)
     intervals = [seeds_interval(values, n=n) for values in (counts[..., 0] - counts[..., 1]) / n]
@@ -168,10 +141,10 @@ def seeds_covered(
 
 
 def draw(
-    n: int, values: Array, chances: Array, repeats: int, generator: np.random.Generator
+    n: int, values: Array, chances: Array, generator: np.random.Generator
 ) -> tuple[Array, Array, Array]:
     """Means and standard errors of experiments with n problems, and how often each outcome came."""
-    counts = generator.multinomial(n, chances / chances.sum(), size=repeats)
+    counts = generator.multinomial(n, chances / chances.sum(), size=REPEATS)
     mean = counts @ values / n
     spread = np.maximum(counts @ values**2 / n - mean**2, 0.0)
     return mean, np.sqrt(spread / (n - 1)), counts
@@ -188,12 +161,8 @@ def inside(bounds: tuple[Array, Array], truth: float) -> float:
     return float(np.mean((low - NOISE <= truth) & (truth <= high + NOISE)))
 
 
-def afresh():
-    return dict(simulate(repeats=400, sizes=(40,), thin=9))
-
-
-def test_simulated_afresh_every_interval_covers():
-    for name, (even, edge) in afresh().items():
+def test_every_interval_covers():
+    for name, (even, edge) in simulate():
         assert 0.93 <= even.mean() <= 0.98, name
         # 400 experiments have a standard error of a point; the lowest of many rates is 3 below.
         assert min(even.min(), edge.min()) >= 0.905, name
@@ -205,6 +174,6 @@ def test_without_the_added_problems_coverage_falls(monkeypatch):
         return value - reach, value + reach
 
     monkeypatch.setattr(f"{__name__}.padded_bounds", bounds)
-    covered = afresh()
-    for name in ("rate of problems, n=40", "pass@1, spread 0.3, n=40"):
+    covered = dict(simulate())
+    for name in ("rate of problems", "pass@1, spread 0.3"):
         assert covered[name][1].min() < 0.5, name

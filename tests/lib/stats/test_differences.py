@@ -39,13 +39,8 @@ def test_swapping_the_checkpoints_turns_the_sign_alone(scores):
     assert forward.interval.low == pytest.approx(-backward.interval.high)
 
 
-def test_order_of_the_problems_does_not_matter():
-    before, after = {"a": 0.0, "b": 1.0, "c": 0.0}, {"c": 1.0, "b": 1.0, "a": 0.0}
-    assert paired_difference(before=before, after=after).difference.value == pytest.approx(1 / 3)
-
-
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=6, max_size=40))
-def test_interval_excludes_zero_exactly_when_p_is_below_five_percent(scores):
+def test_interval_excludes_zero_when_p_is_below_five_percent(scores):
     found = compare(*zip(*scores, strict=True))
     if found.difference.se > 0 and found.p_value != 2.0 ** (1 - sum(a != b for a, b in scores)):
         holds_zero = found.interval.low <= 0 <= found.interval.high
@@ -97,11 +92,11 @@ def false_alarms(num_problems, repeats=2000):
     return sum(compare(before, after).p_value < 0.05 for before, after in draws) / repeats
 
 
-def test_equal_checkpoints_are_called_different_in_about_5_of_100_experiments():
+def test_equal_checkpoints_differ_in_about_5_of_100_experiments():
     assert false_alarms(num_problems=60) == pytest.approx(0.05, abs=0.015)
 
 
-def test_minimum_detectable_difference_is_detected_four_times_in_five():
+def test_minimum_detectable_difference_is_seen_4_times_in_5():
     generator = np.random.default_rng(2)
     n, sd = 80, 0.6
     effect = minimum_detectable_difference(sd=sd, n=n)
@@ -109,13 +104,3 @@ def test_minimum_detectable_difference_is_detected_four_times_in_five():
     found = [compare(zeros, generator.normal(effect, sd, size=n)) for _ in range(1500)]
     detected = sum(difference.is_better() for difference in found) / len(found)
     assert detected == pytest.approx(0.8, abs=0.03)
-
-
-def test_four_times_the_problems_halve_what_can_be_seen():
-    small = minimum_detectable_difference(sd=0.5, n=500)
-    assert minimum_detectable_difference(sd=0.5, n=2000) == pytest.approx(small / 2, rel=0.01)
-
-
-def test_one_problem_detects_nothing():
-    with pytest.raises(ValueError, match="at least 2"):
-        minimum_detectable_difference(sd=0.5, n=1)

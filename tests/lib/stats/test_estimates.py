@@ -24,30 +24,14 @@ def test_standard_error_of_a_mean_is_s_over_root_n(values):
     assert estimate.n == len(values)
 
 
-@given(scores, st.integers(2, 5))
-def test_copies_of_each_completion_change_nothing(values, copies):
-    problems = list(range(len(values)))
-    once = mean_estimate(values)
-    repeated = clustered_mean(values * copies, problems * copies)
-    assert (repeated.value, repeated.n) == (pytest.approx(once.value), once.n)
-    assert repeated.se == pytest.approx(once.se, abs=1e-12)
-
-
 @given(st.lists(st.lists(st.integers(0, 1), min_size=4, max_size=4), min_size=2, max_size=20))
-def test_equally_many_completions_a_problem_give_the_error_of_the_problem_means(rows):
+def test_equally_many_completions_give_the_problem_means_error(rows):
     flat = [score for row in rows for score in row]
     clusters = [problem for problem, row in enumerate(rows) for _ in row]
     clustered = clustered_mean(flat, clusters)
     means = mean_estimate([sum(row) / len(row) for row in rows])
     assert clustered.value == pytest.approx(means.value)
     assert clustered.se == pytest.approx(means.se, abs=1e-12)
-
-
-def test_order_of_the_completions_does_not_matter():
-    values, clusters = [1.0, 0.0, 1.0, 1.0, 0.0], ["a", "b", "a", "b", "c"]
-    forward = clustered_mean(values, clusters)
-    backward = clustered_mean(values[::-1], clusters[::-1])
-    assert (forward.value, forward.se) == pytest.approx((backward.value, backward.se))
 
 
 def test_one_problem_has_no_known_error():
@@ -61,36 +45,21 @@ def test_one_problem_has_no_known_error():
     ("df", "level", "expected"),
     [
         (1, 0.95, 12.706),
-        (2, 0.95, 4.303),
         (5, 0.90, 2.015),
-        (10, 0.95, 2.228),
-        (29, 0.95, 2.045),
         (30, 0.99, 2.750),
-        (120, 0.95, 1.980),
         (5000, 0.95, 1.960),
     ],
 )
-def test_an_interval_reaches_as_far_as_the_printed_table_of_student_t(df, level, expected):
+def test_an_interval_is_that_of_the_printed_student_t(df, level, expected):
     interval = Estimate(0.0, 1.0, df + 1).interval(level)
     assert (-interval.low, interval.high) == pytest.approx((expected, expected), abs=6e-4)
-
-
-@pytest.mark.parametrize("values", [[], np.zeros((2, 2))])
-def test_values_that_are_no_list_of_numbers_are_refused(values):
-    with pytest.raises(ValueError, match="expected"):
-        clustered_mean(values, [])
-
-
-def test_clusters_of_another_length_are_refused():
-    with pytest.raises(ValueError, match="2 values but 1 clusters"):
-        clustered_mean([1, 2], ["a"])
 
 
 def of_problems(successes, n):
     return mean_estimate([1] * successes + [0] * (n - successes))
 
 
-def test_share_interval_of_0_or_1_grades_is_that_of_agresti_and_coull():
+def test_share_interval_of_grades_is_agresti_and_coulls():
     interval = share_interval(of_problems(81, 263))
     centre = (81 + 1.96**2 / 2) / (263 + 1.96**2)
     reach = 1.96 * math.sqrt(centre * (1 - centre) / (263 + 1.96**2))
@@ -108,7 +77,7 @@ def test_share_interval_stays_a_share_and_holds_the_rate(n, data):
 
 
 @pytest.mark.parametrize("n", [1, 30, 272, 1319])
-def test_none_right_bounds_the_rate_one_sided_with_95_percent_or_more(n):
+def test_none_right_bounds_the_rate_with_95_percent_or_more(n):
     never, always = share_interval(of_problems(0, n)), share_interval(of_problems(n, n))
     # With the rate at the bound, none of n is right in at most 5 of 100 experiments.
     assert (1 - never.high) ** n <= 0.05 or n == 1
@@ -117,7 +86,7 @@ def test_none_right_bounds_the_rate_one_sided_with_95_percent_or_more(n):
     assert 0 < never.high < 1
 
 
-def test_a_rate_whose_error_is_unknown_gets_the_interval_of_whole_problems():
+def test_a_rate_of_unknown_error_has_whole_problems_interval():
     known = share_interval(Estimate(0.612, of_problems(306, 500).se, 500))
     unknown = share_interval(Estimate(0.612, math.nan, 500))
     assert (unknown.low, unknown.high) == pytest.approx((known.low, known.high), abs=1e-4)
@@ -146,7 +115,7 @@ def eight_completions(generator, num_problems=80):
     return (generator.random((num_problems, 8)) < difficulty).astype(float)
 
 
-def test_clustered_interval_covers_the_truth_and_the_naive_one_does_not():
+def test_clustered_interval_covers_the_truth_the_naive_does_not():
     problems = np.repeat(np.arange(80), 8).tolist()
     clustered = coverage(
         lambda g: share_interval(clustered_mean(eight_completions(g).ravel(), problems)),

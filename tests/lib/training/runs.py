@@ -69,18 +69,25 @@ class StopAt(TrainerCallback):
             raise KeyboardInterrupt
 
 
-def run(stage: str, folder: Path, *, callbacks: Sequence[TrainerCallback] = ()) -> None:
+def run(
+    stage: str,
+    folder: Path,
+    *,
+    callbacks: Sequence[TrainerCallback] = (),
+    init: Path | None = None,
+) -> None:
     params = changed(preset_params("smoke"), json.loads((folder / "changes.json").read_text()))
     configure(seed=params.seed, threads=params.torch_threads)
     base, problems = folder / "base", folder / f"{stage}.jsonl"
+    init = init or base
 
     def setup(scratch: Path) -> Setup:
         read = {"base": base, "scratch": scratch}
         if stage == "sft":
             return sft_setup(params, problems=problems, **read)
         if stage == "dpo":
-            return dpo_setup(params, pairs=problems, init=base, **read)
-        return grpo_setup(params, problems=problems, init=base, **read)
+            return dpo_setup(params, pairs=problems, init=init, **read)
+        return grpo_setup(params, problems=problems, init=init, **read)
 
     def build(scratch: Path) -> Trainer:
         trainer = setup(scratch).trainer
@@ -93,13 +100,13 @@ def run(stage: str, folder: Path, *, callbacks: Sequence[TrainerCallback] = ()) 
         build,
         stage=stage,
         section=getattr(params, stage),
-        init=base,
+        init=init,
         outputs=outputs_in(folder, stage),
         settings=params.model_dump(),
         inputs={"problems": problems, "base": base},
         counts=lambda: {"verifier": counters()},
         validator=read_validator(
-            params, folder / "validation", init=base, base=base, **prompt_settings(params, base)
+            params, folder / "validation", init=init, base=base, **prompt_settings(params, base)
         ),
         scratch=folder / "scratch",
     )
