@@ -61,6 +61,7 @@ class Sample:
         problem: "prompt", chat messages, "problem", "reference", "tags", and columns that only
             reward functions read.
         rewards: [F], NaN where a function returned None; empty before they were asked.
+        right: whether its answer is, whatever it earns; False before it was judged.
         metrics: the accuracy, and what reward functions logged, of all completions that were
             scored together.
     """
@@ -69,6 +70,7 @@ class Sample:
     prompt_ids: list[int]
     completion: GeneratedCompletion
     rewards: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
+    right: bool = False
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -271,8 +273,8 @@ class PolicyGradientTrainer(Trainer):
         # A function may log a name several times; the point holds its mean.
         means = {name: sum(values) / len(values) for name, values in metrics.items()}
         scored = iter(
-            dataclasses.replace(row, rewards=of_row, metrics=means)
-            for row, of_row in zip(rows, rewards, strict=True)
+            dataclasses.replace(row, rewards=of_row, right=rollout.answer_ok, metrics=means)
+            for row, rollout, of_row in zip(rows, rollouts, rewards, strict=True)
         )
         return [[next(scored) for _ in group] for group in groups]
 
@@ -354,7 +356,12 @@ class PolicyGradientTrainer(Trainer):
         rewards = self.accelerator.gather(torch.stack([row.rewards for row in self.rollouts]))
         totals = self._totals(rewards)
         filled = self._filled(totals)
-        advantages = group_advantages(filled, baseline=self.advantage)  # [groups, G]
+        right = self.accelerator.gather(
+            torch.tensor([row.right for row in self.rollouts], device=filled.device)
+        )
+        advantages = group_advantages(
+            filled, baseline=self.advantage, right=right.view_as(filled)
+        )  # [groups, G]
         # What no function scored teaches nothing.
         advantages = advantages.masked_fill(totals.isnan(), 0).flatten()
 
