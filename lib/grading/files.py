@@ -30,7 +30,7 @@ from lib.prompts import PromptFormat, prompt_format
 from lib.rewards.batch import Grading
 from lib.verifier import counters
 
-FAULTS = ("timeouts", "worker_failures", "failures")
+FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
 """Counts of the verifier that tell something about the grades."""
 
 

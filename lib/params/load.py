@@ -132,7 +132,7 @@ def _is_around(place: tuple[str | int, ...], others: Sequence[tuple[str | int, .
 
 def _line(problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...]) -> str:
     """Dotted key, what was expected, and the value."""
-    keys = [*above]
+    keys, whole = [*above], section
     for part in problem["loc"]:
         if part in KINDS:
             section = KINDS[str(part)] or section
@@ -143,8 +143,13 @@ def _line(problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...
     match problem["type"]:
         case "extra_forbidden":
             words = f"unknown key; {suggest(keys[-1], section.model_fields)}"
-        case "missing":
+        case "missing" if whole is Params:
             words = "missing; every key must be there (`lib/presets/tiny-cpu.yaml` has them all)"
+        case "missing":
+            words = "missing"
+        case "too_short":
+            limits = problem["ctx"]
+            words = f"needs at least {limits['min_length']}, got {limits['actual_length']}"
         case "value_error":
             words = str(problem["ctx"]["error"])
         case _:

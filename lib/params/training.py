@@ -31,6 +31,8 @@ ADVANTAGES = ("none", "mean", "group", "batch", "rloo")
 class Optimisation(Section):
     """What SFT, GRPO and DPO have in common."""
 
+    micro_batch_size: Positive
+    """Rows per forward pass (examples, completions, pairs), a divisor of an optimiser step's."""
     optimizer: Literal["adamw", "memory_efficient_adamw"]
     """`memory_efficient_adamw` is the same AdamW with its state in CPU memory."""
     learning_rate: PositiveFloat
@@ -77,8 +79,6 @@ class Sft(Optimisation):
     """Passes over the data; 0 skips the phase."""
     batch_size: Positive
     """Examples per optimiser step."""
-    micro_batch_size: Positive
-    """Examples per forward pass, a divisor of batch_size."""
     group_by_length: bool
     """Batch examples of like length: less padding, a less random order."""
     packing: bool
@@ -195,10 +195,11 @@ class Grpo(Optimisation):
     """Problems per step (P)."""
     group_size: int
     """Completions per problem (G)."""
-    micro_batch_size: Positive
-    """Completions per forward pass, a divisor of P * G."""
     num_iterations: Positive
     """Optimiser steps on one batch of rollouts."""
+    updates_per_rollout: Positive
+    """Optimiser steps among which a generation's P * G completions are shared out; above 1 only
+    with `trainer: trl`."""
     shuffle: bool
     """Draw problems in random order; false keeps the order that `prepare` wrote."""
     loss: Annotated[str, one_of(LOSSES, role="objectives")]
@@ -251,24 +252,30 @@ class Grpo(Optimisation):
     def skipped(self) -> str:
         return "" if self.max_steps else "grpo.max_steps is 0"
 
+    @property
+    def batch_size(self) -> int:
+        """Completions of an optimiser step."""
+        return self.prompts_per_step * self.group_size // self.updates_per_rollout
+
     @model_validator(mode="after")
     def _groups(self) -> Self:
         if self.group_size < 2:
             raise ValueError(
                 f"group_size={self.group_size}; group-relative advantages need at least 2"
             )
-        if self.save_steps % self.num_iterations:
-            below = self.save_steps - self.save_steps % self.num_iterations
+        steps = self.num_iterations * self.updates_per_rollout
+        if self.save_steps % steps:
+            below = self.save_steps - self.save_steps % steps
             raise ValueError(
                 f"save_steps={self.save_steps} falls between two generations of rollouts, where "
-                f"nothing can be resumed exactly (num_iterations={self.num_iterations}); "
-                f"use {below or 'none (0)'} or {below + self.num_iterations}"
+                f"nothing can be resumed exactly (num_iterations={self.num_iterations}, "
+                f"updates_per_rollout={self.updates_per_rollout}); "
+                f"use {below or 'none (0)'} or {below + steps}"
             )
-        completions = self.prompts_per_step * self.group_size
         check_divides(
             f"prompts_per_step={self.prompts_per_step} x group_size={self.group_size}",
-            completions,
-            self.micro_batch_size,
+            self.prompts_per_step * self.group_size,
+            self.micro_batch_size * self.updates_per_rollout,
             unit="completions",
         )
         return self
@@ -326,6 +333,11 @@ class Grpo(Optimisation):
             f"loss={self.loss}": self.loss == "reinforce" or is_plugin(self.loss),
             f"dynamic_sampling={self.dynamic_sampling}": self.dynamic_sampling > 0,
         }
+        if self.trainer != "trl" and self.updates_per_rollout > 1:
+            raise ValueError(
+                f"updates_per_rollout={self.updates_per_rollout}; trainer=reckon takes one step on "
+                "all of a generation's completions: use 1, or trainer: trl"
+            )
         if self.trainer == "trl" and any(lacking.values()):
             names = ", ".join(name for name, lacks in lacking.items() if lacks)
             raise ValueError(f"trainer=trl; TRL has no {names}: use trainer: reckon")
@@ -369,8 +381,6 @@ class Dpo(Optimisation):
     """Passes over the pairs; 0 skips the phase."""
     batch_size: Positive
     """Pairs per optimiser step."""
-    micro_batch_size: Positive
-    """Pairs per forward pass, a divisor of batch_size."""
     beta: PositiveFloat
     """Strength of the tie to the starting checkpoint."""
     loss: Literal[

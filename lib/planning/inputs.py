@@ -96,9 +96,10 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
 def input_problems(params: Params) -> Iterator[str]:
     """What is missing, not whole, or does not keep a plugin's promise, each with its remedy."""
     for repository in repositories_of(params):
-        # A kernel without a commit is brought at first use, by transformers.
-        if repository.kind != "kernel" and not COMMIT.fullmatch(repository.revision):
+        if not COMMIT.fullmatch(repository.revision):
             yield f"{repository.named_by}: `{repository}` has no commit yet; run `make fetch`"
+        elif not is_here(repository):
+            yield f"{repository.named_by}: `{repository}` is not here yet; run `make fetch`"
     model = params.model
     if model.name and not is_on_hub(model.name, model.revision):
         yield from (f"model.name: {fault}" for fault in model_faults(Path(model.name)))

@@ -8,6 +8,7 @@ from typing import Any
 from lib.report.comparisons import Comparison
 from lib.report.inputs import Metrics
 from lib.report.text import Table, cell, decimal, p_value, percent, points
+from lib.verifier.readings import TABLE
 
 Columns = dict[str, Mapping[str, Any]]
 """By checkpoint, in the order of the columns: its numbers on one benchmark in one mode."""
@@ -30,33 +31,7 @@ CLASSES = {
     "01": "format wrong, answer right",
     "00": "format wrong, answer wrong",
 }
-REASONS = {
-    "exact": "the same text as the reference",
-    "number": "compared as numbers",
-    "normalized": "compared as text in one spelling",
-    "choice": "compared as letters of multiple choice",
-    "time": "compared as times of day",
-    "text": "compared as words",
-    "number word": "compared as a number written in words",
-    "empty set": "both say that there is none",
-    "structure": "compared part by part as formulas",
-    "units": "compared as quantities with units",
-    "percent": "compared as percentages",
-    "ratio": "compared as ratios",
-    "equation": "compared as equations",
-    "decimal": "a decimal, compared with the exact number that it may stand for",
-    "numeric": "compared by their values at several points",
-    "decimal comma": "compared with the comma read as a decimal point",
-    "separators": "compared with the commas read as separators",
-    "common logarithm": "compared with log read as the common logarithm",
-    "symbolic": "compared by computer algebra",
-    "no answer": "no answer was found, and none equals nothing",
-    "unparsed": "the answer could not be read as mathematics, so it counts as wrong",
-    "undecided": "whether the two are equal could not be decided, so it counts as wrong",
-    "limit": "too large to compare, so it counts as wrong",
-    "timeout": "the comparison took too long, so it counts as wrong",
-    "worker failure": "the comparison broke down, so it counts as wrong",
-    "failure": "the comparison met a fault of the verifier, so it counts as wrong",
+REASONS = {rule.name: rule.description for rule in TABLE} | {
     "not graded": "nothing here has a right answer; a judge compares such completions elsewhere",
 }
 """What decided a grade (`decided_by`, docs/verifier.md), in words for a reader."""

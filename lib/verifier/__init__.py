@@ -2,7 +2,7 @@
 
 from lib.verifier.equivalence import Verdict, compare, is_equivalent, reference_problem
 from lib.verifier.extract import extract_answer, parse_gsm8k_number, parse_mmlu_letter
-from lib.verifier.worker_client import counters, reset_counters
+from lib.verifier.symbolic import counters, reset_counters
 
 __all__ = [
     "Verdict",

@@ -11,9 +11,7 @@ BRACKETS = {"(": (")", "]"), "[": ("]", ")"), "{set": ("}set",), "langle": ("ran
 """Opening brackets, and what may close each; "]" closes "(" in a half-open interval."""
 
 _MATRICES = names("matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix array")
-_WRAPPERS = names("align aligned equation gathered gather split center")
 _CALCULUS = names("sum prod int lim oint iint")
-_NAMED_SETS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
 _SYMBOLS = {"infty": "infinity", "i": "i", "e": "e", "imath": "i", "prime": "prime"}
 _ROUNDINGS = {"lfloor": ("floor", "rfloor"), "lceil": ("ceil", "rceil")}
 _RECIPROCAL = names("sin cos tan cot sec csc")
@@ -123,21 +121,9 @@ class Atoms:
     def _name(self, letter: str) -> Node:
         braced = self.peek.text == "{"
         applies = self.ahead(braced).text == "("
-        if applies and (letter in "fgFG" or self._is_defined(1 + braced)):
+        if applies and letter in "fghFGHPQNT":
             return call(letter, *self._arguments())
         return symbol(letter)
-
-    def _is_defined(self, start: int) -> bool:
-        """Whether a name is applied to names and an equation follows: `N(n) = …`."""
-        for place in range(start, start + 8):
-            token = self.ahead(place)
-            if token.text == ")":
-                braced = self.ahead(place + 1).text == "}"
-                return self.ahead(place + 1 + braced).text in ("=", "approx")
-            is_argument = token.text in (",", "=", "<", ">", "le", "ge")
-            if token.kind not in ("letter", "number") and not is_argument:
-                return False
-        return False
 
     def _arguments(self) -> tuple[Node, ...]:
         """What is in the next group, split at commas."""
@@ -192,15 +178,11 @@ class Atoms:
             applies = name in ("Phi", "phi", "psi", "Psi") and self.peek.text == "("
             return call(name, *self._arguments()) if applies else symbol(name)
         if name.startswith("mathbb"):
-            return symbol(_NAMED_SETS.get(name[6:], name))
-        if name in ("pm", "mp"):
-            return Node("plusminus", (self.signed_product(),), "+-" if name == "pm" else "-+")
+            return symbol("reals" if name == "mathbbR" else name)
         raise Unparsable(f"unknown command \\{name}")
 
     def _two_arguments(self, name: str) -> Node:
         braced = self.peek.text == "{"
-        if name == "binomial" and self.peek.text == "(":
-            return call(name, *self._arguments())
         above = self._digit(last=False)
         if name == "binomial":
             return call(name, above, self._digit(last=True))
@@ -210,8 +192,6 @@ class Atoms:
 
     def _accented(self, name: str) -> Node:
         inside = self.atom()
-        if name == "overline" and inside.kind == "symbol":
-            name = "bar"
         plain = name == "underline" or (
             name in ("vec", "overrightarrow", "overline") and inside.kind != "number"
         )
@@ -232,9 +212,7 @@ class Atoms:
             raise Unparsable("a function of nothing")
         if exponent is not None and exponent.value == -1 and name in _RECIPROCAL:
             return call(f"arc{name}", *operand)
-        if name == "sqrt":
-            applied = Node("root", (number(2), operand[0]))
-        elif base is None:
+        if base is None:
             applied = call(name, *operand)
         elif name == "log":
             applied = call(name, operand[0], base)
@@ -263,11 +241,6 @@ class Atoms:
                 lower = self.atom()
             else:
                 upper = self.atom()
-        if lower.name == "to" and lower.args[1].kind == "power":
-            # `x \to 0^+`: the side goes into the name of the relation, "to+".
-            end, side = lower.args[1].args
-            if side.name in ("+", "-"):
-                lower = Node("relation", (lower.args[0], end), f"to{side.name}")
         self.integrals += name == "int"
         body = self.product()
         self.integrals -= name == "int"
@@ -313,9 +286,7 @@ class Atoms:
         name = self._braced_letters().rstrip("*")
         if name == "array" and self.peek.text == "{":
             self._braced_letters()
-        if name in _WRAPPERS:
-            inside = self.statement(closing=("end",))
-        elif name in _MATRICES:
+        if name in _MATRICES:
             rows = tuple(Node("tuple", row, "row") for row in self._rows())
             inside = Node("matrix", rows, "matrix")
         else:
@@ -351,13 +322,6 @@ class Atoms:
 
     def _exponent(self) -> Node:
         """What is after `^`: a group, a number with its sign, or one atom."""
-        braced = self.peek.text == "{"
-        sign, following = self.ahead(braced), self.ahead(braced + 1)
-        ends = following.text == "}" if braced else following.text in ("", "}", ")")
-        if sign.kind == "operator" and sign.text in "+-" and ends:
-            # The side from which a limit is approached, `0^+` or `0^{-}`.
-            self.position += 3 if braced else 1
-            return symbol(sign.text)
         if self.peek.text == "-" and self.peek.kind == "operator":
             return self.signed()
         base = self.atom()
@@ -383,8 +347,6 @@ class Atoms:
         return Node("degree", (node,))
 
     def _raised(self, node: Node) -> Node:
-        if self.take("'", "prime"):
-            return _primed(node)
         exponent = self._exponent()
         is_number = node.kind == "number"
         if exponent.kind == "symbol" and exponent.name in ("circ", "degree", "o" * is_number):
@@ -399,9 +361,6 @@ class Atoms:
         below = self.atom()
         if node.kind == "number" and below.kind in ("number", "text", "product"):
             return Node("base", (), node.name, below.value or number_word(spelled(below)))
-        if node.kind == "power" and node.args[0].kind == "symbol":
-            named = symbol(f"{node.args[0].name}_{spelled(below)}")
-            return Node("power", (named, node.args[1]))
         if node.kind not in ("symbol", "call"):
             raise Unparsable("a subscript on what is no name")
         return node._replace(name=f"{node.name}_{spelled(below)}")
@@ -409,9 +368,6 @@ class Atoms:
     def with_unit(self, node: Node) -> Node:
         """`node` with the unit after it: words, powers, and `/` between words."""
         parts = [self.next().text]
-        if node.kind == "product" and node.args[-1] == symbol("mu"):
-            parts.insert(0, "μ")
-            node = node.args[0] if len(node.args) == 2 else node._replace(args=node.args[:-1])
         while True:
             following = self.ahead(1)
             is_word = following.kind == "text" or (

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from lib.verifier import worker_client
+from lib.verifier import symbolic
 from lib.verifier.compare import same
 from lib.verifier.extract import as_text, extract_answer, unwrapped
 from lib.verifier.normalize import normalize, repaired
@@ -19,7 +19,6 @@ from lib.verifier.numbers import as_number
 from lib.verifier.parse import parse
 from lib.verifier.readings import Reading, readings
 from lib.verifier.scalars import Undecided
-from lib.verifier.symbolic import is_symbolic_question
 from lib.verifier.tree import MAX_ANSWER_CHARS, TooHard, Unparsable, bound_memory, remembered
 from lib.verifier.vocabulary import FORMATTING, has_prose, hedges, same_time
 
@@ -60,6 +59,7 @@ def compare(
         return Verdict(False, "no answer")
     if expected == actual:
         return Verdict(True, "exact")
+    symbolic.count_answer()
     bound_memory(len(expected) + len(actual) + len(problem or ""))
     try:
         verdict = _in_any_reading(expected, actual, thorough)
@@ -69,10 +69,10 @@ def compare(
         for step, one, two in _readings(expected, actual, problem or ""):
             if _in_any_reading(one, two, thorough).equal:
                 return Verdict(True, step)
-    except worker_client.WorkerLostError as error:
+    except symbolic.WorkerLostError as error:
         return Verdict(False, str(error))
     except _SURVIVED:
-        worker_client.count("failures")
+        symbolic.count("failures")
         return Verdict(False, "failure")
     return verdict
 
@@ -192,9 +192,10 @@ def _by_structure(reference: str, answer: str, thorough: bool) -> Verdict:
         trees = parse(reference), parse(answer)
         verdict = Verdict(*same(*trees))
     except Undecided:
-        symbolic = thorough and is_symbolic_question(*trees)
-        decided = worker_client.ask(reference, answer) if symbolic else (False, "undecided")
-        verdict = Verdict(*decided)
+        is_question = thorough and symbolic.is_symbolic_question(*trees)
+        verdict = Verdict(
+            *(symbolic.ask(reference, answer) if is_question else (False, "undecided"))
+        )
     except Unparsable:
         verdict = Verdict(False, "unparsed")
     except TooHard:

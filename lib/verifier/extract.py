@@ -72,8 +72,7 @@ _WHERE = re.compile(r"[,;]?\s*(?:where|with|for|when|if)\b", re.IGNORECASE)
 _UNCOMMITTED = re.compile(
     r"\b(?:(?:either|or|maybe|perhaps|possibly|one of|between|lies|at (?:least|most)"
     r"|(?:more|less|fewer|greater|smaller|larger) than) "
-    r"|(?:could|might|may|can ?not) be (?=[-$\\\d])"
-    r"|not (?=\S+$))",
+    r"|(?:could|might|may|can ?not) be (?=[-$\\\d])|not (?=\S+$))",
     re.IGNORECASE,
 )
 """Words of more than one answer, or of a bound: no number beside them is what the text answers."""
@@ -222,26 +221,13 @@ def _marked(text: str) -> str | None:
     for cue in _cues(text):
         line = text[text.rfind("\n", 0, cue.start()) + 1 : cue.start()]
         if _LINE_START.fullmatch(line):
-            answer = _clean(_first_lines(text[cue.end() : cue.end() + 2000].lstrip()))
+            rest = text[cue.end() : cue.end() + 2000].lstrip()
+            formula = _FORMULA.match(rest)
+            end = rest.find("\n", formula.end() if formula else 0)
+            answer = _clean(rest[: end if end >= 0 else None])
             if answer and not has_prose(answer) and len(answer) <= 400:
                 return answer
     return None
-
-
-def _first_lines(text: str) -> str:
-    """The first line, and those after it as long as a group, formula or environment is open."""
-    lines = text.splitlines(keepends=True)
-    taken = ""
-    for line in lines:
-        taken += line
-        if (
-            taken.count("{") <= taken.count("}")
-            and taken.count("\\begin") <= taken.count("\\end")
-            and taken.count("\\[") <= taken.count("\\]")
-            and taken.count("$$") % 2 == 0
-        ):
-            return taken
-    return lines[0] if lines else ""
 
 
 def _announced(text: str) -> str | None:
@@ -258,9 +244,6 @@ def _statement(text: str) -> str | None:
     alone = _FORMULA.fullmatch(clean)
     if alone or not has_prose(clean):
         return _content(alone) if alone else clean
-    formulas = [_content(match) for match in _FORMULA.finditer(sentence)]
-    if sentence.lstrip("\"'*(").startswith(("$", "\\(", "\\[")) and formulas:
-        return ", ".join(formulas)
     amounts = _AMOUNT.findall(sentence)
     return amounts[0] if len(amounts) == 1 else _last(sentence)
 
@@ -314,40 +297,19 @@ def _last(text: str) -> str | None:
     if formula and (number is None or number.end() <= formula.end()):
         content = _content(formula)
         if not has_prose(content):
-            return _with_its_like(tail[: formula.start()], content)
-    return _expression(tail, number) if number else None
+            return content if not _AND.search(tail[: formula.start()]) else _clean(text)
+    return _word(tail, number) if number else None
 
 
-def _expression(text: str, number: re.Match[str]) -> str:
-    r"""The expression that `number` ends, `(8, -2)` or `3\sqrt{13}`; else the number itself."""
-    start = text.rfind("\n", 0, number.start()) + 1
-    line_end = text.find("\n", number.end())
-    before = text[start : number.end()].split()
-    rest = text[number.end() : line_end if line_end >= 0 else len(text)].split(" ", 1)[0]
-    taken = before.pop() + rest if before else ""
-    while before and (
-        any(taken.count(one) < taken.count(two) for one, two in ("()", "[]", "{}"))
-        or _OPERATOR.match(taken)
-        or _OPERATOR.fullmatch(before[-1])
-    ):
-        taken = f"{before.pop()} {taken}"
-    whole = _clean(re.split(r"=|\\approx", taken)[-1])
-    balanced = all(whole.count(one) == whole.count(two) for one, two in ("()", "{}"))
-    is_expression = balanced and re.search(r"\\|^[(\[].*,|\d[a-z]$", whole) and "$" not in whole
-    return whole if is_expression and not has_words(whole) else number[0].strip()
+def _word(text: str, number: re.Match[str]) -> str:
+    r"""The number, or what it is a part of: `3\sqrt{13}`; `-2)`, of a pair, equals nothing."""
+    if not {*text[: number.start()][-1:], *text[number.end() :][:1]} & _SIGNS:
+        return number[0].strip()
+    start = max(text.rfind(space, 0, number.start()) for space in " \n") + 1
+    return _clean(re.split(r"\s", text[start:], maxsplit=1)[0])
 
 
-def _with_its_like(before: str, content: str) -> str:
-    """The last formula with those that "and" or "or" join to it: `$x = 3$ and $x = 4$`."""
-    contents = [content]
-    while len(contents) < _MAX_JOINED and (joint := _AND.search(before, max(len(before) - 20, 0))):
-        rest = before[: joint.start()]
-        formula = _final(_FORMULA, rest)
-        if formula is None or formula.end() < len(rest):
-            break
-        contents.insert(0, _content(formula))
-        before = rest[: formula.start()]
-    return ", ".join(contents)
+_SIGNS = {*"\\(){}[]^=+/"}
 
 
 def _final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:

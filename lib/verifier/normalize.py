@@ -65,9 +65,6 @@ _START = re.compile(
     r"^(?:[\s\"`:;,]|=(?!=)|\.(?!\d)|\\(?:therefore|implies|Rightarrow|approx)(?![a-zA-Z])"
     r")+"
 )
-_BUILDER = re.compile(r"\{\s*[A-Za-z]\s*(?:\||\\mid\b|:)")
-_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_LARGE = re.compile(rf"(\d)\s*(?:\\text\{{\s*)?\b({'|'.join(_ZEROS)})\b\s*\}}?")
 _CURRENCIES = pairs(
     r"\$=dollars $=dollars USD=dollars €=euros EUR=euros £=GBP GBP=GBP ¥=yuan ₹=rupees Rs=rupees "
     "Rs.=rupees INR=rupees"
@@ -85,7 +82,6 @@ _ESCAPED = dict(zip("\t\f\v\b\r\a\n", "tfvbran", strict=True))
 _RAISED_TAG = re.compile(r"<su([pb])>\s*([^<>]*?)\s*</su\1>")
 _EMPTY_EXPONENT = re.compile(r"\^\s*\{\s*\}\s*")
 _NOT = re.compile(r"\\not\s*(?:=|\\(?:eq|equiv)(?![a-zA-Z]))")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _MAX_ROUNDS = 8
 
 
@@ -122,8 +118,6 @@ def _once(text: str) -> str:
         if "\\" in text or "$" in text or "~" in text or " " in text or "{" in text:
             text = _DOUBLED.sub(r"\\", text) if "\\\\" in text else text
             text = _GROUPED_NUMBER.sub(lambda match: _SEPARATOR.sub("", match[0]), text)
-            if "illion" in text or "thousand" in text:
-                text = _LARGE.sub(_power_of_ten, text)
             text = _EMPTY_EXPONENT.sub("^", text) if "^" in text else text
             text = _NOT.sub(r"\\ne ", text) if "\\not" in text else text
             text = _NOISE.sub(" ", text)
@@ -131,13 +125,10 @@ def _once(text: str) -> str:
     text = _without_ending(_START.sub("", text.strip()).removesuffix("^"))
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
         return text[2:-2]
-    if _BUILDER.match(text) and text.endswith("}"):
-        return f"\\{text[:-1]}\\}}"
-    return _without_braces(text) if text.startswith("{") and text.endswith("}") else text
-
-
-def _power_of_ten(match: re.Match[str]) -> str:
-    return rf"{match[1]} \times 10^{{{_ZEROS[match[2]]}}} "
+    bare = text.lstrip("{").rstrip("}")
+    depth = len(text) - len(text.lstrip("{"))
+    is_wrapped = depth and not {*bare} & {*"{}\\"} and len(text) == len(bare) + 2 * depth
+    return bare.strip() if is_wrapped else text
 
 
 def _without_ending(text: str) -> str:
@@ -164,20 +155,6 @@ def _ascii(text: str) -> str:
 def _fraction(match: re.Match[str]) -> str:
     above, _, below = unicodedata.normalize("NFKC", match[0]).partition("⁄")
     return rf"\frac{{{above}}}{{{below}}}"
-
-
-def _without_braces(text: str) -> str:
-    """Without the braces that enclose all of `text`, however many; linear in its length."""
-    opened = len(text) - len(text.lstrip("{"))
-    closed = len(text) - len(text.rstrip("}"))
-    depth, inner = 0, min(opened, closed)
-    for match in _BRACE.finditer(text):
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
-        if opened <= match.end() <= len(text) - closed:
-            inner = min(inner, depth)
-    if depth or text.endswith("\\}") or inner <= 0:
-        return text
-    return text[inner : len(text) - inner].strip()
 
 
 class Token(NamedTuple):
@@ -207,7 +184,6 @@ _PATTERN = (
 _SEPARATE = re.compile(_PATTERN.replace("GROUPED", ""))
 _GROUPING = re.compile(_PATTERN.replace("GROUPED", _GROUPED))
 _DEPTH = {"(": 1, "[": 1, "{set": 1, ")": -1, "]": -1, "}set": -1}
-_COMPOSITE = re.compile(r"[\d\\,;]|\b(?:and|or)\b")
 _CHOICE = re.compile(r"[\s(\[]*([A-Za-z])[\s)\].:]*")
 _JOINING = ("and", "or", ",", ";")
 _OPERATORS = {"**": "^", "<=": "le", ">=": "ge", "!=": "ne", "==": "=", ":=": "=", "=>": "ge"}
@@ -311,15 +287,9 @@ def _styled(whole: str, content: str) -> list[Token]:
     inside = content.strip()
     if not inside or inside in (",", ";"):
         return [Token("separator", inside)] if inside else []
-    if inside == "to":
-        return [Token("operator", ":")]
-    if whole.startswith("\\operatorname") and inside in FUNCTIONS:
-        return [Token("command", inside)]
     if known := _known_word(inside):
         return [known]
     if choice := _CHOICE.fullmatch(inside):
         is_set = whole.startswith("\\mathbb")
         return [Token("command", f"mathbb{choice[1]}") if is_set else Token("letter", choice[1])]
-    if _COMPOSITE.search(inside):
-        return tokenize(inside)[:-1]
     return [Token("text", inside)]

@@ -18,7 +18,6 @@ from lib.verifier.tree import (
     number,
     remembered,
 )
-from lib.verifier.vocabulary import is_unit
 
 RELATIONS = {
     "=": "=", "<": "<", ">": ">", "le": "<=", "ge": ">=", "ne": "!=", "approx": "~", "in": "in",
@@ -44,9 +43,7 @@ def parse(text: str) -> Node:
     if len(text) > MAX_ANSWER_CHARS:
         raise TooHard(f"more than {MAX_ANSWER_CHARS} characters")
     parser = Parser(tokenize(text))
-    tree = parser.statement(closing=("choose",))
-    if parser.take("choose"):
-        tree = Node("call", (tree, parser.statement()), "binomial")
+    tree = parser.statement()
     if parser.peek is not END:
         raise Unparsable(f"unexpected {parser.peek.text!r}")
     return tree
@@ -104,8 +101,6 @@ class Parser(Atoms):
         if token.kind not in ("operator", "command") or token.text not in RELATIONS:
             return None
         self.next()
-        if token.text in "<>" and self.take("="):
-            return f"{token.text}="
         return RELATIONS[token.text]
 
     def set_expression(self) -> Node:
@@ -164,8 +159,6 @@ class Parser(Atoms):
             below = self.power()
             if mixed := _mixed(left, _quotient(right, below)):
                 return mixed
-        if _are_words(right) and left.kind == "number":
-            return Node("unit", (left,), f"{right.args[0].name}/{right.args[1].name}")
         if is_literal and right.kind == "number":
             raise Unparsable("two numbers side by side")
         return _product(left, right)
@@ -226,13 +219,6 @@ def _product(left: Node, right: Node) -> Node:
 
 def _quotient(above: Node, below: Node) -> Node:
     return Node("quotient", (above, below))
-
-
-def _are_words(node: Node) -> bool:
-    """A unit written as a fraction, `\\frac{\\text{km}}{\\text{h}}`."""
-    return node.kind == "quotient" and all(
-        part.kind == "text" or (part.kind == "symbol" and is_unit(part.name)) for part in node.args
-    )
 
 
 def _one_element(node: Node) -> Node:

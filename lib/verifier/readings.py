@@ -1,11 +1,11 @@
-r"""Other readings of a reference and an answer that differ as they are written.
+r"""The table of rules, and the readings among them: the same pair written in another way.
 
-Each rule of `RULES` rewrites the pair, and the pair is then compared like any other: a rule decides
-nothing by itself. What a rule leaves out is a frame ("The answer is"), a quantifier over a whole
-set of numbers, a label, a remark that is checked, or words that the problem has; it is never a
-number, a condition of the answer, nor a word of `HEDGES`, which makes another statement of the
-number beside it. Each has its right case and a wrong look-alike beside it, and more in
-tests/golden/verifier/readings.jsonl.
+Each reading rewrites a reference and an answer that differ as they are written, and the pair is
+then compared like any other: it decides nothing by itself. What it leaves out is a frame ("The
+answer is"), a quantifier over a whole set of numbers, a label, a remark that is checked, or words
+that the problem has; it is never a number, a condition of the answer, nor a word of `HEDGES`, which
+makes another statement of the number beside it. Each rule has what it earns, its right case and a
+wrong look-alike beside it, and more in tests/golden/verifier/readings.jsonl.
 """
 
 import re
@@ -33,18 +33,22 @@ Rewriting = Callable[[str, str, str], Iterator[Pair]]
 
 
 class Rule(NamedTuple):
-    """A rewriting of a pair.
+    """A step of the comparison or a rewriting of the pair: a row of the table of rules.
 
     Attributes:
+        name: what `decided_by` says.
+        rows: right answers of the labelled sets that are refused without a rewriting, or that a
+            step decides; `python -m tests.bench.verifier rules --write` measures and writes it.
         right: a reference and an answer that it makes equal, and the problem where it needs one.
         wrong: a look-alike that stays unequal.
     """
 
     name: str
+    rows: int
     description: str
-    rewrite: Rewriting
-    right: tuple[str, ...]
-    wrong: tuple[str, ...]
+    right: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+    pairs: Rewriting = lambda *_: iter(())
 
 
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|textbf|textit|textrm)\s*\{([^{}]*)\}")
@@ -72,7 +76,6 @@ _SUBJECT = re.compile(
 _IT_IS = re.compile(r"^(?:it|this|the [a-z]+) (?:is|are) ", re.I)
 _THERE_ARE = re.compile(r"^there (?:is|are|were) (?:exactly )?(?=\d)", re.I)
 _LAST_WORD = re.compile(r"(?<=[a-z]{3})\s+([a-z]+)$")
-_EASTERN = re.compile(r"^(?:[所以因此故最终正确答案应选择为是]+[:,\s]*)+")
 _PREDICATE = re.compile(r"\s+(?:is|are)\s+((?:[A-Za-z']+\s+)*[A-Za-z']+)$")
 _NOUNS = re.compile(
     r"(?<=[\d)}%])\s*((?:\s(?!(?:and|or)\b)[A-Za-z'-]{2,})+)(?=\s*(?:$|[,;)]|(?:and|or)\b))"
@@ -137,7 +140,7 @@ def _without_frame(text: str, known: frozenset[str] = frozenset()) -> str:
 
     for pattern in (_SUBJECT, _PREDICATE, _NOUNS):
         text = pattern.sub(spoken, text)
-    return _ADVERB.sub("", _EASTERN.sub("", _THERE_ARE.sub("", text)))
+    return _ADVERB.sub("", _THERE_ARE.sub("", text))
 
 
 def _without_remark(text: str) -> str:
@@ -174,7 +177,7 @@ _PART = re.compile(r"non|positive|negative|[-+<>*]")
 
 
 def _domains(text: str) -> set[tuple[str, ...]]:
-    """What the quantifiers of `text` are over, such as integers or positive reals."""
+    """What the quantifiers of `text` are over: integers, positive reals."""
     domains = set()
     for quantifier in (match[0] for match in _QUALIFIER.finditer(text)):
         if match := _DOMAIN.search(quantifier):
@@ -368,35 +371,93 @@ def _round(value: Fraction, step: Fraction) -> Fraction:
     return (scaled.numerator // scaled.denominator) * step * (1 if value >= 0 else -1)
 
 
+STEPS: tuple[Rule, ...] = (
+    Rule("exact", 1620, "the same text as the reference", ("72", "72"), ("72", "73")),
+    Rule("number", 330, "compared as numbers", ("72", "72.0"), ("7.2", "7.20001")),
+    Rule(
+        "normalized",
+        72,
+        "compared as text in one spelling",
+        (r"\left( 3, 4 \right)", "( 3, 4 )"),
+        (r"\left( 3, 4 \right)", "( 4, 3 )"),
+    ),
+    Rule("choice", 11, "compared as letters of multiple choice", ("A", "(A)"), ("A", "A or B")),
+    Rule("time", 3, "compared as times of day", ("4:30", "4:30 p.m."), ("4:30", "16:30")),
+    Rule("text", 12, "compared as words", (r"\text{Sunday}", "sunday"), ("odd", "not odd")),
+    Rule("structure", 406, "compared part by part as formulas", ("x+1", "1+x"), ("[1,3]", "1, 3")),
+    Rule("percent", 44, "compared as percentages", ("10", r"10\%"), ("10", r"1\%")),
+    Rule("ratio", 3, "compared as ratios", ("1:2", "3:6"), ("1:2", "2:1")),
+    Rule("equation", 8, "compared as equations", ("x+y=1", "2x+2y=2"), ("x+y=1", "x+y=2")),
+    Rule(
+        "decimal",
+        6,
+        "a decimal, compared with the exact number that it may stand for",
+        (r"\frac{1}{3}", "0.3333"),
+        (r"\frac{1}{3}", "0.333"),
+    ),
+    Rule(
+        "numeric",
+        59,
+        "compared by their values at several points",
+        ("(x+1)^2", "x^2+2x+1"),
+        (r"\frac{2^n-(-1)^n}{3}", r"\frac{2^n+1}{3}"),
+    ),
+    Rule(
+        "symbolic",
+        1,
+        "compared by computer algebra",
+        ("1/4", r"\int_0^1 x^3 dx"),
+        ("1/3", r"\int_0^1 x^3 dx"),
+    ),
+    Rule(
+        "words",
+        2,
+        r"compared as what `\text{…}` holds",
+        ("3", r"\text{3 days}"),
+        ("3", r"\text{3 dozen}"),
+    ),
+)
+"""What decides without another reading; `lib.verifier.equivalence` has their order."""
+
+REFUSALS: tuple[Rule, ...] = (
+    Rule("units", 0, "quantities with different units"),
+    Rule("echo", 0, "a formula or the text of the problem, repeated"),
+    Rule("no answer", 0, "no answer, which equals nothing"),
+    Rule("unparsed", 0, "not read as mathematics"),
+    Rule("undecided", 0, "neither equal nor different for certain"),
+    Rule("limit", 0, "too large to compare"),
+    Rule("timeout", 0, "computer algebra took too long"),
+    Rule("over budget", 0, "computer algebra had no time left for this batch"),
+    Rule("worker failure", 0, "computer algebra broke down"),
+    Rule("failure", 0, "a fault of the verifier"),
+)
+"""Why an answer is refused, where it is not simply another."""
+
 FIRST: tuple[Rule, ...] = (
     Rule(
         "quantifier",
+        4,
         r"a quantifier over a whole set of numbers: `for all x \in \mathbb{Z}`",
-        _rewritten(_QUALIFIER, ""),
         ("2n", "2n for all n"),
         ("2n", "2n for n > 5"),
-    ),
-    Rule(
-        "sentence",
-        "a frame of known words: `The answer is 7`, `12 is the maximum`, `only x=0`",
-        _each(_without_frame),
-        ("7", "The answer is 7"),
-        ("7", "The answer is at least 7"),
+        _rewritten(_QUALIFIER, ""),
     ),
     Rule(
         "remark",
+        4,
         r"a mark at the end, a reason; `i.e.`, `or equivalently` and `about` as = and ≈, checked",
-        _each(_without_remark),
         (r"\frac{5}{36}", r"\frac{5}{36} \text{ (approximately } 0.139)"),
         ("7", "7 or about 99"),
+        _each(_without_remark),
     ),
-    Rule("ordinal", "`12th` as 12", _rewritten(_ORDINAL, ""), ("12", "12^{th}"), ("12", "13th")),
+    Rule("ordinal", 1, "`12th` as 12", ("12", "12^{th}"), ("12", "13th"), _rewritten(_ORDINAL, "")),
     Rule(
         "words for numbers",
+        8,
         "`twenty-one`, `3 hundred`, `7 tenths`, `7 squared`, `7 plus 1`",
-        _each(in_digits),
         ("21", "twenty-one"),
         ("7", "7 hundred"),
+        _each(in_digits),
     ),
 )
 """Rules that are applied one on top of the other; the rest is applied to what they leave."""
@@ -404,155 +465,178 @@ FIRST: tuple[Rule, ...] = (
 RULES: tuple[Rule, ...] = (
     Rule(
         "labels",
+        4,
         "several labels that only one side has",
-        _labels,
         ("1, 2", "Maximum = 2, Minimum = 1"),
         ("5", "Maximum: 5, Minimum: 3"),
+        _labels,
     ),
     Rule(
         "condition",
+        1,
         "a condition is compared as a further part; the reference's may go unsaid",
-        _condition,
         ("2n+1 where n>2", "2n+1, n>2"),
         ("2n+1 where n>2", "2n+1 where n<0"),
+        _condition,
     ),
     Rule(
         "grouped digits",
+        3,
         "`1.234.567`, `1.234,56` and `1'000'000`",
-        _each(_grouped),
         ("1234567", "1.234.567"),
         ("1234", "1.234"),
+        _each(_grouped),
     ),
     Rule(
         "decimal comma",
+        4,
         "`3,14` in the answer",
-        _rewritten(_DECIMAL_COMMA, r"\1.\2", reference=False),
         ("3.14", "3,14"),
         ("3, 14", "3.14"),
+        _rewritten(_DECIMAL_COMMA, r"\1.\2", reference=False),
     ),
     Rule(
         "marked choice",
+        2,
         "`(B) 12` for 12",
-        _marked_choice,
         ("12", r"\textbf{(B)}\ 12"),
         ("12", "(B) 14"),
+        _marked_choice,
     ),
     Rule(
         "layout",
+        10,
         r"a `matrix` that is a layout, one symbol a row",
-        _rewritten(_LAYOUT, " ", reference=False),
         ("1-x", r"\begin{matrix} 1 \\ - \\ x \end{matrix}"),
         ("12", r"\begin{matrix} 1 \\ 2 \end{matrix}"),
+        _rewritten(_LAYOUT, " ", reference=False),
     ),
     Rule(
         "system",
+        2,
         "`cases` as a system",
-        _rewritten(_SYSTEM, lambda match: match[1].replace(r"\\", ",")),
         ("(1,2)", r"\begin{cases} x=1 \\ y=2 \end{cases}"),
         ("(1,2)", r"\begin{cases} x=2 \\ y=1 \end{cases}"),
+        _rewritten(_SYSTEM, lambda match: match[1].replace(r"\\", ",")),
     ),
-    Rule("point", "`P(1,2)`", _rewritten(_POINT, ""), ("(1,2)", "P(1,2)"), ("(1,2)", "P(2,1)")),
+    Rule("point", 1, "`P(1,2)`", ("(1,2)", "P(1,2)"), ("(1,2)", "P(2,1)"), _rewritten(_POINT, "")),
     Rule(
         "set of numbers",
+        2,
         r"`all real numbers`, `all positive integers`",
+        (r"(-\infty,\infty)", "all real numbers"),
+        (r"(0,\infty)", "all real numbers"),
         _rewritten(
             _ALL_NUMBERS,
             lambda match: rf"\mathbb{{{_NUMBERS_OF[match[1].lower()]}}}".replace("^+}", "}^+"),
         ),
-        (r"(-\infty,\infty)", "all real numbers"),
-        (r"(0,\infty)", "all real numbers"),
     ),
     Rule(
         "half line",
+        2,
         r"`\mathbb{R}^+`, `\mathbb{R}_{<0}`",
+        (r"(0,\infty)", r"\mathbb{R}^+"),
+        (r"[0,\infty)", r"\mathbb{R}^+"),
         _rewritten(
             _HALF_LINE,
             lambda match: r"(0,\infty)" if (match[1] or match[2]) in "+>" else r"(-\infty,0)",
         ),
-        (r"(0,\infty)", r"\mathbb{R}^+"),
-        (r"[0,\infty)", r"\mathbb{R}^+"),
     ),
     Rule(
         "turned brackets",
+        0,
         "`]1,3[`",
-        _each(_in_parentheses),
         ("(1,3]", "]1,3]"),
         ("[1,3]", "]1,3["),
+        _each(_in_parentheses),
     ),
     Rule(
         "infinitely many",
+        1,
         "infinitely many as ∞",
-        _rewritten(_INFINITE, r"\\infty"),
         (r"\infty", "infinitely many"),
         (r"\infty", "many"),
+        _rewritten(_INFINITE, r"\\infty"),
     ),
     Rule(
         "empty set",
+        6,
         "no solutions, none",
-        _rewritten(_NOTHING, r"\\emptyset"),
         (r"\emptyset", "no real solutions"),
         ("0", "none"),
+        _rewritten(_NOTHING, r"\\emptyset"),
     ),
     Rule(
         "compound quantity",
+        2,
         "`3 hours 30 minutes`",
-        _each(compound_quantity),
         ("3.5 hours", "3 hours 30 minutes"),
         ("3.5", "3 hours 30 kg"),
+        _each(compound_quantity),
     ),
     Rule(
         "decision",
+        1,
         "`Yes, because …`, unless the rest takes it back",
-        _rewritten(_DECISION, _decided),
         ("Yes", "Yes, it is possible."),
         ("Yes", "Yes, No"),
+        _rewritten(_DECISION, _decided),
     ),
 )
 
 OF_PROBLEM: tuple[Rule, ...] = (
     Rule(
-        "words of the problem",
-        "nouns that the problem has, before `is` or after a number",
-        _words_of_problem,
+        "sentence",
+        11,
+        "a frame of known words or of the problem's nouns: `The answer is 7`, `7 stuffed goats`",
         ("7, 4", "7 stuffed goats and 4 helicopters", "How many stuffed goats and helicopters?"),
-        ("7", "half of the 7 goats", "How many goats are there, and how many in each half?"),
+        ("7", "The answer is at least 7"),
+        _words_of_problem,
     ),
     Rule(
         "parameter",
+        4,
         r"`k\pi` and `n\pi` where neither letter is the problem's",
-        _renamed_parameter,
         (r"k\pi", r"n\pi", "Solve for x."),
         (r"k\pi", r"n\pi", "Find the area in terms of $n$."),
+        _renamed_parameter,
     ),
     Rule(
-        "choice",
+        "option",
+        1,
         "the letter of a choice for its text or value",
-        _options,
         ("B", "12", "What is it? (A) 10 (B) 12"),
         ("B", "10", "What is it? (A) 10 (B) 12"),
+        _options,
     ),
     Rule(
         "rounding",
+        4,
         "the rounding that is asked for, or that the reference is",
-        _rounding,
         ("3.14", r"\pi", "Round to two decimal places."),
         ("1200", "1234", "Round to the nearest hundred."),
+        _rounding,
     ),
     Rule(
         "order",
+        1,
         "an order as a chain or a list",
-        _chain,
         ("b < a < c", "b, a, c", "The order from smallest to largest is"),
         ("b < a < c", "a, b, c", "The order from smallest to largest is"),
+        _chain,
     ),
     Rule(
         "name",
+        1,
         "the one name of the problem that a sentence has",
-        _name,
         ("Petya will receive the last token.", "Petya", "Who wins, Petya or Vasya?"),
         ("Petya beats Vasya", "Petya", "Who wins, Petya or Vasya?"),
+        _name,
     ),
 )
+TABLE = (*STEPS, *FIRST, *RULES, *OF_PROBLEM, *REFUSALS)
+"""Every rule once, as the report and docs/verifier.md print it."""
+
 _HINT = re.compile(
     r"(?<![\\A-Za-z])[A-Za-z]{2}|\\(?:text|mathrm|mathbb|in|begin|pi|checkmark|blacksquare)\b|[A-H][).:(]"
     r"|\d,\d|\d\.\d{3}[.,]|\d'|\]|\[$|[\u2e80-\U0010ffff]"
@@ -576,7 +660,7 @@ def readings(reference: str, answer: str, problem: str | None = None) -> Iterato
     if problem is None and (one, two) != (reference, answer):
         yield step or name or "words", one, two
     for rule in RULES if problem is None else OF_PROBLEM:
-        for new in rule.rewrite(one, two, problem or ""):
+        for new in rule.pairs(one, two, problem or ""):
             if new != (one, two):
                 yield rule.name, normalize(new[0]), normalize(new[1])
 
@@ -587,7 +671,7 @@ def _plain(text: str) -> tuple[str, str, set[tuple[str, ...]]]:
     name, plain = "", normalize(_TEXT.sub(r" \1 ", text)) if "\\" in text else text
     domains = _domains(plain)
     for rule in FIRST if _HINT.search(plain) else ():
-        for new, _ in rule.rewrite(plain, "", ""):
+        for new, _ in rule.pairs(plain, "", ""):
             if new != plain:
                 name, plain = rule.name, normalize(new)
     return name, plain, domains

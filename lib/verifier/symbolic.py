@@ -1,19 +1,34 @@
 """The last resort: integrals, limits and infinite sums through sympy, in a process of its own.
 
 `python -m lib.verifier.symbolic` answers questions line by line: a question is a JSON list
-`[reference, answer]` of normalized texts, an answer `[equal, step]`. It imports neither torch nor
-transformers, holds its memory to `MEMORY_BYTES`, and ends when its standard input does.
-`worker_client` starts it with the CPU seconds that one question may take.
+`[reference, answer]` of normalized texts, an answer `[equal, step, CPU seconds]`. It imports
+neither torch nor transformers, holds its memory to `MEMORY_BYTES`, and ends when its standard
+input does. `ask` starts it when first needed, one for each process.
 
 Trees come from this package's parser and become sympy expressions node by node: no text reaches
 `sympify`. What sympy leaves unevaluated stays undecided. What is too large is refused by
 `is_symbolic_question` before the worker is asked, and before sympy is imported.
+
+Asking is safe under threads (one question at a time), in pools (a forked child forgets its
+parent's worker and starts its own; a plain subprocess is allowed where a pool's daemons may have
+no children, and imports no script of the caller's) and inside an event loop (it blocks for
+`TIMEOUT_S` on a free core). The clock is a backstop: limits on the question refuse first, and
+`counters` tells whether they did. It is the worker that counts its own CPU time, so that a busy
+machine does not grade differently, and that its signal ends: there is none in this process.
 """
 
+import atexit
+import collections
+import functools
 import json
+import os
 import resource
 import signal
+import subprocess
 import sys
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
 from lib.verifier.parse import parse
@@ -158,8 +173,8 @@ def _limit_or_sum(node: Node) -> Any:
     if lower.kind != "relation" or len(lower.args) != 2:
         raise Undecided("bounds")
     name, start = map(_convert, lower.args)
-    if node.name == "lim" and lower.name in ("to", "to+", "to-"):
-        side = lower.name[2:] or ("+" if start.is_infinite else "+-")
+    if node.name == "lim" and lower.name == "to":
+        side = "+" if start.is_infinite else "+-"
         return sympy.limit(_convert(body), name, start, side)
     if node.name not in ("sum", "prod") or lower.name != "=":
         raise Undecided(node.name)
@@ -204,16 +219,160 @@ _SYMPY_FAILS = (
 )
 
 
+TIMEOUT_S = 0.6
+"""CPU time of one question; a worker that needs more ends itself and is replaced."""
+
+PATIENCE_S = 30.0
+"""Wall time of one question, and of the worker's start, on a machine that gives it no core."""
+
+BATCH = 1_000
+BUDGET_S = 60.0
+"""CPU time of all questions in a batch of so many answers; further questions are refused."""
+
+_ROOT = Path(__file__).resolve().parents[2]
+_counts: collections.Counter[str] = collections.Counter()
+
+
+def counters() -> dict[str, int]:
+    """What this process asked so far, for provenance.
+
+    `worker_calls`, `worker_starts`, `timeouts` (worker ended for lateness), `over_budget` (answers
+    refused because their batch had spent `BUDGET_S`), `worker_failures` (ended by itself, or did
+    not start) and `failures` (answers that met a fault of the verifier and count as wrong).
+    """
+    return {name: _counts[name] for name in _COUNTERS}
+
+
+_COUNTERS = (
+    *("worker_calls", "worker_starts", "timeouts", "over_budget", "worker_failures", "failures"),
+)
+
+
+def count(name: str) -> None:
+    """One more of `name`."""
+    _counts[name] += 1
+
+
+def reset_counters() -> None:
+    """Start counting anew, and forget the answers so far."""
+    _counts.clear()
+    _worker.spent_s = 0.0
+    ask.cache_clear()
+
+
+def count_answer() -> None:
+    """One more answer is compared; each batch has its own budget."""
+    _counts["answers"] += 1
+    if _counts["answers"] % BATCH == 0:
+        _worker.spent_s = 0.0
+
+
+class WorkerLostError(RuntimeError):
+    """The worker was too late, ended, or may not be asked: no decision, and none to be kept."""
+
+
+@functools.lru_cache(maxsize=4096)
+def ask(reference: str, answer: str) -> tuple[bool, str]:
+    """Whether two normalized texts are equal, and the step that decided.
+
+    Raises:
+        WorkerLostError: no answer in time; the question may be put again.
+    """
+    with _worker.lock:
+        if _worker.spent_s >= BUDGET_S:
+            count("over_budget")
+            raise WorkerLostError("over budget")
+        count("worker_calls")
+        return _worker.ask(json.dumps([reference, answer]) + "\n")
+
+
+def warm_up() -> None:
+    """Start the worker now, without waiting for it."""
+    with _worker.lock:
+        _worker.start()
+
+
+class _Worker:
+    """The worker of this process, if there is one, and the lock around it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.spent_s = 0.0
+
+    def ask(self, question: str) -> tuple[bool, str]:
+        """One question and its answer; a worker that fails is replaced for the next."""
+        process = self.start()
+        assert process.stdin is not None and process.stdout is not None
+        backstop = threading.Timer(PATIENCE_S, process.kill)
+        backstop.start()
+        try:
+            process.stdin.write(question.encode())
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        finally:
+            backstop.cancel()
+        if line.endswith(b"\n"):
+            equal, step, spent_s = json.loads(line)
+            self.spent_s += spent_s
+            return bool(equal), str(step)
+        self.spent_s += TIMEOUT_S
+        late = process.wait() in (-signal.SIGPROF, -signal.SIGKILL)
+        count("timeouts" if late else "worker_failures")
+        self.start()
+        raise WorkerLostError("timeout" if late else "worker failure")
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """The worker, started if there is none."""
+        if self.process is None or self.process.poll() is not None:
+            self.stop()
+            count("worker_starts")
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "lib.verifier.symbolic", str(TIMEOUT_S)],
+                cwd=_ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        return self.process
+
+    def stop(self) -> None:
+        """Kill the worker, if there is one, and close its pipes."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+
+_worker = _Worker()
+_inherited: list[_Worker] = []
+
+
+def _forget() -> None:
+    """In a forked child: the parent's worker is not ours to ask, to wait for or to stop."""
+    global _worker
+    _inherited.append(_worker)
+    _worker = _Worker()
+    ask.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+atexit.register(lambda: _worker.stop())
+
+
 def main() -> None:
     """Answer until the input ends; SIGPROF ends a question that takes too much CPU time."""
     import sympy  # noqa: F401  loaded before the first question is timed
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for line in sys.stdin:
+        start = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
         answer = decide(*json.loads(line))
         signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.write(json.dumps([*answer, time.process_time() - start]) + "\n")
         sys.stdout.flush()
 
 

@@ -19,7 +19,7 @@ from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import format_settings
 from lib.prompts.saved import save_prompt
-from lib.verifier.worker_client import warm_up
+from lib.verifier.symbolic import warm_up
 from tests.lib.training.runs import changed, run
 from tests.live import held
 

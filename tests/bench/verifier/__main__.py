@@ -2,6 +2,7 @@
 
 python -m tests.bench.verifier [measure [FOLDER] [--no-write]]
 python -m tests.bench.verifier attack [FOLDER] [--limit N] [--show N]
+python -m tests.bench.verifier rules [FOLDER] [--write]
 
 FOLDER holds grading/pairs.jsonl, outputs.jsonl and hostile.jsonl, and in grading/fresh the sets
 that no rule was written against, and in data the public sets whose references are attacked too;
@@ -22,10 +23,12 @@ from typing import Any
 
 import click
 
+from lib.verifier.readings import TABLE
 from tests.bench.verifier.attack import FAMILIES, accepted_pairs, bounded, derived
 from tests.bench.verifier.graders import GRADERS, Grader
 from tests.bench.verifier.hostile import WAYS, hostile
 from tests.bench.verifier.references import references
+from tests.bench.verifier.rules import earned, write, write_page
 
 HERE = Path(__file__).parent
 SHORT = 60
@@ -266,6 +269,24 @@ def attack(folder: str, limit: int, show: int, names: tuple[str, ...], grader: s
         examples += [(name, pair) for pair in accepted[:show]]
     for name, pair in examples:
         click.echo(f"{name}: {pair.reference!r} | {pair.answer!r} | {pair.problem[-80:]!r}")
+
+
+@main.command("rules")
+@click.argument("folder", default=os.environ.get("RECKON_SHARED", ""))
+@click.option("--write", "writes", is_flag=True, help="Write what is measured into the source.")
+@click.option("--page", is_flag=True, help="Print the table of the source into docs/verifier.md.")
+def rules(folder: str, writes: bool, page: bool) -> None:
+    """Print what each rule earns on the sets in FOLDER; exit 1 where the source has another."""
+    if page:
+        write_page()
+        return
+    rows = earned(Path(folder))
+    for name, count in rows.items():
+        click.echo(f"{count:6} {name}")
+    if writes:
+        write(rows)
+    elif stale := [rule.name for rule in TABLE if rule.rows != rows[rule.name]]:
+        raise click.ClickException(f"the source has other rows for {', '.join(stale)}: --write")
 
 
 if __name__ == "__main__":

@@ -76,6 +76,14 @@ def test_the_page_opens_and_asks_for_nothing_else(page, addresses):
     assert page.evaluate("document.querySelectorAll('.plot svg').length") > 15
 
 
+def test_the_printed_page_has_its_charts(page):
+    """Those too that nobody has scrolled to."""
+    page.wait_for("document.querySelectorAll('.charts:not([data-state=drawn])').length === 0")
+    with_charts = len(page.call("Page.printToPDF")["data"])
+    page.evaluate("document.querySelectorAll('.plot').forEach((plot) => plot.replaceChildren())")
+    assert with_charts > 1.5 * len(page.call("Page.printToPDF")["data"])
+
+
 def test_the_served_page_opens_like_the_file(browser, addresses):
     with report_server(Path(addresses["plain"].removeprefix("file://")), port=0) as server:
         thread = threading.Thread(target=server.serve_forever)

@@ -21,7 +21,7 @@ from lib.verifier import (
     extract_answer,
     is_equivalent,
     reset_counters,
-    worker_client,
+    symbolic,
 )
 from lib.verifier.tree import MAX_REMEMBERED_CHARS
 
@@ -183,7 +183,7 @@ def test_nothing_in_an_answer_is_executed(
     for reference in ("0", "1", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"):
         assert not is_equivalent(reference=reference, answer=text)
     extract_answer(text)
-    assert worker_client.ask("0", text)[0] is False
+    assert symbolic.ask("0", text)[0] is False
     assert list(tmp_path.iterdir()) == []
     assert not (ROOT / CANARY).exists()
     assert capsys.readouterr().out == ""
@@ -196,8 +196,8 @@ def asks_the_worker(number: int) -> tuple[bool, str]:
 
 def test_the_worker_decides_an_integral_and_its_answer_is_kept() -> None:
     reset_counters()
-    assert worker_client.ask("1/4", r"\int_0^1 x^3 dx") == (True, "symbolic")
-    assert worker_client.ask("1/4", r"\int_0^1 x^3 dx") == (True, "symbolic")
+    assert symbolic.ask("1/4", r"\int_0^1 x^3 dx") == (True, "symbolic")
+    assert symbolic.ask("1/4", r"\int_0^1 x^3 dx") == (True, "symbolic")
     assert counters()["worker_calls"] == 1
 
 
@@ -205,7 +205,7 @@ def test_threads_share_one_worker() -> None:
     reset_counters()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         questions = [rf"\int_0^1 {k}x dx" for k in range(2, 10)]
-        verdicts = list(pool.map(lambda text: worker_client.ask("1", text)[0], questions))
+        verdicts = list(pool.map(lambda text: symbolic.ask("1", text)[0], questions))
     assert verdicts == [True] + [False] * 7
     assert counters()["worker_starts"] <= 1
 
@@ -216,7 +216,7 @@ def test_pools_grade_whether_forked_or_spawned(method: str) -> None:
     context = multiprocessing.get_context(method)
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
         assert list(pool.map(asks_the_worker, range(10, 14))) == [(True, "symbolic")] * 4
-    assert worker_client.ask("1/5", r"\int_0^1 x^4 dx") == (True, "symbolic")
+    assert symbolic.ask("1/5", r"\int_0^1 x^4 dx") == (True, "symbolic")
 
 
 def test_a_daemonic_pool_may_ask_the_worker() -> None:
@@ -243,7 +243,7 @@ def stopped_worker(number: int) -> subprocess.Popen[bytes]:
     """The worker after its first answer, without a core."""
     asks_the_worker(number)
     reset_counters()
-    process = worker_client._worker.process
+    process = symbolic._worker.process
     assert process is not None
     process.send_signal(signal.SIGSTOP)
     return process
@@ -251,7 +251,7 @@ def stopped_worker(number: int) -> subprocess.Popen[bytes]:
 
 def test_a_late_worker_is_killed_counted_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped_worker(49)
-    monkeypatch.setattr(worker_client, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(symbolic, "PATIENCE_S", 0.05)
     assert asks_the_worker(50) == (False, "timeout")
     assert counters()["timeouts"] == 1
     monkeypatch.undo()
@@ -260,7 +260,7 @@ def test_a_late_worker_is_killed_counted_and_replaced(monkeypatch: pytest.Monkey
 
 def test_a_worker_without_a_core_is_waited_for() -> None:
     process = stopped_worker(59)
-    resume = threading.Timer(2 * worker_client.TIMEOUT_S, process.send_signal, [signal.SIGCONT])
+    resume = threading.Timer(2 * symbolic.TIMEOUT_S, process.send_signal, [signal.SIGCONT])
     resume.start()
     assert asks_the_worker(60) == (True, "symbolic")
     assert counters()["timeouts"] == 0
@@ -270,23 +270,34 @@ def test_a_worker_without_a_core_is_waited_for() -> None:
 def test_a_worker_that_computes_for_too_long_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    worker_client._worker.stop()
+    symbolic._worker.stop()
     reset_counters()
-    monkeypatch.setattr(worker_client, "TIMEOUT_S", 1e-3)
-    monkeypatch.setattr(worker_client, "PATIENCE_S", 1e3)
+    monkeypatch.setattr(symbolic, "TIMEOUT_S", 1e-3)
+    monkeypatch.setattr(symbolic, "PATIENCE_S", 1e3)
     assert asks_the_worker(62) == (False, "timeout")
     assert counters()["timeouts"] == 1
-    worker_client._worker.stop()
+    symbolic._worker.stop()
+
+
+def test_a_batch_that_spent_its_budget_asks_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symbolic, "BUDGET_S", 1e-9)
+    reset_counters()
+    assert asks_the_worker(70) == (True, "symbolic")
+    assert asks_the_worker(71) == (False, "over budget")
+    assert counters()["over_budget"] == 1
+    for number in range(symbolic.BATCH):
+        compare(reference="1", answer=str(number))
+    assert asks_the_worker(71) == (True, "symbolic")
 
 
 def test_a_dead_worker_is_replaced() -> None:
     reset_counters()
-    assert worker_client.ask("2", r"\int_0^1 4x dx")[0]
-    process = worker_client._worker.process
+    assert symbolic.ask("2", r"\int_0^1 4x dx")[0]
+    process = symbolic._worker.process
     assert process is not None
     process.kill()
     process.wait()
-    assert worker_client.ask("3", r"\int_0^1 6x dx")[0]
+    assert symbolic.ask("3", r"\int_0^1 6x dx")[0]
 
 
 def test_importing_the_verifier_loads_nothing_heavy() -> None:

@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from lib.verifier import compare, extract_answer, is_equivalent, reference_problem
-from lib.verifier.readings import FIRST, OF_PROBLEM, RULES, Rule
+from lib.verifier.__main__ import main
+from lib.verifier.readings import TABLE, Rule
+from tests.bench.verifier.rules import PAGE, table
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verifier"
 
@@ -67,25 +70,6 @@ def test_known_gaps_are_listed_exactly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "answer", "step"),
-    [
-        ("72", "72", "exact"),
-        ("72", "72.0", "number"),
-        (r"\frac{1}{2}", "0.5", "number"),
-        (r"\left( 3, 4 \right)", "( 3, 4 )", "normalized"),
-        ("x+1", "1+x", "structure"),
-        ("(x+1)^2", "x^2+2x+1", "numeric"),
-        (r"\sqrt{2}", "1.41421356", "decimal"),
-        ("10", r"10\%", "percent"),
-        (r"\text{Sunday}", "sunday", "text"),
-        ("4:30", "4:30 p.m.", "time"),
-    ],
-)
-def test_the_cheapest_step_that_can_tell_decides(reference: str, answer: str, step: str) -> None:
-    assert compare(reference=reference, answer=answer) == (True, step)
-
-
-@pytest.mark.parametrize(
     ("reference", "answer"),
     [
         ("[1,2)", "[1,2]"),
@@ -109,7 +93,7 @@ def test_what_public_graders_get_wrong_is_not_equal(reference: str, answer: str)
 
 
 @pytest.mark.parametrize("text", [r"\arcsin()", "log_0{}", r"\sqrt()", r"\binom(3)", "floor(1,2)"])
-def test_a_function_of_too_few_or_too_many_arguments_is_wrong_and_no_fault(text: str) -> None:
+def test_a_wrong_number_of_arguments_is_wrong_and_no_fault(text: str) -> None:
     assert compare(reference="3", answer=text).decided_by in ("unparsed", "undecided")
     reference_problem(text)
 
@@ -163,30 +147,19 @@ def test_a_variable_must_be_the_right_one() -> None:
         (r"\frac{(-1)^n}{n!}", r"-\frac{1}{n!}"),
         (r"n!+\ln(n-7)", r"n!-\ln(n-7)"),
         (r"\lceil 1/n\rceil", r"\lceil 2/n\rceil"),
-        ("2", "f(101)"),
-        ("7", "7f(3724)"),
         ("f(-3) > f(a)", "f(-3) > f(a+1)"),
-        ("[1,3]", "x=1, x=3"),
         ("(1,3)", "1 or 3"),
-        ("(1,3)", "(3,1)"),
         ("(x,y)=(1,2)", "(y,x)=(1,2)"),
         ("(1,2)", "(y,x)=(1,2)"),
         ("2,2,3", "2,3"),
         (r"n\text{ is odd}", r"n\text{ is even}"),
         ("2n+1 where n>2", "2n+1 where n<0"),
         ("2n+1", "2n+1 where n<0"),
-        ("7", "at least 7"),
         ("7", "about 7"),
-        ("7", "7 or about 99"),
         ("7", r"7 \approx 99"),
         ("4, 12", "4, 12 or about 99"),
         ("8", "1, x=7=8"),
-        ("0", "not 0"),
-        ("11", "(1)+(11)"),
-        ("x+1", "(a)(x+1)"),
-        ("Yes", "Yes, No"),
         ("Yes", "Yes, it is impossible"),
-        ("A", "A) or B)"),
         ("A", "A) is wrong"),
     ],
 )
@@ -207,12 +180,41 @@ def test_a_formula_of_the_problem_is_no_answer_to_it() -> None:
         assert not is_equivalent(reference="14", answer=echo, problem=problem)
 
 
-@pytest.mark.parametrize("rule", [*FIRST, *RULES, *OF_PROBLEM], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [rule for rule in TABLE if rule.right], ids=lambda rule: rule.name)
 def test_each_rule_wins_its_example_and_refuses_the_other(rule: Rule) -> None:
     for example, equal in ((rule.right, True), (rule.wrong, False)):
         reference, answer, *problem = example
         verdict = compare(reference=reference, answer=answer, problem=" ".join(problem))
         assert verdict.equal == equal, verdict
+        assert verdict.decided_by == rule.name or not equal
+
+
+def test_no_two_rules_share_a_name_and_each_earns_a_row() -> None:
+    assert len({rule.name for rule in TABLE}) == len(TABLE)
+    # Turned brackets are a notation of whole countries, which no labelled set has.
+    unearned = [rule.name for rule in TABLE if rule.right and not rule.rows]
+    assert unearned == ["turned brackets"]
+
+
+def test_the_page_prints_the_table_of_rules() -> None:
+    """To print it anew: python -m tests.bench.verifier rules --page."""
+    assert table() in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "output"),
+    [
+        (["7", "seven"], "equal: words for numbers"),
+        (["7", "at least 7"], "not equal: undecided"),
+        (["B", "12", "--problem", "What is it? (A) 10 (B) 12"], "equal: option"),
+        (["", "7"], "Error: REFERENCE '' cannot be compared: it is empty"),
+    ],
+)
+def test_the_command_prints_verdict_and_rule(arguments: list[str], output: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.output.startswith(output)
+    assert result.output.count("\n") == 1
+    assert result.exit_code == output.startswith("Error")
 
 
 @pytest.mark.parametrize(
@@ -231,5 +233,5 @@ def test_a_usable_reference_has_no_problem(text: str) -> None:
         ("1" * 5000, "limits"),
     ],
 )
-def test_a_reference_that_cannot_serve_is_reported_with_its_reason(text: str, reason: str) -> None:
+def test_a_reference_that_cannot_serve_has_its_reason(text: str, reason: str) -> None:
     assert reason in str(reference_problem(text))

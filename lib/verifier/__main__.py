@@ -1,0 +1,26 @@
+"""Whether an answer equals a reference, by which rule, and what that rule is.
+
+python -m lib.verifier REFERENCE ANSWER [--problem TEXT]
+"""
+
+import click
+
+from lib.verifier.equivalence import compare, reference_problem
+from lib.verifier.readings import TABLE
+
+
+@click.command(help=__doc__)
+@click.argument("reference")
+@click.argument("answer")
+@click.option("--problem", default=None, help="Text of the problem, which may settle the answer.")
+def main(reference: str, answer: str, problem: str | None) -> None:
+    """Print the verdict, the rule that decided, and its description."""
+    if fault := reference_problem(reference):
+        raise click.ClickException(f"REFERENCE {reference!r} cannot be compared: {fault}")
+    verdict = compare(reference=reference, answer=answer, problem=problem)
+    (description,) = {rule.description for rule in TABLE if rule.name == verdict.decided_by}
+    click.echo(f"{'equal' if verdict.equal else 'not equal'}: {verdict.decided_by}, {description}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""What each rule of the verifier earns on the labelled sets, and the table that the page prints.
+
+A rewriting earns the right answers that are refused without it; a step, those that it decides.
+"""
+
+import collections
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lib.verifier import compare, extract_answer, readings
+from lib.verifier.readings import REFUSALS, TABLE
+from lib.verifier.tree import forget
+
+SOURCE = Path(readings.__file__)
+PAGE = Path(__file__).parents[3] / "docs" / "verifier.md"
+GROUPS = ("FIRST", "RULES", "OF_PROBLEM")
+
+Case = tuple[str, str, str]
+"""Reference, answer, problem."""
+
+
+def right_answers(folder: Path) -> Iterator[Case]:
+    """Every right answer of the labelled sets, extracted where a set has whole outputs."""
+    for path in sorted((folder / "grading").rglob("*.jsonl")):
+        for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            if bool(row.get("equal", row.get("label", "marked_answer" in row))):
+                yield str(row.get("marked_answer", row["gold"])), _answer(row), _problem(row)
+
+
+def _answer(row: dict[str, Any]) -> str:
+    is_bare = "pred" in row and row.get("form") != "text"
+    return str(row["pred"] if is_bare else extract_answer(row.get("response") or row["pred"]))
+
+
+def _problem(row: dict[str, Any]) -> str:
+    return row.get("question") or row.get("problem") or ""
+
+
+def earned(folder: Path) -> dict[str, int]:
+    """Right answers by the name of the rule."""
+    cases = list(right_answers(folder))
+    decided = [_decided(case) for case in cases]
+    names = {rule.name for group in GROUPS for rule in getattr(readings, group)} | {"words"}
+    rewritten = [case for case, name in zip(cases, decided, strict=True) if name in names]
+    counts = collections.Counter(name for name in decided if name not in names)
+    counts["words"] = decided.count("words")
+    for group in GROUPS:
+        rules = getattr(readings, group)
+        for rule in rules:
+            setattr(readings, group, tuple(other for other in rules if other is not rule))
+            forget()
+            counts[rule.name] = sum(not _decided(case) for case in rewritten)
+        setattr(readings, group, rules)
+        forget()
+    return {rule.name: counts[rule.name] for rule in TABLE}
+
+
+def _decided(case: Case) -> str:
+    """The rule by which an answer is right, '' where it is refused."""
+    reference, answer, problem = case
+    verdict = compare(reference=reference, answer=answer, problem=problem or None)
+    return verdict.decided_by if verdict.equal else ""
+
+
+def table() -> str:
+    """The rules as the page prints them, and the names of what refuses."""
+    lines = ["|rule|rows|what it reads|equal|not equal|", "|---|--:|---|---|---|"]
+    lines += [
+        f"|{rule.name}|{rule.rows}|{rule.description}|{_pair(rule.right)}|{_pair(rule.wrong)}|"
+        for rule in TABLE
+        if rule.right
+    ]
+    refusals = ", ".join(f"`{rule.name}` ({rule.description})" for rule in REFUSALS)
+    return "\n".join([*lines, "", f"Refused: {refusals}.", ""])
+
+
+def _pair(example: tuple[str, ...]) -> str:
+    return ", ".join(f"`{text}`".replace("|", "\\|") for text in example[:2])
+
+
+def write(rows: dict[str, int]) -> None:
+    """Put what each rule earns beside it in the source."""
+    text = SOURCE.read_text(encoding="utf-8")
+    for name, count in rows.items():
+        text, places = re.subn(rf'(Rule\(\s*"{name}",\s*)\d+', rf"\g<1>{count}", text)
+        if places != 1:
+            raise LookupError(f"{SOURCE}: {places} rules are called {name!r}, expected one")
+    SOURCE.write_text(text, encoding="utf-8")
+
+
+def write_page() -> None:
+    """Print the table between the marks of the page."""
+    before, mark, rest = PAGE.read_text(encoding="utf-8").partition("<!-- rules -->\n")
+    _, end, after = rest.partition("<!-- end of rules -->\n")
+    PAGE.write_text(before + mark + table() + end + after, encoding="utf-8")
