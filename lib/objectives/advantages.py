@@ -24,14 +24,19 @@ Baseline = Literal["none", "mean", "group", "batch", "rloo"]
 
 
 def group_advantages(
-    rewards: Tensor, *, baseline: Baseline | Callable[[Tensor], Tensor], eps: float = 1e-4
+    rewards: Tensor,
+    *,
+    baseline: Baseline | Callable[..., Tensor],
+    right: Tensor | None = None,
+    eps: float = 1e-4,
 ) -> Tensor:
     """Credit each completion relative to the other completions of the same problem.
 
     Args:
         rewards: [P, G] total reward per completion, any scale.
         baseline: see the table above; `grpo.advantage` in params has the same names. A function
-            of rewards [P, G] gives the advantages itself.
+            of rewards [P, G], called with `right` too, gives the advantages itself.
+        right: [P, G] bool, which completions have the right answer, whatever they earn.
         eps: added to the standard deviation (TRL's value by default).
 
     Returns:
@@ -42,7 +47,7 @@ def group_advantages(
         ValueError: unknown baseline, or G < 2 where a baseline needs a group.
     """
     if callable(baseline):
-        return baseline(rewards)
+        return baseline(rewards, right=right)
     if baseline not in get_args(Baseline):
         raise ValueError(f"no baseline `{baseline}`; there are {', '.join(get_args(Baseline))}")
     if baseline == "none":

@@ -1,5 +1,6 @@
 """Losses and advantages from `plugins/` (`lib.plugins`), held to their shapes."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +15,8 @@ def objective(name: str) -> Any:
     """`name` itself; of a plugin, its function: a loss or an advantage.
 
     Loss: log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T] to the losses of
-    the tokens [B, T]. Advantage: rewards [P, G] to advantages [P, G]. Both have the shape of their
-    first argument.
+    the tokens [B, T]. Advantage: rewards [P, G] to advantages [P, G]; one with a parameter `right`
+    also gets which completions are right, [P, G] bool. Both have the shape of their first argument.
 
     Raises:
         UserError: it is no function; when it is called, it raises or gives another shape.
@@ -26,10 +27,12 @@ def objective(name: str) -> Any:
     if not callable(own):
         raise UserError(f"{name}: expected a function of tensors, got {own!r}")
 
-    def checked(*tensors: Tensor) -> Tensor:
+    takes = inspect.signature(own).parameters
+
+    def checked(*tensors: Tensor, **verdicts: Tensor) -> Tensor:
         inputs = f"tensors of shapes {', '.join(str(list(tensor.shape)) for tensor in tensors)}"
         try:
-            result = own(*tensors)
+            result = own(*tensors, **{key: verdicts[key] for key in verdicts if key in takes})
         except Exception as error:
             raise in_words(name, error, inputs=inputs) from error
         shape = list(tensors[0].shape)
@@ -65,6 +68,6 @@ def try_advantage(name: str, *, group_size: int) -> None:
         UserError: see `objective`; or it gives values that are not finite.
     """
     rewards = torch.stack([torch.linspace(1, 0, group_size), torch.ones(group_size)])
-    advantages = objective(name)(rewards)
+    advantages = objective(name)(rewards, right=rewards == 1)
     if not advantages.isfinite().all():
         raise UserError(f"{name}: gave {advantages.tolist()} for rewards {rewards.tolist()}")

@@ -21,6 +21,14 @@ PROMPT_FORMATS: dict[str, TaggedFormat | BoxedFormat] = {
             opened_by_prompt=True,
         ),
         TaggedFormat(
+            name="working_out_lines",
+            working=("<start_working_out>", "<end_working_out>"),
+            answer=("<SOLUTION>", "</SOLUTION>"),
+            opened_by_prompt=True,
+            separator="\n",
+            opens_with="\n",
+        ),
+        TaggedFormat(
             name="xml",
             working=("<reasoning>", "</reasoning>"),
             answer=("<answer>", "</answer>"),

@@ -224,7 +224,7 @@ def grpo_arguments(grpo: Grpo, *, model: Model, seed: int, scratch: Path) -> dic
     return {
         **shared_arguments(
             grpo,
-            batch=grpo.prompts_per_step * grpo.group_size,
+            batch=grpo.batch_size,
             model=model,
             seed=seed,
             scratch=scratch,

@@ -176,7 +176,7 @@ class Mark:
         return (self.time - earlier.time) / max(1, self.step - earlier.step)
 
     def pace(self, earlier: "Mark") -> list[str]:
-        """Of a line, since then."""
+        """Seconds per step and tokens per second since then, as words of a line."""
         speed = (self.tokens - earlier.tokens) / max(1e-9, self.time - earlier.time)
         tokens = [f"tokens/s={speed:.0f}"] if self.tokens > earlier.tokens else []
         return [f"s/step={self.seconds_per_step(earlier):.3g}", *tokens]

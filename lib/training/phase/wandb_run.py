@@ -1,6 +1,6 @@
 """A training run on Weights & Biases, where the environment asks for it.
 
-    WANDB_MODE      disabled (the default), offline, online
+    WANDB_MODE      disabled (the default), offline, online (offline where there is no key)
     WANDB_PROJECT   reckon, unless set
     WANDB_NAME      the stage and its fingerprint, unless set
     WANDB_ENTITY, WANDB_DIR, WANDB_API_KEY as in W&B's own manual
@@ -69,12 +69,15 @@ class WandbRun(TrainerCallback):
             return
         import wandb
 
+        # Without a key W&B asks for one, or ends the run; `make wandb-sync` sends it later.
+        keyless = self.mode == "online" and not wandb.login(prompt=False)
+        mode = "offline" if keyless else self.mode
         self.num_sent = len(state.log_history) if state.global_step else 0
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or "reckon",
             name=os.environ.get("WANDB_NAME") or self.name,
             config=dict(self.settings),
-            mode=self.mode,
+            mode=mode,
             settings=wandb.Settings(silent=True, console="off"),
         )
 

@@ -34,7 +34,7 @@ def test_columns_are_found_by_their_usual_names(tmp_path: Path) -> None:
     summary, rows = graded(tmp_path, [json.dumps(row) for row in ROWS])
     assert [row["grade"]["right"] for row in rows] == [True, False, True, True, True]
     assert [row["grade"]["answer"] for row in rows] == ["4", "5", "4", "1/2", "7"]
-    assert rows[2]["grade"]["reason"] == "choice"
+    assert rows[2]["grade"]["reason"] == "option"
     # Two completions of one problem are one unit.
     assert summary[0] == "graded 4 problems"
     assert summary[2].startswith("right 0.8000 [")

@@ -30,14 +30,6 @@ FORMATS: dict[str, PromptFormat] = {
     "r1_zero": prompt_format("r1_zero"),
 }
 
-ALL_SETTINGS = {
-    "max_completion_tokens": 100,
-    "overlong_cache_tokens": 20,
-    "repetition_ngram": 2,
-    "cosine_correct": (2.0, 1.0),
-    "cosine_wrong": (-10.0, 0.0),
-}
-
 
 def values(stack: str, completion: object, reference: object = "72") -> list[float]:
     rewards = Grading(rewards_of(stack), prompt_format=FORMATS.get(stack, XML)).rewards
@@ -51,8 +43,11 @@ def values(stack: str, completion: object, reference: object = "72") -> list[flo
     ("completion", "expected"),
     [
         (S0_RIGHT, [3.0, 1.5, 5.0, 3.0]),
-        # As the source prints a completion.
-        ("\n6 · 12\n<end_working_out>\n<SOLUTION>\n72\n</SOLUTION>\n", [3.0, 1.5, 5.0, 3.0]),
+        # As the source prints a completion, and its preset teaches it.
+        (
+            prompt_format("working_out_lines").target(solution="6 · 12", reference="72"),
+            [3.0, 1.5, 5.0, 3.0],
+        ),
         ("<end_working_out><SOLUTION>72.0</SOLUTION>", [3.0, 1.5, 3.5, 3.0]),
         ("<end_working_out><SOLUTION>70</SOLUTION>", [3.0, 1.5, 2.0, -1.5]),
         ("<end_working_out><SOLUTION>60</SOLUTION>", [3.0, 1.5, 1.5, -1.5]),
@@ -140,12 +135,6 @@ def test_stack_r1_zero_pays_only_for_both() -> None:
 
 
 @pytest.mark.parametrize("stack", sorted(set(STACKS) - {"shaping"}))
-def test_chat_messages_are_scored_as_their_text(stack: str) -> None:
-    message = [{"role": "assistant", "content": S0_RIGHT}]
-    assert values(stack, message) == values(stack, S0_RIGHT)
-
-
-@pytest.mark.parametrize("stack", sorted(set(STACKS) - {"shaping"}))
 def test_content_and_reference_of_any_type_are_scored(stack: str) -> None:
     parts = [{"type": "text", "text": S0_RIGHT[:20]}, {"type": "text", "text": S0_RIGHT[20:]}]
     assert values(stack, [{"role": "assistant", "content": parts}]) == values(stack, S0_RIGHT)
@@ -173,16 +162,8 @@ def test_weights_scale_and_may_turn_a_range() -> None:
     assert stack_range(["check_answer"], [-1.0]) == (-5.0, 2.0)
 
 
-def test_every_reward_is_named_as_registered() -> None:
-    rewards = [
-        reward.__name__
-        for stack in STACKS
-        for reward in Grading(
-            rewards_of(stack), prompt_format=FORMATS.get(stack, XML), **ALL_SETTINGS
-        ).rewards
-    ]
-    assert rewards == reward_names()
-    assert len(set(rewards)) == len(rewards)
+def test_no_two_stacks_have_a_reward_of_one_name() -> None:
+    assert len(set(reward_names())) == len(reward_names())
 
 
 def test_a_file_in_the_folder_is_a_stack(tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+"""The example advantages that look at verdicts, against their papers' definitions."""
+
+import itertools
+import statistics
+
+import pytest
+import torch
+
+from lib.objectives.own import objective
+
+RIGHT = torch.tensor([[i < c for i in range(8)] for c in range(9)])
+"""Groups of eight with none to all of them right."""
+
+
+def advantages(name: str) -> torch.Tensor:
+    return objective(f"plugins/objectives/diversity.py:{name}")(torch.rand(9, 8), right=RIGHT)
+
+
+@pytest.mark.parametrize("count", range(9))
+def test_pass_at_4_is_a_completions_part_in_all_subsets(count: int) -> None:
+    """Each subset of four earns 1 where one of it is right; standardised over all subsets."""
+    subsets = list(itertools.combinations(range(8), 4))
+    rewards = [float(any(RIGHT[count, i] for i in subset)) for subset in subsets]
+    deviation = statistics.pstdev(rewards)
+    expected = [
+        statistics.fmean(
+            (reward - statistics.fmean(rewards)) / deviation if deviation else 0.0
+            for subset, reward in zip(subsets, rewards, strict=True)
+            if i in subset
+        )
+        for i in range(8)
+    ]
+    assert advantages("pass_at_4")[count].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_maxrl_divides_by_the_share_that_is_right() -> None:
+    one_of_eight = [7.0, *[-1.0] * 7]
+    assert advantages("maxrl")[1].tolist() == pytest.approx(one_of_eight)
+    assert not advantages("maxrl")[[0, 8]].any()
