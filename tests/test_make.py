@@ -40,6 +40,7 @@ def error_of(shown: subprocess.CompletedProcess[str]) -> str:
 
 def test_make_alone_lists_every_verb_with_what_it_does() -> None:
     shown = make().stdout
+    assert shown.startswith("reckon 1.")
     for verb in ("all", "repro", "preset", "compare", "study", "test", "check", "clean"):
         assert f"  make {verb} " in shown
 
@@ -140,3 +141,12 @@ def test_the_vllm_server_makes_the_base_model_that_it_serves() -> None:
     assert made == "dvc repro prepare"
     assert "stages.vllm_server" in served and "data/models/base" in served
     assert "dvc repro" not in recipe("MODEL=mine")
+
+
+def test_completions_to_grade_are_asked_for_by_their_variable() -> None:
+    assert "COMPLETIONS=" in error_of(make("grade"))
+
+
+def test_no_problems_at_all_are_refused() -> None:
+    shown = make("evaluate", "MODEL=data/models/sft", "LIMIT=0")
+    assert shown.returncode == 2 and "--limit" in shown.stderr

@@ -38,6 +38,9 @@ MODEL_FILES = (*WEIGHTS, "*.json", "*.jinja", "*.txt", "*.model")
 FLASH_VERSION = "v3"
 """Branch of the kernel's major version that transformers 5.17 asks for."""
 
+CUDA = "cu130"
+"""That the locked torch is built for."""
+
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -87,12 +90,13 @@ def kernel_repository(commit: str = "") -> Repository:
     """The flash attention kernel, in the builds for this torch on CUDA; '' for the commit of the
     version that transformers takes.
 
-    All builds are some gigabytes. `kernels` (0.16) accepts those named after torch's version, after
-    an older stable ABI, or after no version at all.
+    All builds are some gigabytes. `kernels` (0.16, variants.py) accepts those of torch's CUDA that
+    are named after torch's version or a stable ABI that is no newer, and those of no version.
     """
-    version = "".join(installed_version("torch").split(".")[:2])
-    here = f"{platform.machine()}-linux"
-    builds = (f"torch{version}-*cu*-{here}", f"torch-stable-abi*-cu*-{here}", "torch-cuda")
+    major, minor, *_ = installed_version("torch").split(".")
+    here = f"{CUDA}-{platform.machine()}-linux"
+    abis = [f"torch-stable-abi{major}{number}-{here}" for number in range(9, int(minor) + 1)]
+    builds = (f"torch{major}{minor}-*{here}", *abis, "torch-cuda")
     return Repository(
         "kernel",
         FLASH_KERNEL,
@@ -119,6 +123,17 @@ def find(repository: Repository) -> Path:
             "run `make fetch`, which looks it up and writes it into params.yaml"
         )
     return repository.folder if repository.folder.is_dir() else download(repository)
+
+
+def is_here(repository: Repository) -> bool:
+    """Whether it was fetched, or the Hub's cache holds its commit."""
+    if repository.folder.is_dir():
+        return True
+    try:
+        huggingface_hub.snapshot_download(local_files_only=True, **_request(repository))
+    except FAILURES:
+        return False
+    return True
 
 
 def download(repository: Repository) -> Path:
@@ -152,7 +167,10 @@ def look_up(repository: Repository) -> tuple[str, int]:
     except FAILURES as error:
         raise _explained(repository, error) from error
     if not files:
-        raise UserError(f"{repository.named_by}: `{repository}` has none of the files needed")
+        needed = "none of the files needed"
+        if repository.kind == "kernel":
+            needed = f"no build for this torch on {CUDA}; set model.attention: sdpa"
+        raise UserError(f"{repository.named_by}: `{repository}` has {needed}")
     return files[0].commit_hash, sum(file.file_size or 0 for file in files if file.will_download)
 
 

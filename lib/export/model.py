@@ -19,14 +19,15 @@ import torch
 from ruamel.yaml import YAML
 from transformers import GenerationConfig
 
-from lib.artifacts import hash_path, read_json, replacing, write_json
+from lib.artifacts import hash_path, read_json, replacing, unlisted, write_json
 from lib.artifacts.problems import read_benchmarks
 from lib.engines.base import Sampling, encode
 from lib.engines.decoding import end_tokens
 from lib.engines.policy import ADAPTER, is_adapter, load_policy, load_tokenizer
 from lib.engines.runtime import released_memory
+from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
-from lib.export import MOST_TOKENS
+from lib.export import BATCH, MOST_TOKENS
 from lib.export.card import model_card
 from lib.export.reload import (
     ADAPTER_FOLDER,
@@ -34,7 +35,6 @@ from lib.export.reload import (
     Request,
     check_same,
     device_here,
-    greedy_completions,
     read,
     read_afresh,
 )
@@ -151,7 +151,7 @@ def publish(
         with (folder / "params.yaml").open("w", encoding="utf-8") as file:
             YAML(typ="safe").dump(params.model_dump(mode="json"), file)
         card = model_card(
-            read_json(measured),
+            unlisted(read_json(measured)),
             params=params,
             prompt_format=own_format,
             example=load_tokenizer(folder).apply_chat_template(
@@ -216,7 +216,9 @@ def write_model(
     exact = model.model_copy(update=EXACT)
     weights: Any = load_policy(checkpoint, base=base, settings=exact).to(device_here())
     token_ids = encode(tokenizer, prompts)
-    own = greedy_completions(weights, tokenizer, token_ids, greedy)
+    engine = TransformersEngine(weights, tokenizer, batch_size=BATCH)
+    own = [list(each.token_ids) for (each,) in engine.generate(token_ids, greedy)]
+    del engine
     answers = trained = read(weights, token_ids, own)
     errors: dict[str, float] = {}
     if adapter:

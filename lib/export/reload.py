@@ -10,24 +10,20 @@ than `FLIP` times that. P prompts, N tokens of all completions, V vocabulary.
 import contextlib
 import dataclasses
 import math
-import pickle
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 from peft import PeftModel
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers import logging as transformers_logging
+from safetensors import SafetensorError
+from transformers import AutoConfig, PreTrainedModel
 
-import lib
 from lib.engines.base import Engine, Sampling, encode
 from lib.engines.open import open_engine
 from lib.engines.policy import load_merged, load_tokenizer, max_positions
-from lib.engines.runtime import prefer_reproducible_kernels, released_memory
-from lib.engines.transformers import TransformersEngine
+from lib.engines.runtime import configure, released_memory
 from lib.errors import UserError
 from lib.export import BATCH
 from lib.prompts import Message
@@ -96,39 +92,20 @@ def read_afresh(request: Request) -> Readings:
     Raises:
         UserError: a form cannot be loaded.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        query, report = Path(folder) / "request", Path(folder) / "report"
-        query.write_bytes(pickle.dumps(request))
-        # Not `-m`: classes of `__main__` would not be those that are unpickled here.
-        program = "import sys; from lib.export.reload import main; main(*sys.argv[1:])"
-        ran = subprocess.run(
-            [sys.executable, "-c", program, str(query), str(report)],
-            cwd=Path(lib.__file__ or "").parents[1],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if ran.returncode:
-            stderr = ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        try:
+            return pool.submit(read_forms, request).result()
+        # Files that are damaged, memory that is short, a process that was ended.
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            reason = str(error).strip().splitlines() or [type(error).__name__]
             raise UserError(
-                f"export: what was written cannot be loaded again ({stderr[-1].strip()})"
-            )
-        readings: Readings = pickle.loads(report.read_bytes())
-    return readings
-
-
-def main(query: str, report: str) -> None:
-    """Answer the request in the file `query`."""
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    request = pickle.loads(Path(query).read_bytes())
-    Path(report).write_bytes(pickle.dumps(read_forms(request)))
+                f"export: what was written cannot be loaded again ({reason[-1].strip()})"
+            ) from error
 
 
 def read_forms(request: Request) -> Readings:
     """Let each form read the completions."""
-    torch.set_num_threads(request.threads)
-    prefer_reproducible_kernels()
+    configure(seed=0, threads=request.threads)
     prompts = encode(load_tokenizer(request.folder), request.conversations)
     readings: Readings = {}
     for kind, dtype in request.forms.items():
@@ -156,17 +133,6 @@ def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request
 def device_here() -> torch.device:
     """A GPU where there is one: verifying generates as much as a small evaluation."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def greedy_completions(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[list[int]],
-    sampling: Sampling,
-) -> list[list[int]]:
-    """[P] token ids."""
-    engine = TransformersEngine(model, tokenizer, batch_size=BATCH)
-    return [list(one.token_ids) for (one,) in engine.generate(prompts, sampling)]
 
 
 def read(model: PreTrainedModel, prompts: list[list[int]], completions: list[list[int]]) -> Answers:

@@ -2,8 +2,11 @@
 
 import dataclasses
 import importlib.util
+import os
 import platform
 import runpy
+import shutil
+import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -15,6 +18,7 @@ from lib.engines.gpu import VISIBLE, Gpu, find_gpus, gpu_fault
 from lib.engines.registry import URL, server_url
 from lib.params import Params
 from lib.params.model import FLASH_KERNEL
+from lib.planning.idle import idle_params
 from lib.planning.inputs import input_problems
 from lib.planning.memory import export_memory, shape_of
 from lib.planning.plan import CUDA_BYTES, disk_bytes, in_bytes, phases_of
@@ -59,6 +63,7 @@ class Machine:
         memory: bytes of main memory that are free.
         disk: bytes that are free in the checkout.
         packages: of `PARTS`, those that are installed.
+        unbuildable: what Triton compiles with and is missing.
     """
 
     python: str
@@ -72,6 +77,7 @@ class Machine:
     memory: int
     disk: int
     packages: frozenset[str]
+    unbuildable: tuple[str, ...]
 
 
 def this_machine(*, lock: Path = LOCK) -> Machine:
@@ -98,7 +104,16 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
         memory=psutil.virtual_memory().available,
         disk=psutil.disk_usage(".").free,
         packages=frozenset(filter(importlib.util.find_spec, set().union(*PARTS.values()))),
+        unbuildable=tuple(missing_tools()),
     )
+
+
+def missing_tools() -> Iterator[str]:
+    """Of what Triton needs to compile kernels, and with it vLLM and Unsloth."""
+    if not any(map(shutil.which, (os.environ.get("CC", "gcc"), "clang"))):
+        yield "gcc"
+    if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
+        yield "Python.h"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +137,7 @@ def findings(params: Params, machine: Machine) -> list[Finding]:
         *(Finding(text, "certain") for text in input_problems(params)),
         *(Finding(text, "likely") for text in _shortages(params, machine)),
         *(Finding(text, "likely") for text in _silent_servers(params)),
-        *(Finding(text, "result") for text in params.warnings()),
+        *(Finding(text, "result") for text in (*params.warnings(), *idle_params(params))),
     ]
 
 
@@ -141,6 +156,12 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
         part = values[key].partition("@")[0]  # behind it, a kernel's commit
         if part in PARTS and (problem := _problem(part, machine)):
             yield f"{key}={values[key]} {problem}; or set {key}: {instead}"
+    compiles = {"vllm", "unsloth"} & {values[key] for key in INSTEAD}
+    if machine.gpus and compiles and machine.unbuildable:
+        yield (
+            f"{' and '.join(sorted(compiles))}: kernels are compiled here, and "
+            f"{' and '.join(machine.unbuildable)} missing; install gcc and Python's headers"
+        )
     device = params.rollout.device
     if device and int(device.partition(":")[2]) >= len(machine.gpus):
         yield f"rollout.device={device}: there are {len(machine.gpus)} GPUs"

@@ -1,4 +1,4 @@
-"""The largest micro-batch that fits: two steps of the phase's own trainer on the longest rows.
+"""Whether a micro-batch fits: two steps of the phase's own trainer on the longest rows.
 
 The trainer is the one that the stage builds, reference policy and engine included. The second step
 is the one that counts: the optimiser holds its state by then. GRPO's engine generates the rows,
@@ -9,7 +9,6 @@ its data, so that torch's allocator fails in place of the machine.
 """
 
 import contextlib
-import ctypes
 import dataclasses
 import resource
 import tempfile
@@ -19,11 +18,10 @@ from typing import Any
 
 import psutil
 import torch
-from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
+from accelerate.utils.memory import should_reduce_batch_size
 
 from lib.artifacts.problems import Problem, read_problems, write_problems
 from lib.engines.base import GeneratedCompletion, Sampling
-from lib.errors import UserError
 from lib.params import Params
 from lib.planning.memory import batch_of
 from lib.problems.lengths import token_counter
@@ -35,6 +33,9 @@ from lib.training.sft import sft_setup
 
 STEPS = 2
 """Optimiser steps that have to fit."""
+
+SHORT = 3
+"""Exit code of a process in which they did not."""
 
 
 def longest_first(
@@ -53,41 +54,38 @@ def longest_first(
     return [rows[row] for row in order], max(lengths)
 
 
-def probe(
-    params: Params, phase: str, *, base: Path, problems: Sequence[Problem], tokens: int, limit: int
-) -> int:
-    """The largest divisor of the phase's batch that fits as its micro_batch_size.
+def fits(
+    params: Params,
+    phase: str,
+    *,
+    base: Path,
+    problems: Sequence[Problem],
+    tokens: int,
+    size: int,
+    limit: int,
+) -> bool:
+    """Whether the phase's steps fit with micro-batches of `size`.
+
+    To be asked once of a process: what ran out of memory leaves fragments, and vLLM a state.
 
     Args:
         problems: of the phase, the longest first.
         tokens: of the first of them, as `longest_first` counts them.
         limit: bytes that the steps may take on a CPU.
-
-    Raises:
-        UserError: not even one row fits.
     """
     # In GRPO, the longest problems; in SFT the longest row, as often as a step takes it.
     rows, batch = problems[: params.grpo.prompts_per_step], batch_of(params, phase)
     if phase == "sft":
         packed = params.model.max_seq_length // tokens if params.sft.packing else 1
         rows = [problems[0]] * (batch * packed)
-    with _limited(limit):
-        for size in (size for size in range(batch, 0, -1) if batch % size == 0):
-            try:
-                _take_steps(params, phase, base=base, rows=rows, size=size)
-                return size
-            except (RuntimeError, MemoryError) as error:
-                if not _short_of_memory(error):
-                    raise
-            # Only here, behind the error, does nothing hold the trainer any more.
-            clear_device_cache(garbage_collection=True)
-            # glibc keeps what is freed, and it would count against the limit.
-            if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-                trim(0)
-    raise UserError(
-        f"{phase}: not even one row of {tokens} tokens fits; shorten model.max_seq_length or "
-        "rollout.max_new_tokens, or set model.gradient_checkpointing to true"
-    )
+    try:
+        with _limited(limit):
+            _take_steps(params, phase, base=base, rows=rows, size=size)
+    except (RuntimeError, MemoryError) as error:
+        if not _short_of_memory(error):
+            raise
+        return False
+    return True
 
 
 def _short_of_memory(error: Exception) -> bool:

@@ -13,10 +13,11 @@ OURS = (
     "USE_TF",
     "HF_HUB_DISABLE_TELEMETRY",
 )
+NETWORK = ("HF_HUB_OFFLINE", "DVC_STAGE", "UNSLOTH_DISABLE_STATISTICS")
 
 
 def said(code: str, **environment: str) -> str:
-    bare = {name: value for name, value in os.environ.items() if name not in OURS}
+    bare = {name: value for name, value in os.environ.items() if name not in OURS + NETWORK}
     ran = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -38,6 +39,16 @@ def test_a_stage_ignores_an_installed_tensorflow(tmp_path: Path) -> None:
     paths = {"PYTHONPATH": str(tmp_path)}
     assert said(sees, **paths) == "True"
     assert said(f"import stages; {sees}", **paths) == "False"
+
+
+def test_a_stage_of_dvc_asks_nothing_of_the_network() -> None:
+    shown = (
+        "import os, stages; from huggingface_hub import constants; "
+        "print(constants.HF_HUB_OFFLINE, os.environ['UNSLOTH_DISABLE_STATISTICS'])"
+    )
+    assert said(shown, DVC_STAGE="sft") == "True 1"
+    assert said(shown, DVC_STAGE="sft", HF_HUB_OFFLINE="0") == "False 1"
+    assert said(shown) == "False 1"
 
 
 def test_what_the_environment_sets_itself_stays() -> None:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The pipeline on a Slurm cluster, on several nodes. From the checkout, with .venv already made:
+# The pipeline on a Slurm cluster, on several nodes. From the checkout, with .venv already made; what was
+# fetched on a login node is not fetched again, so that compute nodes need no network:
 #
-#   make preset PRESET=s3-cs336
+#   make preset PRESET=s3-cs336 && make fetch
 #   sbatch --nodes=2 lib/presets/launch/slurm.sh
 #
 # The GPUs of all nodes share a micro-batch, and s3's is 2: more of them need a multiple of their
@@ -26,4 +27,5 @@ export LAUNCH="srun --nodes=$SLURM_JOB_NUM_NODES --ntasks-per-node=1 torchrun \
 --nnodes $SLURM_JOB_NUM_NODES --nproc_per_node $gpus \
 --rdzv_backend c10d --rdzv_endpoint $first:29500 --rdzv_id $SLURM_JOB_ID"
 
+make fetch
 make repro

@@ -1,16 +1,18 @@
 """On a machine with a GPU: what this project claims of CPUs only, measured there.
 
-PARTS, all by default, the most valuable first: a step of GRPO beside TRL's and Unsloth's, the first
-steps of the presets, a kill and its resumption, log-probs per type, and the tests marked `gpu`.
-Each row is written to reports/gpu as soon as it is there, and kept by the next run, which goes on
-with the others. Nothing is fetched. Exit code 1 where a row fails or is left for the next run, and
-without a GPU.
+PARTS, all by default, in the order of what a user wants to know first: do the presets take their
+first steps, with their own attention and engines; a kill and its resumption; the gap between the
+sampler's log-probs and the trainer's; an export that is loaded again; a step of GRPO beside TRL's;
+the tests marked `gpu`. The table reports/gpu/<card>.md, with the card's name, is saved after each
+row; the next run keeps what was measured and continues. The flash kernel is fetched, nothing else.
+Exit code 1 where a row fails or is left for the next run, and without a GPU.
 """
 
 import dataclasses
 import importlib.metadata
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,27 +25,27 @@ import click
 
 from lib.artifacts import read_json, versions, write_json
 from lib.engines.compat import VLLM_ENVIRONMENT
-from lib.engines.gpu import find_gpus
+from lib.engines.gpu import find_gpus, gpu_fault
 from lib.errors import UserError
 from tests.bench.gpu.rows import PARTS, Row, small
 
 TESTS = "tests"
 """The last part."""
 
-LIMIT_S = 300
+LIMIT_S = 600
 """Of one row; a hang must not take the others' time."""
 
 
 @click.command(help=__doc__)
 @click.argument("parts", nargs=-1, type=click.Choice([*PARTS, TESTS]))
-@click.option("--minutes", default=10.0, show_default=True, help="No row begins after them.")
+@click.option("--minutes", default=60.0, show_default=True, help="No row begins after them.")
 @click.option("--tiny", is_flag=True, help="Small models, on any device: that all of it runs.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     default=Path("reports/gpu"),
     show_default=True,
-    help="Gets one JSON file for each part.",
+    help="Gets the table, and its figures as JSON.",
 )
 def main(parts: tuple[str, ...], minutes: float, tiny: bool, out: Path) -> None:
     """Check."""
@@ -53,31 +55,80 @@ def main(parts: tuple[str, ...], minutes: float, tiny: bool, out: Path) -> None:
             "gpu-check needs an NVIDIA GPU, and nvidia-smi lists none here; "
             "run it on a machine with one, after `make setup EXTRA=gpu`"
         )
-    machine = {"gpu": gpus[0].name, "driver": gpus[0].driver} if gpus else {}
-    about = {**machine, "versions": versions() | engine_versions()}
+    if fault := gpu_fault(gpus):
+        raise UserError(fault)
+    card = gpus[0].name if gpus else "CPU"
+    about = {"gpu": card, "driver": gpus[0].driver if gpus else ""}
+    about["versions"] = versions() | engine_versions()
+    path = out / f"{re.sub(r'[^a-z0-9]+', '-', card.lower())}.json"
+    results = kept(path, about)
     deadline, bad = time.monotonic() + 60 * minutes, []
     with tempfile.TemporaryDirectory() as models:
         for part in parts or (*PARTS, TESTS):
-            path = out / f"{part}.json"
-            results = kept(path, about)
             rows = {TESTS: None} if part == TESTS else PARTS[part]()
             for name, row in rows.items():
+                key = f"{part}: {name}"
                 if tiny and row:
                     row = small(row)
                 described = row.described() if row else {}
-                if results.get(name, {}).get("row") == described and "figures" in results[name]:
+                if results.get(key, {}).get("row") == described and "figures" in results[key]:
                     continue
                 if time.monotonic() >= deadline:
-                    bad.append(f"{part}, {name}: left, run the same command again")
+                    bad.append(f"{key}: left, run the same command again")
                     continue
-                results[name] = {**outcome(row, Path(models)), "row": described}
+                results[key] = {**outcome(row, Path(models)), "row": described}
                 write_json(path, {"about": about, "rows": results})
-                state = "failed" if "failed" in results[name] else next(iter(results[name]))
-                click.echo(f"gpu-check part={part} row={name!r} {state} out={path}")
-                if state == "failed":
-                    bad.append(f"{part}, {name}: {results[name]['failed']}")
+                path.with_suffix(".md").write_text(table(about, results), encoding="utf-8")
+                click.echo(table_row(key, results[key]))
+                if reason := results[key].get("failed"):
+                    bad.append(f"{key}: {reason}")
     if bad:
         raise UserError("\n  ".join([f"gpu-check: {len(bad)} rows are missing:", *bad]))
+
+
+HEADER = (
+    "| row | s a step | tokens a second | peak, GiB (planned) | on the card, GiB (planned) "
+    "| sampler gap, nats: mean, largest | notes |\n|---|--:|--:|--:|--:|--:|---|"
+)
+
+
+def table(about: dict[str, Any], results: dict[str, Any]) -> str:
+    """All rows so far as Markdown, in the order of the parts."""
+    order = [*PARTS, TESTS]
+    keys = sorted(results, key=lambda key: order.index(key.partition(": ")[0]))
+    packages = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    lines = [table_row(key, results[key]) for key in keys]
+    return "\n".join(
+        [f"# {about['gpu']}, driver {about['driver']}", "", packages, "", HEADER, *lines, ""]
+    )
+
+
+def table_row(key: str, result: dict[str, Any]) -> str:
+    """One row of the table; a figure that it has not stays empty."""
+    figures = result.get("figures", {})
+    plan, gap = figures.get("planned", {}), figures.get("sampler_gap_at_first_step")
+
+    def number(name: str) -> str:
+        return f"{figures[name]:,.3g}" if name in figures else ""
+
+    def gib(name: str) -> str:
+        beside = f" ({plan[name] / 2**30:.3g})" if name in plan else ""
+        return f"{figures[name] / 2**30:.3g}{beside}" if name in figures else ""
+
+    notes = [f"{word}: {result[word]}" for word in ("failed", "skipped") if word in result]
+    notes += [f"{name}: {value}" for name, value in result["row"].get("instead", {}).items()]
+    if "tolerance" in figures:
+        verdict = "alike" if figures["alike"] else "NOT alike"
+        apart, most = figures["relative_difference"], figures["tolerance"]
+        notes.append(f"adapters {apart:.1%} apart, at most {most:.0%}: {verdict}")
+    if "errors" in figures:
+        notes += [f"{name} off by {error:.2g} nats" for name, error in figures["errors"].items()]
+        notes += [f"vLLM: {figures['vllm_refusal']}"] if figures["vllm_refusal"] else []
+    notes += [figures["pytest"]] if "pytest" in figures else []
+    gaps = f"{gap['mean']:.2g}, {gap['max']:.2g}" if gap else ""
+    cells = [key, number("seconds_per_step"), number("tokens_per_second")]
+    cells += [gib("peak_memory_bytes"), gib("device_memory_bytes"), gaps, "; ".join(notes)]
+    return f"| {' | '.join(cells)} |"
 
 
 def engine_versions() -> dict[str, str]:

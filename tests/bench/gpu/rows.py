@@ -1,4 +1,4 @@
-"""What `make gpu-check` measures: its parts, the most valuable first, and the rows of each.
+"""What `make gpu-check` measures: its parts, what a user wants to know first, and the rows of each.
 
 A row is one set of params, measured in a process of its own (`tests.bench.gpu.measure`). The models
 have random weights in the real shapes of `lib/planning/facts.yaml`: nothing is fetched. A random
@@ -15,7 +15,10 @@ from typing import Any, Literal
 
 from ruamel.yaml import YAML
 
+from lib.artifacts.hub import fetch, kernel_repository, look_up
+from lib.errors import UserError
 from lib.params import compose_preset, parse_params, preset_params
+from lib.params.model import FLASH_KERNEL
 from lib.params.presets import BASE
 from lib.planning.memory import FACTS
 
@@ -30,6 +33,9 @@ SMALL = {
 }  # fmt: skip
 
 
+STEPS = 5
+"""Of a training phase."""
+
 UNSAVED = {"save_steps": 0, "keep_checkpoints": 0, "eval_steps": 0}
 
 
@@ -38,15 +44,15 @@ class Row:
     """One measurement.
 
     Attributes:
-        kind: a training phase, or a run that is killed and resumed.
+        kind: a training phase, a run that is killed and resumed, or an export.
         shape: config.json of the model.
         params: content of params.yaml.
         full: prompts and examples are as long as params allow, else short.
-        instead: of the params, what takes the place of what is not installed here.
+        instead: of the params, what takes the place of what cannot be had here.
         skipped: why there is nothing to measure; '' where there is.
     """
 
-    kind: Literal["sft", "grpo", "resume"]
+    kind: Literal["sft", "grpo", "resume", "export"]
     shape: dict[str, Any]
     params: dict[str, Any]
     full: bool = False
@@ -70,17 +76,32 @@ def _quick(preset: str) -> dict[str, Any]:
 
 def missing(content: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """What params ask for that is not installed: its package, and what takes its place."""
-    model, rollout = content["model"], content["rollout"]
+    model = content["model"]
     wants = {
-        "model.backend": (model["backend"], "unsloth", "transformers"),
-        "model.attention": (model["attention"], "flash_attn", "sdpa"),
-        "rollout.engine": (rollout["engine"], "vllm", "transformers"),
+        "model.backend": (model["backend"], ("unsloth",), "transformers"),
+        "model.attention": (model["attention"], ("flash_attn", "kernels"), "sdpa"),
+        "rollout.engine": (content["rollout"]["engine"], ("vllm",), "transformers"),
+        "validation.engine": (content["validation"]["engine"], ("vllm",), "transformers"),
     }
     return {
-        key: (package, substitute)
-        for key, (value, package, substitute) in wants.items()
-        if value != substitute and importlib.util.find_spec(package) is None
+        key: (packages[0], substitute)
+        for key, (value, packages, substitute) in wants.items()
+        if value != substitute and not any(map(importlib.util.find_spec, packages))
     }
+
+
+@functools.cache
+def flash_attention() -> str:
+    """`flash_attention_2` as it can be had here: compiled, or the Hub's kernel at its commit.
+
+    Raises:
+        UserError: the Hub cannot be reached, or has no build for this torch.
+    """
+    if importlib.util.find_spec("flash_attn"):
+        return "flash_attention_2"
+    commit, _ = look_up(kernel_repository())
+    fetch(kernel_repository(commit))
+    return f"{FLASH_KERNEL}@{commit}"
 
 
 def row(of: str, *, kind: Any = "grpo", **changes: Any) -> Row:
@@ -124,9 +145,10 @@ def steps(model: str) -> dict[str, Row]:
 
 
 def presets() -> dict[str, Row]:
-    """The first five steps of each phase of the presets, every row as long as it may get.
+    """The first steps of each phase of the presets, every row as long as it may get.
 
-    A step is cut to two micro-batches, and validation is left out: neither changes a peak.
+    With their own attention and engines, validation's too, before the first step and after the
+    last. A step is cut to two micro-batches, which changes no peak.
     """
     rows: dict[str, Row] = {}
     for preset in PRESETS:
@@ -135,14 +157,19 @@ def presets() -> dict[str, Row]:
         grpo["prompts_per_step"] = math.ceil(2 * grpo["micro_batch_size"] / grpo["group_size"])
         sft["batch_size"] = min(sft["batch_size"], 2 * sft["micro_batch_size"])
         for section in (grpo, sft):
-            section |= UNSAVED
-        content["rollout"]["device"] = ""
+            section |= UNSAVED | {"eval_steps": STEPS}
+        content["validation"]["num_problems"] = 4
         phases = [name for name, count in (("grpo", "max_steps"), ("sft", "num_epochs"))
                   if content[name][count]]  # fmt: skip
         shape, instead = FACTS["models"][content["model"]["name"]], {}
         for key, (_, substitute) in missing(content).items():
             section, _, name = key.partition(".")
             content[section][name] = instead[key] = substitute
+        if content["model"]["attention"] != "sdpa":
+            try:
+                content["model"]["attention"] = flash_attention()
+            except UserError as error:
+                content["model"]["attention"], instead["model.attention"] = "sdpa", error.message
         for phase in phases:
             rows[f"{preset} {phase}"] = Row(
                 kind=phase, shape=shape, params=content, full=True, instead=instead
@@ -168,14 +195,23 @@ def precisions() -> dict[str, Row]:
 
 SMALLEST, LARGEST = "Qwen/Qwen3-0.6B", "unsloth/Qwen3-4B-Base"
 
+
+def export() -> dict[str, Row]:
+    """S0's, the largest: an adapter that is folded, written, and loaded again."""
+    content = copy.deepcopy(_quick("s0-qwen3-4b"))
+    content["model"]["backend"] = "transformers"
+    return {"s0-qwen3-4b": Row(kind="export", shape=FACTS["models"][LARGEST], params=content)}
+
+
 PARTS: dict[str, Callable[[], dict[str, Row]]] = {
-    "steps-0.6b": lambda: steps(SMALLEST),
     "presets": presets,
     "resume": lambda: {"grpo": row(SMALLEST, kind="resume", grpo={"save_steps": 2})},
-    "precision": precisions,
+    "sampler-gap": precisions,
+    "export": export,
+    "steps-0.6b": lambda: steps(SMALLEST),
     "steps-4b": lambda: steps(LARGEST),
 }
-"""By the name of their file."""
+"""Predicted and measured memory stand beside each other in every row that trains."""
 
 
 def small(of: Row) -> Row:
@@ -184,6 +220,6 @@ def small(of: Row) -> Row:
     short = {section: of.params[section] | {"max_new_tokens": 16}
              for section in ("rollout", "validation", "evaluate")}  # fmt: skip
     content = of.params | {"model": of.params["model"] | {"max_seq_length": 416}} | short
-    if of.kind != "resume":
+    if of.kind != "resume":  # which is killed at a later step
         content["grpo"] = content["grpo"] | {"max_steps": min(2, content["grpo"]["max_steps"])}
     return dataclasses.replace(of, shape=shape, params=content)

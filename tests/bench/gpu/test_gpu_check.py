@@ -1,7 +1,6 @@
 """`make gpu-check`, every part of it on a CPU with small models."""
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from lib.engines.policy import load_tokenizer
+from lib.errors import UserError
 from lib.planning.memory import longest_row
 from lib.prompts import format_settings, prompt_format, saved_system
 from lib.training.sft import sft_dataset
@@ -20,9 +20,10 @@ from tests.bench.gpu.rows import PARTS, SMALL, Row, row, small
 EXACT = {"dtype": "float32", "mixed_precision": "fp32"}
 PRESETS = PARTS["presets"]()
 MEASURED = {name: PRESETS[name] for name in ("s0-qwen3-4b sft", "s3-cs336 grpo")} | {
-    "exact": row("Qwen/Qwen3-0.6B", model=EXACT)
+    "exact": row("Qwen/Qwen3-0.6B", model=EXACT),
+    "export": PARTS["export"]()["s0-qwen3-4b"],
 }
-"""Both phases, adapters and full weights, both types."""
+"""Both phases, adapters and full weights, both types; an export."""
 
 
 def measured(each: Row, folder: Path) -> dict[str, Any]:
@@ -35,10 +36,13 @@ def measured(each: Row, folder: Path) -> dict[str, Any]:
 def test_a_row_is_measured_on_a_cpu(case: str, tmp_path: Path) -> None:
     each = small(MEASURED[case])
     figures = measured(each, tmp_path)
-    assert figures["tokens_per_second"] > 0
     assert figures["peak_memory_bytes"] > 0
-    assert figures["steps"] == (5 if each.kind == "sft" else 2)
     assert figures["planned"]["peak_memory_bytes"] > 0
+    if each.kind == "export":
+        assert set(figures["errors"]) >= {"fold", "rounding", "merged", "adapter"}
+        return
+    assert figures["tokens_per_second"] > 0
+    assert figures["steps"] == (5 if each.kind == "sft" else 2)
     settings, model = figures["settings"], each.params["model"]
     assert settings["weights"] == model["dtype"]
     assert settings["autocast"] == ("bfloat16" if model["mixed_precision"] == "bf16" else None)
@@ -85,8 +89,9 @@ def test_a_killed_run_resumes_to_the_same_weights(
     each.params["model"] |= EXACT
     assert measured(each, tmp_path) == {
         "resumed_from_steps": [2],
-        "largest_difference": 0.0,
-        "weights_are_equal": True,
+        "relative_difference": 0.0,
+        "tolerance": measure.TOLERANCE,
+        "alike": True,
     }
 
 
@@ -100,7 +105,8 @@ def test_a_row_says_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
     # A preset is measured all the same, with what there is.
     s0 = PARTS["presets"]()["s0-qwen3-4b grpo"]
     assert not s0.skipped
-    assert s0.instead == {"model.backend": "transformers", "rollout.engine": "transformers"}
+    keys = ("model.backend", "rollout.engine", "validation.engine")
+    assert s0.instead == dict.fromkeys(keys, "transformers")
     assert measure.params_of(s0).model.backend == "transformers"
 
 
@@ -113,41 +119,82 @@ def test_with_every_engine_all_rows_are_a_stages_params(
         assert not each.skipped
         assert not each.instead
         params = measure.params_of(each)
-        if each.kind != "resume":
+        if each.kind in ("sft", "grpo"):
             assert measure.planned(params, each)["peak_memory_bytes"] > 10**9
 
 
-def test_the_next_run_measures_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """What was measured is kept; failures and rows that got no time are named."""
-    ranks = {name: row("Qwen/Qwen3-0.6B", lora={"rank": int(name)}) for name in "124"}
-    monkeypatch.setitem(PARTS, "precision", lambda: ranks)
-    outcomes: dict[int, dict[str, Any]] = {}
+@pytest.fixture
+def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, Any]]:
+    """Of a part's three rows, by their group size; another is an interruption."""
+    found: dict[int, dict[str, Any]] = {}
+    three = {f"{size} each": row(rows.SMALLEST, grpo={"group_size": size}) for size in (2, 4, 8)}
+    monkeypatch.setitem(check.PARTS, "export", lambda: three)
+    monkeypatch.setattr(check, "find_gpus", tuple)
     monkeypatch.setattr(
-        check, "outcome", lambda row, _: outcomes[row.params["model"]["lora"]["rank"]]
+        check, "outcome", lambda row, models: found[row.params["grpo"]["group_size"]]
     )
+    return found
 
-    def run(*options: str) -> Any:
-        return CliRunner().invoke(
-            check.main, ["precision", "--tiny", f"--out={tmp_path}", *options]
-        )
 
-    def figures() -> dict[str, Any]:
-        written = json.loads((tmp_path / "precision.json").read_text())["rows"]
-        return {name: found.get("figures") for name, found in written.items()}
+def gpu_check(folder: Path, *options: str) -> Any:
+    return CliRunner().invoke(check.main, ["export", "--tiny", f"--out={folder}", *options])
 
-    late = run("--minutes=0")
-    assert all(f"precision, {name}: left" in late.output for name in ranks)
-    outcomes |= {1: {"figures": {"n": 1}}, 2: {"failed": "no memory"}}
-    assert isinstance(run().exception, KeyError)  # killed at the third row
-    assert figures() == {"1": {"n": 1}, "2": None}
-    outcomes |= {1: {"failed": "measured twice"}, 4: {"skipped": "not installed: x"}}
-    assert "precision, 2: no memory" in run().output
-    outcomes[2] = {"figures": {"n": 2}}
-    again = run()
+
+def test_the_next_run_keeps_what_was_measured(
+    outcomes: dict[int, dict[str, Any]], tmp_path: Path
+) -> None:
+    figures = {
+        "seconds_per_step": 1.5,
+        "peak_memory_bytes": 2**30,
+        "planned": {"peak_memory_bytes": 2**31},
+        "sampler_gap_at_first_step": {"mean": 0.01, "max": 0.2},
+    }
+    outcomes |= {2: {"figures": figures}, 4: {"failed": "no memory"}}
+    killed = gpu_check(tmp_path)
+    assert isinstance(killed.exception, KeyError)  # at the third row
+    *_, first, second = (tmp_path / "cpu.md").read_text().splitlines()
+    assert first == "| export: 2 each | 1.5 |  | 1 (2) |  | 0.01, 0.2 |  |"
+    assert second == "| export: 4 each |  |  |  |  |  | failed: no memory |"
+
+    outcomes |= {2: {"failed": "measured twice"}, 4: {"figures": {"seconds_per_step": 2.0}}}
+    outcomes[8] = {"skipped": "not installed: x"}
+    again = gpu_check(tmp_path)
     assert again.exit_code == 0, again.output
-    assert figures() == {"1": {"n": 1}, "2": {"n": 2}, "4": None}
+    *_, first, second, third = (tmp_path / "cpu.md").read_text().splitlines()
+    assert first.startswith("| export: 2 each | 1.5 |")
+    assert second.startswith("| export: 4 each | 2 |")
+    assert "not installed: x" in third
+
+
+def test_failures_and_rows_without_time_are_named(
+    outcomes: dict[int, dict[str, Any]], tmp_path: Path
+) -> None:
+    failed = gpu_check(tmp_path, "--minutes=0")
+    assert "3 rows are missing" in failed.output
+    assert "export: 4 each: left, run the same command again" in failed.output
+    assert not (tmp_path / "cpu.json").exists()
+
+
+def test_a_preset_keeps_its_attention_where_the_kernel_can_be_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commit, kernel = "0" * 40, "kernels-community/flash-attn2"
+    here = {"kernels", "vllm"}
+    monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: name in here or None)
+    monkeypatch.setattr(rows, "look_up", lambda repository: (commit, 1))
+    monkeypatch.setattr(rows, "fetch", lambda repository: None)
+    rows.flash_attention.cache_clear()
+    s3 = PARTS["presets"]()["s3-cs336 grpo"]
+    assert (s3.params["model"]["attention"], s3.instead) == (f"{kernel}@{commit}", {})
+
+    def no_build(repository: object) -> None:
+        raise UserError("no build for this torch")
+
+    rows.flash_attention.cache_clear()
+    monkeypatch.setattr(rows, "look_up", no_build)
+    s3 = PARTS["presets"]()["s3-cs336 grpo"]
+    assert s3.params["model"]["attention"] == "sdpa"
+    assert s3.instead == {"model.attention": "no build for this torch"}
 
 
 def test_a_row_that_fails_is_named_with_its_error(tmp_path: Path) -> None:

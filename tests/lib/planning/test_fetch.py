@@ -21,6 +21,7 @@ from lib.artifacts.hub import find, kernel_repository
 from lib.engines.policy import with_kernel
 from lib.errors import UserError
 from lib.params import compose_preset, load_params
+from lib.planning.inputs import absent_inputs, input_problems
 from lib.problems.generated import GeneratedSets
 from lib.problems.known import hub_splits
 from lib.problems.sources import read_source
@@ -151,6 +152,16 @@ def test_sizes_are_printed_before_anything_is_fetched(
     assert "2 of 2 repositories" in printed
 
 
+def test_check_names_what_was_not_fetched(hub: Hub) -> None:
+    fetch()
+    hub.online = False
+    params = load_params()
+    assert not list(input_problems(params))
+    shutil.rmtree("data/hub/models")
+    (problem,) = input_problems(params)
+    assert re.match("model.revision: .* is not here yet; run `make fetch`", problem)
+
+
 def test_an_interrupted_fetch_is_not_whole_and_resumes(hub: Hub) -> None:
     hub.lost = 1
     with pytest.raises(UserError):
@@ -189,8 +200,11 @@ def test_the_flash_kernel_comes_in_the_builds_for_this_torch(hub: Hub) -> None:
     (repository / "refs").mkdir(parents=True)
     (repository / "refs/v3").write_text(KERNEL_COMMIT)
     torch, here = "".join(torch_version.split(".")[:2]), f"{platform.machine()}-linux"
-    fitting = {f"torch{torch}-cxx11-cu130-{here}", f"torch-stable-abi211-cu128-{here}"}
-    for build in (*fitting, f"torch26-cxx11-cu124-{here}", f"torch{torch}-cxx11-rocm63-{here}"):
+    fitting = {f"torch{torch}-cxx11-cu130-{here}", f"torch-stable-abi211-cu130-{here}"}
+    # What kernels 0.16.2 refuses: another torch, a newer ABI, another first number of CUDA.
+    others = ("torch26-cxx11-cu130", f"torch{torch}-cxx11-rocm63", "torch-stable-abi299-cu130",
+              f"torch{torch}-cxx11-cu128", "torch-stable-abi211-cu128")  # fmt: skip
+    for build in (*fitting, *(f"{other}-{here}" for other in others)):
         folder = repository / "snapshots" / KERNEL_COMMIT / "build" / build
         folder.mkdir(parents=True)
         (folder / "__init__.py").write_text("")
@@ -207,3 +221,26 @@ def test_the_flash_kernel_comes_in_the_builds_for_this_torch(hub: Hub) -> None:
         fitting
     )
     assert with_kernel(pinned) == "kernels-community/flash-attn2"
+    hub.online = True
+    for build in fitting:
+        shutil.rmtree(repository / "snapshots" / KERNEL_COMMIT / "build" / build)
+    content["model"]["attention"] = "flash_attention_2"
+    with Path("params.yaml").open("w") as params:
+        YAML().dump(content, params)
+    before = len(hub.copied)
+    with pytest.raises(UserError, match=r"no build for this torch on cu130.*attention: sdpa"):
+        fetch()
+    assert len(hub.copied) == before
+
+
+def test_what_is_absent_and_out_of_reach_is_named(hub: Hub) -> None:
+    fetch()
+    params = load_params()
+    hub.online = False
+    assert list(absent_inputs(params)) == []
+    shutil.rmtree("data/hub")
+    model, data = sorted(absent_inputs(params))
+    assert "cannot be reached" in model and "Qwen3-4B-Base" in model
+    assert "OpenMathReasoning-mini" in data
+    hub.online = True
+    assert list(absent_inputs(params)) == []

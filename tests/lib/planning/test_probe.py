@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from ruamel.yaml import YAML
 from transformers import Trainer
 
 from lib.artifacts.problems import Problem, write_problems
-from lib.errors import UserError
 from lib.params import Params, compose_preset
 from lib.planning import probe as probing
-from lib.planning.memory import batch_of
-from lib.planning.probe import longest_first, probe
+from lib.planning.probe import fits, longest_first
 from lib.problems.generated import GeneratedSets
 from lib.problems.lengths import token_counter
 from lib.prompts import prompt_format, save_system
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
+from stages.preflight import memory_probe
 from tests.conftest import ROOT
 from tests.lib.training.runs import changed
 
@@ -59,7 +59,7 @@ def full(rank: int) -> list[Problem]:
 
 
 @pytest.fixture
-def fits(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     """The largest micro-batch whose second step does not run out of a GPU's memory."""
     largest = {"rows": 1_000_000}
     inner = Trainer.training_step
@@ -74,19 +74,14 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     yield largest
 
 
-def test_sft_falls_back_until_a_micro_batch_fits(
-    smoke: Params, own_base: Path, fits: dict[str, int]
+def test_a_micro_batch_fits_or_does_not(
+    smoke: Params, own_base: Path, room: dict[str, int]
 ) -> None:
-    long = {"base": own_base, "problems": full(1), "tokens": 50}
-    assert probe(smoke, "sft", **long, limit=PLENTY) == batch_of(smoke, "sft") == 16
-    fits["rows"] = 5
-    assert probe(smoke, "sft", **long, limit=PLENTY) == 4
-
-
-def test_nothing_fits_is_one_error(smoke: Params, own_base: Path, fits: dict[str, int]) -> None:
-    fits["rows"] = 0
-    with pytest.raises(UserError, match="one row of 50 tokens"):
-        probe(smoke, "sft", base=own_base, problems=full(1), tokens=50, limit=PLENTY)
+    long = {"base": own_base, "problems": full(1), "tokens": 50, "limit": PLENTY}
+    assert fits(smoke, "sft", **long, size=16)
+    room["rows"] = 5
+    assert not fits(smoke, "sft", **long, size=8)
+    assert fits(smoke, "sft", **long, size=4)
 
 
 def test_grpo_takes_two_steps_of_the_longest_rows(
@@ -95,20 +90,17 @@ def test_grpo_takes_two_steps_of_the_longest_rows(
     sets: GeneratedSets,
     tmp_path: Path,
     passes: list[tuple[int, ...]],
-    fits: dict[str, int],
 ) -> None:
-    """With the KL reference that params ask for; too large a micro-batch is halved, none is left
-    out."""
+    """With the KL reference that params ask for; no micro-batch is left out."""
     params = changed(smoke, {"grpo": {"beta": 0.04, "micro_batch_size": 4}})
     write_problems(tmp_path / "grpo.jsonl", sets.grpo)
     problems, tokens = longest_first(params, "grpo", base=own_base, problems=tmp_path)
-    long = {"base": own_base, "problems": problems, "tokens": tokens}
-    assert probe(params, "grpo", **long, limit=PLENTY) == 16
+    long = {"base": own_base, "problems": problems, "tokens": tokens, "limit": PLENTY}
+    assert fits(params, "grpo", **long, size=16)
     assert passes == [(16, tokens), (16, tokens)]
     passes.clear()
-    fits["rows"] = 4
-    assert probe(params, "grpo", **long, limit=PLENTY) == 4
-    assert [rows for rows, _ in passes] == [16, 16, 8, 8, 8, *[4] * 8]
+    assert fits(params, "grpo", **long, size=4)
+    assert [rows for rows, _ in passes] == [4] * 8
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="the limit is for CPUs")
@@ -129,7 +121,8 @@ def test_another_error_than_memorys_is_not_taken_for_it(
 
     monkeypatch.setattr(probing, "sft_setup", broken)
     with pytest.raises(RuntimeError, match="a bug"):
-        probe(smoke, "sft", base=own_base, problems=full(1), tokens=20, limit=PLENTY)
+        long = {"base": own_base, "problems": full(1), "tokens": 20, "limit": PLENTY}
+        fits(smoke, "sft", **long, size=4)
 
 
 def test_the_longest_row_counts_all_that_may_be_generated(
@@ -168,7 +161,37 @@ def test_the_command_prints_what_to_set_or_why_not(
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    fits, skipped = [line for line in ran.stdout.splitlines() if line.startswith("memory-probe")]
-    assert fits.startswith("memory-probe sft longest=")
-    assert fits.endswith("set sft.micro_batch_size: 16")
+    largest, skipped = [line for line in ran.stdout.splitlines() if line.startswith("memory-probe")]
+    assert largest.startswith("memory-probe sft longest=")
+    assert largest.endswith("set sft.micro_batch_size: 16")
     assert skipped == "memory-probe grpo skipped: grpo.max_steps is 0"
+
+
+@pytest.mark.parametrize(
+    ("largest", "words"), [(4, "sft.micro_batch_size: 4"), (0, "not even one")]
+)
+def test_each_size_is_tried_in_a_process_of_its_own(
+    largest: int,
+    words: str,
+    own_base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 16 rows a step; a process that the kernel ended for its memory counts as too large."""
+    (tmp_path / "params.yaml").write_text(compose_preset("smoke"), encoding="utf-8")
+    write_problems(tmp_path / "sft.jsonl", full(5))
+    sizes: list[int] = []
+
+    def tried(command: list[str], **_: Any) -> Any:
+        phase, size = command[-2:]
+        sizes.append(int(size))
+        code = 0 if phase == "grpo" or int(size) <= largest else (probing.SHORT, -9)[len(sizes) % 2]
+        return subprocess.CompletedProcess(command, code)
+
+    write_problems(tmp_path / "grpo.jsonl", full(1))
+    monkeypatch.setattr(subprocess, "run", tried)
+    places = {"params": tmp_path / "params.yaml", "problems": tmp_path, "base": own_base}
+    options = [f"--{name}={place}" for name, place in places.items()]
+    ended = CliRunner().invoke(memory_probe, options)
+    assert words in ended.output
+    assert sizes[:3] == [16, 8, 4]

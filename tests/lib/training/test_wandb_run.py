@@ -4,9 +4,12 @@ import json
 import struct
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import wandb
+from transformers import TrainerState
 from wandb.proto import wandb_internal_pb2
 
 from lib.engines.runtime import configure
@@ -14,7 +17,7 @@ from lib.errors import UserError
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.training.phase.run import run_phase
-from lib.training.phase.wandb_run import wandb_mode
+from lib.training.phase.wandb_run import WandbRun, wandb_mode
 from tests.conftest import ROOT
 from tests.lib.training.runs import outputs_in
 from tests.lib.training.steps import plain_grpo
@@ -101,6 +104,21 @@ def test_nothing_is_recorded_unless_the_environment_asks(
     monkeypatch.setenv("WANDB_MODE", "of")
     with pytest.raises(UserError, match=r"WANDB_MODE=of: .*offline"):
         train(base, sets, smoke, tmp_path)
+
+
+def test_online_without_a_key_is_recorded_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {}
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setattr(wandb, "init", lambda **given: settings.update(given))
+    run = WandbRun(SimpleNamespace(), mode="online", settings={}, name="x")
+    run.on_train_begin(None, TrainerState(is_world_process_zero=True), None)
+    assert settings["mode"] == "offline"
+    monkeypatch.setattr(wandb, "login", lambda prompt: True)  # it would ask W&B about the key
+    run.on_train_begin(None, TrainerState(is_world_process_zero=True), None)
+    assert settings["mode"] == "online"
 
 
 def test_syncing_without_an_offline_run_says_how_to_record_one(tmp_path: Path) -> None:
