@@ -173,8 +173,9 @@ def benchmark_rows(params: Params) -> dict[str, int | None]:
 
 def validation_of(params: Params, phase: Phase) -> Measurement | None:
     """Of a phase: before its first step, every `eval_steps`, and after the last; None for none."""
-    validation, every = params.validation, section_of(params, phase.name).eval_steps
-    if not (every and phase.steps and phase.trainer):
+    validation = params.validation
+    every = section_of(params, phase.name).eval_steps if phase.trainer else 0
+    if not (every and phase.steps):
         return None
     most, rows = validation.num_problems, benchmark_rows(params)
     prompts = sum(min(most, rows.get(name) or most) for name in validation.sets)
