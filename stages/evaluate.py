@@ -31,7 +31,7 @@ def main(
     """Run the stage."""
     params = load_params(params_file)
     from lib.artifacts import write_provenance
-    from lib.engines.runtime import configure
+    from lib.engines.runtime import configure, device_name
     from lib.evaluation.completions import complete_checkpoint
 
     configure(seed=params.seed, threads=params.torch_threads)
@@ -48,7 +48,8 @@ def main(
     # Which other checkpoints are measured changes nothing here, and is no param of the stage.
     used = params.model_dump(include=SECTIONS, exclude={"evaluate": {"checkpoints"}})
     inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
-    write_provenance(provenance, settings=used, inputs=inputs, **facts)
+    device = device_name()
+    write_provenance(provenance, settings=used, inputs=inputs, device=device, **facts)
     click.echo(f"evaluate checkpoint={checkpoint.name} completions={completions}")
 
 

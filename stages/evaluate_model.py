@@ -24,7 +24,7 @@ from stages.options import reads_params
 @click.option("--prompt-format", "formats", default="", help="For models that do not say theirs.")
 @click.option("--system", help="System prompt, as `prompt.system` in params.")
 @click.option("--base", type=click.Path(path_type=Path), help="The model below an adapter.")
-@click.option("--limit", type=click.IntRange(min=0), default=0, help="Problems per benchmark.")
+@click.option("--limit", type=click.IntRange(min=1), help="Problems per benchmark; all without.")
 @click.option(
     "--too-long",
     type=click.Choice(["wrong", "skip", "refuse"]),
@@ -47,7 +47,7 @@ def main(
     formats: str,
     system: str | None,
     base: Path | None,
-    limit: int,
+    limit: int | None,
     too_long: Literal["refuse", "skip", "wrong"],
     out: Path,
 ) -> None:
@@ -56,7 +56,7 @@ def main(
     from lib.problems.sources import find_benchmark
 
     wanted = _words(benchmarks) or list(params.evaluate.benchmarks)
-    sets = [find_benchmark(word, limit=limit) for word in wanted]
+    sets = [find_benchmark(word, limit=limit or 0) for word in wanted]
     from lib.engines.runtime import configure
     from lib.evaluation.models import apply_settings, labelled_models, measure_model
     from lib.grading.metrics import headline
@@ -81,7 +81,7 @@ def main(
             attention=params.model.attention,
             max_seq_length=params.model.max_seq_length,
             seed=seed,
-            limit=limit,
+            limit=limit or 0,
             too_long=too_long,
             out=out,
         )

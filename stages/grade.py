@@ -59,7 +59,10 @@ def file(source: Path, out: Path, prompt_format: str, math_verify: bool) -> None
     from lib.prompts import PROMPT_FORMATS
 
     if not source.is_file():
-        raise UserError(f"{source}: no such file; make grade COMPLETIONS=a JSONL file")
+        raise UserError(
+            f"COMPLETIONS: no file `{source}`; expected JSONL with completions and references: "
+            "`make grade COMPLETIONS=answers.jsonl`"
+        )
     if prompt_format and prompt_format not in PROMPT_FORMATS:
         known = ", ".join(PROMPT_FORMATS)
         raise UserError(f"--prompt-format: no `{prompt_format}`; there are {known}")

@@ -12,6 +12,7 @@ import click
 
 from lib.errors import UserError
 from lib.params import load_params, preset_params
+from lib.params.load import read_yaml
 from stages.options import reads, reads_params
 
 
@@ -37,13 +38,25 @@ def plan(params_file: Path, preset: str) -> None:
 
 @main.command()
 @reads_params
+def readable(params_file: Path) -> None:
+    """Read params.yaml and dvc.lock, as `dvc repro` does in words of its own."""
+    load_params(params_file)
+    lock = params_file.with_name("dvc.lock")
+    if lock.exists():
+        read_yaml(lock)
+
+
+@main.command()
+@reads_params
 def doctor(params_file: Path) -> None:
     """Say whether the current params can run on this machine, and if not, why (exit code 1)."""
     params = load_params(params_file)
-    from lib.planning.doctor import can_run, doctor_lines, findings, this_machine
+    from lib.planning.doctor import Finding, can_run, doctor_lines, findings, this_machine
+    from lib.planning.inputs import absent_inputs
 
     machine = this_machine()
-    problems = findings(params, machine)
+    absent = [Finding(text, "certain") for text in absent_inputs(params)]
+    problems = [*findings(params, machine), *absent]
     click.echo("\n".join(doctor_lines(machine, problems)))
     if not can_run(problems):
         raise SystemExit(1)

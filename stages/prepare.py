@@ -37,9 +37,8 @@ def main(
     own_format = prompt_format(**format_settings(params.prompt))
     system = system_prompt(params.prompt.system, prompt_format=own_format)
     with sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
-        write_base(
-            base, gathered.training[0].train, prompt_format=own_format, model=model, seed=seed
-        )
+        texts = sets.tokenizer_problems(gathered)
+        write_base(base, texts, prompt_format=own_format, model=model, seed=seed)
         save_prompt(base, system=system, rendering=format_settings(params.prompt))
         sets.finish_sets(
             gathered,

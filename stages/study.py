@@ -1,6 +1,6 @@
 """Run a study of studies/*.yaml over seeds as DVC experiments, two at a time; outside the DAG.
 
-Interrupted, the same command goes on where it was.
+Interrupted, the same command resumes where it was.
 """
 
 from pathlib import Path
@@ -15,9 +15,7 @@ SCRATCH, OUT = Path("data/scratch/studies"), Path("reports/studies")
 
 @click.command(help=__doc__)
 @reads_params
-@click.option(
-    "--study", "name", required=True, help="The name of a file in studies/, without .yaml."
-)
+@click.option("--study", required=True, help="A path, or the name of a file in studies/.")
 @click.option("--jobs", type=click.IntRange(min=1), default=2, help="Experiments at a time.")
 @click.option(
     "--out",
@@ -27,25 +25,26 @@ SCRATCH, OUT = Path("data/scratch/studies"), Path("reports/studies")
     help="Writes the page, figures and numbers, in a folder of the study's name.",
 )
 @click.option("--pages", is_flag=True, help="Run nothing: write the pages of the numbers in OUT.")
-def main(params_file: Path, name: str, jobs: int, out: Path, pages: bool) -> None:
+def main(params_file: Path, study: str, jobs: int, out: Path, pages: bool) -> None:
     """Run what has not run yet, then write the pages."""
     params = load_params(params_file)
-    from lib.studies.definition import load_study
+    from lib.studies.definition import load_study, study_file
 
-    study = load_study(name)
-    benchmark = study.benchmark or params.evaluate.benchmarks[0]
+    path = study_file(study)
+    name, definition = path.stem, load_study(path)
+    benchmark = definition.benchmark or params.evaluate.benchmarks[0]
     from lib.studies.results import study_metrics, write_pages
 
     if not pages:
         from lib.artifacts import write_metrics
         from lib.studies.experiments import run_study
 
-        outcome = run_study(name, study, scratch=SCRATCH, jobs=jobs, say=click.echo)
+        outcome = run_study(name, definition, scratch=SCRATCH, jobs=jobs, say=click.echo)
         problems = params.validation.num_problems
-        metrics = study_metrics(study, outcome, benchmark=benchmark, num_validated=problems)
+        metrics = study_metrics(definition, outcome, benchmark=benchmark, num_validated=problems)
         write_metrics(out / name / "study.json", metrics)
     readme = Path("README.md") if out == OUT else None
-    for verdict in write_pages(name, study, out, benchmark=benchmark, readme=readme):
+    for verdict in write_pages(name, definition, out, benchmark=benchmark, readme=readme):
         click.echo(verdict.replace("*", "").replace("`", ""))
     click.echo(f"study page={out / name / 'study.md'} all={out / 'index.html'}")
 

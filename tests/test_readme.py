@@ -5,7 +5,7 @@ import re
 import subprocess
 
 from lib.report.text import points
-from lib.studies.definition import load_study
+from lib.studies.definition import STUDIES, load_study
 from lib.studies.results import START, with_rates
 from tests.conftest import ROOT
 
@@ -23,7 +23,7 @@ def test_the_result_table_is_that_of_the_study_in_head() -> None:
     readme = committed("README.md")
     metrics = json.loads(committed("reports/studies/seeds/study.json"))
     assert START.format("seeds") in readme
-    assert readme == with_rates(readme, "seeds", load_study("seeds"), metrics)
+    assert readme == with_rates(readme, "seeds", load_study(STUDIES / "seeds.yaml"), metrics)
 
 
 def test_the_study_s_means_are_those_of_its_file() -> None:

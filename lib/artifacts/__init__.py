@@ -38,6 +38,8 @@ VERSIONED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "
 def write_metrics(path: Path, metrics: Mapping[str, Any]) -> None:
     """Write comparable numbers: sorted keys, fixed precision, nothing but numbers.
 
+    What qualifies them is in lists: DVC compares numbers, and passes over lists (`unlisted`).
+
     Raises:
         ValueError: a value that is no finite number.
     """
@@ -49,11 +51,24 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in metrics.items():
         if isinstance(value, Mapping):
             checked[key] = _numbers(value)
+        elif isinstance(value, list):
+            checked[key] = [_numbers(each) if isinstance(each, Mapping) else each for each in value]
         elif isinstance(value, int | float) and math.isfinite(value):
             checked[key] = round(value, METRIC_DIGITS)
         else:
             raise ValueError(f"metric {key} must be a finite number, got {value!r}")
     return checked
+
+
+def unlisted(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics with what a list keeps from `dvc metrics diff` beside the rest again."""
+    flat: dict[str, Any] = {}
+    for key, value in metrics.items():
+        if isinstance(value, list):
+            flat |= value[0]
+        else:
+            flat[key] = unlisted(value) if isinstance(value, Mapping) else value
+    return flat
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -126,7 +126,7 @@ def find(repository: Repository) -> Path:
 
 
 def is_here(repository: Repository) -> bool:
-    """Whether it was fetched, or lies in the Hub's cache."""
+    """Whether it was fetched, or the Hub's cache holds its commit."""
     if repository.folder.is_dir():
         return True
     try:

@@ -13,6 +13,8 @@ from lib.errors import UserError
 MULTIPLE_CHOICE = "multiple_choice"
 INSTRUCTION = "instruction"
 """Tag of problems without a right answer, whose completions are judged elsewhere."""
+RESPONSE = "response"
+"""Tag of problems whose solution is the whole response of a model, to the last space."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,11 @@
 import contextlib
 import gc
 import os
+import platform
 import random
+import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -29,6 +32,16 @@ def configure(*, seed: int, threads: int) -> None:
     transformers.set_seed(seed)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+
+
+def device_name() -> str:
+    """The GPU, or the CPU and the instructions that torch uses on it: others round differently."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    cpus = Path("/proc/cpuinfo")
+    model = re.search(r"model name\s*: (.+)", cpus.read_text() if cpus.exists() else "")
+    name = model[1] if model else platform.processor() or platform.machine()
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def prefer_reproducible_kernels() -> None:

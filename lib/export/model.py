@@ -19,7 +19,7 @@ import torch
 from ruamel.yaml import YAML
 from transformers import GenerationConfig
 
-from lib.artifacts import hash_path, read_json, replacing, write_json
+from lib.artifacts import hash_path, read_json, replacing, unlisted, write_json
 from lib.artifacts.problems import read_benchmarks
 from lib.engines.base import Sampling, encode
 from lib.engines.decoding import end_tokens
@@ -151,7 +151,7 @@ def publish(
         with (folder / "params.yaml").open("w", encoding="utf-8") as file:
             YAML(typ="safe").dump(params.model_dump(mode="json"), file)
         card = model_card(
-            read_json(measured),
+            unlisted(read_json(measured)),
             params=params,
             prompt_format=own_format,
             example=load_tokenizer(folder).apply_chat_template(

@@ -29,7 +29,7 @@ RATES: dict[str, Rate] = {
     "class_11": lambda row: row.label == "11",
 }
 
-HEADLINE = r"answer_accuracy|mean_equations|(pass_at|pass_hat|maj_at)_\d+"
+HEADLINE = r"answer_accuracy|(pass_at|pass_hat|maj_at)_\d+"
 """What checkpoints are compared by, beside the format: each with its error."""
 
 OF_ANSWERS = ("answer_accuracy", "strict_accuracy", "class_00", "class_01", "class_10", "class_11")
@@ -122,17 +122,24 @@ def _with_error(name: str, estimate: Estimate) -> dict[str, float]:
 
 
 def headline_metrics(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Of `summarise`, what checkpoints are compared by: what `dvc metrics diff` shows."""
+    """Of `summarise`, what checkpoints are compared by: what `dvc metrics diff` shows.
+
+    Errors are in a list, which it does not show (`lib.artifacts.unlisted`).
+    """
     metrics: dict[str, Any] = {}
     for benchmark, modes in summary.items():
         for mode, numbers in modes.items():
             # Greedy answers tell of the form; where there are none, the sampled ones do.
-            form = "|format_accuracy" if mode == GREEDY or GREEDY not in modes else ""
+            form = (
+                "|format_accuracy|mean_equations" if mode == GREEDY or GREEDY not in modes else ""
+            )
             name = re.compile(rf"n|num_samples|({HEADLINE}{form})(_se)?")
             kept = {key: value for key, value in numbers.items() if name.fullmatch(key)}
             if mode == SAMPLED:  # once more as pass_at_1
                 kept = {key: kept[key] for key in kept if not key.startswith("answer_accuracy")}
-            metrics.setdefault(benchmark, {})[mode] = kept
+            errors = {key: value for key, value in kept.items() if key.endswith("_se")}
+            rates = {key: value for key, value in kept.items() if key not in errors}
+            metrics.setdefault(benchmark, {})[mode] = rates | {"standard_errors": [errors]}
     return metrics
 
 

@@ -175,14 +175,15 @@ def external_model(
 
 
 def find_model(model_id: str | Path) -> Path:
-    """The folder of a model on this machine; one of the Hub is fetched.
+    """A folder of that path, or of that name below data/models; a model of the Hub is fetched.
 
     Raises:
         UserError: there is no such model; says what would make or name one.
     """
     folder = Path(model_id)
-    if folder.is_dir():
-        return folder
+    for place in (folder, DEFAULT_MODEL.parent / folder):
+        if place.is_dir():
+            return place
     if folder == DEFAULT_MODEL:
         raise UserError(f"{folder} is missing: nothing is exported yet; run `dvc repro export`")
     if not _HUB_ID.fullmatch(str(model_id)):

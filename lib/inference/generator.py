@@ -157,6 +157,10 @@ class TextGenerator:
     def _read(self, question: str, completion: GeneratedCompletion) -> Solution:
         """Find reasoning and answer in a completion, as grading does."""
         text, form = completion.text, self.prompt_format
+        answer = extract_answer(text, prompt_format=form)
+        # Where its marks are misplaced, an answer is read from the text around them.
+        for mark in form.marks if form else ():
+            answer = (answer or "").partition(mark)[0].strip() or None
         return Solution(
             question=question,
             prompt=self.engine.tokenizer.apply_chat_template(
@@ -166,7 +170,7 @@ class TextGenerator:
             ),
             completion=text,
             reasoning=form.parse(text).reasoning if form else None,
-            answer=extract_answer(text, prompt_format=form),
+            answer=answer,
             finish=completion.finish,
             num_tokens=len(completion.token_ids),
         )

@@ -219,6 +219,8 @@ class PathSource(RowsSource):
 
     path: Annotated[str, AfterValidator(under_raw)]
     """A JSONL, JSON, CSV, Parquet or Arrow file, or a folder of such."""
+    split: str = ""
+    """Which of a folder's splits, as its files' names have it; left out where there is one."""
 
 
 class HubSource(RowsSource):
@@ -296,6 +298,9 @@ class SftData(Section):
     """Keep problems whose answer is a number."""
     correct_only: bool
     """Keep problems whose worked solution comes to the reference."""
+    truth_from: Annotated[tuple[Source, ...], Field(max_length=1)]
+    """A source that has the references of these problems, matched by their text; [] where each row
+    has its own. A response of a model is no reference of itself."""
     num_train_examples: CountOrAll
     """Problems to draw, by content hash; `all` for every one."""
 

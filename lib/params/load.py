@@ -1,6 +1,7 @@
 """Read params.yaml as DVC does (YAML 1.2) and report everything that is wrong with it at once."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -47,7 +48,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (YAMLError, ValueError) as error:
+        if isinstance(error, YAMLError) and re.search(r"^<{7} ", path.read_text("utf-8"), re.M):
+            raise UserError(
+                f"{path} holds a merge conflict; take one side with `git checkout --theirs {path}` "
+                "(or `--ours`), then run `dvc repro`"
+            ) from error
         raise UserError(f"{path} is not valid YAML: {_yaml_problem(error)}") from error
+    if content is None:
+        raise UserError(f"{path} is empty; write it with `make preset PRESET=tiny-cpu`")
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected sections like `sft:`, got {type(content).__name__}")
     return content
@@ -124,7 +132,7 @@ def _is_around(place: tuple[str | int, ...], others: Sequence[tuple[str | int, .
 
 def _line(problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...]) -> str:
     """Dotted key, what was expected, and the value."""
-    keys = [*above]
+    keys, whole = [*above], section
     for part in problem["loc"]:
         if part in KINDS:
             section = KINDS[str(part)] or section
@@ -135,8 +143,13 @@ def _line(problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...
     match problem["type"]:
         case "extra_forbidden":
             words = f"unknown key; {suggest(keys[-1], section.model_fields)}"
-        case "missing":
+        case "missing" if whole is Params:
             words = "missing; every key must be there (`lib/presets/tiny-cpu.yaml` has them all)"
+        case "missing":
+            words = "missing"
+        case "too_short":
+            limits = problem["ctx"]
+            words = f"needs at least {limits['min_length']}, got {limits['actual_length']}"
         case "value_error":
             words = str(problem["ctx"]["error"])
         case _:

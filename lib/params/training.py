@@ -197,6 +197,9 @@ class Grpo(Optimisation):
     """Completions per problem (G)."""
     num_iterations: Positive
     """Optimiser steps on one batch of rollouts."""
+    updates_per_rollout: Positive
+    """Optimiser steps among which a generation's P * G completions are shared out; above 1 only
+    with `trainer: trl`."""
     shuffle: bool
     """Draw problems in random order; false keeps the order that `prepare` wrote."""
     loss: Annotated[str, one_of(LOSSES, role="objectives")]
@@ -249,24 +252,30 @@ class Grpo(Optimisation):
     def skipped(self) -> str:
         return "" if self.max_steps else "grpo.max_steps is 0"
 
+    @property
+    def batch_size(self) -> int:
+        """Completions of an optimiser step."""
+        return self.prompts_per_step * self.group_size // self.updates_per_rollout
+
     @model_validator(mode="after")
     def _groups(self) -> Self:
         if self.group_size < 2:
             raise ValueError(
                 f"group_size={self.group_size}; group-relative advantages need at least 2"
             )
-        if self.save_steps % self.num_iterations:
-            below = self.save_steps - self.save_steps % self.num_iterations
+        steps = self.num_iterations * self.updates_per_rollout
+        if self.save_steps % steps:
+            below = self.save_steps - self.save_steps % steps
             raise ValueError(
                 f"save_steps={self.save_steps} falls between two generations of rollouts, where "
-                f"nothing can be resumed exactly (num_iterations={self.num_iterations}); "
-                f"use {below or 'none (0)'} or {below + self.num_iterations}"
+                f"nothing can be resumed exactly (num_iterations={self.num_iterations}, "
+                f"updates_per_rollout={self.updates_per_rollout}); "
+                f"use {below or 'none (0)'} or {below + steps}"
             )
-        completions = self.prompts_per_step * self.group_size
         check_divides(
             f"prompts_per_step={self.prompts_per_step} x group_size={self.group_size}",
-            completions,
-            self.micro_batch_size,
+            self.prompts_per_step * self.group_size,
+            self.micro_batch_size * self.updates_per_rollout,
             unit="completions",
         )
         return self
@@ -324,6 +333,11 @@ class Grpo(Optimisation):
             f"loss={self.loss}": self.loss == "reinforce" or is_plugin(self.loss),
             f"dynamic_sampling={self.dynamic_sampling}": self.dynamic_sampling > 0,
         }
+        if self.trainer != "trl" and self.updates_per_rollout > 1:
+            raise ValueError(
+                f"updates_per_rollout={self.updates_per_rollout}; trainer=reckon takes one step on "
+                "all of a generation's completions: use 1, or trainer: trl"
+            )
         if self.trainer == "trl" and any(lacking.values()):
             names = ", ".join(name for name, lacks in lacking.items() if lacks)
             raise ValueError(f"trainer=trl; TRL has no {names}: use trainer: reckon")

@@ -16,6 +16,7 @@ import psutil
 from lib.engines.gpu import VISIBLE, Gpu, find_gpus, gpu_fault
 from lib.params import Params
 from lib.params.model import FLASH_KERNEL
+from lib.planning.idle import idle_params
 from lib.planning.inputs import input_problems
 from lib.planning.memory import export_memory, shape_of
 from lib.planning.plan import CUDA_BYTES, disk_bytes, in_bytes, phases_of
@@ -129,7 +130,7 @@ def findings(params: Params, machine: Machine) -> list[Finding]:
         *(Finding(text, "certain") for text in _software(params, machine)),
         *(Finding(text, "certain") for text in input_problems(params)),
         *(Finding(text, "likely") for text in _shortages(params, machine)),
-        *(Finding(text, "result") for text in params.warnings()),
+        *(Finding(text, "result") for text in (*params.warnings(), *idle_params(params))),
     ]
 
 

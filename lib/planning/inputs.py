@@ -38,10 +38,11 @@ from lib.rewards.batch import Grading, scores
 
 
 def sources_of(params: Params) -> list[AnySource]:
-    """Where params have their problems from: training sets, then benchmarks."""
+    """Where params have their problems from: training sets, benchmarks, references of SFT's."""
     prepare = params.prepare
     training = [entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources)]
-    return [*training, *(benchmark.source for benchmark in prepare.benchmarks)]
+    benchmarks = [benchmark.source for benchmark in prepare.benchmarks]
+    return [*training, *benchmarks, *prepare.sft.truth_from]
 
 
 def repositories_of(params: Params) -> list[Repository]:
@@ -81,10 +82,12 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
         if each.kind == "kernel":
             model["attention"] = f"{each.name}@{commit}"
     entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
-    for entry, source in zip(entries, sources_of(params), strict=True):
+    truths = prepare["sft"]["truth_from"]
+    places = [*((entry, "source") for entry in entries), *((truths, n) for n in range(len(truths)))]
+    for (entry, key), source in zip(places, sources_of(params), strict=True):
         for split in hub_splits(source):
             if new := commits.get(repository_of(split)):
-                entry["source"] = split.model_copy(update={"revision": new}).model_dump()
+                entry[key] = split.model_copy(update={"revision": new}).model_dump()
     with replacing(path) as partial_file:
         yaml.dump(content, partial_file)
     return [f"{each.name} is at {commit}, now in {path}" for each, commit in commits.items()]
@@ -105,6 +108,16 @@ def input_problems(params: Params) -> Iterator[str]:
             trial()
         except UserError as error:
             yield error.message
+
+
+def absent_inputs(params: Params) -> Iterator[str]:
+    """Repositories at a commit that are neither on this machine nor to be had."""
+    for repository in repositories_of(params):
+        if COMMIT.fullmatch(repository.revision) and not is_here(repository):
+            try:
+                look_up(repository)
+            except UserError as error:
+                yield error.message
 
 
 def _trials(params: Params) -> Iterator[Callable[[], object]]:

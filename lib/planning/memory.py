@@ -161,8 +161,6 @@ def section_of(params: Params, kind: str) -> Any:
 
 def batch_of(params: Params, kind: str) -> int:
     """Rows of one optimiser step: examples, completions or pairs; sequences of one batch."""
-    if kind == "grpo":
-        return params.grpo.prompts_per_step * params.grpo.group_size
     batch: int = section_of(params, kind).batch_size
     return batch
 

@@ -9,6 +9,7 @@ from lib.engines.unsloth import shares_weights
 from lib.params import Params, preset_params
 from lib.params.data import GeneratorSource
 from lib.params.presets import BASE
+from lib.planning.idle import idle_params
 from lib.planning.memory import (
     BYTES,
     FACTS,
@@ -173,9 +174,10 @@ def benchmark_rows(params: Params) -> dict[str, int | None]:
 
 def validation_of(params: Params, phase: Phase) -> Measurement | None:
     """Of a phase: before its first step, every `eval_steps`, and after the last; None for none."""
-    validation = params.validation
-    every = section_of(params, phase.name).eval_steps if phase.trainer else 0
-    if not (every and phase.steps):
+    if not (phase.trainer and phase.steps):
+        return None
+    validation, every = params.validation, section_of(params, phase.name).eval_steps
+    if not every:
         return None
     most, rows = validation.num_problems, benchmark_rows(params)
     prompts = sum(min(most, rows.get(name) or most) for name in validation.sets)
@@ -259,7 +261,7 @@ def plan_lines(params: Params) -> Iterator[str]:
     yield "estimates (lib/planning: memory, plan), not verified on a GPU; `make memory-probe`"
     for line in FACTS["published"].get(model.name, ()):
         yield f"published, not ours: {line}"
-    yield from (f"warning: {warning}" for warning in params.warnings())
+    yield from (f"warning: {each}" for each in (*params.warnings(), *idle_params(params)))
     base = preset_params(BASE).flat()
     changed = {key: value for key, value in params.flat().items() if value != base[key]}
     yield f"params: {len(changed)} of {len(base)} differ from {BASE}, which has the others"

@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
+from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, RESPONSE, Problem
 from lib.errors import UserError
 from lib.plugins import in_words, load_plugin
 from lib.problems.columns import problem_text, required_text, text_of, to_problem
 from lib.problems.rows import Fields, RowFault
-from lib.prompts import prompt_format
+from lib.prompts.targets import response_parts
 
 LETTERS = ("A", "B", "C", "D")
 
@@ -47,24 +47,27 @@ def table(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
 
 
 def math_jsonl(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
-    """MATH as JSON lines with a response that may already be in the `r1_zero` format.
+    """MATH as JSON lines with responses of a model, which SFT learns as they are.
 
     ::
 
-        {"prompt": "What is …?", "response": "… \\\\boxed{2}."}
-        {"prompt": "A conversation … User: What is …? Assistant: <think>",
+        {"prompt": "What is …?", "response": "… \\boxed{2}.", "ground_truth": "2"}
+        {"prompt": "A conversation … User: What is …? Assistant: <think>", "answer": "2",
          "response": " … </think> <answer> 2 </answer>"}
+
+    The reference is another column's, or `truth_from` has it.
     """
-    response = required_text(fields, ("response",), field="solution")
-    parsed = prompt_format("r1_zero").parse(response)
-    prompt = problem_text(fields, ("prompt",))
+    column = columns.get("solution", "response")
+    response = required_text(fields, (column,), field="solution")
+    if response_parts(response) is None:
+        detail = "marks no answer, as where it was cut off; expected <answer> or \\boxed{}"
+        raise RowFault("no_answer", field=column, detail=detail)
+    prompt = problem_text(fields, (columns.get("problem", "prompt"),))
     # The question of a prompt that the `r1_zero` template has been put around.
     inside = re.fullmatch(r"A conversation between .*?\bUser: (.*?)\s*Assistant:.*", prompt, re.S)
     own = {**fields, "prompt": inside[1] if inside else prompt}
-    if parsed.answer:
-        worked = {"solution": parsed.reasoning or "", "answer": parsed.answer}
-        return to_problem({**own, "response": None, **worked})
-    return to_problem(own, columns=columns)
+    renamed = {**columns, "problem": "prompt", "solution": column}
+    return to_problem(own, columns=renamed, tags=(RESPONSE,))
 
 
 def open_math_reasoning(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:

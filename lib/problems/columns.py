@@ -3,7 +3,8 @@
 | field     | columns, the first that holds something counts             |
 |-----------|------------------------------------------------------------|
 | problem   | problem, question, prompt (text or chat messages)          |
-| reference | answer, expected_answer, reference_answer, solution        |
+| reference | answer, expected_answer, reference_answer, ground_truth,   |
+|           | solution                                                   |
 | solution  | generated_solution, response, solution, answer             |
 | subject   | subject, type, subfield                                    |
 | level     | level, difficulty                                          |
@@ -17,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lib.artifacts.problems import Problem, excerpt
+from lib.artifacts.problems import RESPONSE, Problem, excerpt
 from lib.problems.rows import Fields, RowFault
 from lib.prompts.boxed import last_box
 
@@ -26,7 +27,7 @@ SOLUTION = ("generated_solution", "response", "solution", "answer")
 
 COLUMNS = {
     "problem": PROBLEM,
-    "reference": ("answer", "expected_answer", "reference_answer", "solution"),
+    "reference": ("answer", "expected_answer", "reference_answer", "ground_truth", "solution"),
     "solution": SOLUTION,
     "subject": ("subject", "type", "subfield"),
     "level": ("level", "difficulty"),
@@ -44,12 +45,17 @@ _PROSE = re.compile(r"(?:\b[^\W\d_]{2,}[,;:]?\s+){3}[^\W\d_]{2,}")
 _LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
 
 
-def to_problem(fields: Fields, *, columns: Mapping[str, str] | None = None) -> Problem:
+def to_problem(
+    fields: Fields, *, columns: Mapping[str, str] | None = None, tags: tuple[str, ...] = ()
+) -> Problem:
     """The canonical record of one row.
 
     Args:
         fields: the row.
-        columns: record field to column, for what params name; the table decides the rest.
+        tags: the record's; a `RESPONSE` is the solution as it is, and without a reference of its
+            own the record has none.
+        columns: record field to column, for what params name (`reward_model.ground_truth` for a
+            field of a field); the table decides the rest.
 
     Raises:
         RowFault: a missing or empty field, a wrong type, text that is no Unicode, or a row that
@@ -57,12 +63,19 @@ def to_problem(fields: Fields, *, columns: Mapping[str, str] | None = None) -> P
     """
     candidates: dict[str, Sequence[str]] = dict(COLUMNS)
     for field, column in (columns or {}).items():
-        if column not in fields:
+        if _cell(fields, column) is None:
             raise _absent(fields, (column,), field=field)
         candidates[field] = (column,)
-    reference, solution = _reference_and_solution(
-        fields, candidates, reference_is_named="reference" in (columns or {})
-    )
+    if RESPONSE in tags:
+        # What it comes to may be wrong: only another column has the reference, or `truth_from`.
+        column, solution = _first(fields, candidates["solution"])
+        apart = [name for name in candidates["reference"] if name != column]
+        text = _text(fields, apart)[1]
+        reference = (read_worked(text) or [text])[0]
+    else:
+        reference, solution = _reference_and_solution(
+            fields, candidates, reference_is_named="reference" in (columns or {})
+        )
     level = _text(fields, candidates["level"])[1]
     # MATH's "Level 5" and MATH-500's 5.0 are 5; a level that is no number stays text.
     number = _LEVEL.fullmatch(level)
@@ -72,6 +85,7 @@ def to_problem(fields: Fields, *, columns: Mapping[str, str] | None = None) -> P
         solution=solution,
         subject=_text(fields, candidates["subject"])[1],
         level=int(number[1]) if number else level,
+        tags=tags,
     )
 
 
@@ -84,15 +98,9 @@ def problem_text(fields: Fields, candidates: Sequence[str] = PROBLEM) -> str:
         RowFault: no such column, or one that holds neither.
     """
     column, value = _first(fields, candidates)
-    if not isinstance(value, list):
-        return required_text(fields, candidates, field="problem")
-    if not all(isinstance(turn, dict) and {"role", "content"} <= turn.keys() for turn in value):
-        raise RowFault("wrong_type", field=column, detail="expected text or chat messages")
-    questions = [turn["content"] for turn in value if turn["role"] == "user"]
-    if len(questions) != 1:
-        detail = f"expected one user message, found {len(questions)}"
-        raise RowFault("wrong_type", field=column, detail=detail)
-    return text_of(questions[0], column)
+    if not column:
+        raise _absent(fields, candidates, field="problem")
+    return text_of(value, column, role="user")
 
 
 def _reference_and_solution(
@@ -149,15 +157,24 @@ def _text(fields: Fields, candidates: Sequence[str]) -> tuple[str, str]:
 def _first(fields: Fields, candidates: Sequence[str]) -> tuple[str, Any]:
     """The first column that holds something, with its value; two empty texts where none does."""
     for name in candidates:
-        value = fields.get(name)
+        value = _cell(fields, name)
         # 0 is an answer; a text of spaces is none.
         if value is not None and not (isinstance(value, str) and not value.strip()):
             return name, value
     return "", ""
 
 
+def _cell(fields: Fields, name: str) -> Any:
+    """The value of a column, or of a field inside one (`a.b`); None where there is none."""
+    if name in fields:
+        return fields[name]
+    above, _, below = name.partition(".")
+    inner = fields.get(above)
+    return _cell(inner, below) if isinstance(inner, Mapping) else None
+
+
 def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFault:
-    blank = [name for name in candidates if fields.get(name) is not None]
+    blank = [name for name in candidates if _cell(fields, name) is not None]
     if blank:
         return RowFault("empty_field", field=blank[0], detail="is empty")
     expected = " or ".join(f"`{name}`" for name in candidates)
@@ -165,12 +182,20 @@ def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFaul
     return RowFault("missing_field", field=field, detail=detail)
 
 
-def text_of(value: Any, field: str) -> str:
-    """A text or a number as text; 27.0 is "27".
+def text_of(value: Any, field: str, *, role: str = "assistant") -> str:
+    """A text or a number as text, 27.0 as "27"; of chat messages, the one turn of this role.
 
     Raises:
-        RowFault: another type, a number that is none, or half a surrogate pair.
+        RowFault: another type, a number that is none, half a surrogate pair, or several turns.
     """
+    if isinstance(value, list) and all(
+        isinstance(turn, Mapping) and {"role", "content"} <= turn.keys() for turn in value
+    ):
+        turns = [turn["content"] for turn in value if turn["role"] == role]
+        if len(turns) != 1:
+            detail = f"expected one message of the {role}, found {len(turns)}"
+            raise RowFault("wrong_type", field=field, detail=detail)
+        value = turns[0]
     if isinstance(value, str):
         try:
             value.encode()

@@ -23,8 +23,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lib.artifacts.problems import Problem
+from lib.artifacts.problems import RESPONSE, Problem
 from lib.problems.store import ProblemTable
+from lib.prompts.boxed import last_box
+from lib.prompts.targets import response_parts
 from lib.verifier import extract_answer, is_equivalent
 
 SHINGLE_SIZE = 5
@@ -221,7 +223,13 @@ def not_correct(_: int, problem: Problem) -> tuple[str, str] | None:
     no answer the last number counts, which suits model-written ones; GSM8K's own lose their `####`
     line before this and would lose 3 % of the rows here without being wrong.
     """
-    answer = extract_answer(problem.solution) if problem.solution else problem.reference
+    parts = response_parts(problem.solution) if RESPONSE in problem.tags else None
+    if parts:
+        # The tags may hold a box, which is one more mark and no part of the answer.
+        box = last_box(parts[1])
+        answer: str | None = box.content if box else parts[1]
+    else:
+        answer = extract_answer(problem.solution) if problem.solution else problem.reference
     if is_equivalent(reference=problem.reference, answer=answer):
         return None
     detail = f"the solution comes to {answer}, the reference is {problem.reference}"

@@ -17,6 +17,7 @@ from lib.errors import UserError
 from lib.params.data import LengthSettings
 from lib.problems.store import ProblemTable, batches
 from lib.prompts import PromptFormat, prompt_text, special_tokens
+from lib.prompts.targets import target_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,12 +50,8 @@ class TokenCounter:
 
     def completions(self, problems: Sequence[Problem]) -> list[int]:
         """Tokens of each completion that SFT learns."""
-        target = self.prompt_format.target
         return self.count(
-            [
-                target(solution=each.solution, reference=each.reference) + self.eos_token
-                for each in problems
-            ]
+            [target_of(each, self.prompt_format) + self.eos_token for each in problems]
         )
 
 

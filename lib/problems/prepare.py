@@ -8,9 +8,9 @@ draws; `write_sets` writes. What each step drops is counted in the table's `Drop
 
 import dataclasses
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -115,29 +115,57 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
             yield RawRow(f"generator {source.generator}", number, {}), problem
 
     with scratch_folder() as folder:
+
+        def table_of(
+            source: AnySource,
+            drops: Drops,
+            key: str,
+            *,
+            number: int = 0,
+            bare_answers: bool = True,
+            truths: Mapping[str, str] | None = None,
+        ) -> ProblemTable:
+            good = partial(good_rows, key=key, bare_answers=bare_answers, truths=truths)
+            rows = good(read(source), drops, prepare.bad_rows)
+            table = write_table(folder / f"{key}.arrow", rows, drops, source=number)
+            if not len(table):
+                # Whatever is dropped: where all rows are bad, the first says what params lack.
+                list(good(read(source), Drops(), "error"))
+                raise UserError(f"{key}: has no row")
+            if not isinstance(source, LimitedSource) or source.limit == "all":
+                return table
+            # By content hash, whatever the seed: the same problems in every run.
+            kept = draw(table, source.limit, seed=0)
+            drops.count("over_limit", len(table) - len(kept))
+            return kept
+
         # Benchmarks first: training sets are cleaned of them.
-        benchmarks = {}
-        for name, source in ((each.name, each.source) for each in prepare.benchmarks):
-            rows = good_rows(read(source), drops := Drops(), prepare.bad_rows, f"benchmark {name}")
-            table = write_table(folder / f"benchmark-{name}.arrow", rows, drops)
-            benchmarks[name] = drop_exact_duplicates(_limited(table, source, f"benchmark {name}"))
+        benchmarks = {
+            each.name: drop_exact_duplicates(
+                table_of(each.source, Drops(), f"benchmark {each.name}")
+            )
+            for each in prepare.benchmarks
+        }
         size = prepare.contamination_ngram
         indices = [
             index_benchmark(name, table.column("problem"), size=size)
             for name, table in benchmarks.items()
             if size
         ]
+        truths = None
+        for source in prepare.sft.truth_from:
+            with_truth = table_of(source, Drops(), "prepare.sft.truth_from")
+            truths = dict(zip(*map(with_truth.column, ("id", "reference")), strict=True))
         training = []
         for name, data in (("sft", prepare.sft), ("grpo", prepare.grpo)):
-            bare = not isinstance(data, SftData) or data.bare_answers
             drops, tables = Drops(), []
             for number, source in enumerate(entry.source for entry in data.sources):
                 # Not the path: one file may be a source twice, with other columns.
                 key = f"prepare.{name}.sources[{number}]"
-                rows = good_rows(read(source), drops, prepare.bad_rows, key, bare_answers=bare)
-                file = folder / f"{name}-{number}.arrow"
-                table = write_table(file, rows, drops, source=number)
-                tables.append(_limited(table, source, key))
+                needs: dict[str, Any] = {}
+                if isinstance(data, SftData):
+                    needs = {"bare_answers": data.bare_answers, "truths": truths}
+                tables.append(table_of(source, drops, key, number=number, **needs))
             table = drop_exact_duplicates(join(tables))
             if prepare.near_duplicate_similarity < 1:
                 table = drop_near_duplicates(table, similarity=prepare.near_duplicate_similarity)
@@ -161,11 +189,18 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
 
 
 def good_rows(
-    rows: Rows, drops: Drops, bad_rows: str, key: str, *, bare_answers: bool = True
+    rows: Rows,
+    drops: Drops,
+    bad_rows: str,
+    key: str,
+    *,
+    bare_answers: bool = True,
+    truths: Mapping[str, str] | None = None,
 ) -> Iterator[Problem]:
     """The problems of a source, its bad rows counted.
 
     Args:
+        truths: references by problem id, in place of the rows' own.
         key: names the source in errors.
         bare_answers: whether rows without a worked solution are good.
 
@@ -174,6 +209,8 @@ def good_rows(
     """
     for row, problem in rows:
         drops.num_read += 1
+        if truths is not None and isinstance(problem, Problem):
+            problem = dataclasses.replace(problem, reference=truths.get(problem.id, ""))
         if isinstance(problem, RowFault):
             fault, text = problem, ""
         elif missing := _missing_part(problem, bare_answers=bare_answers):
@@ -192,22 +229,23 @@ def _missing_part(problem: Problem, *, bare_answers: bool) -> RowFault | None:
     if not (bare_answers or problem.solution):
         detail = "no worked solution; set `bare_answers: true` if bare answers are meant"
         return RowFault("missing_field", field="solution", detail=detail)
+    if not problem.reference and INSTRUCTION not in problem.tags:
+        detail = "no reference of its own; name a set that has it in `truth_from:`"
+        return RowFault("missing_field", field="reference", detail=detail)
     if INSTRUCTION not in problem.tags and (unreadable := reference_problem(problem.reference)):
         detail = f"{problem.reference!r} cannot be graded by: {unreadable}"
         return RowFault("unparseable_answer", field="reference", detail=detail)
     return None
 
 
-def _limited(table: ProblemTable, source: AnySource, key: str) -> ProblemTable:
-    """At most `source.limit` problems of it."""
-    if not len(table):
-        raise UserError(f"{key} has no usable row (dropped: {table.drops})")
-    if not isinstance(source, LimitedSource) or source.limit == "all":
-        return table
-    # By content hash, whatever the seed: the same problems in every run.
-    kept = draw(table, source.limit, seed=0)
-    table.drops.count("over_limit", len(table) - len(kept))
-    return kept
+def tokenizer_problems(sets: ProblemSets) -> Iterator[Problem]:
+    """What a tokenizer of one's own is trained on: SFT's problems, and GRPO's where not all are the
+    generator's, whose words are the same in every set. Unseen words are a token per letter."""
+    sft, grpo = sets.training
+    yield from sft.train
+    sources = [entry.source for each in sets.training for entry in each.data.sources]
+    if not all(isinstance(source, GeneratorSource) for source in sources):
+        yield from grpo.train
 
 
 def finish_sets(

@@ -27,6 +27,7 @@ Reason = Literal[
     "empty_field",
     "wrong_type",
     "undecidable",
+    "no_answer",
     "unparseable_answer",
 ]
 """What can be wrong with a row; metrics count by these."""
@@ -159,9 +160,9 @@ def _cells(batch: Any, index: int) -> Fields | RowFault:
 
 def bad_row_error(row: RawRow, fault: RowFault, key: str) -> UserError:
     """The error that a bad row is where `bad_rows` is not `drop`; `key` names its source."""
-    mend = (
-        "name its columns in `columns:`"
-        if fault.reason == "undecidable"
-        else "mend the row, or set `prepare.bad_rows: drop` to leave such rows out and count them"
-    )
+    drop = "set `prepare.bad_rows: drop` to leave such rows out and count them"
+    mend = {
+        "undecidable": "name its columns in `columns:`",
+        "missing_field": f"name its column in `columns:`, or {drop}",
+    }.get(fault.reason, f"mend the row, or {drop}")
     return UserError(f"{row.place} ({key} in params.yaml): {fault}; {mend}")

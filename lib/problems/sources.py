@@ -9,6 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import datasets
 from datasets import Dataset, DatasetDict
@@ -29,6 +30,13 @@ READABLE = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
 
 PREPARED = Path("data/problems/benchmarks")
 
+_SPLIT = re.compile(
+    r"(?<![a-z])(train|training|test|testing|validation|valid|val|dev|eval)(?![a-z])"
+)
+"""The word of a file's name, or of a folder's, that says of which split it is."""
+
+Content = TypeVar("Content")
+
 Rows = Iterator[tuple[RawRow, Problem | RowFault]]
 """Every row of a source with the problem it holds, or what is wrong with it."""
 
@@ -38,7 +46,7 @@ def read_source(source: PathSource | HubSource | KnownSource, *, raw: Path = RAW
     for part in (source,) if isinstance(source, PathSource) else hub_splits(source):
         at = Path(part.path) if isinstance(part, PathSource) else part
         columns = {str(field): column for field, column in part.columns.items()}
-        yield from read_rows(at, adapter=part.adapter, columns=columns, raw=raw)
+        yield from read_rows(at, adapter=part.adapter, columns=columns, split=part.split, raw=raw)
 
 
 def read_rows(
@@ -46,6 +54,7 @@ def read_rows(
     *,
     adapter: str = "table",
     columns: Mapping[str, str] | None = None,
+    split: str = "",
     raw: Path = RAW,
 ) -> Rows:
     """The rows of a file or folder under `raw`, or of a split on the Hub.
@@ -54,6 +63,7 @@ def read_rows(
         at: where they are.
         adapter: which of `ADAPTERS` reads them, or `plugins/file.py:name`.
         columns: record field to column, where the column table is not to decide.
+        split: of a folder that holds several.
         raw: the folder that a path has to be in.
 
     Raises:
@@ -61,7 +71,7 @@ def read_rows(
             cannot be fetched.
     """
     reader = own_adapter(adapter) if is_plugin(adapter) else ADAPTERS[adapter]
-    for row in _raw_rows(at, reader, raw):
+    for row in _raw_rows(at, reader, split, raw):
         if isinstance(row.fields, RowFault):
             yield row, row.fields
             continue
@@ -71,12 +81,12 @@ def read_rows(
             yield row, fault
 
 
-def _raw_rows(at: Path | HubSource, adapter: Adapter, raw: Path) -> Iterator[RawRow]:
+def _raw_rows(at: Path | HubSource, adapter: Adapter, split: str, raw: Path) -> Iterator[RawRow]:
     if isinstance(at, HubSource):
         with scratch_folder() as cache:
             yield from read_table(load_split(at, cache=cache), origin=hub_label(at))
         return
-    for path in _files(at, raw=raw):
+    for path in _files(at, split=split, raw=raw):
         match path.suffix:
             case ".jsonl" | ".json":
                 yield from read_json(path)
@@ -84,14 +94,15 @@ def _raw_rows(at: Path | HubSource, adapter: Adapter, raw: Path) -> Iterator[Raw
                 yield from read_csv(path, names=adapter.csv_names)
             case _:
                 with scratch_folder() as cache:
-                    yield from _arrow_rows(path, cache)
+                    yield from _arrow_rows(path, split, cache)
 
 
-def _files(path: Path, *, raw: Path) -> list[Path]:
+def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
     """The files of a path source, in order of name: one, all below a folder, or an Arrow folder.
 
     Raises:
-        UserError: outside data/raw, missing, or nothing in it that can be read.
+        UserError: outside data/raw, missing, nothing in it that can be read, or several splits
+            and none named.
     """
     if not path.resolve().is_relative_to(raw.resolve()):
         raise UserError(f"prepare: {how_to_import(path, raw=raw)}")
@@ -110,12 +121,29 @@ def _files(path: Path, *, raw: Path) -> list[Path]:
     ]
     if not files:
         raise UserError(f"prepare: {path}: expected {', '.join(READABLE)}, or a folder of such")
-    return files
+    splits: dict[str, list[Path]] = {}
+    for file in files:
+        name = str(file.relative_to(path if path.is_dir() else path.parent))
+        match = _SPLIT.search(name.lower())
+        splits.setdefault(match[1] if match else "others", []).append(file)
+    return _of_split(path, splits, split)
 
 
-def _arrow_rows(path: Path, cache: Path) -> Iterator[RawRow]:
+def _of_split(path: Path, splits: Mapping[str, Content], split: str) -> Content:
+    if len(splits) == 1 and not split:
+        return next(iter(splits.values()))
+    if split in splits:
+        return splits[split]
+    # Read as one set, the test set would be trained on.
+    raise UserError(
+        f"prepare: {path} has no split `{split}`; it holds {', '.join(splits)}: name one in "
+        "`split:` of this source"
+    )
+
+
+def _arrow_rows(path: Path, split: str, cache: Path) -> Iterator[RawRow]:
     try:
-        dataset = _load_arrow(path, cache)
+        dataset = _load_arrow(path, split, cache)
     except (DatasetGenerationError, DatasetNotFoundError, OSError, ValueError) as error:
         cause = " ".join(str(error.__cause__ or error).split())
         detail = f"not a whole {path.suffix.lstrip('.') or 'Arrow'} file ({cause})"
@@ -124,16 +152,14 @@ def _arrow_rows(path: Path, cache: Path) -> Iterator[RawRow]:
     yield from read_table(dataset, origin=str(path))
 
 
-def _load_arrow(path: Path, cache: Path) -> Dataset:
+def _load_arrow(path: Path, split: str, cache: Path) -> Dataset:
     if path.suffix == ".parquet":
         return Dataset.from_parquet(str(path), cache_dir=str(cache))
     if path.suffix == ".arrow":
         return Dataset.from_file(str(path))
     loaded = datasets.load_from_disk(str(path))
     if isinstance(loaded, DatasetDict):
-        raise UserError(
-            f"prepare: {path} holds the splits {', '.join(loaded)}; name the folder of one"
-        )
+        return _of_split(path, loaded, split)
     return loaded
 
 

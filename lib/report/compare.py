@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dvc.api import DVCFileSystem
+from dvc.api import DVCFileSystem, exp_show
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 
+from lib.artifacts import unlisted
 from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.errors import UserError
 from lib.params import PARAMS_FILE
@@ -112,10 +113,13 @@ def compare_with(
         name: graded_rows(side, graded / f"{checkpoint}.jsonl")
         for name, side, checkpoint in zip((base, WORKSPACE), sides, exported, strict=True)
     }
-    reason = why_unpaired(rows)
+    measured_on = _read(sides[0], metrics / "report.json").get("measured_on", [])
+    reason = why_unpaired(rows, " / ".join(measured_on))
     if reason:
         files = [metrics / "evaluate" / f"{checkpoint}.json" for checkpoint in exported]
-        between = compare_metrics(base, *map(_read, sides, files))
+        between = compare_metrics(
+            base, *(unlisted(_read(*of)) for of in zip(sides, files, strict=True))
+        )
     else:
         between = compare_pair(rows, before=base, after=WORKSPACE)
     sets = sorted({of.benchmark for of in between}, key=lambda name: name != headline)
@@ -164,12 +168,20 @@ def graded_rows(side: DVCFileSystem, file: Path) -> tuple[GradedCompletion, ...]
         return tuple(read_graded(local))
 
 
-def why_unpaired(rows: Mapping[str, Sequence[GradedCompletion]]) -> str:
-    """Why the two sides cannot be compared problem by problem; '' where they can."""
+def why_unpaired(rows: Mapping[str, Sequence[GradedCompletion]], measured_on: str) -> str:
+    """Why the two sides cannot be compared problem by problem; '' where they can.
+
+    Args:
+        measured_on: the machine of the revision.
+    """
     wider = "so the exported models are compared unpaired, with wider intervals"
+    made = f" (its run was made on: {measured_on})" if measured_on else ""
     for name, of in rows.items():
         if not of:
-            return f"DVC's cache has no graded completions of {name}, {wider}."
+            return (
+                f"DVC's cache has no graded completions of {name}{made}, {wider}. "
+                "`git commit -am` of a run that was made here gives pairs from then on."
+            )
     old, new = (
         {setting: scores.keys() for setting, scores in problem_scores(of).items()}
         for of in rows.values()
@@ -228,6 +240,30 @@ def params_table(
     more = [(f"and {left_out} more", "", "")] if left_out else []
     return Table(
         f"Params, {base} against the workspace", ("", base, WORKSPACE), (*rows[:limit], *more)
+    )
+
+
+def experiments_table() -> Table:
+    """The experiments of DVC: state, the params that differ, what the exported model came to.
+
+    Of one that failed or has not ended, DVC has the numbers of its parent, which are left out.
+    """
+    rows = exp_show()
+    names = [name for name in rows[0] if name.startswith("exported.")]
+    known = _numbers(DVCFileSystem(), PARAMS_FILE)
+    knobs = [name for name in known if len({str(row.get(name)) for row in rows}) > 1]
+    return Table(
+        "Experiments, with the params that differ",
+        ("", "state", *(name.removeprefix("exported.") for name in names), *knobs),
+        tuple(
+            (
+                row["Experiment"] or row["rev"],
+                (state := row["State"] or "Success").lower(),
+                *(_value(row.get(name)) if state == "Success" else MISSING for name in names),
+                *(_value(row.get(name)) for name in knobs),
+            )
+            for row in rows
+        ),
     )
 
 

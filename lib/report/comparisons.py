@@ -119,13 +119,18 @@ def problem_grades(
     return grades
 
 
-def alarms(comparisons: Sequence[Comparison], *, untrained: str | None = None) -> Iterator[str]:
+def alarms(
+    comparisons: Sequence[Comparison], *, untrained: str | None = None, headline: str | None = None
+) -> Iterator[str]:
     """A loud sentence wherever `after` is worse than `before` by more than chance explains.
 
     What starts from the `untrained` checkpoint is not judged: teaching a format may cost answers.
-    The error rate of 5 % is shared out over all comparisons that are judged (Bonferroni).
+    Nor, with `headline`, are other sets: a fall there is a finding. The error rate of 5 % is shared
+    out over all comparisons that are judged (Bonferroni).
     """
-    judged = [comparison for comparison in comparisons if comparison.before != untrained]
+    judged = [
+        of for of in comparisons if of.before != untrained and headline in (None, of.benchmark)
+    ]
     for comparison in judged:
         if comparison.change.is_worse(ALPHA / len(judged)):
             yield (

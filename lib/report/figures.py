@@ -54,6 +54,11 @@ CURVES: dict[str, dict[str, str]] = {
 }
 """By stage: logged column → what it measures, in the order of the panels."""
 
+LOSS_SAYS_NOTHING = (
+    "The loss says nothing: on policy, centred advantages cancel in its value and not in its "
+    "gradient; look at reward, right answers, entropy and gradient norm."
+)
+
 MAX_BINS = 12
 
 NORMAL_95 = 1.96
@@ -211,6 +216,8 @@ def curve_figure(stage: str, curve: Curve) -> Figure:
             color = PALETTE[2] if len(names) == 1 else None
             panels.append(lines(rows, title=title, series=list(names.values()), color=color))
     caption = "Faint: each logged step. Strong: running mean."
+    if stage == "grpo":
+        caption += f" {LOSS_SAYS_NOTHING}"
     if flat:
         caption += f" Zero throughout: {', '.join(titles[name] for name in flat)}."
     return Figure(f"{stage}_curves", f"Training: {stage}", caption, tuple(panels))

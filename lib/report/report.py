@@ -3,15 +3,16 @@
 import dataclasses
 import hashlib
 import json
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lib.artifacts import ROOT
 from lib.artifacts.completions import GREEDY, GradedCompletion
 from lib.params import preset_names, preset_params
 from lib.params.schema import leaves
 from lib.report.charts import Figure
 from lib.report.comparisons import (
-    MEASURES,
     Comparison,
     alarms,
     compare_checkpoints,
@@ -67,7 +68,7 @@ def build_report(run: Run) -> Report:
     """The whole content of the report of a run."""
     comparisons, untrained = compare_checkpoints(run), run.checkpoints[0]
     metrics, sets = titled(run.metrics, run.skipped), run.benchmarks
-    judged = alarms(comparisons, untrained=untrained) if run.trained else ()
+    judged = alarms(comparisons, untrained=untrained, headline=sets[0]) if run.trained else ()
     facts, provenance = facts_and_provenance(run)
     tables = [breakdown(metrics, of, by) for of in sets for by in BREAKDOWNS]
     classes = [class_table(metrics, of) for of in sets]
@@ -95,16 +96,6 @@ def build_report(run: Run) -> Report:
         provenance=provenance,
         comparisons=comparisons,
     )
-
-
-def exported_metrics(run: Run) -> dict[str, dict[str, float]]:
-    """What the exported checkpoint came to on the first benchmark.
-
-    No other file has these keys, so `dvc exp show` names their columns without the file.
-    """
-    modes = run.metrics[run.exported].get(run.benchmarks[0], {})
-    measures = [(modes.get(mode, {}), name) for mode, name in MEASURES.items()]
-    return {"exported": {name: of[name] for of, name in measures if name in of}}
 
 
 def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -196,8 +187,12 @@ def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
         rows += [(key, value, "") for key, value in settings.items() if key not in changed]
         count = f" with {num_changed} change{'s' if num_changed > 1 else ''}" if changed else ""
         facts = [("model", _model(settings)), ("preset", preset + count), *facts]
+    devices = {of["device"]: None for of in run.provenance.values() if "device" in of}
+    facts += [("measured on", " / ".join(devices))] * bool(devices)
     known = json.dumps(run.provenance, sort_keys=True).encode()
     facts.append(("run", hashlib.sha256(known).hexdigest()[:12]))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    facts.append((project["name"], project["version"]))
     versions = _settings(run.provenance, "versions")
     inputs = {f"{stage} ←": of.get("inputs", {}) for stage, of in run.provenance.items()}
     return facts, [

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from lib.artifacts import replacing, write_json, write_metrics
 from lib.report.charts import figure_svg
-from lib.report.comparisons import compare_checkpoints, comparison_metrics, describe
+from lib.report.comparisons import MEASURES, compare_checkpoints, comparison_metrics, describe
 from lib.report.inputs import Run
 from lib.report.page import render_page
-from lib.report.report import Report, build_report, exported_metrics
+from lib.report.report import Report, build_report
 from lib.report.tables import breakdown, comparison_table, headline, titled
 from lib.report.templates import render
 from lib.report.text import (
@@ -43,8 +44,27 @@ def write_report(run: Run, *, markdown: Path, figures: Path, page: Path, metrics
             (folder / f"{figure.name}.svg").write_text(figure_svg(figure), encoding="utf-8")
     _write(markdown, render_markdown(report, figures=figures.name))
     _write(page, render_page(report))
-    write_metrics(metrics, comparison_metrics(report.comparisons) | exported_metrics(run))
+    write_metrics(metrics, run_metrics(report))
     return report
+
+
+def run_metrics(report: Report) -> dict[str, Any]:
+    """The paired differences, and what the exported checkpoint came to on the first benchmark.
+
+    No other file has the keys of `exported`, so `dvc exp show` names its columns without the file.
+    """
+    run = report.run
+    modes = run.metrics[run.exported].get(run.benchmarks[0], {})
+    rates = [(modes.get(mode, {}), name) for mode, name in MEASURES.items()]
+    numbers: dict[str, Any] = {
+        "exported": {name: of[name] for of, name in rates if name in of},
+        "paired": [comparison_metrics(report.comparisons)],
+        "measured_on": [value for name, value in report.facts if name == "measured on"],
+    }
+    for of in report.comparisons:
+        differences = numbers.setdefault(f"{of.before}_to_{of.after}", {})
+        differences.setdefault(of.benchmark, {})[of.mode] = of.change.difference.value
+    return numbers
 
 
 def write_models(run: Run, folder: Path) -> list[Table]:

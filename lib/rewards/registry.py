@@ -108,7 +108,10 @@ def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
         **columns: Any,
     ) -> list[float]:
         texts = list(map(completion_text, completions))
-        inputs = f"{len(texts)} completions, the first {_shown(texts[0]) if texts else 'of none'}"
+        inputs = (
+            f"{len(texts)} completions, the first {_shown(texts[0]) if texts else 'of none'}, and "
+            f"the columns {', '.join(columns)}"
+        )
         messages = list(map(as_messages, texts))
         values = numbers(inputs, prompts=prompts, completions=messages, **columns)
         if len(values) != len(texts):

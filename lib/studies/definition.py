@@ -76,16 +76,25 @@ class Study(Section):
         return self
 
 
-def load_study(name: str) -> Study:
-    """The study in `studies/<name>.yaml`, each variant's params checked.
+def study_file(name: str) -> Path:
+    """The file of a study: a path, or a name in `studies/` with or without .yaml.
 
     Raises:
-        UserError: there is none, or one line for each thing that is wrong with it.
+        UserError: there is none; lists those that there are.
     """
-    path = STUDIES / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in STUDIES.glob("*.yaml")))
-        raise UserError(f"STUDY: no file {path}; there are {known}")
+    for path in (Path(name), STUDIES / name, STUDIES / f"{name}.yaml"):
+        if path.suffix == ".yaml" and path.is_file():
+            return path
+    known = ", ".join(sorted(file.stem for file in STUDIES.glob("*.yaml")))
+    raise UserError(f"STUDY: no file {name}, nor {STUDIES / name}.yaml; there are {known}")
+
+
+def load_study(path: Path) -> Study:
+    """The study in a file, each variant's params checked.
+
+    Raises:
+        UserError: one line for each thing that is wrong with it.
+    """
     content = read_yaml(path)
     study = parse_section(Study, content, origin=str(path))
     current = read_yaml(Path("params.yaml"))

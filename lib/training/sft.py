@@ -15,6 +15,7 @@ from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Sft
 from lib.prompts import Message, PromptFormat
+from lib.prompts.targets import target_of
 from lib.training.phase.arguments import choose_optimizer, shared_arguments
 from lib.training.phase.setup import Setup, prompt_settings
 from lib.training.phase.tracking import ProgressLines
@@ -113,7 +114,7 @@ def sft_dataset(
         [
             _tokens(
                 prompt_format.prompt(problem.problem, system=system),
-                prompt_format.target(solution=problem.solution, reference=problem.reference),
+                target_of(problem, prompt_format),
                 tokenizer,
             )
             for problem in problems

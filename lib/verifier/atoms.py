@@ -121,21 +121,9 @@ class Atoms:
     def _name(self, letter: str) -> Node:
         braced = self.peek.text == "{"
         applies = self.ahead(braced).text == "("
-        if applies and (letter in "fgFG" or self._is_defined(1 + braced)):
+        if applies and letter in "fghFGHPQNT":
             return call(letter, *self._arguments())
         return symbol(letter)
-
-    def _is_defined(self, start: int) -> bool:
-        """Whether a name is applied to names and an equation follows: `N(n) = …`."""
-        for place in range(start, start + 8):
-            token = self.ahead(place)
-            if token.text == ")":
-                braced = self.ahead(place + 1).text == "}"
-                return self.ahead(place + 1 + braced).text in ("=", "approx")
-            is_argument = token.text in (",", "=", "<", ">", "le", "ge")
-            if token.kind not in ("letter", "number") and not is_argument:
-                return False
-        return False
 
     def _arguments(self) -> tuple[Node, ...]:
         """What is in the next group, split at commas."""

@@ -211,23 +211,18 @@ def _collected(node: Node) -> tuple[dict[str, Node], list[Node]]:
     if node.kind not in _COLLECTIONS and (node.kind != "tuple" or _has_plusminus(node)):
         return {}, list(_signs(_value_of(node)))
     pairs = [pair for item in node.args if (pair := _stated(item)) and _approximates(pair)]
-    fields = {pair.name: _record(pair.values[-1]) for pair in pairs}
+    fields = {pair.name: pair.values[-1] for pair in pairs}
     num_names = len(fields.keys() - {""})
     if len(pairs) < len(node.args) or 1 < num_names < len(pairs):
         return {}, list(node.args)
     if num_names > 1:
         return fields, list(fields.values())
-    return {}, [signed for pair in pairs for signed in _signs(_record(pair.values[-1]))]
+    return {}, [signed for pair in pairs for signed in _signs(pair.values[-1])]
 
 
 def _value_of(node: Node) -> Node:
     pair = named(node)
     return pair.values[-1] if pair else node
-
-
-def _record(node: Node) -> Node:
-    """A list inside a list, `p=5,q=2`, as the tuple of its values."""
-    return Node("tuple", tuple(map(_value_of, node.args)), "()") if node.kind == "list" else node
 
 
 def _same_items(expected: list[Node], actual: list[Node]) -> bool:

@@ -125,7 +125,10 @@ def _once(text: str) -> str:
     text = _without_ending(_START.sub("", text.strip()).removesuffix("^"))
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
         return text[2:-2]
-    return text
+    bare = text.lstrip("{").rstrip("}")
+    depth = len(text) - len(text.lstrip("{"))
+    is_wrapped = depth and not {*bare} & {*"{}\\"} and len(text) == len(bare) + 2 * depth
+    return bare.strip() if is_wrapped else text
 
 
 def _without_ending(text: str) -> str:

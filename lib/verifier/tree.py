@@ -157,8 +157,6 @@ def negated(node: Node) -> Node:
     """Minus `node`; of a number literal, also under a unit, the negative literal."""
     if node.kind == "number" and node.value is not None:
         return Node("number", (), f"-{node.name}" if node.name else "", -node.value)
-    if node.kind in ("unit", "degree", "percent"):
-        return node._replace(args=(negated(node.args[0]),))
     return Node("product", (MINUS_ONE, node))
 
 
@@ -294,9 +292,6 @@ def _is_product_name(node: Node) -> bool:
     symbols = [part.name for part in node.args if part.kind == "symbol"]
     if any(name.startswith("angle") for name in symbols):
         return True
-    first = node.args[0]
-    if first.kind == "power" and first.args[0].kind == "symbol":
-        return first.args[1].value == -1 and len(symbols) == len(node.args) - 1
     return len(symbols) == len(node.args) and all(name[:1].isupper() for name in symbols)
 
 

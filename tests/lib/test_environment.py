@@ -1,5 +1,7 @@
 """A stage that another Python runs says what to do instead of computing with other versions."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from lib import process as environment
 from lib.errors import UserError
 from lib.process import check_environment, installed_version, require
+from tests.conftest import ROOT
 
 
 def test_the_locked_environment_passes(in_root: Path) -> None:
@@ -61,3 +64,12 @@ def test_a_package_has_the_version_of_whichever_build_is_there(
     installs(monkeypatch, **{"other-cpu": "0.32.0"})
     assert installed_version("other") == "0.32.0"
     assert installed_version("no_such_package") == ""
+
+
+def test_a_python_without_the_packages_is_one_line() -> None:
+    """As `.venv/bin/dvc repro` finds one, which starts `python` of the system."""
+    command = [sys.executable, "-S", "-m", "stages.check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "make setup" in line

@@ -1,6 +1,5 @@
 """Queued experiments: each runs its own params and its own code, new files once git knows them."""
 
-import json
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.conftest import ROOT
 from tests.docs.blocks import blocks_of
@@ -21,13 +21,13 @@ MARKED = ("_numbers(metrics))", '_numbers({**metrics, "marked": MARK}))')
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Clone, str]]:
-    """A clone in which a whole run and two up to SFT were queued and run, and what DVC printed."""
+    """A clone in which runs up to SFT were queued and run, and what DVC printed."""
     clone = clone_with_smoke(tmp_path_factory.mktemp("queue") / "reckon")
     clone.commit("Choose smoke")
     blocks = blocks_of(ROOT / "docs/scale_out.md")
     (script,) = (block.script for block in blocks if "--queue" in block.script)
     plain, _, run_all, _, stop = (shlex.split(line)[1:] for line in script.splitlines())
-    clone.dvc(*plain, "--name", "plain")
+    clone.dvc(*plain, "--name", "plain", "sft")
     mark(clone, "import lib.mark\n\nMARK = 7")
     (clone.folder / "lib/mark.py").write_text('"""New."""\n', encoding="utf-8")
     queue(clone, "not-added", seed=2)
@@ -52,20 +52,22 @@ def mark(clone: Clone, code: str) -> None:
     file.write_text(text, encoding="utf-8")
 
 
-def metrics_of(clone: Clone, name: str, stage: str) -> dict[str, Any]:
+def read(clone: Clone, name: str, path: str) -> dict[str, Any]:
     refs = clone.run("git", "for-each-ref", "--format=%(refname)", "refs/exps").split()
     (ref,) = (ref for ref in refs if ref.endswith(f"/{name}"))
-    return json.loads(clone.run("git", "show", f"{ref}:reports/metrics/{stage}.json"))
+    return YAML(typ="safe").load(clone.run("git", "show", f"{ref}:{path}"))
 
 
 def test_each_runs_the_code_and_params_that_were_queued(swept: tuple[Clone, str]) -> None:
     clone, _ = swept
     for stage in ("prepare", "sft"):
-        assert "marked" not in metrics_of(clone, "plain", stage)
-        assert metrics_of(clone, "added", stage)["marked"] == 7
-    losses = [metrics_of(clone, name, "sft")["loss"] for name in ("plain", "added")]
-    assert losses[0] != losses[1]
-    assert metrics_of(clone, "plain", "export")["num_prompts"] > 0
+        plain, added = (
+            read(clone, name, f"reports/metrics/{stage}.json") for name in ("plain", "added")
+        )
+        assert "marked" not in plain
+        assert added["marked"] == 7
+    assert plain["loss"] != added["loss"]
+    assert [read(clone, name, "params.yaml")["seed"] for name in ("plain", "added")] == [0, 3]
     assert clone.run("git", "status", "--porcelain") == ""
 
 

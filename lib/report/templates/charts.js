@@ -1,5 +1,6 @@
 "use strict";
-// Draws a figure's charts when they come near the screen, again when the colours change.
+// Draws a figure's charts when they come near the screen, the others once nothing else is to be done
+// (the page may be printed, which waits for nothing); again when the colours change.
 
 const FLUID = { width: "container", autosize: { type: "fit-x", contains: "padding" } };
 
@@ -47,7 +48,11 @@ async function startCharts() {
       drawFigure(target);
     }
   }, { rootMargin: "600px" });
-  document.querySelectorAll(".charts").forEach((holder) => seen.observe(holder));
+  const holders = [...document.querySelectorAll(".charts")];
+  const drawRest = () => holders.filter((holder) => !charts.drawn.has(holder)).map(drawFigure);
+  holders.forEach((holder) => seen.observe(holder));
+  addEventListener("beforeprint", drawRest);
+  (window.requestIdleCallback ?? setTimeout)(drawRest);
   document.addEventListener("theme", () => charts.drawn.forEach(drawFigure));
 }
 

@@ -11,15 +11,13 @@ from lib.engines.base import Sampling
 from lib.engines.compat import silence_supported_range
 from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, rope_switch, trainable_policy
-from lib.engines.pretrained import write_base
 from lib.engines.registry import ENGINES
-from lib.engines.runtime import configure
 from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Grpo, Reward, RolloutSampling
-from lib.prompts import PromptFormat, format_settings, prompt_format, save_prompt, system_prompt
+from lib.prompts import PromptFormat
 from lib.rewards.batch import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer, switch_off_noise
 from lib.training.phase.arguments import choose_optimizer, shared_arguments
@@ -107,6 +105,9 @@ def build_grpo(
             "prompt": prompt_format.prompt(problem.problem, system=system),
             "problem": problem.problem,
             "reference": problem.reference,
+            # What reward functions written for the one-call example of TRL and its kin ask for.
+            "reference_answer": problem.reference,
+            "reference_solution": problem.solution,
             "tags": list(problem.tags),
         }
         for problem in problems
@@ -180,35 +181,6 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
     return Setup(trainer=trainer, problems=rows, rewards=trainer.reward_funcs)
 
 
-def math_training_setup(
-    model: str, problems: Path, *, params: Params, folder: Path, revision: str = ""
-) -> Setup:
-    """The GRPO of `params` on a model as it is, with no stage before it.
-
-    Args:
-        model: a folder that holds one, or an id on the Hub, whose commit is `revision`.
-        problems: JSONL of canonical records, as `prepare` writes them.
-        folder: gets the model's tokenizer with its prompt (`base`), and what the trainer writes.
-
-    Raises:
-        UserError: as `build_grpo`, or there is no such model.
-    """
-    configure(seed=params.seed, threads=params.torch_threads)
-    named = params.model.model_copy(update={"name": model, "revision": revision})
-    base, rendering = folder / "base", format_settings(params.prompt)
-    prompt = prompt_format(**rendering)
-    write_base(base, read_problems(problems), prompt_format=prompt, model=named, seed=params.seed)
-    system = system_prompt(params.prompt.system, prompt_format=prompt)
-    save_prompt(base, system=system, rendering=rendering)
-    return grpo_setup(
-        params.model_copy(update={"model": named}),
-        problems=problems,
-        init=base,
-        base=base,
-        scratch=folder / "scratch",
-    )
-
-
 def grpo_arguments(grpo: Grpo, *, model: Model, seed: int, scratch: Path) -> dict[str, Any]:
     """Keyword arguments of `transformers.TrainingArguments`.
 
@@ -224,7 +196,7 @@ def grpo_arguments(grpo: Grpo, *, model: Model, seed: int, scratch: Path) -> dic
     return {
         **shared_arguments(
             grpo,
-            batch=grpo.prompts_per_step * grpo.group_size,
+            batch=grpo.batch_size,
             model=model,
             seed=seed,
             scratch=scratch,

@@ -39,7 +39,7 @@ class Curve:
         self.values[name].append(value)
 
     def add(self, numbers: Mapping[str, float]) -> None:
-        """Of one completion, to means over the step; other ranks may have other names."""
+        """Add a completion's numbers to means over the step; other ranks may have other names."""
         for name, number in numbers.items():
             self._sums[name] += torch.tensor([number, 1.0])
 
@@ -50,7 +50,7 @@ class Curve:
         return gathered
 
     def add_rewards(self, names: Sequence[str], rewards: Tensor, totals: Tensor) -> None:
-        """Of all ranks' completions.
+        """Record what all ranks' completions earned.
 
         Args:
             rewards: [B, F], NaN where a function returned None.
@@ -63,7 +63,7 @@ class Curve:
         self.record("reward_std", _std(totals.flatten()))
 
     def add_lengths(self, lengths: Sequence[int], truncated: Sequence[bool]) -> None:
-        """Of this process's completions."""
+        """Record how long this process's completions are, and how many are cut."""
         every, cut = self.gather(list(zip(lengths, truncated, strict=True))).T
         self.record("completions/clipped_ratio", cut.mean().item())
         ended = torch.zeros(1) if cut.all() else every[cut == 0]
@@ -73,7 +73,7 @@ class Curve:
                 self.record(f"completions/{statistic}_{name}", value)
 
     def add_comparison(self, comparison: SamplerComparison, mask: Tensor) -> None:
-        """Of a micro-batch's sampler and trainer."""
+        """Add how far a micro-batch's sampler is from its trainer."""
         gap, weights = comparison.gap, comparison.weights
         self._add(f"{GAP}/mean", gap, mask)
         self._add(f"{RATIO}/mean", weights, mask)
@@ -86,7 +86,7 @@ class Curve:
     def add_loss(
         self, loss: PolicyLoss, *, entropy: Tensor, advantages: Tensor, mask: Tensor, kl: bool
     ) -> None:
-        """Of a micro-batch.
+        """Add what a micro-batch's loss was made of.
 
         Args:
             entropy: [b, T] of the policy.
@@ -104,8 +104,8 @@ class Curve:
         self._extremes["clip_ratio/high_max"] += _row_means(high.float(), mask)
 
     def _add(self, name: str, values: Tensor, mask: Tensor) -> None:
-        """To a mean over the step's tokens that count, or over its completions where `values` has
-        one number for each."""
+        """Add to a mean over the step's tokens that count, or over its completions where `values`
+        has one number for each."""
         kept = mask.any(-1, keepdim=True) if values.shape[1] == 1 else mask
         self._sums[name] += torch.stack([(values * kept).sum(), kept.sum()]).cpu().double()
 

@@ -208,7 +208,7 @@ class PolicyGradientTrainer(Trainer):
         return [self.problems[index] for index in mine[: total // ranks]]
 
     def _complete(self, problems: Sequence[Mapping[str, Any]], *, round_: int) -> list[Group]:
-        """G completions of each."""
+        """Groups of G completions for each of the problems."""
         assert self.engine is not None
         rank = self.accelerator.process_index
         seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_, rank)
@@ -352,7 +352,7 @@ class PolicyGradientTrainer(Trainer):
     # Advantages
 
     def _advantages(self) -> Tensor:
-        """[B] of this process's rollouts; all processes' are needed for `batch` and the curve."""
+        """[B] advantages of this process's rollouts; `batch` and the curve need all processes'."""
         rewards = self.accelerator.gather(torch.stack([row.rewards for row in self.rollouts]))
         totals = self._totals(rewards)
         filled = self._filled(totals)
@@ -443,7 +443,7 @@ class PolicyGradientTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Tensor:
-        """Of one micro-batch; `Trainer` averages over those of a step."""
+        """The loss of one micro-batch; `Trainer` averages over those of a step."""
         batch: MicroBatch = inputs["batch"]
         if self._without_gradient(batch):
             # `Trainer` calls `backward` on whatever comes back.
@@ -573,7 +573,7 @@ class PolicyGradientTrainer(Trainer):
         super().log({**logs, **self.curve.take_point()}, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """None are counted: the model's estimate reads token ids, which stand in micro-batches."""
+        """0, since the model's estimate would read token ids, which stand in micro-batches."""
         return 0
 
 
@@ -601,7 +601,7 @@ class SavedCoefficient(TrainerCallback, ExportableState):
         return {"args": {}, "attributes": dataclasses.asdict(self.bonus)}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Of a run that starts, what it has already; of a resumed one, the checkpoint's."""
+        """Take the checkpoint's coefficient where a run is resumed; one that starts has its own."""
         vars(self.bonus).update(state.stateful_callbacks[type(self).__name__]["attributes"])
 
 

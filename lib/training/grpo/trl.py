@@ -52,6 +52,7 @@ def build_trl(
         args=GRPOConfig(
             **{**arguments, "ignore_data_skip": False},
             num_generations=grpo.group_size,
+            generation_batch_size=grpo.prompts_per_step * grpo.group_size,
             num_iterations=grpo.num_iterations,
             shuffle_dataset=grpo.shuffle,
             loss_type=grpo.loss,

@@ -185,7 +185,7 @@ class SealCheckpoints(TrainerCallback):
         ranks.wait_for_everyone()
 
     def _check_finite(self, model: torch.nn.Module, step: int) -> None:
-        """On every rank, each of which may hold a part."""
+        """Refuse weights that are no numbers; on every rank, each of which may hold a part."""
         parts = [
             weight.to_local() if isinstance(weight, DTensor) else weight
             for weight in model.parameters()

@@ -26,7 +26,7 @@ DIGITS = 6
 
 
 def kept_generations(grpo: Grpo, *, max_new_tokens: int) -> int:
-    """Of how many generations of rollouts the log keeps one."""
+    """Generations of rollouts of which the log keeps one."""
     rows = grpo.max_steps * grpo.log_problems * grpo.group_size / grpo.num_iterations
     return math.ceil(rows * (TEXT_BYTES + TOKEN_BYTES * max_new_tokens) / MAX_BYTES) or 1
 
@@ -54,7 +54,7 @@ class RolloutLog(TrainerCallback, ExportableState):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Of a run that starts, no rows; of a resumed one, the checkpoint's."""
+        """Take the checkpoint's rows where a run is resumed; one that starts has none."""
         self.rows = list(state.stateful_callbacks[type(self).__name__]["attributes"]["rows"])
 
     def on_step_end(

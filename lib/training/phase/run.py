@@ -1,6 +1,7 @@
 """Run one training phase from start to outputs; the same road for SFT, GRPO and DPO."""
 
 import dataclasses
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -50,6 +51,12 @@ from lib.training.phase.wandb_run import WandbRun, wandb_mode
 from lib.training.phase.warning_signs import WarningSigns
 
 Counts = Mapping[str, Mapping[str, int]]
+
+NO_METRIC = re.compile(
+    r"_std$(?<!zero_std)|/(std|min|max)$|/(min|max)_|terminated|_(min|max)$|sampling/.*_(ratio|diff)"
+)
+"""Columns of the curve that `dvc metrics diff` need not show: how a mean is spread, and how far the
+sampler is from the trainer, which a warning tells of."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +119,9 @@ def run_phase(
             columns = validation_columns(list(validator.sets))
             write_curve(outputs.validation_curve, validation_points(state), columns=columns)
         write_curve(outputs.curve, points)
-        write_metrics(outputs.metrics, {"step": 0, **(points[-1] if points else {})})
+        last = points[-1] if points else {}
+        means = {name: last[name] for name in last if not NO_METRIC.search(name)}
+        write_metrics(outputs.metrics, {"step": 0, **means})
         write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
 
     if section.skipped:

@@ -64,6 +64,12 @@ class Announcer:
             file.write(line + "\n")
 
 
+LOSS_SAYS_NOTHING = (
+    "a loss near 0 is normal: on policy, centred advantages cancel in its value and not in its "
+    "gradient; look at reward, answer accuracy, entropy and grad_norm"
+)
+
+
 class ProgressLines(TrainerCallback):
     """One greppable line per logged step, below a bar where the output is a terminal.
 
@@ -123,6 +129,8 @@ class ProgressLines(TrainerCallback):
         """Print the line, with the pace since the line before and the time left at the run's."""
         if self.bar is None or not logs or "loss" not in logs:
             return
+        if self.stage == "grpo" and self.previous is self.start:
+            self.say(f"grpo {LOSS_SAYS_NOTHING}")
         now = Mark(state.global_step, logs.get("num_tokens", 0.0), time.monotonic())
         values = [f"{name}={logs[name]:.4g}" for name in self.shown if name in logs]
         left = (state.max_steps - now.step) * now.seconds_per_step(self.start)
@@ -168,7 +176,7 @@ class Mark:
         return (self.time - earlier.time) / max(1, self.step - earlier.step)
 
     def pace(self, earlier: "Mark") -> list[str]:
-        """Of a line, since then."""
+        """Seconds per step and tokens per second since then, as words of a line."""
         speed = (self.tokens - earlier.tokens) / max(1e-9, self.time - earlier.time)
         tokens = [f"tokens/s={speed:.0f}"] if self.tokens > earlier.tokens else []
         return [f"s/step={self.seconds_per_step(earlier):.3g}", *tokens]

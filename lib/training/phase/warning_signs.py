@@ -5,6 +5,7 @@ They are a function of what was logged, so that a run that was interrupted ends 
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +37,8 @@ that any two ways to compute in float32 are apart."""
 APART = {"float32": 0.001, "bfloat16": 0.05}
 """Nats per token between sampler and trainer on equal weights that are more than rounding in that
 precision: ten times and more of what was measured (docs/vllm.md)."""
+EXPLODED = 20.0
+"""Times the usual norm of a gradient that are an explosion."""
 RISEN, FALLEN = 0.05, 0.05
 """Part of the range of rewards, and points of accuracy, that are more than a swing."""
 
@@ -196,6 +199,25 @@ def reward_hacking(points: list[Point], limits: Limits) -> str:
     )
 
 
+def gradient_explodes(points: list[Point], limits: Limits) -> str:
+    """A gradient that is no number, or many times what it was: clipped, it is mostly direction."""
+    norms = _column(points, "grad_norm")
+    if norms and not math.isfinite(norms[-1]):
+        return (
+            f"the gradient's norm is {norms[-1]}: weights or losses are no numbers any more. Lower "
+            "grpo.learning_rate"
+        )
+    # Steps without signal have none.
+    usual = statistics.median([norm for norm in norms[:-STEADY] if norm] or [math.inf])
+    high = _steady(points, "grad_norm", lambda norm: norm > EXPLODED * usual)
+    if len(norms) < WINDOW or not high:
+        return ""
+    return (
+        f"the gradient's norm has been {high} over {STEADY} logged steps, and {usual:.3g} before: "
+        "lower grpo.learning_rate or grpo.max_grad_norm"
+    )
+
+
 def sampler_apart(points: list[Point], limits: Limits) -> str:
     """Sampler and trainer never computed the same model, which drift from a first gap hides."""
     first, *_ = _column(points, f"{GAP}/mean") or [0.0]
@@ -231,6 +253,7 @@ LOOKS: dict[str, Callable[[list[Point], Limits], str]] = {
     "entropy_collapse": entropy_collapse,
     "at_the_limit": at_the_limit,
     "reward_hacking": reward_hacking,
+    "gradient_explodes": gradient_explodes,
     "sampler_apart": sampler_apart,
     "sampler_drift": sampler_drift,
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.verifier import compare, extract_answer, readings
-from lib.verifier.readings import TABLE
+from lib.verifier.readings import REFUSALS, TABLE
 from lib.verifier.tree import forget
 
 SOURCE = Path(readings.__file__)
@@ -66,14 +66,15 @@ def _decided(case: Case) -> str:
 
 
 def table() -> str:
-    """The rules as the page prints them."""
-    lines = ["| rule | rows | what it reads | equal | not equal |", "|---|--:|---|---|---|"]
+    """The rules as the page prints them, and the names of what refuses."""
+    lines = ["|rule|rows|what it reads|equal|not equal|", "|---|--:|---|---|---|"]
     lines += [
-        f"| {rule.name} | {rule.rows if rule.right else ''} | {rule.description} "
-        f"| {_pair(rule.right)} | {_pair(rule.wrong)} |"
+        f"|{rule.name}|{rule.rows}|{rule.description}|{_pair(rule.right)}|{_pair(rule.wrong)}|"
         for rule in TABLE
+        if rule.right
     ]
-    return "\n".join(lines) + "\n"
+    refusals = ", ".join(f"`{rule.name}` ({rule.description})" for rule in REFUSALS)
+    return "\n".join([*lines, "", f"Refused: {refusals}.", ""])
 
 
 def _pair(example: tuple[str, ...]) -> str:

@@ -184,8 +184,8 @@ def test_weights_that_vllm_shares_count_once() -> None:
     """S0: 7.7 GiB of weights are in vLLM's 0.7 of 24 GiB."""
     params = preset_params("s0-qwen3-4b")
     assert problems(params, card(24)) == []
-    reasons = problems(changed(params, {"model": {"backend": "transformers"}}), card(24))
-    assert any(reason.startswith("grpo needs about ") for reason in reasons)
+    apart = problems(changed(params, {"model": {"backend": "transformers"}}), card(24))
+    assert any(reason.startswith("grpo needs about ") for reason in apart)
 
 
 def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from lib.artifacts.hub import find, kernel_repository
 from lib.engines.policy import with_kernel
 from lib.errors import UserError
 from lib.params import compose_preset, load_params
-from lib.planning.inputs import input_problems
+from lib.planning.inputs import absent_inputs, input_problems
 from lib.problems.generated import GeneratedSets
 from lib.problems.known import hub_splits
 from lib.problems.sources import read_source
@@ -231,3 +231,16 @@ def test_the_flash_kernel_comes_in_the_builds_for_this_torch(hub: Hub) -> None:
     with pytest.raises(UserError, match=r"no build for this torch on cu130.*attention: sdpa"):
         fetch()
     assert len(hub.copied) == before
+
+
+def test_what_is_absent_and_out_of_reach_is_named(hub: Hub) -> None:
+    fetch()
+    params = load_params()
+    hub.online = False
+    assert list(absent_inputs(params)) == []
+    shutil.rmtree("data/hub")
+    model, data = sorted(absent_inputs(params))
+    assert "cannot be reached" in model and "Qwen3-4B-Base" in model
+    assert "OpenMathReasoning-mini" in data
+    hub.online = True
+    assert list(absent_inputs(params)) == []

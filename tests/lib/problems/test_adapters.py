@@ -27,19 +27,23 @@ CASES = {
         },
         {"reference": "2", "subject": "Prealgebra", "level": 1},
     ),
-    "math_jsonl takes the answer from the response's box": (
+    "math_jsonl takes no truth from the response": (
         "math_jsonl",
-        {"prompt": "What is 1+1?", "response": "Add: \\boxed{2}."},
-        {"problem": "What is 1+1?", "reference": "2", "solution": "Add: \\boxed{2}."},
+        {"prompt": "What is 1+1?", "response": "Add: \\boxed{2}. ", "ground_truth": "3"},
+        {"problem": "What is 1+1?", "reference": "3", "solution": "Add: \\boxed{2}. "},
     ),
-    "math_jsonl undoes the r1_zero format": (
+    "math_jsonl unpacks an r1_zero prompt": (
         "math_jsonl",
         {
             "prompt": "A conversation between User and Assistant. They talk.\n"
             "User: What is 1+1?\nAssistant: <think>",
             "response": " One and one. </think> <answer> 2 </answer>",
         },
-        {"problem": "What is 1+1?", "solution": "One and one.", "reference": "2"},
+        {
+            "problem": "What is 1+1?",
+            "solution": " One and one. </think> <answer> 2 </answer>",
+            "reference": "",
+        },
     ),
     "open_math_reasoning loses the model's think marks": (
         "open_math_reasoning",

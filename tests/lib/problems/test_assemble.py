@@ -85,10 +85,19 @@ def test_sft_rows_without_a_solution_are_bad(assemble):
     assert len(assemble(rows).train) == 2
 
 
-@pytest.mark.parametrize(("rows", "why"), [([], "none"), ([{"problem": "?"}] * 2, "2 missing")])
+@pytest.mark.parametrize(
+    ("rows", "why"), [([], "no row"), ([{"problem": "?"}] * 2, "`reference`: missing")]
+)
 def test_a_source_without_a_good_row_gives_the_reason(assemble, rows, why):
-    with pytest.raises(UserError, match=rf"sft\.sources\[1\] .*{why}"):
+    with pytest.raises(UserError, match=rf"sft\.sources\[1\].*{why}"):
         assemble(GOOD, rows)
+
+
+@pytest.mark.parametrize("bad_rows", ["error", "drop"])
+def test_a_missing_column_is_to_be_named(assemble, bad_rows):
+    rows = [{"task": row["problem"], "answer": row["answer"]} for row in GOOD]
+    with pytest.raises(UserError, match=r"sft\.sources\[1\].*`problem`.*has task.*`columns:`"):
+        assemble(GOOD, rows, bad_rows=bad_rows)
 
 
 def test_lengths_are_cut_and_their_limits_reported(assemble):

@@ -185,3 +185,22 @@ def test_a_wall_of_white_space_takes_no_time_to_speak_of():
     """A pattern that began with white space was quadratic in it."""
     assert read_worked("Add." + " " * 200_000 + "then stop") is None
     assert read_worked("Add.\n#### 1,234 \n\n") == ("1234", "Add.")
+
+
+def test_a_dotted_column_is_a_field_of_a_field():
+    fields = {"prompt": "2 + 2?", "reward_model": {"ground_truth": "4"}}
+    columns = {"reference": "reward_model.ground_truth"}
+    assert to_problem(fields, columns=columns).reference == "4"
+    fault = _fault(fields, columns={"reference": "reward_model.truth"})
+    assert (fault.reason, fault.field) == ("missing_field", "reference")
+
+
+def test_messages_are_a_question_and_its_solution():
+    messages = [
+        {"role": "user", "content": "2 + 2?"},
+        {"role": "assistant", "content": f"{WORKING} \\boxed{{4}}"},
+    ]
+    columns = {"problem": "messages", "solution": "messages"}
+    problem = to_problem({"messages": messages, "answer": "4"}, columns=columns)
+    assert (problem.problem, problem.reference) == ("2 + 2?", "4")
+    assert problem.solution == messages[1]["content"]

@@ -1,6 +1,6 @@
 import pytest
 
-from lib.artifacts.problems import Problem
+from lib.artifacts.problems import RESPONSE, Problem
 from lib.problems.filters import (
     decontaminate,
     drop_exact_duplicates,
@@ -160,6 +160,15 @@ def test_answers_that_are_no_number_go_and_are_shown(table_of):
     kept = table_of(problems).keep(not_numeric)
     assert texts(kept) == ["5"]
     assert kept.drops.examples["answer_not_numeric"][0]["found"] == "\\pi"
+
+
+def test_a_response_comes_to_what_it_marks(table_of):
+    responses = ("a </think> <answer> \\boxed{5} </answer> 7", "so 3 </think> <answer> 7 </answer>")
+    problems = [
+        Problem.create(problem=text, reference="5", solution=text, tags=(RESPONSE,))
+        for text in responses
+    ]
+    assert texts(table_of(problems).keep(not_correct)) == [responses[0]]
 
 
 def test_solutions_that_come_to_something_else_go(table_of):

@@ -18,6 +18,7 @@ from lib.problems.prepare import (
     finish_sets,
     gathered_sets,
     set_metrics,
+    tokenizer_problems,
     write_sets,
 )
 from tests.lib.problems.conftest import counter
@@ -80,6 +81,18 @@ def test_the_default_writes_what_the_generator_makes(content):
     assert list(read_problems(Path("out/validation.jsonl"))) == []
     assert metrics["num_sft"] == len(made.sft)
     assert dropped == {}
+
+
+def test_a_tokenizer_learns_the_words_of_all_sets(content):
+    def learnt():
+        params = parse_params(content, origin="params.yaml")
+        with gathered_sets(params.prepare, seed=params.seed, raw=Path("data/raw")) as sets:
+            return list(tokenizer_problems(sets))
+
+    made = synthetic_sets(parse_params(content, origin="").prepare.synthetic, seed=content["seed"])
+    assert learnt() == made.sft
+    content["prepare"]["sft"]["sources"] = [{"weight": "all", "source": _path("gsm8k")}]
+    assert learnt()[len(GSM8K) :] == made.grpo
 
 
 def test_validation_sets_are_drawn_by_content_and_not_empty(content):
@@ -212,3 +225,53 @@ def test_a_generator_that_runs_out_of_problems_says_so(content):
     }
     with pytest.raises(UserError, match=r"prepare\.synthetic: 5000 problems for `grpo`"):
         _prepare(content)
+
+
+PROMPT = "A conversation between User and Assistant. User: What is {n} + 1? Assistant: <think>"
+
+
+def _responses(content, rows, **sft):
+    """The SFT set of responses to r1_zero's prompts, as `math_jsonl` reads them."""
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    Path("data/raw/responses.jsonl").write_text(lines)
+    source = _path("responses") | {"adapter": "math_jsonl"}
+    content["prepare"]["sft"] |= {"sources": [{"weight": "all", "source": source}], **sft}
+    content["prepare"]["bad_rows"] = "drop"
+    metrics, _ = _prepare(content)
+    return metrics["sft"]["dropped"], list(read_problems(Path("out/sft.jsonl")))
+
+
+def _response(n, result, **truth):
+    text = f" So  it\nis {result}. </think> <answer> {result} </answer>"
+    return {"prompt": PROMPT.format(n=n), "response": text, **truth}
+
+
+@pytest.mark.parametrize("column", ["ground_truth", "answer"])
+def test_a_wrong_response_is_judged_by_its_own_truth(content, column):
+    rows = [_response(n, n + 1 + n % 2, **{column: str(n + 1)}) for n in range(40)]
+    dropped, kept = _responses(content, rows, correct_only=True)
+    assert dropped["solution_not_correct"]["count"] == 20
+    assert [each.reference for each in kept] == [str(n + 1) for n in range(0, 40, 2)]
+
+
+def test_a_second_set_has_the_truth_of_responses(content):
+    truth = [{"problem": f"What is  {n} + 1?", "answer": str(n + 1)} for n in range(30)]
+    Path("data/raw/truth.jsonl").write_text("".join(json.dumps(row) + "\n" for row in truth))
+    rows = [_response(n, n + 1 + n % 2) for n in range(40)]
+    dropped, kept = _responses(content, rows, correct_only=True, truth_from=[_path("truth")])
+    assert dropped["solution_not_correct"]["count"] == 15
+    assert dropped["missing_field"]["count"] == 10
+    assert len(kept) == 15
+
+
+def test_a_response_is_no_truth(content):
+    with pytest.raises(UserError, match=r"`reference`.*`truth_from:`"):
+        _responses(content, [_response(1, 2)])
+
+
+def test_a_response_without_a_marked_answer_is_dropped(content):
+    rows = [_response(n, n + 1, answer=str(n + 1)) for n in range(9)]
+    cut_off = {**rows[0], "response": " So it is 1 and we go on and on and"}
+    dropped, kept = _responses(content, [*rows[1:], cut_off])
+    assert dropped["no_answer"]["count"] == 1
+    assert len(kept) == 8

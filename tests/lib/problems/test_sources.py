@@ -72,15 +72,12 @@ def test_a_path_elsewhere_is_refused_with_its_import(raw, tmp_path):
     [
         ("none.jsonl", "table", r"none\.jsonl"),
         ("notes.txt", "table", r"notes\.txt: .*\.jsonl"),
-        ("both", "table", "both .*train"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_is_expected(raw, name, adapter, message):
     (raw / "notes.txt").write_text("no rows")
-    DatasetDict({"train": Dataset.from_list(ROWS)}).save_to_disk(raw / "both")
     with pytest.raises(UserError, match=message):
         _read(raw, name, adapter=adapter)
-    assert len(_read(raw, "both/train")) == 5
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "arrow"])
@@ -105,3 +102,28 @@ def test_bad_bytes_in_a_parquet_cell_are_that_rows_fault(raw):
     rows = _read(raw, "a.parquet")
     assert [getattr(row, "reason", "good") for row in rows] == ["good", "bad_utf8", "good"]
     assert rows[1].field == "question"
+
+
+def test_splits_in_one_folder_are_told_apart(raw):
+    for name in ("train-0.parquet", "train-1.parquet", "test-0.parquet"):
+        _write(raw / name)
+    with pytest.raises(UserError, match=r"test, train.*`split:`"):
+        _read(raw, "")
+    assert (len(_read(raw, "", split="train")), len(_read(raw, "", split="test"))) == (10, 5)
+    with pytest.raises(UserError, match=r"`dev`.*test, train"):
+        _read(raw, "", split="dev")
+
+
+def test_one_split_or_none_needs_no_name(raw):
+    for name in ("own/algebra_test.csv", "own/geometry_test.csv", "two/trains.csv", "two/b.csv"):
+        (raw / name).parent.mkdir(exist_ok=True)
+        _write(raw / name)
+    assert (len(_read(raw, "own")), len(_read(raw, "two"))) == (10, 10)
+
+
+def test_a_saved_dictionary_of_splits_is_asked_for_one(raw):
+    rows = Dataset.from_list(ROWS)
+    DatasetDict({"train": rows, "test": rows}).save_to_disk(raw / "both")
+    with pytest.raises(UserError, match=r"train, test.*`split:`"):
+        _read(raw, "both")
+    assert len(_read(raw, "both", split="train")) == 5

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from dvc.repo import Repo
 
-from lib.artifacts import write_json
+from lib.artifacts import unlisted, write_json
 from lib.errors import UserError
-from lib.report.compare import compare_metrics, compare_with, draw_curves
+from lib.params.schema import leaves
+from lib.report.compare import compare_metrics, compare_with, draw_curves, experiments_table
 from lib.report.comparisons import alarms
 from stages.compare import main
 from tests.lib.report.runs import completion_rows, write_text
@@ -23,6 +25,7 @@ stages:
     cmd: a run of hours
     params: [grpo.group_size]
     outs: [{COMPLETIONS}]
+metrics: [reports/metrics/evaluate/grpo.json, reports/metrics/report.json]
 plots:
 - reports/curves/grpo.csv:
     x: step
@@ -34,15 +37,15 @@ plots:
     ("new", "worse"), [(0.62, False), (0.58, False), (0.40, True)], ids=["better", "noise", "worse"]
 )
 def test_worse_than_base_means_beyond_noise(new, worse):
-    old, now = (rates(of) for of in (0.6, new))
+    old, now = (unlisted(rates(of)) for of in (0.6, new))
     found = [of.split()[0] for of in alarms(compare_metrics("HEAD", old, now))]
     assert found == ["WORKSPACE"] * worse
 
 
 def rates(accuracy):
-    return {
-        "held_out": {"greedy": {"answer_accuracy": accuracy, "answer_accuracy_se": 0.02, "n": 500}}
-    }
+    errors = [{"answer_accuracy_se": 0.02}]
+    greedy = {"answer_accuracy": accuracy, "standard_errors": errors, "n": 500}
+    return {"held_out": {"greedy": greedy}}
 
 
 @pytest.fixture
@@ -60,6 +63,7 @@ def repository_of_one_run(tmp_path_factory):
     write_text(folder / "params.yaml", PARAMS)
     write_text(folder / "reports/curves/grpo.csv", "step,reward\n1,0.2\n2,0.4\n")
     write_json(folder / "reports/metrics/evaluate/grpo.json", rates(0.6))
+    write_json(folder / "reports/metrics/report.json", {"measured_on": ["a CPU of theirs"]})
     write_completions(folder, skill=0.7)
     for command in (
         ["git", "init", "-q"],
@@ -133,18 +137,38 @@ def test_what_cannot_be_paired_says_why_first(repository, cause):
     write_json(Path("reports/metrics/evaluate/grpo.json"), rates(0.4))
     against = compare()
     assert cause in against.notes[-1] and "unpaired" in against.tables[1].title
+    assert ("a CPU of theirs" in against.notes[-1]) == (cause == "cache")
     assert against.tables[1].rows[0][1] == "−20.0" and "WORSE THAN HEAD" in against.alarms[0]
 
 
 def test_the_command_fails_only_when_the_model_got_worse(repository):
     # What one run found of its own phases is a line of its report.
     write_json(Path("reports/metrics/report.json"), {"sft_to_grpo": {"held_out": {"greedy": -0.3}}})
-    Path("reports/provenance").mkdir()
     same = CliRunner().invoke(main, ["--md"])
     assert (same.exit_code, "WORSE" in same.output) == (0, False)
     write_completions(repository, skill=0.3)
     worse = CliRunner().invoke(main)
     assert (worse.exit_code, "WORSE THAN HEAD" in worse.output) == (1, True)
+
+
+def test_dvc_lists_rates_without_what_qualifies_them(repository):
+    write_json(Path("reports/metrics/evaluate/grpo.json"), rates(0.4))
+    (changed,) = Repo().metrics.diff()["diff"].values()
+    assert [name for name, _ in leaves(changed)] == [
+        f"held_out.greedy.answer_accuracy.{side}" for side in ("old", "new", "diff")
+    ]
+
+
+def test_an_experiment_without_a_result_has_no_numbers(repository, monkeypatch):
+    measured = {"rev": "main", "exported.pass_at_1": 0.49, "grpo.group_size": 8}
+    rows = [
+        {"Experiment": None, "State": None, **measured},
+        {"Experiment": "wider", "State": "Failed", **measured, "grpo.group_size": 1},
+    ]
+    monkeypatch.setattr("lib.report.compare.exp_show", lambda: rows)
+    table = experiments_table()
+    assert table.header == ("", "state", "pass_at_1", "grpo.group_size")
+    assert table.rows == (("main", "success", "0.49", "8"), ("wider", "failed", "–", "1"))
 
 
 @pytest.mark.parametrize("name", ["nowhere", "--all"])

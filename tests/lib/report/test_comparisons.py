@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from lib.report.comparisons import (
@@ -7,6 +9,7 @@ from lib.report.comparisons import (
     compare_pair,
     origins,
 )
+from lib.report.report import build_report
 from lib.stats import Difference, Estimate, Interval
 from tests.lib.report.runs import STARTS, load, read, write_run
 
@@ -51,6 +54,17 @@ def test_without_its_start_a_phase_follows_the_one_before():
 def test_a_phase_that_made_the_model_worse_is_an_alarm(tmp_path, skill, names):
     comparisons = compare_checkpoints(load(tmp_path, skill=skill))
     assert {alarm.split()[0] for alarm in alarms(comparisons, untrained="base")} == names
+
+
+def test_a_fall_on_another_set_is_a_finding(tmp_path):
+    run = load(tmp_path, skill={"base": 0.0, "sft": 0.9, "grpo": 0.9})
+    worse = [
+        dataclasses.replace(row, answer_ok=False) if row.benchmark == "harder" else row
+        for row in run.completions["sft"]
+    ]
+    report = build_report(dataclasses.replace(run, completions={**run.completions, "grpo": worse}))
+    assert not any("WORSE" in alarm for alarm in report.alarms)
+    assert any("grpo" in of and " on harder −" in of for of in report.findings)
 
 
 def test_the_same_answers_are_no_alarm(run):

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from lib.artifacts import unlisted
+from lib.grading.metrics import headline_metrics
 from lib.report.report import build_report
 from lib.report.write import render_markdown, summary_lines, write_report
 from tests.lib.report.runs import CHECKPOINTS, HOSTILE, load, write_text
@@ -60,9 +62,11 @@ def test_hostile_completions_leave_the_markdown_whole(tmp_path):
     assert not re.search(r"<(?!/?details>|/?summary>|\s|=)", outside.replace("\\<", ""))
 
 
-def test_differences_are_finite_numbers(files):
-    numbers = json.loads(files["report.json"])["sft_to_grpo"]["held_out"]["greedy_answer_accuracy"]
-    assert numbers["low"] < numbers["difference"] < numbers["high"] and numbers["n"] == 24
+def test_the_tracked_differences_have_their_intervals_in_a_list(files):
+    numbers = json.loads(files["report.json"])
+    paired = numbers["paired"][0]["sft_to_grpo"]["held_out"]["greedy_answer_accuracy"]
+    assert paired["low"] < paired["difference"] < paired["high"] and paired["n"] == 24
+    assert numbers["sft_to_grpo"]["held_out"]["greedy"] == paired["difference"]
 
 
 def test_the_summary_has_the_rates_and_every_set(run):
@@ -70,6 +74,16 @@ def test_the_summary_has_the_rates_and_every_set(run):
     assert tuple(lines[1].split()) == CHECKPOINTS
     found = [line for line in lines if line.startswith("sft → grpo: ")]
     assert len(found) == 4 and sum(" on harder " in line for line in found) == 2
+
+
+def test_tracked_rates_have_their_errors_in_a_list(run):
+    summary = run.metrics["grpo"]
+    tracked = headline_metrics(summary)
+    assert not any(name.endswith("_se") for name in tracked["held_out"]["sampled"])
+    for benchmark, modes in unlisted(tracked).items():
+        for mode, numbers in modes.items():
+            assert numbers["n"] and numbers.items() <= summary[benchmark][mode].items()
+            assert any(name.endswith("_se") for name in numbers)
 
 
 def test_what_differs_from_the_preset_comes_first(run):

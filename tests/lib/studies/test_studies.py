@@ -21,7 +21,15 @@ from lib.params.model import Model
 from lib.params.schema import leaves
 from lib.planning.inputs import input_problems
 from lib.problems.generated import GeneratedSets
-from lib.studies.definition import STUDIES, Study, Variant, hydra, load_study, with_params
+from lib.studies.definition import (
+    STUDIES,
+    Study,
+    Variant,
+    hydra,
+    load_study,
+    study_file,
+    with_params,
+)
 from lib.studies.experiments import (
     Experiment,
     Outcome,
@@ -84,7 +92,7 @@ def metrics_of(
 COMMITTED = [
     pytest.param(variant, id=f"{path.stem} {name}")
     for path in sorted((ROOT / STUDIES).glob("*.yaml"))
-    for name, variant in load_study(path.stem).variants.items()
+    for name, variant in load_study(path).variants.items()
 ]
 
 
@@ -179,8 +187,8 @@ def test_a_set_or_measure_that_no_run_gives_is_refused(
     (tmp_path / STUDIES / "x.yaml").write_text(text.replace(line, f"{key}: {changed}"))
     shutil.copy(ROOT / "params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=f"{key}: no `{changed}`"):
-        load_study("x")
+    with pytest.raises(UserError, match=f"x.yaml: {key}: no `{changed}`"):
+        load_study(STUDIES / "x.yaml")
 
 
 def test_what_a_seed_shares_runs_first_and_failures_are_raised(
@@ -209,9 +217,20 @@ def test_the_time_left_is_that_of_two_at_a_time() -> None:
     assert [line.rpartition("=")[2] for line in lines] == ["20", "15", "20", "0"]
 
 
-def test_an_unknown_study_names_those_that_there_are() -> None:
+def test_a_study_is_a_path_or_a_name_with_or_without_its_ending(tmp_path: Path) -> None:
+    own = tmp_path / "mine.yaml"
+    own.touch()
+    assert study_file(str(own)) == own
+    assert study_file("seeds") == study_file("seeds.yaml") == STUDIES / "seeds.yaml"
     with pytest.raises(UserError, match="controls, longer, noise, seeds"):
-        load_study("sedes")
+        study_file("sedes")
+
+
+def test_a_fault_of_a_study_is_said_in_words(tmp_path: Path) -> None:
+    text = (ROOT / STUDIES / "seeds.yaml").read_text("utf-8")
+    (tmp_path / "mine.yaml").write_text(re.sub(r"seeds: .*", "seeds: [0, 1]", text))
+    with pytest.raises(UserError, match=r"mine\.yaml has 1 problem:\n  seeds: needs at least 3"):
+        load_study(tmp_path / "mine.yaml")
 
 
 @pytest.mark.parametrize(
@@ -299,7 +318,7 @@ def test_a_committed_page_says_what_its_numbers_say(numbers: Path, tmp_path: Pat
     """`python -m stages.study --study NAME --pages` writes it again."""
     name = numbers.parent.name
     shutil.copytree(numbers.parent, tmp_path / name)
-    study = load_study(name)
+    study = load_study(ROOT / STUDIES / f"{name}.yaml")
     write_pages(name, study, tmp_path, benchmark=study.benchmark or "held_out")
     assert (tmp_path / name / "study.md").read_text() == (REPORTS / name / "study.md").read_text()
     assert (REPORTS / "index.html").read_text() == studies_page(REPORTS)

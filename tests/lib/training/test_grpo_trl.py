@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from trl import GRPOTrainer
 
 from lib.engines.base import encode
 from lib.errors import UserError
@@ -14,6 +16,8 @@ from lib.params import Params, preset_params
 from lib.params.load import parse_params
 from lib.params.model import Model
 from lib.prompts import prompt_format
+from lib.training.grpo import grpo_arguments
+from lib.training.grpo.trl import build_trl
 from lib.training.phase.tracking import curve_points
 from tests.lib.training.ranks import Gradients, Script, scripted
 
@@ -69,6 +73,33 @@ def test_a_step_of_ours_is_a_step_of_trls(built: Callable[..., Any], base: Path,
     assert {name for name in their_point if not name.startswith("rewards/")} - own <= {*point}
 
 
+@pytest.mark.parametrize("preset", ["s1-qwen2.5-0.5b", "s4-gsm8k-lora"])
+def test_trls_reading_of_the_sources_batch_can_be_had(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = preset_params(preset).model_dump(mode="json")
+    own = {"prompts_per_step": 1, "updates_per_rollout": 4, "micro_batch_size": 1}
+    content["grpo"] |= {"trainer": "trl", **own}
+    content["validation"]["engine"] = "transformers"
+    params = parse_params(content, origin="params.yaml")
+    arguments = grpo_arguments(params.grpo, model=params.model, seed=0, scratch=tmp_path)
+    monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", lambda **given: given["args"])
+    config: Any = build_trl(
+        [],
+        grading=SimpleNamespace(weights=[1.0], rewards=[]),  # type: ignore[arg-type]
+        arguments=arguments,
+        grpo=params.grpo,
+        rollout=params.rollout,
+        settings=params.model,
+    )
+    assert config.per_device_train_batch_size == 1
+    assert config.gradient_accumulation_steps == 4
+    assert config.num_generations == config.generation_batch_size == 16
+    content["grpo"]["trainer"] = "reckon"
+    with pytest.raises(UserError, match="updates_per_rollout"):
+        parse_params(content, origin="params.yaml")
+
+
 @pytest.mark.parametrize("lora", [True, False])
 def test_trl_generates_and_trains_by_itself(
     built: Callable[..., Any], smoke: Params, full: Model, lora: bool
@@ -91,17 +122,17 @@ def test_trl_generates_and_trains_by_itself(
 def test_trls_vllm_has_memory_for_the_params_lengths(
     built: Callable[..., Any], smoke: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Built(Exception):
-        """In place of TRL's trainer, which would open vLLM."""
+    class Unopened(GRPOTrainer):
+        """TRL's trainer, which would open vLLM."""
 
-    def stop(*, args: Any, **others: Any) -> None:
-        raise Built(args)
+        def __init__(self, *, args: Any, **others: Any) -> None:
+            self.args = args
+
+        remove_callback = print
 
     monkeypatch.setattr("lib.training.grpo.check_engine", lambda *_, **__: None)
-    monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", stop)
-    with pytest.raises(Built) as stopped:
-        built(trainer="trl", rollout={"engine": "vllm"})
-    (config,) = stopped.value.args
+    monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", Unopened)
+    config = built(trainer="trl", rollout={"engine": "vllm"}).args
     assert (config.use_vllm, config.vllm_mode) == (True, "colocate")
     assert config.vllm_max_model_length == smoke.model.max_seq_length
 

@@ -92,13 +92,12 @@ def test_two_killed_ranks_end_with_an_undisturbed_runs_weights(
 
 
 @pytest.mark.vllm
-@LORA
 def test_two_ranks_each_with_its_vllm_train_to_the_end(
-    rank: int, base: Path, sets: GeneratedSets, tmp_path: Path
+    base: Path, sets: GeneratedSets, tmp_path: Path
 ) -> None:
     """An engine that is closed at the end of training leaves the ranks' process group alone."""
     engine = {"engine": "vllm"}
-    stage = grpo_stage(tmp_path, base=base, sets=sets, rollout=engine, model=lora(rank))
+    stage = grpo_stage(tmp_path, base=base, sets=sets, rollout=engine)
     ran = launch(*TWO, *stage)
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "model/tokenizer.json").is_file()

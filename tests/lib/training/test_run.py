@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,13 +197,10 @@ def test_without_checkpoints_an_interrupted_phase_starts_again(phase: Phase, sho
 
 
 KILLED: dict[str, tuple[str, int, dict[str, Any]]] = {
-    "sft-lora": ("sft", 8, {}),
     "sft-full": ("sft", 0, {}),
     "sft-by-length": ("sft", 8, {"group_by_length": True}),
-    "grpo-lora": ("grpo", 8, {}),
     "grpo-full": ("grpo", 0, {}),
     "dpo-lora": ("dpo", 8, {}),
-    "dpo-full": ("dpo", 0, {}),
     "grpo-two-iterations": ("grpo", 8, {"num_iterations": 2, "save_steps": 4}),
 }
 """Stage, LoRA rank (0 for all weights), and changes of the stage's section."""
@@ -263,7 +261,7 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
         process = start(stage, folder)
         logged = followed(folder, stage).count("loss=") + steps
         while followed(folder, stage).count("loss=") < logged and process.poll() is None:
-            pass
+            time.sleep(0.02)  # the process has its share of two cores
         for _ in range(chance.randrange(200_000)):
             if process.poll() is not None:
                 break

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lib.artifacts.problems import RESPONSE, Problem
 from lib.engines.policy import load_policy, load_tokenizer, save_policy
 from lib.errors import UserError
 from lib.params import Params
@@ -55,6 +56,22 @@ def test_training_sees_the_prompt_tokens_of_generation(sets: GeneratedSets, base
         answer = {"role": "assistant", "content": f"\\boxed{{{problem.reference}}}"}
         together = tokenizer.apply_chat_template([*prompt, answer])["input_ids"]
         assert together[: len(given)] != given
+
+
+@pytest.mark.parametrize("ending", ["", "\n\nDone. "])
+def test_a_response_is_learnt_to_the_letter(base: Path, ending: str) -> None:
+    tokenizer, own = load_tokenizer(base), prompt_format("r1_zero")
+    tokenizer.chat_template = own.chat_template
+    response = f" It  is\n\\boxed{{4}}. </think> <answer> \\boxed{{4}} </answer>{ending}"
+    problem = Problem.create(problem="2 + 2?", reference="4", solution=response, tags=(RESPONSE,))
+    (row,) = sft_dataset([problem], tokenizer, prompt_format=own, system="")
+    learnt = [
+        each for each, ours in zip(row["input_ids"], row["completion_mask"], strict=True) if ours
+    ]
+    assert learnt == [*tokenizer(response)["input_ids"], tokenizer.eos_token_id]
+    other = prompt_format("working_out")
+    (row,) = sft_dataset([problem], tokenizer, prompt_format=other, system="")
+    assert "</answer>" not in tokenizer.decode(row["input_ids"]).rpartition("Assistant:")[2]
 
 
 def test_an_example_that_would_be_cut_is_refused(

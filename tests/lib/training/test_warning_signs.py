@@ -62,6 +62,8 @@ SIGNS = [
     ("no_signal", 3, {"frac_reward_zero_std": [1.0], "reward": [12.5]}, ["prepare.grpo"]),
     ("entropy_collapse", 7, {"entropy": [0.5, 0.5, 0.5, 0.2, 0.04, 0.04, 0.03]}, ["0.03", "0.5"]),
     ("at_the_limit", 4, {"completions/clipped_ratio": [0.0, 0.6, 0.7, 0.8]}, ["=48", "0.8"]),
+    ("gradient_explodes", 2, {"grad_norm": [0.1, float("nan")]}, ["nan", "learning_rate"]),
+    ("gradient_explodes", 13, {"grad_norm": [0.1] * 10 + [30.0]}, ["30", "0.1", "max_grad_norm"]),
     # Two windows of ten, the means of which differ by enough.
     ("reward_hacking", 20, {"reward": RISING, ANSWER_ACCURACY: FALLING}, ["2.9", "0.255"]),
 ]

@@ -242,7 +242,7 @@ def test_no_attack_earns_the_reward_of_an_answer(stack: str, family: str) -> Non
 
 
 @pytest.mark.parametrize("stack", sorted(FLOORS))
-def test_the_right_answer_earns_it_and_the_question_repeated_does_not(stack: str) -> None:
+def test_the_right_answer_earns_it_the_question_repeated_not(stack: str) -> None:
     """Or else the attacks above would fail for want of a frame that pays."""
     reference, problem = PROBLEMS[0]
     assert set(FLOORS[stack]) <= {label(name) for name in rewards_of(stack)}
@@ -266,7 +266,7 @@ def test_check_numbers_pays_for_the_first_number_only() -> None:
         assert (value == 3.0) == (number is not None and as_number(number[0].rstrip(".,")) == 72)
 
 
-def test_a_policy_trained_against_the_verifier_earned_nothing_falsely() -> None:
+def test_a_policy_trained_against_it_earned_nothing_falsely() -> None:
     """The last 2,000 rollouts of a run with three times the steps: bench, attack_by_training."""
     rows = read_rollouts(GOLDEN / "rollouts.jsonl.gz")
     assert len(rows) == 2000
@@ -319,7 +319,7 @@ def test_a_text_holds_a_value_as_a_number_of_its_own(text: str, held: bool) -> N
     assert holds_value(text, "72") is held
 
 
-def test_rules_have_at_least_as_many_wrong_look_alikes_as_right_cases() -> None:
+def test_rules_have_as_many_wrong_look_alikes_as_right_cases() -> None:
     lines = (GOLDEN / "readings.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     for rule in {row["rule"] for row in rows}:

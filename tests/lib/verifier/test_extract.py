@@ -58,7 +58,7 @@ def test_no_earlier_rule_loses_to_a_later_one() -> None:
             assert extract_answer(text) == str(number + 11), (earlier, later)
 
 
-def test_each_text_is_read_by_its_rule_and_the_rules_are_in_the_stated_order() -> None:
+def test_each_text_is_read_by_its_rule_in_the_stated_order() -> None:
     rules = [next(applied_rules(text % 5))[0] for text in BY_RULE.values()]
     assert rules == list(BY_RULE)
     everything = "\n".join(text % 5 for text in BY_RULE.values())

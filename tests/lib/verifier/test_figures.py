@@ -18,11 +18,7 @@ FIGURES = {
     "tora's outputs, agreement with the labels": ("tora", "agreement"),
     "qwen2.5-math-rm's outputs, agreement": ("qwen2.5-math-rm-example", "agreement"),
     "answers per CPU-second: short ones of the pairs": ("speed", SPEED),
-    "answers per CPU-second: tora's outputs": ("tora", SPEED),
-    "answers per CPU-second: qwen2.5-math-rm's outputs": ("qwen2.5-math-rm-example", SPEED),
     "answers per CPU-second: HardVerify-Math": ("hardverify_math", SPEED),
-    "answers per CPU-second: MathArena": ("matharena_manual", SPEED),
-    "answers per CPU-second: PRM800K solutions": ("prm800k_extraction", SPEED),
 }
 """Row of the table: set and rate in results.json."""
 
