@@ -149,7 +149,8 @@ class RolloutSampling(Section):
     min_p: Share
     """Least probability, relative to the most probable token; 0 for none."""
     max_new_tokens: Positive
-    """Longest completion."""
+    """Longest completion; in GRPO at most what model.max_seq_length leaves beside the longest
+    prompt that `prepare` kept."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     """Share of a GPU that vLLM takes beside the policy, in process or as `make vllm-server`; not
     read on a CPU."""

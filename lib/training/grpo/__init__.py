@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from lib.artifacts.problems import Problem, read_problems
-from lib.engines.base import Sampling
+from lib.engines.base import Sampling, encode
 from lib.engines.compat import silence_supported_range
 from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, rope_switch, trainable_policy
@@ -80,6 +80,12 @@ def build_grpo(
             f"scored as it was sampled; set it to {switch} or less"
         )
     switch_off_noise(policy)
+    tokenizer = load_tokenizer(init)
+    prompts = [prompt_format.prompt(problem.problem, system=system) for problem in problems]
+    longest = max(map(len, encode(tokenizer, prompts)))
+    # One token is left over, as in S0's source, whose max_prompt_length is one more than that.
+    room = max(1, model.max_seq_length - longest - 1)
+    rollout = rollout.model_copy(update={"max_new_tokens": min(room, rollout.max_new_tokens)})
     grading = Grading(
         reward.names,
         reward.weights,
@@ -89,7 +95,7 @@ def build_grpo(
     arguments = grpo_arguments(grpo, model=model, seed=seed, scratch=scratch)
     common = {
         "model": policy,
-        "processing_class": load_tokenizer(init),
+        "processing_class": tokenizer,
         "callbacks": [
             ProgressLines("grpo", SHOWN),
             WarningSigns(
@@ -102,7 +108,7 @@ def build_grpo(
     }
     rows = [
         {
-            "prompt": prompt_format.prompt(problem.problem, system=system),
+            "prompt": prompt,
             "problem": problem.problem,
             "reference": problem.reference,
             # What reward functions written for the one-call example of TRL and its kin ask for.
@@ -110,7 +116,7 @@ def build_grpo(
             "reference_solution": problem.solution,
             "tags": list(problem.tags),
         }
-        for problem in problems
+        for problem, prompt in zip(problems, prompts, strict=True)
     ]
     trainer: Trainer
     if grpo.trainer == "trl":
