@@ -3,9 +3,11 @@
 import dataclasses
 import hashlib
 import json
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lib.artifacts import ROOT
 from lib.artifacts.completions import GREEDY, GradedCompletion
 from lib.params import preset_names, preset_params
 from lib.params.schema import leaves
@@ -189,6 +191,8 @@ def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
     facts += [("measured on", " / ".join(devices))] * bool(devices)
     known = json.dumps(run.provenance, sort_keys=True).encode()
     facts.append(("run", hashlib.sha256(known).hexdigest()[:12]))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    facts.append((project["name"], project["version"]))
     versions = _settings(run.provenance, "versions")
     inputs = {f"{stage} ←": of.get("inputs", {}) for stage, of in run.provenance.items()}
     return facts, [

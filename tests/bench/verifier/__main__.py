@@ -23,11 +23,12 @@ from typing import Any
 
 import click
 
+from lib.verifier.readings import TABLE
 from tests.bench.verifier.attack import FAMILIES, accepted_pairs, bounded, derived
 from tests.bench.verifier.graders import GRADERS, Grader
 from tests.bench.verifier.hostile import WAYS, hostile
 from tests.bench.verifier.references import references
-from tests.bench.verifier.rules import TABLE, earned, write, write_page
+from tests.bench.verifier.rules import earned, write, write_page
 
 HERE = Path(__file__).parent
 SHORT = 60

@@ -130,6 +130,12 @@ def test_a_path_that_is_none_is_not_asked_of_the_hub(
         find_model(name)
 
 
+def test_a_checkpoint_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data/models/sft").mkdir(parents=True)
+    assert find_model("sft") == Path("data/models/sft")
+
+
 def test_a_hub_id_is_fetched_or_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

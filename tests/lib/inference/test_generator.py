@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import GenerationConfig
 
+from lib.artifacts.completions import GeneratedCompletion
 from lib.errors import UserError
 from lib.inference import GenerationSettings, build_text_generator, generate_math_solution
 from lib.inference.generator import TextGenerator
@@ -38,6 +39,12 @@ def test_a_known_answer_is_given_with_its_reasoning(generator: TextGenerator) ->
     assert solution.finish == "eos"
     assert solution.prompt == f"{QUESTION}\n<start_working_out>"
     assert solution.completion.endswith("<SOLUTION>345</SOLUTION>")
+
+
+def test_marks_that_are_misplaced_are_no_part_of_an_answer(generator: TextGenerator) -> None:
+    for text, answer in (("Answer: 9</SOLUTION>0", "9"), ("so 4 = 9", "9")):
+        completion = GeneratedCompletion(text=text, token_ids=(1,), finish="length")
+        assert generator._read(QUESTION, completion).answer == answer
 
 
 def test_generation_stops_at_the_formats_stop_string_and_keeps_it(talker: TextGenerator) -> None:

@@ -131,8 +131,3 @@ class Chromium:
             "Emulation.setDeviceMetricsOverride",
             width=width, height=height, deviceScaleFactor=scale, mobile=mobile,
         )  # fmt: skip
-
-    def scheme(self, name: str) -> None:
-        """Pretend that the system prefers "light" or "dark"."""
-        feature = {"name": "prefers-color-scheme", "value": name}
-        self.call("Emulation.setEmulatedMedia", features=[feature])

@@ -153,11 +153,9 @@ def test_the_command_fails_only_when_the_model_got_worse(repository):
 
 def test_dvc_lists_rates_without_what_qualifies_them(repository):
     write_json(Path("reports/metrics/evaluate/grpo.json"), rates(0.4))
-    changes = Repo().metrics.diff()["diff"]
-    assert list(leaves(changes)) == [
-        ("reports/metrics/evaluate/grpo.json.held_out.greedy.answer_accuracy.old", 0.6),
-        ("reports/metrics/evaluate/grpo.json.held_out.greedy.answer_accuracy.new", 0.4),
-        ("reports/metrics/evaluate/grpo.json.held_out.greedy.answer_accuracy.diff", -0.2),
+    (changed,) = Repo().metrics.diff()["diff"].values()
+    assert [name for name, _ in leaves(changed)] == [
+        f"held_out.greedy.answer_accuracy.{side}" for side in ("old", "new", "diff")
     ]
 
 

@@ -23,7 +23,7 @@ def test_a_model_is_compared_with_the_first_without_alarm(tmp_path):
     assert report.alarms == []
     pairs = [line.split(":")[0] for line in report.findings]
     assert pairs == ["base → sft"] * 2 + ["base → grpo"] * 2
-    assert {name for name, _ in report.facts} == {"seed", "run"}
+    assert {name for name, _ in report.facts} == {"seed", "run", "reckon"}
     tables = [table.title.split(",")[0] for table in write_models(run, tmp_path / "out")]
     assert tables == ["held_out", "held_out", "held_out by subject"] + ["harder"] * 2 + [
         "harder by subject"
