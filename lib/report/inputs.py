@@ -114,7 +114,7 @@ def load_run(
         checkpoint: tuple(read_graded(sources.graded / f"{checkpoint}.jsonl"))
         for checkpoint in checkpoints
     }
-    validated = {
+    validated: dict[str, tuple[GradedCompletion, ...]] = {
         stage: tuple(read_graded(file))
         for stage in trained
         if stage in checkpoints
