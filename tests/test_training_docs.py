@@ -14,6 +14,7 @@ from lib.params import compose_preset, preset_params
 from lib.params.data import KnownSource
 from lib.problems.generated import GeneratedSets
 from lib.problems.known import hub_splits, repository_of
+from lib.training import from_model
 from lib.training.from_model import math_training_setup
 from lib.training.phase.setup import run_training
 from tests.pipeline.source_rows import gsm8k
@@ -70,7 +71,9 @@ def test_the_example_from_a_models_name_trains(
     assert '"name": "data/models/export"' in (mine / "base/base.json").read_text()
 
 
-def test_own_rewards_get_answers_and_an_open_run_the_curve(checkout: Path) -> None:
+def test_own_rewards_get_answers_and_an_open_run_the_curve(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[tuple[str, str]] = []
 
     def own(
@@ -79,14 +82,20 @@ def test_own_rewards_get_answers_and_an_open_run_the_curve(checkout: Path) -> No
         told.extend(zip(reference_answer, reference_solution, strict=True))
         return [float(number % 4) for number in range(len(completions))]
 
-    setup = math_training_setup(
-        "data/models/export", params=preset_params("smoke"), folder=Path("mine")
-    )
+    assert from_model.PRESET == "s1-qwen2.5-0.5b"
+    monkeypatch.setattr(from_model, "PRESET", "smoke")  # that one needs vLLM
+    setup = math_training_setup("data/models/export", split="train")
+    row = setup.dataset[0]
+    assert row["prompt"][-1]["content"] == setup.problems[0].problem
+    assert row["reference_answer"] == setup.problems[0].reference
+    assert row["reference_solution"] == setup.problems[0].solution
+    assert [reward.__name__ for reward in setup.reward_funcs] == ["format", "answer"]
+    assert setup.grpo_args["learning_rate"] == preset_params("smoke").grpo.learning_rate
     setup.trainer.reward_funcs[0] = own
     solved = {(problem.reference, problem.solution) for problem in setup.problems}
     settings = wandb.Settings(silent=True, console="off")
     with wandb.init(mode="offline", dir=checkout, settings=settings) as run:
-        curve = run_training(setup)
+        curve = run_training(setup.artifacts)
         assert run.summary["reward"] == pytest.approx(curve[-1]["reward"])
     assert {*told} <= solved and any(solution for _, solution in told)
 

@@ -201,6 +201,14 @@ def _bins(values: Sequence[float]) -> tuple[Callable[[float], str], list[str]]:
     return (lambda value: labels[min(MAX_BINS - 1, int((value - low) / width))]), labels
 
 
+PUBLISHED = {
+    "match_format_exactly": " S0's source states: mean reward −6.5 in the "
+    "first 20 steps, −3 to 0 by step 50, 0 to +5 by step 100; validated, format %, answer % and "
+    "reward are 85, 50, 4.0 after SFT, 95, 65, 7.5 at step 50 and 98, 70, 9.0 at step 100.",
+}
+"""By a reward of a stack, what the stack's source expects of the curve (docs/expectations.md)."""
+
+
 def curve_figure(stage: str, curve: Curve) -> Figure:
     """The training curves of one stage, a panel a measure; rewards by component share one."""
     titles = CURVES[stage]
@@ -218,6 +226,8 @@ def curve_figure(stage: str, curve: Curve) -> Figure:
     caption = "Faint: each logged step. Strong: running mean."
     if stage == "grpo":
         caption += f" {LOSS_SAYS_NOTHING}"
+    for name in reward_components(curve).values():
+        caption += PUBLISHED.get(name, "")
     if flat:
         caption += f" Zero throughout: {', '.join(titles[name] for name in flat)}."
     return Figure(f"{stage}_curves", f"Training: {stage}", caption, tuple(panels))

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from lib.report.charts import CLASS_COLORS, INK, PALETTE, colors_of, figure_svg
-from lib.report.figures import pass_at_k_curve, report_figures
+from lib.report.figures import curve_figure, pass_at_k_curve, report_figures
 
 
 def luminance(color):
@@ -62,3 +62,13 @@ def test_validation_is_shown_from_step_0_by_set(figures):
     first = rows["first set", 0]
     assert (first["low"], first["value"], first["high"]) == pytest.approx((0.152, 0.25, 0.348))
     assert rows["harder", 50]["low"] == rows["harder", 50]["value"] == 0.5
+
+
+def test_what_s0_published_stands_beside_its_measured_curve():
+    def caption(reward: str) -> str:
+        means = {"reward": [(1, -6.5)], f"rewards/{reward}/mean": [(1, -1.0)]}
+        return curve_figure("grpo", means).caption
+
+    assert "−6.5 in the first 20 steps" in caption("match_format_exactly")
+    assert "85, 50, 4.0 after SFT, 95, 65, 7.5 at step 50" in caption("match_format_exactly")
+    assert "source" not in caption("format")

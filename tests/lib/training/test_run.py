@@ -157,6 +157,7 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
     assert list(input_problems(params)) == []
     Path("params.yaml").write_text(json.dumps(params.model_dump(mode="json")))
     shutil.copytree(base, "data/models/base")
+    Path("data/models/base/system_prompt.txt").write_text("")
     write_problems(Path("data/problems/sft.jsonl"), sets.sft)
     for name in params.validation.sets:
         write_problems(Path(f"data/problems/validation/{name}.jsonl"), sets.benchmarks["held_out"])
