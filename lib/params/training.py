@@ -83,9 +83,14 @@ class Sft(Optimisation):
     """Batch examples of like length: less padding, a less random order."""
     packing: bool
     """Put several examples in a row of max_seq_length; the batch sizes then count such rows."""
+    adapter: str
+    """Folder of a LoRA adapter that was trained before and is passed on in training's place; '' to
+    train. Another adapter has another path: no stage depends on the files."""
 
     @property
     def skipped(self) -> str:
+        if self.adapter:
+            return f"sft.adapter is {self.adapter}"
         return "" if self.num_epochs else "sft.num_epochs is 0"
 
     @model_validator(mode="after")

@@ -27,6 +27,9 @@ from lib.training.phase.launch import micro_batches
 
 CARDS_GB = (24, 40, 80, 141)
 
+BEFORE = "before filters"
+"""Of rows that somebody counted in the set, and nobody after `prepare`."""
+
 CUDA_BYTES = 2**29
 """What a process takes of a GPU before it holds a tensor; assumed, not measured here."""
 
@@ -150,7 +153,7 @@ def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | 
     if not facts:
         return None, ""
     kept = facts.get("kept", {}).get(cut)
-    note = f"within {cut} tokens" if kept else "before filters"
+    note = f"within {cut} tokens" if kept else BEFORE
     return _at_most(kept or facts["rows"], source.limit), f"{facts['source']}, {note}"
 
 
@@ -276,6 +279,8 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         "unknown" if number is None else f"{number:,}"
         for number in (phase.steps, phase.warmup_steps, phase.rows)
     )
+    # Nobody has counted what filters and cuts leave.
+    most = "at most " if BEFORE in phase.rows_from else ""
     if phase.trainer:
         yield (
             f"{phase.stage}: steps {steps}, warm-up {warmup}; "
@@ -290,7 +295,7 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
             f"completions of each GRPO problem, at most {section.max_per_problem} pairs kept; "
             f"engine {rollout.engine}"
         )
-    yield f"  data: {rows} rows ({phase.rows_from})"
+    yield f"  data: {most}{rows} rows ({phase.rows_from})"
     counted = "completion tokens" if phase.name in ("grpo", "pairs") else "tokens"
     yield f"  per step: {phase.completions} sequences, at most {phase.tokens:,} {counted}"
     memory = [_sizes(phase.memory)] if phase.memory else []

@@ -42,7 +42,7 @@ def test_a_known_answer_is_given_with_its_reasoning(generator: TextGenerator) ->
 
 
 def test_marks_that_are_misplaced_are_no_part_of_an_answer(generator: TextGenerator) -> None:
-    for text, answer in (("3 = 9</SOLUTION>0", "9"), ("so 4 = 9", "9")):
+    for text, answer in (("Answer: 9</SOLUTION>0", "9"), ("so 4 = 9", "9")):
         completion = GeneratedCompletion(text=text, token_ids=(1,), finish="length")
         assert generator._read(QUESTION, completion).answer == answer
 

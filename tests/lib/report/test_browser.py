@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from lib.report.tables import REASONS
 from tests.lib.report.chromium import Chromium, executable
 from tests.lib.report.runs import HOSTILE, load
 from tests.lib.report.test_write import written
@@ -126,12 +127,12 @@ def test_the_same_problem_stands_side_by_side(page):
 
 def test_a_completion_shows_why_it_was_graded_so(page):
     why = "document.querySelector('#detail .answer-card .why')"
-    assert "the same text as the reference" in page.evaluate(f"{why}.textContent")
+    assert REASONS["exact"] in page.evaluate(f"{why}.textContent")
     assert "exact" in page.evaluate(f"{why}.querySelector('.reason').title")
     choose(page, checkpoint="base")
-    assert "no answer was found" in page.evaluate(f"{why}.textContent")
+    assert REASONS["no answer"] in page.evaluate(f"{why}.textContent")
     legend = page.evaluate("document.querySelector('.legend').textContent")
-    assert "no answer was found" in legend and "computer algebra" not in legend
+    assert REASONS["no answer"] in legend and REASONS["symbolic"] not in legend
 
 
 def test_a_link_opens_its_completion_despite_the_filters(page, addresses):

@@ -391,7 +391,9 @@ def test_a_completion_without_reward_moves_nothing(built: Builder) -> None:
     assert point["reward"] == pytest.approx(0.25)
 
 
-def test_reward_functions_see_what_trl_hands_them_and_may_log(built: Builder) -> None:
+def test_reward_functions_see_what_trl_hands_them_and_may_log(
+    built: Builder, sets: GeneratedSets
+) -> None:
     trainer = built(max_steps=2)
     seen: list[dict[str, Any]] = []
 
@@ -410,6 +412,9 @@ def test_reward_functions_see_what_trl_hands_them_and_may_log(built: Builder) ->
     assert first["completions"][0][0]["role"] == "assistant"
     assert first["prompts"][0][-1]["content"] == first["problem"][0]
     assert len(first["reference"]) == 16
+    assert first["reference_answer"] == first["reference"]
+    solutions = {problem.problem: problem.solution for problem in sets.grpo}
+    assert first["reference_solution"] == [solutions[problem] for problem in first["problem"]]
     assert [point["letters_seen"] for point in curve_points(trainer.state)] == [3.0, 3.0]
     assert trainer.extra_columns == {"number": list(range(16))}
 
