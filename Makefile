@@ -105,7 +105,8 @@ memory-probe: setup ## the largest micro-batch that fits for the current params 
 debug-rollouts: setup ## what CHECKPOINT=sft (a name or a path) writes at GRPO's sampling settings, N=5 times
 	@python -m stages.rollouts debug --checkpoint "$(CHECKPOINT)" --n "$(N)"
 
-vllm-server: setup ## serve a checkpoint with vLLM: MODEL=data/models/base PORT=8000 OPTIONS="..."
+vllm-server: setup ## serve a checkpoint with vLLM (the base model, which it makes, or MODEL=...): PORT=8000 OPTIONS="..."
+	@$(if $(MODEL),,dvc repro prepare)
 	@python -m stages.vllm_server --model "$(or $(MODEL),data/models/base)" --port "$(PORT)" -- $(OPTIONS)
 
 serve-model: setup ## the export (or MODEL=...) behind an OpenAI-compatible server: PORT=8000 OPTIONS="..."

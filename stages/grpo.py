@@ -24,6 +24,11 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout",
 @writes("--curve", "reports/curves/grpo.csv", "reward, loss, entropy, length over steps")
 @writes("--validation-curve", "reports/curves/grpo_validation.csv", "validation over steps")
 @writes("--rollouts", "data/rollouts/grpo.jsonl", "completions of each step, to be read")
+@writes(
+    "--validation-completions",
+    "data/rollouts/grpo_validation.jsonl",
+    "completions of the last validation",
+)
 @writes("--provenance", "reports/provenance/grpo.json", "settings, versions, hashes")
 def main(
     params_file: Path,
@@ -35,6 +40,7 @@ def main(
     metrics: Path,
     curve: Path,
     validation_curve: Path,
+    validation_completions: Path,
     rollouts: Path,
     provenance: Path,
 ) -> None:
@@ -63,6 +69,7 @@ def main(
             metrics=metrics,
             curve=curve,
             validation_curve=validation_curve,
+            validation_completions=validation_completions,
             rollouts=rollouts,
             provenance=provenance,
         ),

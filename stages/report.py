@@ -16,7 +16,7 @@ from stages.options import reads, reads_params, writes
 @reads("--graded", "data/graded", "every graded completion, and their rates")
 @reads("--base", "data/models/base", "the chat template of its tokenizer")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
-@reads("--rollouts", "data/rollouts/grpo.jsonl", "completions of the steps of grpo")
+@reads("--rollouts", "data/rollouts", "completions of the steps of grpo, and of validation")
 @reads("--curves", "reports/curves", "the training curves")
 @reads("--provenance", "reports/provenance", "settings, versions, hashes")
 @writes("--markdown", "reports/report.md", "the report for terminals and pull requests")

@@ -22,6 +22,11 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 @writes("--metrics", "reports/metrics/sft.json", "the last point of the curve")
 @writes("--curve", "reports/curves/sft.csv", "loss and accuracy over steps")
 @writes("--validation-curve", "reports/curves/sft_validation.csv", "validation over steps")
+@writes(
+    "--validation-completions",
+    "data/rollouts/sft_validation.jsonl",
+    "completions of the last validation",
+)
 @writes("--provenance", "reports/provenance/sft.json", "settings, versions, hashes")
 def main(
     params_file: Path,
@@ -32,6 +37,7 @@ def main(
     metrics: Path,
     curve: Path,
     validation_curve: Path,
+    validation_completions: Path,
     provenance: Path,
 ) -> None:
     """Run the stage."""
@@ -48,6 +54,8 @@ def main(
     from lib.training.sft import sft_setup
 
     configure(seed=params.seed, threads=params.torch_threads)
+    adapter = Path(params.sft.adapter) if params.sft.adapter else None
+    inputs = {"problems": problems, "base": base, "validation": validation}
     run_phase(
         lambda scratch: sft_setup(params, problems=problems, base=base, scratch=scratch).trainer,
         stage="sft",
@@ -58,10 +66,12 @@ def main(
             metrics=metrics,
             curve=curve,
             validation_curve=validation_curve,
+            validation_completions=validation_completions,
             provenance=provenance,
         ),
         settings=params.model_dump(include=SECTIONS),
-        inputs={"problems": problems, "base": base, "validation": validation},
+        inputs={**inputs, "adapter": adapter} if adapter else inputs,
+        adapter=adapter,
         validator=read_validator(
             params, validation, init=base, base=base, **prompt_settings(params, base)
         ),

@@ -132,6 +132,17 @@ def test_an_unknown_revision_to_compare_with_is_one_line() -> None:
     assert "no-such-revision" in error_of(make("compare", "BASE=no-such-revision"))
 
 
+def test_the_vllm_server_makes_the_base_model_that_it_serves() -> None:
+    def recipe(*variables: str) -> str:
+        command = ["make", "-n", "--old-file=setup", "vllm-server", *variables]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    made, served = recipe().splitlines()[-2:]
+    assert made == "dvc repro prepare"
+    assert "stages.vllm_server" in served and "data/models/base" in served
+    assert "dvc repro" not in recipe("MODEL=mine")
+
+
 def test_completions_to_grade_are_asked_for_by_their_variable() -> None:
     assert "COMPLETIONS=" in error_of(make("grade"))
 

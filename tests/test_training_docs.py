@@ -3,12 +3,29 @@
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+import wandb
 
+from lib.artifacts import write_jsonl
 from lib.artifacts.problems import write_problems
-from lib.params import compose_preset
+from lib.params import compose_preset, preset_params
+from lib.params.data import KnownSource
 from lib.problems.generated import GeneratedSets
+from lib.problems.known import hub_splits, repository_of
+from lib.training.from_model import math_training_setup
+from lib.training.phase.setup import run_training
+from tests.pipeline.source_rows import gsm8k
+
+CARD = """---
+configs:
+- config_name: main
+  data_files:
+  - split: train
+    path: main/train-*
+---
+"""
 
 DOCS = Path(__file__).parents[1] / "docs/training.md"
 
@@ -27,6 +44,12 @@ def checkout(
     write_problems(Path("data/problems/grpo.jsonl"), sets.grpo)
     for checkpoint in ("base", "sft", "export"):
         shutil.copytree(base, f"data/models/{checkpoint}")
+    (split,) = hub_splits(KnownSource(known="gsm8k_train", limit="all"))
+    fetched = repository_of(split).folder
+    (fetched / "main").mkdir(parents=True)
+    (fetched / "README.md").write_text(CARD, encoding="utf-8")
+    rows = [gsm8k(problem) for problem in sets.sft[:16]]
+    write_jsonl(fetched / "main/train-0.jsonl", rows)
     return tmp_path
 
 
@@ -42,8 +65,30 @@ def test_the_example_from_a_models_name_trains(
     assert int(steps) > 0
     assert float(reward) >= 0
     mine = checkout / "data/scratch/mine"
+    assert len((mine / "gsm8k_train.jsonl").read_text().splitlines()) == 16
     assert (mine / "model/adapter_model.safetensors").is_file()
     assert '"name": "data/models/export"' in (mine / "base/base.json").read_text()
+
+
+def test_own_rewards_get_answers_and_an_open_run_the_curve(checkout: Path) -> None:
+    told: list[tuple[str, str]] = []
+
+    def own(
+        completions: Any, reference_answer: Any, reference_solution: Any, **_: Any
+    ) -> list[float]:
+        told.extend(zip(reference_answer, reference_solution, strict=True))
+        return [float(number % 4) for number in range(len(completions))]
+
+    setup = math_training_setup(
+        "data/models/export", params=preset_params("smoke"), folder=Path("mine")
+    )
+    setup.trainer.reward_funcs[0] = own
+    solved = {(problem.reference, problem.solution) for problem in setup.problems}
+    settings = wandb.Settings(silent=True, console="off")
+    with wandb.init(mode="offline", dir=checkout, settings=settings) as run:
+        curve = run_training(setup)
+        assert run.summary["reward"] == pytest.approx(curve[-1]["reward"])
+    assert {*told} <= solved and any(solution for _, solution in told)
 
 
 def test_the_example_from_checkpoints_trains(

@@ -12,8 +12,8 @@ Finish = Literal["eos", "stop", "length"]
 """Why a completion ended: the model's end token, a stop string, or the longest length."""
 
 
-GREEDY, SAMPLED = "greedy", "sampled"
-"""Modes in which a benchmark is answered."""
+GREEDY, SAMPLED, VALIDATION = "greedy", "sampled", "validation"
+"""Modes in which a benchmark is answered; the last is greedy too, while a phase trains."""
 
 UNGRADED = "not graded"
 """What decided an instruction's grade: nothing; a judge compares such completions elsewhere."""
@@ -49,7 +49,7 @@ class GradedCompletion:
     """One completion with its grade; the fields of one line of `data/graded/<checkpoint>.jsonl`.
 
     Attributes:
-        checkpoint, benchmark, mode: where it belongs; '' in validation during training.
+        checkpoint, benchmark, mode: where it belongs; `benchmark` may be a set of validation.
         sample: number of the completion among those of its problem.
         answer: what the verifier read, None where there is none.
         strict_ok: right in the format's place, in a completion of the required form.

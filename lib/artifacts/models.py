@@ -5,6 +5,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+"""What PEFT, TRL and Unsloth save a LoRA adapter as."""
+
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """One of these is what every tokenizer keeps its tokens in."""
 
@@ -22,6 +25,20 @@ def model_faults(folder: Path) -> Iterator[str]:
     for path in weights:
         if fault := safetensors_fault(path):
             yield f"{path}: {fault}; copy it again"
+
+
+def adapter_faults(folder: Path, *, rank: int, alpha: int) -> Iterator[str]:
+    """What a folder lacks that should hold a LoRA adapter of that rank and alpha."""
+    config, weights = (folder / name for name in ADAPTER_FILES)
+    if not (config.is_file() and weights.is_file()):
+        yield f"{folder} holds no LoRA adapter: expected {' and '.join(ADAPTER_FILES)} in it"
+        return
+    if fault := safetensors_fault(weights):
+        yield f"{weights}: {fault}; copy it again"
+    saved = json.loads(config.read_text(encoding="utf-8"))
+    for key, name, wanted in (("rank", "r", rank), ("alpha", "lora_alpha", alpha)):
+        if saved.get(name) != wanted:
+            yield f"{folder} has {name} {saved.get(name)}; set model.lora.{key} to it, not {wanted}"
 
 
 def safetensors_fault(path: Path) -> str:

@@ -14,6 +14,7 @@ from lib.course.losses import (
     sft_microbatch_train_step,
 )
 from lib.course.masking import masked_mean, masked_normalize
+from lib.course.metrics import parse_gsm8k_response, parse_mmlu_response
 from lib.course.packing import PackedDataset, get_packed_sft_dataset, iterate_batches
 from lib.course.scoring import get_response_log_probs
 from lib.course.tokens import Tokenizer, encode_alpaca, tokenize_prompt_and_output
@@ -37,6 +38,8 @@ __all__ = [
     "iterate_batches",
     "masked_mean",
     "masked_normalize",
+    "parse_gsm8k_response",
+    "parse_mmlu_response",
     "selective_log_softmax",
     "sft_microbatch_train_step",
     "tokenize_prompt_and_output",

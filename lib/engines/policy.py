@@ -1,6 +1,8 @@
 """Checkpoints on disk: a full model, or a LoRA adapter on top of `base`."""
 
 import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,13 @@ from transformers import (
 
 from lib.artifacts import read_json, write_json
 from lib.artifacts.hub import find, kernel_repository
+from lib.artifacts.models import ADAPTER_FILES
 from lib.engines.pretrained import fit_embeddings, read_pointer, weights_of
 from lib.engines.unsloth import adapt_unsloth, load_unsloth
 from lib.errors import UserError
 from lib.params.model import FLASH_KERNEL, Lora, Model
 
-ADAPTER = "adapter_config.json"
+ADAPTER, _ = ADAPTER_FILES
 
 # Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
 # TRL keeps a frozen copy of the adapter beside the one in training, as reference policy.
@@ -117,6 +120,22 @@ def load_merged(checkpoint: Path, *, base: Path, dtype: str, attention: str) -> 
     return PeftModel.from_pretrained(full, checkpoint).merge_and_unload()
 
 
+def copy_adapter(adapter: Path, *, base: Path, checkpoint: Path) -> None:
+    """Make a checkpoint of an adapter that was trained elsewhere on the weights of `base`.
+
+    Raises:
+        UserError: there is no adapter, or not as safetensors.
+    """
+    if missing := [name for name in ADAPTER_FILES if not (adapter / name).is_file()]:
+        raise UserError(
+            f"sft.adapter: {adapter} has no {missing[0]}; name the folder of an adapter"
+        )
+    load_tokenizer(base).save_pretrained(checkpoint)
+    config, weights = ADAPTER_FILES
+    shutil.copyfile(adapter / weights, checkpoint / weights)
+    write_json(checkpoint / config, {**read_json(adapter / config), **_name_of(read_pointer(base))})
+
+
 def is_adapter(checkpoint: Path) -> bool:
     """Whether a checkpoint holds only an adapter."""
     return (checkpoint / ADAPTER).is_file()
@@ -154,12 +173,12 @@ def save_policy(
         # peft keeps the names of the layers in a set, whose order changes from run to run.
         config = read_json(checkpoint / ADAPTER)
         config["target_modules"] = sorted(config["target_modules"])
-        write_json(checkpoint / ADAPTER, {**config, **_name_of_base(model)})
+        pointer = getattr(model.get_base_model(), "pointer", {})
+        write_json(checkpoint / ADAPTER, {**config, **_name_of(pointer)})
 
 
-def _name_of_base(model: PeftModel) -> dict[str, str | None]:
+def _name_of(pointer: Mapping[str, Any]) -> dict[str, str | None]:
     """What an adapter calls the model that it belongs to: no path of this machine's cache."""
-    pointer = getattr(model.get_base_model(), "pointer", {})
     if not pointer.get("name"):
         return {}
     return {

@@ -5,6 +5,10 @@ in lib/engines and one entry in `ENGINES`; everything else asks for these attrib
 """
 
 import dataclasses
+import os
+
+URL = "RECKON_VLLM_URL"
+DEFAULT_URL = "http://127.0.0.1:8000"
 
 VLLM_SHARE = 0.9
 """Of a GPU, for a vLLM that no policy is beside."""
@@ -55,3 +59,8 @@ ENGINES = {
         batches_per_chunk=16,
     ),
 }
+
+
+def server_url() -> str:
+    """Where `vllm-server` is, as the environment says."""
+    return (os.environ.get(URL) or DEFAULT_URL).rstrip("/")

@@ -27,14 +27,12 @@ from lib.engines import compat
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import is_adapter, load_tokenizer
 from lib.engines.pretrained import has_added_rows, weights_of
-from lib.engines.registry import ENGINES
+from lib.engines.registry import ENGINES, URL, server_url
 from lib.engines.vllm import VllmBase, lora_room, on_cpu
 from lib.errors import UserError
 from lib.params.model import Model
 from lib.process import require
 
-URL = "RECKON_VLLM_URL"
-DEFAULT_URL = "http://127.0.0.1:8000"
 TIMEOUT = "RECKON_VLLM_TIMEOUT_S"
 SHARED = "RECKON_VLLM_SHARED"
 DEFAULT_TIMEOUT_S = 600.0
@@ -75,7 +73,7 @@ class ServerEngine(VllmBase):
         url: str = "",
         timeout_s: float = 0.0,
     ) -> None:
-        self.url = (url or os.environ.get(URL) or DEFAULT_URL).rstrip("/")
+        self.url = url.rstrip("/") or server_url()
         longest = timeout_s or float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
         self.weights = weights
         self._client = httpx.Client(

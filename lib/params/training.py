@@ -83,9 +83,14 @@ class Sft(Optimisation):
     """Batch examples of like length: less padding, a less random order."""
     packing: bool
     """Put several examples in a row of max_seq_length; the batch sizes then count such rows."""
+    adapter: str
+    """Folder of a LoRA adapter that was trained before and is passed on in training's place; '' to
+    train. Another adapter has another path: no stage depends on the files."""
 
     @property
     def skipped(self) -> str:
+        if self.adapter:
+            return f"sft.adapter is {self.adapter}"
         return "" if self.num_epochs else "sft.num_epochs is 0"
 
     @model_validator(mode="after")
@@ -144,7 +149,8 @@ class RolloutSampling(Section):
     min_p: Share
     """Least probability, relative to the most probable token; 0 for none."""
     max_new_tokens: Positive
-    """Longest completion."""
+    """Longest completion; in GRPO at most what model.max_seq_length leaves beside the longest
+    prompt that `prepare` kept."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     """Share of a GPU that vLLM takes beside the policy, in process or as `make vllm-server`; not
     read on a CPU."""

@@ -11,11 +11,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+import httpx
 import psutil
 
 from lib.engines.gpu import VISIBLE, Gpu, find_gpus, gpu_fault
+from lib.engines.registry import URL, server_url
 from lib.params import Params
 from lib.params.model import FLASH_KERNEL
+from lib.planning.idle import idle_params
 from lib.planning.inputs import input_problems
 from lib.planning.memory import export_memory, shape_of
 from lib.planning.plan import CUDA_BYTES, disk_bytes, in_bytes, phases_of
@@ -30,6 +33,9 @@ PARTS = {
     FLASH_KERNEL: {"kernels"},
 }
 """Values of params that need more than the lock: packages, of which one is enough."""
+
+PATIENCE_S = 2.0
+"""Longest wait for a server to say that it is there."""
 
 INSTEAD = {
     "model.attention": "sdpa",
@@ -115,8 +121,9 @@ class Finding:
     """What speaks against a run.
 
     Attributes:
-        weight: `certain` ends it; `likely` is an estimate of memory or disk, or a package that
-            differs from the lock; `result` lets it run and spoils what it learns.
+        weight: `certain` ends it; `likely` is an estimate of memory or disk, a package that
+            differs from the lock, or a server that may be started yet; `result` lets it run and
+            spoils what it learns.
     """
 
     text: str
@@ -129,7 +136,8 @@ def findings(params: Params, machine: Machine) -> list[Finding]:
         *(Finding(text, "certain") for text in _software(params, machine)),
         *(Finding(text, "certain") for text in input_problems(params)),
         *(Finding(text, "likely") for text in _shortages(params, machine)),
-        *(Finding(text, "result") for text in params.warnings()),
+        *(Finding(text, "likely") for text in _silent_servers(params)),
+        *(Finding(text, "result") for text in (*params.warnings(), *idle_params(params))),
     ]
 
 
@@ -194,6 +202,22 @@ def _shortages(params: Params, machine: Machine) -> Iterator[str]:
     disk = sum(disk_bytes(params, shape).values())
     if disk > machine.disk:
         yield f"the models need about {in_bytes(disk)} on disk, {in_bytes(machine.disk)} are free"
+
+
+def _silent_servers(params: Params) -> Iterator[str]:
+    """The vLLM server that params need, where it does not answer now."""
+    values = params.flat()
+    keys = [f"{key}=vllm-server" for key in INSTEAD if values[key] == "vllm-server"]
+    if not keys:
+        return
+    try:
+        httpx.get(f"{server_url()}/health", timeout=PATIENCE_S).raise_for_status()
+    except httpx.HTTPError as error:
+        yield (
+            f"{', '.join(keys)}: no vLLM server answers at {server_url()} "
+            f"({type(error).__name__}); start one with `make vllm-server` before training, or set "
+            f"{URL} to where it is"
+        )
 
 
 def doctor_lines(machine: Machine, problems: Sequence[Finding]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from lib.artifacts.hub import (
     look_up,
     model_repository,
 )
-from lib.artifacts.models import model_faults
+from lib.artifacts.models import adapter_faults, model_faults
 from lib.errors import UserError
 from lib.params import PARAMS_FILE, Params
 from lib.params.data import PathSource, first_repeated
@@ -103,6 +103,10 @@ def input_problems(params: Params) -> Iterator[str]:
     model = params.model
     if model.name and not is_on_hub(model.name, model.revision):
         yield from (f"model.name: {fault}" for fault in model_faults(Path(model.name)))
+    if params.sft.adapter:
+        lora, folder = model.lora, Path(params.sft.adapter)
+        faults = adapter_faults(folder, rank=lora.rank, alpha=lora.alpha)
+        yield from (f"sft.adapter: {fault}" for fault in faults)
     for trial in _trials(params):
         try:
             trial()

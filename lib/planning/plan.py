@@ -9,6 +9,7 @@ from lib.engines.unsloth import shares_weights
 from lib.params import Params, preset_params
 from lib.params.data import GeneratorSource
 from lib.params.presets import BASE
+from lib.planning.idle import idle_params
 from lib.planning.memory import (
     BYTES,
     FACTS,
@@ -25,6 +26,9 @@ from lib.problems.known import AnySource, hub_splits
 from lib.training.phase.launch import micro_batches
 
 CARDS_GB = (24, 40, 80, 141)
+
+BEFORE = "before filters"
+"""Of rows that somebody counted in the set, and nobody after `prepare`."""
 
 CUDA_BYTES = 2**29
 """What a process takes of a GPU before it holds a tensor; assumed, not measured here."""
@@ -149,7 +153,7 @@ def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | 
     if not facts:
         return None, ""
     kept = facts.get("kept", {}).get(cut)
-    note = f"within {cut} tokens" if kept else "before filters"
+    note = f"within {cut} tokens" if kept else BEFORE
     return _at_most(kept or facts["rows"], source.limit), f"{facts['source']}, {note}"
 
 
@@ -173,8 +177,10 @@ def benchmark_rows(params: Params) -> dict[str, int | None]:
 
 def validation_of(params: Params, phase: Phase) -> Measurement | None:
     """Of a phase: before its first step, every `eval_steps`, and after the last; None for none."""
+    if not (phase.trainer and phase.steps):
+        return None
     validation, every = params.validation, section_of(params, phase.name).eval_steps
-    if not (every and phase.steps and phase.trainer):
+    if not every:
         return None
     most, rows = validation.num_problems, benchmark_rows(params)
     prompts = sum(min(most, rows.get(name) or most) for name in validation.sets)
@@ -258,7 +264,7 @@ def plan_lines(params: Params) -> Iterator[str]:
     yield "estimates (lib/planning: memory, plan), not verified on a GPU; `make memory-probe`"
     for line in FACTS["published"].get(model.name, ()):
         yield f"published, not ours: {line}"
-    yield from (f"warning: {warning}" for warning in params.warnings())
+    yield from (f"warning: {each}" for each in (*params.warnings(), *idle_params(params)))
     base = preset_params(BASE).flat()
     changed = {key: value for key, value in params.flat().items() if value != base[key]}
     yield f"params: {len(changed)} of {len(base)} differ from {BASE}, which has the others"
@@ -273,6 +279,8 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         "unknown" if number is None else f"{number:,}"
         for number in (phase.steps, phase.warmup_steps, phase.rows)
     )
+    # Nobody has counted what filters and cuts leave.
+    most = "at most " if BEFORE in phase.rows_from else ""
     if phase.trainer:
         yield (
             f"{phase.stage}: steps {steps}, warm-up {warmup}; "
@@ -287,7 +295,7 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
             f"completions of each GRPO problem, at most {section.max_per_problem} pairs kept; "
             f"engine {rollout.engine}"
         )
-    yield f"  data: {rows} rows ({phase.rows_from})"
+    yield f"  data: {most}{rows} rows ({phase.rows_from})"
     counted = "completion tokens" if phase.name in ("grpo", "pairs") else "tokens"
     yield f"  per step: {phase.completions} sequences, at most {phase.tokens:,} {counted}"
     memory = [_sizes(phase.memory)] if phase.memory else []

@@ -334,7 +334,8 @@ def summary_lines(sets: ProblemSets) -> Iterator[str]:
         drops, requested = each.train.drops, each.data.num_train_examples
         yield (
             f"{each.name}: {drops.num_read} rows read, {len(each.train)} for training, "
-            f"{len(each.validation)} for validation; dropped: {drops}"
+            f"{len(each.validation)} for validation; prompts of at most {each.limits['prompt']} "
+            f"tokens; dropped: {drops}"
         )
         if requested != "all" and len(each.train) < requested:
             yield (

@@ -25,7 +25,7 @@ Curve = Mapping[str, Sequence[tuple[int, float]]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sources:
-    """Where the stages write: folders, and the file of the training rollouts.
+    """Where the stages write: folders.
 
     Attributes:
         base: the base model, for the chat template of its tokenizer.
@@ -34,7 +34,7 @@ class Sources:
     base: Path = Path("data/models/base")
     graded: Path = Path("data/graded")
     metrics: Path = Path("reports/metrics")
-    rollouts: Path = Path("data/rollouts/grpo.jsonl")
+    rollouts: Path = Path("data/rollouts")
     curves: Path = Path("reports/curves")
     provenance: Path = Path("reports/provenance")
 
@@ -54,6 +54,7 @@ class Run:
         graded: folder of their files, as a reader of the page is told.
         provenance: by stage, what the stage noted about how it ran.
         rollouts: what `grpo` kept of its steps' completions.
+        validated: by checkpoint, completions of the last validation while it was trained.
         curves: by training stage; empty for a stage that logged nothing.
         validations: the same of what validation measured.
         skipped: the training stages that passed their checkpoint on unchanged.
@@ -71,6 +72,7 @@ class Run:
     graded: Path
     provenance: Mapping[str, Mapping[str, Any]]
     rollouts: Sequence[TrainingRollout] = ()
+    validated: Mapping[str, Sequence[GradedCompletion]] = dataclasses.field(default_factory=dict)
     curves: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
     validations: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
     skipped: frozenset[str] = frozenset()
@@ -112,6 +114,12 @@ def load_run(
         checkpoint: tuple(read_graded(sources.graded / f"{checkpoint}.jsonl"))
         for checkpoint in checkpoints
     }
+    validated = {
+        stage: tuple(read_graded(file))
+        for stage in trained
+        if stage in checkpoints
+        and (file := sources.rollouts / f"{stage}_validation.jsonl").exists()
+    }
     return Run(
         checkpoints=tuple(checkpoints),
         starts=dict(starts),
@@ -121,14 +129,15 @@ def load_run(
         completions=completions,
         prompts={
             name: rendered_prompts(
-                rows,
+                (*rows, *validated.get(name, ())),
                 base=sources.base,
                 system=provenance[f"evaluate/{name}"].get("prompt", {}).get("system", ""),
             )
             for name, rows in completions.items()
         },
         graded=sources.graded,
-        rollouts=tuple(read_rollouts(sources.rollouts)),
+        validated=validated,
+        rollouts=tuple(read_rollouts(sources.rollouts / "grpo.jsonl")),
         curves={stage: read_curve(sources.curves / f"{stage}.csv") for stage in trained},
         validations={
             stage: read_curve(sources.curves / f"{stage}_validation.csv") for stage in trained

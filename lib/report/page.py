@@ -65,12 +65,12 @@ PER_PROBLEM = ("problem", "reference", "prompt")
 
 def render_page(report: Report) -> str:
     """The whole page."""
-    run = report.run
+    run, read = report.run, with_validated(report.run)
     before = origins(run.checkpoints, run.starts)
-    ranked = ranked_answers(run.completions, origins=before, exported=run.exported)
+    ranked = ranked_answers(read.completions, origins=before, exported=run.exported)
     answers, blocks = fit(
         [group for of in ranked.values() for group in of],
-        lambda groups: completion_blocks(run, groups),
+        lambda groups: completion_blocks(read, groups),
         budget=COMPLETIONS_BUDGET,
     )
     rollouts, training = fit(ranked_rollouts(run.rollouts), training_blocks, budget=ROLLOUTS_BUDGET)
@@ -78,7 +78,7 @@ def render_page(report: Report) -> str:
     for kind, groups in ranked.items():
         count = sum(len(group) for group in groups if id(group) in kept)
         shown.append((kind, count, sum(map(len, groups))))
-    reasons = Counter(row.decided_by for rows in run.completions.values() for row in rows)
+    reasons = Counter(row.decided_by for rows in read.completions.values() for row in rows)
     return render(
         "page.html.j2",
         autoescape=True,
@@ -102,6 +102,17 @@ def render_page(report: Report) -> str:
         style=source("page.css"),
         scripts=[source(name) for name in SCRIPTS],
     )
+
+
+def with_validated(run: Run) -> Run:
+    """The run with the completions of validation beside those of its benchmarks, to be read; the
+    report's numbers are of the benchmarks only."""
+    completions = {
+        name: (*rows, *run.validated.get(name, ())) for name, rows in run.completions.items()
+    }
+    names = [row.benchmark for rows in run.validated.values() for row in rows]
+    benchmarks = tuple(dict.fromkeys((*run.benchmarks, *names)))
+    return dataclasses.replace(run, completions=completions, benchmarks=benchmarks)
 
 
 def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) -> Blocks:

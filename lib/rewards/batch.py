@@ -74,14 +74,19 @@ class Grading:
         completions: Sequence[Any],
         *,
         reference: Sequence[Any] | None = None,
+        reference_answer: Sequence[Any] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[Rollout]:
         """One for each completion; of a new batch, the accuracy is logged.
 
+        Args:
+            reference, reference_answer: two names of the right answers.
+
         Raises:
             UserError: there is not one reference per completion.
         """
+        reference = reference_answer if reference is None else reference
         told = (completions, reference, *map(columns.get, FIELDS))
         # TRL calls one function after another with the same lists: these are judged already.
         if self._columns and all(map(operator.is_, self._columns, told)):
@@ -130,12 +135,17 @@ class RolloutReward:
 def scores(
     functions: Sequence[RewardFn], rollouts: Sequence[Rollout], **columns: Any
 ) -> list[Sequence[float | None]]:
-    """[F] what each function gives the rollouts; `columns` are for those with TRL's signature."""
+    """[F] what each function gives the rollouts; `columns` are for those with TRL's signature.
+
+    `reference_solution` is empty unless it is among them: completions that are graded hold none.
+    """
     arguments = {
         "prompts": [rollout.prompt for rollout in rollouts],
         "completions": [as_messages(rollout.completion) for rollout in rollouts],
         "completion_ids": [list(rollout.token_ids or ()) for rollout in rollouts],
         "reference": [rollout.reference for rollout in rollouts],
+        "reference_answer": [rollout.reference for rollout in rollouts],
+        "reference_solution": [""] * len(rollouts),
         "problem": [rollout.problem for rollout in rollouts],
         **columns,
     }

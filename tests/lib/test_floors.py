@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 TRAINERS = {"transformers", "trl", "peft", "accelerate", "datasets", "vllm", "unsloth", "wandb"}
 HEAVY = {"torch", "transformers", "trl", "vllm", "unsloth"}
 FLOOR_0 = ["artifacts", "errors", "params", "plugins", "problems", "process", "prompts", "report"]
-FLOOR_0 += ["stacks", "stats", "verifier"]
+FLOOR_0 += ["rewards", "stats", "verifier"]
 
 
 def heavy_imports(code: str, heavy: set[str] = HEAVY) -> set[str]:

@@ -108,6 +108,7 @@ ROWS: dict[str, Callable[[Problem], Row]] = {
     "math": math,
     "aime24": bare,
     "aime25": bare,
+    "aime26": bare,
     "amc23": bare,
     "minerva": bare,
     "olympiadbench": olympiadbench,

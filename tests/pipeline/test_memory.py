@@ -3,6 +3,7 @@
 import gc
 import shutil
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,11 @@ ALLOWED_BYTES = 1024
 
 @pytest.fixture
 def uncollected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """Python's own garbage collection off, which may come late or never on a full GPU; the one
-    process that is meant to stay, the verifier's, started."""
+    """Python's own garbage collection off, which may come late or never on a full GPU; the
+    processes that are meant to stay started: the verifier's, and what watches `multiprocessing`."""
     monkeypatch.chdir(tmp_path)
     warm_up()
+    resource_tracker.ensure_running()
     gc.collect()
     gc.disable()
     try:

@@ -7,19 +7,17 @@ from typing import Any
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from lib.artifacts.problems import Problem, read_problems
-from lib.engines.base import Sampling
+from lib.engines.base import Sampling, encode
 from lib.engines.compat import silence_supported_range
 from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, rope_switch, trainable_policy
-from lib.engines.pretrained import write_base
 from lib.engines.registry import ENGINES
-from lib.engines.runtime import configure
 from lib.engines.unsloth import shares_weights
 from lib.errors import UserError
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Grpo, Reward, RolloutSampling
-from lib.prompts import PromptFormat, format_settings, prompt_format, save_prompt, system_prompt
+from lib.prompts import PromptFormat
 from lib.rewards.batch import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer, switch_off_noise
 from lib.training.phase.arguments import choose_optimizer, shared_arguments
@@ -82,6 +80,12 @@ def build_grpo(
             f"scored as it was sampled; set it to {switch} or less"
         )
     switch_off_noise(policy)
+    tokenizer = load_tokenizer(init)
+    prompts = [prompt_format.prompt(problem.problem, system=system) for problem in problems]
+    longest = max(map(len, encode(tokenizer, prompts)))
+    # One token is left over, as in S0's source, whose max_prompt_length is one more than that.
+    room = max(1, model.max_seq_length - longest - 1)
+    rollout = rollout.model_copy(update={"max_new_tokens": min(room, rollout.max_new_tokens)})
     grading = Grading(
         reward.names,
         reward.weights,
@@ -91,7 +95,7 @@ def build_grpo(
     arguments = grpo_arguments(grpo, model=model, seed=seed, scratch=scratch)
     common = {
         "model": policy,
-        "processing_class": load_tokenizer(init),
+        "processing_class": tokenizer,
         "callbacks": [
             ProgressLines("grpo", SHOWN),
             WarningSigns(
@@ -104,12 +108,15 @@ def build_grpo(
     }
     rows = [
         {
-            "prompt": prompt_format.prompt(problem.problem, system=system),
+            "prompt": prompt,
             "problem": problem.problem,
             "reference": problem.reference,
+            # What reward functions written for the one-call example of TRL and its kin ask for.
+            "reference_answer": problem.reference,
+            "reference_solution": problem.solution,
             "tags": list(problem.tags),
         }
-        for problem in problems
+        for problem, prompt in zip(problems, prompts, strict=True)
     ]
     trainer: Trainer
     if grpo.trainer == "trl":
@@ -178,35 +185,6 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
         **prompt_settings(params, base),
     )
     return Setup(trainer=trainer, problems=rows, rewards=trainer.reward_funcs)
-
-
-def math_training_setup(
-    model: str, problems: Path, *, params: Params, folder: Path, revision: str = ""
-) -> Setup:
-    """The GRPO of `params` on a model as it is, with no stage before it.
-
-    Args:
-        model: a folder that holds one, or an id on the Hub, whose commit is `revision`.
-        problems: JSONL of canonical records, as `prepare` writes them.
-        folder: gets the model's tokenizer with its prompt (`base`), and what the trainer writes.
-
-    Raises:
-        UserError: as `build_grpo`, or there is no such model.
-    """
-    configure(seed=params.seed, threads=params.torch_threads)
-    named = params.model.model_copy(update={"name": model, "revision": revision})
-    base, rendering = folder / "base", format_settings(params.prompt)
-    prompt = prompt_format(**rendering)
-    write_base(base, read_problems(problems), prompt_format=prompt, model=named, seed=params.seed)
-    system = system_prompt(params.prompt.system, prompt_format=prompt)
-    save_prompt(base, system=system, rendering=rendering)
-    return grpo_setup(
-        params.model_copy(update={"model": named}),
-        problems=problems,
-        init=base,
-        base=base,
-        scratch=folder / "scratch",
-    )
 
 
 def grpo_arguments(grpo: Grpo, *, model: Model, seed: int, scratch: Path) -> dict[str, Any]:

@@ -22,9 +22,10 @@ from lib.artifacts import (
     write_metrics,
     write_provenance,
 )
+from lib.artifacts.completions import GradedCompletion
 from lib.engines import compat
 from lib.engines.open import check_engine
-from lib.engines.policy import save_policy
+from lib.engines.policy import copy_adapter, save_policy
 from lib.engines.runtime import released_memory
 from lib.errors import UserError
 from lib.params.training import Optimisation
@@ -68,6 +69,7 @@ class Outputs:
     curve: Path
     provenance: Path
     validation_curve: Path | None = None
+    validation_completions: Path | None = None
     rollouts: Path | None = None
 
 
@@ -83,6 +85,7 @@ def run_phase(
     inputs: Mapping[str, Path],
     counts: Callable[[], Counts] = dict,
     validator: Validator | None = None,
+    adapter: Path | None = None,
     scratch: Path = SCRATCH,
 ) -> None:
     """Train, or pass the incoming checkpoint on where the phase is skipped.
@@ -98,6 +101,7 @@ def run_phase(
         counts: asked after training for what provenance should hold of it, as numbers by name;
             they are added up over interruptions.
         validator: measures the policy every `section.eval_steps`.
+        adapter: trained before on the weights of `init`, it is passed on by a skipped phase.
         scratch: holds a folder with the stage's lock, log and checkpoints.
 
     Raises:
@@ -110,10 +114,13 @@ def run_phase(
         state: TrainerState,
         facts: Mapping[str, Any],
         rollouts: Sequence[Mapping[str, Any]] = (),
+        validated: Sequence[GradedCompletion] = (),
     ) -> None:
         """Write the files beside the checkpoint; the state of a skipped phase has no points."""
         if outputs.rollouts:
             write_jsonl(outputs.rollouts, rollouts)
+        if outputs.validation_completions:
+            write_jsonl(outputs.validation_completions, map(dataclasses.asdict, validated))
         points = curve_points(state)
         if validator and outputs.validation_curve:
             columns = validation_columns(list(validator.sets))
@@ -126,9 +133,14 @@ def run_phase(
 
     if section.skipped:
         if is_main_process():
-            click.echo(f"skipped: {section.skipped}; {init} is passed on as {outputs.model}")
-            shutil.copytree(init, outputs.model, dirs_exist_ok=True)
-            describe(TrainerState(), {"skipped": True, **counts()})
+            passed = adapter or init
+            click.echo(f"skipped: {section.skipped}; {passed} is passed on as {outputs.model}")
+            if adapter:
+                copy_adapter(adapter, base=init, checkpoint=outputs.model)
+            else:
+                shutil.copytree(init, outputs.model, dirs_exist_ok=True)
+            # What is not the start has been trained, here or elsewhere.
+            describe(TrainerState(), {"skipped": adapter is None, **counts()})
         return
 
     if validator and section.eval_steps:
@@ -175,7 +187,12 @@ def run_phase(
                     save_policy(
                         trainer.model, trainer.processing_class, unfinished, weights=weights
                     )
-                describe(trainer.state, {"skipped": False, **known}, rollout_rows(trainer))
+                describe(
+                    trainer.state,
+                    {"skipped": False, **known},
+                    rollout_rows(trainer),
+                    validated_rows(trainer),
+                )
                 checkpoints.finish(keep=section.keep_checkpoints, base=inputs.get("base"))
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None
@@ -221,6 +238,12 @@ def _train(
     watching = [c for c in trainer.callback_handler.callbacks if isinstance(c, WarningSigns)]
     # The report repeats them.
     return trainer, {**all_counts(), "warnings": [sign for c in watching for sign in c.signs]}
+
+
+def validated_rows(trainer: Trainer) -> list[GradedCompletion]:
+    """The completions of the last validation; [] without one."""
+    callbacks = trainer.callback_handler.callbacks
+    return [row for c in callbacks if isinstance(c, ValidateByGeneration) for row in c.rows]
 
 
 def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:

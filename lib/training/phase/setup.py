@@ -1,6 +1,7 @@
 """A training run that is ready and has not started: what `python` code asks for, and stages too."""
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from lib.params.schema import Params
 from lib.prompts import format_settings, prompt_format, saved_system
 from lib.rewards.batch import RewardFn
 from lib.training.phase.tracking import curve_points
+from lib.training.phase.wandb_run import WandbRun
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,7 @@ def prompt_settings(params: Params, base: Path) -> dict[str, Any]:
 
 
 def run_training(setup: Setup, *, to: Path | None = None) -> list[dict[str, float]]:
-    """Train to the end; the curve, a point per logged step.
+    """Train to the end; the curve, a point per logged step. An open W&B run gets it too.
 
     It is the trainer's plain road: what stages add (resuming, validation, outputs of the DAG) is
     `lib.training.phase.run.run_phase`.
@@ -46,6 +48,11 @@ def run_training(setup: Setup, *, to: Path | None = None) -> list[dict[str, floa
     Args:
         to: folder for the checkpoint; None saves nothing.
     """
+    # Imported by whoever opened a run.
+    wandb = sys.modules.get("wandb")
+    if wandb and wandb.run is not None:
+        tracking = WandbRun(setup.trainer, mode="disabled", settings={}, name="")
+        setup.trainer.add_callback(tracking)
     setup.trainer.train()
     if to and setup.trainer.is_world_process_zero():
         save_policy(setup.trainer.model, setup.trainer.processing_class, to)

@@ -21,6 +21,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from lib.artifacts.completions import VALIDATION, GradedCompletion
 from lib.artifacts.problems import Problem, read_problems
 from lib.engines.base import Engine, Sampling, encode
 from lib.engines.open import open_engine
@@ -45,6 +46,9 @@ MEASURED = (
     "mean_reward",
 )
 """Names in `lib.grading.metrics`."""
+
+KEPT = 256
+"""Completions of a set that are kept of the last point, to be read."""
 
 PREFIX = "validation/"
 """Of the columns in the trainer's log."""
@@ -91,24 +95,31 @@ class Validator:
 
     def measure(self, engine: Engine) -> dict[str, dict[str, float]]:
         """`MEASURED` and the standard error of the answer accuracy, by set."""
-        return {name: self._measure_set(engine, problems) for name, problems in self.sets.items()}
+        return {name: means(rows) for name, rows in self.answers(engine).items()}
 
-    def _measure_set(self, engine: Engine, problems: Sequence[Problem]) -> dict[str, float]:
+    def answers(self, engine: Engine) -> dict[str, list[GradedCompletion]]:
+        """A graded completion of each problem, by set."""
+        return {name: self._answer_set(engine, problems) for name, problems in self.sets.items()}
+
+    def _answer_set(self, engine: Engine, problems: Sequence[Problem]) -> list[GradedCompletion]:
         formats = self.grading.prompt_format
         prompts = [formats.prompt(problem.problem, system=self.system) for problem in problems]
         completions = engine.generate(encode(engine.tokenizer, prompts), self.sampling)
-        rows = [
+        return [
             row
             for problem, prompt, group in zip(problems, prompts, completions, strict=True)
             for row in grade_completions(problem, prompt, group, grading=self.grading)
         ]
-        ids = [row.problem_id for row in rows]
-        measured = {
-            name: clustered_mean([float(RATES[name](row)) for row in rows], ids)
-            for name in MEASURED
-        }
-        means = {name: estimate.value for name, estimate in measured.items()}
-        return {**means, "answer_accuracy_se": measured["answer_accuracy"].se}
+
+
+def means(rows: Sequence[GradedCompletion]) -> dict[str, float]:
+    """`MEASURED` and the standard error of the answer accuracy."""
+    ids = [row.problem_id for row in rows]
+    measured = {
+        name: clustered_mean([float(RATES[name](row)) for row in rows], ids) for name in MEASURED
+    }
+    values = {name: estimate.value for name, estimate in measured.items()}
+    return {**values, "answer_accuracy_se": measured["answer_accuracy"].se}
 
 
 def read_validator(
@@ -177,6 +188,8 @@ class ValidateByGeneration(TrainerCallback):
         self.say = say
         self.open_engine = open_engine or validator.open_engine
         self.engine: Engine | None = None
+        self.rows: list[GradedCompletion] = []
+        """Of the last point, `KEPT` of each set at most."""
 
     def close(self) -> None:
         """Let go of the engine."""
@@ -190,9 +203,12 @@ class ValidateByGeneration(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Step 0, unless this run goes on with another."""
+        """Step 0, unless this run goes on with another; one that was stopped after its last step
+        lacks only the completions."""
         if state.global_step == 0:
             self._measure(state, kwargs["model"])
+        elif state.global_step == state.max_steps:
+            self._answers(kwargs["model"])
 
     def on_step_end(
         self,
@@ -205,12 +221,21 @@ class ValidateByGeneration(TrainerCallback):
         if state.global_step % self.steps == 0 or state.global_step == state.max_steps:
             self._measure(state, kwargs["model"])
 
-    def _measure(self, state: TrainerState, model: PreTrainedModel) -> None:
+    def _answers(self, model: PreTrainedModel) -> dict[str, list[GradedCompletion]]:
         with timed("validation"), undisturbed(model):
             if self.engine is None:
                 self.engine = self.open_engine(model)
             self.engine.sync(model)
-            measured = self.validator.measure(self.engine)
+            answers = self.validator.answers(self.engine)
+        self.rows = [
+            dataclasses.replace(row, checkpoint=self.stage, benchmark=name, mode=VALIDATION)
+            for name, rows in answers.items()
+            for row in rows[:KEPT]
+        ]
+        return answers
+
+    def _measure(self, state: TrainerState, model: PreTrainedModel) -> None:
+        measured = {name: means(rows) for name, rows in self._answers(model).items()}
         point: dict[str, float] = {"step": state.global_step}
         for number, (name, values) in enumerate(measured.items()):
             self.say(self._line(state, name, values))

@@ -55,6 +55,7 @@ class WandbRun(TrainerCallback):
         self.settings = settings
         self.name = name
         self.run: Any = None
+        self.opened = True
         self.num_sent = 0
 
     def on_train_begin(
@@ -64,15 +65,21 @@ class WandbRun(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Open the run; points that a run before an interruption has sent are not sent again."""
+        """Open a run, or take the one that is open.
+
+        Points that a run before an interruption has sent are not sent again.
+        """
         if not state.is_world_process_zero:
             return
         import wandb
 
+        self.num_sent = len(state.log_history) if state.global_step else 0
+        if wandb.run is not None:
+            self.run, self.opened = wandb.run, False
+            return
         # Without a key W&B asks for one, or ends the run; `make wandb-sync` sends it later.
         keyless = self.mode == "online" and not wandb.login(prompt=False)
         mode = "offline" if keyless else self.mode
-        self.num_sent = len(state.log_history) if state.global_step else 0
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or "reckon",
             name=os.environ.get("WANDB_NAME") or self.name,
@@ -108,8 +115,8 @@ class WandbRun(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Close the run."""
-        if self.run is not None:
+        """Close the run, unless it was open before training."""
+        if self.run is not None and self.opened:
             self.run.finish()
 
     def _distributions(self) -> dict[str, Any]:

@@ -37,6 +37,8 @@ that any two ways to compute in float32 are apart."""
 APART = {"float32": 0.001, "bfloat16": 0.05}
 """Nats per token between sampler and trainer on equal weights that are more than rounding in that
 precision: ten times and more of what was measured (docs/vllm.md)."""
+EXPECTED_UNTIL = {"s0": 20}
+"""Last step up to which the source of a stack expects rewards at their minimum."""
 EXPLODED = 20.0
 """Times the usual norm of a gradient that are an explosion."""
 RISEN, FALLEN = 0.05, 0.05
@@ -51,12 +53,14 @@ class Limits:
         lowest, highest: mean rewards of completions that earn nothing, or everything.
         max_new_tokens: longest completion.
         apart: one of `APART`.
+        expected_until: see `EXPECTED_UNTIL`.
     """
 
     lowest: float
     highest: float
     max_new_tokens: int
     apart: float = APART["bfloat16"]
+    expected_until: int = 0
 
     @classmethod
     def of(cls, reward: Reward, *, max_new_tokens: int, dtype: str = "bfloat16") -> "Limits":
@@ -67,7 +71,11 @@ class Limits:
             **reward.settings(max_completion_tokens=max_new_tokens),
         )
         return cls(
-            lowest=lowest, highest=highest, max_new_tokens=max_new_tokens, apart=APART[dtype]
+            lowest=lowest,
+            highest=highest,
+            max_new_tokens=max_new_tokens,
+            apart=APART[dtype],
+            expected_until=EXPECTED_UNTIL.get(reward.stack, 0),
         )
 
     @property
@@ -129,14 +137,32 @@ class WarningSigns(TrainerCallback):
         return new
 
 
+def reward_at_minimum_early(points: list[Point], limits: Limits) -> str:
+    """No completion earns anything, in steps of which the stack's source expects that."""
+    if points[-1]["step"] > limits.expected_until:
+        return ""
+    rewards = _at_minimum(points, limits)
+    return rewards and (
+        f"the mean reward has been {rewards} over {STEADY} logged steps, the least that the stack "
+        f"gives: its source expects that of the first {limits.expected_until} steps "
+        "(docs/expectations.md); it is a fault if it lasts"
+    )
+
+
 def reward_at_minimum(points: list[Point], limits: Limits) -> str:
-    """No completion earns anything, which some call normal for the first steps."""
-    rewards = _steady(points, "reward", lambda value: value <= limits.lowest + limits.near)
+    """No completion earns anything, and nobody expects that."""
+    if points[-1]["step"] <= limits.expected_until:
+        return ""
+    rewards = _at_minimum(points, limits)
     return rewards and (
         f"the mean reward has been {rewards} over {STEADY} logged steps, and the stack's range is "
         f"{limits.lowest:g} ... {limits.highest:g}: completions earn nothing, SFT has not taught "
         "the format. See `make debug-rollouts CHECKPOINT=data/models/sft`; raise sft.num_epochs"
     )
+
+
+def _at_minimum(points: list[Point], limits: Limits) -> str:
+    return _steady(points, "reward", lambda value: value <= limits.lowest + limits.near)
 
 
 def no_signal(points: list[Point], limits: Limits) -> str:
@@ -248,6 +274,7 @@ def sampler_drift(points: list[Point], limits: Limits) -> str:
 
 
 LOOKS: dict[str, Callable[[list[Point], Limits], str]] = {
+    "reward_at_minimum_early": reward_at_minimum_early,
     "reward_at_minimum": reward_at_minimum,
     "no_signal": no_signal,
     "entropy_collapse": entropy_collapse,

@@ -19,6 +19,8 @@ run_compute_policy_gradient_loss = course.compute_policy_gradient_loss
 run_grpo_microbatch_train_step = course.grpo_microbatch_train_step
 get_packed_sft_dataset = course.get_packed_sft_dataset
 run_iterate_batches = course.iterate_batches
+run_parse_mmlu_response = course.parse_mmlu_response
+run_parse_gsm8k_response = course.parse_gsm8k_response
 run_compute_per_instance_dpo_loss = compute_per_instance_dpo_loss = (
     course.compute_per_instance_dpo_loss
 )

@@ -39,6 +39,8 @@ SIGNATURES = {
     ),
     "get_packed_sft_dataset": "tokenizer dataset_path seq_length shuffle",
     "iterate_batches": "dataset batch_size shuffle",
+    "parse_mmlu_response": "mmlu_example model_output",
+    "parse_gsm8k_response": "model_output",
     "compute_per_instance_dpo_loss": (
         "lm lm_ref tokenizer beta prompt response_chosen response_rejected"
     ),

@@ -6,6 +6,7 @@ signatures with those of an installed package.
 """
 
 import functools
+import json
 import sys
 import types
 from collections.abc import Callable
@@ -88,7 +89,11 @@ def made(calls: Calls, open_vllm: OpenVllm | None) -> type:
                 raise NotImplementedError("`fast_inference=True` cannot be used together")
             if fast_inference and open_vllm:
                 model.vllm_engine = open_vllm(Path(model_name), max_seq_length, max_lora_rank)
-            return _with_modes(model), AutoTokenizer.from_pretrained(model_name)
+            adapter = Path(model_name, "adapter_config.json")
+            # An adapter's tokenizer is that of the model that it names.
+            named = json.loads(adapter.read_text()) if adapter.is_file() else {}
+            below = named.get("base_model_name_or_path", model_name)
+            return _with_modes(model), AutoTokenizer.from_pretrained(below)
 
         @staticmethod
         def get_peft_model(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,8 @@ from peft.tuners.lora import LoraModel
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from lib.artifacts import write_json
+from lib.artifacts import read_json, write_json
+from lib.artifacts.models import ADAPTER_FILES
 from lib.artifacts.problems import write_problems
 from lib.engines.base import encode
 from lib.engines.policy import load_merged, load_policy, load_tokenizer, save_policy
@@ -25,6 +27,8 @@ from lib.export.reload import Answers, Request, check_same, read, read_forms, re
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format, save_system
+from tests.conftest import ROOT
+from tests.lib.engines import fake_unsloth
 from tests.lib.export.conftest import ExportTo, make_adapter, make_model
 from tests.live import held
 
@@ -34,6 +38,38 @@ DIFFER = "log-probs are off"
 @pytest.fixture(scope="module")
 def exported(adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models") / "export"
+
+
+def test_unsloth_loads_the_adapter_as_the_page_says(
+    adapter: Path,
+    base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    export = tmp_path / "data/models/export"
+    (export / "adapter").mkdir(parents=True)
+    for name in ADAPTER_FILES:
+        shutil.copyfile(adapter / name, export / "adapter" / name)
+    config = read_json(export / "adapter/adapter_config.json")
+    write_json(
+        export / "adapter/adapter_config.json",
+        {**config, "base_model_name_or_path": str(base)},
+    )
+    load_tokenizer(base).save_pretrained(export)
+    monkeypatch.chdir(tmp_path)
+    calls = fake_unsloth.install(monkeypatch)
+    page = (ROOT / "docs/export.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(example.replace("=512", "=8"), "docs/export.md", "exec"), names)
+    loaded = calls.of("from_pretrained")
+    assert loaded["load_in_4bit"] is False and loaded["kwargs"] == {}
+    assert calls.of("for_inference")["model"] is names["model"]
+    weights = dict(names["model"].named_parameters())
+    assert any("lora_B" in name and weight.abs().sum() > 0 for name, weight in weights.items())
+    assert len(names["completion"]) == 8
+    assert capsys.readouterr().out
 
 
 def test_every_form_is_verified_in_a_fresh_process(

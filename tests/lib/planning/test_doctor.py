@@ -1,6 +1,8 @@
 """The doctor says why params cannot run on a machine, and finds nothing where they can."""
 
 import dataclasses
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -177,15 +179,38 @@ def test_a_colocated_vllm_counts_with_the_policy() -> None:
     (reason,) = problems(params, card(16))
     assert "grpo needs about 16.8 GiB" in reason
     elsewhere = {key: {"engine": "vllm-server"} for key in ("rollout", "validation")}
-    assert problems(changed(params, elsewhere), card(16)) == []
+    assert all("no vLLM server" in text for text in problems(changed(params, elsewhere), card(16)))
 
 
 def test_weights_that_vllm_shares_count_once() -> None:
-    """S0: 7.7 GiB of weights are in vLLM's 0.7 of 24 GiB."""
+    """S0: 7.7 GiB of weights are in vLLM's 0.7 of 25 GiB."""
     params = preset_params("s0-qwen3-4b")
-    assert problems(params, card(24)) == []
-    apart = problems(changed(params, {"model": {"backend": "transformers"}}), card(24))
+    assert problems(params, card(25)) == []
+    apart = problems(changed(params, {"model": {"backend": "transformers"}}), card(25))
     assert any(reason.startswith("grpo needs about ") for reason in apart)
+
+
+def test_a_server_that_does_not_answer_is_named(
+    tiny: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = changed(tiny, {"evaluate": {"engine": "vllm-server"}})
+
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/health" else 404)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Health) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("RECKON_VLLM_URL", url)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert problems(params, SERVER) == []
+        server.shutdown()
+    (silent,) = [each for each in findings(params, SERVER) if "no vLLM server" in each.text]
+    assert silent.text.startswith("evaluate.engine=vllm-server: ") and url in silent.text
+    # `check` says it and goes on: the server needs what `prepare` makes.
+    assert silent.weight == "likely"
+    assert "cannot run" in verdict(params, SERVER)
 
 
 def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path: Path) -> None:

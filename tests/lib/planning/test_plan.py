@@ -131,8 +131,9 @@ def test_counts_are_those_of_the_run_in_head() -> None:
 def test_evaluation_counts_every_set_sample_and_checkpoint() -> None:
     s3 = preset_params("s3-cs336")
     whole = evaluation_of(s3)
-    # 500 + 5,000 + 1,319 + 30 + 30 + 40 + 272 + 674 + 14,042 problems.
-    assert whole and (whole.prompts, whole.completions) == (21_907, 328_605)
+    # 500 + 5,000 + 1,319 + 30 + 30 + 30 + 40 + 272 + 674 problems.
+    assert len(s3.evaluate.benchmarks) == 9
+    assert whole and (whole.prompts, whole.completions) == (7_895, 118_425)
     decoding = {name: getattr(s3.evaluate, name) for name in Decoding.model_fields}
     aime = Override(**decoding | {"num_samples": 16}, benchmark="aime24")
     often = updated(s3, "evaluate", overrides=(aime,))
@@ -142,6 +143,20 @@ def test_evaluation_counts_every_set_sample_and_checkpoint() -> None:
     own = PathSource(path="data/raw/a.jsonl", adapter="table", columns={}, limit="all")
     benchmarks = (first.model_copy(update={"source": own}), *others)
     assert evaluation_of(updated(s3, "prepare", benchmarks=benchmarks)) is None
+
+
+def test_an_sft_of_s0_writes_checkpoints() -> None:
+    params = preset_params("s0-qwen3-4b")
+    steps = phase_of(params, "sft").steps
+    assert steps == 118
+    assert steps // params.sft.save_steps == params.sft.keep_checkpoints == 2
+
+
+def test_rows_before_a_cut_are_the_most_there_can_be() -> None:
+    """One file of S3's set may hold fewer within 4,096 tokens; S0's were counted."""
+    s3, s0 = ("\n".join(plan_lines(preset_params(name))) for name in ("s3-cs336", "s0-qwen3-4b"))
+    assert "  data: at most 12,000 rows (" in s3
+    assert "  data: 59 rows (" in s0
 
 
 def test_a_plan_needs_no_torch() -> None:

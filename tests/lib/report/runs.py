@@ -113,7 +113,7 @@ def write_run(
         base=folder / "base",
         graded=folder / "graded",
         metrics=folder / "metrics",
-        rollouts=folder / "rollouts.jsonl",
+        rollouts=folder / "rollouts",
         curves=folder / "curves",
         provenance=folder / "provenance",
     )
@@ -140,7 +140,7 @@ def write_run(
     write_curve(sources.curves / "grpo.csv", grpo_curve(0 if "grpo" in skipped else 50))
     write_curve(sources.curves / "grpo_validation.csv", VALIDATED)
     rollouts = training_rollouts(0 if "grpo" in skipped else 12)
-    write_text(sources.rollouts, "".join(json.dumps(row) + "\n" for row in rollouts))
+    write_text(sources.rollouts / "grpo.jsonl", "".join(json.dumps(row) + "\n" for row in rollouts))
     return sources
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from lib.report.comparisons import origins
-from lib.report.page import completion_blocks, packed, render_page
+from lib.report.page import completion_blocks, packed, render_page, with_validated
 from lib.report.report import build_report
 from lib.report.sample import KINDS, fit, ranked_answers
-from tests.lib.report.runs import load
+from tests.lib.report.runs import completion_rows, load, read, write_run, write_text
 
 
 def ranked(run):
@@ -46,6 +46,26 @@ def test_answers_to_one_question_travel_in_the_order_of_the_file(run):
         rows = [row for row in run.completions[name] if id(row) in kept]
         assert len(rows) == sum(map(len, some)) / 3
         assert columns["completion"] == [row.completion for row in rows]
+
+
+def test_completions_of_validation_are_in_the_browser_only(tmp_path):
+    sources = write_run(tmp_path / "run")
+    plain = build_report(read(sources))
+    rows = [
+        {**row, "benchmark": "own", "mode": "validation"}
+        for row in completion_rows("sft", skill=1.0, problems=2, samples=0)
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    write_text(sources.rollouts / "sft_validation.jsonl", text)
+    run = read(sources)
+    shown = with_validated(run)
+    everything = [rows for kind in ranked(shown).values() for rows in kind]
+    blocks = completion_blocks(shown, everything)
+    columns = json.loads(zlib.decompress(base64.b64decode(blocks["rollouts-sft"])))
+    assert columns["mode"].count("validation") == len(rows)
+    content = json.loads(zlib.decompress(base64.b64decode(blocks["problems"])))
+    assert content["benchmarks"][-1] == "own"
+    assert build_report(run).differences == plain.differences
 
 
 @pytest.mark.parametrize("budget", [0, 1_000, 20_000, 10**9])

@@ -188,6 +188,13 @@ def test_an_unknown_reward_is_an_error_that_lists_the_known() -> None:
         Grading(["speed"], prompt_format=XML)
 
 
+def test_references_may_be_called_reference_answer() -> None:
+    rewards = Grading(rewards_of("s1"), [1.0] * 3, prompt_format=XML).rewards
+    completions = ["<reasoning>\n6 * 12\n</reasoning>\n<answer>\n72\n</answer>"]
+    asked = {"prompts": ["?"], "completions": completions, "reference_answer": ["72"]}
+    assert [reward(**asked) for reward in rewards] == [[1.0], [0.1], [0.1]]
+
+
 def test_a_missing_reference_column_is_an_error() -> None:
     (reward,) = Grading(["answer"], prompt_format=XML).rewards
     with pytest.raises(UserError, match="no column `reference`"):

@@ -40,6 +40,7 @@ def outputs_in(folder: Path, stage: str) -> Outputs:
         curve=folder / "curve.csv",
         provenance=folder / "provenance.json",
         validation_curve=folder / "validation.csv",
+        validation_completions=folder / "validation.jsonl",
         rollouts=folder / "rollouts.jsonl",
     )
 

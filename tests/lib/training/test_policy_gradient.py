@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lib.engines.base import encode
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.engines.transformers import TransformersEngine
 from lib.errors import UserError
@@ -116,6 +117,19 @@ def test_the_gradient_of_a_step_is_the_objectives(built: Builder, name: str) -> 
     unmasked = dataclasses.replace(batch, loss_mask=batch.completion_mask.bool())
     others = gradients(trainer, unmasked, **plain)
     assert_gradients(theirs, ours, None if name == "reinforce" else others)
+
+
+def test_a_completion_gets_what_the_longest_prompt_leaves(
+    sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
+) -> None:
+    most = smoke.model.max_seq_length - 1
+    rollout = smoke.rollout.model_copy(update={"max_new_tokens": most})
+    trainer = plain_grpo(sets.grpo, base, smoke, tmp_path, rollout=rollout)
+    own, tokenizer = prompt_format(smoke.prompt.format), load_tokenizer(base)
+    prompts = [own.prompt(each.problem, system=smoke.prompt.system) for each in sets.grpo]
+    longest = max(map(len, encode(tokenizer, prompts)))
+    assert trainer.sampling.max_new_tokens == most - longest < most
+    assert plain_grpo(sets.grpo, base, smoke, tmp_path).sampling.max_new_tokens == 16
 
 
 def test_the_entropy_bonus_keeps_the_policy_more_random(built: Builder) -> None:
@@ -377,7 +391,9 @@ def test_a_completion_without_reward_moves_nothing(built: Builder) -> None:
     assert point["reward"] == pytest.approx(0.25)
 
 
-def test_reward_functions_see_what_trl_hands_them_and_may_log(built: Builder) -> None:
+def test_reward_functions_see_what_trl_hands_them_and_may_log(
+    built: Builder, sets: GeneratedSets
+) -> None:
     trainer = built(max_steps=2)
     seen: list[dict[str, Any]] = []
 
@@ -396,6 +412,9 @@ def test_reward_functions_see_what_trl_hands_them_and_may_log(built: Builder) ->
     assert first["completions"][0][0]["role"] == "assistant"
     assert first["prompts"][0][-1]["content"] == first["problem"][0]
     assert len(first["reference"]) == 16
+    assert first["reference_answer"] == first["reference"]
+    solutions = {problem.problem: problem.solution for problem in sets.grpo}
+    assert first["reference_solution"] == [solutions[problem] for problem in first["problem"]]
     assert [point["letters_seen"] for point in curve_points(trainer.state)] == [3.0, 3.0]
     assert trainer.extra_columns == {"number": list(range(16))}
 

@@ -13,22 +13,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import Trainer
 
 from lib.artifacts import hash_path, read_json, write_jsonl
+from lib.artifacts.completions import read_graded
+from lib.artifacts.models import adapter_faults
 from lib.artifacts.problems import write_problems
-from lib.engines.policy import load_merged
+from lib.engines.policy import add_adapter, load_merged, load_policy
 from lib.engines.runtime import configure
 from lib.errors import UserError
 from lib.inference.external import external_model
 from lib.params import Params
+from lib.planning.inputs import input_problems
 from lib.problems.generated import GeneratedSets
 from lib.prompts import format_settings, prompt_format, save_prompt
+from lib.training.phase import validation
 from lib.training.phase.run import run_phase
 from lib.training.phase.validation import Validator, read_validator
+from stages import sft
 from tests.lib.training.preferences import pairs_of
 from tests.lib.training.runs import StopAt, changed, outputs_in
-from tests.lib.training.steps import plain_sft
+from tests.lib.training.steps import plain_grpo, plain_sft
 
 STEPS = 8
 
@@ -127,6 +133,44 @@ def test_a_skipped_phase_hands_over_the_checkpoint_it_had(
     assert "answer_accuracy" in columns.split(",")
 
 
+def test_grpo_starts_from_an_adapter_that_was_trained_before(
+    base: Path,
+    sets: GeneratedSets,
+    smoke: Params,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mine, lora = tmp_path / "mine", smoke.model.lora
+    policy = add_adapter(load_policy(base, base=base, settings=smoke.model), lora)
+    for name, weight in policy.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.constant_(weight, 0.01)
+    policy.save_pretrained(mine)
+    missing = list(adapter_faults(base, rank=lora.rank, alpha=lora.alpha))
+    assert "holds no LoRA adapter" in missing[0]
+    (other,) = adapter_faults(mine, rank=2 * lora.rank, alpha=lora.alpha)
+    assert f"set model.lora.rank to it, not {2 * lora.rank}" in other
+
+    # As the stage is called, which trains nothing.
+    monkeypatch.chdir(tmp_path)
+    params = changed(smoke, {"sft": {"adapter": str(mine)}})
+    assert list(input_problems(params)) == []
+    Path("params.yaml").write_text(json.dumps(params.model_dump(mode="json")))
+    shutil.copytree(base, "data/models/base")
+    write_problems(Path("data/problems/sft.jsonl"), sets.sft)
+    for name in params.validation.sets:
+        write_problems(Path(f"data/problems/validation/{name}.jsonl"), sets.benchmarks["held_out"])
+    sft.main([], standalone_mode=False)
+    noted = read_json(Path("reports/provenance/sft.json"))
+    assert noted["skipped"] is False and "adapter" in noted["inputs"]
+
+    init = Path("data/models/sft")
+    trainer = plain_grpo(sets.grpo, base, smoke, tmp_path / "grpo", init=init)
+    started = {name: w for name, w in trainer.model.named_parameters() if "lora_B" in name}
+    assert started
+    assert all(w.requires_grad and (w == 0.01).all() for w in started.values())
+
+
 def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(
     phase: Phase, base: Path, short: Params, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,6 +217,22 @@ def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(
     trainer.train(resume_from_checkpoint=str(kept))
     steps = [entry["step"] for entry in trainer.state.log_history if "loss" in entry]
     assert (min(steps), max(steps)) == (2, STEPS * 3 // 2)
+
+
+def test_completions_of_the_last_validation_are_kept(
+    phase: Phase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validation, "KEPT", 3)
+    folder = phase()
+    rows = list(read_graded(folder / "validation.jsonl"))
+    assert {(row.checkpoint, row.mode) for row in rows} == {("sft", "validation")}
+    sets = [row.benchmark for row in rows]
+    assert sets == ["held_out"] * 3 + ["harder"] * 3
+    with (folder / "validation.csv").open(encoding="utf-8", newline="") as lines:
+        *_, last = csv.DictReader(lines)
+    # Of the four that were measured, three are kept.
+    rewards = sum(row.reward for row in rows[:3])
+    assert rewards <= 4 * float(last["mean_reward"]) + 1e-9 <= rewards + 1.25
 
 
 def test_a_changed_param_starts_again(

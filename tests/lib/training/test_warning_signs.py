@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lib.artifacts import read_json
-from lib.params import Params
+from lib.params import Params, preset_params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.report.report import training_warnings
@@ -93,6 +93,16 @@ def test_a_sign_shows_once_with_its_numbers_and_its_knob(
 )
 def test_a_run_without_fault_shows_no_sign(columns: dict[str, list[float]]) -> None:
     assert signs_of(curve(**columns), LIMITS) == []
+
+
+def test_s0_expects_the_least_reward_for_20_steps_only() -> None:
+    limits = Limits.of(preset_params("s0-qwen3-4b").reward, max_new_tokens=1846)
+    early, late = signs_of(curve(reward=[-6.5]), limits)
+    assert (early["step"], late["step"]) == (3, 21)
+    assert "expects that of the first 20 steps" in early["text"] and "SFT" not in early["text"]
+    assert "SFT has not taught the format" in late["text"]
+    rising = curve(reward=[-6.5] * 20 + [-3.0])
+    assert [sign["kind"] for sign in signs_of(rising, limits)] == ["reward_at_minimum_early"]
 
 
 @pytest.mark.parametrize(("first", "drifted"), [(0.003, 0.031), (0.0, 2e-5), (3e-7, 2e-5)])

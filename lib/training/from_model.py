@@ -1,0 +1,59 @@
+"""GRPO on a model as it is, in one call from Python: no stage and no params.yaml before it."""
+
+from pathlib import Path
+from typing import Literal
+
+from lib.artifacts.problems import Problem, read_problems, write_problems
+from lib.engines.pretrained import write_base
+from lib.engines.runtime import configure
+from lib.params.data import KnownSource
+from lib.params.schema import Params
+from lib.problems.sources import read_source
+from lib.prompts import format_settings, prompt_format, save_prompt, system_prompt
+from lib.training.grpo import grpo_setup
+from lib.training.phase.setup import Setup
+
+GSM8K = {"train": "gsm8k_train", "test": "gsm8k"}
+"""Names in known.yaml."""
+
+
+def math_training_setup(
+    model: str,
+    problems: Path | None = None,
+    *,
+    params: Params,
+    folder: Path,
+    split: Literal["train", "test"] = "train",
+    revision: str = "",
+) -> Setup:
+    """The GRPO of `params` on `model`, ready to start.
+
+    Args:
+        model: a folder that holds one, or an id on the Hub, whose commit is `revision`.
+        problems: JSONL of canonical records, as `prepare` writes them; None for GSM8K, from
+            data/hub or from the Hub.
+        folder: gets the model's tokenizer with its prompt (`base`), and what the trainer writes.
+        split: of GSM8K.
+
+    Raises:
+        UserError: as `build_grpo`, or there is no such model, or GSM8K cannot be had.
+    """
+    configure(seed=params.seed, threads=params.torch_threads)
+    if problems is None:
+        source = KnownSource(known=GSM8K[split], limit="all")
+        problems = folder / f"{source.known}.jsonl"
+        rows = (row for _, row in read_source(source))
+        write_problems(problems, (row for row in rows if isinstance(row, Problem)))
+    named = params.model.model_copy(update={"name": model, "revision": revision})
+    base, rendering = folder / "base", format_settings(params.prompt)
+    prompt = prompt_format(**rendering)
+    write_base(base, read_problems(problems), prompt_format=prompt, model=named, seed=params.seed)
+    system = system_prompt(params.prompt.system, prompt_format=prompt)
+    save_prompt(base, system=system, rendering=rendering)
+    return grpo_setup(
+        params.model_copy(update={"model": named}),
+        problems=problems,
+        init=base,
+        base=base,
+        scratch=folder / "scratch",
+    )

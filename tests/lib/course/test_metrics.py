@@ -1,0 +1,64 @@
+"""Responses are read as the course's own suite reads them, which docs/objectives.md says to run."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.lib.course import course_adapters as adapters
+
+SUITE = """
+from .adapters import run_parse_gsm8k_response, run_parse_mmlu_response
+from .adapters import get_packed_sft_dataset, run_masked_mean
+
+def test_parse():
+    example = {"subject": "virology", "options": ["100", "1", "10", "unknown"], "answer": "A"}
+    assert run_parse_mmlu_response(mmlu_example=example, model_output="The answer is B.") == "B"
+    assert run_parse_gsm8k_response(model_output="48 + 24 = 72 clips.") == "72"
+"""
+
+
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [
+        ("The correct answer is B. There is only one known at present.", "B"),
+        ("The correct answer is 10000 polyomaviruses.", None),
+    ],
+)
+def test_an_mmlu_response_is_a_letter_or_nothing(response: str, letter: str | None) -> None:
+    example = {"subject": "virology", "question": "How many?", "options": [*"1234"], "answer": "A"}
+    parsed = adapters.run_parse_mmlu_response(mmlu_example=example, model_output=response)
+    assert parsed == letter
+
+
+@pytest.mark.parametrize(
+    ("response", "number"),
+    [
+        ("She sold 48/2 = 24 clips in May, and 48+24 = 72 altogether.", "72"),
+        ("She sold twenty-four clips in May, and seventy-two altogether.", None),
+    ],
+)
+def test_a_gsm8k_response_is_its_last_number(response: str, number: str | None) -> None:
+    assert adapters.run_parse_gsm8k_response(model_output=response) == number
+
+
+def test_the_course_s_suite_runs_as_the_page_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs/objectives.md").read_text(encoding="utf-8")
+    section = page.split("## A public course's functions")[1]
+    (script,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    suite = tmp_path / "assignment5-alignment/tests"
+    suite.mkdir(parents=True)
+    (suite / "__init__.py").touch()
+    (suite / "test_metrics.py").write_text(SUITE)
+
+    for place, here in {
+        "~/reckon/.venv/bin/python": sys.executable,
+        "~/reckon": str(ROOT),
+        "~": str(tmp_path),
+    }.items():
+        script = script.replace(place, here)
+    done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
