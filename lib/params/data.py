@@ -2,9 +2,10 @@
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +17,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from ruamel.yaml import YAML
 
 from lib.params.section import (
     Count,
@@ -181,16 +183,18 @@ class LimitedSource(Section):
     """At most so many of its problems, by content hash; `all` for every one."""
 
 
-def _known_sets() -> Collection[str]:
-    from lib.problems.known import known_sets  # makes sources of them, which are below
-
-    return known_sets()
+@cache
+def known_sets() -> dict[str, dict[str, Any]]:
+    """What lib/problems/known.yaml says of each public set."""
+    # It lies with the code that reads the sets, so that a new revision re-runs `prepare`.
+    text = (Path(__file__).parents[1] / "problems/known.yaml").read_text(encoding="utf-8")
+    return cast("dict[str, dict[str, Any]]", YAML(typ="safe").load(text))
 
 
 class KnownSource(LimitedSource):
     """A public set by its name."""
 
-    known: Annotated[str, one_of(_known_sets)]
+    known: Annotated[str, one_of(known_sets)]
     """Which (lib/problems/known.yaml)."""
 
 

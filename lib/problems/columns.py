@@ -68,7 +68,9 @@ def to_problem(
         candidates[field] = (column,)
     if RESPONSE in tags:
         # What it comes to may be wrong: only another column has the reference, or `truth_from`.
-        column, solution = _first(fields, candidates["solution"])
+        column, value = _first(fields, candidates["solution"])
+        # To the last space, unlike any other text.
+        solution = value if isinstance(value, str) else text_of(value, column)
         apart = [name for name in candidates["reference"] if name != column]
         text = _text(fields, apart)[1]
         reference = (read_worked(text) or [text])[0]

@@ -11,8 +11,8 @@ from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from lib.artifacts import replacing
 from lib.artifacts.hub import find, look_up
 from lib.errors import UserError
-from lib.params.data import HubSource, KnownSource
-from lib.problems.known import hub_splits, known_sets, repository_of
+from lib.params.data import HubSource, KnownSource, known_sets
+from lib.problems.known import hub_splits, repository_of
 from lib.problems.rows import RowFault, read_table
 from lib.problems.store import scratch_folder
 

@@ -1,24 +1,9 @@
-"""Public sets by name: known.yaml, as sources of params."""
+"""Public sets by name, as sources of params: what `known.yaml` stands for."""
 
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-from ruamel.yaml import YAML
-
-from lib.params.data import GeneratorSource, HubSource, KnownSource, PathSource
-
-if TYPE_CHECKING:
-    from lib.artifacts.hub import Repository
+from lib.artifacts.hub import Repository
+from lib.params.data import GeneratorSource, HubSource, KnownSource, PathSource, known_sets
 
 AnySource = GeneratorSource | PathSource | HubSource | KnownSource
-
-
-@cache
-def known_sets() -> dict[str, dict[str, Any]]:
-    """What known.yaml says of each set."""
-    text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
-    return cast("dict[str, dict[str, Any]]", YAML(typ="safe").load(text))
 
 
 def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
@@ -34,10 +19,7 @@ def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
     )
 
 
-def repository_of(source: HubSource) -> "Repository":
+def repository_of(source: HubSource) -> Repository:
     """The repository that a split is in."""
-    # Names of sets are checked with params, which no client of the Hub is imported for.
-    from lib.artifacts.hub import Repository
-
     files = (source.files,) if source.files else ()
     return Repository("dataset", source.hub, source.revision, files=files, named_by="prepare")

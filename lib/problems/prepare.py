@@ -125,13 +125,17 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
             bare_answers: bool = True,
             truths: Mapping[str, str] | None = None,
         ) -> ProblemTable:
-            good = partial(good_rows, key=key, bare_answers=bare_answers, truths=truths)
+            good = partial(good_rows, bare_answers=bare_answers, truths=truths)
             rows = good(read(source), drops, prepare.bad_rows)
-            table = write_table(folder / f"{key}.arrow", rows, drops, source=number)
-            if not len(table):
-                # Whatever is dropped: where all rows are bad, the first says what params lack.
-                list(good(read(source), Drops(), "error"))
-                raise UserError(f"{key}: has no row")
+            try:
+                table = write_table(folder / f"{key}.arrow", rows, drops, source=number)
+                if not len(table):
+                    # Whatever is dropped: where all rows are bad, the first says what params lack.
+                    list(good(read(source), Drops(), "error"))
+                    raise UserError("has no row")
+            except UserError as error:
+                # The path is not enough: one file may be a source twice, with other columns.
+                raise UserError(f"{key}: {error.message}") from error
             if not isinstance(source, LimitedSource) or source.limit == "all":
                 return table
             # By content hash, whatever the seed: the same problems in every run.
@@ -142,7 +146,7 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         # Benchmarks first: training sets are cleaned of them.
         benchmarks = {
             each.name: drop_exact_duplicates(
-                table_of(each.source, Drops(), f"benchmark {each.name}")
+                table_of(each.source, Drops(), f"prepare.benchmarks ({each.name})")
             )
             for each in prepare.benchmarks
         }
@@ -160,7 +164,6 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         for name, data in (("sft", prepare.sft), ("grpo", prepare.grpo)):
             drops, tables = Drops(), []
             for number, source in enumerate(entry.source for entry in data.sources):
-                # Not the path: one file may be a source twice, with other columns.
                 key = f"prepare.{name}.sources[{number}]"
                 needs: dict[str, Any] = {}
                 if isinstance(data, SftData):
@@ -192,7 +195,6 @@ def good_rows(
     rows: Rows,
     drops: Drops,
     bad_rows: str,
-    key: str,
     *,
     bare_answers: bool = True,
     truths: Mapping[str, str] | None = None,
@@ -201,7 +203,6 @@ def good_rows(
 
     Args:
         truths: references by problem id, in place of the rows' own.
-        key: names the source in errors.
         bare_answers: whether rows without a worked solution are good.
 
     Raises:
@@ -220,7 +221,7 @@ def good_rows(
             continue
         # Columns that leave the answer open are a matter of params, not of one row.
         if bad_rows == "error" or fault.reason == "undecidable":
-            raise bad_row_error(row, fault, key)
+            raise bad_row_error(row, fault)
         drops.add(fault.reason, row=row.place, detail=str(fault), text=text)
 
 

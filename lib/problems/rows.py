@@ -158,11 +158,11 @@ def _cells(batch: Any, index: int) -> Fields | RowFault:
     return fields
 
 
-def bad_row_error(row: RawRow, fault: RowFault, key: str) -> UserError:
-    """The error that a bad row is where `bad_rows` is not `drop`; `key` names its source."""
+def bad_row_error(row: RawRow, fault: RowFault) -> UserError:
+    """The error that a bad row is where `bad_rows` is not `drop`."""
     drop = "set `prepare.bad_rows: drop` to leave such rows out and count them"
     mend = {
         "undecidable": "name its columns in `columns:`",
         "missing_field": f"name its column in `columns:`, or {drop}",
     }.get(fault.reason, f"mend the row, or {drop}")
-    return UserError(f"{row.place} ({key} in params.yaml): {fault}; {mend}")
+    return UserError(f"{row.place}: {fault}; {mend}")

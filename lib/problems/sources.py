@@ -17,12 +17,12 @@ from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
 from lib.artifacts.problems import Problem, read_problems
 from lib.errors import UserError
-from lib.params.data import RAW, HubSource, KnownSource, PathSource, how_to_import
+from lib.params.data import RAW, HubSource, KnownSource, PathSource, how_to_import, known_sets
 from lib.params.section import suggest
 from lib.plugins import is_plugin
 from lib.problems.adapters import ADAPTERS, Adapter, own_adapter
 from lib.problems.hub import hub_label, load_split
-from lib.problems.known import hub_splits, known_sets
+from lib.problems.known import hub_splits
 from lib.problems.rows import RawRow, RowFault, read_csv, read_json, read_table
 from lib.problems.store import scratch_folder
 
@@ -105,9 +105,9 @@ def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
             and none named.
     """
     if not path.resolve().is_relative_to(raw.resolve()):
-        raise UserError(f"prepare: {how_to_import(path, raw=raw)}")
+        raise UserError(how_to_import(path, raw=raw))
     if not path.exists():
-        raise UserError(f"prepare: {path} is missing; put it there or change params.yaml")
+        raise UserError(f"{path} is missing; put it there or change params.yaml")
     # What `save_to_disk` writes is one set, and no folder of files.
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
         return [path]
@@ -120,7 +120,7 @@ def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
         and not any(part.startswith(".") for part in file.relative_to(path).parts)
     ]
     if not files:
-        raise UserError(f"prepare: {path}: expected {', '.join(READABLE)}, or a folder of such")
+        raise UserError(f"{path}: expected {', '.join(READABLE)}, or a folder of such")
     splits: dict[str, list[Path]] = {}
     for file in files:
         name = str(file.relative_to(path if path.is_dir() else path.parent))
@@ -135,9 +135,9 @@ def _of_split(path: Path, splits: Mapping[str, Content], split: str) -> Content:
     if split in splits:
         return splits[split]
     # Read as one set, the test set would be trained on.
+    fault = f"has no split `{split}`; it" if split else "has several splits: it"
     raise UserError(
-        f"prepare: {path} has no split `{split}`; it holds {', '.join(splits)}: name one in "
-        "`split:` of this source"
+        f"{path} {fault} holds {', '.join(splits)}; name one in `split:` of this source"
     )
 
 

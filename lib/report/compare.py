@@ -140,7 +140,7 @@ def compare_with(
             if of.benchmark not in shown and of.change.p_value < ALPHA
         ],
         more=f"All sets: `make compare ALL=1`; every number: `dvc metrics diff {base}`; every rate "
-        f"by level: `git diff {base} reports/report.md`; curves: {draw_curves(base, plots)}",
+        f"by level: `git diff {base} reports/report.md`\nCurves: {draw_curves(base, plots)}",
         alarms=list(alarms(between)),
     )
 

@@ -17,8 +17,8 @@ from ruamel.yaml import YAML
 
 from lib.evaluation.models import apply_settings
 from lib.params import compose_preset, load_params, preset_names, preset_params
+from lib.params.data import known_sets
 from lib.planning.plan import plan_lines
-from lib.problems.known import known_sets
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs/from_their_commands.md").read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ from ruamel.yaml import YAML
 from lib.evaluation.completions import decoding_of
 from lib.evaluation.models import apply_settings
 from lib.params import Params
+from lib.params.data import known_sets
 from lib.params.load import parse_evaluate
-from lib.problems.known import known_sets
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs/evaluate.md").read_text("utf-8")

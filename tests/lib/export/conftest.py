@@ -52,11 +52,16 @@ def adapter(base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def export_to(smoke: Params, sets: GeneratedSets) -> ExportTo:
-    """Export with settings of choice: four held-out prompts, 16 tokens each."""
+def export_to(smoke: Params, sets: GeneratedSets, base: Path, tmp_path: Path) -> ExportTo:
+    """Export to tmp_path/export: settings of choice, four held-out prompts, 16 tokens each."""
 
     def run(
-        checkpoint: Path, to: Path, *, base: Path, system: str = "", **settings: object
+        checkpoint: Path,
+        to: Path = tmp_path / "export",
+        *,
+        base: Path = base,
+        system: str = "",
+        **settings: object,
     ) -> Verified:
         own_format = prompt_format(smoke.prompt.format)
         problems = sets.benchmarks["held_out"][:4]

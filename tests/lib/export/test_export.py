@@ -73,9 +73,9 @@ def test_unsloth_loads_the_adapter_as_the_page_says(
 
 
 def test_every_form_is_verified_in_a_fresh_process(
-    adapter: Path, base: Path, exported: Path, export_to: ExportTo
+    adapter: Path, exported: Path, export_to: ExportTo
 ) -> None:
-    verified = export_to(adapter, exported, base=base, dtype="bfloat16")
+    verified = export_to(adapter, exported, dtype="bfloat16")
     assert verified.numbers["num_prompts"] == 4
     assert set(verified.errors) == {"fold", "rounding", "merged", "adapter"}
     assert verified.errors["fold"] < 1e-5 < verified.errors["rounding"] < 5e-2
@@ -110,14 +110,14 @@ def test_the_export_is_complete_and_folds_the_adapter_in(
 def test_a_question_has_the_prompt_of_training_in_an_export(
     base: Path, tmp_path: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    export_to(base, tmp_path / "export", base=base, system="Be brief.")
+    export_to(base, system="Be brief.")
     training = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}]
     trained = encode(load_tokenizer(base), [training])
     assert encode(load_tokenizer(tmp_path / "export"), [training[1:], training]) == 2 * trained
 
     monkeypatch.setattr(model, "with_default_system", lambda template, system: template)
     with pytest.raises(UserError, match="merged: its tokenizer"):
-        export_to(base, tmp_path / "without", base=base, system="Be brief.")
+        export_to(base, tmp_path / "without", system="Be brief.")
 
 
 def test_generation_config_is_the_evaluations_and_the_formats(smoke: Params) -> None:
@@ -131,14 +131,10 @@ def test_generation_config_is_the_evaluations_and_the_formats(smoke: Params) -> 
 
 @pytest.mark.usefixtures("in_process")
 def test_weights_are_cut_into_files_of_the_size_asked_for(
-    adapter: Path,
-    base: Path,
-    tmp_path: Path,
-    export_to: ExportTo,
-    monkeypatch: pytest.MonkeyPatch,
+    adapter: Path, tmp_path: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lib.export.model.SHARD_SIZE", "50KB")
-    export_to(adapter, tmp_path / "export", base=base)
+    export_to(adapter)
     parts = sorted((tmp_path / "export").glob("model-*.safetensors"))
     assert len(parts) > 1
     index = json.loads((tmp_path / "export/model.safetensors.index.json").read_text())
@@ -147,9 +143,9 @@ def test_weights_are_cut_into_files_of_the_size_asked_for(
 
 @pytest.mark.usefixtures("in_process")
 def test_a_checkpoint_without_an_adapter_is_exported_without_one(
-    base: Path, tmp_path: Path, export_to: ExportTo
+    base: Path, export_to: ExportTo
 ) -> None:
-    verified = export_to(base, tmp_path / "export", base=base)
+    verified = export_to(base)
     assert verified.errors == {"merged": 0.0}
 
 
@@ -182,7 +178,7 @@ def test_other_vocabularies_and_embeddings_survive_in_every_form(
     """The smoke preset's own are tied; here they are not, or have rows that were added."""
     other = change(base, tmp_path / "base")
     adapter = make_adapter(other, tmp_path / "grpo", smoke)
-    verified = export_to(adapter, tmp_path / "export", base=other)
+    verified = export_to(adapter, base=other)
     assert verified.errors["merged"] == 0
     before, after = (AutoConfig.from_pretrained(path) for path in (other, tmp_path / "export"))
     assert after.vocab_size == before.vocab_size
@@ -205,11 +201,7 @@ def spoiling(monkeypatch: pytest.MonkeyPatch, spoil) -> None:
 
 @pytest.mark.usefixtures("in_process")
 def test_a_lost_adapter_is_noticed(
-    adapter: Path,
-    base: Path,
-    tmp_path: Path,
-    export_to: ExportTo,
-    monkeypatch: pytest.MonkeyPatch,
+    adapter: Path, base: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The classic fault: what is written is the base model."""
     spoiling(
@@ -217,16 +209,12 @@ def test_a_lost_adapter_is_noticed(
         lambda folder: shutil.copy(base / "model.safetensors", folder / "model.safetensors"),
     )
     with pytest.raises(UserError, match=f"merged: {DIFFER}"):
-        export_to(adapter, tmp_path / "export", base=base)
+        export_to(adapter)
 
 
 @pytest.mark.usefixtures("in_process")
 def test_a_wrong_adapter_beside_the_merged_model_is_noticed(
-    adapter: Path,
-    base: Path,
-    tmp_path: Path,
-    export_to: ExportTo,
-    monkeypatch: pytest.MonkeyPatch,
+    adapter: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def halve_alpha(folder: Path) -> None:
         path = folder / "adapter/adapter_config.json"
@@ -235,15 +223,11 @@ def test_a_wrong_adapter_beside_the_merged_model_is_noticed(
 
     spoiling(monkeypatch, halve_alpha)
     with pytest.raises(UserError, match=f"adapter: {DIFFER}"):
-        export_to(adapter, tmp_path / "export", base=base)
+        export_to(adapter)
 
 
 def test_a_file_that_cannot_be_read_again_is_noticed_in_one_line(
-    adapter: Path,
-    base: Path,
-    tmp_path: Path,
-    export_to: ExportTo,
-    monkeypatch: pytest.MonkeyPatch,
+    adapter: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut(folder: Path) -> None:
         path = folder / "model.safetensors"
@@ -251,32 +235,23 @@ def test_a_file_that_cannot_be_read_again_is_noticed_in_one_line(
 
     spoiling(monkeypatch, cut)
     with pytest.raises(UserError, match="cannot be loaded again") as raised:
-        export_to(adapter, tmp_path / "export", base=base)
+        export_to(adapter)
     assert len(raised.value.message.splitlines()) == 1
 
 
 @pytest.mark.usefixtures("in_process")
 def test_a_broken_fold_is_noticed(
-    adapter: Path,
-    base: Path,
-    tmp_path: Path,
-    export_to: ExportTo,
-    monkeypatch: pytest.MonkeyPatch,
+    adapter: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was folded and what was written agree here, and neither is what was trained."""
 
     monkeypatch.setattr(LoraModel, "merge_and_unload", LoraModel.unload)
     with pytest.raises(UserError, match=f"fold: {DIFFER}"):
-        export_to(adapter, tmp_path / "export", base=base)
+        export_to(adapter)
 
 
 def test_one_model_is_in_memory_at_a_time_and_none_at_the_proof(
-    adapter: Path,
-    base: Path,
-    smoke: Params,
-    tmp_path: Path,
-    export_to: ExportTo,
-    monkeypatch: pytest.MonkeyPatch,
+    adapter: Path, base: Path, smoke: Params, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = held().num_bytes
     policy = load_policy(adapter, base=base, settings=smoke.model)
@@ -295,7 +270,7 @@ def test_one_model_is_in_memory_at_a_time_and_none_at_the_proof(
     monkeypatch.setattr(model, "read_afresh", proof)
     for module in (model, reload):
         monkeypatch.setattr(module, "read", reading)
-    export_to(adapter, tmp_path / "export", base=base, dtype="bfloat16")
+    export_to(adapter, dtype="bfloat16")
     # Trained, folded, rounded; then what was written, and the adapter on its base.
     assert len(most) == 5
     assert max(most) < 1.05 * one
@@ -341,9 +316,9 @@ def test_a_failed_proof_leaves_the_model_unverified(
 
 @pytest.mark.usefixtures("in_process")
 def test_a_fold_is_not_blamed_for_rounding(
-    adapter: Path, base: Path, tmp_path: Path, export_to: ExportTo
+    adapter: Path, tmp_path: Path, export_to: ExportTo
 ) -> None:
-    verified = export_to(adapter, tmp_path / "export", base=base, dtype="float16")
+    verified = export_to(adapter, dtype="float16")
     assert 0 < verified.errors["rounding"] < 1e-2
     written = AutoModelForCausalLM.from_pretrained(tmp_path / "export", dtype="auto")
     assert written.dtype == torch.float16

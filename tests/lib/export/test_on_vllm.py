@@ -30,42 +30,33 @@ def in_place_of_vllm(monkeypatch: pytest.MonkeyPatch, folder: Path | None) -> No
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_an_export_that_vllm_reads_alike_is_accepted(
-    dtype: str,
-    adapter: Path,
-    base: Path,
-    tmp_path: Path,
-    export_to: ExportTo,
-    monkeypatch: pytest.MonkeyPatch,
+    dtype: str, adapter: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_place_of_vllm(monkeypatch, None)
-    verified = export_to(adapter, tmp_path / "export", base=base, dtype=dtype)
+    verified = export_to(adapter, dtype=dtype)
     # In 16 bits a prompt that is read in one batch with longer ones rounds otherwise.
     assert verified.errors["vllm"] < {"float32": 1e-5, "bfloat16": 5e-3}[dtype]
 
 
 @pytest.mark.usefixtures("in_process")
 def test_an_export_that_vllm_reads_otherwise_is_refused(
-    adapter: Path,
-    base: Path,
-    tmp_path: Path,
-    export_to: ExportTo,
-    monkeypatch: pytest.MonkeyPatch,
+    adapter: Path, base: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_place_of_vllm(monkeypatch, base)
     with pytest.raises(UserError, match="vllm: log-probs are off"):
-        export_to(adapter, tmp_path / "export", base=base)
+        export_to(adapter)
 
 
 @pytest.mark.usefixtures("in_process")
 def test_a_model_that_vllm_cannot_run_is_exported_and_says_so(
-    base: Path, tmp_path: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
+    base: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise UserError("no attention for head_dim=24")
 
     in_place_of_vllm(monkeypatch, None)
     monkeypatch.setattr(reload, "open_engine", refuse)
-    verified = export_to(base, tmp_path / "export", base=base)
+    verified = export_to(base)
     assert verified.vllm_refusal == "no attention for head_dim=24"
     assert set(verified.errors) == {"merged"}
 
@@ -79,7 +70,7 @@ def test_a_model_that_vllm_cannot_run_is_exported_and_says_so(
     ],
 )
 def test_a_vllm_without_memory_is_named_with_a_remedy(
-    words: str, base: Path, tmp_path: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
+    words: str, base: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What vLLM 0.32's v1/core/kv_cache_utils.py and v1/worker/utils.py raise."""
 
@@ -89,7 +80,7 @@ def test_a_vllm_without_memory_is_named_with_a_remedy(
     fake_vllm.install(monkeypatch)
     monkeypatch.setattr(model, "installed_version", lambda _: "0.32.0")
     monkeypatch.setattr(vllm, "_build", short)
-    refusal = export_to(base, tmp_path / "export", base=base).vllm_refusal
+    refusal = export_to(base).vllm_refusal
     assert words.partition(". ")[0] in refusal
     assert "nvidia-smi" in refusal
 
@@ -104,8 +95,8 @@ def test_vllm_takes_no_more_than_is_free(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.vllm
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_vllm_loads_what_was_written_in_the_fresh_process(
-    dtype: str, adapter: Path, base: Path, tmp_path: Path, export_to: ExportTo
+    dtype: str, adapter: Path, export_to: ExportTo
 ) -> None:
-    verified = export_to(adapter, tmp_path / "export", base=base, dtype=dtype)
+    verified = export_to(adapter, dtype=dtype)
     assert not verified.vllm_refusal
     assert 0 < verified.errors["vllm"] <= ARITHMETIC[dtype]

@@ -44,7 +44,7 @@ def assemble(tmp_path, monkeypatch):
 
 def test_a_bad_row_is_named_by_file_row_and_field(assemble):
     with pytest.raises(
-        UserError, match=r"0\.jsonl:3 .*sources\[0\].*`reference`: .*bad_rows: drop"
+        UserError, match=r"sft\.sources\[0\]: .*0\.jsonl:3: .*`reference`: .*bad_rows: drop"
     ):
         assemble([*GOOD[:2], {"problem": "?"}, *GOOD[2:]], bad_rows="error")
 

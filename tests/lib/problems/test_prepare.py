@@ -190,7 +190,7 @@ def test_a_bad_row_leaves_nothing_half_written(content):
     with Path("data/raw/gsm8k.jsonl").open("a") as lines:
         lines.write('{"question": "What?"}\n')
     content["prepare"]["grpo"]["sources"] = [{"weight": "all", "source": _path("gsm8k")}]
-    with pytest.raises(UserError, match=r"gsm8k\.jsonl:21 .*grpo\.sources\[0\].*`reference`"):
+    with pytest.raises(UserError, match=r"grpo\.sources\[0\]: .*gsm8k\.jsonl:21: .*`reference`"):
         _prepare(content)
     assert not Path("out").exists()
     assert not list(Path("data/scratch").iterdir())
