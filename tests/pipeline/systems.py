@@ -110,7 +110,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
             "mixed_precision": "bf16",
         },
         "phases": (2, 100),
-        "lengths": (2048, 1846),
+        "lengths": (2048, 2047),
         "sampled": (1.0, 1.0),
         "system": (
             "Work through the problem between <start_working_out> and <end_working_out>. "
@@ -134,7 +134,6 @@ SYSTEMS: dict[str, dict[str, Any]] = {
             **S0,
             "group_size": 2,
             "gradient_accumulation_steps": 2,
-            "max_new_tokens": 1846,
             "learning_rate": 5e-6,
             "warmup_steps": 0.1,
             "loss": "dapo",

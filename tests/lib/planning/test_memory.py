@@ -121,7 +121,7 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
         "whole",
         {"vocab_size": 2000, "num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 768},
         {
-            "model": {"max_seq_length": 130},
+            "model": {"max_seq_length": 140},
             "rollout": {"max_new_tokens": 60},
             "grpo": {"micro_batch_size": 16, "max_steps": 2, "beta": 0.04, **UNSAVED},
         },
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
         "fused",
         {"vocab_size": 90000, "num_hidden_layers": 2, "hidden_size": 96, "intermediate_size": 256},
         {
-            "model": {"max_seq_length": 130, "gradient_checkpointing": True},
+            "model": {"max_seq_length": 140, "gradient_checkpointing": True},
             "rollout": {"max_new_tokens": 60},
             "grpo": {"micro_batch_size": 16, "max_steps": 2, **UNSAVED},
         },
