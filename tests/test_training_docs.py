@@ -9,11 +9,11 @@ import pytest
 import wandb
 
 from lib.artifacts import write_jsonl
+from lib.artifacts.hub import repository_of
 from lib.artifacts.problems import write_problems
 from lib.params import compose_preset, preset_params
-from lib.params.data import KnownSource
+from lib.params.data import KnownSource, hub_splits
 from lib.problems.generated import GeneratedSets
-from lib.problems.known import hub_splits, repository_of
 from lib.training import from_model
 from lib.training.from_model import math_training_setup
 from lib.training.phase.setup import run_training

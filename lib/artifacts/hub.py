@@ -24,6 +24,7 @@ from huggingface_hub.errors import (
 )
 
 from lib.errors import UserError
+from lib.params.data import HubSource
 from lib.params.model import FLASH_KERNEL, HUB_ID
 from lib.process import installed_version
 
@@ -84,6 +85,12 @@ def is_on_hub(name: str, revision: str) -> bool:
 def model_repository(name: str, revision: str) -> Repository:
     """A model on the Hub, without weights that could run code."""
     return Repository("model", name, revision, files=MODEL_FILES, named_by="model.revision")
+
+
+def repository_of(source: HubSource) -> Repository:
+    """The repository that a split is in."""
+    files = (source.files,) if source.files else ()
+    return Repository("dataset", source.hub, source.revision, files=files, named_by="prepare")
 
 
 def kernel_repository(commit: str = "") -> Repository:

@@ -8,9 +8,8 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from lib.params import Params
-from lib.params.data import Prepare
+from lib.params.data import Prepare, hub_splits
 from lib.params.measuring import Export
-from lib.problems.known import hub_splits
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, Interval, share_interval
 

@@ -13,8 +13,7 @@ from typing import Any
 from lib.artifacts import write_jsonl
 from lib.errors import UserError
 from lib.prompts import PROMPT_FORMATS, PromptFormat
-from lib.rewards.batch import Grading, scores
-from lib.rewards.registry import rewards_of
+from lib.rewards.functions import Grading, rewards_of, scores
 from lib.stats import clustered_mean, share_interval
 
 COLUMNS = {

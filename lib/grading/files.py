@@ -27,7 +27,7 @@ from lib.params.schema import Params
 from lib.params.training import Reward
 from lib.plugins import is_plugin, load_plugin
 from lib.prompts import PromptFormat, prompt_format
-from lib.rewards.batch import Grading
+from lib.rewards.functions import Grading
 from lib.verifier import counters
 
 FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from lib.artifacts.completions import GeneratedCompletion, GradedCompletion
 from lib.artifacts.problems import Problem
 from lib.prompts import Message
-from lib.rewards.batch import Grading, scores
+from lib.rewards.functions import Grading, scores
 
 
 def grade_completions(

@@ -273,6 +273,22 @@ Source = Annotated[
 ]
 
 
+AnySource = GeneratorSource | PathSource | HubSource | KnownSource
+
+
+def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
+    """The splits on the Hub that a source stands for, in order; () for one that is no set there."""
+    if isinstance(source, HubSource):
+        return (source,)
+    if not isinstance(source, KnownSource):
+        return ()
+    entry = {"adapter": "table", "files": "", "subsets": [""], **known_sets()[source.known]}
+    subsets = entry.pop("subsets")
+    return tuple(
+        HubSource(**entry, subset=subset, columns={}, limit=source.limit) for subset in subsets
+    )
+
+
 class Ingredient(Section):
     """One source of a training set and its part in the mixture."""
 

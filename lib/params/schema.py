@@ -26,8 +26,7 @@ from lib.params.training import (
 )
 from lib.plugins import is_plugin, label
 from lib.prompts import format_settings, prompt_format
-from lib.rewards.batch import Grading
-from lib.rewards.registry import rewards_of
+from lib.rewards.functions import Grading, rewards_of
 
 ACCEPTABLE_LOSS = 0.05
 """Share of bfloat16 weights that may stay as they were; 2e-4 on full weights is the first below."""

@@ -18,7 +18,7 @@ from lib.params.section import (
     one_of,
 )
 from lib.plugins import is_plugin
-from lib.rewards.registry import STACKS, reward_names, rewards_of
+from lib.rewards.functions import STACKS, reward_names, rewards_of
 
 CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo")
 """Losses that leave out a token whose probability has moved far enough."""
@@ -185,7 +185,7 @@ class Reward(Section):
         return (*rewards_of(self.stack), *self.extra)
 
     def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
-        """What `lib.rewards.batch.Grading` takes beside names, weights and format."""
+        """What `lib.rewards.functions.Grading` takes beside names, weights and format."""
         shaping = self.model_dump(exclude={"stack", "weights", "extra"})
         return {**shaping, "max_completion_tokens": max_completion_tokens}
 

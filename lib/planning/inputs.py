@@ -21,20 +21,20 @@ from lib.artifacts.hub import (
     kernel_repository,
     look_up,
     model_repository,
+    repository_of,
 )
 from lib.artifacts.models import adapter_faults, model_faults
 from lib.errors import UserError
 from lib.params import PARAMS_FILE, Params
-from lib.params.data import PathSource, first_repeated
+from lib.params.data import AnySource, PathSource, first_repeated, hub_splits
 from lib.params.model import FLASH_KERNEL
 from lib.params.presets import round_trip
 from lib.plugins import in_words, is_plugin, label
-from lib.problems.known import AnySource, hub_splits, repository_of
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, format_settings, prompt_format, system_prompt
 from lib.prompts.base import Parsed
 from lib.prompts.tagged import TaggedFormat
-from lib.rewards.batch import Grading, scores
+from lib.rewards.functions import Grading, scores
 
 
 def sources_of(params: Params) -> list[AnySource]:

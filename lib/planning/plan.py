@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from lib.engines.unsloth import shares_weights
 from lib.params import Params, preset_params
-from lib.params.data import GeneratorSource
+from lib.params.data import AnySource, GeneratorSource, hub_splits
 from lib.params.presets import BASE
 from lib.planning.idle import idle_params
 from lib.planning.memory import (
@@ -22,7 +22,6 @@ from lib.planning.memory import (
     section_of,
     shape_of,
 )
-from lib.problems.known import AnySource, hub_splits
 from lib.training.phase.launch import micro_batches
 
 CARDS_GB = (24, 40, 80, 141)

@@ -17,7 +17,7 @@ from lib.grading.grade import grade_completions
 from lib.params import Params
 from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
 from lib.report.text import shortened, visible
-from lib.rewards.batch import Grading
+from lib.rewards.functions import Grading
 from lib.training.phase.warning_signs import Limits
 
 SHOWN_CHARS = 400

@@ -9,10 +9,9 @@ from datasets import Dataset
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
 from lib.artifacts import replacing
-from lib.artifacts.hub import find, look_up
+from lib.artifacts.hub import find, look_up, repository_of
 from lib.errors import UserError
-from lib.params.data import HubSource, KnownSource, known_sets
-from lib.problems.known import hub_splits, repository_of
+from lib.params.data import HubSource, KnownSource, hub_splits, known_sets
 from lib.problems.rows import RowFault, read_table
 from lib.problems.store import scratch_folder
 

@@ -17,7 +17,7 @@ from typing import Any
 from lib.artifacts import replacing
 from lib.artifacts.problems import INSTRUCTION, Problem, write_problems
 from lib.errors import UserError
-from lib.params.data import GeneratorSource, GrpoData, LimitedSource, Prepare, SftData
+from lib.params.data import AnySource, GeneratorSource, GrpoData, LimitedSource, Prepare, SftData
 from lib.params.section import HELD_BACK
 from lib.params.training import Validation
 from lib.problems.difficulty import easy_to_hard, keep_band, read_pass_rates
@@ -30,7 +30,6 @@ from lib.problems.filters import (
     not_numeric,
 )
 from lib.problems.generated import synthetic_sets
-from lib.problems.known import AnySource
 from lib.problems.lengths import TokenCounter, drop_too_long
 from lib.problems.rows import RawRow, RowFault, bad_row_error
 from lib.problems.sources import Rows, read_source

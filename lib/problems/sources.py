@@ -17,12 +17,19 @@ from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
 from lib.artifacts.problems import Problem, read_problems
 from lib.errors import UserError
-from lib.params.data import RAW, HubSource, KnownSource, PathSource, how_to_import, known_sets
+from lib.params.data import (
+    RAW,
+    HubSource,
+    KnownSource,
+    PathSource,
+    how_to_import,
+    hub_splits,
+    known_sets,
+)
 from lib.params.section import suggest
 from lib.plugins import is_plugin
 from lib.problems.adapters import ADAPTERS, Adapter, own_adapter
 from lib.problems.hub import hub_label, load_split
-from lib.problems.known import hub_splits
 from lib.problems.rows import RawRow, RowFault, read_csv, read_json, read_table
 from lib.problems.store import scratch_folder
 

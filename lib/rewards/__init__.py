@@ -1,4 +1,4 @@
 """What a completion earns: it is judged once (`rollout`), and rewards are functions of that.
 
-`stacks` has a file per named stack, and `registry` makes functions of names.
+`stacks` has a file per named stack, and `functions` finds rewards by name and scores a batch.
 """

@@ -15,7 +15,7 @@ from lib.params.data import KnownSource
 from lib.params.schema import Params
 from lib.problems.sources import read_source
 from lib.prompts import format_settings, prompt_format, save_prompt, system_prompt
-from lib.rewards.batch import RewardFn
+from lib.rewards.functions import RewardFn
 from lib.training.grpo import grpo_setup
 from lib.training.phase.setup import Setup
 

@@ -21,8 +21,7 @@ from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
 from lib.prompts import prompt_format
 from lib.prompts.saved import save_format, saved_format
-from lib.rewards.batch import Grading
-from lib.rewards.registry import stack_range
+from lib.rewards.functions import Grading, stack_range
 
 ROOT = Path(__file__).parents[2]
 

@@ -95,7 +95,7 @@ def dependencies(stage: Mapping[str, Any]) -> set[str]:
     # It says what differs from the presets, which are read as data.
     read = {"lib/presets"} if start.name == "report.py" else set[str]()
     reached = reachable(start)
-    if ROOT / "lib/rewards/registry.py" in reached:
+    if ROOT / "lib/rewards/functions.py" in reached:
         read.add(next(stacks for section, stacks in STACKS.items() if section in stage["params"]))
     rooms: dict[str, list[str]] = defaultdict(list)
     for file in reached:

@@ -12,7 +12,7 @@ from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 from lib.params.measuring import Evaluate
-from lib.rewards.registry import STACKS
+from lib.rewards.functions import STACKS
 from tests.pipeline.imports import PLUMBING, ROOT, dependencies, reachable, script
 
 DAG: dict[str, Any] = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))

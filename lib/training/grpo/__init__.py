@@ -18,7 +18,7 @@ from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Grpo, Reward, RolloutSampling
 from lib.prompts import PromptFormat
-from lib.rewards.batch import Grading
+from lib.rewards.functions import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer, switch_off_noise
 from lib.training.phase.arguments import choose_optimizer, shared_arguments
 from lib.training.phase.launch import num_processes

@@ -45,7 +45,7 @@ from lib.objectives.own import objective
 from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
 from lib.plugins import is_plugin
-from lib.rewards.batch import ANSWER_ACCURACY, Grading, RewardFn, accuracy, scores
+from lib.rewards.functions import ANSWER_ACCURACY, Grading, RewardFn, accuracy, scores
 from lib.training.grpo.curve import Curve
 from lib.training.grpo.scoring import MicroBatch, Scorer, padded
 from lib.training.phase.ranks import whole_on_every_rank

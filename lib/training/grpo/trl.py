@@ -14,7 +14,7 @@ from trl import GRPOConfig, GRPOTrainer
 from lib.engines.policy import with_kernel
 from lib.params.model import Model
 from lib.params.training import Grpo, RolloutSampling
-from lib.rewards.batch import Grading
+from lib.rewards.functions import Grading
 
 SCALES = {"group": "group", "batch": "batch", "mean": "none"}
 """`grpo.advantage` in TRL's words."""

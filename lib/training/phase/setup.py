@@ -12,7 +12,7 @@ from lib.artifacts.problems import Problem
 from lib.engines.policy import save_policy
 from lib.params.schema import Params
 from lib.prompts import format_settings, prompt_format, saved_system
-from lib.rewards.batch import RewardFn
+from lib.rewards.functions import RewardFn
 from lib.training.phase.tracking import curve_points
 from lib.training.phase.wandb_run import WandbRun
 

@@ -33,8 +33,7 @@ from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Validation
 from lib.prompts import PromptFormat
-from lib.rewards.batch import Grading
-from lib.rewards.registry import rewards_of
+from lib.rewards.functions import Grading, rewards_of
 from lib.stats import clustered_mean
 from lib.training.phase.tracking import timed
 

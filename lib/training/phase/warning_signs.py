@@ -13,8 +13,7 @@ from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lib.params.training import Reward
-from lib.rewards.batch import ANSWER_ACCURACY
-from lib.rewards.registry import stack_range
+from lib.rewards.functions import ANSWER_ACCURACY, stack_range
 
 Point = Mapping[str, float]
 

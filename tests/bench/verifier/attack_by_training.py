@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from lib.rewards.registry import load_reward
+from lib.rewards.functions import load_reward
 from lib.rewards.rollout import BoundedReward, Rollout
 
 

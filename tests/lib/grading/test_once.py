@@ -17,8 +17,7 @@ from lib.prompts import prompt_format
 from lib.prompts.boxed import BoxedFormat
 from lib.prompts.tagged import TaggedFormat
 from lib.rewards import rollout
-from lib.rewards.batch import Grading, accuracy, scores
-from lib.rewards.registry import rewards_of
+from lib.rewards.functions import Grading, accuracy, rewards_of, scores
 from lib.training.grpo import build_grpo
 
 TEXT = "6 · 12<end_working_out><SOLUTION>{}</SOLUTION>"

@@ -21,9 +21,9 @@ from lib.artifacts.hub import find, kernel_repository
 from lib.engines.policy import with_kernel
 from lib.errors import UserError
 from lib.params import compose_preset, load_params
+from lib.params.data import hub_splits
 from lib.planning.inputs import absent_inputs, input_problems
 from lib.problems.generated import GeneratedSets
-from lib.problems.known import hub_splits
 from lib.problems.sources import read_source
 from stages.fetch import of_params
 from stages.prepare import main as prepare

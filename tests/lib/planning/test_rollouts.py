@@ -20,7 +20,7 @@ from lib.planning.rollouts import (
     verdicts,
 )
 from lib.prompts import format_settings, prompt_format, save_system
-from lib.rewards.batch import Grading
+from lib.rewards.functions import Grading
 from lib.training.phase.warning_signs import Limits
 
 FORMAT = prompt_format("working_out")

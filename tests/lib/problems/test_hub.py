@@ -7,11 +7,10 @@ import pytest
 from datasets import Dataset
 
 from lib.errors import UserError
-from lib.params.data import HubSource, KnownSource, known_sets
+from lib.params.data import HubSource, KnownSource, hub_splits, known_sets
 from lib.problems import hub
 from lib.problems.adapters import ADAPTERS
 from lib.problems.hub import fetch_known
-from lib.problems.known import hub_splits
 from lib.problems.sources import read_rows, read_source
 
 REVISION = "e53f048856ff4f594e959d75785d2c2d37b678ee"

@@ -12,8 +12,7 @@ import pytest
 from lib.errors import UserError
 from lib.plugins import label
 from lib.prompts import PromptFormat, prompt_format
-from lib.rewards.batch import Grading
-from lib.rewards.registry import STACKS, reward_names, rewards_of, stack_range
+from lib.rewards.functions import STACKS, Grading, reward_names, rewards_of, stack_range
 from lib.rewards.rollout import BoundedReward
 from lib.rewards.stacks import r1_zero
 
@@ -173,7 +172,7 @@ def test_a_file_in_the_folder_is_a_stack(tmp_path: Path) -> None:
         "REWARDS = {'never': BoundedReward(lambda rollout: -1.0, (-1.0, 0.0))}\n"
     )
     script = (
-        "from lib.prompts import prompt_format; from lib.rewards.batch import Grading;"
+        "from lib.prompts import prompt_format; from lib.rewards.functions import Grading;"
         "(never,) = Grading(['sad:never'], prompt_format=prompt_format('xml')).rewards;"
         "print(never(completions=['72'], reference=['72']))"
     )
@@ -272,7 +271,8 @@ def test_stack_boxed_pays_for_the_last_box(completion: str, expected: float) -> 
 
 def test_a_stack_is_imported_when_it_is_named_and_no_other_is() -> None:
     script = (
-        "import sys; from lib.prompts import prompt_format; from lib.rewards.batch import Grading;"
+        "import sys; from lib.prompts import prompt_format;"
+        "from lib.rewards.functions import Grading;"
         "loaded = lambda: sorted(m for m in sys.modules if m.startswith('lib.rewards.stacks.'));"
         "print(loaded()); Grading(['s1:s1_numeric'], prompt_format=prompt_format('xml'));"
         "print(loaded())"

@@ -11,7 +11,7 @@ from lib.params import Params, preset_params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.report.report import training_warnings
-from lib.rewards.batch import ANSWER_ACCURACY, Grading
+from lib.rewards.functions import ANSWER_ACCURACY, Grading
 from lib.training.phase.run import run_phase
 from lib.training.phase.warning_signs import Limits, WarningSigns
 from tests.lib.training.runs import outputs_in

@@ -12,8 +12,7 @@ import pytest
 
 from lib.plugins import label
 from lib.prompts import prompt_format
-from lib.rewards.batch import Grading
-from lib.rewards.registry import STACKS, load_reward, rewards_of
+from lib.rewards.functions import STACKS, Grading, load_reward, rewards_of
 from lib.verifier.numbers import as_number
 from tests.bench.verifier.attack import FAMILIES, accepted_pairs, bounded, derived
 from tests.bench.verifier.attack_by_training import false_rewards, holds_value, read_rollouts

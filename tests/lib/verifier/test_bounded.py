@@ -301,7 +301,7 @@ def test_a_dead_worker_is_replaced() -> None:
 
 
 def test_importing_the_verifier_loads_nothing_heavy() -> None:
-    script = "import sys, lib.verifier, lib.rewards.batch; print(sorted(sys.modules))"
+    script = "import sys, lib.verifier, lib.rewards.functions; print(sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
