@@ -11,7 +11,7 @@ import os
 import sys
 
 try:
-    from lib.process import (
+    from lib.core.process import (
         DVC_STAGE,
         check_environment,
         end_in_good_order,

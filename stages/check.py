@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params import load_params
 from stages.options import reads_params, writes
 

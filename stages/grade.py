@@ -54,7 +54,7 @@ def checkpoint(
 @click.option("--math-verify", is_flag=True, help="Run math-verify beside our verifier.")
 def file(source: Path, out: Path, prompt_format: str, math_verify: bool) -> None:
     """Grade a JSONL file with completions and references, whoever wrote it (make grade)."""
-    from lib.errors import UserError
+    from lib.core.errors import UserError
     from lib.grading.external import grade_file
     from lib.prompts import PROMPT_FORMATS
 

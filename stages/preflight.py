@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params import load_params, preset_params
 from lib.params.load import read_yaml
 from stages.options import reads, reads_params

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params import PARAMS_FILE, compose_preset, preset_names
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
+from lib.core.errors import UserError
 from lib.engines.registry import ENGINES
-from lib.errors import UserError
 from lib.inference import DEFAULT_MODEL, GenerationSettings, build_text_generator
 from lib.inference.terminal import Terminal, read_questions
 

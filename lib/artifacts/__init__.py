@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import psutil
 from ruamel.yaml import YAML
 
-from lib.errors import UserError
-from lib.plugins import plugin_hashes
+from lib.core.errors import UserError
+from lib.core.plugins import plugin_hashes
 
 Record = TypeVar("Record")
 

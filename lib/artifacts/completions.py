@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lib.artifacts import read_records
-from lib.errors import UserError
+from lib.core.errors import UserError
 
 Finish = Literal["eos", "stop", "length"]
 """Why a completion ended: the model's end token, a stop string, or the longest length."""

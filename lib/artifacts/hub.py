@@ -23,10 +23,10 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from lib.errors import UserError
+from lib.core.errors import UserError
+from lib.core.process import installed_version
 from lib.params.data import HubSource
 from lib.params.model import FLASH_KERNEL, HUB_ID
-from lib.process import installed_version
 
 FETCHED = Path("data/hub")
 """Git-ignored, and a dependency of no stage."""

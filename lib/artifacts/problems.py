@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import read_records
-from lib.errors import UserError
+from lib.core.errors import UserError
 
 MULTIPLE_CHOICE = "multiple_choice"
 INSTRUCTION = "instruction"

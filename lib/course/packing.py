@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from lib.core.errors import UserError
 from lib.course.tokens import Tokenizer, encode_alpaca
-from lib.errors import UserError
 
 
 class PackedDataset(Dataset[dict[str, Tensor]]):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from lib.artifacts.completions import Finish as Finish
 from lib.artifacts.completions import GeneratedCompletion as GeneratedCompletion
+from lib.core.errors import UserError
 from lib.engines.registry import VLLM_SHARE, EngineFacts
-from lib.errors import UserError
 from lib.prompts import Message
 
 if TYPE_CHECKING:

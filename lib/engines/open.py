@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from safetensors import SafetensorError
 
+from lib.core.errors import UserError
+from lib.core.process import require
 from lib.engines.base import Engine
 from lib.engines.registry import ENGINES
-from lib.errors import UserError
-from lib.process import require
 
 
 def check_engine(name: str, checkpoint: Path, *, base: Path) -> None:

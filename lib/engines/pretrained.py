@@ -16,8 +16,8 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from lib.artifacts import read_json, write_json
 from lib.artifacts.hub import WEIGHTS, find, is_on_hub, model_repository
 from lib.artifacts.problems import Problem
+from lib.core.errors import UserError
 from lib.engines import tiny
-from lib.errors import UserError
 from lib.params.model import Model
 from lib.prompts import PromptFormat
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 import transformers
 
+from lib.core.errors import UserError
 from lib.engines.gpu import find_gpus, gpu_fault
-from lib.errors import UserError
 
 
 def configure(*, seed: int, threads: int) -> None:

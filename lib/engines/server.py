@@ -23,15 +23,15 @@ from peft import PeftModel
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.artifacts import hash_path, replacing
+from lib.core.errors import UserError
+from lib.core.process import require
 from lib.engines import compat
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import is_adapter, load_tokenizer
 from lib.engines.pretrained import has_added_rows, weights_of
 from lib.engines.registry import ENGINES, URL, server_url
 from lib.engines.vllm import VllmBase, lora_room, on_cpu
-from lib.errors import UserError
 from lib.params.model import Model
-from lib.process import require
 
 TIMEOUT = "RECKON_VLLM_TIMEOUT_S"
 SHARED = "RECKON_VLLM_SHARED"

@@ -14,7 +14,7 @@ from tokenizers.trainers import BpeTrainer
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from lib.artifacts.problems import Problem
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params.model import Model, Tiny
 from lib.prompts import PromptFormat
 

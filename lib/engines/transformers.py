@@ -18,6 +18,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from lib.core.errors import UserError
 from lib.engines.base import (
     Engine,
     GeneratedCompletion,
@@ -30,7 +31,6 @@ from lib.engines.decoding import Endings, Rows, can_decode, decode, end_tokens
 from lib.engines.policy import load_merged, load_tokenizer, max_positions, rope_switch
 from lib.engines.registry import ENGINES
 from lib.engines.unsloth import is_unsloth
-from lib.errors import UserError
 
 _HALF_CHARACTER = "\ufffd"
 """What the first bytes of a character decode to, until its other tokens are there."""

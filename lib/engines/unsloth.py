@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lib.artifacts import SCRATCH
+from lib.core.errors import UserError
 from lib.engines import compat
 from lib.engines.registry import ENGINES
-from lib.errors import UserError
 from lib.params.model import Model
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from peft import PeftConfig, PeftModel
 from tqdm import tqdm
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from lib.core.errors import UserError
 from lib.engines import compat
 from lib.engines.base import (
     Engine,
@@ -25,7 +26,6 @@ from lib.engines.base import (
 from lib.engines.policy import ADAPTER_ONLY, is_adapter, load_merged, load_tokenizer
 from lib.engines.pretrained import has_added_rows, weights_of
 from lib.engines.registry import ENGINES, VLLM_SHARE
-from lib.errors import UserError
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Largest ranks that vLLM can be told."""

@@ -21,15 +21,15 @@ from tqdm import tqdm
 from lib.artifacts import write_jsonl
 from lib.artifacts.completions import GREEDY, SAMPLED
 from lib.artifacts.problems import Problem, read_benchmarks
+from lib.core.errors import UserError
+from lib.core.process import installed_version
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
 from lib.engines.open import open_engine
 from lib.engines.policy import is_adapter, read_max_positions
 from lib.engines.registry import ENGINES
-from lib.errors import UserError
 from lib.evaluation.stream import Stream, rows_fingerprint, scratch_of
 from lib.params.measuring import Decoding, Evaluate
 from lib.params.model import Model, Prompt
-from lib.process import installed_version
 from lib.prompts import Message, PromptFormat, format_settings, prompt_format, saved_system
 
 TooLong = Literal["refuse", "skip", "wrong"]

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from lib.artifacts import ROOT, hash_code, write_json, write_metrics, write_provenance
 from lib.artifacts.completions import GREEDY, GradedCompletion, read_graded
 from lib.artifacts.problems import INSTRUCTION
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.evaluation.completions import TooLong, complete
 from lib.evaluation.stream import rows_fingerprint, scratch_of
 from lib.grading.files import grade_file

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import SCRATCH, fingerprint, stage_code
-from lib.errors import UserError
+from lib.core.errors import UserError
 
 
 def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:

@@ -21,12 +21,14 @@ from transformers import GenerationConfig
 
 from lib.artifacts import hash_path, read_json, replacing, unlisted, write_json
 from lib.artifacts.problems import read_benchmarks
+from lib.core.errors import UserError
+from lib.core.plugins import plugin_hashes
+from lib.core.process import installed_version
 from lib.engines.base import Sampling, encode
 from lib.engines.decoding import end_tokens
 from lib.engines.policy import ADAPTER, is_adapter, load_policy, load_tokenizer
 from lib.engines.runtime import released_memory
 from lib.engines.transformers import TransformersEngine
-from lib.errors import UserError
 from lib.export import BATCH, MOST_TOKENS
 from lib.export.card import model_card
 from lib.export.reload import (
@@ -41,8 +43,6 @@ from lib.export.reload import (
 from lib.params import Params
 from lib.params.measuring import Evaluate, Export
 from lib.params.model import Model
-from lib.plugins import plugin_hashes
-from lib.process import installed_version
 from lib.prompts import (
     Message,
     format_settings,

@@ -15,7 +15,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, Reposit
 from transformers import TrainerState
 
 from lib.artifacts import hash_path, read_json
-from lib.errors import UserError
+from lib.core.errors import UserError
 
 CARD = "README.md"
 

@@ -20,11 +20,11 @@ from peft import PeftModel
 from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel
 
+from lib.core.errors import UserError
 from lib.engines.base import Engine, Sampling, encode
 from lib.engines.open import open_engine
 from lib.engines.policy import load_merged, load_tokenizer, max_positions
 from lib.engines.runtime import configure, released_memory
-from lib.errors import UserError
 from lib.export import BATCH
 from lib.prompts import Message
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import write_jsonl
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.prompts import PROMPT_FORMATS, PromptFormat
 from lib.rewards.functions import Grading, rewards_of, scores
 from lib.stats import clustered_mean, share_interval

@@ -20,12 +20,12 @@ from lib.artifacts import (
 )
 from lib.artifacts.completions import GeneratedCompletion, GradedCompletion
 from lib.artifacts.problems import Problem
-from lib.errors import UserError
+from lib.core.errors import UserError
+from lib.core.plugins import is_plugin, load_plugin
 from lib.grading.grade import grade_completions
 from lib.grading.metrics import headline, headline_metrics, summarise
 from lib.params.schema import Params
 from lib.params.training import Reward
-from lib.plugins import is_plugin, load_plugin
 from lib.prompts import PromptFormat, prompt_format
 from lib.rewards.functions import Grading
 from lib.verifier import counters

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from lib.artifacts import read_json
 from lib.artifacts.models import model_faults
+from lib.core.errors import UserError
 from lib.engines.base import Engine
 from lib.engines.registry import ENGINES
-from lib.errors import UserError
 from lib.prompts import PromptFormat, prompt_format, saved_format, saved_system
 from lib.prompts.system import SAVED
 

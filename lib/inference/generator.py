@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lib.artifacts.completions import Finish, GeneratedCompletion
+from lib.core.errors import UserError
 from lib.engines.base import Engine, Sampling, encode
-from lib.errors import UserError
 from lib.inference.external import DEFAULT_MODEL, external_model
 from lib.prompts import PromptFormat
 from lib.prompts.base import conversation

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.inference.generator import GenerationSettings, Solution, TextGenerator
 from lib.inference.records import save_prompt_and_response
 from lib.problems.columns import PROBLEM, problem_text

@@ -1,4 +1,4 @@
-"""Losses and advantages from `plugins/` (`lib.plugins`), held to their shapes."""
+"""Losses and advantages from `plugins/` (`lib.core.plugins`), held to their shapes."""
 
 import inspect
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.errors import UserError
-from lib.plugins import in_words, is_plugin, load_plugin
+from lib.core.errors import UserError
+from lib.core.plugins import in_words, is_plugin, load_plugin
 
 
 def objective(name: str) -> Any:

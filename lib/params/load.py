@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params.data import KINDS
 from lib.params.measuring import Evaluate
 from lib.params.schema import Params

@@ -8,7 +8,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params.load import parse_params, read_yaml
 from lib.params.schema import Params
 

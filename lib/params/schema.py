@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from lib.core.errors import UserError
+from lib.core.plugins import is_plugin, label
 from lib.engines.registry import ENGINES
-from lib.errors import UserError
 from lib.params.data import Prepare
 from lib.params.measuring import Decoding, Evaluate, Export
 from lib.params.model import Model, Prompt, lost_updates
@@ -24,7 +25,6 @@ from lib.params.training import (
     Sft,
     Validation,
 )
-from lib.plugins import is_plugin, label
 from lib.prompts import format_settings, prompt_format
 from lib.rewards.functions import Grading, rewards_of
 

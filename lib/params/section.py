@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from lib.core.plugins import is_plugin
 from lib.engines.registry import ENGINES
-from lib.plugins import is_plugin
 
 HELD_BACK = "validation"
 """Name of the problems that `prepare.validation_share` holds back."""

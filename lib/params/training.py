@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from lib.core.plugins import is_plugin
 from lib.params.data import Once
 from lib.params.section import (
     Count,
@@ -17,7 +18,6 @@ from lib.params.section import (
     Share,
     one_of,
 )
-from lib.plugins import is_plugin
 from lib.rewards.functions import STACKS, reward_names, rewards_of
 
 CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo")

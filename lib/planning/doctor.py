@@ -14,6 +14,7 @@ from typing import Literal
 import httpx
 import psutil
 
+from lib.core.process import LOCK, installed_version, locked_versions
 from lib.engines.gpu import VISIBLE, Gpu, find_gpus, gpu_fault
 from lib.engines.registry import URL, server_url
 from lib.params import Params
@@ -22,7 +23,6 @@ from lib.planning.idle import idle_params
 from lib.planning.inputs import input_problems
 from lib.planning.memory import export_memory, shape_of
 from lib.planning.plan import CUDA_BYTES, disk_bytes, in_bytes, phases_of
-from lib.process import LOCK, installed_version, locked_versions
 
 PYTHONS = ("3.11.", "3.12.")
 

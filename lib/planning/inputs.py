@@ -24,12 +24,12 @@ from lib.artifacts.hub import (
     repository_of,
 )
 from lib.artifacts.models import adapter_faults, model_faults
-from lib.errors import UserError
+from lib.core.errors import UserError
+from lib.core.plugins import in_words, is_plugin, label
 from lib.params import PARAMS_FILE, Params
 from lib.params.data import AnySource, PathSource, first_repeated, hub_splits
 from lib.params.model import FLASH_KERNEL
 from lib.params.presets import round_trip
-from lib.plugins import in_words, is_plugin, label
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, format_settings, prompt_format, system_prompt
 from lib.prompts.base import Parsed

@@ -32,8 +32,8 @@ from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from lib.artifacts import read_json
+from lib.core.errors import UserError
 from lib.engines.registry import VLLM_SHARE
-from lib.errors import UserError
 from lib.export import BATCH, MOST_TOKENS
 from lib.objectives.sizes import CHUNK_NUMEL, LARGE
 from lib.params import Params

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, RESPONSE, Problem
-from lib.errors import UserError
-from lib.plugins import in_words, load_plugin
+from lib.core.errors import UserError
+from lib.core.plugins import in_words, load_plugin
 from lib.problems.columns import problem_text, required_text, text_of, to_problem
 from lib.problems.rows import Fields, RowFault
 from lib.prompts.targets import response_parts

@@ -12,7 +12,7 @@ from typing import Any
 
 from lib.artifacts import read_records, write_jsonl
 from lib.artifacts.problems import Problem
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params.data import Difficulty
 from lib.problems.store import ProblemTable
 

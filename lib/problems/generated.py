@@ -18,7 +18,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from lib.artifacts.problems import Problem
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params.data import Synthetic
 
 SPLIT_BUCKETS: dict[str, int] = {

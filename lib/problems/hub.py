@@ -10,7 +10,7 @@ from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
 from lib.artifacts import replacing
 from lib.artifacts.hub import find, look_up, repository_of
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params.data import HubSource, KnownSource, hub_splits, known_sets
 from lib.problems.rows import RowFault, read_table
 from lib.problems.store import scratch_folder

@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from lib.artifacts.problems import Problem
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params.data import LengthSettings
 from lib.problems.store import ProblemTable, batches
 from lib.prompts import PromptFormat, prompt_text, special_tokens

@@ -16,7 +16,7 @@ from typing import Any
 
 from lib.artifacts import replacing
 from lib.artifacts.problems import INSTRUCTION, Problem, write_problems
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params.data import AnySource, GeneratorSource, GrpoData, LimitedSource, Prepare, SftData
 from lib.params.section import HELD_BACK
 from lib.params.training import Validation

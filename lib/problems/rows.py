@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 
 if TYPE_CHECKING:
     # Adapters are checked with params, before anything heavy is imported.

@@ -16,7 +16,8 @@ from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
 from lib.artifacts.problems import Problem, read_problems
-from lib.errors import UserError
+from lib.core.errors import UserError
+from lib.core.plugins import is_plugin
 from lib.params.data import (
     RAW,
     HubSource,
@@ -27,7 +28,6 @@ from lib.params.data import (
     known_sets,
 )
 from lib.params.section import suggest
-from lib.plugins import is_plugin
 from lib.problems.adapters import ADAPTERS, Adapter, own_adapter
 from lib.problems.hub import hub_label, load_split
 from lib.problems.rows import RawRow, RowFault, read_csv, read_json, read_table

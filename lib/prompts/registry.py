@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from lib.errors import UserError
-from lib.plugins import is_plugin, load_plugin
+from lib.core.errors import UserError
+from lib.core.plugins import is_plugin, load_plugin
 from lib.prompts.base import PromptFormat
 from lib.prompts.boxed import BoxedFormat
 from lib.prompts.layouts import ALPACA, LAYOUTS, PLAIN, R1_ZERO

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lib.errors import UserError
-from lib.plugins import plugin_hashes
+from lib.core.errors import UserError
+from lib.core.plugins import plugin_hashes
 from lib.prompts.base import PromptFormat
 from lib.prompts.registry import prompt_format
 from lib.prompts.system import save_system

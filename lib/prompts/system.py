@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.prompts.base import PromptFormat
 
 FORMAT_OWN = "format"

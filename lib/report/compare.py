@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 
 from lib.artifacts import unlisted
 from lib.artifacts.completions import GradedCompletion, read_graded
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params import PARAMS_FILE
 from lib.params.schema import leaves
 from lib.report.comparisons import (

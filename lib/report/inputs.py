@@ -9,7 +9,7 @@ from typing import Any
 from lib.artifacts import read_json
 from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.artifacts.rollouts import TrainingRollout, read_rollouts
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.prompts import render, special_tokens
 from lib.prompts.base import conversation
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 
 HOST = "127.0.0.1"
 

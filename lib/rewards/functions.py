@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.errors import UserError
-from lib.plugins import in_words, is_plugin, label, load_plugin
+from lib.core.errors import UserError
+from lib.core.plugins import in_words, is_plugin, label, load_plugin
 from lib.prompts.base import PromptFormat
 from lib.rewards.rollout import BoundedReward, Rollout, as_messages, completion_text
 from lib.verifier.extract import as_text

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from lib.artifacts.completions import UNGRADED
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.prompts.base import Message, Parsed, PromptFormat
 from lib.verifier.equivalence import Verdict, compare
 from lib.verifier.extract import as_text, extract_answer, last_boxed, parse_mmlu_letter

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 from ruamel.yaml import YAML
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params import Params
 from lib.params.load import parse_params, parse_section, read_yaml
 from lib.params.measuring import Checkpoint

@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 
 from lib.artifacts import read_json, write_json
 from lib.artifacts.completions import GREEDY, GradedCompletion
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.report.compare import graded_rows
 from lib.report.comparisons import problem_grades
 from lib.stats import pass_at_k

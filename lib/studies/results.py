@@ -10,7 +10,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 
 from lib.artifacts import read_json
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.report.charts import Figure, figure_svg, measured, whiskers
 from lib.report.templates import render, source
 from lib.report.text import Table, markdown_table, percent, points

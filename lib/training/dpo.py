@@ -14,8 +14,8 @@ from transformers import PrinterCallback
 from trl import DPOConfig, DPOTrainer
 
 from lib.artifacts import read_jsonl
+from lib.core.errors import UserError
 from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
-from lib.errors import UserError
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Dpo

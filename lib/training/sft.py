@@ -8,9 +8,9 @@ from transformers import PreTrainedTokenizerBase, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 from lib.artifacts.problems import Problem, read_problems
+from lib.core.errors import UserError
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.engines.unsloth import shares_weights
-from lib.errors import UserError
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Sft

@@ -15,10 +15,8 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[2]
 
 PLUMBING = (
-    "lib/errors.py",
+    "lib/core",
     "lib/params",
-    "lib/plugins.py",
-    "lib/process.py",
     "stages/__init__.py",
     "stages/options.py",
 )

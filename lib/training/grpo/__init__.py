@@ -7,13 +7,13 @@ from typing import Any
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from lib.artifacts.problems import Problem, read_problems
+from lib.core.errors import UserError
 from lib.engines.base import Sampling, encode
 from lib.engines.compat import silence_supported_range
 from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, rope_switch, trainable_policy
 from lib.engines.registry import ENGINES
 from lib.engines.unsloth import shares_weights
-from lib.errors import UserError
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Grpo, Reward, RolloutSampling

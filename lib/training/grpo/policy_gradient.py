@@ -36,15 +36,15 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput
 
 from lib.artifacts.completions import GeneratedCompletion
+from lib.core.errors import UserError
+from lib.core.plugins import is_plugin
 from lib.engines.base import Engine, NotFiniteError, Sampling, encode
-from lib.errors import UserError
 from lib.objectives.advantages import group_advantages, has_signal
 from lib.objectives.entropy import EntropyCoefficient
 from lib.objectives.losses import policy_loss
 from lib.objectives.own import objective
 from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
-from lib.plugins import is_plugin
 from lib.rewards.functions import ANSWER_ACCURACY, Grading, RewardFn, accuracy, scores
 from lib.training.grpo.curve import Curve
 from lib.training.grpo.scoring import MicroBatch, Scorer, padded

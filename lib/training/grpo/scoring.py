@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from lib.core.errors import UserError
 from lib.engines.base import Sampling
 from lib.engines.decoding import can_decode, forward_arguments, truncate
 from lib.engines.unsloth import is_unsloth
-from lib.errors import UserError
 from lib.objectives.logprobs import (
     TokenScores,
     Truncate,

@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lib.artifacts import fingerprint, hash_path, read_json, stage_code, write_json
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.prompts.saved import FORMAT_FILE
 from lib.prompts.system import SAVED
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params.load import read_yaml
 
 

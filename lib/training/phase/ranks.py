@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from transformers import Trainer
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 
 
 def gather_weights(trainer: Trainer) -> dict[str, Tensor] | None:

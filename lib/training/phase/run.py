@@ -23,13 +23,13 @@ from lib.artifacts import (
     write_provenance,
 )
 from lib.artifacts.completions import GradedCompletion
+from lib.core.errors import UserError
+from lib.core.process import alone, sigterm_as_interrupt
 from lib.engines import compat
 from lib.engines.open import check_engine
 from lib.engines.policy import copy_adapter, save_policy
 from lib.engines.runtime import released_memory
-from lib.errors import UserError
 from lib.params.training import Optimisation
-from lib.process import alone, sigterm_as_interrupt
 from lib.training.phase.checkpoints import (
     COUNTS,
     Checkpoints,

@@ -20,7 +20,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 
 Mode = Literal["disabled", "offline", "online"]
 MODES = get_args(Mode)

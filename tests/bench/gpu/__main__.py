@@ -24,9 +24,9 @@ from typing import Any
 import click
 
 from lib.artifacts import read_json, versions, write_json
+from lib.core.errors import UserError
 from lib.engines.compat import VLLM_ENVIRONMENT
 from lib.engines.gpu import find_gpus, gpu_fault
-from lib.errors import UserError
 from tests.bench.gpu.rows import PARTS, Row, small
 
 TESTS = "tests"

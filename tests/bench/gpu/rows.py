@@ -16,7 +16,7 @@ from typing import Any, Literal
 from ruamel.yaml import YAML
 
 from lib.artifacts.hub import fetch, kernel_repository, look_up
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params import compose_preset, parse_params, preset_params
 from lib.params.model import FLASH_KERNEL
 from lib.params.presets import BASE

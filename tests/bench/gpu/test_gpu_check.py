@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from lib.core.errors import UserError
 from lib.engines.policy import load_tokenizer
-from lib.errors import UserError
 from lib.planning.memory import longest_row
 from lib.prompts import format_settings, prompt_format, saved_system
 from lib.training.sft import sft_dataset

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
+from lib.core.errors import UserError
 from lib.course import PackedDataset, encode_alpaca, get_packed_sft_dataset, iterate_batches
-from lib.errors import UserError
 from tests.lib.objectives.tiny import EOS
 
 PAIRS = [{"prompt": f"p{i}", "response": "r" * (i + 1)} for i in range(12)]

@@ -12,8 +12,8 @@ from itertools import chain
 import pytest
 import torch
 
+from lib.core.errors import UserError
 from lib.engines.base import Engine, Sampling
-from lib.errors import UserError
 
 
 def greedy(**changes) -> Sampling:

@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Phi3Config, Phi3ForCausalLM
 
+from lib.core.errors import UserError
 from lib.engines.decoding import Endings, can_decode
 from lib.engines.policy import load_tokenizer
 from lib.engines.transformers import TransformersEngine
-from lib.errors import UserError
 from tests.lib.engines.contract import greedy
 
 

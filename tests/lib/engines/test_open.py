@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from lib.artifacts import hash_path
+from lib.core.errors import UserError
 from lib.engines.open import open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.server import server_command, shape_of
 from lib.engines.transformers import TransformersEngine
 from lib.engines.vllm import VllmEngine
-from lib.errors import UserError
 from lib.params import Params
 from tests.lib.engines import fake_vllm
 

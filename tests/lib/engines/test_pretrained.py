@@ -19,9 +19,9 @@ from transformers.integrations import hub_kernels
 
 from lib.artifacts import hash_path, read_json
 from lib.artifacts.hub import kernel_repository
+from lib.core.errors import UserError
 from lib.engines.policy import add_adapter, load_merged, load_policy, load_tokenizer, save_policy
 from lib.engines.pretrained import find_weights, read_pointer, weights_of, write_base
-from lib.errors import UserError
 from lib.params import Params, preset_params
 from lib.params.model import FLASH_KERNEL, Model
 from lib.prompts import prompt_format

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from lib.artifacts import hash_path
+from lib.core.errors import UserError
 from lib.engines.open import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.engines.server import ServerEngine, shape_of
-from lib.errors import UserError
 from lib.params import Params, compose_preset
 from lib.params.model import Model
 from tests.lib.engines.contract import EngineContract, drawn

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from lib.core.errors import UserError
 from lib.engines.tiny import EOS_TOKEN, PAD_TOKEN, build_model, train_tokenizer
-from lib.errors import UserError
 from lib.params import preset_params
 from lib.problems.generated import generate
 from lib.prompts import PROMPT_FORMATS, PromptFormat, prompt_format

@@ -17,11 +17,11 @@ from transformers import (
     PreTrainedModel,
 )
 
+from lib.core.errors import UserError
 from lib.engines import transformers as engines
 from lib.engines.decoding import can_decode
 from lib.engines.policy import add_adapter, load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
-from lib.errors import UserError
 from lib.params import Params
 from tests.lib.engines.contract import EngineContract, drawn, greedy
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from lib.core.errors import UserError
 from lib.engines import compat
 from lib.engines.base import Engine
 from lib.engines.open import open_engine
 from lib.engines.policy import trainable_policy
 from lib.engines.vllm import SharedVllmEngine, on_cpu
-from lib.errors import UserError
 from lib.params.model import Model
 from tests.lib.engines import fake_unsloth, unsloth_contract
 from tests.lib.engines.contract import EngineContract

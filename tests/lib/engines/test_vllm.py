@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from lib.core.errors import UserError
 from lib.engines import compat
 from lib.engines.open import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.engines.vllm import VllmEngine
-from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
 from tests.lib.engines.contract import EngineContract, drawn

@@ -10,9 +10,9 @@ import pytest
 
 from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
+from lib.core.errors import UserError
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
-from lib.errors import UserError
 from lib.evaluation.completions import (
     TooLong,
     complete,

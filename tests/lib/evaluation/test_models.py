@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lib.artifacts.problems import write_problems
+from lib.core.errors import UserError
 from lib.engines.policy import load_tokenizer
-from lib.errors import UserError
 from lib.evaluation.completions import decoding_of
 from lib.evaluation.models import apply_settings, labelled_models
 from lib.params import Params

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from lib.artifacts.problems import Problem
+from lib.core.errors import UserError
 from lib.engines.base import Finish, GeneratedCompletion, Sampling, encode
-from lib.errors import UserError
 from lib.evaluation.pairs import (
     GradedGroup,
     Pair,

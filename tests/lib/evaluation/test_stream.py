@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.evaluation.stream import Stream, rows_fingerprint, scratch_of
 
 

@@ -17,10 +17,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from lib.artifacts import read_json, write_json
 from lib.artifacts.models import ADAPTER_FILES
 from lib.artifacts.problems import write_problems
+from lib.core.errors import UserError
 from lib.engines.base import encode
 from lib.engines.policy import load_merged, load_policy, load_tokenizer, save_policy
 from lib.engines.transformers import TransformersEngine
-from lib.errors import UserError
 from lib.export import model, reload
 from lib.export.model import generation_config, publish
 from lib.export.reload import Answers, Request, check_same, read, read_forms, read_places

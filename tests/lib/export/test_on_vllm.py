@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from lib.core.errors import UserError
 from lib.engines import vllm
 from lib.engines.policy import load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
-from lib.errors import UserError
 from lib.export import model, reload
 from lib.export.model import ARITHMETIC
 from tests.lib.engines import fake_vllm

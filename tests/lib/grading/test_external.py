@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.grading.external import grade_file
 from lib.prompts import prompt_format
 from tests.conftest import ROOT

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.inference import GenerationSettings, build_text_generator
 from lib.inference.generator import TextGenerator
 from lib.params import Params

@@ -8,7 +8,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.inference import GenerationSettings, build_text_generator
 from lib.inference.external import DEFAULT_MODEL, external_model, find_model
 from lib.params import Params

@@ -7,7 +7,7 @@ import pytest
 from transformers import GenerationConfig
 
 from lib.artifacts.completions import GeneratedCompletion
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.inference import GenerationSettings, build_text_generator, generate_math_solution
 from lib.inference.generator import TextGenerator
 from lib.prompts import prompt_format

@@ -13,7 +13,7 @@ import torch
 from dvc.utils.serialize import modify_yaml
 from ruamel.yaml import YAML
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.objectives.entropy import EntropyCoefficient
 from lib.params import (
     Params,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lib.core.process import locked_versions
 from lib.engines.gpu import Gpu
 from lib.params import Params, preset_names, preset_params
 from lib.planning.doctor import (
@@ -16,7 +17,6 @@ from lib.planning.doctor import (
     missing_tools,
     this_machine,
 )
-from lib.process import locked_versions
 from tests.conftest import ROOT
 from tests.lib.training.runs import changed
 

@@ -18,8 +18,8 @@ from ruamel.yaml import YAML
 from torch import __version__ as torch_version
 
 from lib.artifacts.hub import find, kernel_repository
+from lib.core.errors import UserError
 from lib.engines.policy import with_kernel
-from lib.errors import UserError
 from lib.params import compose_preset, load_params
 from lib.params.data import hub_splits
 from lib.planning.inputs import absent_inputs, input_problems

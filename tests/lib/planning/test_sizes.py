@@ -6,8 +6,8 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from lib.artifacts.hub import model_repository
+from lib.core.errors import UserError
 from lib.engines.policy import add_adapter
-from lib.errors import UserError
 from lib.params import Params
 from lib.planning.memory import FACTS, shape_in, shape_of
 from tests.lib.engines.hub_models import ARCHITECTURES, write_model

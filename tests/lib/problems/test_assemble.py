@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params.data import Ingredient, PathSource
 from lib.problems.prepare import finish_sets, gathered_sets
 from tests.lib.problems.conftest import counter, section, texts

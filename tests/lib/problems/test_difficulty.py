@@ -1,7 +1,7 @@
 import pytest
 
 from lib.artifacts.problems import content_id
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.problems.difficulty import (
     PassRate,
     easy_to_hard,

@@ -6,7 +6,7 @@ import huggingface_hub.constants
 import pytest
 from datasets import Dataset
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params.data import HubSource, KnownSource, hub_splits, known_sets
 from lib.problems import hub
 from lib.problems.adapters import ADAPTERS

@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 
 from lib.artifacts import hash_path
 from lib.artifacts.problems import Problem, read_benchmarks, read_problems
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params import compose_preset, parse_params
 from lib.problems.difficulty import PassRate, write_pass_rates
 from lib.problems.generated import synthetic_sets

@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 from datasets import Dataset, DatasetDict
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
 

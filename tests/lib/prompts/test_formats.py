@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text
 
 FORMATS = list(PROMPT_FORMATS)

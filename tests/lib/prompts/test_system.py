@@ -1,6 +1,6 @@
 import pytest
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.prompts import (
     prompt_format,
     save_system,

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from dvc.repo import Repo
 
 from lib.artifacts import unlisted, write_json
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params.schema import leaves
 from lib.report.compare import compare_metrics, compare_with, draw_curves, experiments_table
 from lib.report.comparisons import alarms

@@ -1,6 +1,6 @@
 import pytest
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.report.inputs import read_curve
 from tests.lib.report.runs import CHECKPOINTS, read, write_run
 

@@ -4,7 +4,7 @@ import urllib.request
 import pytest
 from click.testing import CliRunner
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.report.serve import main, report_server
 
 

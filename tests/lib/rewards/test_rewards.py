@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lib.errors import UserError
-from lib.plugins import label
+from lib.core.errors import UserError
+from lib.core.plugins import label
 from lib.prompts import PromptFormat, prompt_format
 from lib.rewards.functions import STACKS, Grading, reward_names, rewards_of, stack_range
 from lib.rewards.rollout import BoundedReward

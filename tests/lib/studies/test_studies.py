@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from lib.artifacts import write_json, write_metrics
 from lib.artifacts.completions import GradedCompletion
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params import Params
 from lib.params.load import read_yaml
 from lib.params.model import Model

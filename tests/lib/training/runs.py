@@ -114,7 +114,7 @@ def run(
 
 
 if __name__ == "__main__":
-    from lib.errors import UserError
+    from lib.core.errors import UserError
 
     try:
         run(sys.argv[1], Path(sys.argv[2]))

@@ -8,7 +8,7 @@ from transformers import TrainerControl, TrainerState
 
 from lib import artifacts
 from lib.artifacts import stage_code
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.training.phase.checkpoints import (
     Checkpoints,
     SealCheckpoints,

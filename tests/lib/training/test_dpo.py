@@ -10,9 +10,9 @@ import torch
 from transformers import set_seed
 from trl import DPOTrainer
 
+from lib.core.errors import UserError
 from lib.course import dpo_loss
 from lib.engines.policy import is_adapter, load_policy, save_policy
-from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Dpo

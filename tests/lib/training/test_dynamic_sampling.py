@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer, Sample

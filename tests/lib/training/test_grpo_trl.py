@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from trl import GRPOTrainer
 
+from lib.core.errors import UserError
 from lib.engines.base import encode
-from lib.errors import UserError
 from lib.params import Params, preset_params
 from lib.params.load import parse_params
 from lib.params.model import Model

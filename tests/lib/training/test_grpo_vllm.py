@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from lib.core.errors import UserError
 from lib.engines.registry import ENGINES
-from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets

@@ -11,7 +11,7 @@ from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
 from ruamel.yaml import YAML
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.params import preset_params
 from lib.training.phase.launch import expected_world_size, micro_batches
 from tests.conftest import ROOT

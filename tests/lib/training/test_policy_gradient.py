@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from lib.core.errors import UserError
 from lib.engines.base import encode
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.engines.transformers import TransformersEngine
-from lib.errors import UserError
 from lib.objectives.advantages import group_advantages
 from lib.objectives.losses import policy_loss
 from lib.params import Params

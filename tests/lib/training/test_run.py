@@ -20,9 +20,9 @@ from lib.artifacts import hash_path, read_json, write_jsonl
 from lib.artifacts.completions import read_graded
 from lib.artifacts.models import adapter_faults
 from lib.artifacts.problems import write_problems
+from lib.core.errors import UserError
 from lib.engines.policy import add_adapter, load_merged, load_policy
 from lib.engines.runtime import configure
-from lib.errors import UserError
 from lib.inference.external import external_model
 from lib.params import Params
 from lib.planning.inputs import input_problems

@@ -18,8 +18,8 @@ from transformers import (
     PreTrainedModel,
 )
 
+from lib.core.errors import UserError
 from lib.engines.policy import load_tokenizer
-from lib.errors import UserError
 from lib.params.model import Model
 from lib.training.grpo import scoring
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lib.artifacts.problems import RESPONSE, Problem
+from lib.core.errors import UserError
 from lib.engines.policy import load_policy, load_tokenizer, save_policy
-from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets

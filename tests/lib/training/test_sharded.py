@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from lib.artifacts import read_json, write_jsonl
 from lib.artifacts.problems import write_problems
-from lib.errors import UserError
+from lib.core.errors import UserError
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format, save_system
 from lib.training.phase.ranks import check_grpo_can_shard

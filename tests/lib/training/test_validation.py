@@ -12,9 +12,9 @@ import torch
 from transformers import TrainerState
 
 from lib.artifacts.problems import write_problems
+from lib.core.errors import UserError
 from lib.engines.base import GeneratedCompletion
 from lib.engines.policy import load_tokenizer
-from lib.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
 from lib.params.section import EngineName

@@ -12,8 +12,8 @@ import wandb
 from transformers import TrainerState
 from wandb.proto import wandb_internal_pb2
 
+from lib.core.errors import UserError
 from lib.engines.runtime import configure
-from lib.errors import UserError
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.training.phase.run import run_phase

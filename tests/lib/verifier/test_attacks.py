@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.plugins import label
+from lib.core.plugins import label
 from lib.prompts import prompt_format
 from lib.rewards.functions import STACKS, Grading, load_reward, rewards_of
 from lib.verifier.numbers import as_number

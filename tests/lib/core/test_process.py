@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lib.errors import UserError
-from lib.process import DVC_STAGE, alone, sigterm_as_interrupt
+from lib.core.errors import UserError
+from lib.core.process import DVC_STAGE, alone, sigterm_as_interrupt
 
 HOLD = """
 import sys
 from pathlib import Path
-from lib.process import alone
+from lib.core.process import alone
 with alone(Path(sys.argv[1]), what="sft"):
     print("held", flush=True)
     sys.stdin.read()
@@ -22,7 +22,7 @@ with alone(Path(sys.argv[1]), what="sft"):
 
 STAGE = """
 import os, sys, time
-from lib.process import end_with_dvc
+from lib.core.process import end_with_dvc
 end_with_dvc()
 print(os.getpid(), flush=True)
 while True:
@@ -112,7 +112,7 @@ def test_a_stage_ends_when_the_dvc_that_started_it_is_killed(in_root: Path) -> N
 def test_a_stage_that_was_started_by_hand_outlives_its_shell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from lib import process
+    from lib.core import process
 
     monkeypatch.delenv(DVC_STAGE, raising=False)
     assert process._starter() is None

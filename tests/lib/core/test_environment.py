@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lib import process as environment
-from lib.errors import UserError
-from lib.process import check_environment, installed_version, require
+from lib.core import process as environment
+from lib.core.errors import UserError
+from lib.core.process import check_environment, installed_version, require
 from tests.conftest import ROOT
 
 

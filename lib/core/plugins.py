@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lib.errors import UserError
+from lib.core.errors import UserError
 
 _NAME = re.compile(r"plugins/(rewards|formats|adapters|objectives)/[a-z0-9_]+\.py:[A-Za-z_]\w*")
 

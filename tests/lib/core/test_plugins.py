@@ -10,20 +10,20 @@ import pytest
 import torch
 
 from lib.artifacts import fingerprint, read_json, write_provenance
-from lib.errors import UserError
+from lib.core.errors import UserError
+from lib.core.plugins import is_plugin, load_plugin
 from lib.objectives.advantages import group_advantages
 from lib.objectives.losses import policy_loss
 from lib.objectives.own import objective, try_advantage, try_loss
 from lib.params.load import parse_params, read_yaml
 from lib.planning.inputs import input_problems
-from lib.plugins import is_plugin, load_plugin
 from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
 from lib.prompts import prompt_format
 from lib.prompts.saved import save_format, saved_format
 from lib.rewards.functions import Grading, stack_range
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 Write = Callable[..., str]
 
