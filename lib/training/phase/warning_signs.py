@@ -192,7 +192,7 @@ def entropy_collapse(points: list[Point], limits: Limits) -> str:
         return ""
     return (
         f"entropy has collapsed to {values[-1]:.3g} nats per token, from {first:.3g} at the start: "
-        "the policy no longer explores. Raise grpo.epsilon_high or grpo.beta, or lower "
+        "the policy no longer explores. Set grpo.entropy_target, raise grpo.beta, or lower "
         "grpo.learning_rate"
     )
 
