@@ -11,8 +11,8 @@ import lib
 ROOT = Path(__file__).parents[2]
 TRAINERS = {"transformers", "trl", "peft", "accelerate", "datasets", "vllm", "unsloth", "wandb"}
 HEAVY = {"torch", "transformers", "trl", "vllm", "unsloth"}
-FLOOR_0 = ["artifacts", "errors", "params", "plugins", "problems", "process", "prompts", "report"]
-FLOOR_0 += ["rewards", "stats", "verifier"]
+FLOOR_0 = ["artifacts", "core", "params", "problems", "prompts", "report", "rewards", "stats"]
+FLOOR_0 += ["verifier"]
 
 
 def heavy_imports(code: str, heavy: set[str] = HEAVY) -> set[str]:
@@ -25,8 +25,7 @@ def heavy_imports(code: str, heavy: set[str] = HEAVY) -> set[str]:
 
 
 def modules(package: str) -> list[str]:
-    path = ROOT / "lib" / package
-    files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    files = sorted((ROOT / "lib" / package).rglob("*.py"))
     names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
     return [name.removesuffix(".__init__") for name in names]
 

@@ -34,6 +34,7 @@ def test_a_line_gives_the_pace_since_the_last_and_the_time_left(
     progress.on_log(arguments, state, control, logs={"train_runtime": 30.0})
     progress.on_train_end(arguments, state, control)
 
+    assert "loss near 0 is normal" in lines.pop(0)
     assert lines == [
         "grpo step=4/10 reward=0.25 s/step=5 tokens/s=100 left=00:30",
         "grpo step=6/10 reward=0.25 s/step=10 tokens/s=50 left=00:30",
