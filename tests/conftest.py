@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from lib.artifacts import hash_path
 from lib.params import Params, preset_params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets, synthetic_sets
@@ -56,7 +57,9 @@ def sets() -> GeneratedSets:
 
 
 @pytest.fixture(scope="session")
-def base(smoke: Params, sets: GeneratedSets, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(
+    smoke: Params, sets: GeneratedSets, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """Tokenizer and random weights of the smoke preset."""
     from lib.engines.tiny import write_base
 
@@ -68,7 +71,9 @@ def base(smoke: Params, sets: GeneratedSets, tmp_path_factory: pytest.TempPathFa
         model=smoke.model,
         seed=smoke.seed,
     )
-    return folder
+    made = hash_path(folder)
+    yield folder
+    assert hash_path(folder) == made, "a test wrote into the model that all of them share"
 
 
 @pytest.fixture(scope="session")
@@ -78,8 +83,8 @@ def prompts(base: Path, sets: GeneratedSets) -> list[list[int]]:
     from lib.engines.policy import load_tokenizer
 
     chosen = prompt_format("working_out")
-    asked = [chosen.prompt(problem.problem, system="") for problem in sets.grpo[:6]]
-    return encode(load_tokenizer(base), asked)
+    texts = [chosen.prompt(problem.problem, system="") for problem in sets.grpo[:6]]
+    return encode(load_tokenizer(base), texts)
 
 
 @pytest.fixture(scope="session")

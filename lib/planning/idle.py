@@ -74,7 +74,9 @@ def _rules(params: Params) -> Iterator[tuple[str, str]]:
     phases = [params.sft, grpo, *(params.dpo for _ in params.dpo.init)]
     if not any(phase.eval_steps for phase in phases if not phase.skipped):
         yield r"validation\..*", "set sft.eval_steps or grpo.eval_steps above 0"
-    if params.sft.skipped:
+    if params.sft.adapter:
+        yield r"sft\.(?!adapter).*", "set sft.adapter to ''"
+    elif params.sft.skipped:
         yield r"sft\.(?!num_epochs).*", "set sft.num_epochs above 0"
     if grpo.skipped:
         yield r"grpo\.(?!max_steps).*", "set grpo.max_steps above 0"

@@ -107,9 +107,9 @@ def resolved(trainer: Any, name: str) -> Any:
     if name == "optimizer":
         return type(getattr(trainer.optimizer, "optimizer", trainer.optimizer))
     if name == "sampling":
-        drawn = dataclasses.asdict(trainer.sampling)
-        return {key: drawn[key] for key in ("temperature", "top_p", "top_k", "min_p")} | {
-            "stop_strings": drawn["stop_strings"]
+        sampling = dataclasses.asdict(trainer.sampling)
+        return {key: sampling[key] for key in ("temperature", "top_p", "top_k", "min_p")} | {
+            "stop_strings": sampling["stop_strings"]
         }
     if name == "validated":
         (callback,) = (

@@ -71,10 +71,10 @@ def _sampling(params: Any) -> Sampling:
 
 
 def _answer(completion: GeneratedCompletion) -> Any:
-    drawn = zip(completion.token_ids, completion.log_probs or (), strict=False)
+    sampled = zip(completion.token_ids, completion.log_probs or (), strict=False)
     return SimpleNamespace(
         token_ids=completion.token_ids,
-        logprobs=[{token: SimpleNamespace(logprob=value)} for token, value in drawn],
+        logprobs=[{token: SimpleNamespace(logprob=value)} for token, value in sampled],
         finish_reason="length" if completion.finish == "length" else "stop",
         stop_reason=completion.text[-1] if completion.finish == "stop" else None,
     )

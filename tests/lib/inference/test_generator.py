@@ -56,12 +56,12 @@ def test_generation_stops_at_the_formats_stop_string_and_keeps_it(talker: TextGe
 
 @pytest.mark.parametrize("name", ["generator", "talker"])
 def test_a_stream_says_what_a_batch_says(name: str, request: pytest.FixtureRequest) -> None:
-    asked: TextGenerator = request.getfixturevalue(name)
+    generator: TextGenerator = request.getfixturevalue(name)
     for question in [QUESTION, OTHERS[0]]:
-        pieces, solution = streamed(asked, question, GREEDY)
-        assert solution == asked.generate([question], GREEDY)[0]
+        pieces, solution = streamed(generator, question, GREEDY)
+        assert solution == generator.generate([question], GREEDY)[0]
         assert "".join(pieces) == solution.completion
-    assert len(streamed(asked, QUESTION, GREEDY)[0]) > 3
+    assert len(streamed(generator, QUESTION, GREEDY)[0]) > 3
 
 
 def test_an_error_of_the_listener_ends_the_generation(generator: TextGenerator) -> None:

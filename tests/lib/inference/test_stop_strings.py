@@ -50,9 +50,9 @@ def model(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("asked", [{}, {"stop": None}, {"stop": []}])
-def test_a_request_without_stop_strings_gets_the_models(asked: object, model: Path) -> None:
-    body = json.dumps({"messages": [], **asked}).encode()
+@pytest.mark.parametrize("fields", [{}, {"stop": None}, {"stop": []}])
+def test_a_request_without_stop_strings_gets_the_models(fields: object, model: Path) -> None:
+    body = json.dumps({"messages": [], **fields}).encode()
     assert json.loads(served(model, body)) == {
         "messages": [],
         "stop": STOPS,

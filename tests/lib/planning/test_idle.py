@@ -45,6 +45,13 @@ def test_a_knob_that_waits_for_another_is_named(key: str, value: Any, remedy: An
     assert list(idle_params(accepted({**waiting, **remedy}))) == []
 
 
+def test_beside_an_adapter_only_the_knobs_of_sft_are_idle() -> None:
+    changes = {"sft.adapter": "data/raw/adapter", "sft.learning_rate": 0.001}
+    (line,) = idle_params(accepted(changes, "s0-qwen3-4b"))
+    assert line.startswith("sft.learning_rate=0.001")
+    assert "sft.adapter" in line
+
+
 @pytest.mark.parametrize("name", preset_names())
 def test_no_preset_is_blamed_for_its_own_values(name: str) -> None:
     assert list(idle_params(preset_params(name))) == []

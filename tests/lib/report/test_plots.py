@@ -75,9 +75,9 @@ def test_what_is_zero_or_what_dvc_draws_anyway_is_left_out(run, tmp_path):
 def test_dvc_draws_one_column_of_each_stage_s_own_curves():
     stages = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     for stage, column in OWN_PLOT.items():
-        drawn = {name: of for plot in stages[stage]["plots"] for name, of in plot.items()}
-        assert drawn[f"${{curves}}/{stage}.csv"]["y"] == column
-        assert drawn[f"${{curves}}/{stage}_validation.csv"]["y"] == "answer_accuracy"
+        curves = {name: of for plot in stages[stage]["plots"] for name, of in plot.items()}
+        assert curves[f"${{curves}}/{stage}.csv"]["y"] == column
+        assert curves[f"${{curves}}/{stage}_validation.csv"]["y"] == "answer_accuracy"
 
 
 def test_the_page_of_dvc_has_the_installed_chart_library():

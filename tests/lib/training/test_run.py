@@ -209,6 +209,7 @@ def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(
 def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(
     phase: Phase, sets: GeneratedSets, base: Path, short: Params, tmp_path: Path
 ) -> None:
+    base = Path(shutil.copytree(base, tmp_path / "base"))
     save_prompt(base, system="Be brief.", rendering=format_settings(short.prompt))
     kept = phase() / f"scratch/sft/checkpoints/checkpoint-{STEPS}"
     model = external_model(kept, base=base)
