@@ -280,8 +280,8 @@ def draw_curves(base: str, folder: Path) -> str:
         UserError: DVC failed; quotes the first line of its stderr.
     """
     command = [sys.executable, "-m", "dvc", "plots", "diff", base, "--out", str(folder)]
-    drawn = subprocess.run(command, capture_output=True, text=True, check=False)
-    if drawn.returncode:
-        reason = drawn.stderr.strip().splitlines() or ["no message"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        reason = result.stderr.strip().splitlines() or ["no message"]
         raise UserError(f"`{' '.join(command[2:])}` failed: {reason[0]}")
-    return drawn.stdout.strip()
+    return result.stdout.strip()
