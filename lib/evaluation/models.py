@@ -13,12 +13,11 @@ from lib.artifacts import ROOT, hash_code, write_json, write_metrics, write_prov
 from lib.artifacts.completions import GREEDY, GradedCompletion, read_graded
 from lib.artifacts.problems import INSTRUCTION
 from lib.core.errors import UserError
-from lib.evaluation.completions import TooLong, complete
-from lib.evaluation.stream import rows_fingerprint, scratch_of
+from lib.evaluation.completions import TooLong, complete, rows_fingerprint, scratch_of
 from lib.grading.files import grade_file
 from lib.inference.external import ExternalModel, external_model
 from lib.params.load import parse_evaluate
-from lib.params.measuring import Decoding, Evaluate
+from lib.params.model import Decoding, Evaluate
 from lib.params.training import Reward
 from lib.problems.sources import BenchmarkSet
 from lib.prompts import system_prompt

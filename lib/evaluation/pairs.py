@@ -14,7 +14,7 @@ from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
 from lib.engines.open import open_engine
 from lib.params.model import Model, Prompt
 from lib.params.training import RolloutSampling
-from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
+from lib.prompts import PromptFormat, prompt_format, saved_system
 from lib.rewards.rollout import Rollout
 
 
@@ -81,7 +81,7 @@ def sample_checkpoint(
         base: the weights that an adapter was trained on.
         engine: what generates, of `ENGINES`.
     """
-    used_format = prompt_format(**format_settings(prompt))
+    used_format = prompt_format(**prompt.rendering)
     opened = open_engine(
         engine,
         checkpoint,

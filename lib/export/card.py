@@ -9,7 +9,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from lib.params import Params
 from lib.params.data import Prepare, hub_splits
-from lib.params.measuring import Export
+from lib.params.model import Export
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, Interval, share_interval
 

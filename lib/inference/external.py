@@ -12,7 +12,7 @@ from lib.core.errors import UserError
 from lib.engines.base import Engine
 from lib.engines.registry import ENGINES
 from lib.prompts import PromptFormat, prompt_format, saved_format, saved_system
-from lib.prompts.system import SAVED
+from lib.prompts.saved import SAVED
 
 if TYPE_CHECKING:
     import torch

@@ -17,11 +17,14 @@ from lib.core.errors import UserError
 from lib.engines.base import Engine, Sampling, encode
 from lib.inference.external import DEFAULT_MODEL, external_model
 from lib.prompts import PromptFormat
-from lib.prompts.base import conversation
+from lib.prompts.formats import conversation
 from lib.verifier.extract import extract_answer
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
+import fcntl
+import json
+from typing import Any
 
 ATTENTION = "sdpa"
 
@@ -238,3 +241,16 @@ def generate_math_solution(
     """
     settings = GenerationSettings(max_new_tokens=max_new_tokens, temperature=temperature)
     return generator.generate([question], settings)[0]
+
+
+def save_prompt_and_response(path: Path, *, prompt: str, response: str, **facts: Any) -> None:
+    """Append one row with a prompt, the response to it, and further facts; makes the folder.
+
+    The line is written under the file's lock, so that rows of two writers never mix.
+    """
+    row = {"prompt": prompt, "response": response, **facts}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A prompt from a terminal may hold half a surrogate pair, which UTF-8 has no bytes for.
+    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")

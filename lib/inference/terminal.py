@@ -12,8 +12,12 @@ import click
 from tqdm import tqdm
 
 from lib.core.errors import UserError
-from lib.inference.generator import GenerationSettings, Solution, TextGenerator
-from lib.inference.records import save_prompt_and_response
+from lib.inference.generator import (
+    GenerationSettings,
+    Solution,
+    TextGenerator,
+    save_prompt_and_response,
+)
 from lib.problems.columns import PROBLEM, problem_text
 from lib.problems.rows import RawRow, RowFault, read_csv, read_json
 

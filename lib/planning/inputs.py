@@ -28,12 +28,11 @@ from lib.core.errors import UserError
 from lib.core.plugins import in_words, is_plugin, label
 from lib.params import PARAMS_FILE, Params
 from lib.params.data import AnySource, PathSource, first_repeated, hub_splits
+from lib.params.load import round_trip
 from lib.params.model import FLASH_KERNEL
-from lib.params.presets import round_trip
 from lib.problems.rows import RowFault
-from lib.prompts import PromptFormat, format_settings, prompt_format, system_prompt
-from lib.prompts.base import Parsed
-from lib.prompts.tagged import TaggedFormat
+from lib.prompts import PromptFormat, prompt_format, system_prompt
+from lib.prompts.formats import ParsedCompletion, TaggedFormat
 from lib.rewards.functions import Grading, scores
 
 
@@ -125,10 +124,10 @@ def absent_inputs(params: Params) -> Iterator[str]:
 
 
 def _trials(params: Params) -> Iterator[Callable[[], object]]:
-    own_format = prompt_format(**format_settings(params.prompt))
+    own_format = prompt_format(**params.prompt.rendering)
     yield partial(system_prompt, params.prompt.system, prompt_format=own_format)
     if rates := params.prepare.grpo.difficulty.file:
-        from lib.problems.difficulty import read_pass_rates
+        from lib.problems.selection import read_pass_rates
 
         yield partial(read_pass_rates, Path(rates))
     for source in sources_of(params):
@@ -198,8 +197,8 @@ def _try_format(name: str, own_format: PromptFormat) -> None:
         for text in ("", target[: len(target) // 2], target):
             inputs = repr(text)
             parsed = own_format.parse(text)
-            if not isinstance(parsed, Parsed):
-                raise TypeError(f"parse gave {parsed!r}; expected a Parsed")
+            if not isinstance(parsed, ParsedCompletion):
+                raise TypeError(f"parse gave {parsed!r}; expected a ParsedCompletion")
     except Exception as error:
         raise in_words(name, error, inputs=inputs) from error
     if (parsed.answer, parsed.format_ok) != ("5", True):

@@ -20,7 +20,7 @@ from typing import Any
 
 from lib.artifacts.problems import RESPONSE, Problem, excerpt
 from lib.problems.rows import Fields, RowFault
-from lib.prompts.boxed import last_box
+from lib.prompts.formats import last_box
 
 PROBLEM = ("problem", "question", "prompt")
 SOLUTION = ("generated_solution", "response", "solution", "answer")

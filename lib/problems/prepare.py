@@ -20,7 +20,6 @@ from lib.core.errors import UserError
 from lib.params.data import AnySource, GeneratorSource, GrpoData, LimitedSource, Prepare, SftData
 from lib.params.section import HELD_BACK
 from lib.params.training import Validation
-from lib.problems.difficulty import easy_to_hard, keep_band, read_pass_rates
 from lib.problems.filters import (
     decontaminate,
     drop_exact_duplicates,
@@ -30,10 +29,18 @@ from lib.problems.filters import (
     not_numeric,
 )
 from lib.problems.generated import synthetic_sets
-from lib.problems.lengths import TokenCounter, drop_too_long
 from lib.problems.rows import RawRow, RowFault, bad_row_error
+from lib.problems.selection import (
+    TokenCounter,
+    draw,
+    drop_too_long,
+    easy_to_hard,
+    keep_band,
+    mix,
+    read_pass_rates,
+    split,
+)
 from lib.problems.sources import Rows, read_source
-from lib.problems.splits import draw, mix, split
 from lib.problems.store import Drops, ProblemTable, join, scratch_folder, write_table
 from lib.verifier import reference_problem
 

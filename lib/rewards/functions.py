@@ -18,7 +18,7 @@ from typing import Any
 
 from lib.core.errors import UserError
 from lib.core.plugins import in_words, is_plugin, label, load_plugin
-from lib.prompts.base import PromptFormat
+from lib.prompts.formats import PromptFormat
 from lib.rewards.rollout import BoundedReward, Rollout, as_messages, completion_text
 from lib.verifier.extract import as_text
 

@@ -15,7 +15,7 @@ from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Sft
 from lib.prompts import Message, PromptFormat
-from lib.prompts.targets import target_of
+from lib.prompts.formats import target_of
 from lib.training.phase.arguments import choose_optimizer, shared_arguments
 from lib.training.phase.setup import Setup, prompt_settings
 from lib.training.phase.tracking import ProgressLines

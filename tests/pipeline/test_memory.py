@@ -18,7 +18,6 @@ from lib.grading.files import grade_file
 from lib.grading.metrics import summarise
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
-from lib.prompts import format_settings
 from lib.prompts.saved import save_prompt
 from lib.verifier.symbolic import warm_up
 from tests.lib.training.runs import changed, run
@@ -53,7 +52,7 @@ def few_steps(smoke: Params, rank: int) -> Params:
 def write_inputs(folder: Path, base: Path, sets: GeneratedSets, params: Params) -> None:
     (folder / "changes.json").write_text(params.model_dump_json())
     shutil.copytree(base, folder / "base")
-    save_prompt(folder / "base", system="", rendering=format_settings(params.prompt))
+    save_prompt(folder / "base", system="", rendering=params.prompt.rendering)
     write_problems(folder / "sft.jsonl", sets.sft[:48])
     write_problems(folder / "grpo.jsonl", sets.grpo)
     for name, problems in sets.benchmarks.items():

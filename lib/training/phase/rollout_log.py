@@ -15,7 +15,7 @@ from typing import Any
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
-from lib.artifacts.rollouts import TrainingRollout
+from lib.artifacts.completions import TrainingRollout
 from lib.params.training import Grpo
 
 MAX_BYTES = 2**25

@@ -24,7 +24,7 @@ from lib.artifacts import (
 )
 from lib.artifacts.completions import GradedCompletion
 from lib.core.errors import UserError
-from lib.core.process import alone, sigterm_as_interrupt
+from lib.core.process import alone
 from lib.engines import compat
 from lib.engines.open import check_engine
 from lib.engines.policy import copy_adapter, save_policy
@@ -173,7 +173,7 @@ def run_phase(
 
     # One run of a stage at a time; its ranks are one run.
     lock = alone(folder / "lock", what=stage) if is_main_process() else nullcontext()
-    with lock, sigterm_as_interrupt():
+    with lock:
         checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
         try:
             say.start()

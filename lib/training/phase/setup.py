@@ -11,7 +11,7 @@ from transformers import Trainer
 from lib.artifacts.problems import Problem
 from lib.engines.policy import save_policy
 from lib.params.schema import Params
-from lib.prompts import format_settings, prompt_format, saved_system
+from lib.prompts import prompt_format, saved_system
 from lib.rewards.functions import RewardFn
 from lib.training.phase.tracking import curve_points
 from lib.training.phase.wandb_run import WandbRun
@@ -34,7 +34,7 @@ class Setup:
 def prompt_settings(params: Params, base: Path) -> dict[str, Any]:
     """How problems are put to the model: the prompt format, and the system prompt of `base`."""
     return {
-        "prompt_format": prompt_format(**format_settings(params.prompt)),
+        "prompt_format": prompt_format(**params.prompt.rendering),
         "system": saved_system(base),
     }
 

@@ -22,7 +22,7 @@ from lib.evaluation.completions import (
 from lib.grading.files import grade_rows
 from lib.grading.metrics import headline, summarise
 from lib.params import Params
-from lib.params.measuring import Evaluate, Override
+from lib.params.model import Evaluate, Override
 from lib.prompts import prompt_format
 
 WORKING_OUT = prompt_format("working_out")

@@ -14,8 +14,7 @@ from lib.grading.grade import grade_completions
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.prompts.boxed import BoxedFormat
-from lib.prompts.tagged import TaggedFormat
+from lib.prompts.formats import BoxedFormat, TaggedFormat
 from lib.rewards import rollout
 from lib.rewards.functions import Grading, accuracy, rewards_of, scores
 from lib.training.grpo import build_grpo

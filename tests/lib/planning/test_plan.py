@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 from lib.artifacts import read_json
 from lib.params import Params, preset_names, preset_params
 from lib.params.data import PathSource
-from lib.params.measuring import Decoding, Override
+from lib.params.model import Decoding, Override
 from lib.planning.memory import cache_bytes_per_token, shape_of
 from lib.planning.plan import (
     Phase,

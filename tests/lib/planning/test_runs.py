@@ -15,7 +15,7 @@ import pytest
 from lib.params import preset_params
 from lib.planning.memory import FACTS, shape_of
 from lib.planning.plan import CARDS_GB, Phase, in_bytes, phases_of
-from lib.prompts import format_settings, prompt_format, prompt_text, system_prompt
+from lib.prompts import prompt_format, prompt_text, system_prompt
 from tests.conftest import ROOT
 from tests.pipeline.systems import SYSTEMS
 
@@ -105,7 +105,7 @@ AT_HAND = {
 def prompt_tokens(preset: str, data: Path) -> list[int]:
     """Assumed tokens of each rendered prompt, the shortest first."""
     params, (file, column) = preset_params(preset), AT_HAND[preset]
-    chosen = prompt_format(**format_settings(params.prompt))
+    chosen = prompt_format(**params.prompt.rendering)
     system = system_prompt(params.prompt.system, prompt_format=chosen)
     texts = (json.loads(line)[column] for line in (data / file).read_text("utf-8").splitlines())
     prompts = (prompt_text(chosen, text, system=system, bos_token="") for text in texts)

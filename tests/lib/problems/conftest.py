@@ -6,7 +6,7 @@ import pytest
 from lib.artifacts.problems import Problem
 from lib.params import preset_params
 from lib.params.data import Prepare
-from lib.problems.lengths import TokenCounter
+from lib.problems.selection import TokenCounter
 from lib.problems.store import Drops, ProblemTable, write_table
 from lib.prompts import prompt_format
 

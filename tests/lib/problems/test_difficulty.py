@@ -2,7 +2,7 @@ import pytest
 
 from lib.artifacts.problems import content_id
 from lib.core.errors import UserError
-from lib.problems.difficulty import (
+from lib.problems.selection import (
     PassRate,
     easy_to_hard,
     keep_band,

@@ -10,8 +10,7 @@ from lib.core.errors import UserError
 from lib.params.data import HubSource, KnownSource, hub_splits, known_sets
 from lib.problems import hub
 from lib.problems.adapters import ADAPTERS
-from lib.problems.hub import fetch_known
-from lib.problems.sources import read_rows, read_source
+from lib.problems.sources import fetch_known, read_rows, read_source
 
 REVISION = "e53f048856ff4f594e959d75785d2c2d37b678ee"
 

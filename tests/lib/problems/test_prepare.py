@@ -11,7 +11,6 @@ from lib.artifacts import hash_path
 from lib.artifacts.problems import Problem, read_benchmarks, read_problems
 from lib.core.errors import UserError
 from lib.params import compose_preset, parse_params
-from lib.problems.difficulty import PassRate, write_pass_rates
 from lib.problems.generated import synthetic_sets
 from lib.problems.prepare import (
     dropped_examples,
@@ -21,6 +20,7 @@ from lib.problems.prepare import (
     tokenizer_problems,
     write_sets,
 )
+from lib.problems.selection import PassRate, write_pass_rates
 from tests.lib.problems.conftest import counter
 
 GSM8K = [

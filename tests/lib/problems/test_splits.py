@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.artifacts.problems import content_id
-from lib.problems.splits import draw, mixture_counts, split
+from lib.problems.selection import draw, mixture_counts, split
 from tests.lib.problems.conftest import texts
 
 IDS = [content_id(f"problem {number}") for number in range(20_000)]

@@ -6,7 +6,7 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text, with_default_system
-from lib.prompts.layouts import LAYOUTS
+from lib.prompts.template import LAYOUTS
 from lib.training.sft import sft_dataset
 
 CHOSEN = [

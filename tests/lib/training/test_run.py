@@ -27,7 +27,7 @@ from lib.inference.external import external_model
 from lib.params import Params
 from lib.planning.inputs import input_problems
 from lib.problems.generated import GeneratedSets
-from lib.prompts import format_settings, prompt_format, save_prompt
+from lib.prompts import prompt_format, save_prompt
 from lib.training.phase import validation
 from lib.training.phase.run import run_phase
 from lib.training.phase.validation import Validator, read_validator
@@ -210,7 +210,7 @@ def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(
     phase: Phase, sets: GeneratedSets, base: Path, short: Params, tmp_path: Path
 ) -> None:
     base = Path(shutil.copytree(base, tmp_path / "base"))
-    save_prompt(base, system="Be brief.", rendering=format_settings(short.prompt))
+    save_prompt(base, system="Be brief.", rendering=short.prompt.rendering)
     kept = phase() / f"scratch/sft/checkpoints/checkpoint-{STEPS}"
     model = external_model(kept, base=base)
     assert (model.system, model.known_format) == ("Be brief.", prompt_format("working_out"))
