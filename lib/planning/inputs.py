@@ -39,9 +39,9 @@ from lib.rewards.functions import Grading, scores
 def sources_of(params: Params) -> list[AnySource]:
     """Where params have their problems from: training sets, benchmarks, references of SFT's."""
     prepare = params.prepare
-    training = [entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources)]
+    sft, grpo = prepare.sft, prepare.grpo
     benchmarks = [benchmark.source for benchmark in prepare.benchmarks]
-    return [*training, *benchmarks, *prepare.sft.truth_from]
+    return [*sft.sources, *sft.truth_from, *grpo.sources, *benchmarks]
 
 
 def repositories_of(params: Params) -> list[Repository]:
@@ -80,9 +80,10 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
             model["revision"] = commit
         if each.kind == "kernel":
             model["attention"] = f"{each.name}@{commit}"
-    entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
-    truths = prepare["sft"]["truth_from"]
-    places = [*((entry, "source") for entry in entries), *((truths, n) for n in range(len(truths)))]
+    sft = prepare["sft"]
+    lists = (sft["sources"], sft["truth_from"], prepare["grpo"]["sources"])
+    places = [(sources, number) for sources in lists for number in range(len(sources))]
+    places += [(benchmark, "source") for benchmark in prepare["benchmarks"]]
     for (entry, key), source in zip(places, sources_of(params), strict=True):
         for split in hub_splits(source):
             if new := commits.get(repository_of(split)):
