@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 from tqdm import tqdm
@@ -37,9 +37,6 @@ from lib.engines.policy import is_adapter, read_max_positions
 from lib.engines.registry import ENGINES
 from lib.params.model import Decoding, Evaluate, Model, Prompt
 from lib.prompts import Message, PromptFormat, prompt_format, saved_system
-
-TooLong = Literal["refuse", "skip", "wrong"]
-"""What becomes of a problem that is too long for a model: an error, none, or a wrong answer."""
 
 
 def complete_checkpoint(
@@ -94,7 +91,7 @@ def complete(
     scratch: Path,
     completions: Path,
     positions: int | None,
-    too_long: TooLong = "refuse",
+    long_is_wrong: bool = False,
 ) -> dict[str, Any]:
     """Let an engine answer, whatever its model is.
 
@@ -103,14 +100,14 @@ def complete(
         scratch: folder of what is done so far.
         completions: JSONL that gets the rows, by benchmark, mode, problem and sample.
         positions: of the model, None where it sets no limit.
-        too_long: what becomes of a problem whose prompt leaves no position for an answer.
+        long_is_wrong: a problem whose prompt leaves no position for an answer is answered wrongly;
+            otherwise it is refused.
 
     Returns:
         For provenance, what it takes to generate the same again beside settings and inputs.
 
     Raises:
-        UserError: a prompt is too long for the model and `too_long` refuses it, before anything is
-            generated; or no problem of a benchmark is left.
+        UserError: a prompt is too long for the model, before anything is generated.
     """
     batch = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
     tasks: list[Task] = []
@@ -126,11 +123,10 @@ def complete(
                 f"{len(token_ids[longest[-1]])} tokens as a prompt, and the model has {positions} "
                 "positions for prompt and completion"
             )
-            if too_long == "refuse" or (too_long == "skip" and not fitting):
+            if not long_is_wrong:
                 raise UserError(f"{fault}; leave the problem out, or take a model with more")
-            outcome = "left out" if too_long == "skip" else "counted as wrong"
-            counted = f"{len(longest)} of {len(problems)} problems are too long and {outcome}"
-            click.echo(f"Warning: {fault}; {counted}", err=True)
+            counted = f"{len(longest)} of {len(problems)} problems are too long"
+            click.echo(f"Warning: {fault}; {counted} and counted as wrong", err=True)
         decoding = decoding_of(evaluate, benchmark)
         for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
             size = max(1, batch // sampling.num_completions)
@@ -153,16 +149,15 @@ def complete(
                 )
             )
     generate_missing(engine, tasks, label=label)
-    rows = itertools.chain.from_iterable(task.stream.rows() for task in tasks)
-    if too_long == "wrong":
-        rows = itertools.chain(rows, *(task.unanswered() for task in tasks))
+    answered = itertools.chain.from_iterable(task.stream.rows() for task in tasks)
+    rows = itertools.chain(answered, *(task.unanswered() for task in tasks))
     write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
     template = str(engine.tokenizer.chat_template)
     modes: dict[str, dict[str, Any]] = {}
     for task in tasks:
         facts = {**task.settings(), "num_problems": len(task.problems)}
         if task.too_long:
-            facts |= {"too_long": too_long, "num_too_long": len(task.too_long)}
+            facts["num_too_long"] = len(task.too_long)
         modes.setdefault(task.benchmark, {})[task.mode] = facts
     version = installed_version(ENGINES[evaluate.engine].library)
     return {

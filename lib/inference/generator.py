@@ -88,7 +88,6 @@ class TextGenerator:
         prompt_format: how completions are read; None where unknown.
         stop_strings: generation ends after any of these.
         system: system prompt, '' for none.
-        batch_size: questions answered at a time.
         positions: tokens that prompt and completion may have together, None for no limit.
     """
 
@@ -97,7 +96,6 @@ class TextGenerator:
     prompt_format: PromptFormat | None
     stop_strings: tuple[str, ...]
     system: str
-    batch_size: int
     positions: int | None
 
     def generate(self, questions: Sequence[str], settings: GenerationSettings) -> list[Solution]:
@@ -182,7 +180,6 @@ class TextGenerator:
 def build_text_generator(
     model_id: str | Path = DEFAULT_MODEL,
     *,
-    device: str = "auto",
     batch_size: int = 16,
     engine: str = "transformers",
     max_seq_length: int = 4096,
@@ -191,15 +188,13 @@ def build_text_generator(
 
     Args:
         model_id: folder of an export, of a checkpoint beside its `base`, or a Hub id.
-        device: as torch names it; "auto" takes a GPU where there is one.
         batch_size: questions answered at a time.
-        engine: what generates, of `ENGINES`. vLLM takes the device that it was built for, and holds
-            one model at a time (`close` gives it back).
+        engine: what generates, of `ENGINES`. vLLM holds one model at a time; `close` gives it back.
         max_seq_length: tokens of prompt and answer together that vLLM sets memory aside for, where
             the model has as many positions.
 
     Raises:
-        UserError: no such model or device, files that make up none, or vLLM is not installed.
+        UserError: no such model, files that make up none, or vLLM is not installed.
     """
     model = external_model(model_id)
     from transformers import GenerationConfig
@@ -217,13 +212,11 @@ def build_text_generator(
             attention=ATTENTION,
             max_seq_length=max_seq_length,
             batch_size=batch_size,
-            device=device,
         ),
         config=config,
         prompt_format=prompt_format,
         stop_strings=tuple(stops),
         system=model.system,
-        batch_size=batch_size,
         positions=model.positions_on(engine, max_seq_length=max_seq_length),
     )
 

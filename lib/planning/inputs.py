@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lib.artifacts import replacing
 from lib.artifacts.hub import (
@@ -81,8 +82,11 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
         if each.kind == "kernel":
             model["attention"] = f"{each.name}@{commit}"
     sft = prepare["sft"]
-    lists = (sft["sources"], sft["truth_from"], prepare["grpo"]["sources"])
-    places = [(sources, number) for sources in lists for number in range(len(sources))]
+    places: list[tuple[Any, Any]] = [
+        (sources, number)
+        for sources in (sft["sources"], sft["truth_from"], prepare["grpo"]["sources"])
+        for number in range(len(sources))
+    ]
     places += [(benchmark, "source") for benchmark in prepare["benchmarks"]]
     for (entry, key), source in zip(places, sources_of(params), strict=True):
         for split in hub_splits(source):

@@ -55,7 +55,7 @@ def test_an_adapter_finds_its_base_beside_it_or_where_told(models: Path) -> None
 def test_an_adapter_answers_together_with_its_base(models: Path) -> None:
     settings = GenerationSettings(temperature=0, max_new_tokens=20)
     trained, untrained = (
-        build_text_generator(models / name, device="cpu").generate(["2 + 2?"], settings)[0]
+        build_text_generator(models / name).generate(["2 + 2?"], settings)[0]
         for name in ("sft", "base")
     )
     assert trained.prompt == untrained.prompt == "of the base\n2 + 2?\n<start_working_out>"
