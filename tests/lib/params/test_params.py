@@ -37,10 +37,10 @@ def changed(changes: Changes, preset: str = "tiny-cpu") -> dict[str, Any]:
     """The content of a preset with other values."""
     content = YAML(typ="safe").load(compose_preset(preset))
     for key, value in changes.items():
-        *above, last = key.split(".")
-        section = content
+        *above, last = (int(name) if name.isdigit() else name for name in key.split("."))
+        section: Any = content
         for name in above:
-            section = section[int(name) if name.isdigit() else name]
+            section = section[name]
         section[last] = value
     return content
 

@@ -173,23 +173,6 @@ def test_an_export_that_does_not_fit_has_a_remedy() -> None:
     assert "on the CPU" in reason
 
 
-def test_a_colocated_vllm_counts_with_the_policy() -> None:
-    """S1's GRPO trains in 11.5 GiB; of 16 GiB vLLM takes 0.3."""
-    params = preset_params("s1-qwen2.5-0.5b")
-    (reason,) = problems(params, card(16))
-    assert "grpo needs about 16.8 GiB" in reason
-    elsewhere = {key: {"engine": "vllm-server"} for key in ("rollout", "validation")}
-    assert all("no vLLM server" in text for text in problems(changed(params, elsewhere), card(16)))
-
-
-def test_weights_that_vllm_shares_count_once() -> None:
-    """S0: 7.7 GiB of weights are in vLLM's 0.7 of 25 GiB."""
-    params = preset_params("s0-qwen3-4b")
-    assert problems(params, card(25)) == []
-    apart = problems(changed(params, {"model": {"backend": "transformers"}}), card(25))
-    assert any(reason.startswith("grpo needs about ") for reason in apart)
-
-
 def test_a_server_that_does_not_answer_is_named(
     tiny: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,22 +98,6 @@ def test_a_missing_column_is_to_be_named(assemble, bad_rows):
         assemble(GOOD, rows, bad_rows=bad_rows)
 
 
-def test_lengths_are_cut_and_their_limits_reported(assemble):
-    long = [
-        {"problem": "so " * 40 + "?", "answer": "4"},
-        {**GOOD[0], "problem": "?", "solution": "so " * 30},
-    ]
-    made = assemble([*GOOD, *long], max_seq_length=20, lengths={"prompt_percentile": 90.0})
-    assert made.train.drops.counts == {"prompt_too_long": 1, "too_long": 1}
-    assert made.metrics()["max_tokens"] == {"prompt": 5, "total": 20}
-
-
-def test_a_limit_keeps_the_same_problems_in_every_run(assemble):
-    made = assemble(GOOD, limit=5)
-    assert made.train.drops.counts == {"over_limit": 15}
-    assert set(texts(made.train)) < set(texts(assemble(GOOD, limit=6).train)) < set(QUESTIONS)
-
-
 def test_nothing_left_is_an_error_that_tells_where_it_went(assemble):
     with pytest.raises(UserError, match="20 answer_not_numeric"):
         assemble([{**row, "answer": "x"} for row in GOOD], sft={"numeric_only": True})

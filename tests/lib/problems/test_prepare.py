@@ -133,10 +133,11 @@ def test_duplicates_across_sources_and_leaks_are_dropped(content):
     assert "shares with farm" in dropped["grpo"]["contaminated"][0]["found"]
 
 
-def test_validation_is_held_back_of_both_sets_once(content):
+@pytest.mark.parametrize("given_by", [["sft", "grpo"], ["grpo"]])
+def test_validation_is_held_back_of_both_sets_once(content, given_by):
     both = [_path("gsm8k")]
     content["prepare"]["sft"]["sources"] = content["prepare"]["grpo"]["sources"] = both
-    content["prepare"]["validation_share"] = 0.4
+    content["prepare"] |= {"validation_share": 0.4, "validation_from": given_by}
     metrics, _ = _prepare(content)
     held = [problem.id for problem in read_problems(Path("out/validation.jsonl"))]
     trained = {problem.id for problem in read_problems(Path("out/sft.jsonl"))}
@@ -145,21 +146,13 @@ def test_validation_is_held_back_of_both_sets_once(content):
     assert len(trained) + len(held) == len(GSM8K)
 
 
-def test_a_set_loses_what_the_other_holds_back(content):
+def test_only_the_sets_that_params_name_give_validation(content):
     whole, _ = _prepare(content, Path("whole"))
     content["prepare"] |= {"validation_share": 0.4, "validation_from": ["grpo"]}
     partly, _ = _prepare(content, Path("partly"))
     assert partly["num_sft"] == whole["num_sft"]
     assert partly["num_grpo"] + partly["num_validation"] == whole["num_grpo"]
     assert partly["num_validation"] > 0
-    both = [_path("gsm8k")]
-    content["prepare"]["sft"]["sources"] = content["prepare"]["grpo"]["sources"] = both
-    shared, _ = _prepare(content, Path("shared"))
-    held = {problem.id for problem in read_problems(Path("shared/validation.jsonl"))}
-    trained = {problem.id for problem in read_problems(Path("shared/sft.jsonl"))}
-    assert held
-    assert not trained & held
-    assert shared["num_sft"] + len(held) == len(GSM8K)
 
 
 def test_a_difficulty_file_keeps_a_band_of_the_grpo_problems(content):
