@@ -336,7 +336,7 @@ def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> 
 
 
 def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> None:
-    """Generate the chunks that are not there yet, under a bar where there is a `label`."""
+    """Generate the chunks that are not there yet, under a bar."""
     total = sum(sum(task.stream.sizes) for task in tasks)
     done = sum(task.stream.num_rows for task in tasks)
     num_tokens, start = 0, time.monotonic()
@@ -346,7 +346,7 @@ def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> No
         initial=done,
         desc=label,
         unit="completion",
-        disable=None if label else True,
+        disable=None,
     ) as bar:
         for task in tasks:
             for chunk in task.chunks[task.stream.num_done :]:

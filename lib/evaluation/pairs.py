@@ -148,14 +148,14 @@ def preference_pairs(groups: Sequence[GradedGroup], *, at_most: int) -> list[Pai
             problem_id=group.problem.id,
             problem=group.problem.problem,
             reference=group.problem.reference,
-            chosen=chosen.text,
-            rejected=rejected.text,
+            chosen=right.text,
+            rejected=wrong.text,
             prompt_ids=group.prompt_ids,
-            chosen_ids=chosen.token_ids,
-            rejected_ids=rejected.token_ids,
+            chosen_ids=right.token_ids,
+            rejected_ids=wrong.token_ids,
         )
         for group in groups
-        for chosen, rejected in matched(group.right, group.wrong, at_most=at_most)
+        for right, wrong in matched(group.right, group.wrong, at_most=at_most)
     ]
     if pairs:
         return pairs

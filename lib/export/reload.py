@@ -140,7 +140,7 @@ def read(model: PreTrainedModel, prompts: list[list[int]], completions: list[lis
     model.eval()
     pairs = zip(prompts, completions, strict=True)
     log_probs, likeliest, margins = (
-        torch.cat(parts) for parts in zip(*(_along(model, *pair) for pair in pairs), strict=True)
+        torch.cat(parts) for parts in zip(*(_read_one(model, *pair) for pair in pairs), strict=True)
     )
     return Answers(
         prompts=prompts,
@@ -152,7 +152,7 @@ def read(model: PreTrainedModel, prompts: list[list[int]], completions: list[lis
     )
 
 
-def _along(
+def _read_one(
     model: PreTrainedModel, prompt: list[int], completion: list[int]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """[T] log-probs, likeliest tokens and margins along one completion."""
