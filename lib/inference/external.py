@@ -87,7 +87,7 @@ class ExternalModel:
         Raises:
             UserError: no such device or engine here, or weights that cannot be loaded.
         """
-        from lib.engines.open import loading, open_engine
+        from lib.engines.base import loading, open_engine
         from lib.engines.policy import load_merged
 
         settings, policy = {"dtype": self.dtype, "attention": attention}, None
@@ -133,7 +133,7 @@ def external_model(
         UserError: no such model or format, or files that make up no model.
     """
     folder = find_model(model_id)
-    from lib.engines.open import loading
+    from lib.engines.base import loading
     from lib.engines.policy import (
         ADAPTER,
         is_adapter,

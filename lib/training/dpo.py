@@ -19,8 +19,7 @@ from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokeni
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Dpo
-from lib.training.phase.arguments import choose_optimizer, shared_arguments
-from lib.training.phase.setup import Setup
+from lib.training.phase.setup import Setup, choose_optimizer, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 
 SHOWN = ("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected")

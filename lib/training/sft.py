@@ -16,8 +16,7 @@ from lib.params.schema import Params
 from lib.params.training import Sft
 from lib.prompts import Message, PromptFormat
 from lib.prompts.targets import target_of
-from lib.training.phase.arguments import choose_optimizer, shared_arguments
-from lib.training.phase.setup import Setup, prompt_settings
+from lib.training.phase.setup import Setup, choose_optimizer, prompt_settings, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 
 SHOWN = ("loss", "mean_token_accuracy", "grad_norm", "learning_rate")

@@ -8,9 +8,8 @@ from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from lib.artifacts.problems import Problem, read_problems
 from lib.core.errors import UserError
-from lib.engines.base import Sampling, encode
+from lib.engines.base import Sampling, check_engine, encode, open_engine
 from lib.engines.compat import silence_supported_range
-from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, rope_switch, trainable_policy
 from lib.engines.registry import ENGINES
 from lib.engines.unsloth import shares_weights
@@ -20,11 +19,10 @@ from lib.params.training import Grpo, Reward, RolloutSampling
 from lib.prompts import PromptFormat
 from lib.rewards.functions import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer, switch_off_noise
-from lib.training.phase.arguments import choose_optimizer, shared_arguments
 from lib.training.phase.launch import num_processes
 from lib.training.phase.ranks import check_grpo_can_shard
 from lib.training.phase.rollout_log import RolloutLog
-from lib.training.phase.setup import Setup, prompt_settings
+from lib.training.phase.setup import Setup, choose_optimizer, prompt_settings, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 from lib.training.phase.warning_signs import Limits, WarningSigns
 

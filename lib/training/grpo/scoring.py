@@ -24,6 +24,7 @@ from lib.core.errors import UserError
 from lib.engines.base import Sampling
 from lib.engines.decoding import can_decode, forward_arguments, truncate
 from lib.engines.unsloth import is_unsloth
+from lib.objectives import LARGE
 from lib.objectives.logprobs import (
     TokenScores,
     Truncate,
@@ -34,7 +35,6 @@ from lib.objectives.logprobs import (
     score_logits,
     selective_log_softmax,
 )
-from lib.objectives.sizes import LARGE
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -23,8 +23,7 @@ from transformers import (
 
 from lib.artifacts.completions import VALIDATION, GradedCompletion
 from lib.artifacts.problems import Problem, read_problems
-from lib.engines.base import Engine, Sampling, encode
-from lib.engines.open import open_engine
+from lib.engines.base import Engine, Sampling, encode, open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.runtime import random_states_kept
 from lib.grading.grade import grade_completions

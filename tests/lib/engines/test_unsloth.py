@@ -15,8 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from lib.artifacts.problems import Problem, write_problems
 from lib.core.errors import UserError
 from lib.engines import unsloth
-from lib.engines.base import Sampling, encode
-from lib.engines.open import open_engine
+from lib.engines.base import Sampling, encode, open_engine
 from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
 from lib.engines.transformers import TransformersEngine
 from lib.params import compose_preset, parse_params, preset_params

@@ -19,7 +19,7 @@ from lib.evaluation.completions import (
     decoding_of,
     samplings,
 )
-from lib.grading.files import grade_rows
+from lib.grading.grade import grade_rows
 from lib.grading.metrics import headline, summarise
 from lib.params import Params
 from lib.params.measuring import Evaluate, Override

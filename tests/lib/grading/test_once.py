@@ -9,8 +9,7 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.engines.base import GeneratedCompletion
-from lib.grading.files import grade_rows
-from lib.grading.grade import grade_completions
+from lib.grading.grade import grade_completions, grade_rows
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format

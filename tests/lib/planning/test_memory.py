@@ -21,8 +21,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCau
 
 from lib.artifacts.problems import Problem
 from lib.engines.policy import add_adapter, load_tokenizer
+from lib.objectives import LARGE
 from lib.objectives.logprobs import fused_scores
-from lib.objectives.sizes import LARGE
 from lib.params import Params, preset_params
 from lib.planning.memory import Shape, forward_pass, memory_at_peak, shape_in, shape_of
 from lib.planning.probe import with_signal
