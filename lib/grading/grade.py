@@ -163,7 +163,7 @@ def grade_completions(
     names = [reward.__name__ for reward in grading.rewards]
     earned = dict(zip(names, scores(grading.rewards, rollouts), strict=True))
     for number, (completion, rollout) in enumerate(zip(completions, rollouts, strict=True)):
-        rewards = {name: values[number] or 0.0 for name, values in earned.items()}
+        rewards = {name: values[number] for name, values in earned.items()}
         reasoning = rollout.parsed.reasoning or ""
         yield GradedCompletion(
             sample=number,

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer
+from transformers import PrinterCallback, Trainer
 
 from lib.artifacts.problems import Problem
 from lib.engines import compat
 from lib.engines.policy import save_policy
-from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Optimisation
-from lib.prompts import format_settings, prompt_format, saved_system
+from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
 from lib.rewards.functions import RewardFn
 from lib.training.phase.launch import micro_batches, num_processes
 from lib.training.phase.optim import MemoryEfficientAdamW
@@ -36,25 +35,23 @@ class Setup:
     rewards: Sequence[RewardFn] = ()
 
 
-def prompt_settings(params: Params, base: Path) -> dict[str, Any]:
+def prompt_settings(params: Params, base: Path) -> tuple[PromptFormat, str]:
     """How problems are put to the model: the prompt format, and the system prompt of `base`."""
-    return {
-        "prompt_format": prompt_format(**format_settings(params.prompt)),
-        "system": saved_system(base),
-    }
+    return prompt_format(**format_settings(params.prompt)), saved_system(base)
 
 
 def shared_arguments(
-    section: Optimisation, *, batch: int, model: Model, seed: int, scratch: Path
+    params: Params, section: Optimisation, *, batch: int, scratch: Path
 ) -> dict[str, Any]:
     """Keyword arguments of `transformers.TrainingArguments`.
 
     Args:
+        section: the phase's own of `params`.
         batch: rows of an optimiser step, on all ranks.
         scratch: folder for whatever a trainer writes on its own; not an output of the stage.
     """
     compat.one_gpu_per_process()
-    gpu = torch.accelerator.is_available()
+    gpu, model = torch.accelerator.is_available(), params.model
     return {
         **micro_batches(batch, micro_batch=section.micro_batch_size, world_size=num_processes()),
         "output_dir": str(scratch),
@@ -73,7 +70,7 @@ def shared_arguments(
         "use_cpu": not gpu,
         # Unsloth's policy brings its own (`lib.engines.unsloth`); this would put it out of action.
         "gradient_checkpointing": model.gradient_checkpointing and model.backend != "unsloth",
-        "seed": seed,
+        "seed": params.seed,
         "save_strategy": "steps" if section.save_steps else "no",
         "save_steps": section.save_steps or 1,
         "report_to": "none",
@@ -83,14 +80,13 @@ def shared_arguments(
     }
 
 
-def choose_optimizer(trainer: Trainer, name: str) -> None:
-    """Make `trainer` build the optimiser that params name; AdamW is its own.
+def prepare_trainer(trainer: Trainer, section: Optimisation) -> None:
+    """Make `trainer` print no dictionaries and build the optimiser that params name.
 
-    Args:
-        name: `optimizer` in params. The trainer still groups the parameters, builds the schedule
-            and saves the state.
+    It still groups the parameters, builds the schedule and saves the state.
     """
-    if name == "memory_efficient_adamw":
+    trainer.remove_callback(PrinterCallback)
+    if section.optimizer == "memory_efficient_adamw":
         args = trainer.args
         trainer.optimizer_cls_and_kwargs = (
             MemoryEfficientAdamW,

@@ -57,8 +57,7 @@ def validator(
     folder = tmp_path_factory.mktemp("validation")
     for name, problems in sets.benchmarks.items():
         write_problems(folder / f"{name}.jsonl", problems[:4])
-    chosen = prompt_format(smoke.prompt.format)
-    return read_validator(smoke, folder, init=base, base=base, prompt_format=chosen, system="")
+    return read_validator(smoke, folder, init=base, base=base)
 
 
 @pytest.fixture
@@ -157,7 +156,6 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
     assert list(input_problems(params)) == []
     Path("params.yaml").write_text(json.dumps(params.model_dump(mode="json")))
     shutil.copytree(base, "data/models/base")
-    Path("data/models/base/system_prompt.txt").write_text("")
     write_problems(Path("data/problems/sft.jsonl"), sets.sft)
     for name in params.validation.sets:
         write_problems(Path(f"data/problems/validation/{name}.jsonl"), sets.benchmarks["held_out"])
@@ -305,7 +303,6 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     for name, problems in sets.benchmarks.items():
         write_problems(folder / "validation" / f"{name}.jsonl", problems[:4])
     shutil.copytree(base, folder / "base")
-    (folder / "base" / "system_prompt.txt").write_text("", encoding="utf-8")
 
     assert start(stage, folder).wait() == 0, (folder / "output").read_text()
     whole = results(folder, stage)
