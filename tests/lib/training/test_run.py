@@ -66,7 +66,9 @@ def phase(
 ) -> Phase:
     """Runs SFT to step `stop`, or to its end, into a folder that it gives back."""
 
-    def run(stop: int | None = None, *, params: Params = short, folder: str = "run") -> Path:
+    def run(
+        stop: int | None = None, *, params: Params = short, folder: str = "run", base: Path = base
+    ) -> Path:
         configure(seed=params.seed, threads=params.torch_threads)
 
         def build(scratch: Path) -> Trainer:
@@ -209,7 +211,7 @@ def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(
 ) -> None:
     base = Path(shutil.copytree(base, tmp_path / "base"))
     save_prompt(base, system="Be brief.", rendering=format_settings(short.prompt))
-    kept = phase() / f"scratch/sft/checkpoints/checkpoint-{STEPS}"
+    kept = phase(base=base) / f"scratch/sft/checkpoints/checkpoint-{STEPS}"
     model = external_model(kept, base=base)
     assert (model.system, model.known_format) == ("Be brief.", prompt_format("working_out"))
     longer = changed(short, {"sft": {"num_epochs": 3}})
