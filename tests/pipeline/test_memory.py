@@ -14,7 +14,7 @@ from lib.artifacts.completions import read_graded
 from lib.artifacts.problems import write_problems
 from lib.evaluation.completions import complete_checkpoint
 from lib.export.model import publish
-from lib.grading.files import grade_file
+from lib.grading.grade import grade_file
 from lib.grading.metrics import summarise
 from lib.params import Params
 from lib.problems.generated import GeneratedSets

@@ -18,7 +18,7 @@ from lib.evaluation.completions import (
     decoding_of,
     samplings,
 )
-from lib.grading.files import grade_rows
+from lib.grading.grade import grade_rows
 from lib.grading.metrics import headline, summarise
 from lib.params import Params
 from lib.params.model import Evaluate, Override
