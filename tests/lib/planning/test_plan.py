@@ -133,13 +133,6 @@ def test_evaluation_counts_every_set_sample_and_checkpoint() -> None:
     assert evaluation_of(updated(s3, "prepare", benchmarks=benchmarks)) is None
 
 
-def test_an_sft_of_s0_writes_checkpoints() -> None:
-    params = preset_params("s0-qwen3-4b")
-    steps = phase_of(params, "sft").steps
-    assert steps == 118
-    assert steps // params.sft.save_steps == params.sft.keep_checkpoints == 2
-
-
 def test_rows_before_a_cut_are_the_most_there_can_be() -> None:
     """One file of S3's set may hold fewer within 4,096 tokens; S0's were counted."""
     s3, s0 = ("\n".join(plan_lines(preset_params(name))) for name in ("s3-cs336", "s0-qwen3-4b"))
@@ -161,21 +154,12 @@ def test_a_plan_needs_no_torch() -> None:
 
 
 def test_a_known_model_takes_known_room() -> None:
-    """4.02 billion weights of 2 bytes and adapters of 4; and 4 KiB × 36 layers a token."""
+    """4 KiB × 36 layers a token."""
     params = preset_params("s0-qwen3-4b")
     shape = shape_of(params.model)
     assert shape is not None
-    weights = phase_of(params, "grpo").memory["weights"]
-    assert weights == 2 * 4_022_468_096 + 4 * shape.trained(params.model)
     assert cache_bytes_per_token(shape, params.model) == 36 * 2 * 8 * 128 * 2
     assert disk_bytes(params, shape)["base"] == 0
-
-
-def test_a_reference_counts_where_no_adapter_is_switched_off() -> None:
-    full, lora = (preset_params(name) for name in ("s1-qwen2.5-0.5b", "s4-gsm8k-lora"))
-    planned = phase_of(full, "grpo").memory
-    assert planned["reference"] == planned["weights"]
-    assert "reference" not in phase_of(lora, "grpo").memory
 
 
 def test_vllm_counts_where_it_is() -> None:
@@ -207,11 +191,7 @@ def test_generation_by_the_policy_counts_with_its_cache() -> None:
 def test_vllms_cache_is_in_its_share() -> None:
     params = preset_params("s1-qwen2.5-0.5b")
     assert "cache" not in phase_of(params, "grpo").memory
-    lines = "\n".join(plan_lines(params))
-    for words in ("vLLM 30% of the policy's GPU", "engine vllm;", "evaluate with vllm"):
-        assert words in lines
-    assert "fast_inference" not in lines
-    assert "fast_inference" in "\n".join(plan_lines(preset_params("s0-qwen3-4b")))
+    assert "vLLM 30% of the policy's GPU" in "\n".join(plan_lines(params))
 
 
 def test_a_model_of_unknown_shape_has_no_sizes() -> None:
