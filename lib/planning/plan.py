@@ -136,7 +136,7 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
         return None, "pairs has to run first"
     prepare, data_of = params.prepare, "sft" if name == "sft" else "grpo"
     data, cut = getattr(prepare, data_of), prepare.lengths.max_tokens if name == "sft" else 0
-    counts = [_rows_of(source, params, cut=cut) for source in data.sources]
+    counts = [_rows_of(entry.source, params, cut=cut) for entry in data.sources]
     if any(rows is None for rows, _ in counts):
         return None, "prepare has to run first"
     total, sources = sum(rows or 0 for rows, _ in counts), [note for _, note in counts]
