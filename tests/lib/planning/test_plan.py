@@ -166,24 +166,6 @@ def test_a_plan_needs_no_torch() -> None:
     assert any("model.lora.rank: 32" in line for line in lines)
 
 
-def test_a_known_model_takes_known_room() -> None:
-    """4.02 billion weights of 2 bytes and adapters of 4; and 4 KiB × 36 layers a token."""
-    params = preset_params("s0-qwen3-4b")
-    shape = shape_of(params.model)
-    assert shape is not None
-    weights = phase_of(params, "grpo").memory["weights"]
-    assert weights == 2 * 4_022_468_096 + 4 * shape.trained(params.model)
-    assert cache_bytes_per_token(shape, params.model) == 36 * 2 * 8 * 128 * 2
-    assert disk_bytes(params, shape)["base"] == 0
-
-
-def test_a_reference_counts_where_no_adapter_is_switched_off() -> None:
-    full, lora = (preset_params(name) for name in ("s1-qwen2.5-0.5b", "s4-gsm8k-lora"))
-    planned = phase_of(full, "grpo").memory
-    assert planned["reference"] == planned["weights"]
-    assert "reference" not in phase_of(lora, "grpo").memory
-
-
 def test_vllm_counts_where_it_is() -> None:
     """S0's vLLM holds the policy's weights; S2's validates on another GPU, or else on the same."""
     s0 = phase_of(preset_params("s0-qwen3-4b"), "grpo")
@@ -208,16 +190,6 @@ def test_generation_by_the_policy_counts_with_its_cache() -> None:
         crowded = phase_of(updated(params, "validation", **own), "sft")
         assert crowded.memory["cache"] == batch_size * 2048 * token
     assert "cache" not in phase_of(updated(params, "sft", eval_steps=0), "sft").memory
-
-
-def test_vllms_cache_is_in_its_share() -> None:
-    params = preset_params("s1-qwen2.5-0.5b")
-    assert "cache" not in phase_of(params, "grpo").memory
-    lines = "\n".join(plan_lines(params))
-    for words in ("vLLM 30% of the policy's GPU", "engine vllm;", "evaluate with vllm"):
-        assert words in lines
-    assert "fast_inference" not in lines
-    assert "fast_inference" in "\n".join(plan_lines(preset_params("s0-qwen3-4b")))
 
 
 def test_a_model_of_unknown_shape_has_no_sizes() -> None:
