@@ -145,8 +145,3 @@ def test_the_vllm_server_makes_the_base_model_that_it_serves() -> None:
 
 def test_completions_to_grade_are_asked_for_by_their_variable() -> None:
     assert "COMPLETIONS=" in error_of(make("grade"))
-
-
-def test_no_problems_at_all_are_refused() -> None:
-    shown = make("evaluate", "MODEL=data/models/sft", "LIMIT=0")
-    assert shown.returncode == 2 and "--limit" in shown.stderr

@@ -31,8 +31,7 @@ from lib.artifacts.completions import GREEDY, SAMPLED
 from lib.artifacts.problems import Problem, read_benchmarks
 from lib.core.errors import UserError
 from lib.core.process import installed_version
-from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
-from lib.engines.open import open_engine
+from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, open_engine
 from lib.engines.policy import is_adapter, read_max_positions
 from lib.engines.registry import ENGINES
 from lib.params.model import Evaluate, Model, Prompt

@@ -14,7 +14,7 @@ from lib.artifacts.completions import GREEDY, GradedCompletion, read_graded
 from lib.artifacts.problems import INSTRUCTION
 from lib.core.errors import UserError
 from lib.evaluation.completions import complete, rows_fingerprint, scratch_of
-from lib.grading.files import grade_file
+from lib.grading.grade import grade_file
 from lib.inference.external import ExternalModel, external_model
 from lib.params.load import parse_section
 from lib.params.model import Evaluate

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
-from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
-from lib.engines.open import open_engine
+from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, open_engine
 from lib.params.model import Model, Prompt
 from lib.params.training import RolloutSampling
 from lib.prompts import PromptFormat, prompt_format, saved_system

@@ -21,8 +21,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel
 
 from lib.core.errors import UserError
-from lib.engines.base import Engine, Sampling, encode
-from lib.engines.open import open_engine
+from lib.engines.base import Engine, Sampling, encode, open_engine
 from lib.engines.policy import load_merged, load_tokenizer, max_positions
 from lib.engines.runtime import configure, released_memory
 from lib.export import BATCH

@@ -81,7 +81,7 @@ class ExternalModel:
         Raises:
             UserError: no such engine here, or weights that cannot be loaded.
         """
-        from lib.engines.open import loading, open_engine
+        from lib.engines.base import loading, open_engine
 
         with loading(self.folder):
             opened = open_engine(
@@ -116,7 +116,7 @@ def external_model(
         UserError: no such model or format, or files that make up no model.
     """
     folder = find_model(model_id)
-    from lib.engines.open import loading
+    from lib.engines.base import loading
     from lib.engines.policy import (
         ADAPTER,
         is_adapter,

@@ -11,8 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.problems import Problem
-from lib.engines.base import GeneratedCompletion, Sampling, encode
-from lib.engines.open import open_engine
+from lib.engines.base import GeneratedCompletion, Sampling, encode, open_engine
 from lib.grading.grade import grade_completions
 from lib.params import Params
 from lib.prompts import PromptFormat, prompt_format, saved_system

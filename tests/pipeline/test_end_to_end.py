@@ -127,16 +127,6 @@ def test_a_skipped_grpo_reruns_what_depends_on_it(clone: Clone) -> None:
     assert clone.run("git", "status", "--porcelain") == ""
 
 
-def test_a_changed_verifier_grades_again_and_generates_nothing(clone: Clone) -> None:
-    verifier = clone.folder / "lib/verifier/compare.py"
-    verifier.write_text(verifier.read_text("utf-8") + "\n# changed\n", encoding="utf-8")
-    said = clone.dvc("repro", "--downstream", "evaluate", "--dry")
-    planned = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
-    assert [name for name in planned if name.startswith("evaluate")] == []
-    assert {name for name in planned if name.startswith("grade")} == set(ALL[7:10])
-    clone.run("git", "checkout", "lib")
-
-
 def test_what_would_fail_stops_before_anything_is_lost(clone: Clone) -> None:
     """A wrong value and an unknown key; an engine that cannot be had here and a missing file."""
     models = hash_path(clone.folder / "data/models")

@@ -20,7 +20,7 @@ import pytest
 from peft import PeftModel
 from ruamel.yaml import YAML
 
-from lib.export import model as export
+from lib.export import model as exporting
 from lib.export.reload import read_forms
 from lib.params import compose_preset, preset_params
 from lib.problems.generated import synthetic_sets
@@ -29,12 +29,8 @@ from lib.training.phase.validation import ValidateByGeneration
 from tests.attention_16bit import stand_in
 from tests.lib.engines.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import lay_out
+from tests.pipeline.stages import evaluate, export, grade, metrics_of, run
 from tests.pipeline.systems import ATTENTION_AND_MLP, SYSTEMS
-
-STAGES = {
-    name: importlib.import_module(f"stages.{name}").main
-    for name in ("prepare", "sft", "grpo", "evaluate", "grade", "export", "report")
-}
 
 CPU = {"backend": "transformers"}
 """What takes the place of settings that need a GPU."""
@@ -74,7 +70,7 @@ def checkout(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     stand_in(monkeypatch)
     # That it works in a new process, tests/lib/export shows.
-    monkeypatch.setattr(export, "read_afresh", read_forms)
+    monkeypatch.setattr(exporting, "read_afresh", read_forms)
     write_snapshot(
         tmp_path / "hub",
         name=content["model"]["name"],
@@ -96,10 +92,6 @@ def checkout(
     (tmp_path / "params.yaml").write_text(written.getvalue(), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     yield content
-
-
-def run(stage: str, *options: str) -> None:
-    STAGES[stage]([*options], standalone_mode=False)
 
 
 def resolved(trainer: Any, name: str) -> Any:
@@ -162,27 +154,11 @@ def test_a_system_runs_as_itself(
         _check_rollouts(trainers["grpo"], expected)
 
     name = own.export.checkpoint
-    model, metrics = f"data/models/{name}", Path(f"reports/metrics/evaluate/{name}.json")
-    completions = f"--completions=data/completions/{name}.jsonl"
-    provenance = f"reports/provenance/{{}}/{name}.json"
-    run(
-        "evaluate",
-        completions,
-        f"--checkpoint={model}",
-        f"--provenance={provenance.format('evaluate')}",
-    )
-    run(
-        "grade",
-        "checkpoint",
-        completions,
-        f"--graded=data/graded/{name}.jsonl",
-        f"--rates=data/graded/{name}.json",
-        f"--metrics={metrics}",
-        f"--provenance={provenance.format('grade')}",
-    )
-    run("export", f"--checkpoint={model}", f"--measured={metrics}")
+    evaluate(name)
+    grade(name)
+    export(name)
     run("report")
-    assert set(own.evaluate.benchmarks) <= set(json.loads(metrics.read_text("utf-8")))
+    assert set(own.evaluate.benchmarks) <= set(json.loads(metrics_of(name).read_text("utf-8")))
     config = json.loads(Path("data/models/export/config.json").read_text("utf-8"))
     assert config["model_type"] == expected["architecture"]
     assert f"| {name}" in Path("reports/report.md").read_text("utf-8")

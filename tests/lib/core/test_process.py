@@ -1,4 +1,4 @@
-"""One run at a time, ended in good order, and never without the `dvc` that started it."""
+"""A run ends in good order, and never outlives the `dvc` that started it."""
 
 import os
 import signal
@@ -8,17 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.core.errors import UserError
-from lib.core.process import DVC_STAGE, alone
-
-HOLD = """
-import sys
-from pathlib import Path
-from lib.core.process import alone
-with alone(Path(sys.argv[1]), what="sft"):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
+from lib.core.process import DVC_STAGE
 
 STAGE = """
 import os, sys, time
@@ -47,19 +37,6 @@ def python(code: str, *arguments: str, **kwargs: object) -> "subprocess.Popen[st
         text=True,
         **kwargs,  # type: ignore[call-overload]
     )
-
-
-def test_a_second_run_is_refused_until_the_first_is_killed(tmp_path: Path, in_root: Path) -> None:
-    lock = tmp_path / "sft" / "lock"
-    with python(HOLD, str(lock)) as first:
-        assert first.stdout is not None
-        assert first.stdout.readline() == "held\n"
-        refused = pytest.raises(UserError, match=f"process {first.pid}")
-        with refused, alone(lock, what="sft"):
-            pass
-        first.kill()
-    with alone(lock, what="sft"):
-        assert lock.read_text(encoding="utf-8") == f"{os.getpid()}\n"
 
 
 WRITE = """

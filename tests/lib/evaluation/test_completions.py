@@ -16,7 +16,7 @@ from lib.engines.policy import load_tokenizer
 from lib.evaluation.completions import (
     complete,
 )
-from lib.grading.files import grade_rows
+from lib.grading.grade import grade_rows
 from lib.grading.metrics import headline, summarise
 from lib.params import Params
 from lib.params.model import Evaluate

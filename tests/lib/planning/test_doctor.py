@@ -4,6 +4,7 @@ import dataclasses
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,9 +53,12 @@ def card(size: int) -> Machine:
     return dataclasses.replace(SERVER, gpus=(Gpu("", "580.1", size * GIB, (size - 1) * GIB),))
 
 
+ELSEWHERE = {key: {"engine": "vllm-server"} for key in ("rollout", "validation")}
+
+
 def problems(params: Params, machine: Machine) -> list[str]:
     """What speaks against it, but for commits that `make fetch` has yet to look up."""
-    texts = [each.text for each in findings(params, machine) if each.weight != "result"]
+    texts = (each.text for each in findings(params, machine))
     return [text for text in texts if "make fetch" not in text]
 
 
@@ -161,11 +165,27 @@ def test_sampling_that_does_not_fit_names_its_knob(tiny: Params) -> None:
     assert any("pairs needs" in line and "lower dpo.pairs.batch_size" in line for line in knobs)
 
 
-def test_an_export_that_does_not_fit_has_a_remedy() -> None:
-    """S0's 4.02 billion weights in float32, and what they generate."""
-    reason = problems(preset_params("s0-qwen3-4b"), card(18))[-1]
-    assert reason.startswith("export needs about 17.8 GiB of GPU memory, 17 GiB are free")
-    assert "on the CPU" in reason
+@pytest.mark.parametrize(
+    ("preset", "changes", "size", "words"),
+    [
+        ("s3-cs336", {}, 16, ["sft needs about 22.2 GiB", "lower sft."]),
+        # 4.02 billion weights in float32, and what they generate.
+        ("s0-qwen3-4b", {}, 18, ["export needs about 17.8 GiB", "on the CPU"]),
+        # It trains in 11.5 GiB; of 16 GiB a vLLM beside it takes 0.3.
+        ("s1-qwen2.5-0.5b", {}, 16, ["grpo needs about 16.8 GiB"]),
+        ("s1-qwen2.5-0.5b", ELSEWHERE, 16, []),
+        # 7.7 GiB of weights are in vLLM's 0.7 of 25 GiB.
+        ("s0-qwen3-4b", {}, 25, []),
+        ("s0-qwen3-4b", {"model": {"backend": "transformers"}}, 25, ["grpo needs about "]),
+    ],
+)
+def test_a_phase_too_large_for_the_gpu_is_refused(
+    preset: str, changes: dict[str, dict[str, Any]], size: int, words: list[str]
+) -> None:
+    reasons = problems(changed(preset_params(preset), changes), card(size))
+    needs = "\n".join(reason for reason in reasons if "GiB of GPU memory" in reason)
+    assert bool(needs) == bool(words)
+    assert all(word in needs for word in words)
 
 
 def test_a_server_that_does_not_answer_is_named(

@@ -20,11 +20,10 @@ from lib.planning.plan import (
     validation_of,
 )
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format
 from lib.training.dpo import dpo_arguments
 from lib.training.grpo import grpo_arguments
-from lib.training.sft import build_sft
 from tests.conftest import ROOT
+from tests.lib.training.steps import plain_sft
 
 GIB = 2**30
 
@@ -42,16 +41,7 @@ def updated(params: Params, section: str, **changes: object) -> Params:
 def test_planned_sft_is_what_the_trainer_resolves(
     smoke: Params, sets: GeneratedSets, base: Path, tmp_path: Path
 ) -> None:
-    trainer = build_sft(
-        sets.sft,
-        base=base,
-        prompt_format=prompt_format(smoke.prompt.format),
-        system="",
-        sft=smoke.sft,
-        model=smoke.model,
-        seed=0,
-        scratch=tmp_path,
-    )
+    trainer = plain_sft(sets.sft, base, smoke, tmp_path)
     planned = phase_of(smoke, "sft")
     loader = trainer.get_train_dataloader()
     steps = trainer.set_initial_training_values(trainer.args, loader)[-1]
@@ -69,9 +59,7 @@ def test_planned_grpo_is_what_the_trainer_resolves(name: str, tmp_path: Path) ->
     if params.grpo.max_steps == 0:
         assert planned.skipped == params.grpo.skipped != ""
         return
-    args = TrainingArguments(
-        **grpo_arguments(params.grpo, model=params.model, seed=0, scratch=tmp_path)
-    )
+    args = TrainingArguments(**grpo_arguments(params, scratch=tmp_path))
     for key, value in planned.trainer.items():
         assert getattr(args, key) == value
     assert planned.steps == args.max_steps
@@ -83,7 +71,7 @@ def test_planned_grpo_is_what_the_trainer_resolves(name: str, tmp_path: Path) ->
 def test_planned_dpo_is_what_trl_resolves(name: str, tmp_path: Path) -> None:
     params = updated(preset_params(name), "dpo", init=("sft",))
     planned = phase_of(params, "dpo")
-    args = dpo_arguments(params.dpo, model=params.model, seed=0, scratch=tmp_path)
+    args = dpo_arguments(params, scratch=tmp_path)
     for key, value in planned.trainer.items():
         assert getattr(args, key) == value
     assert ("reference" in planned.memory) == (not params.model.lora.rank)
@@ -139,13 +127,6 @@ def test_evaluation_counts_every_set_sample_and_checkpoint() -> None:
     assert evaluation_of(updated(s3, "prepare", benchmarks=benchmarks)) is None
 
 
-def test_an_sft_of_s0_writes_checkpoints() -> None:
-    params = preset_params("s0-qwen3-4b")
-    steps = phase_of(params, "sft").steps
-    assert steps == 118
-    assert steps // params.sft.save_steps == params.sft.keep_checkpoints == 2
-
-
 def test_rows_before_a_cut_are_the_most_there_can_be() -> None:
     """One file of S3's set may hold fewer within 4,096 tokens; S0's were counted."""
     s3, s0 = ("\n".join(plan_lines(preset_params(name))) for name in ("s3-cs336", "s0-qwen3-4b"))
@@ -164,6 +145,15 @@ def test_a_plan_needs_no_torch() -> None:
     ).stdout.splitlines()
     assert lines[-1] == "[]"
     assert any("model.lora.rank: 32" in line for line in lines)
+
+
+def test_a_known_model_takes_known_room() -> None:
+    """4 KiB × 36 layers a token."""
+    params = preset_params("s0-qwen3-4b")
+    shape = shape_of(params.model)
+    assert shape is not None
+    assert cache_bytes_per_token(shape, params.model) == 36 * 2 * 8 * 128 * 2
+    assert disk_bytes(params, shape)["base"] == 0
 
 
 def test_vllm_counts_where_it_is() -> None:
@@ -190,6 +180,12 @@ def test_generation_by_the_policy_counts_with_its_cache() -> None:
         crowded = phase_of(updated(params, "validation", **own), "sft")
         assert crowded.memory["cache"] == batch_size * 2048 * token
     assert "cache" not in phase_of(updated(params, "sft", eval_steps=0), "sft").memory
+
+
+def test_vllms_cache_is_in_its_share() -> None:
+    params = preset_params("s1-qwen2.5-0.5b")
+    assert "cache" not in phase_of(params, "grpo").memory
+    assert "vLLM 30% of the policy's GPU" in "\n".join(plan_lines(params))
 
 
 def test_a_model_of_unknown_shape_has_no_sizes() -> None:

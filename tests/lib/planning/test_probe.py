@@ -4,8 +4,9 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,8 +23,8 @@ from lib.problems.generated import GeneratedSets
 from lib.problems.selection import token_counter
 from lib.prompts import prompt_format, save_system
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
+from stages import preflight
 from stages.preflight import memory_probe
-from tests.conftest import ROOT
 from tests.lib.training.runs import changed
 
 PLENTY = 64 * 1024**3
@@ -142,26 +143,37 @@ def test_the_longest_row_counts_all_that_may_be_generated(
         assert tokens == max(lengths.values())
 
 
+@pytest.fixture
+def probe(own_base: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """Lines of the command for the smoke preset, with other values in its sections."""
+
+    def probed(**sections: dict[str, Any]) -> list[str]:
+        content = YAML(typ="safe").load(compose_preset("smoke"))
+        for name, values in sections.items():
+            content[name] |= values
+        (tmp_path / "params.yaml").write_text(json.dumps(content), encoding="utf-8")
+        for phase in ("sft", "grpo"):
+            write_problems(tmp_path / f"{phase}.jsonl", full(5))
+        places = {"params": tmp_path / "params.yaml", "problems": tmp_path, "base": own_base}
+        options = [f"--{name}={place}" for name, place in places.items()]
+        return CliRunner().invoke(memory_probe, [*options, "--limit-gib=64"]).output.splitlines()
+
+    return probed
+
+
+COMMAND = [sys.executable, "-m", "stages.preflight", "memory-probe"]
+
+
 def test_the_command_prints_what_to_set_or_why_not(
-    own_base: Path, sets: GeneratedSets, tmp_path: Path
+    probe: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = YAML(typ="safe").load(compose_preset("smoke"))
-    content["model"]["max_seq_length"] = 100_000
-    content["grpo"]["max_steps"] = 0
-    (tmp_path / "params.yaml").write_text(json.dumps(content), encoding="utf-8")
-    write_problems(tmp_path / "sft.jsonl", full(5))
-    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    places = {"params": tmp_path / "params.yaml", "problems": tmp_path, "base": own_base}
-    options = [f"--{name}={place}" for name, place in places.items()]
-    ran = subprocess.run(
-        [sys.executable, "-m", "stages.preflight", "memory-probe", *options, "--limit-gib=64"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    largest, skipped = [line for line in ran.stdout.splitlines() if line.startswith("memory-probe")]
+    def here(command: list[str], **_: Any) -> Any:
+        assert command[:4] == COMMAND
+        done = CliRunner().invoke(memory_probe, command[4:])
+        return subprocess.CompletedProcess(command, done.exit_code)
+
+    monkeypatch.setattr(preflight, "subprocess", SimpleNamespace(run=here))
+    largest, skipped = probe(model={"max_seq_length": 100_000}, grpo={"max_steps": 0})
     assert largest.startswith("memory-probe sft longest=")
     assert largest.endswith("set sft.micro_batch_size: 16")
     assert skipped == "memory-probe grpo skipped: grpo.max_steps is 0"
@@ -171,15 +183,9 @@ def test_the_command_prints_what_to_set_or_why_not(
     ("largest", "words"), [(4, "sft.micro_batch_size: 4"), (0, "not even one")]
 )
 def test_each_size_is_tried_in_a_process_of_its_own(
-    largest: int,
-    words: str,
-    own_base: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    largest: int, words: str, probe: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 16 rows a step; a process that the kernel ended for its memory counts as too large."""
-    (tmp_path / "params.yaml").write_text(compose_preset("smoke"), encoding="utf-8")
-    write_problems(tmp_path / "sft.jsonl", full(5))
     sizes: list[int] = []
 
     def tried(command: list[str], **_: Any) -> Any:
@@ -188,10 +194,6 @@ def test_each_size_is_tried_in_a_process_of_its_own(
         code = 0 if phase == "grpo" or int(size) <= largest else (probing.SHORT, -9)[len(sizes) % 2]
         return subprocess.CompletedProcess(command, code)
 
-    write_problems(tmp_path / "grpo.jsonl", full(1))
-    monkeypatch.setattr(subprocess, "run", tried)
-    places = {"params": tmp_path / "params.yaml", "problems": tmp_path, "base": own_base}
-    options = [f"--{name}={place}" for name, place in places.items()]
-    ended = CliRunner().invoke(memory_probe, options)
-    assert words in ended.output
+    monkeypatch.setattr(preflight, "subprocess", SimpleNamespace(run=tried))
+    assert words in "\n".join(probe())
     assert sizes[:3] == [16, 8, 4]
