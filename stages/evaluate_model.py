@@ -19,7 +19,7 @@ from stages.options import reads_params
 @reads_params
 @click.option("--model", "models", required=True, help="Folders or Hub ids, by commas.")
 @click.option("--benchmarks", default="", help="Names, paths or name=path, by commas.")
-@click.option("--set", "settings", default="", help="key=value, by spaces.")
+@click.option("--set", "settings", default="", help="key=value or benchmark.key=value, by spaces.")
 @click.option("--prompt-format", "formats", default="", help="For models that do not say theirs.")
 @click.option("--system", help="System prompt, as `prompt.system` in params.")
 @click.option("--base", type=click.Path(path_type=Path), help="The model below an adapter.")

@@ -34,7 +34,7 @@ from lib.core.process import installed_version
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, open_engine
 from lib.engines.policy import is_adapter, read_max_positions
 from lib.engines.registry import ENGINES
-from lib.params.model import Evaluate, Model, Prompt
+from lib.params.model import Decoding, Evaluate, Model, Prompt
 from lib.prompts import Message, PromptFormat, prompt_format, saved_system
 
 
@@ -126,7 +126,8 @@ def complete(
                 raise UserError(f"{fault}; leave the problem out, or take a model with more")
             counted = f"{len(longest)} of {len(problems)} problems are too long"
             click.echo(f"Warning: {fault}; {counted} and counted as wrong", err=True)
-        for mode, sampling in samplings(evaluate, prompt_format=prompt_format, seed=seed).items():
+        decoding = decoding_of(evaluate, benchmark)
+        for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
             size = max(1, batch // sampling.num_completions)
             chunks = [fitting[start : start + size] for start in range(0, len(fitting), size)]
             tasks.append(
@@ -312,22 +313,22 @@ class Task:
         }
 
 
-def samplings(evaluate: Evaluate, *, prompt_format: PromptFormat, seed: int) -> dict[str, Sampling]:
+def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> dict[str, Sampling]:
     """The modes in which a benchmark is answered."""
     greedy = Sampling(
         num_completions=1,
-        max_new_tokens=evaluate.max_new_tokens,
+        max_new_tokens=decoding.max_new_tokens,
         temperature=0.0,
         stop_strings=prompt_format.stop_strings,
         seed=seed,
     )
     sampled = dataclasses.replace(
         greedy,
-        num_completions=evaluate.num_samples,
-        temperature=evaluate.temperature,
-        top_p=evaluate.top_p,
+        num_completions=decoding.num_samples,
+        temperature=decoding.temperature,
+        top_p=decoding.top_p,
     )
-    modes = {GREEDY: (evaluate.greedy, greedy), SAMPLED: (evaluate.num_samples, sampled)}
+    modes = {GREEDY: (decoding.greedy, greedy), SAMPLED: (decoding.num_samples, sampled)}
     return {mode: sampling for mode, (wanted, sampling) in modes.items() if wanted}
 
 
@@ -357,3 +358,9 @@ def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> No
                 speed = num_tokens / max(time.monotonic() - start, 1e-9)
                 bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
                 bar.update(len(rows))
+
+
+def decoding_of(evaluate: Evaluate, benchmark: str) -> Decoding:
+    """How a benchmark is answered: its override, or what holds for all."""
+    overrides = {override.benchmark: override for override in evaluate.overrides}
+    return overrides.get(benchmark, evaluate)

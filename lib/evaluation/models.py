@@ -17,7 +17,7 @@ from lib.evaluation.completions import complete, rows_fingerprint, scratch_of
 from lib.grading.grade import grade_file
 from lib.inference.external import ExternalModel, external_model
 from lib.params.load import parse_section
-from lib.params.model import Evaluate
+from lib.params.model import Decoding, Evaluate
 from lib.params.training import Reward
 from lib.problems.sources import BenchmarkSet
 from lib.prompts import system_prompt
@@ -186,7 +186,7 @@ def apply_settings(
 
     Args:
         section: of params.yaml.
-        text: `key=value` by spaces.
+        text: `key=value` by spaces; `benchmark.key=value` for one benchmark only.
         benchmarks: what is measured.
 
     Returns:
@@ -195,16 +195,20 @@ def apply_settings(
     Raises:
         UserError: no `key=value`, an unknown key or benchmark, or a value that is none.
     """
-    content = dict(section)
+    common, single = dict(section), dict[str, dict[str, Any]]()
     for word in text.split():
         key, _, value = word.partition("=")
         if not value:
             raise UserError(f"SET: `{word}`: expected key=value, for example temperature=0.6")
-        if key in ("checkpoints", "benchmarks"):
-            raise UserError(f"SET: `{key}` is not set here; see MODEL and BENCHMARKS")
-        content[key] = YAML(typ="safe").load(value)
-    seed = content.pop("seed", None)
+        benchmark, _, name = key.rpartition(".")
+        if name in ("checkpoints", "benchmarks", "overrides"):
+            raise UserError(f"SET: `{name}` is not set here; see MODEL and BENCHMARKS")
+        changed = single.setdefault(benchmark, {}) if benchmark else common
+        changed[name] = YAML(typ="safe").load(value)
+    seed = common.pop("seed", None)
     if not isinstance(seed, int | None):
         raise UserError(f"SET: `seed={seed}`: expected a whole number")
-    content["benchmarks"] = list(benchmarks)
+    decoding = {key: common[key] for key in Decoding.model_fields}
+    overrides = [{**decoding, **own, "benchmark": name} for name, own in single.items()]
+    content = {**common, "benchmarks": list(benchmarks), "overrides": overrides}
     return parse_section(Evaluate, content, origin="SET", above=("evaluate",)), seed

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from lib.params.data import Once, under_raw
+from lib.params.data import Once, first_repeated, under_raw
 from lib.params.section import (
     Count,
     EngineName,
@@ -179,15 +179,9 @@ class Prompt(Section):
 Checkpoint = Literal["base", "sft", "grpo", "dpo"]
 
 
-class Evaluate(Section):
-    """How checkpoints are measured: greedily, by sampling, or both."""
+class Decoding(Section):
+    """How a benchmark is answered: greedily, by sampling, or both."""
 
-    checkpoints: Annotated[tuple[Checkpoint, ...], Field(min_length=1), Once]
-    """Checkpoints that are evaluated, in the order of training."""
-    benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), Once]
-    """Sets of held-out problems; the first is the headline."""
-    engine: EngineName
-    """What generates the completions; changes speed, and rounding."""
     greedy: bool
     """One completion per problem at temperature 0."""
     num_samples: Count
@@ -198,13 +192,45 @@ class Evaluate(Section):
     """Nucleus of the sampled completions."""
     max_new_tokens: Positive
     """Longest completion."""
-    batch_size: Positive
-    """Sequences generated at a time; changes speed and memory, and rounding."""
 
     @model_validator(mode="after")
     def _measures_something(self) -> Self:
         if not self.greedy and not self.num_samples:
             raise ValueError("greedy=false and num_samples=0 leave nothing to measure")
+        return self
+
+
+class Override(Decoding):
+    """The decoding of one benchmark, in place of that of all."""
+
+    benchmark: Name
+    """Which of `evaluate.benchmarks`."""
+
+
+class Evaluate(Decoding):
+    """How checkpoints are measured."""
+
+    checkpoints: Annotated[tuple[Checkpoint, ...], Field(min_length=1), Once]
+    """Checkpoints that are evaluated, in the order of training."""
+    benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), Once]
+    """Sets of held-out problems; the first is the headline."""
+    engine: EngineName
+    """What generates the completions; changes speed, and rounding."""
+    overrides: tuple[Override, ...]
+    """Benchmarks that are answered in another way; [] for none."""
+    batch_size: Positive
+    """Sequences generated at a time; changes speed and memory, and rounding."""
+
+    @model_validator(mode="after")
+    def _overrides_apply(self) -> Self:
+        named = [override.benchmark for override in self.overrides]
+        if twice := first_repeated(named):
+            raise ValueError(f"overrides: `{twice}` is listed twice")
+        for name in named:
+            if name not in self.benchmarks:
+                raise ValueError(
+                    f"overrides: `{name}` is not in benchmarks ({', '.join(self.benchmarks)})"
+                )
         return self
 
 

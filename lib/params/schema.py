@@ -14,7 +14,7 @@ from lib.core.errors import UserError
 from lib.core.plugins import is_plugin, label
 from lib.engines.registry import ENGINES
 from lib.params.data import Prepare
-from lib.params.model import Evaluate, Export, Model, Prompt, lost_updates
+from lib.params.model import Decoding, Evaluate, Export, Model, Prompt, lost_updates
 from lib.params.section import HELD_BACK, Positive, Section, suggest
 from lib.params.training import (
     Dpo,
@@ -103,11 +103,16 @@ class Params(Section):
 
     def _lengths(self) -> Iterator[str]:
         longest = self.model.max_seq_length
-        sections = ("rollout", "evaluate", "validation")
-        for key, new in ((each, getattr(self, each).max_new_tokens) for each in sections):
-            if new >= longest:
+        sections: dict[str, RolloutSampling | Decoding | Validation] = {
+            "rollout": self.rollout,
+            "evaluate": self.evaluate,
+            "validation": self.validation,
+            **{f"evaluate.overrides.{each.benchmark}": each for each in self.evaluate.overrides},
+        }
+        for key, section in sections.items():
+            if section.max_new_tokens >= longest:
                 yield (
-                    f"{key}.max_new_tokens: {new} is not below "
+                    f"{key}.max_new_tokens: {section.max_new_tokens} is not below "
                     f"model.max_seq_length={longest}, which holds prompt and completion together"
                 )
 

@@ -199,12 +199,16 @@ def validation_of(params: Params, phase: Phase) -> Measurement | None:
 def evaluation_of(params: Params) -> Measurement | None:
     """Of all checkpoints together; None where a benchmark's rows are not known."""
     evaluate, rows = params.evaluate, benchmark_rows(params)
-    counts = [rows[name] for name in evaluate.benchmarks]
-    if None in counts:
-        return None
-    prompts = sum(count or 0 for count in counts)
-    completions = prompts * (evaluate.greedy + evaluate.num_samples) * len(evaluate.checkpoints)
-    tokens = completions * evaluate.max_new_tokens
+    overrides = {each.benchmark: each for each in evaluate.overrides}
+    prompts = completions = tokens = 0
+    for name in evaluate.benchmarks:
+        count, decoding = rows[name], overrides.get(name, evaluate)
+        if count is None:
+            return None
+        of_set = count * (decoding.greedy + decoding.num_samples) * len(evaluate.checkpoints)
+        prompts += count
+        completions += of_set
+        tokens += of_set * decoding.max_new_tokens
     return Measurement(prompts=prompts, completions=completions, tokens=tokens)
 
 

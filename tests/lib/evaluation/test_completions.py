@@ -15,11 +15,13 @@ from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.evaluation.completions import (
     complete,
+    decoding_of,
+    samplings,
 )
 from lib.grading.grade import grade_rows
 from lib.grading.metrics import headline, summarise
 from lib.params import Params
-from lib.params.model import Evaluate
+from lib.params.model import Evaluate, Override
 from lib.prompts import prompt_format
 
 WORKING_OUT = prompt_format("working_out")
@@ -169,6 +171,26 @@ def test_the_headline_is_one_line_that_can_be_grepped(rows: list[GradedCompletio
     numbers = dict(word.split("=") for word in line.split()[1:])
     assert (numbers["checkpoint"], numbers["n"]) == ("grpo", "2")
     assert (numbers["greedy"], numbers["pass@2"]) == ("50.0%", "50.0%")
+
+
+def override(name: str, **fields: Any) -> Override:
+    settings = {"greedy": True, "num_samples": 2, "temperature": 1.0, "top_p": 1.0}
+    return Override(benchmark=name, **{**settings, "max_new_tokens": 8, **fields})
+
+
+def test_an_override_holds_for_its_benchmark_only(smoke: Params) -> None:
+    own = override("harder", greedy=False, num_samples=5, temperature=0.6, top_p=0.9)
+    evaluate = smoke.evaluate.model_copy(update={"overrides": (own,)})
+    harder, held_out = (
+        samplings(decoding_of(evaluate, name), prompt_format=prompt_format("r1_zero"), seed=0)
+        for name in ("harder", "held_out")
+    )
+    assert list(harder) == ["sampled"]
+    sampled = harder["sampled"]
+    assert (sampled.num_completions, sampled.temperature, sampled.top_p) == (5, 0.6, 0.9)
+    assert (sampled.max_new_tokens, sampled.stop_strings) == (8, ("</answer>",))
+    assert list(held_out) == ["greedy", "sampled"]
+    assert held_out["sampled"].num_completions == smoke.evaluate.num_samples
 
 
 def test_without_samples_there_are_greedy_numbers_alone(

@@ -4,6 +4,7 @@ import re
 
 from ruamel.yaml import YAML
 
+from lib.evaluation.completions import decoding_of
 from lib.evaluation.models import apply_settings
 from lib.params import Params
 from lib.params.data import known_sets
@@ -18,14 +19,16 @@ MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 def test_the_section_shown_is_valid(smoke: Params) -> None:
     shown = YAML(typ="safe").load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])["evaluate"]
     section = {**smoke.evaluate.model_dump(mode="json"), **shown}
-    parse_section(Evaluate, section, origin="docs")
+    section["benchmarks"] = [*shown["benchmarks"], "aime24"]
+    evaluate = parse_section(Evaluate, section, origin="docs")
+    assert decoding_of(evaluate, "aime24").num_samples == 16
 
 
 def test_the_settings_of_the_command_are_taken(smoke: Params) -> None:
     (text,) = re.findall(r'SET="([^"]+)"', PAGE)
     section = smoke.evaluate.model_dump(mode="json")
     evaluate, _ = apply_settings(section, text, benchmarks=["held_out", "gsm8k"])
-    assert (evaluate.temperature, evaluate.num_samples) == (0.6, 4)
+    assert (evaluate.temperature, decoding_of(evaluate, "gsm8k").num_samples) == (0.6, 4)
 
 
 def test_every_variable_is_one_of_the_makefile() -> None:

@@ -15,7 +15,8 @@ from click.testing import CliRunner, Result
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.engines.policy import load_tokenizer
-from lib.evaluation.models import labelled_models
+from lib.evaluation.completions import decoding_of
+from lib.evaluation.models import apply_settings, labelled_models
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.problems.sources import find_benchmark
@@ -75,7 +76,7 @@ def out(
         f"--model={models}/base,{models}/grpo",
         f"--benchmarks=gsm8k={sets_folder}/gsm8k.jsonl,mmlu={sets_folder}/mmlu,"
         f"alpaca_eval={sets_folder}/alpaca.json",
-        "--set=max_new_tokens=4 num_samples=2 seed=3",
+        "--set=max_new_tokens=4 num_samples=2 mmlu.num_samples=0 alpaca_eval.num_samples=0",
         f"--out={folder}",
     )
     os.chdir(here)
@@ -98,10 +99,11 @@ def test_each_model_gets_the_files_of_the_stage(out: tuple[Path, str]) -> None:
     for name in ("base", "grpo"):
         for kind in ("completions", "graded"):
             rows = [json.loads(line) for line in (folder / kind / f"{name}.jsonl").open("rb")]
-            assert len(rows) == (3 + 3 + 2) * (1 + 2)
+            assert len(rows) == 3 + 3 * 2 + 3 + 2
             assert {row["checkpoint"] for row in rows} == {name}
         metrics = read(folder / f"metrics/{name}.json")
         assert metrics["gsm8k"]["sampled"]["num_samples"] == 2
+        assert list(metrics["mmlu"]) == ["greedy"]
 
 
 def test_mmlu_is_broken_down_by_subject(out: tuple[Path, str]) -> None:
@@ -126,7 +128,7 @@ def test_provenance_holds_what_it_takes_to_get_the_numbers_again(out: tuple[Path
     noted = read(out[0] / "provenance/grpo.json")
     assert noted["prompt"]["format"] == "working_out"
     assert noted["sampling"]["gsm8k"]["sampled"]["num_completions"] == 2
-    assert noted["settings"]["seed"] == 3
+    assert set(noted["sampling"]["mmlu"]) == {"greedy"}
     assert {"model", "base", "gsm8k", "mmlu", "alpaca_eval"} == set(noted["inputs"])
     assert noted["engine"]["name"] == "transformers"
     assert len(noted["verifier"]["code"]) == len(noted["prompt"]["template"]) == 16
@@ -156,7 +158,7 @@ def test_the_page_has_each_prompt_as_the_model_read_it(out: tuple[Path, str], mo
     [
         (["--model="], "MODEL="),
         (["--set=temprature=1"], "evaluate.temprature"),
-        (["--set=benchmarks=aime24"], "BENCHMARKS"),
+        (["--set=aime24.top_p=1.0"], "aime24"),
         (["--set=seed=x"], "seed"),
         (["--prompt-format=xlm"], "xlm"),
         (["--benchmarks=gsmk"], "gsm8k"),
@@ -197,6 +199,19 @@ def test_models_of_one_name_or_two_formats_are_told_apart(models: Path, tmp_path
     assert list(both) == ["base.boxed-own", "base.xml-chatml"]
     boxed = both["base.boxed-own"]
     assert boxed.system == boxed.prompt_format.instructions != ""
+
+
+def test_settings_hold_for_all_benchmarks_or_for_one(smoke: Params) -> None:
+    section = smoke.evaluate.model_dump(mode="json")
+    evaluate, seed = apply_settings(
+        section,
+        "temperature=0.6 aime24.num_samples=16 seed=3 engine=transformers",
+        benchmarks=["gsm8k", "aime24"],
+    )
+    assert seed == 3
+    gsm8k, aime24 = decoding_of(evaluate, "gsm8k"), decoding_of(evaluate, "aime24")
+    assert (gsm8k.num_samples, gsm8k.temperature) == (smoke.evaluate.num_samples, 0.6)
+    assert (aime24.num_samples, aime24.temperature) == (16, 0.6)
 
 
 def test_a_limit_takes_the_same_problems_whatever_their_order(

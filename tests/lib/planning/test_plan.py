@@ -10,6 +10,7 @@ from transformers import TrainingArguments
 from lib.artifacts import read_json
 from lib.params import Params, preset_names, preset_params
 from lib.params.data import PathSource
+from lib.params.model import Decoding, Override
 from lib.planning.memory import cache_bytes_per_token, shape_of
 from lib.planning.plan import (
     Phase,
@@ -121,6 +122,11 @@ def test_evaluation_counts_every_set_sample_and_checkpoint() -> None:
     # 500 + 5,000 + 1,319 + 30 + 30 + 30 + 40 + 272 + 674 problems.
     assert len(s3.evaluate.benchmarks) == 9
     assert whole and (whole.prompts, whole.completions) == (7_895, 118_425)
+    decoding = {name: getattr(s3.evaluate, name) for name in Decoding.model_fields}
+    aime = Override(**decoding | {"num_samples": 16}, benchmark="aime24")
+    often = updated(s3, "evaluate", overrides=(aime,))
+    more = evaluation_of(often)
+    assert more and more.completions == whole.completions + 30 * 12 * 3
     first, *others = s3.prepare.benchmarks
     own = PathSource(path="data/raw/a.jsonl", adapter="table", columns={}, limit="all")
     benchmarks = (first.model_copy(update={"source": own}), *others)
