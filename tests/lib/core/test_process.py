@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lib.core.errors import UserError
-from lib.core.process import DVC_STAGE, alone, sigterm_as_interrupt
+from lib.core.process import DVC_STAGE, alone
 
 HOLD = """
 import sys
@@ -60,13 +60,6 @@ def test_a_second_run_is_refused_until_the_first_is_killed(tmp_path: Path, in_ro
         first.kill()
     with alone(lock, what="sft"):
         assert lock.read_text(encoding="utf-8") == f"{os.getpid()}\n"
-
-
-def test_sigterm_leaves_blocks_as_ctrl_c_does() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), sigterm_as_interrupt():
-        signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 WRITE = """
