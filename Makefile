@@ -76,7 +76,7 @@ difficulty: setup ## how often CHECKPOINT=sft solves each GRPO problem, of K=8 c
 evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8k,... SET="temperature=0.6" OUT=...
 	@python -m stages.evaluate_model --model="$(MODEL)" --benchmarks="$(BENCHMARKS)" \
 	    --set="$(SET)" --prompt-format="$(PROMPT_FORMAT)" $(if $(OUT),--out="$(OUT)") \
-	    $(if $(LIMIT),--limit="$(LIMIT)") $(if $(TOO_LONG),--too-long="$(TOO_LONG)") $(if $(BASE_MODEL),--base="$(BASE_MODEL)") \
+	    $(if $(LIMIT),--limit="$(LIMIT)") $(if $(BASE_MODEL),--base="$(BASE_MODEL)") \
 	    $(if $(filter command environment,$(origin SYSTEM)),--system="$(SYSTEM)")
 
 grade: setup ## grade stored completions: COMPLETIONS=file.jsonl OUT=... PROMPT_FORMAT=... MATH_VERIFY=1

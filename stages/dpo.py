@@ -44,7 +44,6 @@ def main(
     from lib.engines.runtime import configure
     from lib.training.dpo import dpo_setup
     from lib.training.phase.run import Outputs, run_phase
-    from lib.training.phase.setup import prompt_settings
     from lib.training.phase.validation import read_validator
 
     configure(seed=params.seed, threads=params.torch_threads)
@@ -63,9 +62,7 @@ def main(
         ),
         settings=params.model_dump(include=SECTIONS),
         inputs={**read, "validation": validation},
-        validator=read_validator(
-            params, validation, init=init, base=base, **prompt_settings(params, base)
-        ),
+        validator=read_validator(params, validation, init=init, base=base),
     )
 
 

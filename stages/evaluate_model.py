@@ -7,7 +7,6 @@ Params: seed, torch_threads, model (attention), reward, evaluate.
 """
 
 from pathlib import Path
-from typing import Literal
 
 import click
 
@@ -26,13 +25,6 @@ from stages.options import reads_params
 @click.option("--base", type=click.Path(path_type=Path), help="The model below an adapter.")
 @click.option("--limit", type=click.IntRange(min=1), help="Problems per benchmark; all without.")
 @click.option(
-    "--too-long",
-    type=click.Choice(["wrong", "skip", "refuse"]),
-    default="wrong",
-    show_default=True,
-    help="What becomes of a problem whose prompt is too long for a model.",
-)
-@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("data/evaluations"),
@@ -48,7 +40,6 @@ def main(
     system: str | None,
     base: Path | None,
     limit: int | None,
-    too_long: Literal["refuse", "skip", "wrong"],
     out: Path,
 ) -> None:
     """Measure."""
@@ -82,7 +73,6 @@ def main(
             max_seq_length=params.model.max_seq_length,
             seed=seed,
             limit=limit or 0,
-            too_long=too_long,
             out=out,
         )
         click.echo("\n".join(headline(label, metrics[label])))

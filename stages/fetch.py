@@ -58,8 +58,7 @@ def of_params(params_file: Path) -> None:
 )
 def known_sets(names: tuple[str, ...], raw: Path) -> None:
     """Bring public sets at their pinned revisions to data/raw, where `prepare` can read them."""
-    from lib.problems.hub import fetch_known
-    from lib.problems.sources import adapter_of
+    from lib.problems.sources import adapter_of, fetch_known
 
     for name in names:
         path, count = fetch_known(name, raw)

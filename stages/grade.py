@@ -33,7 +33,7 @@ def checkpoint(
     Params: reward, evaluate (max_new_tokens).
     """
     params = load_params(params_file)
-    from lib.grading.files import grade
+    from lib.grading.grade import grade
 
     click.echo(
         grade(

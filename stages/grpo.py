@@ -53,7 +53,6 @@ def main(
     from lib.engines.runtime import configure
     from lib.training.grpo import grpo_setup
     from lib.training.phase.run import Outputs, run_phase
-    from lib.training.phase.setup import prompt_settings
     from lib.training.phase.validation import read_validator
     from lib.verifier import counters
 
@@ -76,9 +75,7 @@ def main(
         settings=params.model_dump(include=SECTIONS),
         inputs={**read, "validation": validation},
         counts=lambda: {"verifier": counters()},
-        validator=read_validator(
-            params, validation, init=init, base=base, **prompt_settings(params, base)
-        ),
+        validator=read_validator(params, validation, init=init, base=base),
     )
 
 

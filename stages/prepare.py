@@ -29,17 +29,17 @@ def main(
     from lib.engines.pretrained import write_base
     from lib.engines.runtime import configure
     from lib.problems import prepare as sets
-    from lib.problems.lengths import token_counter
-    from lib.prompts import format_settings, prompt_format, save_prompt, system_prompt
+    from lib.problems.selection import token_counter
+    from lib.prompts import prompt_format, save_prompt, system_prompt
 
     seed, model, section, validation = params.seed, params.model, params.prepare, params.validation
     configure(seed=seed, threads=params.torch_threads)
-    own_format = prompt_format(**format_settings(params.prompt))
+    own_format = prompt_format(**params.prompt.rendering)
     system = system_prompt(params.prompt.system, prompt_format=own_format)
     with sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
         texts = sets.tokenizer_problems(gathered)
         write_base(base, texts, prompt_format=own_format, model=model, seed=seed)
-        save_prompt(base, system=system, rendering=format_settings(params.prompt))
+        save_prompt(base, system=system, rendering=params.prompt.rendering)
         sets.finish_sets(
             gathered,
             section,

@@ -39,7 +39,7 @@ def debug(
     from lib.engines.policy import load_tokenizer
     from lib.engines.runtime import configure
     from lib.planning.rollouts import report_lines, sample_groups, tag_tokens, verdicts
-    from lib.prompts import format_settings, prompt_format
+    from lib.prompts import prompt_format
     from lib.training.phase.warning_signs import Limits
 
     configure(seed=params.seed, threads=params.torch_threads)
@@ -51,7 +51,7 @@ def debug(
         base=base,
         num_completions=n,
     )
-    written_in = prompt_format(**format_settings(params.prompt))
+    written_in = prompt_format(**params.prompt.rendering)
     tokens = tag_tokens(load_tokenizer(folder), written_in)
     tags = [tag for tag in written_in.marks if tag in written_in.target(solution="", reference="1")]
     judged = verdicts(
@@ -84,7 +84,7 @@ def difficulty(
     from lib.artifacts.problems import read_problems
     from lib.engines.runtime import configure
     from lib.evaluation.pairs import sample_checkpoint
-    from lib.problems.difficulty import PassRate, write_pass_rates
+    from lib.problems.selection import PassRate, write_pass_rates
 
     configure(seed=params.seed, threads=params.torch_threads)
     groups = sample_checkpoint(

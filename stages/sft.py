@@ -49,7 +49,6 @@ def main(
     import_first(params.model.backend, generates=validates)
     from lib.engines.runtime import configure
     from lib.training.phase.run import Outputs, run_phase
-    from lib.training.phase.setup import prompt_settings
     from lib.training.phase.validation import read_validator
     from lib.training.sft import sft_setup
 
@@ -72,9 +71,7 @@ def main(
         settings=params.model_dump(include=SECTIONS),
         inputs={**inputs, "adapter": adapter} if adapter else inputs,
         adapter=adapter,
-        validator=read_validator(
-            params, validation, init=base, base=base, **prompt_settings(params, base)
-        ),
+        validator=read_validator(params, validation, init=base, base=base),
     )
 
 

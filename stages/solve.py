@@ -1,4 +1,4 @@
-"""Ask the exported model: one question, a file of them, or one after the other.
+"""Ask the exported model: one question, or one after the other.
 
 Prints its reasoning and its answer. Without a question it asks for some; from a pipe it reads one
 on each line. Not a stage of the DAG.
@@ -12,7 +12,7 @@ import click
 from lib.core.errors import UserError
 from lib.engines.registry import ENGINES
 from lib.inference import DEFAULT_MODEL, GenerationSettings, build_text_generator
-from lib.inference.terminal import Terminal, read_questions
+from lib.inference.terminal import Terminal
 
 LONGEST_PROMPT = 2048
 """Tokens that vLLM sets memory aside for, beside those of the answer."""
@@ -20,12 +20,6 @@ LONGEST_PROMPT = 2048
 
 @click.command(help=__doc__)
 @click.option("--question", "-q", help="The question.")
-@click.option(
-    "--questions",
-    "file",
-    type=click.Path(path_type=Path),
-    help="File of questions: a line each, or JSONL, JSON or CSV with a column `question`.",
-)
 @click.option(
     "--model",
     default=str(DEFAULT_MODEL),
@@ -45,8 +39,6 @@ LONGEST_PROMPT = 2048
     help="0 always takes the likeliest token.",
 )
 @click.option("--seed", type=int, help="Of the sampling at a temperature above 0.")
-@click.option("--batch-size", type=click.IntRange(min=1), default=16, show_default=True)
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
 @click.option(
     "--engine",
     type=click.Choice(list(ENGINES)),
@@ -56,23 +48,17 @@ LONGEST_PROMPT = 2048
 )
 def main(
     question: str | None,
-    file: Path | None,
     model: str,
     as_json: bool,
     out: Path | None,
     max_new_tokens: int,
     temperature: float,
     seed: int | None,
-    batch_size: int,
-    device: str,
     engine: str,
 ) -> None:
     """Answer."""
-    if question is not None and file:
-        raise click.UsageError("take either --question or --questions")
     if question is not None and not question.strip():
         raise UserError('the question is empty; for example: make solve Q="What is 15 * 23?"')
-    questions = read_questions(file) if file else {}
     from transformers import logging
 
     logging.set_verbosity_error()
@@ -80,8 +66,6 @@ def main(
     terminal = Terminal(
         generator=build_text_generator(
             model,
-            device=device,
-            batch_size=batch_size,
             engine=engine,
             max_seq_length=max_new_tokens + LONGEST_PROMPT,
         ),
@@ -94,8 +78,6 @@ def main(
     )
     if question is not None:
         terminal.answer(question, streamed=sys.stdout.isatty())
-    elif questions:
-        terminal.answer_all(questions)
     elif sys.stdin.isatty():
         terminal.converse()
     else:

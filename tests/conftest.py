@@ -10,7 +10,7 @@ from lib.artifacts import hash_path
 from lib.params import Params, preset_params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets, synthetic_sets
-from lib.prompts import prompt_format
+from lib.prompts import prompt_format, save_system
 from tests.vllm_server import vllm_server
 
 ROOT = Path(__file__).parents[1]
@@ -60,7 +60,7 @@ def sets() -> GeneratedSets:
 def base(
     smoke: Params, sets: GeneratedSets, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    """Tokenizer and random weights of the smoke preset."""
+    """Tokenizer, random weights and system prompt (none) of the smoke preset."""
     from lib.engines.tiny import write_base
 
     folder = tmp_path_factory.mktemp("models") / "base"
@@ -71,6 +71,7 @@ def base(
         model=smoke.model,
         seed=smoke.seed,
     )
+    save_system(folder, "")
     made = hash_path(folder)
     yield folder
     assert hash_path(folder) == made, "a test wrote into the model that all of them share"

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,9 +100,7 @@ def jsonl_writer(path: Path) -> Iterator[Callable[[Mapping[str, Any]], object]]:
         yield lambda row: lines.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def write_jsonl(
-    path: Path, rows: Iterator[Mapping[str, Any]] | Sequence[Mapping[str, Any]]
-) -> None:
+def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write one JSON object a line, whole or not at all."""
     with jsonl_writer(path) as write:
         for row in rows:

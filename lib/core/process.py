@@ -181,22 +181,6 @@ def _drop_handler() -> None:
 
 
 @contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does, so that blocks are left in good order.
-
-    Outside the main thread, where Python takes no signals, nothing changes.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
 def alone(lock: Path, *, what: str) -> Iterator[None]:
     """Hold `lock` while the block runs; the kernel frees it however this process ends.
 

@@ -1,14 +1,24 @@
-"""The public course's losses and steps: names, arguments and return values are its contract.
+"""The public course's log-probs, means, losses and steps: names, arguments and return values are
+its contract.
 
+    masked_mean                             Σ m·x / Σ m
+    masked_normalize                        Σ m·x / c
     no_baseline, reinforce_with_baseline    ℓ_t = −R · log π, −A · log π
     grpo_clip                               the clipped surrogate (`lib.objectives.losses`)
     SFT step                                −Σ_t m log π / (c · B · steps)
     GRPO step                               mean_i(mean_t ℓ) / steps
+    DPO (arXiv:2305.18290, eq. 7)           −log σ(β · [(log π(y_w) − log π_ref(y_w))
+                                                        − (log π(y_l) − log π_ref(y_l))])
 
-A step adds 1/gradient_accumulation_steps of the batch's gradient, so that after that many calls on
-micro-batches of equal size the gradient is the full batch's; the caller steps the optimiser.
+Where a mask is 0 the value is never read: an infinity or a NaN there (padding has no meaningful
+log-prob) reaches neither the result nor the gradient. A step adds 1/gradient_accumulation_steps of
+the batch's gradient, so that after that many calls on micro-batches of equal size the gradient is
+the full batch's; the caller steps the optimiser. In DPO, y_w is the better and y_l the worse
+completion of one prompt, with log-probs summed over their tokens.
 
-Shapes: B completions, T tokens, G completions of one problem.
+Differs from the papers in: nothing.
+
+Shapes: B sequences or completions, T tokens, V vocabulary, G completions of one problem, N pairs.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,13 +26,110 @@ from typing import Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from lib.course.masking import masked_mean, masked_normalize
+from lib.course.data import Tokenizer, encode_alpaca
 from lib.objectives.advantages import Baseline, group_advantages, has_signal
+from lib.objectives.logprobs import (
+    can_fuse,
+    compute_entropy,
+    score_labels,
+    selective_log_softmax,
+)
 from lib.objectives.losses import aggregate_token_losses, check_choice, clipped_surrogate
 
 CourseLossType = Literal["no_baseline", "reinforce_with_baseline", "grpo_clip"]
 Value = TypeVar("Value")
+
+
+def get_response_log_probs(
+    model: torch.nn.Module,
+    input_ids: Tensor,
+    labels: Tensor,
+    return_token_entropy: bool = False,
+    *,
+    chunk_size: int | None = None,
+) -> dict[str, Tensor]:
+    """Score every label under a causal language model; nothing is masked here.
+
+    Padding must be on the right: causal attention then keeps it from the tokens that count.
+
+    Args:
+        model: returns `.logits` [B, T, V] for input ids; for `chunk_size` also needs
+            `get_output_embeddings()`, as Hugging Face models have (unwrapped from DDP or FSDP).
+        input_ids: [B, T].
+        labels: [B, T], the ids shifted by one.
+        return_token_entropy: also score the distribution's entropy.
+        chunk_size: tokens whose logits exist at one time; None computes all logits.
+
+    Returns:
+        "log_probs": [B, T]; with `return_token_entropy` also "token_entropy": [B, T].
+
+    Raises:
+        ValueError: `chunk_size` with a model that changes its logits after the output layer
+            (soft-capping, scaling): chunks would score other logits than the model's.
+    """
+    if chunk_size is None:
+        logits = model(input_ids).logits
+        scores = {"log_probs": selective_log_softmax(logits, labels)}
+        return scores | ({"token_entropy": compute_entropy(logits)} if return_token_entropy else {})
+    if not can_fuse(model):
+        raise ValueError(
+            f"{type(model).__name__} changes its logits after the output layer, so they cannot be "
+            "computed in chunks: use chunk_size=None"
+        )
+    vocabulary = len(model.get_output_embeddings().weight)  # type: ignore[operator]
+    fused = score_labels(
+        model,
+        {"input_ids": input_ids},
+        labels,
+        torch.ones_like(labels, dtype=torch.bool),
+        chunk_numel=chunk_size * vocabulary,
+        entropy_grad=return_token_entropy,
+    )
+    entropy = {"token_entropy": fused.entropy} if return_token_entropy else {}
+    return {"log_probs": fused.log_probs, **entropy}
+
+
+def masked_mean(tensor: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
+    """Average over the positions where the mask is 1.
+
+    Args:
+        tensor: values, any shape.
+        mask: same shape (or one that broadcasts to it), 0/1 or bool.
+        dim: axis to average along; None averages over all positions.
+
+    Returns:
+        `tensor`'s shape without `dim`. NaN where the mask is 0 throughout: such a mean does not
+        exist. Losses that must survive an empty row use `aggregate_token_losses` instead.
+    """
+    counted = mask.bool().expand_as(tensor)
+    kept = torch.where(counted, tensor, 0)
+    if dim is None:
+        return kept.sum() / counted.sum()
+    return kept.sum(dim=dim) / counted.sum(dim=dim)
+
+
+def masked_normalize(
+    tensor: Tensor, mask: Tensor, dim: int | None = None, normalize_constant: float = 1.0
+) -> Tensor:
+    """Sum over the positions where the mask is 1, divided by a constant.
+
+    Dr. GRPO (arXiv:2503.20783) divides by a constant instead of by the length, because a mean over
+    each completion's own length makes long wrong completions cheap.
+
+    Args:
+        tensor: values, any shape.
+        mask: same shape (or one that broadcasts to it), 0/1 or bool.
+        dim: axis to sum along; None sums over all positions.
+        normalize_constant: divisor, not 0.
+
+    Returns:
+        `tensor`'s shape without `dim`; 0 where the mask is 0 throughout.
+    """
+    kept = torch.where(mask.bool().expand_as(tensor), tensor, 0)
+    total = kept.sum() if dim is None else kept.sum(dim=dim)
+    return total / normalize_constant
 
 
 def compute_group_normalized_rewards(
@@ -251,3 +358,77 @@ def _needed(name: str, value: Value | None, loss_type: str) -> Value:
     if value is None:
         raise ValueError(f"{loss_type} needs `{name}`")
     return value
+
+
+def dpo_loss(
+    policy_better: Tensor,
+    policy_worse: Tensor,
+    reference_better: Tensor,
+    reference_worse: Tensor,
+    *,
+    beta: float,
+) -> Tensor:
+    """DPO's loss from summed log-probs.
+
+    Args:
+        policy_better: [N] log π(y_w).
+        policy_worse: [N] log π(y_l).
+        reference_better: [N] log π_ref(y_w).
+        reference_worse: [N] log π_ref(y_l).
+        beta: how dear it is to leave the reference policy; larger stays closer.
+
+    Returns:
+        [N]; log 2 where the policy prefers neither more than the reference does.
+    """
+    margin = (policy_better - reference_better) - (policy_worse - reference_worse)
+    return -logsigmoid(beta * margin)
+
+
+def compute_per_instance_dpo_loss(
+    lm: torch.nn.Module,
+    lm_ref: torch.nn.Module,
+    tokenizer: Tokenizer,
+    beta: float,
+    prompt: str,
+    response_chosen: str,
+    response_rejected: str,
+) -> Tensor:
+    """DPO's loss of one pair of responses to an instruction, in Alpaca's template.
+
+    The models may be on different devices; only `lm` gets gradients.
+
+    Args:
+        lm: the policy in training.
+        lm_ref: the reference policy.
+        tokenizer: of both.
+        beta: see `dpo_loss`.
+        prompt: the instruction.
+        response_chosen: the better response.
+        response_rejected: the worse one.
+
+    Returns:
+        Scalar, on `lm`'s device.
+    """
+    better = encode_alpaca(tokenizer, prompt=prompt, response=response_chosen)
+    worse = encode_alpaca(tokenizer, prompt=prompt, response=response_rejected)
+    # tokens before the responses part are scored alike in both and cancel, so they are left out
+    # of the sums: cancelling in floating point would leave noise in loss and gradient
+    start = _common_prefix(better, worse)
+    policy = [_log_prob(lm, ids, start) for ids in (better, worse)]
+    with torch.no_grad():
+        reference = [_log_prob(lm_ref, ids, start) for ids in (better, worse)]
+    device = policy[0].device
+    return dpo_loss(*policy, *(score.to(device) for score in reference), beta=beta)
+
+
+def _common_prefix(first: list[int], second: list[int]) -> int:
+    """Number of leading tokens that both have; 0 for equal lists, whose margin is 0 anyway."""
+    pairs = zip(first, second, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), 0)
+
+
+def _log_prob(model: torch.nn.Module, ids: list[int], start: int) -> Tensor:
+    """Scalar: log-probability of `ids[start:]` after `ids[:start]`."""
+    row = torch.tensor([ids], device=next(model.parameters()).device)
+    scores = get_response_log_probs(model, row[:, :-1], row[:, 1:])["log_probs"]
+    return scores[0, max(start, 1) - 1 :].sum()

@@ -1,39 +1,41 @@
 """Let a checkpoint answer benchmarks, greedily and by sampling; nothing is graded here.
 
-Prompts of like length share a chunk, so that little of a batch is padding. A chunk is on the disk
-as soon as it is generated (`lib.evaluation.stream`), and the random numbers depend on seed and
-prompt, not on the chunks before: a run that was killed resumes with the same completions.
+Prompts of like length share a chunk, so that little of a batch is padding, and the random numbers
+depend on seed and prompt, not on the chunks before. A run writes to a folder that its fingerprint
+names: a hash of the settings, of what it reads, of the versions and of the code. A chunk counts
+once all of its rows are on the disk, so the half line and the half chunk of a kill are cut off and
+generated again: the result has the bytes of a run that was never stopped. Changed settings name
+another folder.
 """
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import itertools
+import json
 import math
+import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 from tqdm import tqdm
 
-from lib.artifacts import write_jsonl
+from lib.artifacts import SCRATCH, fingerprint, stage_code, write_jsonl
 from lib.artifacts.completions import GREEDY, SAMPLED
 from lib.artifacts.problems import Problem, read_benchmarks
 from lib.core.errors import UserError
 from lib.core.process import installed_version
-from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
-from lib.engines.open import open_engine
+from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, open_engine
 from lib.engines.policy import is_adapter, read_max_positions
 from lib.engines.registry import ENGINES
-from lib.evaluation.stream import Stream, rows_fingerprint, scratch_of
-from lib.params.measuring import Decoding, Evaluate
-from lib.params.model import Model, Prompt
-from lib.prompts import Message, PromptFormat, format_settings, prompt_format, saved_system
-
-TooLong = Literal["refuse", "skip", "wrong"]
-"""What becomes of a problem that is too long for a model: an error, none, or a wrong answer."""
+from lib.params.model import Decoding, Evaluate, Model, Prompt
+from lib.prompts import Message, PromptFormat, prompt_format, saved_system
 
 
 def complete_checkpoint(
@@ -66,7 +68,7 @@ def complete_checkpoint(
             engine,
             read_benchmarks(problems, evaluate.benchmarks),
             label=checkpoint.name,
-            prompt_format=prompt_format(**format_settings(prompt)),
+            prompt_format=prompt_format(**prompt.rendering),
             system=saved_system(base),
             evaluate=evaluate,
             seed=seed,
@@ -88,7 +90,7 @@ def complete(
     scratch: Path,
     completions: Path,
     positions: int | None,
-    too_long: TooLong = "refuse",
+    long_is_wrong: bool = False,
 ) -> dict[str, Any]:
     """Let an engine answer, whatever its model is.
 
@@ -97,14 +99,14 @@ def complete(
         scratch: folder of what is done so far.
         completions: JSONL that gets the rows, by benchmark, mode, problem and sample.
         positions: of the model, None where it sets no limit.
-        too_long: what becomes of a problem whose prompt leaves no position for an answer.
+        long_is_wrong: a problem whose prompt leaves no position for an answer is answered wrongly;
+            otherwise it is refused.
 
     Returns:
         For provenance, what it takes to generate the same again beside settings and inputs.
 
     Raises:
-        UserError: a prompt is too long for the model and `too_long` refuses it, before anything is
-            generated; or no problem of a benchmark is left.
+        UserError: a prompt is too long for the model, before anything is generated.
     """
     batch = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
     tasks: list[Task] = []
@@ -120,11 +122,10 @@ def complete(
                 f"{len(token_ids[longest[-1]])} tokens as a prompt, and the model has {positions} "
                 "positions for prompt and completion"
             )
-            if too_long == "refuse" or (too_long == "skip" and not fitting):
+            if not long_is_wrong:
                 raise UserError(f"{fault}; leave the problem out, or take a model with more")
-            outcome = "left out" if too_long == "skip" else "counted as wrong"
-            counted = f"{len(longest)} of {len(problems)} problems are too long and {outcome}"
-            click.echo(f"Warning: {fault}; {counted}", err=True)
+            counted = f"{len(longest)} of {len(problems)} problems are too long"
+            click.echo(f"Warning: {fault}; {counted} and counted as wrong", err=True)
         decoding = decoding_of(evaluate, benchmark)
         for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
             size = max(1, batch // sampling.num_completions)
@@ -147,16 +148,15 @@ def complete(
                 )
             )
     generate_missing(engine, tasks, label=label)
-    rows = itertools.chain.from_iterable(task.stream.rows() for task in tasks)
-    if too_long == "wrong":
-        rows = itertools.chain(rows, *(task.unanswered() for task in tasks))
+    answered = itertools.chain.from_iterable(task.stream.rows() for task in tasks)
+    rows = itertools.chain(answered, *(task.unanswered() for task in tasks))
     write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
     template = str(engine.tokenizer.chat_template)
     modes: dict[str, dict[str, Any]] = {}
     for task in tasks:
         facts = {**task.settings(), "num_problems": len(task.problems)}
         if task.too_long:
-            facts |= {"too_long": too_long, "num_too_long": len(task.too_long)}
+            facts["num_too_long"] = len(task.too_long)
         modes.setdefault(task.benchmark, {})[task.mode] = facts
     version = installed_version(ENGINES[evaluate.engine].library)
     return {
@@ -169,6 +169,91 @@ def complete(
         },
         "sampling": modes,
     }
+
+
+def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
+    """16 hex digits of everything that the rows depend on."""
+    decisive = {"settings": settings, "code": stage_code("evaluate", {})}
+    return fingerprint(decisive, inputs=inputs)
+
+
+@contextmanager
+def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path]:
+    """The folder of a run called `name`; it stays where the block is left by an error or a kill.
+
+    Raises:
+        UserError: another process is writing there.
+    """
+    folder = root / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"the same evaluation is running already and writes to {folder}; wait for it"
+            ) from None
+        yield folder
+        shutil.rmtree(folder)
+
+
+class Stream:
+    """The rows of one benchmark in one mode, chunk by chunk.
+
+    Args:
+        path: JSONL file; what an earlier process left of it is kept as far as it is whole.
+        sizes: rows of each chunk, in order.
+    """
+
+    def __init__(self, path: Path, sizes: Sequence[int]) -> None:
+        self.path = path
+        self.sizes = sizes
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.num_done = self._cut()
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that are there."""
+        return sum(self.sizes[: self.num_done])
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add the next chunk; it is on the disk when this returns.
+
+        Args:
+            rows: with `place`, the number of their problem, and `sample`.
+        """
+        if len(rows) != self.sizes[self.num_done]:
+            raise ValueError(f"chunk {self.num_done} has {len(rows)} rows")
+        with self.path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            file.flush()
+            os.fsync(file.fileno())
+        self.num_done += 1
+
+    def _cut(self) -> int:
+        """Cut the file behind its last whole chunk; returns how many there are."""
+        with self.path.open("a+b") as file:
+            file.seek(0)
+            lengths = (len(line) for line in file if line.endswith(b"\n"))
+            ends = list(itertools.accumulate(lengths, initial=0))
+            rows = list(itertools.accumulate(self.sizes, initial=0))
+            num_done = sum(num_rows < len(ends) for num_rows in rows) - 1
+            file.truncate(ends[rows[num_done]])
+        return num_done
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows in the order of problem and sample, read one by one."""
+        offset, index = 0, []
+        with self.path.open("rb") as file:
+            for line in file:
+                row = json.loads(line)
+                index.append((row["place"], row["sample"], offset))
+                offset += len(line)
+            for _, _, start in sorted(index):
+                file.seek(start)
+                row = json.loads(file.readline())
+                del row["place"]
+                yield row
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -250,7 +335,7 @@ def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> 
 
 
 def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> None:
-    """Generate the chunks that are not there yet, under a bar where there is a `label`."""
+    """Generate the chunks that are not there yet, under a bar."""
     total = sum(sum(task.stream.sizes) for task in tasks)
     done = sum(task.stream.num_rows for task in tasks)
     num_tokens, start = 0, time.monotonic()
@@ -260,7 +345,7 @@ def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> No
         initial=done,
         desc=label,
         unit="completion",
-        disable=None if label else True,
+        disable=None,
     ) as bar:
         for task in tasks:
             for chunk in task.chunks[task.stream.num_done :]:

@@ -13,12 +13,11 @@ from lib.artifacts import ROOT, hash_code, write_json, write_metrics, write_prov
 from lib.artifacts.completions import GREEDY, GradedCompletion, read_graded
 from lib.artifacts.problems import INSTRUCTION
 from lib.core.errors import UserError
-from lib.evaluation.completions import TooLong, complete
-from lib.evaluation.stream import rows_fingerprint, scratch_of
-from lib.grading.files import grade_file
+from lib.evaluation.completions import complete, rows_fingerprint, scratch_of
+from lib.grading.grade import grade_file
 from lib.inference.external import ExternalModel, external_model
 from lib.params.load import parse_evaluate
-from lib.params.measuring import Decoding, Evaluate
+from lib.params.model import Decoding, Evaluate
 from lib.params.training import Reward
 from lib.problems.sources import BenchmarkSet
 from lib.prompts import system_prompt
@@ -73,7 +72,6 @@ def measure_model(
     max_seq_length: int,
     seed: int,
     limit: int,
-    too_long: TooLong,
     out: Path,
 ) -> dict[str, Any]:
     """Let one model answer, grade it, and write all files under `out`; returns its metrics.
@@ -81,7 +79,6 @@ def measure_model(
     Args:
         max_seq_length: see `ExternalModel.open`.
         limit: problems per benchmark, 0 for all; `sets` hold no more already.
-        too_long: see `complete`.
 
     Raises:
         UserError: the model cannot be loaded.
@@ -122,7 +119,7 @@ def measure_model(
                 scratch=scratch,
                 completions=completions,
                 positions=model.positions_on(evaluate.engine, max_seq_length=max_seq_length),
-                too_long=too_long,
+                long_is_wrong=True,
             )
             # Rendered here: a template of the model's own may be more than ours can be.
             prompts = {

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
-from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode
-from lib.engines.open import open_engine
+from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, open_engine
 from lib.params.model import Model, Prompt
 from lib.params.training import RolloutSampling
-from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
+from lib.prompts import PromptFormat, prompt_format, saved_system
 from lib.rewards.rollout import Rollout
 
 
@@ -81,7 +80,7 @@ def sample_checkpoint(
         base: the weights that an adapter was trained on.
         engine: what generates, of `ENGINES`.
     """
-    used_format = prompt_format(**format_settings(prompt))
+    used_format = prompt_format(**prompt.rendering)
     opened = open_engine(
         engine,
         checkpoint,
@@ -148,14 +147,14 @@ def preference_pairs(groups: Sequence[GradedGroup], *, at_most: int) -> list[Pai
             problem_id=group.problem.id,
             problem=group.problem.problem,
             reference=group.problem.reference,
-            chosen=chosen.text,
-            rejected=rejected.text,
+            chosen=right.text,
+            rejected=wrong.text,
             prompt_ids=group.prompt_ids,
-            chosen_ids=chosen.token_ids,
-            rejected_ids=rejected.token_ids,
+            chosen_ids=right.token_ids,
+            rejected_ids=wrong.token_ids,
         )
         for group in groups
-        for chosen, rejected in matched(group.right, group.wrong, at_most=at_most)
+        for right, wrong in matched(group.right, group.wrong, at_most=at_most)
     ]
     if pairs:
         return pairs

@@ -9,7 +9,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from lib.params import Params
 from lib.params.data import Prepare, hub_splits
-from lib.params.measuring import Export
+from lib.params.model import Export
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, Interval, share_interval
 
@@ -158,7 +158,7 @@ def _header(
         )
         for each in rates
     ]
-    sources = [each.source for phase in (prepare.sft, prepare.grpo) for each in phase.sources]
+    sources = (*prepare.sft.sources, *prepare.grpo.sources)
     trained_on = [split.hub for source in sources for split in hub_splits(source)]
     return ModelCardData(
         base_model=base_model or None,

@@ -41,11 +41,9 @@ from lib.export.reload import (
     read_afresh,
 )
 from lib.params import Params
-from lib.params.measuring import Evaluate, Export
-from lib.params.model import Model
+from lib.params.model import Evaluate, Export, Model
 from lib.prompts import (
     Message,
-    format_settings,
     prompt_format,
     save_prompt,
     saved_system,
@@ -132,7 +130,7 @@ def publish(
     prompt, export = params.prompt, params.export
     headline = params.evaluate.benchmarks[0]
     held_out = read_benchmarks(problems, [headline])[headline][: export.num_verified]
-    own_format, system = prompt_format(**format_settings(prompt)), saved_system(base)
+    own_format, system = prompt_format(**prompt.rendering), saved_system(base)
     prompts = [own_format.prompt(problem.problem, system=system) for problem in held_out]
     unverified = to.with_name(f"{to.name}-unverified")
     with replacing(unverified) as folder:
@@ -147,7 +145,7 @@ def publish(
             stop_strings=own_format.stop_strings,
             system=system,
         )
-        save_prompt(folder, system=system, rendering=format_settings(prompt))
+        save_prompt(folder, system=system, rendering=prompt.rendering)
         with (folder / "params.yaml").open("w", encoding="utf-8") as file:
             YAML(typ="safe").dump(params.model_dump(mode="json"), file)
         card = model_card(

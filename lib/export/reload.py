@@ -21,8 +21,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel
 
 from lib.core.errors import UserError
-from lib.engines.base import Engine, Sampling, encode
-from lib.engines.open import open_engine
+from lib.engines.base import Engine, Sampling, encode, open_engine
 from lib.engines.policy import load_merged, load_tokenizer, max_positions
 from lib.engines.runtime import configure, released_memory
 from lib.export import BATCH
@@ -140,7 +139,7 @@ def read(model: PreTrainedModel, prompts: list[list[int]], completions: list[lis
     model.eval()
     pairs = zip(prompts, completions, strict=True)
     log_probs, likeliest, margins = (
-        torch.cat(parts) for parts in zip(*(_along(model, *pair) for pair in pairs), strict=True)
+        torch.cat(parts) for parts in zip(*(_read_one(model, *pair) for pair in pairs), strict=True)
     )
     return Answers(
         prompts=prompts,
@@ -152,7 +151,7 @@ def read(model: PreTrainedModel, prompts: list[list[int]], completions: list[lis
     )
 
 
-def _along(
+def _read_one(
     model: PreTrainedModel, prompt: list[int], completion: list[int]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """[T] log-probs, likeliest tokens and margins along one completion."""

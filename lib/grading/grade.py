@@ -1,11 +1,144 @@
-"""A completion becomes a graded one: what it answers, whether that is right, what it earns."""
+"""A completion becomes a graded one: what it answers, whether that is right, what it earns.
 
-from collections.abc import Iterator, Sequence
+No torch: with another reward or verifier the completions on disk are graded again in seconds.
+"""
 
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lib.artifacts import (
+    ROOT,
+    hash_code,
+    jsonl_writer,
+    read_jsonl,
+    write_metrics,
+    write_provenance,
+)
 from lib.artifacts.completions import GeneratedCompletion, GradedCompletion
 from lib.artifacts.problems import Problem
-from lib.prompts import Message
+from lib.core.errors import UserError
+from lib.core.plugins import is_plugin, load_plugin
+from lib.grading.metrics import headline, headline_metrics, summarise
+from lib.params.schema import Params
+from lib.params.training import Reward
+from lib.prompts import Message, PromptFormat, prompt_format
 from lib.rewards.functions import Grading, scores
+from lib.verifier import counters
+
+FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
+"""Counts of the verifier that tell something about the grades."""
+
+
+def grade(
+    params: Params,
+    completions: Path,
+    *,
+    graded: Path,
+    rates: Path,
+    metrics: Path,
+    provenance: Path,
+) -> str:
+    """Grade the completions of a checkpoint, and write grades, metrics and how they came about.
+
+    Args:
+        rates: every number, by level, subject and tag too, for the report.
+        metrics: of those the headline, for git and `dvc metrics diff`.
+
+    Returns:
+        The headline, as lines for the terminal.
+    """
+    longest = params.evaluate.max_new_tokens
+    summary, faults = grade_file(completions, graded, reward=params.reward, max_new_tokens=longest)
+    write_metrics(rates, summary)
+    write_metrics(metrics, headline_metrics(summary))
+    write_provenance(
+        provenance,
+        settings=params.model_dump(include={"reward": True, "evaluate": {"max_new_tokens"}}),
+        inputs={"completions": completions},
+        verifier={"code": hash_code(ROOT / "lib/verifier"), **faults},
+    )
+    return "\n".join(headline(completions.stem, summary))
+
+
+def grade_file(
+    completions: Path, graded: Path, *, reward: Reward, max_new_tokens: int
+) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
+    """Grade what `lib.evaluation.completions` wrote, line by line and in its order.
+
+    Args:
+        graded: JSONL that gets a `GradedCompletion` for each line.
+        max_new_tokens: what rewards on length take for the longest completion.
+
+    Returns:
+        The metrics (`summarise`), and what went wrong in the verifier (`FAULTS`).
+    """
+    before = counters()
+    rows = grade_rows(read_jsonl(completions), reward=reward, max_new_tokens=max_new_tokens)
+    with jsonl_writer(graded) as write:
+
+        def written(row: GradedCompletion) -> GradedCompletion:
+            write(dataclasses.asdict(row))
+            return row
+
+        summary = summarise(map(written, rows))
+    after = counters()
+    return summary, {name: after[name] - before[name] for name in FAULTS}
+
+
+def grading_of(reward: Reward, *, prompt_format: PromptFormat, max_new_tokens: int) -> Grading:
+    """The rewards of params, or none where they cannot read the format.
+
+    Raises:
+        UserError: a plugin among them cannot be loaded.
+    """
+    for name in filter(is_plugin, reward.extra):
+        load_plugin(name)
+    settings = reward.settings(max_completion_tokens=max_new_tokens)
+    try:
+        return Grading(reward.names, reward.weights, prompt_format=prompt_format, **settings)
+    except UserError:
+        return Grading(prompt_format=prompt_format)
+
+
+def grade_rows(
+    rows: Iterable[Mapping[str, Any]], *, reward: Reward, max_new_tokens: int
+) -> Iterator[GradedCompletion]:
+    """Grade lines of a completions file; those of one problem are together."""
+
+    @functools.cache
+    def grading(name: str, tags: tuple[str, ...]) -> Grading:
+        written_in = prompt_format(name, tags=tags)
+        return grading_of(reward, prompt_format=written_in, max_new_tokens=max_new_tokens)
+
+    of_problem = itertools.groupby(
+        rows, lambda row: (row["benchmark"], row["mode"], row["problem_id"])
+    )
+    for _, group in of_problem:
+        first, *_ = lines = list(group)
+        problem = Problem(
+            id=first["problem_id"],
+            tags=tuple(first["tags"]),
+            **{name: first[name] for name in ("problem", "reference", "subject", "level")},
+        )
+        generated = [
+            GeneratedCompletion(
+                text=line["completion"], token_ids=tuple(line["token_ids"]), finish=line["finish"]
+            )
+            for line in lines
+        ]
+        graded = grade_completions(
+            problem,
+            first["prompt"],
+            generated,
+            grading=grading(first["prompt_format"]["name"], tuple(first["prompt_format"]["tags"])),
+        )
+        for line, row in zip(lines, graded, strict=True):
+            where = {name: line[name] for name in ("checkpoint", "benchmark", "mode", "sample")}
+            yield dataclasses.replace(row, **where)
 
 
 def grade_completions(
@@ -30,7 +163,7 @@ def grade_completions(
     names = [reward.__name__ for reward in grading.rewards]
     earned = dict(zip(names, scores(grading.rewards, rollouts), strict=True))
     for number, (completion, rollout) in enumerate(zip(completions, rollouts, strict=True)):
-        rewards = {name: values[number] or 0.0 for name, values in earned.items()}
+        rewards = {name: values[number] for name, values in earned.items()}
         reasoning = rollout.parsed.reasoning or ""
         yield GradedCompletion(
             sample=number,

@@ -6,8 +6,8 @@ from lib.inference.generator import (
     Solution,
     build_text_generator,
     generate_math_solution,
+    save_prompt_and_response,
 )
-from lib.inference.records import save_prompt_and_response
 
 __all__ = [
     "DEFAULT_MODEL",

@@ -4,7 +4,6 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lib.artifacts import read_json
 from lib.artifacts.models import model_faults
@@ -12,10 +11,7 @@ from lib.core.errors import UserError
 from lib.engines.base import Engine
 from lib.engines.registry import ENGINES
 from lib.prompts import PromptFormat, prompt_format, saved_format, saved_system
-from lib.prompts.system import SAVED
-
-if TYPE_CHECKING:
-    import torch
+from lib.prompts.saved import SAVED
 
 DEFAULT_MODEL = Path("data/models/export")
 PIPELINE_BASE = Path("data/models/base")
@@ -76,39 +72,26 @@ class ExternalModel:
         attention: str,
         max_seq_length: int,
         batch_size: int,
-        device: str = "auto",
     ) -> Engine:
         """An engine that generates from it; the caller closes it.
 
         Args:
             engine: of `ENGINES`.
-            device: as torch names it; "auto" takes a GPU where there is one.
 
         Raises:
-            UserError: no such device or engine here, or weights that cannot be loaded.
+            UserError: no such engine here, or weights that cannot be loaded.
         """
-        from lib.engines.open import loading, open_engine
-        from lib.engines.policy import load_merged
+        from lib.engines.base import loading, open_engine
 
-        settings, policy = {"dtype": self.dtype, "attention": attention}, None
-        if device != "auto":
-            if not ENGINES[engine].live:
-                raise UserError(
-                    f"engine: {engine} takes the device that it was built for, not device "
-                    f"`{device}`; leave it at auto, or take engine: transformers"
-                )
-            there = _device(device)
         with loading(self.folder):
-            if device != "auto":
-                policy = load_merged(self.folder, base=self.base, **settings).to(there)
             opened = open_engine(
                 engine,
                 self.folder,
                 base=self.base,
-                **settings,
+                dtype=self.dtype,
+                attention=attention,
                 max_seq_length=self._room(max_seq_length),
                 batch_size=batch_size,
-                policy=policy,
             )
         tokenizer = opened.tokenizer
         tokenizer.chat_template = self.template or tokenizer.chat_template
@@ -133,7 +116,7 @@ def external_model(
         UserError: no such model or format, or files that make up no model.
     """
     folder = find_model(model_id)
-    from lib.engines.open import loading
+    from lib.engines.base import loading
     from lib.engines.policy import (
         ADAPTER,
         is_adapter,
@@ -154,7 +137,7 @@ def external_model(
         template, positions = load_tokenizer(folder).chat_template, read_max_positions(below)
         dtype = read_dtype(below)
     name, _, layout = format_name.partition("/")
-    form: PromptFormat | None = next(filter(None, map(saved_format, places)), None)
+    form = next((each for each in map(saved_format, places) if each), None)
     own = not name or layout == OWN
     if name:
         form = prompt_format(name, layout=layout if layout and not own else "plain")
@@ -205,14 +188,3 @@ def _first_model(places: Sequence[Path], *, of: Path) -> Path:
         f"{of} is an adapter, and the model that it was trained on is not in "
         f"{', '.join(map(str, places))}; give BASE_MODEL=FOLDER"
     )
-
-
-def _device(name: str) -> "torch.device":
-    import torch
-
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"no device `{name}` here ({reason}); try auto or cpu") from error
-    return torch.device(name)

@@ -17,11 +17,14 @@ from lib.core.errors import UserError
 from lib.engines.base import Engine, Sampling, encode
 from lib.inference.external import DEFAULT_MODEL, external_model
 from lib.prompts import PromptFormat
-from lib.prompts.base import conversation
+from lib.prompts.formats import conversation
 from lib.verifier.extract import extract_answer
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
+import fcntl
+import json
+from typing import Any
 
 ATTENTION = "sdpa"
 
@@ -85,7 +88,6 @@ class TextGenerator:
         prompt_format: how completions are read; None where unknown.
         stop_strings: generation ends after any of these.
         system: system prompt, '' for none.
-        batch_size: questions answered at a time.
         positions: tokens that prompt and completion may have together, None for no limit.
     """
 
@@ -94,7 +96,6 @@ class TextGenerator:
     prompt_format: PromptFormat | None
     stop_strings: tuple[str, ...]
     system: str
-    batch_size: int
     positions: int | None
 
     def generate(self, questions: Sequence[str], settings: GenerationSettings) -> list[Solution]:
@@ -179,7 +180,6 @@ class TextGenerator:
 def build_text_generator(
     model_id: str | Path = DEFAULT_MODEL,
     *,
-    device: str = "auto",
     batch_size: int = 16,
     engine: str = "transformers",
     max_seq_length: int = 4096,
@@ -188,15 +188,13 @@ def build_text_generator(
 
     Args:
         model_id: folder of an export, of a checkpoint beside its `base`, or a Hub id.
-        device: as torch names it; "auto" takes a GPU where there is one.
         batch_size: questions answered at a time.
-        engine: what generates, of `ENGINES`. vLLM takes the device that it was built for, and holds
-            one model at a time (`close` gives it back).
+        engine: what generates, of `ENGINES`. vLLM holds one model at a time; `close` gives it back.
         max_seq_length: tokens of prompt and answer together that vLLM sets memory aside for, where
             the model has as many positions.
 
     Raises:
-        UserError: no such model or device, files that make up none, or vLLM is not installed.
+        UserError: no such model, files that make up none, or vLLM is not installed.
     """
     model = external_model(model_id)
     from transformers import GenerationConfig
@@ -214,13 +212,11 @@ def build_text_generator(
             attention=ATTENTION,
             max_seq_length=max_seq_length,
             batch_size=batch_size,
-            device=device,
         ),
         config=config,
         prompt_format=prompt_format,
         stop_strings=tuple(stops),
         system=model.system,
-        batch_size=batch_size,
         positions=model.positions_on(engine, max_seq_length=max_seq_length),
     )
 
@@ -238,3 +234,16 @@ def generate_math_solution(
     """
     settings = GenerationSettings(max_new_tokens=max_new_tokens, temperature=temperature)
     return generator.generate([question], settings)[0]
+
+
+def save_prompt_and_response(path: Path, *, prompt: str, response: str, **facts: Any) -> None:
+    """Append one row with a prompt, the response to it, and further facts; makes the folder.
+
+    The line is written under the file's lock, so that rows of two writers never mix.
+    """
+    row = {"prompt": prompt, "response": response, **facts}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A prompt from a terminal may hold half a surrogate pair, which UTF-8 has no bytes for.
+    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")

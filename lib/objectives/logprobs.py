@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from lib.objectives.sizes import CHUNK_NUMEL
+from lib.objectives import CHUNK_NUMEL
 
 Truncate = Callable[[Tensor], Tensor]
 """[n, V] scores to the same with −∞ outside of S, as the sampler does it; a new tensor."""

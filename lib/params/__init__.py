@@ -1,7 +1,13 @@
 """params.yaml: its schema, its loading with every problem said at once, and its presets."""
 
-from lib.params.load import PARAMS_FILE, load_params, parse_params
-from lib.params.presets import compose_preset, preset_names, preset_params
+from lib.params.load import (
+    PARAMS_FILE,
+    compose_preset,
+    load_params,
+    parse_params,
+    preset_names,
+    preset_params,
+)
 from lib.params.schema import Params
 
 __all__ = [

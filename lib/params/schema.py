@@ -14,8 +14,7 @@ from lib.core.errors import UserError
 from lib.core.plugins import is_plugin, label
 from lib.engines.registry import ENGINES
 from lib.params.data import Prepare
-from lib.params.measuring import Decoding, Evaluate, Export
-from lib.params.model import Model, Prompt, lost_updates
+from lib.params.model import Decoding, Evaluate, Export, Model, Prompt, lost_updates
 from lib.params.section import HELD_BACK, Positive, Section, suggest
 from lib.params.training import (
     Dpo,
@@ -25,7 +24,7 @@ from lib.params.training import (
     Sft,
     Validation,
 )
-from lib.prompts import format_settings, prompt_format
+from lib.prompts import prompt_format
 from lib.rewards.functions import Grading, rewards_of
 
 ACCEPTABLE_LOSS = 0.05
@@ -81,11 +80,6 @@ class Params(Section):
         yield from self._rewards()
         yield from self._engines()
         yield from self._checkpoints()
-        if self.prepare.grpo.difficulty.easy_first and self.grpo.shuffle:
-            yield (
-                "prepare.grpo.difficulty.easy_first: has no effect while grpo.shuffle is true; "
-                "set that to false"
-            )
 
     def _unknown_sets(self) -> Iterator[str]:
         made = [benchmark.name for benchmark in self.prepare.benchmarks]
@@ -132,7 +126,7 @@ class Params(Section):
                 )
         settings = reward.settings(max_completion_tokens=self.rollout.max_new_tokens)
         try:
-            own_format = prompt_format(**format_settings(self.prompt))
+            own_format = prompt_format(**self.prompt.rendering)
             # One's own are tried by `check`: a stage before GRPO need not have them.
             registered = [name for name in (*functions, *checked) if not is_plugin(name)]
             Grading(registered, prompt_format=own_format, **settings)

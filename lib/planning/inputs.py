@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lib.artifacts import replacing
 from lib.artifacts.hub import (
@@ -28,21 +29,20 @@ from lib.core.errors import UserError
 from lib.core.plugins import in_words, is_plugin, label
 from lib.params import PARAMS_FILE, Params
 from lib.params.data import AnySource, PathSource, first_repeated, hub_splits
+from lib.params.load import round_trip
 from lib.params.model import FLASH_KERNEL
-from lib.params.presets import round_trip
 from lib.problems.rows import RowFault
-from lib.prompts import PromptFormat, format_settings, prompt_format, system_prompt
-from lib.prompts.base import Parsed
-from lib.prompts.tagged import TaggedFormat
+from lib.prompts import PromptFormat, prompt_format, system_prompt
+from lib.prompts.formats import ParsedCompletion, TaggedFormat
 from lib.rewards.functions import Grading, scores
 
 
 def sources_of(params: Params) -> list[AnySource]:
     """Where params have their problems from: training sets, benchmarks, references of SFT's."""
     prepare = params.prepare
-    training = [entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources)]
+    sft, grpo = prepare.sft, prepare.grpo
     benchmarks = [benchmark.source for benchmark in prepare.benchmarks]
-    return [*training, *benchmarks, *prepare.sft.truth_from]
+    return [*sft.sources, *sft.truth_from, *grpo.sources, *benchmarks]
 
 
 def repositories_of(params: Params) -> list[Repository]:
@@ -81,9 +81,13 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
             model["revision"] = commit
         if each.kind == "kernel":
             model["attention"] = f"{each.name}@{commit}"
-    entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
-    truths = prepare["sft"]["truth_from"]
-    places = [*((entry, "source") for entry in entries), *((truths, n) for n in range(len(truths)))]
+    sft = prepare["sft"]
+    places: list[tuple[Any, Any]] = [
+        (sources, number)
+        for sources in (sft["sources"], sft["truth_from"], prepare["grpo"]["sources"])
+        for number in range(len(sources))
+    ]
+    places += [(benchmark, "source") for benchmark in prepare["benchmarks"]]
     for (entry, key), source in zip(places, sources_of(params), strict=True):
         for split in hub_splits(source):
             if new := commits.get(repository_of(split)):
@@ -125,10 +129,10 @@ def absent_inputs(params: Params) -> Iterator[str]:
 
 
 def _trials(params: Params) -> Iterator[Callable[[], object]]:
-    own_format = prompt_format(**format_settings(params.prompt))
+    own_format = prompt_format(**params.prompt.rendering)
     yield partial(system_prompt, params.prompt.system, prompt_format=own_format)
     if rates := params.prepare.grpo.difficulty.file:
-        from lib.problems.difficulty import read_pass_rates
+        from lib.problems.selection import read_pass_rates
 
         yield partial(read_pass_rates, Path(rates))
     for source in sources_of(params):
@@ -198,8 +202,8 @@ def _try_format(name: str, own_format: PromptFormat) -> None:
         for text in ("", target[: len(target) // 2], target):
             inputs = repr(text)
             parsed = own_format.parse(text)
-            if not isinstance(parsed, Parsed):
-                raise TypeError(f"parse gave {parsed!r}; expected a Parsed")
+            if not isinstance(parsed, ParsedCompletion):
+                raise TypeError(f"parse gave {parsed!r}; expected a ParsedCompletion")
     except Exception as error:
         raise in_words(name, error, inputs=inputs) from error
     if (parsed.answer, parsed.format_ok) != ("5", True):

@@ -35,7 +35,7 @@ from lib.artifacts import read_json
 from lib.core.errors import UserError
 from lib.engines.registry import VLLM_SHARE
 from lib.export import BATCH, MOST_TOKENS
-from lib.objectives.sizes import CHUNK_NUMEL, LARGE
+from lib.objectives import CHUNK_NUMEL, LARGE
 from lib.params import Params
 from lib.params.model import Model
 

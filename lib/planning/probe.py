@@ -24,8 +24,8 @@ from lib.artifacts.problems import Problem, read_problems, write_problems
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.params import Params
 from lib.planning.memory import batch_of
-from lib.problems.lengths import token_counter
-from lib.prompts import format_settings, prompt_format, saved_system
+from lib.problems.selection import token_counter
+from lib.prompts import prompt_format, saved_system
 from lib.training.grpo import grpo_setup
 from lib.training.phase.tracking import ProgressLines
 from lib.training.phase.warning_signs import WarningSigns
@@ -43,7 +43,7 @@ def longest_first(
 ) -> tuple[list[Problem], int]:
     """The phase's problems, and the tokens of the first: of an SFT example, or of a prompt and all
     that may be generated."""
-    used_format = prompt_format(**format_settings(params.prompt))
+    used_format = prompt_format(**params.prompt.rendering)
     counter = token_counter(base, prompt_format=used_format, system=saved_system(base))
     rows = list(read_problems(problems / f"{phase}.jsonl"))
     completions = [params.rollout.max_new_tokens] * len(rows)

@@ -11,11 +11,10 @@ from transformers import PreTrainedTokenizerBase
 
 from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.problems import Problem
-from lib.engines.base import GeneratedCompletion, Sampling, encode
-from lib.engines.open import open_engine
+from lib.engines.base import GeneratedCompletion, Sampling, encode, open_engine
 from lib.grading.grade import grade_completions
 from lib.params import Params
-from lib.prompts import PromptFormat, format_settings, prompt_format, saved_system
+from lib.prompts import PromptFormat, prompt_format, saved_system
 from lib.report.text import shortened, visible
 from lib.rewards.functions import Grading
 from lib.training.phase.warning_signs import Limits
@@ -60,7 +59,7 @@ def sample_groups(
         base: the weights below an adapter, with the system prompt beside them.
     """
     rollout, reward = params.rollout, params.reward
-    used_format, longest = prompt_format(**format_settings(params.prompt)), rollout.max_new_tokens
+    used_format, longest = prompt_format(**params.prompt.rendering), rollout.max_new_tokens
     settings = reward.settings(max_completion_tokens=longest)
     grading = Grading(reward.names, reward.weights, prompt_format=used_format, **settings)
     system = saved_system(base)

@@ -14,7 +14,7 @@ from lib.core.errors import UserError
 from lib.core.plugins import in_words, load_plugin
 from lib.problems.columns import problem_text, required_text, text_of, to_problem
 from lib.problems.rows import Fields, RowFault
-from lib.prompts.targets import response_parts
+from lib.prompts.formats import response_parts
 
 LETTERS = ("A", "B", "C", "D")
 

@@ -20,13 +20,12 @@ from typing import Any
 
 from lib.artifacts.problems import RESPONSE, Problem, excerpt
 from lib.problems.rows import Fields, RowFault
-from lib.prompts.boxed import last_box
+from lib.prompts.formats import last_box
 
-PROBLEM = ("problem", "question", "prompt")
 SOLUTION = ("generated_solution", "response", "solution", "answer")
 
 COLUMNS = {
-    "problem": PROBLEM,
+    "problem": ("problem", "question", "prompt"),
     "reference": ("answer", "expected_answer", "reference_answer", "ground_truth", "solution"),
     "solution": SOLUTION,
     "subject": ("subject", "type", "subfield"),
@@ -91,7 +90,7 @@ def to_problem(
     )
 
 
-def problem_text(fields: Fields, candidates: Sequence[str] = PROBLEM) -> str:
+def problem_text(fields: Fields, candidates: Sequence[str]) -> str:
     """The question of a row, from text or from the one user turn of chat messages.
 
     A system turn is dropped: params have their own, `prompt.system`.

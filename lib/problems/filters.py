@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from lib.artifacts.problems import RESPONSE, Problem
 from lib.problems.store import ProblemTable
-from lib.prompts.boxed import last_box
-from lib.prompts.targets import response_parts
+from lib.prompts.formats import last_box, response_parts
 from lib.verifier import extract_answer, is_equivalent
 
 SHINGLE_SIZE = 5
@@ -41,15 +40,7 @@ _UNSPACED = (
     r"\u3005-\u3007\u3041-\u31ff\u3400-\u9fff\U00020000-\U0003ffff"  # kana and Han
 )
 _WORD = re.compile(rf"([{_UNSPACED}])|[^\W_{_UNSPACED}]+")
-_ANY_SCRIPT = re.compile(r"[a-z0-9]+|[^\W_]")
-"""Each letter of another script by itself: some write no spaces."""
 _NUMERIC = re.compile(r"[-+−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d+)?", re.I)
-
-
-def ngrams(words: Sequence[str], *, size: int) -> set[str]:
-    """Runs of `size` words; of fewer words, all of them as one."""
-    last = max(len(words) - size, 0)
-    return {" ".join(words[start : start + size]) for start in range(last + 1)} - {""}
 
 
 def digest(text: str) -> int:
@@ -87,22 +78,18 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTa
     )
 
     def resembles(index: int, problem: Problem) -> tuple[str, str] | None:
-        shingles = _shingles(problem.problem)
+        shingles = _grams(problem.problem, SHINGLE_SIZE)
         signature = MinHash(num_perm=NUM_PERMUTATIONS, seed=1)
         signature.update_batch([shingle.encode() for shingle in shingles])
         for candidate in sorted(kept.query(signature)):
             text = table.rows[candidate]["problem"]
-            exact = jaccard(shingles, _shingles(text))
+            exact = jaccard(shingles, _grams(text, SHINGLE_SIZE))
             if exact >= similarity:
                 return "near_duplicate", f"similarity {exact:.3f} to: {text}"[:300]
         kept.insert(index, signature, check_duplication=False)
         return None
 
     return table.keep(resembles)
-
-
-def _shingles(text: str) -> set[str]:
-    return ngrams(_ANY_SCRIPT.findall(text.lower()), size=SHINGLE_SIZE)
 
 
 def jaccard(left: set[str], right: set[str]) -> float:
@@ -147,11 +134,12 @@ def index_benchmark(name: str, texts: Iterable[str], *, size: int) -> BenchmarkI
 
 
 def _grams(text: str, size: int) -> set[str]:
+    """Runs of `size` words; of fewer words, all of them as one."""
     if not text.isascii():
         plain = unicodedata.normalize("NFKD", text)
         text = "".join(sign for sign in plain if not unicodedata.category(sign).startswith("M"))
     words = list(_WORD.finditer(text.lower()))
-    # In half words: see the module. Without unspaced scripts these are `ngrams`.
+    # In half words: see the module.
     lengths = [1 if word[1] else 2 for word in words]
     grams, end, length = set(), 0, 0
     for start in range(len(words)):

@@ -20,7 +20,6 @@ from lib.core.errors import UserError
 from lib.params.data import AnySource, GeneratorSource, GrpoData, LimitedSource, Prepare, SftData
 from lib.params.section import HELD_BACK
 from lib.params.training import Validation
-from lib.problems.difficulty import easy_to_hard, keep_band, read_pass_rates
 from lib.problems.filters import (
     decontaminate,
     drop_exact_duplicates,
@@ -30,10 +29,16 @@ from lib.problems.filters import (
     not_numeric,
 )
 from lib.problems.generated import synthetic_sets
-from lib.problems.lengths import TokenCounter, drop_too_long
 from lib.problems.rows import RawRow, RowFault, bad_row_error
+from lib.problems.selection import (
+    TokenCounter,
+    draw,
+    drop_too_long,
+    keep_band,
+    read_pass_rates,
+    split,
+)
 from lib.problems.sources import Rows, read_source
-from lib.problems.splits import draw, mix, split
 from lib.problems.store import Drops, ProblemTable, join, scratch_folder, write_table
 from lib.verifier import reference_problem
 
@@ -120,14 +125,13 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
             drops: Drops,
             key: str,
             *,
-            number: int = 0,
             bare_answers: bool = True,
             truths: Mapping[str, str] | None = None,
         ) -> ProblemTable:
             good = partial(good_rows, bare_answers=bare_answers, truths=truths)
             rows = good(read(source), drops, prepare.bad_rows)
             try:
-                table = write_table(folder / f"{key}.arrow", rows, drops, source=number)
+                table = write_table(folder / f"{key}.arrow", rows, drops)
                 if not len(table):
                     # Whatever is dropped: where all rows are bad, the first says what params lack.
                     list(good(read(source), Drops(), "error"))
@@ -135,12 +139,9 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
             except UserError as error:
                 # The path is not enough: one file may be a source twice, with other columns.
                 raise UserError(f"{key}: {error.message}") from error
-            if not isinstance(source, LimitedSource) or source.limit == "all":
-                return table
+            limit = source.limit if isinstance(source, LimitedSource) else "all"
             # By content hash, whatever the seed: the same problems in every run.
-            kept = draw(table, source.limit, seed=0)
-            drops.count("over_limit", len(table) - len(kept))
-            return kept
+            return draw(table, limit, seed=0, rest="over_limit")
 
         # Benchmarks first: training sets are cleaned of them.
         benchmarks = {
@@ -162,12 +163,12 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         training = []
         for name, data in (("sft", prepare.sft), ("grpo", prepare.grpo)):
             drops, tables = Drops(), []
-            for number, source in enumerate(entry.source for entry in data.sources):
+            for number, source in enumerate(data.sources):
                 key = f"prepare.{name}.sources[{number}]"
                 needs: dict[str, Any] = {}
                 if isinstance(data, SftData):
                     needs = {"bare_answers": data.bare_answers, "truths": truths}
-                tables.append(table_of(source, drops, key, number=number, **needs))
+                tables.append(table_of(source, drops, key, **needs))
             table = drop_exact_duplicates(join(tables))
             if prepare.near_duplicate_similarity < 1:
                 table = drop_near_duplicates(table, similarity=prepare.near_duplicate_similarity)
@@ -243,7 +244,7 @@ def tokenizer_problems(sets: ProblemSets) -> Iterator[Problem]:
     generator's, whose words are the same in every set. Unseen words are a token per letter."""
     sft, grpo = sets.training
     yield from sft.train
-    sources = [entry.source for each in sets.training for entry in each.data.sources]
+    sources = [source for each in sets.training for source in each.data.sources]
     if not all(isinstance(source, GeneratorSource) for source in sources):
         yield from grpo.train
 
@@ -272,14 +273,11 @@ def finish_sets(
             completions=isinstance(data, SftData),
         )
         band = data.difficulty if isinstance(data, GrpoData) and data.difficulty.file else None
-        rates = read_pass_rates(Path(band.file)) if band else {}
         if band:
-            table = keep_band(table, rates, band)
+            table = keep_band(table, read_pass_rates(Path(band.file)), band)
         share = prepare.validation_share if each.name in prepare.validation_from else 0.0
         table, each.validation = split(table, share=share)
-        each.train = mix(table, data.sources, limit=data.num_train_examples, seed=seed)
-        if band and band.easy_first:
-            each.train = easy_to_hard(each.train, rates)
+        each.train = draw(table, data.num_train_examples, seed=seed, rest="not_drawn")
     # What one set holds back goes from the other; where both give, they hold back the same.
     held_back = {name for each in sets.training for name in each.validation.column("id")}
 

@@ -6,15 +6,18 @@ pipeline, where nothing tracks files, may be measured on any path: provenance ho
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import datasets
 from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
+from lib.artifacts import replacing
+from lib.artifacts.hub import find, look_up, repository_of
 from lib.artifacts.problems import Problem, read_problems
 from lib.core.errors import UserError
 from lib.core.plugins import is_plugin
@@ -29,7 +32,6 @@ from lib.params.data import (
 )
 from lib.params.section import suggest
 from lib.problems.adapters import ADAPTERS, Adapter, own_adapter
-from lib.problems.hub import hub_label, load_split
 from lib.problems.rows import RawRow, RowFault, read_csv, read_json, read_table
 from lib.problems.store import scratch_folder
 
@@ -253,3 +255,57 @@ def _whole_rows(path: Path, adapter: str) -> Iterator[Problem]:
         if isinstance(problem, RowFault):
             raise UserError(f"{row.place}: {problem}; mend or remove the row")
         yield problem
+
+
+def hub_label(source: HubSource) -> str:
+    """What messages call a split on the Hub: "owner/name@revision subset/split"."""
+    subset = f"{source.subset}/" if source.subset else ""
+    return f"{source.hub}@{source.revision[:8]} {subset}{source.split}"
+
+
+def load_split(source: HubSource, *, cache: Path) -> Dataset:
+    """The split, memory-mapped; `cache` holds what `datasets` converts.
+
+    Raises:
+        UserError: no network, no such repository, revision, subset or split, or no permission.
+    """
+    folder = find(repository_of(source))
+    options: dict[str, Any] = {"split": source.split, "cache_dir": str(cache)}
+    if source.files:
+        # The card counts the rows of all files; these may be some of them.
+        options["verification_mode"] = "no_checks"
+        options["data_files"] = {source.split: source.files}
+    try:
+        return datasets.load_dataset(str(folder), source.subset or None, **options)
+    except (DatasetGenerationError, DatasetNotFoundError, ValueError, OSError) as error:
+        cause = " ".join(str(error.__cause__ or error).split())
+        raise UserError(
+            f"{hub_label(source)}: {cause}; check `subset`, `split` and `files` of this source in "
+            "params.yaml"
+        ) from error
+
+
+def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
+    """Write a set's rows, as they are, to `<folder>/<name>.jsonl`; returns the path and how many.
+
+    Raises:
+        UserError: no such set, or the Hub cannot be reached.
+    """
+    if name not in known_sets():
+        raise UserError(f"no set `{name}`; there are {', '.join(known_sets())}")
+    splits = hub_splits(KnownSource(known=name, limit="all"))
+    if not splits[0].revision:
+        # All are of one repository, whose branch is read as it is now.
+        commit, _ = look_up(repository_of(splits[0]))
+        splits = tuple(split.model_copy(update={"revision": commit}) for split in splits)
+    path = folder / f"{name}.jsonl"
+    count = 0
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:
+        for source in splits:
+            with scratch_folder() as cache:
+                for row in read_table(load_split(source, cache=cache), origin=hub_label(source)):
+                    if isinstance(row.fields, RowFault):
+                        raise UserError(f"{row.place}: {row.fields}")
+                    lines.write(json.dumps(row.fields, ensure_ascii=False, default=str) + "\n")
+                    count += 1
+    return path, count

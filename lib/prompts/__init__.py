@@ -1,22 +1,32 @@
 """Prompt formats: one object renders prompts and targets, parses completions, knows its stops."""
 
-from lib.prompts.base import Message, Parsed, PromptFormat
-from lib.prompts.registry import PROMPT_FORMATS, format_settings, prompt_format
-from lib.prompts.render import prompt_text, render
-from lib.prompts.saved import save_prompt, saved_format, special_tokens
-from lib.prompts.system import (
+from lib.prompts.formats import (
+    PROMPT_FORMATS,
+    BoxedFormat,
+    ParsedCompletion,
+    PromptFormat,
+    TaggedFormat,
+    prompt_format,
+    prompt_text,
+)
+from lib.prompts.saved import (
+    save_prompt,
     save_system,
+    saved_format,
     saved_system,
+    special_tokens,
     system_prompt,
     with_default_system,
 )
+from lib.prompts.template import Message, render
 
 __all__ = [
     "PROMPT_FORMATS",
+    "BoxedFormat",
     "Message",
-    "Parsed",
+    "ParsedCompletion",
     "PromptFormat",
-    "format_settings",
+    "TaggedFormat",
     "prompt_format",
     "prompt_text",
     "render",

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import read_json
-from lib.artifacts.completions import GradedCompletion, read_graded
-from lib.artifacts.rollouts import TrainingRollout, read_rollouts
+from lib.artifacts.completions import GradedCompletion, TrainingRollout, read_graded, read_rollouts
 from lib.core.errors import UserError
 from lib.prompts import render, special_tokens
-from lib.prompts.base import conversation
+from lib.prompts.formats import conversation
 
 Metrics = Mapping[str, Any]
 """Of one checkpoint: benchmark → mode ("greedy", "sampled") → measure → number."""

@@ -16,8 +16,7 @@ from typing import Any
 
 import vl_convert
 
-from lib.artifacts.completions import GradedCompletion
-from lib.artifacts.rollouts import TrainingRollout
+from lib.artifacts.completions import GradedCompletion, TrainingRollout
 from lib.report.charts import INK, LOOK, colors_of
 from lib.report.comparisons import origins
 from lib.report.inputs import Run

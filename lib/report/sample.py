@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from lib.artifacts.completions import GREEDY, GradedCompletion
-from lib.artifacts.rollouts import TrainingRollout
+from lib.artifacts.completions import GREEDY, GradedCompletion, TrainingRollout
 
 Blocks = Mapping[str, str]
 """What the page carries, compressed, by block name."""

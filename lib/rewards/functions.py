@@ -18,7 +18,7 @@ from typing import Any
 
 from lib.core.errors import UserError
 from lib.core.plugins import in_words, is_plugin, label, load_plugin
-from lib.prompts.base import PromptFormat
+from lib.prompts.formats import PromptFormat
 from lib.rewards.rollout import BoundedReward, Rollout, as_messages, completion_text
 from lib.verifier.extract import as_text
 
@@ -26,8 +26,8 @@ STACKS = tuple(sorted(file.stem for file in Path(__file__).parent.glob("stacks/[
 
 UNBOUNDED = (-math.inf, math.inf)
 
-RewardFn = Callable[..., Sequence[float | None]]
-"""TRL's signature; None says that a function does not apply to a completion."""
+RewardFn = Callable[..., list[float]]
+"""TRL's signature."""
 
 ANSWER_ACCURACY = "answer_accuracy"
 """Column of the curve with the share of completions whose answer is right, whatever is rewarded."""
@@ -142,7 +142,7 @@ class RolloutReward:
 
 def scores(
     functions: Sequence[RewardFn], rollouts: Sequence[Rollout], **columns: Any
-) -> list[Sequence[float | None]]:
+) -> list[list[float]]:
     """[F] what each function gives the rollouts; `columns` are for those with TRL's signature.
 
     `reference_solution` is empty unless it is among them: completions that are graded hold none.
@@ -160,7 +160,7 @@ def scores(
     return [
         list(map(function.score, rollouts))
         if isinstance(function, RolloutReward)
-        else list(function(**arguments))
+        else function(**arguments)
         for function in functions
     ]
 
@@ -191,16 +191,14 @@ def load_reward(name: str) -> BoundedReward:
     """The reward called `name`: of `stack:name` only that file is read, of a bare name all are.
 
     Raises:
-        UserError: no stack has it (lists those that there are), or more than one has.
+        UserError: no stack has it; lists those that there are.
     """
     stack, _, bare = name.rpartition(":")
-    owners = [file for file in ([stack] if stack else STACKS) if bare in _rewards(file)]
-    if not owners:
-        known = ", ".join(reward_names())
-        raise UserError(f"reward.extra: no reward `{bare}`; there are {known}")
-    if len(owners) > 1:
-        raise UserError(f"reward.extra: `{bare}` is in {' and '.join(owners)}; rename one")
-    return _rewards(owners[0])[bare]
+    for file in [stack] if stack else STACKS:
+        if bare in _rewards(file):
+            return _rewards(file)[bare]
+    known = ", ".join(reward_names())
+    raise UserError(f"reward.extra: no reward `{bare}`; there are {known}")
 
 
 def stack_range(

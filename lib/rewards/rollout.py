@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from lib.artifacts.completions import UNGRADED
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
 from lib.core.errors import UserError
-from lib.prompts.base import Message, Parsed, PromptFormat
+from lib.prompts import Message, ParsedCompletion, PromptFormat
 from lib.verifier.equivalence import Verdict, compare
 from lib.verifier.extract import as_text, extract_answer, last_boxed, parse_mmlu_letter
 from lib.verifier.normalize import normalize
@@ -70,7 +70,7 @@ class Rollout:
         return self.prompt_format.marks
 
     @cached_property
-    def parsed(self) -> Parsed:
+    def parsed(self) -> ParsedCompletion:
         """The completion as its format reads it."""
         return self.prompt_format.parse(self.completion)
 

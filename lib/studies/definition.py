@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from lib.core.errors import UserError
 from lib.params import Params
 from lib.params.load import parse_params, parse_section, read_yaml
-from lib.params.measuring import Checkpoint
+from lib.params.model import Checkpoint
 from lib.params.section import Name, Section
 
 STUDIES = Path("studies")

@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from transformers import PrinterCallback
 from trl import DPOConfig, DPOTrainer
 
 from lib.artifacts import read_jsonl
 from lib.core.errors import UserError
 from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
-from lib.params.model import Model
 from lib.params.schema import Params
-from lib.params.training import Dpo
-from lib.training.phase.arguments import choose_optimizer, shared_arguments
-from lib.training.phase.setup import Setup
+from lib.training.phase.setup import Setup, prepare_trainer, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 
 SHOWN = ("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected")
@@ -42,26 +38,20 @@ class PairTrainer(DPOTrainer):
         return dataset
 
 
-def build_dpo(
-    pairs: Iterable[Mapping[str, Any]],
-    *,
-    init: Path,
-    base: Path,
-    dpo: Dpo,
-    model: Model,
-    seed: int,
-    scratch: Path,
-) -> DPOTrainer:
-    """A trainer that is ready to start from the checkpoint `init`.
+def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: Path) -> Setup:
+    """The DPO of `params` on a file of pairs, ready to start from the checkpoint `init`.
 
     Args:
         pairs: rows with `prompt_ids`, `chosen_ids` and `rejected_ids` (see `lib.evaluation.pairs`).
+        base: the weights below an adapter.
+        scratch: folder for what the trainer writes on its own.
 
     Raises:
         UserError: there is no pair, or one is longer than `model.max_seq_length`.
     """
-    dataset = pair_dataset(pairs, max_seq_length=model.max_seq_length)
-    policy, tokenizer = load_policy(init, base=base, settings=model), load_tokenizer(init)
+    model = params.model
+    dataset = pair_dataset(read_jsonl(pairs), max_seq_length=model.max_seq_length)
+    policy = load_policy(init, base=base, settings=model)
     if model.lora.rank and not is_adapter(init):
         policy = add_adapter(policy, model.lora)
     # Of an adapter, TRL keeps a frozen copy as the reference; of a whole model it needs a second.
@@ -69,39 +59,20 @@ def build_dpo(
     trainer = PairTrainer(
         model=policy,
         ref_model=None if adapted else load_policy(init, base=base, settings=model),
-        args=dpo_arguments(dpo, model=model, seed=seed, scratch=scratch),
+        args=dpo_arguments(params, scratch=scratch),
         train_dataset=dataset,
-        processing_class=tokenizer,
+        processing_class=load_tokenizer(init),
         callbacks=[ProgressLines("dpo", SHOWN)],
     )
-    trainer.remove_callback(PrinterCallback)
-    choose_optimizer(trainer, dpo.optimizer)
-    return trainer
-
-
-def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: Path) -> Setup:
-    """The DPO of `params` on a file of pairs, ready to start from the checkpoint `init`.
-
-    Args:
-        base: the weights below an adapter.
-        scratch: folder for what the trainer writes on its own.
-    """
-    trainer = build_dpo(
-        read_jsonl(pairs),
-        init=init,
-        base=base,
-        dpo=params.dpo,
-        model=params.model,
-        seed=params.seed,
-        scratch=scratch,
-    )
+    prepare_trainer(trainer, params.dpo)
     return Setup(trainer=trainer)
 
 
-def dpo_arguments(dpo: Dpo, *, model: Model, seed: int, scratch: Path) -> DPOConfig:
+def dpo_arguments(params: Params, *, scratch: Path) -> DPOConfig:
     """Params to TRL's arguments; nothing is cut, since `pair_dataset` has refused what is long."""
+    dpo = params.dpo
     return DPOConfig(
-        **shared_arguments(dpo, batch=dpo.batch_size, model=model, seed=seed, scratch=scratch),
+        **shared_arguments(params, dpo, batch=dpo.batch_size, scratch=scratch),
         num_train_epochs=dpo.num_epochs,
         max_length=None,
         beta=dpo.beta,

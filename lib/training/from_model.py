@@ -14,7 +14,7 @@ from lib.params import preset_params
 from lib.params.data import KnownSource
 from lib.params.schema import Params
 from lib.problems.sources import read_source
-from lib.prompts import format_settings, prompt_format, save_prompt, system_prompt
+from lib.prompts import prompt_format, save_prompt, system_prompt
 from lib.rewards.functions import RewardFn
 from lib.training.grpo import grpo_setup
 from lib.training.phase.setup import Setup
@@ -85,7 +85,7 @@ def math_training_setup(
         rows = (row for _, row in read_source(source))
         write_problems(problems, (row for row in rows if isinstance(row, Problem)))
     named = params.model.model_copy(update={"name": model, "revision": revision})
-    base, rendering = folder / "base", format_settings(params.prompt)
+    base, rendering = folder / "base", params.prompt.rendering
     prompt = prompt_format(**rendering)
     write_base(base, read_problems(problems), prompt_format=prompt, model=named, seed=params.seed)
     system = system_prompt(params.prompt.system, prompt_format=prompt)

@@ -1,6 +1,6 @@
 """A prompt format of one's own, for `prompt.format`."""
 
-from lib.prompts.tagged import TaggedFormat
+from lib.prompts import TaggedFormat
 
 steps = TaggedFormat(
     name="steps",

@@ -11,7 +11,7 @@ import pytest
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 
-from lib.params.measuring import Evaluate
+from lib.params.model import Evaluate
 from lib.rewards.functions import STACKS
 from tests.pipeline.imports import ROOT, dependencies, reachable, script
 

@@ -1,61 +1,49 @@
 """Group Relative Policy Optimization (arXiv:2402.03300) and its kin, from params to a trainer."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import PrinterCallback, Trainer, TrainingArguments
+import torch
+from transformers import Trainer, TrainingArguments
 
-from lib.artifacts.problems import Problem, read_problems
+from lib.artifacts.problems import read_problems
 from lib.core.errors import UserError
-from lib.engines.base import Sampling, encode
+from lib.engines.base import Sampling, check_engine, encode, open_engine
 from lib.engines.compat import silence_supported_range
-from lib.engines.open import check_engine, open_engine
 from lib.engines.policy import load_tokenizer, rope_switch, trainable_policy
 from lib.engines.registry import ENGINES
 from lib.engines.unsloth import shares_weights
-from lib.params.model import Model
 from lib.params.schema import Params
-from lib.params.training import Grpo, Reward, RolloutSampling
-from lib.prompts import PromptFormat
 from lib.rewards.functions import Grading
-from lib.training.grpo.policy_gradient import PolicyGradientTrainer, switch_off_noise
-from lib.training.phase.arguments import choose_optimizer, shared_arguments
+from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.launch import num_processes
 from lib.training.phase.ranks import check_grpo_can_shard
 from lib.training.phase.rollout_log import RolloutLog
-from lib.training.phase.setup import Setup, prompt_settings
+from lib.training.phase.setup import Setup, prepare_trainer, prompt_settings, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 from lib.training.phase.warning_signs import Limits, WarningSigns
 
 SHOWN = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
 
 
-def build_grpo(
-    problems: Sequence[Problem],
-    *,
-    init: Path,
-    base: Path,
-    prompt_format: PromptFormat,
-    system: str,
-    grpo: Grpo,
-    rollout: RolloutSampling,
-    reward: Reward,
-    model: Model,
-    seed: int,
-    scratch: Path,
-) -> Trainer:
-    """A trainer that is ready to start from the checkpoint `init`: `PolicyGradientTrainer`, or
-    TRL's `GRPOTrainer` where `grpo.trainer` says so.
+def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratch: Path) -> Setup:
+    """The GRPO of `params` on a file of problems, ready to start from the checkpoint `init`: with
+    `PolicyGradientTrainer`, or TRL's `GRPOTrainer` where `grpo.trainer` says so.
+
+    Args:
+        base: the weights below an adapter, with the system prompt beside them.
+        scratch: folder for what the trainer writes on its own.
 
     Raises:
         UserError: fewer problems than one step takes, processes that cannot share a step, rollouts
             beyond a switch of the model's positions, or an engine that is not there.
     """
+    grpo, rollout, reward, model = params.grpo, params.rollout, params.reward, params.model
     check_engine(rollout.engine, init, base=base)
-    if len(problems) < grpo.prompts_per_step:
+    read = list(read_problems(problems))
+    if len(read) < grpo.prompts_per_step:
         raise UserError(
-            f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(problems)} GRPO "
+            f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(read)} GRPO "
             "problems; lower it, or let `prepare.grpo` keep more"
         )
     # TRL's trainer generates by itself, with weights of its own where vLLM does.
@@ -64,7 +52,7 @@ def build_grpo(
         init,
         base=base,
         settings=model,
-        seed=seed,
+        seed=params.seed,
         memory_share=rollout.gpu_memory_utilization if shared else 0.0,
     )
     if getattr(policy.config, "output_router_logits", False):
@@ -80,8 +68,8 @@ def build_grpo(
             f"scored as it was sampled; set it to {switch} or less"
         )
     switch_off_noise(policy)
-    tokenizer = load_tokenizer(init)
-    prompts = [prompt_format.prompt(problem.problem, system=system) for problem in problems]
+    tokenizer, (prompt_format, system) = load_tokenizer(init), prompt_settings(params, base)
+    prompts = [prompt_format.prompt(problem.problem, system=system) for problem in read]
     longest = max(map(len, encode(tokenizer, prompts)))
     # One token is left over, as in S0's source, whose max_prompt_length is one more than that.
     room = max(1, model.max_seq_length - longest - 1)
@@ -92,7 +80,7 @@ def build_grpo(
         prompt_format=prompt_format,
         **reward.settings(max_completion_tokens=rollout.max_new_tokens),
     )
-    arguments = grpo_arguments(grpo, model=model, seed=seed, scratch=scratch)
+    arguments = grpo_arguments(params, scratch=scratch)
     common = {
         "model": policy,
         "processing_class": tokenizer,
@@ -116,7 +104,7 @@ def build_grpo(
             "reference_solution": problem.solution,
             "tags": list(problem.tags),
         }
-        for problem, prompt in zip(problems, prompts, strict=True)
+        for problem, prompt in zip(read, prompts, strict=True)
     ]
     trainer: Trainer
     if grpo.trainer == "trl":
@@ -138,14 +126,14 @@ def build_grpo(
                 **rollout.decoding,
                 num_completions=grpo.group_size,
                 stop_strings=prompt_format.stop_strings,
-                seed=seed,
+                seed=params.seed,
             ),
             **common,
         )
-    trainer.remove_callback(PrinterCallback)
-    choose_optimizer(trainer, grpo.optimizer)
+    prepare_trainer(trainer, grpo)
+    setup = Setup(trainer=trainer, problems=read, rewards=trainer.reward_funcs)
     if not isinstance(trainer, PolicyGradientTrainer):
-        return trainer
+        return setup
     live = ENGINES[rollout.engine].live
     check_grpo_can_shard(trainer, rollout.engine, live=live)
     engine = open_engine(
@@ -161,53 +149,37 @@ def build_grpo(
     trainer.roll_out_with(engine, live=live)
     if grpo.log_problems:
         trainer.add_callback(RolloutLog(trainer, grpo=grpo, max_new_tokens=rollout.max_new_tokens))
-    return trainer
+    return setup
 
 
-def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratch: Path) -> Setup:
-    """The GRPO of `params` on a file of problems, ready to start from the checkpoint `init`.
-
-    Args:
-        base: the weights below an adapter, with the system prompt beside them.
-        scratch: folder for what the trainer writes on its own.
-    """
-    rows = list(read_problems(problems))
-    trainer = build_grpo(
-        rows,
-        init=init,
-        base=base,
-        grpo=params.grpo,
-        rollout=params.rollout,
-        reward=params.reward,
-        model=params.model,
-        seed=params.seed,
-        scratch=scratch,
-        **prompt_settings(params, base),
-    )
-    return Setup(trainer=trainer, problems=rows, rewards=trainer.reward_funcs)
-
-
-def grpo_arguments(grpo: Grpo, *, model: Model, seed: int, scratch: Path) -> dict[str, Any]:
+def grpo_arguments(params: Params, *, scratch: Path) -> dict[str, Any]:
     """Keyword arguments of `transformers.TrainingArguments`.
 
     Raises:
         UserError: the processes of this run cannot share a step in whole groups.
     """
-    ranks = num_processes()
+    ranks, grpo = num_processes(), params.grpo
     if grpo.prompts_per_step % ranks:
         raise UserError(
             f"grpo.prompts_per_step={grpo.prompts_per_step}: {ranks} processes cannot share it in "
             f"whole groups; use a multiple of {ranks}"
         )
     return {
-        **shared_arguments(
-            grpo,
-            batch=grpo.batch_size,
-            model=model,
-            seed=seed,
-            scratch=scratch,
-        ),
+        **shared_arguments(params, grpo, batch=grpo.batch_size, scratch=scratch),
         "max_steps": grpo.max_steps,
         # Problems are chosen by the step, so that a resumed run has none to skip.
         "ignore_data_skip": True,
     }
+
+
+def switch_off_noise(policy: torch.nn.Module) -> None:
+    """Dropout, skipped layers and a router's jitter: the policy that is scored is the one that
+    sampled.
+
+    Some models (OPT, Starcoder2) call `dropout` as a function, with a number that a module holds.
+    """
+    for module in policy.modules():
+        for name, value in vars(module).items():
+            noise = isinstance(module, torch.nn.Dropout) or "drop" in name or "jitter" in name
+            if noise and isinstance(value, float):
+                setattr(module, name, 0.0)

@@ -53,13 +53,13 @@ class Curve:
         """Record what all ranks' completions earned.
 
         Args:
-            rewards: [B, F], NaN where a function returned None.
-            totals: weighted sums, NaN where no function applied.
+            rewards: [B, F].
+            totals: weighted sums.
         """
         for index, name in enumerate(names):
-            self.record(f"rewards/{name}/mean", rewards[:, index].nanmean().item())
+            self.record(f"rewards/{name}/mean", rewards[:, index].mean().item())
             self.record(f"rewards/{name}/std", _std(rewards[:, index]))
-        self.record("reward", totals.nanmean().item())
+        self.record("reward", totals.mean().item())
         self.record("reward_std", _std(totals.flatten()))
 
     def add_lengths(self, lengths: Sequence[int], truncated: Sequence[bool]) -> None:
@@ -146,11 +146,10 @@ class Curve:
 
 
 def _std(values: Tensor) -> float:
-    """Unbiased, of what is a number; NaN for fewer than two."""
-    known = values[~values.isnan()]
-    if len(known) < 2:
+    """Unbiased; NaN for fewer than two."""
+    if len(values) < 2:
         return math.nan
-    variance = (known - known.mean()).square().mean() * (len(known) / (len(known) - 1))
+    variance = (values - values.mean()).square().mean() * (len(values) / (len(values) - 1))
     return math.sqrt(variance.item())
 
 

@@ -30,7 +30,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel, Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput
@@ -45,9 +44,9 @@ from lib.objectives.losses import policy_loss
 from lib.objectives.own import objective
 from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
-from lib.rewards.functions import ANSWER_ACCURACY, Grading, RewardFn, accuracy, scores
+from lib.rewards.functions import ANSWER_ACCURACY, Grading, accuracy, scores
 from lib.training.grpo.curve import Curve
-from lib.training.grpo.scoring import MicroBatch, Scorer, padded
+from lib.training.grpo.scoring import MicroBatch, ReferencePolicy, Scorer, padded
 from lib.training.phase.ranks import whole_on_every_rank
 from lib.training.phase.tracking import timed
 from lib.training.phase.warning_signs import GAP
@@ -60,7 +59,7 @@ class Sample:
     Attributes:
         problem: "prompt", chat messages, "problem", "reference", "tags", and columns that only
             reward functions read.
-        rewards: [F], NaN where a function returned None; empty before they were asked.
+        rewards: [F]; empty before the functions were called.
         right: whether its answer is, whatever it earns; False before it was judged.
         metrics: the accuracy, and what reward functions logged, of all completions that were
             scored together.
@@ -132,10 +131,7 @@ class PolicyGradientTrainer(Trainer):
         # Trainer then divides each micro-batch's loss by how many a step has; `num_tokens` is
         # scaled to match in `_arrange`.
         self.model_accepts_loss_kwargs = False
-        # The KL penalty's reference is the policy with these: there is no second model.
-        self._first_weights = (
-            [weight.detach().clone() for weight in self._trained_weights()] if grpo.beta else []
-        )
+        self.reference = ReferencePolicy(self.model) if grpo.beta else None
 
     def roll_out_with(self, engine: Engine, *, live: bool) -> None:
         """Generate with `engine` from now on; it is closed when training ends, however it ends.
@@ -186,8 +182,8 @@ class PolicyGradientTrainer(Trainer):
         for rollout in self.rollouts:
             self.curve.add(rollout.metrics)
         batches = self._arrange(self._advantages())
-        if self.grpo.beta:
-            with self._reference_policy(), torch.no_grad():
+        if self.reference:
+            with self.reference.in_place_of(self.model), torch.no_grad():
                 for batch in batches:
                     batch.reference_log_probs = self.scorer.score(self.model, batch).log_probs
         return batches
@@ -263,12 +259,7 @@ class PolicyGradientTrainer(Trainer):
         }
         with timed("rewards"):
             metrics[ANSWER_ACCURACY] = [accuracy(rollouts)]
-            earned = [
-                _checked(function, values, len(rows))
-                for function, values in zip(
-                    self.reward_funcs, scores(self.reward_funcs, rollouts, **columns), strict=True
-                )
-            ]
+            earned = scores(self.reward_funcs, rollouts, **columns)
         rewards = torch.tensor(earned, device=self.accelerator.device).T  # [B, F]
         # A function may log a name several times; the point holds its mean.
         means = {name: sum(values) / len(values) for name, values in metrics.items()}
@@ -279,17 +270,9 @@ class PolicyGradientTrainer(Trainer):
         return [[next(scored) for _ in group] for group in groups]
 
     def _totals(self, rewards: Tensor) -> Tensor:
-        """[groups, G] weighted sums of [groups · G, F]; NaN where no function applied."""
-        totals = (rewards * self.reward_weights.to(rewards)).nansum(-1)  # [groups · G]
-        # `nansum` of nothing is 0, which would be a reward.
-        totals[rewards.isnan().all(-1)] = torch.nan
+        """[groups, G] weighted sums of [groups · G, F]."""
+        totals = (rewards * self.reward_weights.to(rewards)).sum(-1)  # [groups · G]
         return totals.view(-1, self.grpo.group_size)
-
-    def _filled(self, totals: Tensor) -> Tensor:
-        """Where no function applied, a completion counts as its group's mean."""
-        # In float64, where the mean of equal rewards is none but theirs.
-        means = totals.double().nanmean(-1, keepdim=True).nan_to_num().to(totals)
-        return torch.where(totals.isnan(), means, totals)
 
     # Dynamic sampling
 
@@ -335,7 +318,7 @@ class PolicyGradientTrainer(Trainer):
     def _with_signal(self, groups: Sequence[Group]) -> list[bool]:
         """Which groups move the policy: rewards differ, and not all rows are masked."""
         totals = self._totals(torch.stack([row.rewards for group in groups for row in group]))
-        cut, signals = self.grpo.mask_truncated, has_signal(self._filled(totals)).tolist()
+        cut, signals = self.grpo.mask_truncated, has_signal(totals).tolist()
         return [
             differ and not (cut and all(row.completion.truncated for row in group))
             for group, differ in zip(groups, signals, strict=True)
@@ -355,19 +338,16 @@ class PolicyGradientTrainer(Trainer):
         """[B] advantages of this process's rollouts; `batch` and the curve need all processes'."""
         rewards = self.accelerator.gather(torch.stack([row.rewards for row in self.rollouts]))
         totals = self._totals(rewards)
-        filled = self._filled(totals)
         right = self.accelerator.gather(
-            torch.tensor([row.right for row in self.rollouts], device=filled.device)
+            torch.tensor([row.right for row in self.rollouts], device=totals.device)
         )
         advantages = group_advantages(
-            filled, baseline=self.advantage, right=right.view_as(filled)
-        )  # [groups, G]
-        # What no function scored teaches nothing.
-        advantages = advantages.masked_fill(totals.isnan(), 0).flatten()
+            totals, baseline=self.advantage, right=right.view_as(totals)
+        ).flatten()
 
         names = [function.__name__ for function in self.reward_funcs]
         self.curve.add_rewards(names, rewards, totals)
-        flat = 1 - has_signal(filled).float().mean()
+        flat = 1 - has_signal(totals).float().mean()
         self.curve.record("frac_reward_zero_std", flat.item())
 
         size, rank = len(self.rollouts), self.accelerator.process_index
@@ -543,31 +523,6 @@ class PolicyGradientTrainer(Trainer):
             "grpo.max_grad_norm, or set model.dtype=float32"
         )
 
-    # The KL penalty's reference: the policy's own first weights, so that there is no second model
-
-    def _trained_weights(self) -> list[torch.nn.Parameter]:
-        # Read afresh each time: FSDP2 replaces parameters.
-        return [weight for weight in self.model.parameters() if weight.requires_grad]
-
-    @contextlib.contextmanager
-    def _reference_policy(self) -> Iterator[None]:
-        """Within the block, the policy has the weights that GRPO started from."""
-        self._exchange_weights()
-        try:
-            yield
-        finally:
-            self._exchange_weights()
-
-    @torch.no_grad()
-    def _exchange_weights(self) -> None:
-        for at, weight in enumerate(self._trained_weights()):
-            # Copied before accelerate sharded the policy: whole at the first exchange.
-            other = self._first_weights[at].to(weight.device)
-            if isinstance(weight, DTensor) and not isinstance(other, DTensor):
-                other = distribute_tensor(other, weight.device_mesh, weight.placements)
-            self._first_weights[at] = weight.detach().clone()
-            weight.copy_(other)
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the means of what was recorded since the last log."""
         super().log({**logs, **self.curve.take_point()}, start_time)
@@ -575,19 +530,6 @@ class PolicyGradientTrainer(Trainer):
     def floating_point_ops(self, inputs: Any) -> int:
         """0, since the model's estimate would read token ids, which stand in micro-batches."""
         return 0
-
-
-def switch_off_noise(policy: torch.nn.Module) -> None:
-    """Dropout, skipped layers and a router's jitter: the policy that is scored is the one that
-    sampled.
-
-    Some models (OPT, Starcoder2) call `dropout` as a function, with a number that a module holds.
-    """
-    for module in policy.modules():
-        for name, value in vars(module).items():
-            noise = isinstance(module, torch.nn.Dropout) or "drop" in name or "jitter" in name
-            if noise and isinstance(value, float):
-                setattr(module, name, 0.0)
 
 
 class SavedCoefficient(TrainerCallback, ExportableState):
@@ -609,22 +551,3 @@ def keyed_seed(*parts: object) -> int:
     """A seed that shares nothing with those of neighbouring keys."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def _checked(function: RewardFn, values: Sequence[float | None], rows: int) -> list[float]:
-    """[B] rewards, NaN for None.
-
-    Raises:
-        ValueError: not one value per completion, or an infinite one.
-    """
-    if len(values) != rows:
-        raise ValueError(
-            f"reward function {function.__name__} returned {len(values)} rewards for {rows} "
-            "completions; expected one for each"
-        )
-    if math.inf in map(abs, filter(None, values)):
-        raise ValueError(
-            f"reward function {function.__name__} returned inf for a completion; expected a finite "
-            "number, or None"
-        )
-    return [math.nan if value is None else float(value) for value in values]

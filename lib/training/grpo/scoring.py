@@ -11,19 +11,22 @@ b rows of a micro-batch, p distinct prompts among them, C tokens of the longest 
 longest completion.
 """
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import DynamicCache
 
 from lib.core.errors import UserError
 from lib.engines.base import Sampling
 from lib.engines.decoding import can_decode, forward_arguments, truncate
 from lib.engines.unsloth import is_unsloth
+from lib.objectives import LARGE
 from lib.objectives.logprobs import (
     TokenScores,
     Truncate,
@@ -34,7 +37,6 @@ from lib.objectives.logprobs import (
     score_logits,
     selective_log_softmax,
 )
-from lib.objectives.sizes import LARGE
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -213,3 +215,35 @@ class Scorer:
             rows = logits.flatten(0, 1).split(128)  # type: ignore[no-untyped-call]
             entropy = torch.cat([compute_entropy(part) for part in rows]).view(labels.shape)
         return TokenScores(selective_log_softmax(logits, labels), entropy)
+
+
+class ReferencePolicy:
+    """What the KL penalty measures from: the weights that training starts from, and no second
+    model."""
+
+    def __init__(self, policy: torch.nn.Module) -> None:
+        self._weights = [weight.detach().clone() for weight in _trained_weights(policy)]
+
+    @contextlib.contextmanager
+    def in_place_of(self, policy: torch.nn.Module) -> Iterator[None]:
+        """Within the block, the policy has these weights."""
+        self._exchange(policy)
+        try:
+            yield
+        finally:
+            self._exchange(policy)
+
+    @torch.no_grad()
+    def _exchange(self, policy: torch.nn.Module) -> None:
+        for at, weight in enumerate(_trained_weights(policy)):
+            # Copied before accelerate sharded the policy: whole at the first exchange.
+            other = self._weights[at].to(weight.device)
+            if isinstance(weight, DTensor) and not isinstance(other, DTensor):
+                other = distribute_tensor(other, weight.device_mesh, weight.placements)
+            self._weights[at] = weight.detach().clone()
+            weight.copy_(other)
+
+
+def _trained_weights(policy: torch.nn.Module) -> list[torch.nn.Parameter]:
+    # Read afresh each time: FSDP2 replaces parameters.
+    return [weight for weight in policy.parameters() if weight.requires_grad]

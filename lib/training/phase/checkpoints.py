@@ -23,8 +23,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from lib.artifacts import fingerprint, hash_path, read_json, stage_code, write_json
 from lib.core.errors import UserError
-from lib.prompts.saved import FORMAT_FILE
-from lib.prompts.system import SAVED
+from lib.prompts.saved import FORMAT_FILE, SAVED
 
 MANIFEST = "manifest.json"
 COUNTS = "counts.json"

@@ -15,7 +15,7 @@ from typing import Any
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
-from lib.artifacts.rollouts import TrainingRollout
+from lib.artifacts.completions import TrainingRollout
 from lib.params.training import Grpo
 
 MAX_BYTES = 2**25
@@ -93,8 +93,7 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
     rows = []
     for place in places:
         rollout = trainer.rollouts[place]
-        earned = [_number(value) for value in rollout.rewards.tolist()]
-        known = [w * r for w, r in zip(weights, earned, strict=True) if r is not None]
+        earned = [round(value, DIGITS) for value in rollout.rewards.tolist()]
         rows.append(
             TrainingRollout(
                 step=step,
@@ -104,7 +103,7 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
                 sample=place % size,
                 completion=rollout.completion.text,
                 rewards=dict(zip(names, earned, strict=True)),
-                reward=round(sum(known), DIGITS),
+                reward=round(sum(w * r for w, r in zip(weights, earned, strict=True)), DIGITS),
                 num_tokens=len(rollout.completion.token_ids),
                 truncated=rollout.completion.truncated,
                 extra={name: values[place] for name, values in extra.items()},
@@ -134,12 +133,8 @@ def _scores(trainer: Any) -> dict[int, dict[str, Any]]:
         )  # fmt: skip
         for place, advantage, num_loss_tokens, gap in zip(*columns, strict=True):
             scores[place] = {
-                "advantage": _number(advantage),
+                "advantage": round(advantage, DIGITS),
                 "num_loss_tokens": num_loss_tokens,
-                "log_prob_gap": None if gap is None else _number(gap),
+                "log_prob_gap": None if gap is None else round(gap, DIGITS),
             }
     return scores
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else round(value, DIGITS)

@@ -24,9 +24,9 @@ from lib.artifacts import (
 )
 from lib.artifacts.completions import GradedCompletion
 from lib.core.errors import UserError
-from lib.core.process import alone, sigterm_as_interrupt
+from lib.core.process import alone
 from lib.engines import compat
-from lib.engines.open import check_engine
+from lib.engines.base import check_engine
 from lib.engines.policy import copy_adapter, save_policy
 from lib.engines.runtime import released_memory
 from lib.params.training import Optimisation
@@ -40,7 +40,13 @@ from lib.training.phase.checkpoints import (
 from lib.training.phase.launch import check_world_size, is_main_process
 from lib.training.phase.ranks import check_ranks_agree, gather_weights
 from lib.training.phase.rollout_log import rollout_rows
-from lib.training.phase.tracking import Announcer, ProgressLines, curve_points
+from lib.training.phase.tracking import (
+    Announcer,
+    ProgressLines,
+    WandbRun,
+    curve_points,
+    wandb_mode,
+)
 from lib.training.phase.validation import (
     ValidateByGeneration,
     Validator,
@@ -48,7 +54,6 @@ from lib.training.phase.validation import (
     validation_columns,
     validation_points,
 )
-from lib.training.phase.wandb_run import WandbRun, wandb_mode
 from lib.training.phase.warning_signs import WarningSigns
 
 Counts = Mapping[str, Mapping[str, int]]
@@ -173,7 +178,7 @@ def run_phase(
 
     # One run of a stage at a time; its ranks are one run.
     lock = alone(folder / "lock", what=stage) if is_main_process() else nullcontext()
-    with lock, sigterm_as_interrupt():
+    with lock:
         checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
         try:
             say.start()

@@ -1,4 +1,4 @@
-"""A training run that is ready and has not started: what `python` code asks for, and stages too."""
+"""A training run that is ready and has not started, and what SFT, GRPO and DPO build it with."""
 
 import dataclasses
 import sys
@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import Trainer
+import torch
+from transformers import PrinterCallback, Trainer
 
 from lib.artifacts.problems import Problem
+from lib.engines import compat
 from lib.engines.policy import save_policy
 from lib.params.schema import Params
-from lib.prompts import format_settings, prompt_format, saved_system
+from lib.params.training import Optimisation
+from lib.prompts import PromptFormat, prompt_format, saved_system
 from lib.rewards.functions import RewardFn
-from lib.training.phase.tracking import curve_points
-from lib.training.phase.wandb_run import WandbRun
+from lib.training.phase.launch import micro_batches, num_processes
+from lib.training.phase.optim import MemoryEfficientAdamW
+from lib.training.phase.tracking import WandbRun, curve_points
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,12 +35,67 @@ class Setup:
     rewards: Sequence[RewardFn] = ()
 
 
-def prompt_settings(params: Params, base: Path) -> dict[str, Any]:
+def prompt_settings(params: Params, base: Path) -> tuple[PromptFormat, str]:
     """How problems are put to the model: the prompt format, and the system prompt of `base`."""
+    return prompt_format(**params.prompt.rendering), saved_system(base)
+
+
+def shared_arguments(
+    params: Params, section: Optimisation, *, batch: int, scratch: Path
+) -> dict[str, Any]:
+    """Keyword arguments of `transformers.TrainingArguments`.
+
+    Args:
+        section: the phase's own of `params`.
+        batch: rows of an optimiser step, on all ranks.
+        scratch: folder for whatever a trainer writes on its own; not an output of the stage.
+    """
+    compat.one_gpu_per_process()
+    gpu, model = torch.accelerator.is_available(), params.model
     return {
-        "prompt_format": prompt_format(**format_settings(params.prompt)),
-        "system": saved_system(base),
+        **micro_batches(batch, micro_batch=section.micro_batch_size, world_size=num_processes()),
+        "output_dir": str(scratch),
+        "learning_rate": section.learning_rate,
+        "lr_scheduler_type": section.lr_schedule,
+        # transformers reads a fraction as a share of all steps, and 1 as one step.
+        "warmup_steps": min(section.warmup_ratio, 1 - 1e-9),
+        "adam_beta1": section.adam_beta1,
+        "adam_beta2": section.adam_beta2,
+        "weight_decay": section.weight_decay,
+        "max_grad_norm": section.max_grad_norm,
+        "logging_steps": section.logging_steps,
+        "bf16": model.mixed_precision == "bf16",
+        # Without it and without a GPU, transformers refuses to compute in bf16, and accelerate lets
+        # several ranks train apart.
+        "use_cpu": not gpu,
+        # Unsloth's policy brings its own (`lib.engines.unsloth`); this would put it out of action.
+        "gradient_checkpointing": model.gradient_checkpointing and model.backend != "unsloth",
+        "seed": params.seed,
+        "save_strategy": "steps" if section.save_steps else "no",
+        "save_steps": section.save_steps or 1,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "ddp_backend": None if gpu or num_processes() == 1 else "gloo",
     }
+
+
+def prepare_trainer(trainer: Trainer, section: Optimisation) -> None:
+    """Make `trainer` print no dictionaries and build the optimiser that params name.
+
+    It still groups the parameters, builds the schedule and saves the state.
+    """
+    trainer.remove_callback(PrinterCallback)
+    if section.optimizer == "memory_efficient_adamw":
+        args = trainer.args
+        trainer.optimizer_cls_and_kwargs = (
+            MemoryEfficientAdamW,
+            {
+                "lr": args.learning_rate,
+                "betas": (args.adam_beta1, args.adam_beta2),
+                "eps": args.adam_epsilon,
+            },
+        )
 
 
 def run_training(setup: Setup, *, to: Path | None = None) -> list[dict[str, float]]:

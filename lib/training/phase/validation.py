@@ -23,8 +23,7 @@ from transformers import (
 
 from lib.artifacts.completions import VALIDATION, GradedCompletion
 from lib.artifacts.problems import Problem, read_problems
-from lib.engines.base import Engine, Sampling, encode
-from lib.engines.open import open_engine
+from lib.engines.base import Engine, Sampling, encode, open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.runtime import random_states_kept
 from lib.grading.grade import grade_completions
@@ -32,9 +31,9 @@ from lib.grading.metrics import RATES
 from lib.params.model import Model
 from lib.params.schema import Params
 from lib.params.training import Validation
-from lib.prompts import PromptFormat
 from lib.rewards.functions import Grading, rewards_of
 from lib.stats import clustered_mean
+from lib.training.phase.setup import prompt_settings
 from lib.training.phase.tracking import timed
 
 MEASURED = (
@@ -121,23 +120,16 @@ def means(rows: Sequence[GradedCompletion]) -> dict[str, float]:
     return {**values, "answer_accuracy_se": measured["answer_accuracy"].se}
 
 
-def read_validator(
-    params: Params,
-    problems: Path,
-    *,
-    init: Path,
-    base: Path,
-    prompt_format: PromptFormat,
-    system: str,
-) -> Validator:
+def read_validator(params: Params, problems: Path, *, init: Path, base: Path) -> Validator:
     """What params ask for.
 
     Args:
         problems: folder that `prepare` filled with a set for each of `validation.sets`.
         init: the checkpoint that training starts from.
-        base: the weights below an adapter.
+        base: the weights below an adapter, with the system prompt beside them.
     """
     validation = params.validation
+    prompt_format, system = prompt_settings(params, base)
     return Validator(
         sets={name: list(read_problems(problems / f"{name}.jsonl")) for name in validation.sets},
         system=system,

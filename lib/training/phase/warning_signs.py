@@ -138,9 +138,7 @@ class WarningSigns(TrainerCallback):
 
 def reward_at_minimum_early(points: list[Point], limits: Limits) -> str:
     """No completion earns anything, in steps of which the stack's source expects that."""
-    if points[-1]["step"] > limits.expected_until:
-        return ""
-    rewards = _at_minimum(points, limits)
+    rewards = _at_minimum(points, limits, early=True)
     return rewards and (
         f"the mean reward has been {rewards} over {STEADY} logged steps, the least that the stack "
         f"gives: its source expects that of the first {limits.expected_until} steps "
@@ -150,9 +148,7 @@ def reward_at_minimum_early(points: list[Point], limits: Limits) -> str:
 
 def reward_at_minimum(points: list[Point], limits: Limits) -> str:
     """No completion earns anything, and nobody expects that."""
-    if points[-1]["step"] <= limits.expected_until:
-        return ""
-    rewards = _at_minimum(points, limits)
+    rewards = _at_minimum(points, limits, early=False)
     return rewards and (
         f"the mean reward has been {rewards} over {STEADY} logged steps, and the stack's range is "
         f"{limits.lowest:g} ... {limits.highest:g}: completions earn nothing, SFT has not taught "
@@ -160,7 +156,9 @@ def reward_at_minimum(points: list[Point], limits: Limits) -> str:
     )
 
 
-def _at_minimum(points: list[Point], limits: Limits) -> str:
+def _at_minimum(points: list[Point], limits: Limits, *, early: bool) -> str:
+    if (points[-1]["step"] <= limits.expected_until) != early:
+        return ""
     return _steady(points, "reward", lambda value: value <= limits.lowest + limits.near)
 
 

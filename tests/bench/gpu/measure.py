@@ -22,7 +22,7 @@ from lib.engines.unsloth import import_first
 from lib.params import Params, parse_params
 from lib.planning.memory import longest_row, shape_in
 from lib.planning.plan import phases_of
-from lib.prompts import format_settings, prompt_format, save_system, saved_system, system_prompt
+from lib.prompts import prompt_format, save_system, saved_system, system_prompt
 from tests.bench.gpu.rows import Row
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def write_base(folder: Path, row: Row) -> None:
     from lib.engines.tiny import train_tokenizer
 
     params = params_of(row)
-    rendering = prompt_format(**format_settings(params.prompt))
+    rendering = prompt_format(**params.prompt.rendering)
     system = system_prompt(params.prompt.system, prompt_format=rendering)
     common: dict[str, Any] = {"marks": (), "chat_template": rendering.chat_template}
     tokenizer = train_tokenizer(["12 + 3 = 15"], vocab_size=300, **common)
@@ -116,7 +116,7 @@ def problems_of(
         texts = {"problem": "7" * problem, "solution": "7" * solution}
         return Problem.create(**texts, reference="7")
 
-    rendering = prompt_format(**format_settings(params.prompt))
+    rendering = prompt_format(**params.prompt.rendering)
     (shortest,) = sft_dataset([made(1, 1)], tokenizer, prompt_format=rendering, system=system)
     longest = longest_row(params, phase)
     if phase == "sft":
@@ -214,15 +214,13 @@ def training(
 
 def validation(params: Params, phase: str, trainer: Any, *, base: Path, folder: Path) -> Any:
     """The phase's own, before the first step and after the last, on short problems."""
-    from lib.training.phase.setup import prompt_settings
     from lib.training.phase.validation import ValidateByGeneration, opener, read_validator
 
     count = params.validation.num_problems
     short = [Problem.create(problem=f"What is {n} + 3?", reference="0") for n in range(count)]
     for name in params.validation.sets:
         write_problems(folder / f"{name}.jsonl", short)
-    own = prompt_settings(params, base)
-    validator = read_validator(params, folder, init=base, base=base, **own)
+    validator = read_validator(params, folder, init=base, base=base)
     steps = getattr(params, phase).eval_steps
     engine = opener(validator, trainer)
     return ValidateByGeneration(
@@ -308,7 +306,7 @@ def export(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
     params, start = params_of(row), time.perf_counter()
     configure(seed=params.seed, threads=params.torch_threads)
     adapter = make_adapter(base, scratch / "adapter", params)
-    rendering = prompt_format(**format_settings(params.prompt))
+    rendering = prompt_format(**params.prompt.rendering)
     prompts = [rendering.prompt(f"What is {n} + 3?", system="") for n in range(8)]
     written = write_model(
         adapter, scratch / "export", base=base, prompts=prompts, model=params.model,

@@ -18,8 +18,8 @@ from ruamel.yaml import YAML
 from lib.artifacts.hub import fetch, kernel_repository, look_up
 from lib.core.errors import UserError
 from lib.params import compose_preset, parse_params, preset_params
+from lib.params.load import BASE
 from lib.params.model import FLASH_KERNEL
-from lib.params.presets import BASE
 from lib.planning.memory import FACTS
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from lib.core.errors import UserError
 from lib.engines.policy import load_tokenizer
 from lib.planning.memory import longest_row
-from lib.prompts import format_settings, prompt_format, saved_system
+from lib.prompts import prompt_format, saved_system
 from lib.training.sft import sft_dataset
 from tests.bench.gpu import __main__ as check
 from tests.bench.gpu import measure, rows
@@ -73,7 +73,7 @@ def test_a_presets_rows_are_as_long_as_params_allow(case: str, tmp_path: Path) -
     measure.write_base(tmp_path, dataclasses.replace(each, shape=each.shape | SMALL))
     tokenizer, system = load_tokenizer(tmp_path), saved_system(tmp_path)
     problems = measure.problems_of(each, params, tokenizer, system=system)
-    rendering = prompt_format(**format_settings(params.prompt))
+    rendering = prompt_format(**params.prompt.rendering)
     example = sft_dataset(problems[:1], tokenizer, prompt_format=rendering, system=system)[0]
     rollout = example["completion_mask"].count(0) + params.rollout.max_new_tokens
     longest = min(rollout, params.model.max_seq_length)

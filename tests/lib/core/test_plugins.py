@@ -19,8 +19,7 @@ from lib.params.load import parse_params, read_yaml
 from lib.planning.inputs import input_problems
 from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
-from lib.prompts import prompt_format
-from lib.prompts.saved import save_format, saved_format
+from lib.prompts import prompt_format, save_prompt, saved_format
 from lib.rewards.functions import Grading, stack_range
 
 ROOT = Path(__file__).parents[3]
@@ -164,7 +163,7 @@ def test_two_rewards_of_one_name_are_refused(write: Write) -> None:
 
 def test_a_format_has_its_plugins_name(write: Write) -> None:
     name = write(
-        "from lib.prompts.tagged import TaggedFormat\n"
+        "from lib.prompts.formats import TaggedFormat\n"
         "part = TaggedFormat(name='x', working=('<w>', '</w>'), answer=('<a>', '</a>'),\n"
         "                    opened_by_prompt=False)",
         "formats",
@@ -172,7 +171,7 @@ def test_a_format_has_its_plugins_name(write: Write) -> None:
     own = prompt_format(name, layout="chatml")
     assert own.name == name
     assert own.parse(own.target(solution="2 + 3 = 5", reference="5")).answer == "5"
-    save_format(Path(), {"name": name, "tags": (), "layout": "plain"})
+    save_prompt(Path(), system="", rendering={"name": name, "tags": (), "layout": "plain"})
     assert saved_format(Path()) == prompt_format(name)
     write(Path("plugins/formats/own.py").read_text() + "# edited", "formats")
     with pytest.raises(UserError, match="another version"):
@@ -193,7 +192,7 @@ def test_an_adapter_turns_rows_into_problems(write: Write) -> None:
     assert isinstance(bad, RowFault)
     assert "KeyError: 'a'" in bad.detail
     rows = {"path": "data/raw/rows.jsonl", "adapter": name, "columns": {}, "limit": "all"}
-    grpo = {"sources": [{"weight": "all", "source": rows}]}
+    grpo = {"sources": [rows]}
     assert faults({"prepare": {"grpo": grpo}}) == []
     (raw / "rows.jsonl").write_text('{"q": "3 + 3?"}\n')
     (fault,) = faults({"prepare": {"grpo": grpo}})
@@ -245,7 +244,7 @@ def test_check_tries_an_advantage_on_groups_of_the_runs_size(write: Write) -> No
 
 
 TAGGED = """
-from lib.prompts.tagged import TaggedFormat
+from lib.prompts.formats import TaggedFormat
 class Own(TaggedFormat):
     {}
 part = Own(name='own', working={}, answer={}, opened_by_prompt=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.core.process import DVC_STAGE, sigterm_as_interrupt
+from lib.core.process import DVC_STAGE
 
 STAGE = """
 import os, sys, time
@@ -37,13 +37,6 @@ def python(code: str, *arguments: str, **kwargs: object) -> "subprocess.Popen[st
         text=True,
         **kwargs,  # type: ignore[call-overload]
     )
-
-
-def test_sigterm_leaves_blocks_as_ctrl_c_does() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), sigterm_as_interrupt():
-        signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 WRITE = """

@@ -18,7 +18,7 @@ PAIRS = [{"prompt": f"p{i}", "response": "r" * (i + 1)} for i in range(12)]
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "pairs.jsonl"
-    file.write_text("\n".join(json.dumps(pair) for pair in PAIRS) + "\n\n")
+    file.write_text("\n".join(json.dumps(pair) for pair in PAIRS) + "\n")
     return file
 
 
@@ -100,7 +100,7 @@ def test_a_row_that_is_no_pair_is_named(
 ) -> None:
     file = tmp_path / "pairs.jsonl"
     file.write_text(f"{json.dumps(PAIRS[0])}\n{line}\n")
-    with pytest.raises(UserError, match=f"line 2: .*{key}"):
+    with pytest.raises(UserError, match=f":2: .*{key}"):
         get_packed_sft_dataset(tokenizer, file, 8, False)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
-from lib.engines.open import open_engine
+from lib.engines.base import open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.server import server_command, shape_of
 from lib.engines.transformers import TransformersEngine

@@ -24,8 +24,7 @@ from lib.engines.policy import add_adapter, load_merged, load_policy, load_token
 from lib.engines.pretrained import find_weights, read_pointer, weights_of, write_base
 from lib.params import Params, preset_params
 from lib.params.model import FLASH_KERNEL, Model
-from lib.prompts import prompt_format
-from lib.prompts.render import prompt_text
+from lib.prompts import prompt_format, prompt_text
 from tests.lib.engines.hub_models import COMMIT, write_model, write_snapshot
 from tests.pipeline.systems import SYSTEMS
 

@@ -13,8 +13,7 @@ from transformers import modeling_flash_attention_utils as flash
 from lib.engines.runtime import configure, prefer_reproducible_kernels
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
-from lib.training.sft import build_sft
-from tests.lib.training.steps import STOPPING, build, letters, reward_with
+from tests.lib.training.steps import build, letters, plain_sft, reward_with
 
 
 @pytest.fixture
@@ -69,17 +68,13 @@ def test_training_reads_no_memory_before_it_is_written(
     def trained(fills: bool) -> dict[str, Tensor]:
         configure(seed=smoke.seed, threads=smoke.torch_threads)
         deterministic.fill_uninitialized_memory = fills
-        common = {"model": smoke.model, "scratch": tmp_path}
         trainer: Any
         if phase == "grpo":
-            trainer = build(sets.grpo, base, smoke, max_steps=2, **common)
+            trainer = build(sets.grpo, base, smoke, tmp_path, model=smoke.model, max_steps=2)
             trainer = reward_with(trainer, letters)
         else:
             epoch = smoke.sft.model_copy(update={"num_epochs": 1, "save_steps": 0, "eval_steps": 0})
-            trainer = build_sft(
-                sets.sft[:64], base=base, prompt_format=STOPPING, system="", sft=epoch, seed=0,
-                **common,
-            )  # fmt: skip
+            trainer = plain_sft(sets.sft[:64], base, smoke, tmp_path, sft=epoch)
         trainer.train()
         return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
 

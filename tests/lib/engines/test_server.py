@@ -13,7 +13,7 @@ import pytest
 
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
-from lib.engines.open import open_engine
+from lib.engines.base import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.engines.server import ServerEngine, shape_of
 from lib.params import Params, compose_preset

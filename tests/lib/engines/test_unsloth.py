@@ -15,16 +15,14 @@ from transformers import PreTrainedTokenizerBase
 from lib.artifacts.problems import Problem, write_problems
 from lib.core.errors import UserError
 from lib.engines import unsloth
-from lib.engines.base import Sampling, encode
-from lib.engines.open import open_engine
+from lib.engines.base import Sampling, encode, open_engine
 from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
 from lib.engines.transformers import TransformersEngine
 from lib.params import compose_preset, parse_params, preset_params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format, save_system
+from lib.prompts import prompt_format
 from lib.training.grpo import grpo_setup
-from lib.training.phase.setup import prompt_settings
 from lib.training.phase.validation import opener, read_validator
 from lib.training.sft import sft_dataset, sft_setup
 from tests.lib.engines import fake_unsloth, fake_vllm, unsloth_contract
@@ -129,12 +127,9 @@ def test_validation_is_on_the_vllm_below_the_policy(
     write_problems(tmp_path / "problems.jsonl", sets.sft[:16])
     for name, problems in sets.benchmarks.items():
         write_problems(tmp_path / f"{name}.jsonl", problems[:4])
-    save_system(base, "")
     read = {"problems": tmp_path / "problems.jsonl", "base": base, "scratch": tmp_path}
     setup = sft_setup(params, **read) if phase == "sft" else grpo_setup(params, init=base, **read)
-    validator = read_validator(
-        params, tmp_path, init=base, base=base, **prompt_settings(params, base)
-    )
+    validator = read_validator(params, tmp_path, init=base, base=base)
     engine = opener(validator, setup.trainer)(setup.trainer.model)
     engine.sync(setup.trainer.model)
     assert set(validator.measure(engine)) == set(params.validation.sets)

@@ -11,8 +11,7 @@ import pytest
 
 from lib.core.errors import UserError
 from lib.engines import compat
-from lib.engines.base import Engine
-from lib.engines.open import open_engine
+from lib.engines.base import Engine, open_engine
 from lib.engines.policy import trainable_policy
 from lib.engines.vllm import SharedVllmEngine, on_cpu
 from lib.params.model import Model

@@ -11,7 +11,7 @@ import torch
 
 from lib.core.errors import UserError
 from lib.engines import compat
-from lib.engines.open import open_engine
+from lib.engines.base import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.engines.vllm import VllmEngine
 from lib.params import Params

@@ -67,20 +67,11 @@ def check_sft_trains_and_the_next_phase_goes_on_from_its_adapter(
     from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
     from lib.params import preset_params
     from lib.problems.generated import synthetic_sets
-    from lib.prompts import prompt_format
-    from lib.training.sft import build_sft
+    from tests.lib.training.steps import plain_sft
 
     smoke = preset_params("smoke")
-    trainer = build_sft(
-        list(synthetic_sets(smoke.prepare.synthetic, seed=smoke.seed).sft)[:32],
-        base=base,
-        prompt_format=prompt_format(smoke.prompt.format),
-        system="",
-        sft=smoke.sft,
-        model=model,
-        seed=0,
-        scratch=scratch / "scratch",
-    )
+    problems = synthetic_sets(smoke.prepare.synthetic, seed=smoke.seed).sft[:32]
+    trainer = plain_sft(problems, base, smoke, scratch / "scratch", model=model)
     trainer.args.max_steps = 2  # the first is at a learning rate of 0
     trainer.train()
     assert any("mean_token_accuracy" in entry for entry in trainer.state.log_history)
@@ -96,23 +87,18 @@ def grpo(base: Path, scratch: Path, model: Any, *, engine: str = "vllm") -> Any:
     """A trainer for two steps, whose rewards vary, with a learning rate that shows."""
     from lib.params import preset_params
     from lib.problems.generated import synthetic_sets
-    from lib.prompts import prompt_format
-    from lib.training.grpo import build_grpo
+    from tests.lib.training.steps import plain_grpo
 
     smoke = preset_params("smoke")
     changes = {"learning_rate": 0.05, "max_steps": 2, "warmup_ratio": 0.0}
-    trainer = build_grpo(
+    trainer = plain_grpo(
         synthetic_sets(smoke.prepare.synthetic, seed=smoke.seed).grpo,
-        init=base,
-        base=base,
-        prompt_format=prompt_format(smoke.prompt.format),
-        system="",
+        base,
+        smoke,
+        scratch / "scratch",
         grpo=smoke.grpo.model_copy(update=changes),
         rollout=smoke.rollout.model_copy(update={"engine": engine, "gpu_memory_utilization": 0.3}),
-        reward=smoke.reward,
         model=model,
-        seed=smoke.seed,
-        scratch=scratch / "scratch",
     )
     trainer.reward_funcs = [varying, varying]
     return trainer

@@ -14,15 +14,14 @@ from lib.core.errors import UserError
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.evaluation.completions import (
-    TooLong,
     complete,
     decoding_of,
     samplings,
 )
-from lib.grading.files import grade_rows
+from lib.grading.grade import grade_rows
 from lib.grading.metrics import headline, summarise
 from lib.params import Params
-from lib.params.measuring import Evaluate, Override
+from lib.params.model import Evaluate, Override
 from lib.prompts import prompt_format
 
 WORKING_OUT = prompt_format("working_out")
@@ -220,15 +219,8 @@ def test_a_stopped_run_resumes_and_ends_the_same(smoke: Params, base: Path, tmp_
     assert stopped.calls + resumed.calls == whole_engine.calls
 
 
-@pytest.mark.parametrize(("too_long", "n", "accuracy"), [("skip", 1, 1.0), ("wrong", 2, 0.5)])
-def test_a_too_long_problem_is_left_out_or_wrong_and_counted(
-    smoke: Params,
-    base: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    too_long: TooLong,
-    n: int,
-    accuracy: float,
+def test_a_too_long_problem_is_refused_or_wrong_and_counted(
+    smoke: Params, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = Problem.create(problem="What is 2 + 2? " * 20, reference="4", subject="a")
     arguments: dict[str, Any] = {
@@ -245,16 +237,15 @@ def test_a_too_long_problem_is_left_out_or_wrong_and_counted(
         complete(engine, {"held_out": problems}, scratch=tmp_path / "refused", **arguments)
     assert engine.calls == []
     facts = complete(
-        engine, {"held_out": problems}, scratch=tmp_path, too_long=too_long, **arguments
+        engine, {"held_out": problems}, scratch=tmp_path, long_is_wrong=True, **arguments
     )
     said = capsys.readouterr().err
     assert said.count(long.id) == 1
     assert facts["sampling"]["held_out"]["greedy"]["num_too_long"] == 1
     rows = [json.loads(line) for line in (tmp_path / "completions.jsonl").open(encoding="utf-8")]
     numbers = summarise(graded(smoke, rows))["held_out"]
-    assert numbers["greedy"]["n"] == numbers["sampled"]["n"] == n
-    assert numbers["greedy"]["answer_accuracy"] == accuracy
-    assert numbers["sampled"]["pass_at_1"] == accuracy
+    assert numbers["greedy"]["n"] == numbers["sampled"]["n"] == 2
+    assert numbers["greedy"]["answer_accuracy"] == numbers["sampled"]["pass_at_1"] == 0.5
 
 
 def test_a_letter_is_graded_as_a_choice(smoke: Params, base: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 DYING = """
 import os, signal, sys
-from lib.evaluation.stream import Stream
+from lib.evaluation.completions import Stream
 append, left = Stream.append, [4]
 def dying(self, rows):
     append(self, rows)

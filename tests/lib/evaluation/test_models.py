@@ -20,7 +20,6 @@ from lib.evaluation.models import apply_settings, labelled_models
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.problems.sources import find_benchmark
-from lib.prompts import format_settings
 from lib.prompts.saved import save_prompt
 from stages.evaluate_model import main
 from tests.conftest import ROOT
@@ -57,7 +56,7 @@ def models(base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory) 
     """`base`, and `grpo`, an adapter on it, as a run of the pipeline leaves them."""
     folder = tmp_path_factory.mktemp("pipeline")
     shutil.copytree(base, folder / "base")
-    save_prompt(folder / "base", system="", rendering=format_settings(smoke.prompt))
+    save_prompt(folder / "base", system="", rendering=smoke.prompt.rendering)
     make_adapter(base, folder / "grpo", smoke)
     return folder
 

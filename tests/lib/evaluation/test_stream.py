@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lib.core.errors import UserError
-from lib.evaluation.stream import Stream, rows_fingerprint, scratch_of
+from lib.evaluation.completions import Stream, rows_fingerprint, scratch_of
 
 
 def chunk(*places: int) -> list[dict[str, int]]:

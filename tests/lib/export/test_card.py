@@ -29,9 +29,7 @@ def on_the_hub(smoke: Params) -> Params:
     }
     prepare = content["prepare"]
     for phase, hub in (("sft", "unsloth/OpenMathReasoning-mini"), ("grpo", "openai/gsm8k")):
-        prepare[phase]["sources"] = [
-            {"weight": "all", "source": {**rows, "hub": hub, "split": "train"}}
-        ]
+        prepare[phase]["sources"] = [{**rows, "hub": hub, "split": "train"}]
     prepare["benchmarks"][0]["source"] = {**rows, "hub": "openai/gsm8k", "split": "test"}
     prepare["contamination_ngram"] = 8
     return parse_params(content, origin="test")

@@ -130,18 +130,6 @@ def test_generation_config_is_the_evaluations_and_the_formats(smoke: Params) -> 
 
 
 @pytest.mark.usefixtures("in_process")
-def test_weights_are_cut_into_files_of_the_size_asked_for(
-    adapter: Path, tmp_path: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lib.export.model.SHARD_SIZE", "50KB")
-    export_to(adapter)
-    parts = sorted((tmp_path / "export").glob("model-*.safetensors"))
-    assert len(parts) > 1
-    index = json.loads((tmp_path / "export/model.safetensors.index.json").read_text())
-    assert set(index["weight_map"].values()) == {part.name for part in parts}
-
-
-@pytest.mark.usefixtures("in_process")
 def test_a_checkpoint_without_an_adapter_is_exported_without_one(
     base: Path, export_to: ExportTo
 ) -> None:
@@ -312,16 +300,6 @@ def test_a_failed_proof_leaves_the_model_unverified(
     once_more()
     assert not unverified.exists()
     assert (export / "model.safetensors").is_file()
-
-
-@pytest.mark.usefixtures("in_process")
-def test_a_fold_is_not_blamed_for_rounding(
-    adapter: Path, tmp_path: Path, export_to: ExportTo
-) -> None:
-    verified = export_to(adapter, dtype="float16")
-    assert 0 < verified.errors["rounding"] < 1e-2
-    written = AutoModelForCausalLM.from_pretrained(tmp_path / "export", dtype="auto")
-    assert written.dtype == torch.float16
 
 
 def answers(**changed: object) -> Answers:

@@ -9,16 +9,14 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.engines.base import GeneratedCompletion
-from lib.grading.files import grade_rows
-from lib.grading.grade import grade_completions
+from lib.grading.grade import grade_completions, grade_rows
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.prompts.boxed import BoxedFormat
-from lib.prompts.tagged import TaggedFormat
+from lib.prompts.formats import BoxedFormat, TaggedFormat
 from lib.rewards import rollout
 from lib.rewards.functions import Grading, accuracy, rewards_of, scores
-from lib.training.grpo import build_grpo
+from tests.lib.training.steps import plain_grpo
 
 TEXT = "6 · 12<end_working_out><SOLUTION>{}</SOLUTION>"
 FORM = prompt_format("working_out")
@@ -66,19 +64,7 @@ def test_grade_reads_and_compares_a_completion_once(
 def test_a_step_reads_and_compares_each_completion_once(
     calls: Counter[str], sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
 ) -> None:
-    trainer: Any = build_grpo(
-        sets.grpo,
-        init=base,
-        base=base,
-        prompt_format=FORM,
-        system="",
-        grpo=smoke.grpo,
-        rollout=smoke.rollout,
-        reward=smoke.reward,
-        model=smoke.model,
-        seed=smoke.seed,
-        scratch=tmp_path,
-    )
+    trainer = plain_grpo(sets.grpo, base, smoke, tmp_path)
     trainer.roll_out()
     num_completions = smoke.grpo.prompts_per_step * smoke.grpo.group_size
     assert len(trainer.rollouts) == num_completions

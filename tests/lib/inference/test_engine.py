@@ -19,7 +19,7 @@ OTHERS = ["Tom has 3 apples.", "2 + 2 = ?", "How many pears are there if Ann buy
 
 @pytest.fixture(scope="module")
 def plain(taught_to_go_on: Path) -> TextGenerator:
-    return build_text_generator(taught_to_go_on, device="cpu")
+    return build_text_generator(taught_to_go_on)
 
 
 @pytest.fixture
@@ -56,12 +56,7 @@ def test_vllm_answers_with_an_adapter_on_its_base(
 ) -> None:
     shutil.copytree(base, tmp_path / "base")
     make_adapter(base, tmp_path / "sft", smoke)
-    expected = build_text_generator(tmp_path / "sft", device="cpu").generate(OTHERS, GREEDY)
+    expected = build_text_generator(tmp_path / "sft").generate(OTHERS, GREEDY)
     assert on_vllm(tmp_path / "sft").generate(OTHERS, GREEDY) == expected
-    untrained = build_text_generator(tmp_path / "base", device="cpu").generate(OTHERS, GREEDY)
+    untrained = build_text_generator(tmp_path / "base").generate(OTHERS, GREEDY)
     assert expected != untrained
-
-
-def test_vllm_s_device_cannot_be_chosen(taught: Path) -> None:
-    with pytest.raises(UserError, match="takes the device that it was built for, not device `cpu`"):
-        build_text_generator(taught, engine="vllm", device="cpu")

@@ -19,12 +19,12 @@ OTHERS = ["Tom has 3 apples.", "2 + 2 = ?", "How many pears are there if Ann buy
 
 @pytest.fixture(scope="module")
 def generator(taught: Path) -> TextGenerator:
-    return build_text_generator(taught, device="cpu", batch_size=2)
+    return build_text_generator(taught, batch_size=2)
 
 
 @pytest.fixture(scope="module")
 def talker(taught_to_go_on: Path) -> TextGenerator:
-    return build_text_generator(taught_to_go_on, device="cpu")
+    return build_text_generator(taught_to_go_on)
 
 
 def streamed(generator: TextGenerator, question: str, settings: GenerationSettings):
@@ -81,7 +81,7 @@ def test_an_error_of_the_listener_ends_the_generation(generator: TextGenerator) 
 def test_a_stream_shows_no_half_of_a_character(teach: Teach) -> None:
     chosen = prompt_format("xml")
     target = chosen.target(solution="½ × 46 = 23 €", reference="23") + "<|end|>"
-    generator = build_text_generator(teach(chosen, target), device="cpu")
+    generator = build_text_generator(teach(chosen, target))
     pieces, solution = streamed(generator, QUESTION, GREEDY)
     assert "½ × 46 = 23 €" in solution.completion == "".join(pieces)
     assert not any("\ufffd" in piece for piece in pieces)
@@ -98,7 +98,7 @@ def test_cuts_of_the_model_s_generation_config_are_applied(
     saved.save_pretrained(folder)
     sampled = GenerationSettings(temperature=4.0, max_new_tokens=20, seed=1)
     greedy = GenerationSettings(temperature=0, max_new_tokens=20)
-    generator = build_text_generator(folder, device="cpu")
+    generator = build_text_generator(folder)
     assert generator.generate(OTHERS, sampled) == generator.generate(OTHERS, greedy)
 
 
@@ -146,13 +146,8 @@ def test_a_broken_model_is_one_line(taught: Path, tmp_path: Path) -> None:
     shutil.copytree(taught, broken)
     (broken / "model.safetensors").write_bytes(b"not weights")
     with pytest.raises(UserError, match=r"model\.safetensors: truncated, 11 bytes[^\n]+$"):
-        build_text_generator(broken, device="cpu")
+        build_text_generator(broken)
     shutil.copyfile(taught / "model.safetensors", broken / "model.safetensors")
     (broken / "config.json").write_text('{"model_type": "nonsense"}')
     with pytest.raises(UserError, match=r"export cannot be loaded as a model: [^\n]+$"):
-        build_text_generator(broken, device="cpu")
-
-
-def test_an_unknown_device_is_one_line(taught: Path) -> None:
-    with pytest.raises(UserError, match=r"no device `warp` here \([^\n]+\); try auto or cpu"):
-        build_text_generator(taught, device="warp")
+        build_text_generator(broken)

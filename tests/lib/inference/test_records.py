@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 WRITER = """
 import sys
 from pathlib import Path
-from lib.inference.records import save_prompt_and_response
+from lib.inference.generator import save_prompt_and_response
 for number in range(150):
     save_prompt_and_response(
         Path(sys.argv[1]), prompt=sys.argv[2], response="x" * 50_000, number=number

@@ -1,4 +1,4 @@
-"""The command: one question, a file, a pipe, a conversation, and one line for each mistake."""
+"""The command: one question, a pipe, a conversation, and one line for each mistake."""
 
 import json
 import shutil
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from lib.inference.terminal import read_questions
 from stages.solve import main
 from tests.conftest import ROOT
 from tests.lib.inference.conftest import QUESTION, WORKING
@@ -20,7 +19,7 @@ Solve = Callable[..., Result]
 @pytest.fixture
 def solve(taught: Path) -> Solve:
     def run(*arguments: str, stdin: str = "") -> Result:
-        options = ["--model", str(taught), "--device", "cpu", *arguments]
+        options = ["--model", str(taught), *arguments]
         return CliRunner().invoke(main, options, input=stdin, catch_exceptions=False)
 
     return run
@@ -39,27 +38,17 @@ def test_an_answer_that_was_cut_off_says_so(solve: Solve) -> None:
     assert shown.endswith(" (cut off after 4 tokens)\n")
 
 
-def test_a_file_is_answered_in_order_and_appended(
+def test_a_pipe_is_answered_line_by_line_and_appended(
     solve: Solve, tmp_path: Path, taught: Path
 ) -> None:
-    questions, out = tmp_path / "questions.jsonl", tmp_path / "out.jsonl"
-    asked = [f"How many are {number} pears?" for number in range(4)] + [QUESTION]
-    questions.write_text("".join(json.dumps({"prompt": q, "answer": "1"}) + "\n" for q in asked))
-    options = ["--questions", str(questions), "--out", str(out), "--json", "--batch-size", "2"]
-    shown = rows(solve(*options, "--max-new-tokens", "60").stdout)
-    assert [row["question"] for row in shown] == asked
-    assert shown[-1]["answer"] == "345"
+    out = tmp_path / "out.jsonl"
+    shown = rows(solve("--json", "--out", str(out), stdin=f"{QUESTION}\n\n{QUESTION}\n").stdout)
+    assert [row["answer"] for row in shown] == ["345", "345"]
+    solve("--question", QUESTION, "--out", str(out))
     kept = rows(out.read_text())
-    assert [row["response"] for row in kept] == [row["completion"] for row in shown]
-    assert kept[-1]["prompt"] == f"{QUESTION}\n<start_working_out>"
-    assert (kept[-1]["model"], kept[-1]["temperature"]) == (str(taught), 0.0)
-    solve(*options)
-    assert len(rows(out.read_text())) == 10
-
-
-def test_a_pipe_is_answered_line_by_line(solve: Solve) -> None:
-    shown = solve("--json", stdin=f"{QUESTION}\n\n{QUESTION}\n").stdout
-    assert [row["answer"] for row in rows(shown)] == ["345", "345"]
+    assert [row["response"] for row in kept] == [shown[0]["completion"]] * 3
+    assert kept[0]["prompt"] == f"{QUESTION}\n<start_working_out>"
+    assert (kept[0]["model"], kept[0]["temperature"]) == (str(taught), 0.0)
 
 
 def test_a_conversation_survives_a_mistake(solve: Solve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,31 +57,6 @@ def test_a_conversation_survives_a_mistake(solve: Solve, monkeypatch: pytest.Mon
     assert "Error: the question is too long" in shown.stderr
     assert f"{WORKING}<end_working_out><SOLUTION>345</SOLUTION>\nAnswer: 345\n" in shown.stdout
     assert shown.exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("none.txt", None, "cannot read questions from"),
-        ("empty.txt", "\n\n", "holds no question"),
-        ("bytes.txt", b"\xff\xfe\xfd", "cannot read questions from"),
-        ("rows.jsonl", '{"question": "2 + 2?"}\n{"text": "x"}\n', "rows.jsonl:2: "),
-        ("rows.jsonl", '{"question": "2 + 2?"}\n{"quest', "rows.jsonl:2: "),
-        ("long.txt", "2 + 2?\n" + "7 " * 300, "long.txt:2: the question is too long"),
-    ],
-)
-def test_a_bad_file_is_named_before_anything_is_answered(
-    name: str, content: str | bytes | None, said: str, solve: Solve, tmp_path: Path
-) -> None:
-    path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-    shown = solve("--questions", str(path))
-    assert shown.exit_code == 1
-    assert shown.stdout == ""
-    (line,) = shown.stderr.splitlines()
-    assert line.startswith("Error: ")
-    assert said in line
 
 
 @pytest.mark.parametrize(
@@ -107,17 +71,6 @@ def test_a_mistake_is_one_line(arguments: list[str], said: str, solve: Solve) ->
     assert (shown.exit_code, shown.stdout) == (1, "")
     (line,) = shown.stderr.splitlines()
     assert line.startswith(f"Error: {said}")
-
-
-def test_questions_are_read_from_text_json_and_csv_alike(tmp_path: Path) -> None:
-    contents = {
-        "a.txt": "2 + 2?\n\n3 + 3?\n",
-        "b.json": '[{"problem": "2 + 2?"}, {"prompt": [{"role": "user", "content": "3 + 3?"}]}]',
-        "c.csv": "id,question\n1,2 + 2?\n2,3 + 3?\n",
-    }
-    for name, content in contents.items():
-        (tmp_path / name).write_text(content)
-        assert list(read_questions(tmp_path / name).values()) == ["2 + 2?", "3 + 3?"]
 
 
 @pytest.fixture
@@ -180,8 +133,6 @@ def test_the_commands_of_the_docs_run(
 ) -> None:
     shutil.copytree(taught, tmp_path / "data/models/export")
     monkeypatch.chdir(tmp_path)
-    Path("problems.txt").write_text(f"{QUESTION}\n")
-    Path("problems.jsonl").write_text(json.dumps({"problem": QUESTION}) + "\n")
     ran = 0
     for line in "".join(blocks("sh")).splitlines():
         said, _, command = line.rpartition("| ")
@@ -193,4 +144,4 @@ def test_the_commands_of_the_docs_run(
             assert shown.exit_code == 0, shown.output
             assert "345" in shown.output or "Usage" in shown.output
             ran += 1
-    assert ran == 4
+    assert ran == 2

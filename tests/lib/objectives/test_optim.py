@@ -102,23 +102,6 @@ def test_parameters_without_gradient_stay_and_get_no_state() -> None:
     assert (used < 1).all()
 
 
-def test_options_that_it_lacks_or_out_of_range_are_refused() -> None:
-    parameter = nn.Parameter(torch.ones(1))
-    for option, value in {
-        "lr": -1.0,
-        "betas": (1.0, 0.9),
-        "eps": -1e-8,
-        "weight_decay": -0.1,
-    }.items():
-        with pytest.raises(ValueError, match=option):
-            MemoryEfficientAdamW([parameter], **{option: value})
-    with pytest.raises(ValueError, match="foreach"):
-        MemoryEfficientAdamW([{"params": [parameter], "foreach": True}])
-    saved = AdamW([parameter], amsgrad=True).state_dict()
-    with pytest.raises(ValueError, match="amsgrad"):
-        MemoryEfficientAdamW([parameter]).load_state_dict(saved)
-
-
 @pytest.mark.gpu
 def test_on_a_gpu_the_state_is_pinned_and_the_steps_are_torchs() -> None:
     if not torch.cuda.is_available():

@@ -4,7 +4,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from lib.params import compose_preset, preset_names
-from lib.params.presets import QUICK_ROWS, QUICK_STEPS
+from lib.params.load import QUICK_ROWS, QUICK_STEPS
 
 PRESETS = [name for name in preset_names() if name[0] == "s" and name != "smoke"]
 

@@ -8,8 +8,7 @@ import torch
 from lib.objectives.losses import policy_loss
 from lib.params import Params, preset_names, preset_params
 from lib.planning.doctor import findings, this_machine
-from lib.planning.idle import idle_params
-from lib.planning.plan import plan_lines
+from lib.planning.plan import idle_params, plan_lines
 from tests.lib.params.test_params import accepted
 
 ON_POLICY = {"grpo.num_iterations": 2}

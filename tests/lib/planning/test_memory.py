@@ -19,19 +19,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from lib.artifacts import write_jsonl
 from lib.artifacts.problems import Problem
 from lib.engines.policy import add_adapter, load_tokenizer
+from lib.objectives import LARGE
 from lib.objectives.logprobs import fused_scores
-from lib.objectives.sizes import LARGE
 from lib.params import Params, preset_params
 from lib.planning.memory import Shape, forward_pass, memory_at_peak, shape_in, shape_of
 from lib.planning.probe import with_signal
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.training.dpo import build_dpo
-from lib.training.grpo import build_grpo
-from lib.training.sft import build_sft, sft_dataset
+from lib.training.dpo import dpo_setup
+from lib.training.sft import sft_dataset
 from tests.lib.training.runs import changed
+from tests.lib.training.steps import plain_grpo, plain_sft
 
 FORMAT = prompt_format("working_out")
 ALL_WEIGHTS = preset_params("tiny-cpu").model.lora.model_dump(mode="json")
@@ -82,7 +83,7 @@ def peak_of(trainer: Any) -> int:
     for model in (trainer.model, getattr(trainer, "ref_model", None)):
         for weight in model.parameters() if model is not None else ():
             live.count(weight)
-    for weight in getattr(trainer, "_first_weights", ()):
+    for weight in getattr(getattr(trainer, "reference", None), "_weights", ()):
         live.count(weight)
     with live:
         trainer.train()
@@ -93,17 +94,15 @@ ROW = Problem.create(problem="What is 1 + 2?", reference="3", solution="one " * 
 
 
 def trainer_of(kind: str, params: Params, base: Path, scratch: Path, sets: GeneratedSets) -> Any:
-    common = {"base": base, "model": params.model, "seed": 0, "scratch": scratch}
     if kind == "dpo":
-        new = params.model.max_seq_length - 20
+        new, pairs = params.model.max_seq_length - 20, scratch / "pairs.jsonl"
         pair = {"prompt_ids": [5] * 20, "chosen_ids": [6] * new, "rejected_ids": [7] * new}
-        return build_dpo([pair] * params.dpo.batch_size, init=base, dpo=params.dpo, **common)
-    common |= {"prompt_format": FORMAT, "system": ""}
+        write_jsonl(pairs, [pair] * params.dpo.batch_size)
+        return dpo_setup(params, pairs=pairs, init=base, base=base, scratch=scratch).trainer
     if kind == "sft":
-        return build_sft([ROW] * params.sft.batch_size, sft=params.sft, **common)
+        return plain_sft([ROW] * params.sft.batch_size, base, params, scratch)
     longest = sorted(sets.grpo, key=lambda problem: -len(problem.problem))[:4]
-    sections = {"grpo": params.grpo, "rollout": params.rollout, "reward": params.reward}
-    return with_signal(build_grpo(longest, init=base, **sections, **common))
+    return with_signal(plain_grpo(longest, base, params, scratch))
 
 
 def tokens_of_row(base: Path) -> int:

@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 from lib.artifacts import read_json
 from lib.params import Params, preset_names, preset_params
 from lib.params.data import PathSource
-from lib.params.measuring import Decoding, Override
+from lib.params.model import Decoding, Override
 from lib.planning.memory import cache_bytes_per_token, shape_of
 from lib.planning.plan import (
     Phase,
@@ -21,11 +21,10 @@ from lib.planning.plan import (
     validation_of,
 )
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format
 from lib.training.dpo import dpo_arguments
 from lib.training.grpo import grpo_arguments
-from lib.training.sft import build_sft
 from tests.conftest import ROOT
+from tests.lib.training.steps import plain_sft
 
 GIB = 2**30
 
@@ -43,16 +42,7 @@ def updated(params: Params, section: str, **changes: object) -> Params:
 def test_planned_sft_is_what_the_trainer_resolves(
     smoke: Params, sets: GeneratedSets, base: Path, tmp_path: Path
 ) -> None:
-    trainer = build_sft(
-        sets.sft,
-        base=base,
-        prompt_format=prompt_format(smoke.prompt.format),
-        system="",
-        sft=smoke.sft,
-        model=smoke.model,
-        seed=0,
-        scratch=tmp_path,
-    )
+    trainer = plain_sft(sets.sft, base, smoke, tmp_path)
     planned = phase_of(smoke, "sft")
     loader = trainer.get_train_dataloader()
     steps = trainer.set_initial_training_values(trainer.args, loader)[-1]
@@ -70,9 +60,7 @@ def test_planned_grpo_is_what_the_trainer_resolves(name: str, tmp_path: Path) ->
     if params.grpo.max_steps == 0:
         assert planned.skipped == params.grpo.skipped != ""
         return
-    args = TrainingArguments(
-        **grpo_arguments(params.grpo, model=params.model, seed=0, scratch=tmp_path)
-    )
+    args = TrainingArguments(**grpo_arguments(params, scratch=tmp_path))
     for key, value in planned.trainer.items():
         assert getattr(args, key) == value
     assert planned.steps == args.max_steps
@@ -84,7 +72,7 @@ def test_planned_grpo_is_what_the_trainer_resolves(name: str, tmp_path: Path) ->
 def test_planned_dpo_is_what_trl_resolves(name: str, tmp_path: Path) -> None:
     params = updated(preset_params(name), "dpo", init=("sft",))
     planned = phase_of(params, "dpo")
-    args = dpo_arguments(params.dpo, model=params.model, seed=0, scratch=tmp_path)
+    args = dpo_arguments(params, scratch=tmp_path)
     for key, value in planned.trainer.items():
         assert getattr(args, key) == value
     assert ("reference" in planned.memory) == (not params.model.lora.rank)

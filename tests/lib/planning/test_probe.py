@@ -20,7 +20,7 @@ from lib.params import Params, compose_preset
 from lib.planning import probe as probing
 from lib.planning.probe import fits, longest_first
 from lib.problems.generated import GeneratedSets
-from lib.problems.lengths import token_counter
+from lib.problems.selection import token_counter
 from lib.prompts import prompt_format, save_system
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from stages import preflight

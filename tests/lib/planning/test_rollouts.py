@@ -19,7 +19,7 @@ from lib.planning.rollouts import (
     tag_tokens,
     verdicts,
 )
-from lib.prompts import format_settings, prompt_format, save_system
+from lib.prompts import prompt_format, save_system
 from lib.rewards.functions import Grading
 from lib.training.phase.warning_signs import Limits
 
@@ -88,7 +88,7 @@ def test_groups_are_graded_and_rewarded_as_params_say(
     smoke: Params, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of an engine that answers 4 to everything, every other time inside the format's tags."""
-    used_format = prompt_format(**format_settings(smoke.prompt))
+    used_format = prompt_format(**smoke.prompt.rendering)
     right, requested = used_format.target(solution="", reference="4"), []
 
     class Knowing:

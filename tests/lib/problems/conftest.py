@@ -6,7 +6,7 @@ import pytest
 from lib.artifacts.problems import Problem
 from lib.params import preset_params
 from lib.params.data import Prepare
-from lib.problems.lengths import TokenCounter
+from lib.problems.selection import TokenCounter
 from lib.problems.store import Drops, ProblemTable, write_table
 from lib.prompts import prompt_format
 
@@ -16,7 +16,7 @@ def table_of(tmp_path):
     """Problems as a table; of a text, the length is the reference."""
     count = iter(range(1000))
 
-    def build(problems, *, source=0):
+    def build(problems):
         rows = [
             problem
             if isinstance(problem, Problem)
@@ -24,7 +24,7 @@ def table_of(tmp_path):
             for problem in problems
         ]
         drops = Drops(num_read=len(rows))
-        return write_table(tmp_path / f"{next(count)}.arrow", rows, drops, source=source)
+        return write_table(tmp_path / f"{next(count)}.arrow", rows, drops)
 
     return build
 

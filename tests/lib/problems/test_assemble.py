@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lib.core.errors import UserError
-from lib.params.data import Ingredient, PathSource
+from lib.params.data import PathSource
 from lib.problems.prepare import finish_sets, gathered_sets
 from tests.lib.problems.conftest import counter, section, texts
 
@@ -26,14 +26,12 @@ def assemble(tmp_path, monkeypatch):
     raw.mkdir(parents=True)
 
     def run(*sources, max_seq_length=100, limit="all", sft=None, **changes):
-        ingredients = []
+        paths = []
         for number, rows in enumerate(sources):
             (raw / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            path = PathSource(
-                path=f"data/raw/{number}.jsonl", adapter="table", columns={}, limit=limit
-            )
-            ingredients.append(Ingredient(weight="all", source=path))
-        both = {"sources": tuple(ingredients)}
+            path = f"data/raw/{number}.jsonl"
+            paths.append(PathSource(path=path, adapter="table", columns={}, limit=limit))
+        both = {"sources": tuple(paths)}
         prepare = section(sft=both | (sft or {}), grpo=both, **{"bad_rows": "drop", **changes})
         with gathered_sets(prepare, seed=0, raw=raw) as sets:
             finish_sets(sets, prepare, counter=counter(), max_seq_length=max_seq_length, seed=0)
@@ -98,22 +96,6 @@ def test_a_missing_column_is_to_be_named(assemble, bad_rows):
     rows = [{"task": row["problem"], "answer": row["answer"]} for row in GOOD]
     with pytest.raises(UserError, match=r"sft\.sources\[1\].*`problem`.*has task.*`columns:`"):
         assemble(GOOD, rows, bad_rows=bad_rows)
-
-
-def test_lengths_are_cut_and_their_limits_reported(assemble):
-    long = [
-        {"problem": "so " * 40 + "?", "answer": "4"},
-        {**GOOD[0], "problem": "?", "solution": "so " * 30},
-    ]
-    made = assemble([*GOOD, *long], max_seq_length=20, lengths={"prompt_percentile": 90.0})
-    assert made.train.drops.counts == {"prompt_too_long": 1, "too_long": 1}
-    assert made.metrics()["max_tokens"] == {"prompt": 5, "total": 20}
-
-
-def test_a_limit_keeps_the_same_problems_in_every_run(assemble):
-    made = assemble(GOOD, limit=5)
-    assert made.train.drops.counts == {"over_limit": 15}
-    assert set(texts(made.train)) < set(texts(assemble(GOOD, limit=6).train)) < set(QUESTIONS)
 
 
 def test_nothing_left_is_an_error_that_tells_where_it_went(assemble):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.problems.columns import (
-    PROBLEM,
+    COLUMNS,
     SOLUTION,
     is_bare,
     plain_number,
@@ -30,7 +30,7 @@ def _fault(fields, **settings):
     ("problem", "reference", "solution"),
     list(
         itertools.product(
-            PROBLEM,
+            COLUMNS["problem"],
             ("answer", "expected_answer", "reference_answer"),
             ("generated_solution", "response", "solution"),
         )

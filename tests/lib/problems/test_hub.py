@@ -8,10 +8,9 @@ from datasets import Dataset
 
 from lib.core.errors import UserError
 from lib.params.data import HubSource, KnownSource, hub_splits, known_sets
-from lib.problems import hub
+from lib.problems import sources
 from lib.problems.adapters import ADAPTERS
-from lib.problems.hub import fetch_known
-from lib.problems.sources import read_rows, read_source
+from lib.problems.sources import fetch_known, read_rows, read_source
 
 REVISION = "e53f048856ff4f594e959d75785d2c2d37b678ee"
 
@@ -109,7 +108,7 @@ def test_an_id_that_is_none_is_an_error_about_params(cache):
 
 def test_a_known_set_is_written_under_data_raw_as_its_rows_are(cache, tmp_path, monkeypatch):
     parts = tuple(GSM8K.model_copy(update={"split": split}) for split in ("train", "test"))
-    monkeypatch.setattr(hub, "hub_splits", lambda source: parts)
+    monkeypatch.setattr(sources, "hub_splits", lambda source: parts)
     raw = tmp_path / "raw"
     path, count = fetch_known("gsm8k", raw)
     assert (path, count) == (raw / "gsm8k.jsonl", 5)

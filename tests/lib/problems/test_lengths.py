@@ -2,7 +2,7 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
-from lib.problems.lengths import drop_too_long
+from lib.problems.selection import drop_too_long
 from tests.lib.problems.conftest import counter, section, texts
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.artifacts.problems import MULTIPLE_CHOICE, Problem
+from lib.artifacts.problems import MULTIPLE_CHOICE
 from lib.problems.filters import decontaminate, index_benchmark
 from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
@@ -54,20 +54,6 @@ def test_gsm8k_answers_are_numbers_and_workings_have_no_marks(name):
         assert "####" not in problem.solution
 
 
-def test_worked_sets_keep_their_workings():
-    assert all(problem.solution for problem in _read("aime24"))
-    # A few of Minerva's solutions are the boxed answer alone.
-    assert sum(bool(problem.solution) for problem in _read("minerva")) == 259
-
-
-def test_amc_answers_are_whole_numbers_though_stored_as_floats():
-    assert all(re.fullmatch(r"-?\d+", problem.reference) for problem in _read("amc23"))
-
-
-def test_math500_difficulty_is_the_level():
-    assert {problem.level for problem in _read("math500")} == {1, 2, 3, 4, 5}
-
-
 def test_mmlu_subjects_are_the_files_and_answers_letters():
     problems = _read("mmlu", "mmlu")
     assert {problem.subject for problem in problems} == {
@@ -92,11 +78,3 @@ def test_gsm8k_train_shares_8_grams_with_its_test_set(tmp_path):
     clean, overlaps = _clean(read_rows(RAW / "gsm8k/train.jsonl", raw=RAW), questions, tmp_path)
     assert tuple(overlaps["gsm8k_test"].values()) == (94, 80, 1319)
     assert clean.drops.counts == {"contaminated": 94}
-
-
-def test_a_test_question_planted_in_the_training_set_is_found(tmp_path):
-    questions = [problem.problem for problem in _read("gsm8k/test.jsonl")]
-    planted = Problem.create(problem=f"Solve this.  {questions[700].upper()}", reference="1")
-    rows = [*_read("gsm8k/train.jsonl")[:200], planted]
-    clean, _ = _clean(((None, problem) for problem in rows), questions, tmp_path)
-    assert planted.id not in set(clean.column("id"))

@@ -3,7 +3,6 @@ import pytest
 from lib.core.errors import UserError
 from lib.prompts import (
     prompt_format,
-    save_system,
     saved_system,
     system_prompt,
     with_default_system,
@@ -34,11 +33,6 @@ def test_a_file_that_gives_no_prompt_is_an_error_that_names_it(tmp_path, content
         path.write_bytes(content)
     with pytest.raises(UserError, match=r"prompt\.system: .*system\.txt"):
         system_prompt(f"file:{path}", prompt_format=XML)
-
-
-def test_what_prepare_keeps_is_what_later_stages_read(tmp_path):
-    save_system(tmp_path, " Be brief.\n")
-    assert saved_system(tmp_path) == " Be brief.\n"
 
 
 def test_a_missing_system_prompt_names_its_stage(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text, with_default_system
-from lib.prompts.layouts import LAYOUTS
+from lib.prompts.template import LAYOUTS
 from lib.training.sft import sft_dataset
 
 CHOSEN = [
@@ -94,21 +94,13 @@ def test_a_tokenizer_does_not_fuse_prompt_and_completion(
     assert _encode(chosen, tokenizer, "").prompt_ids == generation
 
 
-def test_bos_comes_first_and_only_once(chosen, build_tokenizer):
+def test_bos_comes_first_and_eos_last_each_once(chosen, build_tokenizer):
     tokenizer = build_tokenizer(chosen.chat_template)
     encoded = _encode(chosen, tokenizer, "Think first.")
     ids = encoded.prompt_ids + encoded.completion_ids
-    assert ids[0] == tokenizer.bos_token_id
-    assert ids.count(tokenizer.bos_token_id) == 1
+    assert (ids[0], ids[-1]) == (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    assert ids.count(tokenizer.bos_token_id) == ids.count(tokenizer.eos_token_id) == 1
     assert tokenizer(PROBLEM)["input_ids"][0] == tokenizer.bos_token_id  # it would double it
-
-
-def test_the_completion_ends_with_eos_and_only_there(chosen, build_tokenizer):
-    tokenizer = build_tokenizer(chosen.chat_template)
-    encoded = _encode(chosen, tokenizer, "")
-    ids = encoded.prompt_ids + encoded.completion_ids
-    assert ids[-1] == tokenizer.eos_token_id
-    assert ids.count(tokenizer.eos_token_id) == 1
 
 
 def test_generation_marks_cover_answer_and_eos_and_nothing_else(chosen, build_tokenizer):
@@ -133,10 +125,3 @@ def test_a_conversation_of_several_turns_renders_each_turn(chosen, build_tokeniz
     assert text.count("And twice that?") == 1
     assert text.count("<eos>") == 1
     assert text.count("<bos>") == 1
-
-
-def test_the_template_travels_with_the_tokenizer(tmp_path, build_tokenizer):
-    chosen = prompt_format("r1_zero")
-    tokenizer = build_tokenizer(chosen.chat_template)
-    tokenizer.save_pretrained(tmp_path)
-    assert (tmp_path / "chat_template.jinja").read_text() == chosen.chat_template

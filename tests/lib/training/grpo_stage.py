@@ -11,7 +11,6 @@ from ruamel.yaml import YAML
 from lib.artifacts.problems import write_problems
 from lib.params import compose_preset
 from lib.problems.generated import GeneratedSets
-from lib.prompts import save_system
 
 WRITTEN = ("model", "metrics", "curve", "validation-curve", "rollouts", "provenance")
 
@@ -34,7 +33,6 @@ def grpo_stage(
         content[section] |= values
     (folder / "params.yaml").write_text(json.dumps(content), encoding="utf-8")
     shutil.copytree(base, folder / "base")
-    save_system(folder / "base", "")
     write_problems(folder / "grpo.jsonl", sets.grpo)
     for name, problems in sets.benchmarks.items():
         write_problems(folder / "validation" / f"{name}.jsonl", problems[:4])

@@ -19,7 +19,7 @@ from lib.params import Params, preset_params
 from lib.training.dpo import dpo_setup
 from lib.training.grpo import grpo_setup
 from lib.training.phase.run import Outputs, run_phase
-from lib.training.phase.setup import Setup, prompt_settings
+from lib.training.phase.setup import Setup
 from lib.training.phase.validation import read_validator
 from lib.training.sft import sft_setup
 from lib.verifier import counters
@@ -106,9 +106,7 @@ def run(
         settings=params.model_dump(),
         inputs={"problems": problems, "base": base},
         counts=lambda: {"verifier": counters()},
-        validator=read_validator(
-            params, folder / "validation", init=init, base=base, **prompt_settings(params, base)
-        ),
+        validator=read_validator(params, folder / "validation", init=init, base=base),
         scratch=folder / "scratch",
     )
 

@@ -9,19 +9,16 @@ from typing import Any
 from torch import Tensor
 from transformers import TrainerCallback
 
-from lib.artifacts.problems import Problem
+from lib.artifacts.problems import Problem, write_problems
 from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Grpo, Reward, RolloutSampling
-from lib.prompts import PromptFormat, prompt_format
-from lib.training.grpo import build_grpo
+from lib.training.grpo import grpo_setup
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.grpo.scoring import MicroBatch
-from lib.training.sft import build_sft
+from lib.training.sft import sft_setup
 
 NO_CLIPPING = 1e9
-STOPPING = dataclasses.replace(prompt_format("working_out"), stop_strings=("t",))
-"""Where the untrained model soon ends most completions, and runs into the limit with some."""
 
 
 def plain_grpo(
@@ -31,36 +28,28 @@ def plain_grpo(
     scratch: Path,
     *,
     init: Path | None = None,
-    format: PromptFormat | None = None,
     **sections: Any,
 ) -> PolicyGradientTrainer:
     """A trainer of `params`, but for whole sections."""
-    own = {name: getattr(params, name) for name in ("grpo", "rollout", "reward", "model")}
-    return build_grpo(
-        problems,
+    write_problems(scratch / "problems.jsonl", problems)
+    return grpo_setup(
+        params.model_copy(update=sections),
+        problems=scratch / "problems.jsonl",
         init=init or base,
         base=base,
-        prompt_format=format or prompt_format(params.prompt.format),
-        system=params.prompt.system,
-        seed=params.seed,
         scratch=scratch,
-        **own | sections,
-    )
+    ).trainer
 
 
 def plain_sft(
     problems: Sequence[Problem], base: Path, params: Params, scratch: Path, **sections: Any
 ) -> Any:
     """The same of SFT."""
-    return build_sft(
-        problems,
-        base=base,
-        prompt_format=prompt_format(params.prompt.format),
-        system=params.prompt.system,
-        seed=params.seed,
-        scratch=scratch,
-        **{"sft": params.sft, "model": params.model} | sections,
-    )
+    write_problems(scratch / "problems.jsonl", problems)
+    changed = params.model_copy(update=sections)
+    return sft_setup(
+        changed, problems=scratch / "problems.jsonl", base=base, scratch=scratch
+    ).trainer
 
 
 def build(
@@ -71,27 +60,36 @@ def build(
     *,
     model: Model,
     init: Path | None = None,
-    format: PromptFormat = STOPPING,
+    stop: str = "t",
     rollout: dict[str, Any] | None = None,
     reward: dict[str, Any] | None = None,
     **grpo: Any,
 ) -> PolicyGradientTrainer:
-    """A trainer of the smoke preset with changes, one micro-batch a step."""
+    """A trainer of the smoke preset with changes, one micro-batch a step.
+
+    Args:
+        stop: where the untrained model soon ends most completions, and runs into the limit with
+            some; '' for nowhere.
+    """
     whole = params.grpo.prompts_per_step * params.grpo.group_size
     unsaved = {"save_steps": 0, "keep_checkpoints": 0}
     changes = {"micro_batch_size": whole, "max_grad_norm": NO_CLIPPING, **unsaved, **grpo}
-    return plain_grpo(
+    trainer = plain_grpo(
         problems,
         base,
         params,
         scratch,
         init=init,
-        format=format,
         model=model,
         grpo=Grpo.model_validate({**params.grpo.model_dump(), **changes}),
         rollout=RolloutSampling.model_validate({**params.rollout.model_dump(), **(rollout or {})}),
         reward=Reward.model_validate({**params.reward.model_dump(), **(reward or {})}),
     )
+    if isinstance(trainer, PolicyGradientTrainer):
+        trainer.sampling = dataclasses.replace(
+            trainer.sampling, stop_strings=(stop,) if stop else ()
+        )
+    return trainer
 
 
 def letters(completions: list[Any], **columns: Any) -> list[float]:

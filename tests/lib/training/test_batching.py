@@ -11,7 +11,6 @@ from torch import Tensor
 
 from lib.engines.transformers import TransformersEngine
 from lib.params import Params
-from lib.prompts import prompt_format
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.grpo.scoring import Scorer
 from tests.lib.training.steps import Steps, letters, reward_with
@@ -30,7 +29,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "truncation masked": {
         "loss": "grpo",
         "mask_truncated": True,
-        "format": dataclasses.replace(prompt_format("working_out"), stop_strings=("e",)),
+        "stop": "e",
     },
     "two iterations": {"loss": "dapo", "num_iterations": 2, "max_steps": 2},
 }

@@ -10,6 +10,7 @@ import torch
 from transformers import set_seed
 from trl import DPOTrainer
 
+from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
 from lib.course import dpo_loss
 from lib.engines.policy import is_adapter, load_policy, save_policy
@@ -18,7 +19,7 @@ from lib.params.model import Model
 from lib.params.training import Dpo
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from lib.training.dpo import PairTrainer, build_dpo
+from lib.training.dpo import PairTrainer, dpo_setup
 from lib.training.phase.checkpoints import Checkpoints, SealCheckpoints
 from lib.training.phase.tracking import curve_points
 from tests.lib.training.preferences import pairs_of
@@ -41,15 +42,11 @@ def build(
         rows: list[dict[str, Any]] = pairs,
         **changes: object,
     ) -> DPOTrainer:
-        return build_dpo(
-            rows,
-            init=init,
-            base=base,
-            dpo=Dpo.model_validate({**smoke.dpo.model_dump(), **changes}),
-            model=model,
-            seed=smoke.seed,
-            scratch=scratch,
-        )
+        dpo = Dpo.model_validate({**smoke.dpo.model_dump(), **changes})
+        params = smoke.model_copy(update={"dpo": dpo, "model": model})
+        write_jsonl(tmp_path / "pairs.jsonl", rows)
+        pairs = tmp_path / "pairs.jsonl"
+        return dpo_setup(params, pairs=pairs, init=init, base=base, scratch=scratch).trainer
 
     return builder
 

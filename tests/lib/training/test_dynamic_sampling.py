@@ -8,12 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from lib.core.errors import UserError
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
-from lib.training.grpo.policy_gradient import PolicyGradientTrainer, Sample
+from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.tracking import curve_points
 from tests.lib.training.runs import launch
 from tests.lib.training.steps import Steps, letters, reward_with
@@ -90,21 +89,6 @@ def test_no_group_without_signal_reaches_loss_or_metrics(
     assert max(point["dynamic_sampling/frac_without_signal"] for point in points) > 0.2
     generated = trainer.state.num_input_tokens_seen
     assert generated > sum(float(batch.completion_mask.sum()) for batch in steps.batches)
-
-
-def test_a_group_keeps_its_signal_beside_a_missing_reward(built: Builder) -> None:
-    def some(completions: Any, **columns: Any) -> list[float | None]:
-        return [None if n % 4 == 0 else text for n, text in enumerate(letters(completions))]
-
-    trainer = built(dynamic_sampling=1, max_steps=1)
-    trainer.reward_funcs = [some, lambda completions, **columns: [None] * len(completions)]
-    trainer.train()
-    (point,) = curve_points(trainer.state)
-    assert point["dynamic_sampling/rounds"] == point["frac_reward_zero_std"] == 0
-    flat = torch.tensor([[0.1, 0.0], [torch.nan, torch.nan], [0.1, 0.0], [0.1, 0.0]])
-    done = trainer.rollouts[0].completion
-    rows = [Sample(problem={}, prompt_ids=[1], completion=done, rewards=one) for one in flat]
-    assert trainer._with_signal([rows]) == [False]
 
 
 def test_what_rewards_log_weighs_by_what_is_trained_on(train: Callable[..., Any]) -> None:

@@ -15,7 +15,6 @@ from lib.engines.base import encode
 from lib.params import Params, preset_params
 from lib.params.load import parse_params
 from lib.params.model import Model
-from lib.prompts import prompt_format
 from lib.training.grpo import grpo_arguments
 from lib.training.grpo.trl import build_trl
 from lib.training.phase.tracking import curve_points
@@ -82,7 +81,7 @@ def test_trls_reading_of_the_sources_batch_can_be_had(
     content["grpo"] |= {"trainer": "trl", **own}
     content["validation"]["engine"] = "transformers"
     params = parse_params(content, origin="params.yaml")
-    arguments = grpo_arguments(params.grpo, model=params.model, seed=0, scratch=tmp_path)
+    arguments = grpo_arguments(params, scratch=tmp_path)
     monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", lambda **given: given["args"])
     config: Any = build_trl(
         [],
@@ -105,7 +104,7 @@ def test_trl_generates_and_trains_by_itself(
     built: Callable[..., Any], smoke: Params, full: Model, lora: bool
 ) -> None:
     trainer = built(
-        model=smoke.model if lora else full, format=prompt_format("working_out"), trainer="trl",
+        model=smoke.model if lora else full, trainer="trl",
         learning_rate=0.1, warmup_ratio=0.0, epsilon_high=0.28, beta=0.04,
     )  # fmt: skip
     before = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
@@ -128,7 +127,7 @@ def test_trls_vllm_has_memory_for_the_params_lengths(
         def __init__(self, *, args: Any, **others: Any) -> None:
             self.args = args
 
-        remove_callback = print
+        remove_callback, reward_funcs = print, ()
 
     monkeypatch.setattr("lib.training.grpo.check_engine", lambda *_, **__: None)
     monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", Unopened)

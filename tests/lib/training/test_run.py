@@ -27,7 +27,7 @@ from lib.inference.external import external_model
 from lib.params import Params
 from lib.planning.inputs import input_problems
 from lib.problems.generated import GeneratedSets
-from lib.prompts import format_settings, prompt_format, save_prompt
+from lib.prompts import prompt_format, save_prompt
 from lib.training.phase import validation
 from lib.training.phase.run import run_phase
 from lib.training.phase.validation import Validator, read_validator
@@ -57,8 +57,7 @@ def validator(
     folder = tmp_path_factory.mktemp("validation")
     for name, problems in sets.benchmarks.items():
         write_problems(folder / f"{name}.jsonl", problems[:4])
-    chosen = prompt_format(smoke.prompt.format)
-    return read_validator(smoke, folder, init=base, base=base, prompt_format=chosen, system="")
+    return read_validator(smoke, folder, init=base, base=base)
 
 
 @pytest.fixture
@@ -67,7 +66,9 @@ def phase(
 ) -> Phase:
     """Runs SFT to step `stop`, or to its end, into a folder that it gives back."""
 
-    def run(stop: int | None = None, *, params: Params = short, folder: str = "run") -> Path:
+    def run(
+        stop: int | None = None, *, params: Params = short, folder: str = "run", base: Path = base
+    ) -> Path:
         configure(seed=params.seed, threads=params.torch_threads)
 
         def build(scratch: Path) -> Trainer:
@@ -157,7 +158,6 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
     assert list(input_problems(params)) == []
     Path("params.yaml").write_text(json.dumps(params.model_dump(mode="json")))
     shutil.copytree(base, "data/models/base")
-    Path("data/models/base/system_prompt.txt").write_text("")
     write_problems(Path("data/problems/sft.jsonl"), sets.sft)
     for name in params.validation.sets:
         write_problems(Path(f"data/problems/validation/{name}.jsonl"), sets.benchmarks["held_out"])
@@ -210,8 +210,8 @@ def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(
     phase: Phase, sets: GeneratedSets, base: Path, short: Params, tmp_path: Path
 ) -> None:
     base = Path(shutil.copytree(base, tmp_path / "base"))
-    save_prompt(base, system="Be brief.", rendering=format_settings(short.prompt))
-    kept = phase() / f"scratch/sft/checkpoints/checkpoint-{STEPS}"
+    save_prompt(base, system="Be brief.", rendering=short.prompt.rendering)
+    kept = phase(base=base) / f"scratch/sft/checkpoints/checkpoint-{STEPS}"
     model = external_model(kept, base=base)
     assert (model.system, model.known_format) == ("Be brief.", prompt_format("working_out"))
     longer = changed(short, {"sft": {"num_epochs": 3}})
@@ -305,7 +305,6 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     for name, problems in sets.benchmarks.items():
         write_problems(folder / "validation" / f"{name}.jsonl", problems[:4])
     shutil.copytree(base, folder / "base")
-    (folder / "base" / "system_prompt.txt").write_text("", encoding="utf-8")
 
     assert start(stage, folder).wait() == 0, (folder / "output").read_text()
     whole = results(folder, stage)

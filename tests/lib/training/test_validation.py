@@ -19,7 +19,6 @@ from lib.params import Params
 from lib.params.model import Model
 from lib.params.section import EngineName
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format
 from lib.training.phase.run import run_phase
 from lib.training.phase.validation import (
     ValidateByGeneration,
@@ -47,14 +46,7 @@ def read(sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path) -> Read
         changes: dict[str, dict[str, Any]] = {"validation": {"engine": engine}}
         if not lora:
             changes["model"] = {"lora": smoke.model.lora.model_dump() | {"rank": 0}}
-        return read_validator(
-            changed(smoke, changes),
-            tmp_path,
-            init=base,
-            base=base,
-            prompt_format=prompt_format(smoke.prompt.format),
-            system="",
-        )
+        return read_validator(changed(smoke, changes), tmp_path, init=base, base=base)
 
     return made
 

@@ -17,7 +17,7 @@ from lib.engines.runtime import configure
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.training.phase.run import run_phase
-from lib.training.phase.wandb_run import WandbRun, wandb_mode
+from lib.training.phase.tracking import WandbRun, wandb_mode
 from tests.conftest import ROOT
 from tests.lib.training.runs import outputs_in
 from tests.lib.training.steps import plain_grpo

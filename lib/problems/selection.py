@@ -1,23 +1,34 @@
-"""Lengths in tokens: what fits, and how long a completion may get.
+"""Which of the clean problems a set gets: by length, difficulty and content hash.
 
 A prompt may be as long as the percentile `prepare.lengths.prompt_percentile` of all prompts, and
 prompt and completion together as long as `model.max_seq_length`. Both are counted with the
 tokenizer that trains, the prompt as the prompt format renders it, the completion with its EOS.
+
+Pass rates are measured by `make difficulty`: k completions of a checkpoint for each problem. They
+are kept under data/raw, keyed by the problems' content hash, so that the DAG has no circle: what a
+checkpoint can do decides its own data only through a file that somebody chose to write.
+
+Which side of training and validation a problem is on, and whether it is drawn, depends on its words
+only: adding rows moves none of the others, and the same problem in two sets is on the same side in
+both.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from lib.artifacts import read_records, write_jsonl
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
-from lib.params.data import LengthSettings
+from lib.params.data import Difficulty, LengthSettings
+from lib.problems.filters import digest
 from lib.problems.store import ProblemTable, batches
 from lib.prompts import PromptFormat, prompt_text, special_tokens
-from lib.prompts.targets import target_of
+from lib.prompts.formats import target_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,3 +122,81 @@ def drop_too_long(
         return ("too_long", f"{total} tokens; at most {most}") if total > most else None
 
     return table.keep(too_long), {"prompt": longest, "total": most}
+
+
+@dataclasses.dataclass(frozen=True)
+class PassRate:
+    """How often a checkpoint solves a problem: `num_correct` of `num_completions`."""
+
+    num_correct: int
+    num_completions: int
+
+    @property
+    def value(self) -> float:
+        return self.num_correct / self.num_completions
+
+
+def write_pass_rates(path: Path, rates: Mapping[str, PassRate]) -> None:
+    """Write one JSON object a line, by content hash."""
+    write_jsonl(path, [{"id": key, **dataclasses.asdict(rates[key])} for key in sorted(rates)])
+
+
+def read_pass_rates(path: Path) -> dict[str, PassRate]:
+    """Read what `write_pass_rates` wrote.
+
+    Raises:
+        UserError: the file is missing or a line is no pass rate.
+    """
+    if not path.is_file():
+        raise UserError(
+            f"prepare.grpo.difficulty.file: {path} is missing; `make difficulty` writes it"
+        )
+
+    def parse(row: Any) -> tuple[str, PassRate]:
+        rate = PassRate(int(row["num_correct"]), int(row["num_completions"]))
+        if not 0 <= rate.num_correct <= rate.num_completions or not rate.num_completions:
+            raise ValueError(f"{rate.num_correct} of {rate.num_completions}")
+        return str(row["id"]), rate
+
+    remedy = "`make difficulty` writes this file"
+    return dict(read_records(path, parse, what="a pass rate", remedy=remedy))
+
+
+def keep_band(table: ProblemTable, rates: Mapping[str, PassRate], band: Difficulty) -> ProblemTable:
+    """Keep problems whose pass rate is in the band, ends included; one without a rate goes too."""
+
+    def outside(_: int, problem: Problem) -> tuple[str, str] | None:
+        rate = rates.get(problem.id)
+        if rate is None:
+            return "no_pass_rate", "not in the file"
+        if band.lowest <= rate.value <= band.highest:
+            return None
+        return "pass_rate_outside_band", f"{rate.num_correct} of {rate.num_completions} right"
+
+    return table.keep(outside)
+
+
+def position(problem_id: str, *, salt: str) -> float:
+    """A place in [0, 1) that `problem_id` has for this purpose; even over all problems."""
+    return digest(f"{salt}:{problem_id}") / 2**64
+
+
+def split(table: ProblemTable, *, share: float) -> tuple[ProblemTable, ProblemTable]:
+    """What is trained on, and the `share` that is held back; a larger share only adds to that."""
+    sides: dict[bool, list[int]] = {False: [], True: []}
+    for index, problem_id in enumerate(table.column("id")):
+        sides[position(problem_id, salt="validation") < share].append(index)
+    return table.select(sides[False]), table.select(sides[True])
+
+
+def draw(table: ProblemTable, count: int | Literal["all"], *, seed: int, rest: str) -> ProblemTable:
+    """`count` of the problems, selected by content hash, in the order they were in.
+
+    A smaller count takes a part of what a larger one takes; what stays is counted as `rest`.
+    """
+    if count == "all":
+        return table
+    places = [position(problem_id, salt=f"draw:{seed}") for problem_id in table.column("id")]
+    nearest = sorted(range(len(places)), key=places.__getitem__)[:count]
+    table.drops.count(rest, len(table) - len(nearest))
+    return table.select(sorted(nearest))

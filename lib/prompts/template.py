@@ -1,14 +1,27 @@
-"""How the turns of a conversation are laid out as text: the source of every chat template.
+"""How the turns of a conversation are laid out as text, and the text that a model reads.
 
 One Jinja template serves all formats; a `Layout` fills in what is around each turn. The
 template is what `tokenizer.apply_chat_template` and vLLM's server read, so it names BOS and EOS by
 the tokenizer's own variables and marks what the model says with `{% generation %}`, which is what
 `assistant_only_loss` learns from. BOS comes first where the tokenizer has one: text rendered here
-is tokenised *without* adding special tokens, or BOS would be there twice.
+is tokenised *without* adding special tokens, or BOS would be there twice. `prompt_text` gives what
+`tokenizer.apply_chat_template(..., tokenize=False)` gives, without needing a tokenizer.
 """
 
 import dataclasses
 import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+Message = dict[str, str]
+"""One chat turn: {"role": "system" | "user" | "assistant", "content": text}."""
 
 Around = tuple[str, str]
 """Text before and after a turn's content."""
@@ -102,3 +115,44 @@ def _text(text: str) -> str:
 
 def _turn(around: Around) -> str:
     return f"{_text(around[0])}{{{{- message['content'] -}}}}{_text(around[1])}"
+
+
+class _Generation(Extension):
+    """`{% generation %}`: prints its body; the marks matter to a tokenizer only."""
+
+    tags = {"generation"}  # noqa: RUF012 (Jinja declares it so)
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def render(
+    messages: Sequence[Message],
+    *,
+    template: str,
+    bos_token: str,
+    eos_token: str,
+    add_generation_prompt: bool,
+) -> str:
+    """Text of a conversation; `bos_token` is '' for a tokenizer that has none.
+
+    Raises:
+        jinja2.TemplateError: `template` is no valid chat template.
+    """
+    return _compiled(template).render(
+        messages=messages,
+        bos_token=bos_token,
+        eos_token=eos_token,
+        add_generation_prompt=add_generation_prompt,
+    )
+
+
+@lru_cache(maxsize=32)
+def _compiled(template: str) -> jinja2.Template:
+    # The settings under which transformers compiles chat templates.
+    environment: Any = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation]
+    )
+    compiled: jinja2.Template = environment.from_string(template)
+    return compiled

@@ -1,0 +1,224 @@
+"""The public course's data: prompts and completions as token ids, rows packed from documents, and
+what is read in responses on MMLU and GSM8K.
+
+    stream = BOS d_1 EOS BOS d_2 EOS …   (BOS where the tokenizer adds one)
+    row k: inputs stream[kT : kT+T], labels stream[kT+1 : kT+T+1]
+
+Labels are the input shifted by one: the logits at position t score `labels[:, t]`. No token of a
+packed row is spent on padding: it may begin inside a document, attention reaches across the EOS
+into the document before it, and what does not fill the last row is dropped.
+
+Shapes: B sequences, N packed rows, T tokens: the longest prompt + completion in the batch, minus 1,
+or `seq_length`.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from lib.artifacts import read_records
+from lib.core.errors import UserError
+from lib.verifier import parse_gsm8k_number, parse_mmlu_letter
+
+# The public course's form of Stanford Alpaca's template, with a line break before the response; the
+# prompt format `alpaca` (lib.prompts) has Alpaca's own, without it. Its tests compare token ids.
+ALPACA_TEMPLATE = (
+    "Below is an instruction that describes a task. "
+    "Write a response that appropriately completes the request.\n\n"
+    "### Instruction:\n{prompt}\n\n### Response:\n{response}"
+)
+
+
+class Tokenizer(Protocol):
+    """The part of a Hugging Face tokenizer that this library needs."""
+
+    @property
+    def pad_token_id(self) -> int | None:
+        """Fills short rows."""
+        ...
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """Ends a document."""
+        ...
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of one text."""
+        ...
+
+
+def tokenize_prompt_and_output(
+    prompt_strs: list[str], output_strs: list[str], tokenizer: Tokenizer
+) -> dict[str, Tensor]:
+    """Join each prompt to its completion, pad to one length, and mark the completion's tokens.
+
+    Both texts are tokenised separately and as they stand, so that a prompt's ids do not depend on
+    what follows it: that is how the engine saw it when it generated. No special token is added
+    (chat templates write their own BOS; a second one would be wrong), EOS included.
+
+    Args:
+        prompt_strs: B prompts.
+        output_strs: B completions, one per prompt.
+        tokenizer: supplies ids and, if lengths differ, the pad token.
+
+    Returns:
+        "input_ids": [B, T] without the last token; "labels": [B, T] without the first;
+        "response_mask": [B, T] bool, True where the label belongs to the completion.
+
+    Raises:
+        ValueError: no rows, different numbers of prompts and completions, or padding needed and no
+            pad token.
+    """
+    if not prompt_strs or len(prompt_strs) != len(output_strs):
+        raise ValueError(
+            f"{len(prompt_strs)} prompts and {len(output_strs)} completions: "
+            "expected one completion per prompt, at least one"
+        )
+    prompts = [tokenizer.encode(text, add_special_tokens=False) for text in prompt_strs]
+    completions = [tokenizer.encode(text, add_special_tokens=False) for text in output_strs]
+    rows = [prompt + completion for prompt, completion in zip(prompts, completions, strict=True)]
+    marks = [
+        [False] * len(prompt) + [True] * len(completion)
+        for prompt, completion in zip(prompts, completions, strict=True)
+    ]
+    ids = _pad(rows, tokenizer.pad_token_id)
+    # a completion without a prompt has no logits that score its first token: the shift drops it
+    mask = _pad(marks, fill=False)[:, 1:]
+    return {"input_ids": ids[:, :-1], "labels": ids[:, 1:], "response_mask": mask}
+
+
+def _pad(rows: list[list[int]] | list[list[bool]], fill: int | bool | None) -> Tensor:
+    """Rows of unequal length as one tensor, filled on the right."""
+    width = max(len(row) for row in rows)
+    if fill is None:
+        if any(len(row) < width for row in rows):
+            raise ValueError("the tokenizer has no pad token: set `tokenizer.pad_token` first")
+        fill = 0
+    dtype = torch.bool if isinstance(fill, bool) else torch.long
+    filled = [list(row) + [fill] * (width - len(row)) for row in rows]
+    return torch.tensor(filled, dtype=dtype)
+
+
+def encode_alpaca(tokenizer: Tokenizer, *, prompt: str, response: str) -> list[int]:
+    """Token ids of one instruction and its response in Alpaca's template, ended by EOS.
+
+    The tokenizer's own special tokens are kept (Llama's BOS); EOS is never doubled.
+
+    Raises:
+        ValueError: the tokenizer has no EOS token.
+    """
+    if tokenizer.eos_token_id is None:
+        raise ValueError("the tokenizer has no EOS token, which ends every document")
+    ids = list(tokenizer.encode(ALPACA_TEMPLATE.format(prompt=prompt, response=response)))
+    return ids if ids[-1] == tokenizer.eos_token_id else [*ids, tokenizer.eos_token_id]
+
+
+class PackedDataset(Dataset[dict[str, Tensor]]):
+    """Rows cut from one stream of tokens.
+
+    Item k is {"input_ids": [T], "labels": [T]}, the labels shifted by one.
+    """
+
+    def __init__(self, documents: Iterable[Sequence[int]], *, seq_length: int) -> None:
+        """Join documents (token ids that already end with EOS) and cut rows of `seq_length`.
+
+        Raises:
+            ValueError: `seq_length` < 1.
+        """
+        if seq_length < 1:
+            raise ValueError(f"seq_length={seq_length}; a row holds at least one token")
+        tokens = [torch.tensor(document, dtype=torch.long) for document in documents]
+        self._stream = torch.cat(tokens) if tokens else torch.empty(0, dtype=torch.long)
+        self._seq_length = seq_length
+
+    def __len__(self) -> int:
+        # the label of a row's last token is the token after the row
+        return max(len(self._stream) - 1, 0) // self._seq_length
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        start, stop = index * self._seq_length, (index + 1) * self._seq_length
+        return {
+            "input_ids": self._stream[start:stop],
+            "labels": self._stream[start + 1 : stop + 1],
+        }
+
+
+def get_packed_sft_dataset(
+    tokenizer: Tokenizer,
+    dataset_path: str | os.PathLike[str],
+    seq_length: int,
+    shuffle: bool,
+    *,
+    seed: int = 0,
+) -> PackedDataset:
+    """Pack a file of instructions and responses, rendered in Alpaca's template.
+
+    Args:
+        tokenizer: supplies ids and EOS.
+        dataset_path: JSONL with "prompt" and "response" in each row.
+        seq_length: T.
+        shuffle: change the order of the documents before packing them.
+        seed: decides that order.
+
+    Raises:
+        UserError: a row is not such an object, or the file does not fill one row.
+        ValueError: `seq_length` < 1, or the tokenizer has no EOS token.
+    """
+    pairs = read_records(
+        Path(dataset_path), _pair, what='{"prompt": text, "response": text}', remedy="mend it"
+    )
+    documents = [encode_alpaca(tokenizer, prompt=prompt, response=text) for prompt, text in pairs]
+    if shuffle:
+        order = torch.randperm(len(documents), generator=torch.Generator().manual_seed(seed))
+        documents = [documents[i] for i in order.tolist()]
+    packed = PackedDataset(documents, seq_length=seq_length)
+    if not len(packed):
+        num_tokens = sum(map(len, documents))
+        raise UserError(
+            f"{dataset_path}: {num_tokens} tokens do not fill one row of seq_length={seq_length} "
+            "and its last label: use a smaller seq_length or more data"
+        )
+    return packed
+
+
+def iterate_batches(
+    dataset: Dataset[dict[str, Tensor]], batch_size: int, shuffle: bool, *, seed: int = 0
+) -> DataLoader[dict[str, Tensor]]:
+    """Go through a dataset once, in batches; the last one may be smaller.
+
+    Args:
+        dataset: rows of equal shape.
+        batch_size: rows per batch.
+        shuffle: another order in each pass.
+        seed: decides the orders.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return DataLoader(dataset, batch_size=batch_size, shuffle=shuffle, generator=generator)
+
+
+def _pair(row: Mapping[str, Any]) -> tuple[str, str]:
+    pair = row["prompt"], row["response"]
+    if not all(isinstance(text, str) for text in pair):
+        raise TypeError("prompt and response have to be texts")
+    return pair
+
+
+def parse_mmlu_response(mmlu_example: Mapping[str, Any], model_output: str) -> str | None:
+    """The option that a response chooses, "A" to "D", or None where it chooses none.
+
+    Args:
+        mmlu_example: "question", "options" and the like; not read: a letter is what is asked for.
+    """
+    return parse_mmlu_letter(model_output)
+
+
+def parse_gsm8k_response(model_output: str) -> str | None:
+    """The last number in a response, or None where there is none."""
+    return parse_gsm8k_number(model_output)
