@@ -1,4 +1,5 @@
-"""`dvc repro` is ended in the middle of training: nothing runs on, and the next one goes on."""
+"""`dvc repro` is ended in the middle of training: nothing runs on, the next one resumes, and a
+second one beside it is refused."""
 
 import functools
 import os
@@ -93,16 +94,9 @@ def test_nothing_outlives_dvc_and_the_next_repro_resumes(clone: Clone, how: str)
 
     with start(clone) as running:
         assert "sft resumes from step " in read_until(running, "sft step=")
+        # It keeps its lock and cannot come to its end before a second run has started.
+        os.killpg(running.pid, signal.SIGSTOP)
+        said = clone.run(sys.executable, "-m", "stages.sft", expected=1)
+        assert any(f"process {process.pid}" in said for process in training_in(clone.folder))
         os.killpg(running.pid, signal.SIGKILL)
     wait_until_idle(clone.folder)
-
-
-def test_a_second_run_is_refused_while_the_first_goes_on(clone: Clone) -> None:
-    command = [sys.executable, "-m", "stages.sft"]
-    with subprocess.Popen(command, cwd=clone.folder, stdout=subprocess.PIPE, text=True) as first:
-        read_until(first, "sft step=")
-        # It keeps its lock and cannot come to its end before the second one has started.
-        first.send_signal(signal.SIGSTOP)
-        said = clone.run(*command, expected=1)
-        assert f"process {first.pid}" in said
-        first.kill()

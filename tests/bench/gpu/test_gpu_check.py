@@ -176,7 +176,7 @@ def test_failures_and_rows_without_time_are_named(
     assert not (tmp_path / "cpu.json").exists()
 
 
-def test_a_preset_keeps_its_attention_where_the_kernel_can_be_had(
+def test_a_preset_keeps_its_attention_where_the_kernel_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     commit, kernel = "0" * 40, "kernels-community/flash-attn2"

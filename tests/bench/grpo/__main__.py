@@ -30,6 +30,7 @@ from lib.params import Params, preset_params
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
 from tests.bench.gpu.measure import trainer_of
+from tests.lib.training.runs import changed
 
 FOLDER = Path(__file__).parent
 STOCK = "trl"
@@ -39,11 +40,6 @@ STEPS = 8
 ROUNDS = 3
 NUM_PROBLEMS = 2880
 """Of the short SFT that teaches the tiny model the format, so that its completions end."""
-
-
-def updated(params: Params, section: str, **changes: Any) -> Params:
-    """With other values in a section."""
-    return params.model_copy(update={section: getattr(params, section).model_copy(update=changes)})
 
 
 def write_start(folder: Path, params: Params) -> None:
@@ -57,7 +53,7 @@ def write_start(folder: Path, params: Params) -> None:
         )
         save_system(base, "")
         trainer = trainer_of(
-            updated(params, "sft", num_epochs=1),
+            changed(params, {"sft": {"num_epochs": 1}}),
             "sft",
             problems[:NUM_PROBLEMS],
             base=base,
@@ -80,8 +76,8 @@ def measure(way: str, seed: int, folder: Path) -> list[float]:
         vllm_generation.LLM = functools.partial(vllm_generation.LLM, enforce_eager=True)
     name, _, engine = way.partition("-")
     params = preset_params("tiny-cpu").model_copy(update={"seed": seed})
-    params = updated(params, "grpo", trainer=name, max_steps=STEPS + 1)
-    params = updated(params, "rollout", engine=engine or "transformers")
+    grpo = {"trainer": name, "max_steps": STEPS + 1}
+    params = changed(params, {"grpo": grpo, "rollout": {"engine": engine or "transformers"}})
     problems = synthetic_sets(params.prepare.synthetic, seed=0).grpo
     ends: list[float] = []
 

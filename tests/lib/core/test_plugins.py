@@ -1,7 +1,7 @@
 """Plugins: names, files, and what is said of one that does not keep its promise."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,9 @@ try_groups_of_4 = partial(try_advantage, group_size=4)
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Writes own.py of a role in an empty working directory; gives the name of `part` in it."""
     monkeypatch.chdir(tmp_path)
-    load_plugin.cache_clear()
 
     def written(source: str, role: str = "rewards") -> str:
         file = Path("plugins", role, "own.py")
@@ -42,7 +41,8 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         load_plugin.cache_clear()
         return f"{file}:part"
 
-    return written
+    yield written
+    load_plugin.cache_clear()
 
 
 def scores(name: str, *completions: str) -> list[float]:

@@ -66,7 +66,7 @@ def test_a_bad_row_is_one_line_and_is_not_lost(tmp_path: Path) -> None:
     assert "right 1.0000" in summary
 
 
-def test_a_file_without_a_row_to_grade_is_an_error_that_tells_why(tmp_path: Path) -> None:
+def test_a_file_without_a_row_to_grade_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no row can be graded; the first: no completion"):
         graded(tmp_path, ['{"gold": "4"}'])
 

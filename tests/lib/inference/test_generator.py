@@ -47,7 +47,7 @@ def test_marks_that_are_misplaced_are_no_part_of_an_answer(generator: TextGenera
         assert generator._read(QUESTION, completion).answer == answer
 
 
-def test_generation_stops_at_the_formats_stop_string_and_keeps_it(talker: TextGenerator) -> None:
+def test_generation_stops_at_the_formats_string_and_keeps_it(talker: TextGenerator) -> None:
     (solution,) = talker.generate([QUESTION], GREEDY)
     assert talker.stop_strings == ("</answer>",)
     assert solution.completion == f" {WORKING}</think> <answer>345</answer>"

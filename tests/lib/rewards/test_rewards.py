@@ -222,7 +222,7 @@ def test_repetition_is_the_share_of_repeated_ngrams() -> None:
     assert one("repetition", "a", 1, **settings) == 0.0
 
 
-def test_cosine_length_prefers_short_right_and_long_wrong_answers() -> None:
+def test_cosine_length_prefers_short_right_and_long_wrong() -> None:
     settings = {
         "max_completion_tokens": 100,
         "cosine_correct": (2.0, 1.0),
