@@ -41,7 +41,6 @@ def main(
     """Run the stage."""
     params = load_params(params_file)
     from lib.report.inputs import Sources, load_run
-    from lib.report.plots import write_plots
     from lib.report.text import loud
     from lib.report.write import write_report
 
@@ -59,8 +58,9 @@ def main(
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,
     )
-    report = write_report(run, markdown=markdown, figures=figures, page=page, metrics=differences)
-    write_plots(run, plots)
+    report = write_report(
+        run, markdown=markdown, figures=figures, page=page, plots=plots, metrics=differences
+    )
     for line in loud(report.alarms):
         click.echo(line)
     click.echo(f"report figures={len(report.figures)} markdown={markdown} page={page}")

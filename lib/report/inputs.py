@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,17 @@ class Run:
     skipped: frozenset[str] = frozenset()
     stage_metrics: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     trained: bool = True
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """By trained checkpoint, what it is compared with: the one that it was trained from.
+
+        Where that was not evaluated, or is unknown, the checkpoint before it.
+        """
+        return {
+            after: self.starts[after] if self.starts.get(after) in self.checkpoints else previous
+            for previous, after in pairwise(self.checkpoints)
+        }
 
 
 STAGES = ("prepare", "sft", "grpo", "pairs", "dpo", "export")

@@ -68,14 +68,20 @@ def build_report(run: Run) -> Report:
     """The whole content of the report of a run."""
     comparisons, untrained = compare_checkpoints(run), run.checkpoints[0]
     metrics, sets = titled(run.metrics, run.skipped), run.benchmarks
-    judged = alarms(comparisons, untrained=untrained, headline=sets[0]) if run.trained else ()
+    # What starts from the untrained checkpoint is not judged: teaching a format may cost answers.
+    # Nor are other sets: a fall there is a finding. Models of anybody's are compared, not judged.
+    judged = [
+        of
+        for of in comparisons
+        if run.trained and of.before != untrained and of.benchmark == sets[0]
+    ]
     facts, provenance = facts_and_provenance(run)
     tables = [breakdown(metrics, of, by) for of in sets for by in BREAKDOWNS]
     classes = [class_table(metrics, of) for of in sets]
     return Report(
         run=run,
         facts=facts,
-        alarms=[*judged, *training_warnings(run.provenance)],
+        alarms=[*alarms(judged), *training_warnings(run.provenance)],
         findings=[
             f"{of.before} → {of.after}: {describe(of)}"
             for of in comparisons

@@ -16,9 +16,8 @@ def written(folder, run):
     folder.mkdir()
     write_text(folder / "figures/old.svg", "of an earlier run, and removed")
     names = {"markdown": "report.md", "page": "report.html", "metrics": "report.json"}
-    write_report(
-        run, figures=folder / "figures", **{key: folder / name for key, name in names.items()}
-    )
+    names |= {"figures": "figures", "plots": "plots"}
+    write_report(run, **{key: folder / name for key, name in names.items()})
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
