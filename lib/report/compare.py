@@ -204,14 +204,12 @@ def compare_metrics(base: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
         Comparison(
             before=base,
             after=WORKSPACE,
-            benchmark=benchmark,
-            mode=mode,
-            change=independent_difference(
-                before=before[benchmark, mode], after=after[benchmark, mode]
-            ),
+            benchmark=place[0],
+            mode=place[1],
+            change=independent_difference(before=estimate, after=after[place]),
         )
-        for benchmark, mode in before
-        if (benchmark, mode) in after
+        for place, estimate in before.items()
+        if place in after
     ]
 
 

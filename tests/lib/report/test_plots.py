@@ -68,9 +68,7 @@ def test_what_is_zero_or_what_dvc_draws_anyway_is_left_out(run, tmp_path):
     written(tmp_path / "out", logged)
     (path,) = (tmp_path / "out/plots").iterdir()
     rows = list(csv.DictReader(path.open()))
-    expected = [(str(row["step"]), row["series"]) for row in long_table(run, "sft")]
-    assert path.name == "sft.csv" and [(row["step"], row["series"]) for row in rows] == expected
-    assert float(rows[0]["value"]) == pytest.approx(long_table(run, "sft")[0]["value"], rel=1e-5)
+    assert [float(row["value"]) for row in rows] == [row["value"] for row in long_table(run, "sft")]
 
 
 def test_dvc_draws_one_column_of_each_stage_s_own_curves():
