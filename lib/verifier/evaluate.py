@@ -11,8 +11,6 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from mpmath.libmp import to_rational  # type: ignore[import-untyped]
-
 from lib.verifier.numbers import Ball, ball, check_power, constant_ball
 from lib.verifier.tree import (
     MAX_BITS,
@@ -301,4 +299,8 @@ def real_value(node: Node, values: Mapping[str, Fraction] | None = None) -> Frac
         value = _real(Evaluation(values).value(node) if values else constant(node))
     except (Undecided, TooHard):
         return None
-    return value if isinstance(value, Fraction) else Fraction(*to_rational(value._mpf_))
+    if isinstance(value, Fraction):
+        return value
+    from mpmath.libmp import to_rational  # type: ignore[import-untyped]
+
+    return Fraction(*to_rational(value._mpf_))

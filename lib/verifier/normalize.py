@@ -80,6 +80,7 @@ _ESCAPED = dict(zip("\t\f\v\b\r\a\n", "tfvbran", strict=True))
 _RAISED_TAG = re.compile(r"<su([pb])>\s*([^<>]*?)\s*</su\1>")
 _EMPTY_EXPONENT = re.compile(r"\^\s*\{\s*\}\s*")
 _NOT = re.compile(r"\\not\s*(?:=|\\(?:eq|equiv)(?![a-zA-Z]))")
+_WRAPPED = re.compile(r"(\{+)([^{}\\]*)(\}+)")
 _MAX_ROUNDS = 8
 
 
@@ -122,7 +123,9 @@ def _once(text: str) -> str:
     text = _without_ending(_START.sub("", text.strip()).removesuffix("^"))
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
         return text[2:-2]
-    return text
+    wrapped = _WRAPPED.fullmatch(text)
+    is_closed = wrapped and len(wrapped[1]) == len(wrapped[3])
+    return wrapped[2].strip() if wrapped and is_closed else text
 
 
 def _without_ending(text: str) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from fractions import Fraction
 from typing import Any
-
-from mpmath.ctx_mp import MPContext  # type: ignore[import-untyped]
 
 from lib.verifier.tree import MAX_DIGITS, MAX_LOG2, TooHard, Undecided
 
@@ -39,7 +38,7 @@ class Ball:
     def __init__(self, middle: Any, radius: Any = 0) -> None:
         size = abs(middle)
         # Neither infinite nor no number at all.
-        if size and not abs(_CONTEXT.mag(size)) <= MAX_LOG2:
+        if size and not abs(_context().mag(size)) <= MAX_LOG2:
             raise TooHard("magnitude")
         self.middle = middle
         self.radius = radius + _EPSILON * size
@@ -93,7 +92,7 @@ class Ball:
 
     def apply(self, name: str) -> Ball:
         """An analytic function by its short name, such as asin, at both ends of the ball."""
-        function = getattr(_CONTEXT, name)
+        function = getattr(_context(), name)
         value = function(self.middle)
         ends = (function(self.middle + end) for end in (self.radius, -self.radius))
         return Ball(value, sum(abs(end - value) for end in ends))
@@ -102,13 +101,13 @@ class Ball:
 def ball(value: Fraction | complex | Ball) -> Ball:
     """`value` as a ball."""
     if isinstance(value, Fraction):
-        return Ball(_CONTEXT.mpf(value.numerator) / value.denominator)
-    return value if isinstance(value, Ball) else Ball(_CONTEXT.convert(value))
+        return Ball(_context().mpf(value.numerator) / value.denominator)
+    return value if isinstance(value, Ball) else Ball(_context().convert(value))
 
 
 def constant_ball(name: str) -> Ball:
     """A constant of mpmath, such as pi."""
-    return Ball(+getattr(_CONTEXT, name))
+    return Ball(+getattr(_context(), name))
 
 
 def check_power(size: Any, exponent: Any) -> None:
@@ -117,12 +116,19 @@ def check_power(size: Any, exponent: Any) -> None:
     Raises:
         TooHard: it is.
     """
-    if exponent * abs(_CONTEXT.mag(size) or 1) > MAX_LOG2:
+    if exponent * abs(_context().mag(size) or 1) > MAX_LOG2:
         raise TooHard("power")
 
 
-_CONTEXT = MPContext()
-"""Of our own, and its precision never changes: what else uses mpmath may change that of its own."""
-_CONTEXT.dps = 50
+@functools.cache
+def _context() -> Any:
+    """Of our own, and its precision never changes: what else uses mpmath may change that of its."""
+    from mpmath.ctx_mp import MPContext  # type: ignore[import-untyped]
+
+    context = MPContext()
+    context.dps = 50
+    return context
+
+
 _EPSILON = 1e-48
 """Relative rounding error of one operation, with some room."""
