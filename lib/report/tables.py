@@ -9,7 +9,7 @@ from lib.artifacts.completions import GREEDY, SAMPLED
 from lib.report.comparisons import Comparison
 from lib.report.inputs import Metrics
 from lib.report.text import Table, cell, decimal, p_value, percent, points
-from lib.verifier.readings import TABLE
+from lib.verifier.readings import DESCRIPTIONS
 
 Columns = dict[str, Mapping[str, Any]]
 """By checkpoint, in the order of the columns: its numbers on one benchmark in one mode."""
@@ -32,7 +32,7 @@ CLASSES = {
     "01": "format wrong, answer right",
     "00": "format wrong, answer wrong",
 }
-REASONS = {rule.name: rule.description for rule in TABLE} | {
+REASONS = DESCRIPTIONS | {
     "not graded": "nothing here has a right answer; a judge compares such completions elsewhere",
 }
 """What decided a grade (`decided_by`, docs/verifier.md), in words for a reader."""
