@@ -9,6 +9,7 @@ import math
 import subprocess
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +19,7 @@ from dvc.api import DVCFileSystem
 from ruamel.yaml import YAML
 
 from lib.artifacts import read_json, write_json
-from lib.artifacts.completions import GREEDY, GradedCompletion
+from lib.artifacts.completions import GREEDY, SAMPLED, GradedCompletion
 from lib.core.errors import UserError
 from lib.report.compare import graded_rows
 from lib.report.comparisons import problem_grades
@@ -56,11 +57,13 @@ class Outcome:
         scores: by variant and seed.
         validation: by variant and seed, greedy accuracy by training step; empty where the
             checkpoint was not trained.
+        entropy: by variant and seed, in nats per token; where GRPO ran.
         hours: that the experiments took, added up.
     """
 
     scores: Mapping[tuple[str, int], Scores]
     validation: Mapping[tuple[str, int], Mapping[str, float]]
+    entropy: Mapping[tuple[str, int], float]
     hours: float
 
 
@@ -118,6 +121,7 @@ def run_study(
             say(progress_line(names[future], seconds, total=len(waiting), jobs=jobs))
     scores: dict[tuple[str, int], Scores] = {}
     validation: dict[tuple[str, int], Mapping[str, float]] = {}
+    entropy: dict[tuple[str, int], float] = {}
     total = 0.0
     for each in experiments:
         kept = _kept(each, scratch, state)
@@ -125,7 +129,9 @@ def run_study(
         for variant in each.variants:
             scores[variant, each.seed] = kept["scores"][variant]
             validation[variant, each.seed] = kept["validation"][variant]
-    return Outcome(scores=scores, validation=validation, hours=total / 3600)
+            if variant in kept["entropy"]:
+                entropy[variant, each.seed] = kept["entropy"][variant]
+    return Outcome(scores=scores, validation=validation, entropy=entropy, hours=total / 3600)
 
 
 def progress_line(name: str, seconds: Sequence[float], *, total: int, jobs: int) -> str:
@@ -189,33 +195,51 @@ def _run(experiment: Experiment, scratch: Path, state: str) -> float:
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
         raise UserError(f"study: experiment {experiment.name} failed:\n{tail}")
+    seconds = time.monotonic() - start
+    content = {**_identity(experiment, state), "seconds": seconds, **measurements(experiment)}
+    write_json(scratch / f"{experiment.name}.json", content)
+    return seconds
+
+
+def measurements(experiment: Experiment) -> dict[str, Any]:
+    """What an experiment that ran gave, by variant."""
     side = DVCFileSystem(rev=experiment.name)
-    content = {
-        **_identity(experiment, state),
-        "seconds": time.monotonic() - start,
+    checkpoints = {name: variant.checkpoint for name, variant in experiment.variants.items()}
+    # The curve of another run is in the checkout too.
+    steps = _curve(side, "grpo", "entropy") if "grpo" in checkpoints.values() else {}
+    # SFT's entropy is that of GRPO's first step, GRPO's the mean of its last tenth.
+    rows = list(steps.values())
+    entropy = {"sft": rows[:1], "grpo": rows[-math.ceil(len(rows) / 10) :]}
+    return {
         "scores": {
-            name: problem_scores(graded_rows(side, Path(f"data/graded/{of.checkpoint}.jsonl")))
-            for name, of in experiment.variants.items()
+            name: problem_scores(graded_rows(side, Path(f"data/graded/{of}.jsonl")))
+            for name, of in checkpoints.items()
         },
         "validation": {
-            name: _validation(side, of.checkpoint) for name, of in experiment.variants.items()
+            name: _curve(side, f"{of}_validation", "answer_accuracy")
+            for name, of in checkpoints.items()
+        },
+        "entropy": {
+            name: fmean(entropy[of]) for name, of in checkpoints.items() if entropy.get(of)
         },
     }
-    write_json(scratch / f"{experiment.name}.json", content)
-    return float(content["seconds"])
 
 
-def _validation(side: DVCFileSystem, checkpoint: str) -> dict[str, float]:
-    """Greedy accuracy on the validation problems by training step; nothing of untrained weights."""
-    path = f"reports/curves/{checkpoint}_validation.csv"
+def _curve(side: DVCFileSystem, name: str, column: str) -> dict[str, float]:
+    """A column by training step; nothing of untrained weights."""
+    path = f"reports/curves/{name}.csv"
     if not side.exists(path):
         return {}
     rows = csv.DictReader(side.read_text(path).splitlines())
-    return {row["step"]: float(row["answer_accuracy"]) for row in rows}
+    return {row["step"]: float(row[column]) for row in rows}
 
 
 def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict[str, float]]]:
-    """Per benchmark: greedy accuracy, pass@1 and pass@k of every problem."""
+    """Per benchmark: greedy accuracy, pass@1 and pass@k of every problem, and `distinct`.
+
+    That is the share of pairs of right sampled completions to a problem that differ; of problems
+    with two right ones or more.
+    """
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for (benchmark, mode), problems in problem_grades(rows).items():
         for problem, right in problems.items():
@@ -223,4 +247,12 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict
                 measure = "greedy" if mode == GREEDY else f"pass@{k}"
                 score = pass_at_k(num_completions=len(right), num_correct=sum(right), k=k)
                 scores.setdefault(benchmark, {}).setdefault(measure, {})[problem] = float(score)
+    texts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        if row.mode == SAMPLED and row.answer_ok:
+            texts[row.benchmark, row.problem_id][row.completion] += 1
+    for (benchmark, problem), counts in texts.items():
+        if pairs := math.comb(counts.total(), 2):
+            same = sum(math.comb(count, 2) for count in counts.values())
+            scores[benchmark].setdefault("distinct", {})[problem] = 1 - same / pairs
     return scores
