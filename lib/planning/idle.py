@@ -2,7 +2,7 @@
 
 With one optimiser step per batch of rollouts (`grpo.num_iterations: 1`) the policy that is updated
 is the one that sampled, so that the probability ratio is 1 wherever a gradient is taken: what clips
-it, bounds it or averages it changes no bit.
+it, bounds it or averages it changes no bit, and losses that differ in that have one gradient.
 """
 
 import re
@@ -15,6 +15,9 @@ from lib.params.presets import BASE
 from lib.planning.inputs import sources_of
 
 OFF_POLICY = "set grpo.num_iterations to 2 or more: before, the probability ratio is 1"
+
+ONE_GRADIENT = ({"dapo", "cispo"}, {"grpo", "reinforce"})
+"""Losses that average alike, and so differ where the ratio does."""
 
 
 def idle_params(params: Params) -> Iterator[str]:
@@ -30,7 +33,8 @@ def idle_params(params: Params) -> Iterator[str]:
         presets = (preset_params(name).flat() for name in preset_names())
         usual = min(presets, key=lambda preset: sum(preset[key] != values[key] for key in values))
     for key, remedy in remedies.items():
-        if values[key] != usual[key]:
+        both = values[key], usual[key]
+        if both[0] != both[1] and (key != "grpo.loss" or {*both} in ONE_GRADIENT):
             yield f"{key}={values[key]} changes nothing (preset: {usual[key]}); to act, {remedy}"
 
 
@@ -38,8 +42,9 @@ def _rules(params: Params) -> Iterator[tuple[str, str]]:
     """Patterns of dotted keys that cannot act, the wider ones last, and what they wait for."""
     model, reward, grpo = params.model, params.reward, params.grpo
     rollout, validation, prepare = params.rollout, params.validation, params.prepare
-    if grpo.num_iterations == 1:
+    if grpo.num_iterations * grpo.updates_per_rollout == 1:
         yield r"grpo\.(epsilon|epsilon_high|delta)", OFF_POLICY
+        yield r"grpo\.loss", f"{OFF_POLICY}, and both have one gradient"
         if not (grpo.beta and grpo.kl_weighted):  # whose gradient goes through the ratio
             yield r"grpo\.importance_level", OFF_POLICY
     if not grpo.beta:
