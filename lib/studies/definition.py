@@ -110,6 +110,10 @@ def load_study(path: Path) -> Study:
         sampled = ["pass@1", f"pass@{evaluate.num_samples}"] if evaluate.num_samples else []
         measures = ["greedy", *sampled] if evaluate.greedy else sampled
         measures = [study.named(of, measure) for of in study.benchmarks for measure in measures]
+        with_grpo = [of.params for of in study.variants.values() if of.checkpoint == "grpo"]
+        measured = study.variants.values()
+        if all(of.checkpoint in ("sft", "grpo") and of.params in with_grpo for of in measured):
+            measures.append("training")
         compared = [each.measure for each in study.comparisons if each.measure]
         for key, names, known in (
             ("benchmarks", study.benchmarks, evaluate.benchmarks),

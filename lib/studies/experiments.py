@@ -29,6 +29,15 @@ from lib.studies.definition import Study, Value, Variant, hydra
 Scores = Mapping[str, Mapping[str, Mapping[str, float]]]
 """By benchmark and measure: the score of each problem, by its id."""
 
+DISTINCT = "distinct"
+"""The share of pairs of right sampled completions to a problem that differ."""
+
+ENTROPY = "entropy"
+"""The measure that is no rate: nats per token."""
+
+TRAINING = {"training": "answer_accuracy", ENTROPY: "entropy"}
+"""Measures of what GRPO samples, and their columns in its curve."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -57,13 +66,13 @@ class Outcome:
         scores: by variant and seed.
         validation: by variant and seed, greedy accuracy by training step; empty where the
             checkpoint was not trained.
-        entropy: by variant and seed, in nats per token; where GRPO ran.
+        training: by variant and seed, what `TRAINING` names; {} where no GRPO ran.
         hours: that the experiments took, added up.
     """
 
     scores: Mapping[tuple[str, int], Scores]
     validation: Mapping[tuple[str, int], Mapping[str, float]]
-    entropy: Mapping[tuple[str, int], float]
+    training: Mapping[tuple[str, int], Mapping[str, float]]
     hours: float
 
 
@@ -121,7 +130,7 @@ def run_study(
             say(progress_line(names[future], seconds, total=len(waiting), jobs=jobs))
     scores: dict[tuple[str, int], Scores] = {}
     validation: dict[tuple[str, int], Mapping[str, float]] = {}
-    entropy: dict[tuple[str, int], float] = {}
+    training: dict[tuple[str, int], Mapping[str, float]] = {}
     total = 0.0
     for each in experiments:
         kept = _kept(each, scratch, state)
@@ -129,9 +138,8 @@ def run_study(
         for variant in each.variants:
             scores[variant, each.seed] = kept["scores"][variant]
             validation[variant, each.seed] = kept["validation"][variant]
-            if variant in kept["entropy"]:
-                entropy[variant, each.seed] = kept["entropy"][variant]
-    return Outcome(scores=scores, validation=validation, entropy=entropy, hours=total / 3600)
+            training[variant, each.seed] = kept["training"][variant]
+    return Outcome(scores=scores, validation=validation, training=training, hours=total / 3600)
 
 
 def progress_line(name: str, seconds: Sequence[float], *, total: int, jobs: int) -> str:
@@ -205,11 +213,8 @@ def measurements(experiment: Experiment) -> dict[str, Any]:
     """What an experiment that ran gave, by variant."""
     side = DVCFileSystem(rev=experiment.name)
     checkpoints = {name: variant.checkpoint for name, variant in experiment.variants.items()}
-    # The curve of another run is in the checkout too.
-    steps = _curve(side, "grpo", "entropy") if "grpo" in checkpoints.values() else {}
-    # SFT's entropy is that of GRPO's first step, GRPO's the mean of its last tenth.
-    rows = list(steps.values())
-    entropy = {"sft": rows[:1], "grpo": rows[-math.ceil(len(rows) / 10) :]}
+    # Where it did not, the checkout has the curve of another run.
+    grpo_ran = "grpo" in checkpoints.values()
     return {
         "scores": {
             name: problem_scores(graded_rows(side, Path(f"data/graded/{of}.jsonl")))
@@ -219,10 +224,21 @@ def measurements(experiment: Experiment) -> dict[str, Any]:
             name: _curve(side, f"{of}_validation", "answer_accuracy")
             for name, of in checkpoints.items()
         },
-        "entropy": {
-            name: fmean(entropy[of]) for name, of in checkpoints.items() if entropy.get(of)
+        "training": {
+            name: _sampled(side, of) if grpo_ran else {} for name, of in checkpoints.items()
         },
     }
+
+
+def _sampled(side: DVCFileSystem, checkpoint: str) -> dict[str, float]:
+    """Of GRPO's samples: of SFT those of the first step, of GRPO the mean of the last tenth."""
+    measures: dict[str, float] = {}
+    for name, column in TRAINING.items():
+        steps = list(_curve(side, "grpo", column).values())
+        parts = {"sft": steps[:1], "grpo": steps[-math.ceil(len(steps) / 10) :]}
+        if part := parts.get(checkpoint):
+            measures[name] = fmean(part)
+    return measures
 
 
 def _curve(side: DVCFileSystem, name: str, column: str) -> dict[str, float]:
@@ -235,10 +251,9 @@ def _curve(side: DVCFileSystem, name: str, column: str) -> dict[str, float]:
 
 
 def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict[str, float]]]:
-    """Per benchmark: greedy accuracy, pass@1 and pass@k of every problem, and `distinct`.
+    """Per benchmark: greedy accuracy, pass@1 and pass@k of every problem.
 
-    That is the share of pairs of right sampled completions to a problem that differ; of problems
-    with two right ones or more.
+    And `DISTINCT` of problems with two right ones or more.
     """
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for (benchmark, mode), problems in problem_grades(rows).items():
@@ -254,5 +269,5 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict
     for (benchmark, problem), counts in texts.items():
         if pairs := math.comb(counts.total(), 2):
             same = sum(math.comb(count, 2) for count in counts.values())
-            scores[benchmark].setdefault("distinct", {})[problem] = 1 - same / pairs
+            scores[benchmark].setdefault(DISTINCT, {})[problem] = 1 - same / pairs
     return scores

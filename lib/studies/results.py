@@ -17,7 +17,7 @@ from lib.report.templates import render, source
 from lib.report.text import Table, markdown_table, percent, points
 from lib.stats import mean_estimate, seeds_interval
 from lib.studies.definition import Study
-from lib.studies.experiments import Outcome
+from lib.studies.experiments import DISTINCT, ENTROPY, TRAINING, Outcome
 
 START = "<!-- python -m stages.study --study {} --pages -->"
 END = "<!-- /study -->"
@@ -25,9 +25,6 @@ END = "<!-- /study -->"
 
 FEW_STEPS = 3
 """A curve of so many points or fewer is not drawn."""
-
-ENTROPY = "entropy"
-"""The measure that is no rate: nats per token, on what GRPO samples."""
 
 
 def study_metrics(study: Study, outcome: Outcome, *, num_validated: int) -> dict[str, Any]:
@@ -52,7 +49,7 @@ def study_metrics(study: Study, outcome: Outcome, *, num_validated: int) -> dict
     measures = [
         name for name in next(iter(scores.values())) if all(name in of for of in scores.values())
     ]
-    has_entropy = len(outcome.entropy) == len(scores)
+    sampled = [name for name in TRAINING if all(name in of for of in outcome.training.values())]
     rates, comparisons, validation = {}, {}, {}
     for variant in study.variants:
         rates[variant] = {
@@ -62,9 +59,9 @@ def study_metrics(study: Study, outcome: Outcome, *, num_validated: int) -> dict
             )
             for measure in measures
         }
-        if has_entropy:
-            entropy = {seed: outcome.entropy[variant, seed] for seed in seeds}
-            rates[variant][ENTROPY] = _over_seeds(entropy)
+        for name in sampled:
+            own = {seed: outcome.training[variant, seed][name] for seed in seeds}
+            rates[variant][name] = _over_seeds(own)
         curves = {seed: outcome.validation[variant, seed] for seed in seeds}
         # Of the steps that all seeds have.
         if steps := set.intersection(*map(set, curves.values())):
@@ -113,7 +110,7 @@ def _over_seeds(
 
 def verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
     """Of each comparison, in a sentence: whether it came out as the claim says."""
-    measures = list(next(iter(metrics["variants"].values())))
+    measures = _measures(metrics)
     headline = "pass@1" if "pass@1" in measures else measures[0]
     lines = []
     for each in study.comparisons:
@@ -134,10 +131,15 @@ def verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _measures(metrics: Mapping[str, Any]) -> list[str]:
+    """Those of the first set, of other sets, and of training: study.json has them by name."""
+    names = next(iter(metrics["variants"].values()))
+    return sorted(names, key=lambda name: (name in TRAINING, " " in name, DISTINCT in name, name))
+
+
 def study_markdown(name: str, study: Study, metrics: Mapping[str, Any]) -> str:
     """The study as a page."""
-    rates = metrics["variants"]
-    measures = list(next(iter(rates.values())))
+    rates, measures = metrics["variants"], _measures(metrics)
     variants = Table(
         f"Variants on {study.benchmarks[0]}",
         ("variant", "checkpoint", *measures),
@@ -195,7 +197,7 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
             checkpoints=[measure],
             labels=list(study.variants),
         )
-        for measure in next(iter(rates.values()))
+        for measure in _measures(metrics)
         if measure != ENTROPY
     ]
     caption = "Means over seeds with 95 % intervals."
@@ -238,7 +240,7 @@ def _curve_figure(
 
 def _bounds(numbers: Mapping[str, Any]) -> dict[str, float]:
     bounds = {"value": numbers["mean"], "low": numbers["low"], "high": numbers["high"]}
-    return {**bounds, "n": numbers["n"]}
+    return bounds | ({"n": numbers["n"]} if "n" in numbers else {})
 
 
 def write_pages(name: str, study: Study, folder: Path, *, readme: Path | None = None) -> list[str]:
@@ -286,7 +288,7 @@ def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any])
     header = f"held-out problems, %, mean of {len(study.seeds)} seeds (95 % interval)"
     rows = [
         (measure, *(_range(rates[name], measure).replace(" to ", "–") for name in study.variants))
-        for measure in next(iter(rates.values()))
+        for measure in _measures(metrics)
     ]
     table = markdown_table(Table("", (header, *study.variants), tuple(rows)))
     return f"{before}{start}\n{table}\n{rest[rest.index(END) :]}"

@@ -80,7 +80,7 @@ def study(**changes: Any) -> Study:
 def metrics_of(
     right: dict[str, list[int]],
     curves: dict[str, dict[str, float]] | None = None,
-    entropy: dict[tuple[str, int], float] | None = None,
+    training: dict[str, dict[str, float]] | None = None,
     definition: Study | None = None,
 ) -> dict[str, Any]:
     """By variant, how many of 40 problems each seed has right, the first ones; and a curve.
@@ -96,7 +96,8 @@ def metrics_of(
         for seed, count in zip(SEEDS, counts, strict=True)
     }
     validation = {key: (curves or {}).get(key[0], {}) for key in scores}
-    outcome = Outcome(scores=scores, validation=validation, entropy=entropy or {}, hours=1.0)
+    sampled = {key: (training or {}).get(key[0], {}) for key in scores}
+    outcome = Outcome(scores=scores, validation=validation, training=sampled, hours=1.0)
     return study_metrics(definition or study(), outcome, num_validated=20)
 
 
@@ -233,7 +234,7 @@ def test_a_study_is_a_path_or_a_name_with_or_without_its_ending(tmp_path: Path) 
     own.touch()
     assert study_file(str(own)) == own
     assert study_file("seeds") == study_file("seeds.yaml") == STUDIES / "seeds.yaml"
-    with pytest.raises(UserError, match="controls, longer, noise, seeds"):
+    with pytest.raises(UserError, match="controls, diversity, longer"):
         study_file("sedes")
 
 
@@ -279,29 +280,32 @@ def test_scores_are_per_problem_and_mode() -> None:
 
 def test_other_sets_measures_are_named_and_entropy_is_in_nats() -> None:
     right = {"sft": [10, 10, 10], "grpo": [20, 20, 20], "control": [20, 20, 20]}
-    entropy = {(of, seed): 0.25 if of == "sft" else 1.5 for of in right for seed in SEEDS}
+    training = {of: {"training": 0.5, "entropy": 0.25 if of == "sft" else 1.5} for of in right}
     both = study(benchmarks=("held_out", "harder"))
-    metrics = metrics_of(right, entropy=entropy, definition=both)
-    assert list(metrics["variants"]["sft"]) == ["greedy", "harder greedy", "entropy"]
-    assert "entropy" not in metrics_of(right)["variants"]["sft"]
+    metrics = metrics_of(right, training=training, definition=both)
+    assert list(metrics["variants"]["sft"]) == [*("greedy", "harder greedy", "training", "entropy")]
+    assert list(metrics_of(right)["variants"]["sft"]) == ["greedy"]
     page = study_markdown("more", both, metrics)
     assert "| 0.250 (0.250 to 0.250) |" in page
     assert "| sft → grpo | entropy | +1.250 (+1.250 to +1.250) | +1.250 |" in page
     (panels,) = (figure.panels for figure in study_figures(both, metrics))
-    assert [panel.title for panel in panels] == ["greedy", "harder greedy"]
+    assert [panel.title for panel in panels] == ["greedy", "harder greedy", "training"]
 
 
-def test_a_runs_entropies_are_of_grpos_first_and_last_steps(
+def test_what_grpo_samples_is_measured_in_its_first_and_last_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    curve = "".join(f"{step},{step / 100}\n" for step in range(1, 21))
+    curve = "".join(f"{step},{step / 100},{step / 20}\n" for step in range(1, 21))
     (tmp_path / "reports/curves").mkdir(parents=True)
-    (tmp_path / "reports/curves/grpo.csv").write_text(f"step,entropy\n{curve}")
+    (tmp_path / "reports/curves/grpo.csv").write_text(f"step,entropy,answer_accuracy\n{curve}")
     monkeypatch.setattr(experiments, "DVCFileSystem", lambda rev: DirFileSystem(tmp_path))
     monkeypatch.setattr(experiments, "graded_rows", lambda side, file: ())
     (both, control, *_) = experiments_of("s", study())
-    assert measurements(both)["entropy"] == {"sft": 0.01, "grpo": pytest.approx(0.195)}
-    assert measurements(control)["entropy"] == {}
+    assert measurements(both)["training"] == {
+        "sft": {"training": 0.05, "entropy": 0.01},
+        "grpo": pytest.approx({"training": 0.975, "entropy": 0.195}),
+    }
+    assert measurements(control)["training"] == {"control": {}}
 
 
 def test_means_are_over_seeds_and_differences_paired() -> None:
