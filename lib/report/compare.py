@@ -116,13 +116,14 @@ def compare_with(
     measured_on = _read(sides[0], metrics / "report.json").get("measured_on", [])
     reason = why_unpaired(rows, " / ".join(measured_on))
     if reason:
-        files = [metrics / "evaluate" / f"{checkpoint}.json" for checkpoint in exported]
-        between = compare_metrics(
-            base, *(unlisted(_read(*of)) for of in zip(sides, files, strict=True))
+        old, new = (
+            unlisted(_read(side, metrics / f"evaluate/{checkpoint}.json"))
+            for side, checkpoint in zip(sides, exported, strict=True)
         )
+        between = compare_metrics(base, old, new)
     else:
         between = list(compare_pair(rows, before=base, after=WORKSPACE))
-    sets = sorted({of.benchmark for of in between}, key=lambda name: name != headline)
+    sets = sorted({of.benchmark for of in between}, key=lambda name: (name != headline, name))
     shown = sets if everything else sets[:1]
     how = "unpaired" if reason else "paired"
     return Against(
@@ -234,11 +235,9 @@ def params_table(
         for name in sorted({**old, **new})
         if old.get(name) != new.get(name)
     ]
-    left_out = len(rows[limit:]) if limit else 0
-    more = [(f"and {left_out} more", "", "")] if left_out else []
-    return Table(
-        f"Params, {base} against the workspace", ("", base, WORKSPACE), (*rows[:limit], *more)
-    )
+    if limit and len(rows) > limit:
+        rows[limit:] = [(f"and {len(rows) - limit} more", "", "")]
+    return Table(f"Params, {base} against the workspace", ("", base, WORKSPACE), tuple(rows))
 
 
 def experiments_table() -> Table:

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from lib.artifacts.completions import GradedCompletion
@@ -72,13 +71,39 @@ NORMAL_95 = 1.96
 
 def report_figures(run: Run) -> list[Figure]:
     """All figures that the run has numbers for."""
-    by_benchmark = [
-        Figure(name, title, caption, tuple(chain(*(panels(run, of) for of in run.benchmarks))))
-        for name, (title, caption, panels) in BENCHMARK_FIGURES.items()
+
+    def figure(
+        name: str, title: str, caption: str, panels: Callable[[Run, str], Iterator[Panel]]
+    ) -> Figure:
+        return Figure(
+            name, title, caption, tuple(panel for of in run.benchmarks for panel in panels(run, of))
+        )
+
+    figures = [
+        figure("accuracy", "Before and after", "Dots with 95 % intervals.", rate_panels),
+        figure(
+            "breakdown",
+            "By level, tag and subject",
+            "Greedy answer accuracy with 95 % intervals.",
+            breakdown_panels,
+        ),
+        figure(
+            "pass_at_k",
+            "pass@k",
+            "Chance that at least one of k samples is right, with 95 % bands.",
+            pass_at_k_panels,
+        ),
+        figure(
+            "classes",
+            "Four classes",
+            "Format and answer, graded separately; share of completions.",
+            class_panels,
+        ),
+        reward_figure(run),
+        validation_figure(run.validations),
+        *(curve_figure(stage, run.curves[stage]) for stage in CURVES if stage in run.curves),
     ]
-    figures = [*by_benchmark, reward_figure(run), validation_figure(run.validations)]
-    figures += [curve_figure(stage, run.curves[stage]) for stage in CURVES if stage in run.curves]
-    return [figure for figure in figures if figure.panels]
+    return [of for of in figures if of.panels]
 
 
 def rate_panels(run: Run, benchmark: str) -> Iterator[Panel]:
@@ -167,27 +192,6 @@ def class_panels(run: Run, benchmark: str) -> Iterator[Panel]:
         }
         height = 28 * len(run.checkpoints)
         yield panel_of(benchmark, rows, height, encoding, mark={"type": "bar", "tooltip": True})
-
-
-BENCHMARK_FIGURES: dict[str, tuple[str, str, Callable[[Run, str], Iterator[Panel]]]] = {
-    "accuracy": ("Before and after", "Dots with 95 % intervals.", rate_panels),
-    "breakdown": (
-        "By level, tag and subject",
-        "Greedy answer accuracy with 95 % intervals.",
-        breakdown_panels,
-    ),
-    "pass_at_k": (
-        "pass@k",
-        "Chance that at least one of k samples is right, with 95 % bands.",
-        pass_at_k_panels,
-    ),
-    "classes": (
-        "Four classes",
-        "Format and answer, graded separately; share of completions.",
-        class_panels,
-    ),
-}
-"""By name: title, caption, and the panels of a benchmark."""
 
 
 def reward_figure(run: Run) -> Figure:
@@ -310,7 +314,12 @@ def validation_figure(validations: Mapping[str, Curve]) -> Figure:
     """What validation measured while training, from step 0 to the end, a panel a stage."""
     panels = []
     for stage, curve in validations.items():
-        sets = {name or "first set": column for name, column in validation_sets(curve).items()}
+        # The columns of the first set do not name it.
+        sets = {
+            column.rpartition("/")[0] or "first set": column
+            for column, values in curve.items()
+            if values and column.rpartition("/")[2] == "answer_accuracy"
+        }
         rows = [
             row | {end: min(1.0, max(0.0, row.get(end, row["value"]))) for end in ("low", "high")}
             for name, column in sets.items()
@@ -320,12 +329,6 @@ def validation_figure(validations: Mapping[str, Curve]) -> Figure:
             panels.append(measured(rows, title=f"{stage}, answer accuracy", series=list(sets)))
     caption = "Greedy answers with 95 % bands; dashed: at step 0."
     return Figure("validation", "Validation while training", caption, tuple(panels))
-
-
-def validation_sets(curve: Curve) -> dict[str, str]:
-    """By set that was measured, '' for the first one, the column of its answer accuracy."""
-    columns = {name: name.rpartition("/") for name, values in curve.items() if values}
-    return {of[0]: name for name, of in columns.items() if of[2] == "answer_accuracy"}
 
 
 def _bounds(numbers: Mapping[str, float], name: str) -> dict[str, float]:

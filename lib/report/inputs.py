@@ -64,6 +64,16 @@ class Run:
     trained: bool = True
 
     @property
+    def readable(self) -> dict[str, Sequence[GradedCompletion]]:
+        """By checkpoint, completions of its last validation beside those of the benchmarks.
+
+        They are there to be read; the report's numbers are of the benchmarks only.
+        """
+        return {
+            name: (*rows, *self.validated.get(name, ())) for name, rows in self.completions.items()
+        }
+
+    @property
     def origins(self) -> dict[str, str]:
         """By trained checkpoint, what it is compared with: the one that it was trained from.
 

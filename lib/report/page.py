@@ -63,11 +63,11 @@ PER_PROBLEM = ("problem", "reference", "prompt")
 
 def render_page(report: Report) -> str:
     """The whole page."""
-    run, read = report.run, with_validated(report.run)
-    ranked = ranked_answers(read)
+    run = report.run
+    ranked = ranked_answers(run)
     answers, blocks = fit(
         [group for groups in ranked.values() for group in groups],
-        lambda groups: completion_blocks(read, groups),
+        lambda groups: completion_blocks(run, groups),
         budget=COMPLETIONS_BUDGET,
     )
     rollouts, training = fit(ranked_rollouts(run.rollouts), training_blocks, budget=ROLLOUTS_BUDGET)
@@ -75,7 +75,7 @@ def render_page(report: Report) -> str:
     for kind, groups in ranked.items():
         count = sum(len(group) for group in groups if id(group) in kept)
         shown.append((kind, count, sum(map(len, groups))))
-    reasons = Counter(row.decided_by for rows in read.completions.values() for row in rows)
+    reasons = Counter(row.decided_by for rows in run.readable.values() for row in rows)
     return render(
         "page.html.j2",
         report=report,
@@ -97,17 +97,6 @@ def render_page(report: Report) -> str:
     )
 
 
-def with_validated(run: Run) -> Run:
-    """The run with the completions of validation beside those of its benchmarks, to be read; the
-    report's numbers are of the benchmarks only."""
-    completions = {
-        name: (*rows, *run.validated.get(name, ())) for name, rows in run.completions.items()
-    }
-    names = [row.benchmark for rows in run.validated.values() for row in rows]
-    benchmarks = tuple(dict.fromkeys((*run.benchmarks, *names)))
-    return dataclasses.replace(run, completions=completions, benchmarks=benchmarks)
-
-
 def ranked_answers(run: Run) -> dict[str, list[list[GradedCompletion]]]:
     """By kind, all answers to one problem in one mode together: greedy first, then spread.
 
@@ -115,7 +104,7 @@ def ranked_answers(run: Run) -> dict[str, list[list[GradedCompletion]]]:
     """
     together: dict[tuple[str, str, str], dict[tuple[str, int], GradedCompletion]]
     together = defaultdict(dict)
-    for name, rows in run.completions.items():
+    for name, rows in run.readable.items():
         for row in rows:
             together[row.benchmark, row.problem_id, row.mode][name, row.sample] = row
     ranked: dict[str, list[list[GradedCompletion]]] = {kind: [] for kind in KINDS}
@@ -168,7 +157,7 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
     """What the rollout browser needs of `groups` of the run's completions."""
     kept = {id(row) for group in groups for row in group}
     completions = {
-        name: [row for row in rows if id(row) in kept] for name, rows in run.completions.items()
+        name: [row for row in rows if id(row) in kept] for name, rows in run.readable.items()
     }
     # The text of a problem travels once, and not with every completion.
     problems = {
@@ -179,7 +168,7 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
         "checkpoints": run.checkpoints,
         "exported": run.exported,
         "before": run.origins,
-        "benchmarks": run.benchmarks,
+        "benchmarks": [*dict.fromkeys((*run.benchmarks, *(name for name, _ in problems)))],
         "classes": list(CLASSES.items()),
         "reasons": REASONS,
         "colors": colors_of(run.checkpoints),

@@ -28,9 +28,10 @@ from lib.report.tables import (
     headline,
     titled,
 )
-from lib.report.text import MISSING, Table, percent
+from lib.report.text import Table, percent
 
-NUM_TRANSCRIPTS = 10
+NUM_TRANSCRIPTS = 5
+"""Of right completions, and of wrong ones."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,7 @@ def build_report(run: Run) -> Report:
         if run.trained and of.before != untrained and of.benchmark == sets[0]
     ]
     facts, provenance = facts_and_provenance(run)
-    tables = [breakdown(metrics, of, by) for of in sets for by in BREAKDOWNS]
+    breakdowns = [breakdown(metrics, of, by) for of in sets for by in BREAKDOWNS]
     classes = [class_table(metrics, of) for of in sets]
     return Report(
         run=run,
@@ -92,9 +93,8 @@ def build_report(run: Run) -> Report:
         differences=[comparison_table(of, comparisons) for of in sets],
         conditions=conditions(run),
         figures=report_figures(run),
-        breakdowns=[table for table in tables if table.rows],
-        # Where nothing has a grade, it has no class.
-        classes=[of for of in classes if any(set(row[1:]) != {MISSING} for row in of.rows)],
+        breakdowns=[table for table in breakdowns if table.rows],
+        classes=[table for table in classes if table.rows],
         transcripts=select_transcripts(run),
         provenance=provenance,
         comparisons=comparisons,
@@ -123,19 +123,16 @@ def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
 def select_transcripts(run: Run) -> list[GradedCompletion]:
     """Five right and five wrong completions of the exported checkpoint, spread over the file.
 
-    Greedy ones of the first benchmark; where one kind has fewer than five, more of the other.
+    Greedy ones of the first benchmark, where it was answered so.
     """
     rows = [row for row in run.completions[run.exported] if row.benchmark == run.benchmarks[0]]
     greedy = [row for row in rows if row.mode == GREEDY] or rows
-    right, wrong = ([row for row in greedy if row.answer_ok is ok] for ok in (True, False))
-    half = NUM_TRANSCRIPTS // 2
-    num_right = min(len(right), max(half, NUM_TRANSCRIPTS - len(wrong)))
-    num_wrong = min(len(wrong), NUM_TRANSCRIPTS - num_right)
-    return [
-        of[index * len(of) // count]
-        for of, count in ((right, num_right), (wrong, num_wrong))
-        for index in range(count)
-    ]
+    transcripts = []
+    for ok in (True, False):
+        of = [row for row in greedy if row.answer_ok is ok]
+        count = min(len(of), NUM_TRANSCRIPTS)
+        transcripts += [of[index * len(of) // count] for index in range(count)]
+    return transcripts
 
 
 def conditions(run: Run) -> Table:

@@ -167,11 +167,12 @@ def natural_order(key: str) -> tuple[bool, float, str]:
 
 
 def class_table(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
-    """Share of the four classes, format digit first."""
+    """Share of the four classes, format digit first; no rows where nothing has a grade."""
     mode, columns = main_mode(metrics, benchmark)
     rows = tuple(
         (f"{label} {meaning}", *(percent(of.get(f"class_{label}")) for of in columns.values()))
         for label, meaning in CLASSES.items()
+        if any(f"class_{label}" in of for of in columns.values())
     )
     title = f"{benchmark}, four classes ({mode}, % of completions)"
     return Table(title, ("", *metrics), rows)

@@ -76,7 +76,7 @@ def write_report(
         folder.mkdir()
         for stage in run.curves:
             if table := long_table(run, stage):
-                write_curve(folder / f"{stage}.csv", table)
+                write_curve(folder / f"{stage}.csv", table, columns=("low", "high"))
     _write(markdown, render_markdown(report, figures=figures.name))
     _write(page, render_page(report))
     write_metrics(metrics, run_metrics(report))

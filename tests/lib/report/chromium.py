@@ -97,12 +97,12 @@ class Chromium:
 
     def evaluate(self, script: str):
         """The JSON value of an expression; promises are awaited."""
-        found = self.call(
+        answer = self.call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
-        if "exceptionDetails" in found:
-            raise RuntimeError(json.dumps(found["exceptionDetails"]))
-        return found["result"].get("value")
+        if "exceptionDetails" in answer:
+            raise RuntimeError(json.dumps(answer["exceptionDetails"]))
+        return answer["result"].get("value")
 
     def wait_for(self, script: str) -> None:
         """Until the expression is true."""

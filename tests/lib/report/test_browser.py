@@ -235,9 +235,9 @@ def test_training_rollouts_are_read_by_step_and_by_problem(page):
 def test_a_link_to_a_step_opens_it(page, addresses):
     page.call("Page.navigate", url="about:blank")
     page.open(addresses["plain"] + "#training/step/7")
-    chosen = "document.querySelector('#training-list [aria-selected=true]').textContent"
+    selected = "document.querySelector('#training-list [aria-selected=true]').textContent"
     page.wait_for("document.querySelector('#training-list [aria-selected=true]') !== null")
-    assert page.evaluate(chosen).startswith("step 7 ")
+    assert page.evaluate(selected).startswith("step 7 ")
 
 
 @pytest.mark.parametrize("link", ["#grpo/%E0/none", "#training/step/99"])

@@ -1,7 +1,9 @@
 import pytest
 
+from lib.artifacts.completions import read_graded
 from lib.core.errors import UserError
-from lib.report.inputs import read_curve
+from lib.engines.policy import load_tokenizer
+from lib.report.inputs import read_curve, rendered_prompts
 from tests.lib.report.runs import read, write_run
 
 
@@ -37,3 +39,14 @@ def test_files_of_an_older_run_with_dpo_are_left_out(tmp_path):
     (folder / "curves" / "dpo.csv").write_text("step,loss\n1,0.7\n", encoding="utf-8")
     run = read(folder)
     assert "dpo" not in {*run.curves, *run.provenance, *run.stage_metrics, *run.skipped}
+
+
+def test_a_prompt_is_what_the_base_model_s_tokenizer_makes(base, tmp_path):
+    rows = list(read_graded(write_run(tmp_path, problems=4) / "graded" / "grpo.jsonl"))
+    prompts = rendered_prompts(rows, base=base, system="Think.")
+    tokenizer = load_tokenizer(base)
+    for row in rows:
+        turns = {"system": "Think.", "user": row.problem}.items()
+        messages = [{"role": role, "content": text} for role, text in turns]
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        assert prompts[row.benchmark, row.problem_id] == text

@@ -29,13 +29,13 @@ def kinds(markdown):
 
 @given(anything)
 def test_escaped_text_in_a_cell_is_text_and_nothing_else(text):
-    found = kinds(f"| a |\n| :-- |\n| x {markdown_inline(text)} y |")
-    assert set(found) <= {
+    tokens = kinds(f"| a |\n| :-- |\n| x {markdown_inline(text)} y |")
+    assert set(tokens) <= {
         "table_open", "thead_open", "tr_open", "th_open", "inline", "text", "th_close",
         "tr_close", "thead_close", "tbody_open", "td_open", "td_close", "tbody_close",
         "table_close", "text_special",
     }  # fmt: skip
-    assert found.count("td_open") == 1
+    assert tokens.count("td_open") == 1
 
 
 @given(anything.filter(lambda text: "\r" not in text))

@@ -63,8 +63,8 @@ def test_the_tracked_differences_have_their_intervals_in_a_list(files):
 def test_the_summary_has_the_rates_and_every_set(run):
     lines = list(summary_lines(run))
     assert tuple(lines[1].split()) == CHECKPOINTS
-    found = [line for line in lines if line.startswith("sft → grpo: ")]
-    assert len(found) == 4 and sum(" on harder " in line for line in found) == 2
+    changes = [line for line in lines if line.startswith("sft → grpo: ")]
+    assert len(changes) == 4 and sum(" on harder " in line for line in changes) == 2
 
 
 def test_what_differs_from_the_preset_comes_first(run):

@@ -43,8 +43,8 @@ def test_pass_at_k_and_pass_hat_k_are_shares_of_all_subsets(correct, data):
 def test_maj_at_k_is_the_mean_vote_over_all_subsets(case):
     answers, correct, k = case
     subsets = [
-        vote_by_hand([answers[i] for i in chosen], [correct[i] for i in chosen])
-        for chosen in itertools.combinations(range(len(answers)), k)
+        vote_by_hand([answers[i] for i in subset], [correct[i] for i in subset])
+        for subset in itertools.combinations(range(len(answers)), k)
     ]
     expected = float(sum(subsets) / len(subsets))
     assert maj_at_k(answers=answers, correct=correct, k=k) == pytest.approx(expected)

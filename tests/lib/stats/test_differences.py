@@ -41,16 +41,16 @@ def test_swapping_the_checkpoints_turns_the_sign_alone(scores):
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=6, max_size=40))
 def test_interval_excludes_zero_when_p_is_below_five_percent(scores):
-    found = compare(*zip(*scores, strict=True))
-    if found.difference.se > 0 and found.p_value != 2.0 ** (1 - sum(a != b for a, b in scores)):
-        holds_zero = found.interval.low <= 0 <= found.interval.high
-        assert holds_zero == (found.p_value >= 0.05)
+    change = compare(*zip(*scores, strict=True))
+    if change.difference.se > 0 and change.p_value != 2.0 ** (1 - sum(a != b for a, b in scores)):
+        holds_zero = change.interval.low <= 0 <= change.interval.high
+        assert holds_zero == (change.p_value >= 0.05)
 
 
 def test_a_checkpoint_does_not_differ_from_itself():
-    found = compare([0, 1, 1, 0], [0, 1, 1, 0])
-    assert (found.difference.value, found.p_value) == (0, 1)
-    assert not found.is_worse() and not found.is_better()
+    change = compare([0, 1, 1, 0], [0, 1, 1, 0])
+    assert (change.difference.value, change.p_value) == (0, 1)
+    assert not change.is_worse() and not change.is_better()
 
 
 def test_two_problems_that_both_improved_prove_little():
@@ -75,9 +75,9 @@ def test_different_problems_are_refused():
 
 
 def test_unknown_error_of_one_side_is_no_evidence():
-    found = independent_difference(before=Estimate(0.0, math.nan, 1), after=Estimate(1.0, 0.1, 50))
-    assert found.p_value == 1.0
-    assert found.interval.low <= 0 <= found.interval.high
+    change = independent_difference(before=Estimate(0.0, math.nan, 1), after=Estimate(1.0, 0.1, 50))
+    assert change.p_value == 1.0
+    assert change.interval.low <= 0 <= change.interval.high
 
 
 def test_minimum_detectable_difference_is_seen_4_times_in_5():
@@ -85,6 +85,6 @@ def test_minimum_detectable_difference_is_seen_4_times_in_5():
     n, sd = 80, 0.6
     effect = minimum_detectable_difference(sd=sd, n=n)
     zeros = np.zeros(n)
-    found = [compare(zeros, generator.normal(effect, sd, size=n)) for _ in range(1500)]
-    detected = sum(difference.is_better() for difference in found) / len(found)
+    changes = [compare(zeros, generator.normal(effect, sd, size=n)) for _ in range(1500)]
+    detected = sum(difference.is_better() for difference in changes) / len(changes)
     assert detected == pytest.approx(0.8, abs=0.03)

@@ -4,38 +4,21 @@ import base64
 import dataclasses
 import json
 import zlib
-from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lib.report.page import (
-    KINDS,
     completion_blocks,
-    fit,
-    packed,
     ranked_answers,
     render_page,
-    with_validated,
 )
 from lib.report.report import build_report
 from tests.lib.report.runs import completion_rows, load, read, write_run, write_text
 
 
-def test_each_kind_has_the_answers_that_are_of_it(run):
-    kinds = ranked_answers(run)
-    assert tuple(kinds) == KINDS and all(kinds.values())
-    for kind, groups in kinds.items():
-        for rows in groups:
-            samples: dict[int, list[bool]] = {}
-            for row in rows:  # in the order of training
-                samples.setdefault(row.sample, []).append(row.answer_ok)
-            falls = any(a and not b for right in samples.values() for a, b in pairwise(right))
-            wrong = any(not right[-1] for right in samples.values())
-            assert kind == ("regressions" if falls else "failures" if wrong else "others")
-    kept = [row for groups in kinds.values() for rows in groups for row in rows]
-    assert len(kept) == sum(map(len, run.completions.values()))
+def unpacked(block):
+    return json.loads(zlib.decompress(base64.b64decode(block)))
 
 
 def test_completions_of_validation_are_in_the_browser_only(tmp_path):
@@ -48,29 +31,13 @@ def test_completions_of_validation_are_in_the_browser_only(tmp_path):
     text = "".join(json.dumps(row) + "\n" for row in rows)
     write_text(folder / "rollouts" / "sft_validation.jsonl", text)
     run = read(folder)
-    shown = with_validated(run)
-    everything = [rows for kind in ranked_answers(shown).values() for rows in kind]
-    blocks = completion_blocks(shown, everything)
-    columns = json.loads(zlib.decompress(base64.b64decode(blocks["rollouts-sft"])))
+    everything = [rows for kind in ranked_answers(run).values() for rows in kind]
+    blocks = completion_blocks(run, everything)
+    columns = unpacked(blocks["rollouts-sft"])
     assert columns["mode"].count("validation") == len(rows)
-    content = json.loads(zlib.decompress(base64.b64decode(blocks["problems"])))
+    content = unpacked(blocks["problems"])
     assert content["benchmarks"][-1] == "own"
     assert build_report(run).differences == plain.differences
-
-
-@pytest.mark.parametrize("budget", [0, 1_000, 20_000, 10**9])
-def test_as_much_is_taken_as_the_budget_holds(budget):
-    letters = np.random.default_rng(0).integers(97, 123, size=(200, 400))
-    groups = [[SimpleNamespace(completion="".join(map(chr, row)))] for row in letters]
-
-    def size(some):
-        return len(packed([row.completion for rows in some for row in rows]))
-
-    taken, blocks = fit(groups, lambda some: {"a": "x" * size(some)}, budget=budget)
-    assert taken == groups[: len(taken)]
-    assert len(blocks["a"]) <= budget or not taken
-    # One more step of the search would have been too much.
-    assert len(taken) == 200 or size(groups[: int(len(taken) / 0.9) + 2]) > budget
 
 
 def test_a_page_of_a_very_long_run_stays_below_its_limit(tmp_path):
@@ -106,3 +73,15 @@ def test_an_answer_gets_worse_only_against_its_start(run, start, kind):
     )
     kinds = ranked_answers(trained)
     assert [name for name, groups in kinds.items() if groups] == [kind]
+
+
+def test_prompts_that_differ_are_on_the_page_by_checkpoint(run):
+    def on_page(run):
+        blocks = completion_blocks(run, [*run.completions.values()])
+        return unpacked(blocks["problems"])["problems"][0]["prompt"]
+
+    key, text = next(iter(run.prompts["base"].items()))
+    assert on_page(run) == text
+    own = {**run.prompts, "grpo": {**run.prompts["grpo"], key: "?"}}
+    shown = on_page(dataclasses.replace(run, prompts=own))
+    assert shown == {"base": text, "sft": text, "grpo": "?"}
