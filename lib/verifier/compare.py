@@ -11,7 +11,6 @@ from lib.verifier.tree import (
     Named,
     Node,
     TooHard,
-    Undecided,
     canonical,
     difference,
     free_symbols,
@@ -50,7 +49,7 @@ def same(reference: Node, answer: Node) -> tuple[bool, str]:
         return _same_collection(reference, answer), "structure"
     if "text" in kinds:
         return _plain(reference) == _plain(answer), "text"
-    if "matrix" in kinds or _is_nested(reference) or _is_nested(answer):
+    if "matrix" in kinds:
         return _same_rows(_rows(reference), _rows(answer)), "structure"
     if "tuple" in kinds:
         return _same_tuple(reference, answer), "structure"
@@ -293,14 +292,7 @@ def _stated(node: Node) -> Named | None:
     if pair is None or (not pair.name and len(pair.values) == 1):
         return pair
     first, *others = pair.values
-    return pair if all(_is_consistent(first, other) for other in others) else None
-
-
-def _is_consistent(first: Node, other: Node) -> bool:
-    try:
-        return equal(first, other)
-    except (Undecided, TooHard):
-        return canonical(first) == canonical(other)
+    return pair if all(equal(first, other) for other in others) else None
 
 
 def _with_unit(reference: Node, answer: Node) -> tuple[bool, str]:

@@ -16,7 +16,12 @@ from tests.conftest import ROOT
 ROWS: list[Any] = [
     {"id": 1, "response": "so 2 + 2 = 4\nA: 4", "gold": "4", "label": True},
     {"id": 1, "response": "# Answer\n\n5", "gold": "4", "label": False},
-    {"question": "Which? (A) 3 (B) 4", "completion": r"\boxed{4}", "answer": "B", "correct": 1},
+    {
+        "question": "To the nearest tenth?",
+        "completion": r"\boxed{\pi}",
+        "answer": "3.1",
+        "correct": 1,
+    },
     {"pred": "1/2", "ground_truth": "0.5", "equal": False},
     {"prompt": "?", "output": [{"role": "assistant", "content": "It is 7."}], "target": 7},
 ]
@@ -33,8 +38,8 @@ def graded(folder: Path, lines: list[str], **options: Any) -> tuple[list[str], l
 def test_columns_are_found_by_their_usual_names(tmp_path: Path) -> None:
     summary, rows = graded(tmp_path, [json.dumps(row) for row in ROWS])
     assert [row["grade"]["right"] for row in rows] == [True, False, True, True, True]
-    assert [row["grade"]["answer"] for row in rows] == ["4", "5", "4", "1/2", "7"]
-    assert rows[2]["grade"]["reason"] == "option"
+    assert [row["grade"]["answer"] for row in rows] == ["4", "5", r"\pi", "1/2", "7"]
+    assert rows[2]["grade"]["reason"] == "rounding"
     # Two completions of one problem are one unit.
     assert summary[0] == "graded 4 problems"
     assert summary[2].startswith("right 0.8000 [")
@@ -47,7 +52,7 @@ def test_three_graders_are_held_against_labels_and_each_other(tmp_path: Path) ->
     assert [[row["grade"][name] for name in graders] for row in rows] == [
         [1, 1, 1],
         [0, 0, 0],
-        [0, 1, 0],  # the letter of the option: a choice, by the problem
+        [0, 1, 0],  # the rounding that the problem asks for
         [0, 1, 1],
         [1, 1, 1],
     ]
