@@ -44,7 +44,7 @@ def main(
     from lib.engines.runtime import configure
     from lib.training.dpo import dpo_setup
     from lib.training.phase.run import Outputs, run_phase
-    from lib.training.phase.validation import read_validator
+    from lib.training.phase.validation import Validator
 
     configure(seed=params.seed, threads=params.torch_threads)
     read = {"pairs": pairs, "base": base, "init": init}
@@ -62,7 +62,7 @@ def main(
         ),
         settings=params.model_dump(include=SECTIONS),
         inputs={**read, "validation": validation},
-        validator=read_validator(params, validation, init=init, base=base),
+        validator=Validator(params, validation, init=init, base=base),
     )
 
 

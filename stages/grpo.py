@@ -53,7 +53,7 @@ def main(
     from lib.engines.runtime import configure
     from lib.training.grpo import grpo_setup
     from lib.training.phase.run import Outputs, run_phase
-    from lib.training.phase.validation import read_validator
+    from lib.training.phase.validation import Validator
     from lib.verifier import counters
 
     configure(seed=params.seed, threads=params.torch_threads)
@@ -75,7 +75,7 @@ def main(
         settings=params.model_dump(include=SECTIONS),
         inputs={**read, "validation": validation},
         counts=lambda: {"verifier": counters()},
-        validator=read_validator(params, validation, init=init, base=base),
+        validator=Validator(params, validation, init=init, base=base),
     )
 
 

@@ -1,6 +1,5 @@
 """Write params.yaml from a preset (a name from lib/presets, or the path of an overlay)."""
 
-import difflib
 import subprocess
 from pathlib import Path
 
@@ -25,11 +24,9 @@ def main(preset: str, quick: bool) -> None:
             "commit it, or drop them with `git checkout params.yaml`"
         )
     PARAMS_FILE.write_text(text, encoding="utf-8")
-    changes = difflib.ndiff(before.splitlines(), text.splitlines())
-    changed = sum(line.startswith("+ ") for line in changes)
     short = ", QUICK" if quick else ""
     click.echo(
-        f"params.yaml is now {preset}{short}: {changed} lines changed; "
+        f"params.yaml is now {preset}{short}; "
         "run `make fetch` if it names models or sets of the Hub, then `make all`"
     )
 

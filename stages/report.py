@@ -40,27 +40,25 @@ def main(
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
-    from lib.report.inputs import Sources, load_run
-    from lib.report.plots import write_plots
+    from lib.report.inputs import load_run
     from lib.report.text import loud
     from lib.report.write import write_report
 
     run = load_run(
-        Sources(
-            graded=graded,
-            base=base,
-            metrics=metrics,
-            rollouts=rollouts,
-            curves=curves,
-            provenance=provenance,
-        ),
         checkpoints=params.evaluate.checkpoints,
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,
+        base=base,
+        graded=graded,
+        metrics=metrics,
+        rollouts=rollouts,
+        curves=curves,
+        provenance=provenance,
     )
-    report = write_report(run, markdown=markdown, figures=figures, page=page, metrics=differences)
-    write_plots(run, plots)
+    report = write_report(
+        run, markdown=markdown, figures=figures, page=page, plots=plots, metrics=differences
+    )
     for line in loud(report.alarms):
         click.echo(line)
     click.echo(f"report figures={len(report.figures)} markdown={markdown} page={page}")

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import click
 
-from lib.core.errors import UserError
 from lib.params import load_params
 from stages.options import reads, reads_params, writes
-
-MODELS = Path("data/models")
 
 
 @click.group(help=__doc__)
@@ -34,16 +31,17 @@ def debug(
 
     Any checkpoint: a name below data/models, or a path, those under data/scratch included.
     """
-    params, folder = load_params(params_file), find_checkpoint(checkpoint)
+    params = load_params(params_file)
     from lib.artifacts.problems import read_problems
     from lib.engines.policy import load_tokenizer
     from lib.engines.runtime import configure
+    from lib.inference.external import find_model
     from lib.planning.rollouts import report_lines, sample_groups, tag_tokens, verdicts
     from lib.prompts import prompt_format
     from lib.training.phase.warning_signs import Limits
 
     configure(seed=params.seed, threads=params.torch_threads)
-    rollout = params.rollout
+    rollout, folder = params.rollout, find_model(checkpoint)
     groups = sample_groups(
         params,
         folder,
@@ -106,22 +104,6 @@ def difficulty(
     write_pass_rates(rates, measured)
     mean = sum(rate.value for rate in measured.values()) / max(len(measured), 1)
     click.echo(f"difficulty problems={len(measured)} mean_pass_rate={mean:.3f} file={rates}")
-
-
-def find_checkpoint(name: str) -> Path:
-    """A folder of that path, or of that name below data/models.
-
-    Raises:
-        UserError: neither is there; lists what is.
-    """
-    for folder in (Path(name), MODELS / name):
-        if (folder / "tokenizer_config.json").is_file():
-            return folder
-    there = sorted(path.parent.name for path in MODELS.glob("*/tokenizer_config.json"))
-    raise UserError(
-        f"no checkpoint {name}, nor {MODELS / name}; below {MODELS} there are "
-        f"{', '.join(there) or 'none: run `dvc repro`'}"
-    )
 
 
 if __name__ == "__main__":

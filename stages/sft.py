@@ -49,7 +49,7 @@ def main(
     import_first(params.model.backend, generates=validates)
     from lib.engines.runtime import configure
     from lib.training.phase.run import Outputs, run_phase
-    from lib.training.phase.validation import read_validator
+    from lib.training.phase.validation import Validator
     from lib.training.sft import sft_setup
 
     configure(seed=params.seed, threads=params.torch_threads)
@@ -71,7 +71,7 @@ def main(
         settings=params.model_dump(include=SECTIONS),
         inputs={**inputs, "adapter": adapter} if adapter else inputs,
         adapter=adapter,
-        validator=read_validator(params, validation, init=base, base=base),
+        validator=Validator(params, validation, init=base, base=base),
     )
 
 

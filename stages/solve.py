@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from lib.core.errors import UserError
 from lib.engines.registry import ENGINES
 from lib.inference import DEFAULT_MODEL, GenerationSettings, build_text_generator
 from lib.inference.terminal import Terminal
@@ -57,8 +56,6 @@ def main(
     engine: str,
 ) -> None:
     """Answer."""
-    if question is not None and not question.strip():
-        raise UserError('the question is empty; for example: make solve Q="What is 15 * 23?"')
     from transformers import logging
 
     logging.set_verbosity_error()

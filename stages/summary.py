@@ -17,11 +17,10 @@ from stages.options import reads_params
 def main(params_file: Path) -> None:
     """Print the summary."""
     params = load_params(params_file)
-    from lib.report.inputs import Sources, load_run
+    from lib.report.inputs import load_run
     from lib.report.write import summary_lines
 
     run = load_run(
-        Sources(),
         checkpoints=params.evaluate.checkpoints,
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,

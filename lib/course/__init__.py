@@ -5,7 +5,6 @@ Its functions are built on `lib.objectives`; no stage imports this room.
 
 from lib.course.data import (
     PackedDataset,
-    Tokenizer,
     encode_alpaca,
     get_packed_sft_dataset,
     iterate_batches,
@@ -32,7 +31,6 @@ from lib.objectives.logprobs import compute_entropy, selective_log_softmax
 __all__ = [
     "CourseLossType",
     "PackedDataset",
-    "Tokenizer",
     "compute_entropy",
     "compute_group_normalized_rewards",
     "compute_grpo_clip_loss",

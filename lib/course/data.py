@@ -15,7 +15,7 @@ or `seq_length`.
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -24,6 +24,10 @@ from torch.utils.data import DataLoader, Dataset
 from lib.artifacts import read_records
 from lib.core.errors import UserError
 from lib.verifier import parse_gsm8k_number, parse_mmlu_letter
+
+if TYPE_CHECKING:
+    # The course needs torch only.
+    from transformers import PreTrainedTokenizerBase
 
 # The public course's form of Stanford Alpaca's template, with a line break before the response; the
 # prompt format `alpaca` (lib.prompts) has Alpaca's own, without it. Its tests compare token ids.
@@ -34,26 +38,8 @@ ALPACA_TEMPLATE = (
 )
 
 
-class Tokenizer(Protocol):
-    """The part of a Hugging Face tokenizer that this library needs."""
-
-    @property
-    def pad_token_id(self) -> int | None:
-        """Fills short rows."""
-        ...
-
-    @property
-    def eos_token_id(self) -> int | None:
-        """Ends a document."""
-        ...
-
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of one text."""
-        ...
-
-
 def tokenize_prompt_and_output(
-    prompt_strs: list[str], output_strs: list[str], tokenizer: Tokenizer
+    prompt_strs: list[str], output_strs: list[str], tokenizer: "PreTrainedTokenizerBase"
 ) -> dict[str, Tensor]:
     """Join each prompt to its completion, pad to one length, and mark the completion's tokens.
 
@@ -104,7 +90,7 @@ def _pad(rows: list[list[int]] | list[list[bool]], fill: int | bool | None) -> T
     return torch.tensor(filled, dtype=dtype)
 
 
-def encode_alpaca(tokenizer: Tokenizer, *, prompt: str, response: str) -> list[int]:
+def encode_alpaca(tokenizer: "PreTrainedTokenizerBase", *, prompt: str, response: str) -> list[int]:
     """Token ids of one instruction and its response in Alpaca's template, ended by EOS.
 
     The tokenizer's own special tokens are kept (Llama's BOS); EOS is never doubled.
@@ -151,7 +137,7 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
 
 
 def get_packed_sft_dataset(
-    tokenizer: Tokenizer,
+    tokenizer: "PreTrainedTokenizerBase",
     dataset_path: str | os.PathLike[str],
     seq_length: int,
     shuffle: bool,

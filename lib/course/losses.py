@@ -22,13 +22,13 @@ Shapes: B sequences or completions, T tokens, V vocabulary, G completions of one
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from lib.course.data import Tokenizer, encode_alpaca
+from lib.course.data import encode_alpaca
 from lib.objectives.advantages import Baseline, group_advantages, has_signal
 from lib.objectives.logprobs import (
     can_fuse,
@@ -37,6 +37,9 @@ from lib.objectives.logprobs import (
     selective_log_softmax,
 )
 from lib.objectives.losses import aggregate_token_losses, check_choice, clipped_surrogate
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 CourseLossType = Literal["no_baseline", "reinforce_with_baseline", "grpo_clip"]
 Value = TypeVar("Value")
@@ -387,7 +390,7 @@ def dpo_loss(
 def compute_per_instance_dpo_loss(
     lm: torch.nn.Module,
     lm_ref: torch.nn.Module,
-    tokenizer: Tokenizer,
+    tokenizer: "PreTrainedTokenizerBase",
     beta: float,
     prompt: str,
     response_chosen: str,

@@ -39,20 +39,6 @@ def prepare_vllm() -> None:
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
 
 
-def silence_supported_range() -> None:
-    """TRL warns, when its GRPO is imported, about a vLLM that it has not been tried with.
-
-    trl/import_utils.py, `is_vllm_available`, 1.14.0, called by trl/generation, which SFT and DPO do
-    not import: the range ends at 0.30.0; 0.32.0 runs here (tests marked `vllm`). Can go when TRL
-    names 0.32.
-    """
-    warnings.filterwarnings(
-        "ignore",
-        message=r"TRL currently supports vLLM versions from 0\.20\.0 to 0\.30\.0\. "
-        r"You have version 0\.32\.0",
-    )
-
-
 def keep_trl() -> None:
     """Give TRL its own trainers back after `import unsloth`.
 

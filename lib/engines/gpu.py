@@ -27,10 +27,10 @@ class Gpu:
     free: int
 
 
-def find_gpus(command: str = "nvidia-smi") -> tuple[Gpu, ...]:
+def find_gpus() -> tuple[Gpu, ...]:
     """What the driver's own tool lists; nothing where they are hidden, or there is no driver."""
     query = "--query-gpu=name,driver_version,memory.total,memory.free"
-    arguments = [command, query, "--format=csv,noheader,nounits"]
+    arguments = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     if os.environ.get(VISIBLE) in ("", "-1"):
         return ()
     try:

@@ -55,8 +55,6 @@ class ServerEngine(VllmBase):
     Args:
         weights: folder of a complete model of the server's shape.
         batch_size: completions generated at a time.
-        url: of the server; from the environment where it is ''.
-        timeout_s: longest wait for one prompt's completions; from the environment where it is 0.
 
     Raises:
         UserError: no server answers there, or it serves a model of another shape.
@@ -70,11 +68,9 @@ class ServerEngine(VllmBase):
         tokenizer: PreTrainedTokenizerBase,
         *,
         batch_size: int,
-        url: str = "",
-        timeout_s: float = 0.0,
     ) -> None:
-        self.url = url.rstrip("/") or server_url()
-        longest = timeout_s or float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
+        self.url = server_url()
+        longest = float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
         self.weights = weights
         self._client = httpx.Client(
             base_url=self.url,

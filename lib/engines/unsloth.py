@@ -2,7 +2,7 @@
 
 Unsloth replaces classes of transformers and TRL when it is imported, so it has to come before them
 (`import_first`), and only where params ask for it: importing it needs a GPU. Its functions take
-`**kwargs` and drop what they do not know; every argument here is checked against the signature.
+`**kwargs` and drop what they do not know: tests compare every argument with the locked signatures.
 With `fast_inference` it loads the weights into a vLLM in this process and trains on the very
 tensors that vLLM generates from (`lib.engines.vllm`). What was run of it, and where, stands in
 docs/engines.md; no part of it was run on a GPU.
@@ -10,10 +10,8 @@ docs/engines.md; no part of it was run on a GPU.
 
 import contextlib
 import importlib
-import inspect
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +75,6 @@ def import_first(backend: str, *, generates: bool) -> None:
     if early:
         raise RuntimeError(f"unsloth must be imported before {', '.join(early)}")
     os.environ |= COMPILED | os.environ
-    compat.silence_supported_range()
     _fast_language_model()
     compat.keep_trl()
 
@@ -108,8 +105,7 @@ def load_unsloth(
 
     shares = memory_share > 0
     with compat.undisturbed() if shares else contextlib.nullcontext():
-        model, _ = _exactly(
-            _fast_language_model().from_pretrained,
+        model, _ = _fast_language_model().from_pretrained(
             model_name=str(weights),
             max_seq_length=settings.max_seq_length,
             dtype=getattr(torch, settings.dtype),
@@ -139,8 +135,7 @@ def adapt_unsloth(
         UserError: the trained adapter does not fit onto params' LoRA.
     """
     lora = settings.lora
-    adapted = _exactly(
-        _fast_language_model().get_peft_model,
+    adapted = _fast_language_model().get_peft_model(
         model=model,
         r=lora.rank,
         target_modules=list(lora.target_modules),
@@ -161,7 +156,7 @@ def adapt_unsloth(
                 f"model.lora of params, the first is {loaded.unexpected_keys[0]}; "
                 "train both phases with the same model.lora"
             )
-    _exactly(_fast_language_model().for_training, model=adapted)
+    _fast_language_model().for_training(model=adapted)
     return adapted
 
 
@@ -181,24 +176,3 @@ def _fast_language_model() -> Any:
             f"model.backend=unsloth: unsloth finds no accelerator here ({reason}); "
             "set model.backend to transformers"
         ) from error
-
-
-def _exactly(function: Callable[..., Any], **arguments: Any) -> Any:
-    """Call `function`, each argument one that its signature names.
-
-    Raises:
-        UserError: the installed version does not name an argument; `**kwargs` would have
-            swallowed it.
-    """
-    named = {
-        name
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-    }
-    unknown = sorted(arguments.keys() - named)
-    if unknown:
-        raise UserError(
-            f"this unsloth's {function.__name__} has no argument {', '.join(unknown)}; "
-            "install the locked version: `make setup EXTRA=gpu`"
-        )
-    return function(**arguments)

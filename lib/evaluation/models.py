@@ -16,7 +16,7 @@ from lib.core.errors import UserError
 from lib.evaluation.completions import complete, rows_fingerprint, scratch_of
 from lib.grading.grade import grade_file
 from lib.inference.external import ExternalModel, external_model
-from lib.params.load import parse_evaluate
+from lib.params.load import parse_section
 from lib.params.model import Decoding, Evaluate
 from lib.params.training import Reward
 from lib.problems.sources import BenchmarkSet
@@ -211,4 +211,4 @@ def apply_settings(
     decoding = {key: common[key] for key in Decoding.model_fields}
     overrides = [{**decoding, **own, "benchmark": name} for name, own in single.items()]
     content = {**common, "benchmarks": list(benchmarks), "overrides": overrides}
-    return parse_evaluate(content, origin="SET"), seed
+    return parse_section(Evaluate, content, origin="SET", above=("evaluate",)), seed

@@ -158,7 +158,7 @@ def _header(
         )
         for each in rates
     ]
-    sources = (*prepare.sft.sources, *prepare.grpo.sources)
+    sources = [each.source for phase in (prepare.sft, prepare.grpo) for each in phase.sources]
     trained_on = [split.hub for source in sources for split in hub_splits(source)]
     return ModelCardData(
         base_model=base_model or None,

@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import json
-import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,13 +15,12 @@ from transformers import TrainerState
 
 from lib.artifacts import hash_path, read_json
 from lib.core.errors import UserError
+from lib.params.model import HUB_ID
 
 CARD = "README.md"
 
 TRAINING = ("metrics", "curves", "provenance")
 """Folders of reports on how training went; they go to `training/` beside the model."""
-
-REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +108,7 @@ def check_repo(repo: str) -> None:
     Raises:
         UserError: names what was expected.
     """
-    if not REPO.fullmatch(repo):
+    if not HUB_ID.fullmatch(repo):
         raise UserError(
             f"HUB_REPO={repo}: expected owner/name, for example: make push HUB_REPO=me/my-model"
         )

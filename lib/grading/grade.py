@@ -20,13 +20,11 @@ from lib.artifacts import (
 )
 from lib.artifacts.completions import GeneratedCompletion, GradedCompletion
 from lib.artifacts.problems import Problem
-from lib.core.errors import UserError
-from lib.core.plugins import is_plugin, load_plugin
 from lib.grading.metrics import headline, headline_metrics, summarise
 from lib.params.schema import Params
 from lib.params.training import Reward
-from lib.prompts import Message, PromptFormat, prompt_format
-from lib.rewards.functions import Grading, scores
+from lib.prompts import Message, prompt_format
+from lib.rewards.functions import FormatError, Grading, scores
 from lib.verifier import counters
 
 FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
@@ -89,21 +87,6 @@ def grade_file(
     return summary, {name: after[name] - before[name] for name in FAULTS}
 
 
-def grading_of(reward: Reward, *, prompt_format: PromptFormat, max_new_tokens: int) -> Grading:
-    """The rewards of params, or none where they cannot read the format.
-
-    Raises:
-        UserError: a plugin among them cannot be loaded.
-    """
-    for name in filter(is_plugin, reward.extra):
-        load_plugin(name)
-    settings = reward.settings(max_completion_tokens=max_new_tokens)
-    try:
-        return Grading(reward.names, reward.weights, prompt_format=prompt_format, **settings)
-    except UserError:
-        return Grading(prompt_format=prompt_format)
-
-
 def grade_rows(
     rows: Iterable[Mapping[str, Any]], *, reward: Reward, max_new_tokens: int
 ) -> Iterator[GradedCompletion]:
@@ -112,7 +95,11 @@ def grade_rows(
     @functools.cache
     def grading(name: str, tags: tuple[str, ...]) -> Grading:
         written_in = prompt_format(name, tags=tags)
-        return grading_of(reward, prompt_format=written_in, max_new_tokens=max_new_tokens)
+        settings = reward.settings(max_completion_tokens=max_new_tokens)
+        try:
+            return Grading(reward.names, reward.weights, prompt_format=written_in, **settings)
+        except FormatError:  # of another format than params': it is judged, and earns nothing
+            return Grading(prompt_format=written_in)
 
     of_problem = itertools.groupby(
         rows, lambda row: (row["benchmark"], row["mode"], row["problem_id"])

@@ -1,5 +1,6 @@
 """The `prepare` section: where problems come from, and which of them are kept."""
 
+import math
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -159,11 +160,17 @@ def _commit(text: str) -> str:
     return text
 
 
-def _count_or_all(value: Any) -> Any:
-    # Not `isinstance`: true is an int.
-    if value != "all" and (type(value) is not int or value < 1):
-        raise ValueError(f"must be a whole number above 0 or `all`, got {value!r}")
+def _number_or_all(value: Any) -> Any:
+    positive = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    if value != "all" and not (positive and math.isfinite(value)):
+        raise ValueError(f"must be a number above 0 or `all`, got {value!r}")
     return value
+
+
+def _count_or_all(value: Any) -> Any:
+    if isinstance(value, float):
+        raise ValueError(f"must be a whole number or `all`, got {value!r}")
+    return _number_or_all(value)
 
 
 CountOrAll = Annotated[int | Literal["all"], BeforeValidator(_count_or_all)]
@@ -282,24 +289,29 @@ def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
     )
 
 
-def _has_answers(source: AnySource) -> AnySource:
-    name = getattr(source, "adapter", None) or getattr(source, "known", None)
-    if name in WITHOUT_ANSWERS:
-        raise ValueError(
-            f"`{name}` has problems without answers, which can be a benchmark and no training data"
-        )
-    return source
+class Ingredient(Section):
+    """One source of a training set and its part in the mixture."""
 
+    weight: Annotated[float | Literal["all"], BeforeValidator(_number_or_all)]
+    """Sources with a number stand in the ratio of their numbers; `all` takes every row."""
+    source: Source
 
-TrainingSources = Annotated[
-    tuple[Annotated[Source, AfterValidator(_has_answers)], ...], Field(min_length=1)
-]
+    @field_validator("source")
+    @classmethod
+    def _has_answers(cls, source: Source) -> Source:
+        name = getattr(source, "adapter", None) or getattr(source, "known", None)
+        if name in WITHOUT_ANSWERS:
+            raise ValueError(
+                f"`{name}` has problems without answers, "
+                "which can be a benchmark and no training data"
+            )
+        return source
 
 
 class SftData(Section):
     """What supervised fine-tuning learns from."""
 
-    sources: TrainingSources
+    sources: Annotated[tuple[Ingredient, ...], Field(min_length=1)]
     bare_answers: bool
     """Rows without a worked solution are meant; otherwise they are bad."""
     numeric_only: bool
@@ -322,6 +334,8 @@ class Difficulty(Section):
     """Lowest pass rate that is kept."""
     highest: Share
     """Highest pass rate that is kept."""
+    easy_first: bool
+    """Order the problems from easy to hard."""
 
     @model_validator(mode="after")
     def _band(self) -> Self:
@@ -333,7 +347,7 @@ class Difficulty(Section):
 class GrpoData(Section):
     """What reinforcement learns from."""
 
-    sources: TrainingSources
+    sources: Annotated[tuple[Ingredient, ...], Field(min_length=1)]
     numeric_only: bool
     """Keep problems whose answer is a number."""
     difficulty: Difficulty
@@ -394,8 +408,8 @@ class Prepare(Section):
     def _leaks_are_looked_for(self) -> Self:
         trained_on = (*self.sft.sources, *self.grpo.sources)
         from_outside = [
-            any(isinstance(source, LimitedSource) for source in sources)
-            for sources in (trained_on, [each.source for each in self.benchmarks])
+            any(isinstance(entry.source, LimitedSource) for entry in entries)
+            for entries in (trained_on, self.benchmarks)
         ]
         if not self.contamination_ngram and all(from_outside):
             raise ValueError(

@@ -19,7 +19,6 @@ from ruamel.yaml.error import YAMLError
 
 from lib.core.errors import UserError
 from lib.params.data import KINDS
-from lib.params.model import Evaluate
 from lib.params.schema import Params
 from lib.params.section import Section, suggest
 
@@ -82,15 +81,6 @@ def parse_params(content: Mapping[str, Any], *, origin: str) -> Params:
     if conflicts := list(params.conflicts()):
         raise _refused(origin, conflicts)
     return params
-
-
-def parse_evaluate(content: Mapping[str, Any], *, origin: str) -> Evaluate:
-    """Check an `evaluate` section by itself, for what is measured outside the pipeline.
-
-    Raises:
-        UserError: one line for each problem.
-    """
-    return parse_section(Evaluate, content, origin=origin, above=("evaluate",))
 
 
 def parse_section(

@@ -80,6 +80,11 @@ class Params(Section):
         yield from self._rewards()
         yield from self._engines()
         yield from self._checkpoints()
+        if self.prepare.grpo.difficulty.easy_first and self.grpo.shuffle:
+            yield (
+                "prepare.grpo.difficulty.easy_first: has no effect while grpo.shuffle is true; "
+                "set that to false"
+            )
 
     def _unknown_sets(self) -> Iterator[str]:
         made = [benchmark.name for benchmark in self.prepare.benchmarks]

@@ -11,7 +11,6 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from lib.artifacts import replacing
 from lib.artifacts.hub import (
@@ -40,9 +39,9 @@ from lib.rewards.functions import Grading, scores
 def sources_of(params: Params) -> list[AnySource]:
     """Where params have their problems from: training sets, benchmarks, references of SFT's."""
     prepare = params.prepare
-    sft, grpo = prepare.sft, prepare.grpo
+    training = [entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources)]
     benchmarks = [benchmark.source for benchmark in prepare.benchmarks]
-    return [*sft.sources, *sft.truth_from, *grpo.sources, *benchmarks]
+    return [*training, *benchmarks, *prepare.sft.truth_from]
 
 
 def repositories_of(params: Params) -> list[Repository]:
@@ -81,13 +80,9 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
             model["revision"] = commit
         if each.kind == "kernel":
             model["attention"] = f"{each.name}@{commit}"
-    sft = prepare["sft"]
-    places: list[tuple[Any, Any]] = [
-        (sources, number)
-        for sources in (sft["sources"], sft["truth_from"], prepare["grpo"]["sources"])
-        for number in range(len(sources))
-    ]
-    places += [(benchmark, "source") for benchmark in prepare["benchmarks"]]
+    entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
+    truths = prepare["sft"]["truth_from"]
+    places = [*((entry, "source") for entry in entries), *((truths, n) for n in range(len(truths)))]
     for (entry, key), source in zip(places, sources_of(params), strict=True):
         for split in hub_splits(source):
             if new := commits.get(repository_of(split)):

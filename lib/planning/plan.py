@@ -136,7 +136,7 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
         return None, "pairs has to run first"
     prepare, data_of = params.prepare, "sft" if name == "sft" else "grpo"
     data, cut = getattr(prepare, data_of), prepare.lengths.max_tokens if name == "sft" else 0
-    counts = [_rows_of(source, params, cut=cut) for source in data.sources]
+    counts = [_rows_of(entry.source, params, cut=cut) for entry in data.sources]
     if any(rows is None for rows, _ in counts):
         return None, "prepare has to run first"
     total, sources = sum(rows or 0 for rows, _ in counts), [note for _, note in counts]
@@ -235,15 +235,7 @@ def plan_lines(params: Params) -> Iterator[str]:
     if shape:
         trained = f"{shape.trained(model) / 1e6:,.1f} M of them trained"
         count = f"{shape.parameters / 1e6:,.1f} M parameters, {trained}"
-    yield (
-        f"plan: base model {name or 'tiny Qwen3 from random weights'}: {count}, {model.dtype}, "
-        f"computes in {model.mixed_precision}, attention {model.attention}, "
-        f"backend {model.backend}, max_seq_length {model.max_seq_length}"
-    )
-    lora = model.lora
-    adapters = f"LoRA r {lora.rank} α {lora.alpha} on {', '.join(lora.target_modules)}"
-    yield f"  {adapters if lora.rank else 'all weights are trained'}"
-    yield f"  prompt {params.prompt.format}, layout {params.prompt.layout}"
+    yield f"plan: base model {name or 'tiny Qwen3 from random weights'}: {count}"
     phases = list(phases_of(params, shape))
     stages = [f"({each.name} passed on)" if each.skipped else each.stage for each in phases]
     last = f"evaluate@{{{','.join(evaluate.checkpoints)}}} → export {params.export.checkpoint}"
@@ -255,9 +247,7 @@ def plan_lines(params: Params) -> Iterator[str]:
             yield from _phase_lines(phase, params)
     yield (
         f"evaluate with {evaluate.engine}: {', '.join(evaluate.checkpoints)} on "
-        f"{', '.join(evaluate.benchmarks)}; {evaluate.num_samples} samples at "
-        f"T {evaluate.temperature:g}, top_p {evaluate.top_p:g}, at most "
-        f"{evaluate.max_new_tokens} tokens"
+        f"{', '.join(evaluate.benchmarks)}"
     )
     yield f"  {evaluation_of(params) or 'how many completions, `prepare` will tell'}"
     if shape is None:
@@ -289,19 +279,10 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
     # Nobody has counted what filters and cuts leave.
     most = "at most " if BEFORE in phase.rows_from else ""
     if phase.trainer:
-        yield (
-            f"{phase.stage}: steps {steps}, warm-up {warmup}; "
-            f"learning rate {section.learning_rate:g}, {section.lr_schedule}; "
-            f"{section.optimizer} β ({section.adam_beta1:g}, {section.adam_beta2:g}), "
-            f"weight decay {section.weight_decay:g}, clip {section.max_grad_norm:g}"
-        )
+        yield f"{phase.stage}: steps {steps}, warm-up {warmup}"
         yield f"  trainer: {', '.join(f'{key}={value}' for key, value in phase.trainer.items())}"
     else:
-        yield (
-            f"{phase.stage}: steps {steps}, each a batch; {section.num_completions} "
-            f"completions of each GRPO problem, at most {section.max_per_problem} pairs kept; "
-            f"engine {rollout.engine}"
-        )
+        yield f"{phase.stage}: steps {steps}, each a batch"
     yield f"  data: {most}{rows} rows ({phase.rows_from})"
     counted = "completion tokens" if phase.name in ("grpo", "pairs") else "tokens"
     yield f"  per step: {phase.completions} sequences, at most {phase.tokens:,} {counted}"
@@ -320,22 +301,12 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
     if stated := FACTS["statements"].get(params.model.name, {}).get(phase.name):
         yield f"  the source states: {stated}"
     if phase.name == "grpo":
-        names = ("temperature", "top_p", "top_k", "min_p")
-        settings = ", ".join(f"{name} {getattr(rollout, name):g}" for name in names)
         yield (
             f"  engine {rollout.engine}{f' on {rollout.device}' if rollout.device else ''}; "
             f"rollouts: {section.prompts_per_step} problems × {section.group_size} completions a "
             f"step, {section.max_steps * phase.completions:,} in all, at most "
-            f"{section.max_steps * phase.tokens:,} tokens; {settings}, at most "
-            f"{rollout.max_new_tokens} tokens"
+            f"{section.max_steps * phase.tokens:,} tokens"
         )
-        weights = " ".join(f"{weight:g}" for weight in params.reward.weights)
-        yield (
-            f"  objective: loss {section.loss}, advantage {section.advantage}, β {section.beta:g}; "
-            f"reward stack {params.reward.stack} × {weights}"
-        )
-    if phase.name == "dpo":
-        yield f"  objective: loss {section.loss}, β {section.beta:g}"
 
 
 def _sizes(parts: dict[str, int]) -> str:

@@ -34,7 +34,9 @@ from lib.problems.selection import (
     TokenCounter,
     draw,
     drop_too_long,
+    easy_to_hard,
     keep_band,
+    mix,
     read_pass_rates,
     split,
 )
@@ -125,13 +127,14 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
             drops: Drops,
             key: str,
             *,
+            number: int = 0,
             bare_answers: bool = True,
             truths: Mapping[str, str] | None = None,
         ) -> ProblemTable:
             good = partial(good_rows, bare_answers=bare_answers, truths=truths)
             rows = good(read(source), drops, prepare.bad_rows)
             try:
-                table = write_table(folder / f"{key}.arrow", rows, drops)
+                table = write_table(folder / f"{key}.arrow", rows, drops, source=number)
                 if not len(table):
                     # Whatever is dropped: where all rows are bad, the first says what params lack.
                     list(good(read(source), Drops(), "error"))
@@ -139,9 +142,12 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
             except UserError as error:
                 # The path is not enough: one file may be a source twice, with other columns.
                 raise UserError(f"{key}: {error.message}") from error
-            limit = source.limit if isinstance(source, LimitedSource) else "all"
+            if not isinstance(source, LimitedSource) or source.limit == "all":
+                return table
             # By content hash, whatever the seed: the same problems in every run.
-            return draw(table, limit, seed=0, rest="over_limit")
+            kept = draw(table, source.limit, seed=0)
+            drops.count("over_limit", len(table) - len(kept))
+            return kept
 
         # Benchmarks first: training sets are cleaned of them.
         benchmarks = {
@@ -163,12 +169,12 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         training = []
         for name, data in (("sft", prepare.sft), ("grpo", prepare.grpo)):
             drops, tables = Drops(), []
-            for number, source in enumerate(data.sources):
+            for number, source in enumerate(entry.source for entry in data.sources):
                 key = f"prepare.{name}.sources[{number}]"
                 needs: dict[str, Any] = {}
                 if isinstance(data, SftData):
                     needs = {"bare_answers": data.bare_answers, "truths": truths}
-                tables.append(table_of(source, drops, key, **needs))
+                tables.append(table_of(source, drops, key, number=number, **needs))
             table = drop_exact_duplicates(join(tables))
             if prepare.near_duplicate_similarity < 1:
                 table = drop_near_duplicates(table, similarity=prepare.near_duplicate_similarity)
@@ -244,7 +250,7 @@ def tokenizer_problems(sets: ProblemSets) -> Iterator[Problem]:
     generator's, whose words are the same in every set. Unseen words are a token per letter."""
     sft, grpo = sets.training
     yield from sft.train
-    sources = [source for each in sets.training for source in each.data.sources]
+    sources = [entry.source for each in sets.training for entry in each.data.sources]
     if not all(isinstance(source, GeneratorSource) for source in sources):
         yield from grpo.train
 
@@ -273,11 +279,14 @@ def finish_sets(
             completions=isinstance(data, SftData),
         )
         band = data.difficulty if isinstance(data, GrpoData) and data.difficulty.file else None
+        rates = read_pass_rates(Path(band.file)) if band else {}
         if band:
-            table = keep_band(table, read_pass_rates(Path(band.file)), band)
+            table = keep_band(table, rates, band)
         share = prepare.validation_share if each.name in prepare.validation_from else 0.0
         table, each.validation = split(table, share=share)
-        each.train = draw(table, data.num_train_examples, seed=seed, rest="not_drawn")
+        each.train = mix(table, data.sources, limit=data.num_train_examples, seed=seed)
+        if band and band.easy_first:
+            each.train = easy_to_hard(each.train, rates)
     # What one set holds back goes from the other; where both give, they hold back the same.
     held_back = {name for each in sets.training for name in each.validation.column("id")}
 

@@ -14,6 +14,7 @@ both.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -24,9 +25,9 @@ from tokenizers import Tokenizer
 from lib.artifacts import read_records, write_jsonl
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
-from lib.params.data import Difficulty, LengthSettings
+from lib.params.data import Difficulty, Ingredient, LengthSettings
 from lib.problems.filters import digest
-from lib.problems.store import ProblemTable, batches
+from lib.problems.store import ProblemTable, batches, join
 from lib.prompts import PromptFormat, prompt_text, special_tokens
 from lib.prompts.formats import target_of
 
@@ -176,6 +177,12 @@ def keep_band(table: ProblemTable, rates: Mapping[str, PassRate], band: Difficul
     return table.keep(outside)
 
 
+def easy_to_hard(table: ProblemTable, rates: Mapping[str, PassRate]) -> ProblemTable:
+    """Order by falling pass rate; problems alike, or without a rate, stay in the order they had."""
+    ranks = [-rates[key].value if key in rates else 1.0 for key in table.column("id")]
+    return table.select(sorted(range(len(ranks)), key=ranks.__getitem__))
+
+
 def position(problem_id: str, *, salt: str) -> float:
     """A place in [0, 1) that `problem_id` has for this purpose; even over all problems."""
     return digest(f"{salt}:{problem_id}") / 2**64
@@ -189,14 +196,70 @@ def split(table: ProblemTable, *, share: float) -> tuple[ProblemTable, ProblemTa
     return table.select(sides[False]), table.select(sides[True])
 
 
-def draw(table: ProblemTable, count: int | Literal["all"], *, seed: int, rest: str) -> ProblemTable:
+def mix(
+    table: ProblemTable,
+    ingredients: Sequence[Ingredient],
+    *,
+    limit: int | Literal["all"],
+    seed: int,
+) -> ProblemTable:
+    """The rows to take of each source, source by source; what stays is counted as `not_drawn`."""
+    rows_of: list[list[int]] = [[] for _ in ingredients]
+    for index, source in enumerate(table.column("source")):
+        rows_of[source].append(index)
+    weights = [ingredient.weight for ingredient in ingredients]
+    counts = mixture_counts([len(rows) for rows in rows_of], weights, limit=limit)
+    mixed = join(
+        [
+            draw(table.select(rows), count, seed=seed)
+            for rows, count in zip(rows_of, counts, strict=True)
+        ]
+    )
+    table.drops.count("not_drawn", len(table) - len(mixed))
+    return mixed
+
+
+def mixture_counts(
+    available: Sequence[int],
+    weights: Sequence[float | Literal["all"]],
+    *,
+    limit: int | Literal["all"],
+) -> list[int]:
+    """Rows to take of each source.
+
+    Sources with a weight are taken in the ratio of their weights, none is used twice, and together
+    they are as many as that allows. A source of weight "all" gives every row. A limit scales all of
+    them down in proportion, to exactly that many rows: the largest remainders are rounded up.
+
+    Args:
+        available: rows of each source.
+        weights: a number above 0, or "all", for each source.
+        limit: rows in all; "all" for as many as there are.
+    """
+    pairs = list(zip(available, weights, strict=True))
+    unit = min((count / weight for count, weight in pairs if weight != "all"), default=0.0)
+    counts = [
+        # 1e-9: a third of 300 must not become 99 by rounding.
+        count if weight == "all" else min(count, math.floor(unit * weight + 1e-9))
+        for count, weight in pairs
+    ]
+    total = sum(counts)
+    if limit == "all" or limit >= total:
+        return counts
+    scaled = [count * limit // total for count in counts]
+    remainders = sorted(
+        range(len(counts)), key=lambda index: (-(counts[index] * limit % total), index)
+    )
+    for index in remainders[: limit - sum(scaled)]:
+        scaled[index] += 1
+    return scaled
+
+
+def draw(table: ProblemTable, count: int, *, seed: int) -> ProblemTable:
     """`count` of the problems, selected by content hash, in the order they were in.
 
-    A smaller count takes a part of what a larger one takes; what stays is counted as `rest`.
+    A smaller count takes a part of what a larger one takes.
     """
-    if count == "all":
-        return table
     places = [position(problem_id, salt=f"draw:{seed}") for problem_id in table.column("id")]
     nearest = sorted(range(len(places)), key=places.__getitem__)[:count]
-    table.drops.count(rest, len(table) - len(nearest))
     return table.select(sorted(nearest))

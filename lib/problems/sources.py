@@ -189,24 +189,20 @@ class BenchmarkSet:
     num_repeated: int
 
 
-def find_benchmark(
-    query: str, *, raw: Path = RAW, prepared: Path = PREPARED, limit: int = 0
-) -> BenchmarkSet:
+def find_benchmark(query: str, *, limit: int = 0) -> BenchmarkSet:
     """The benchmark that a reader calls `query`.
 
     Args:
         query: a benchmark that `prepare` wrote, a known set that `make benchmarks` fetched, a
             path, or `name=path` for a copy of a known set elsewhere.
-        raw: where `make benchmarks` writes.
-        prepared: where `prepare` writes.
         limit: so many problems, the same ones each time; 0 for all.
 
     Raises:
         UserError: no such set (tells how to get it), or a row that holds no problem.
     """
-    name, path = _locate(query, raw=raw, prepared=prepared)
+    name, path = _locate(query)
     adapter = adapter_of(name)
-    own = path.parent == prepared
+    own = path.parent == PREPARED
     problems = list(read_problems(path) if own else _whole_rows(path, adapter))
     unique: dict[str, Problem] = {}
     for problem in problems:
@@ -221,7 +217,7 @@ def find_benchmark(
     )
 
 
-def _locate(query: str, *, raw: Path, prepared: Path) -> tuple[str, Path]:
+def _locate(query: str) -> tuple[str, Path]:
     name, is_named, text = query.partition("=")
     path = Path(text if is_named else query)
     if is_named or path.suffix or len(path.parts) > 1:
@@ -230,7 +226,7 @@ def _locate(query: str, *, raw: Path, prepared: Path) -> tuple[str, Path]:
         # A name that can be part of a file's.
         slug = re.sub(r"[^a-z0-9_-]+", "_", (name if is_named else path.stem).lower())
         return slug.strip("_-") or "benchmark", path
-    for folder in (prepared, raw):
+    for folder in (PREPARED, RAW):
         if (file := folder / f"{name}.jsonl").is_file():
             return name, file
     if name in known_sets():
@@ -238,7 +234,7 @@ def _locate(query: str, *, raw: Path, prepared: Path) -> tuple[str, Path]:
             f"benchmark `{name}`: {file} is missing; `make benchmarks SETS={name}` fetches it "
             f"from the Hub, and BENCHMARKS={name}=PATH reads a copy that is here already"
         )
-    own = sorted(path.stem for path in prepared.glob("*.jsonl"))
+    own = sorted(path.stem for path in PREPARED.glob("*.jsonl"))
     remedy = "" if own else "; `dvc repro prepare` makes those of params.yaml"
     names = suggest(name, [*own, *known_sets()])
     raise UserError(f"no benchmark `{name}`; {names} Any path will do too{remedy}")

@@ -28,11 +28,12 @@ _SCHEMA = pyarrow.schema(
     [
         *((field.name, pyarrow.string()) for field in dataclasses.fields(Problem)[:-1]),
         ("tags", pyarrow.list_(pyarrow.string())),
+        ("source", pyarrow.int32()),
     ]
 )
-"""A record's fields; `level`, a number or a text, as JSON."""
+"""A record's fields (`level`, a number or a text, as JSON), and which source it is from."""
 
-_FIELDS = _SCHEMA.names
+_FIELDS = _SCHEMA.names[:-1]
 
 NUM_EXAMPLES = 3
 """Rows of each reason that provenance shows."""
@@ -145,13 +146,16 @@ class ProblemTable:
         return self.select(kept)
 
 
-def write_table(path: Path, problems: Iterable[Problem], drops: Drops) -> ProblemTable:
+def write_table(
+    path: Path, problems: Iterable[Problem], drops: Drops, *, source: int = 0
+) -> ProblemTable:
     """Stream problems into an Arrow file and map it; the file must outlive the table.
 
     Args:
         path: the file.
-        problems: what to write.
+        problems: what to write, all of it from one source.
         drops: where the table, and those selected from it, count.
+        source: the number of that source.
     """
     # Renamed into place: a table that maps an older file of this name keeps reading that one.
     with (
@@ -161,7 +165,7 @@ def write_table(path: Path, problems: Iterable[Problem], drops: Drops) -> Proble
         for problem in problems:
             # `level` is a number or a text, which one Arrow column holds as JSON.
             level = json.dumps(problem.level)
-            writer.write({**vars(problem), "level": level})
+            writer.write({**vars(problem), "level": level, "source": source})
         writer.finalize()
     return ProblemTable(Dataset.from_file(str(path)), drops)
 

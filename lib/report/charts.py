@@ -13,7 +13,7 @@ import vl_convert
 Spec = dict[str, Any]
 Rows = Sequence[Mapping[str, object]]
 
-# Mid-tones: each stands out by 3 : 1 or more on white and on a dark page (a test computes it).
+# Mid-tones: each stands out by 3 : 1 or more on white and on a dark page (WCAG 2).
 INK = "#7f868f"
 PALETTE = ("#7f868f", "#d26a1b", "#2f81f7", "#9b62d6", "#218c5a", "#d1477a")
 """Colours of the checkpoints in the order of training, over and over."""
@@ -121,7 +121,8 @@ def figure_svg(figure: Figure) -> str:
     return str(vl_convert.vegalite_to_svg(spec, config=LOOK)) + "\n"
 
 
-def _panel(title: str, rows: Rows, height: int, encoding: Spec, **drawing: Any) -> Panel:
+def panel_of(title: str, rows: Rows, height: int, encoding: Spec, **drawing: Any) -> Panel:
+    """A panel of `rows`; `drawing` is its mark or its layers."""
     spec = {"height": height, "data": {"values": list(rows)}, "encoding": encoding, **drawing}
     return Panel(title, spec)
 
@@ -136,39 +137,6 @@ def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE
     legend = {} if len(values) > 1 else {"legend": None}
     scale = {"domain": list(values), "range": list(colors_of(values, colors).values())}
     return category(name, scale=scale, **legend)
-
-
-def lines(rows: Rows, *, title: str, series: Sequence[str], color: str | None = None) -> Panel:
-    """Values over training steps, one line a series; noisy ones behind their running mean.
-
-    Args:
-        rows: {"step", "series", "value"}.
-        title: what is measured.
-        series: the names of the lines in the order of their colours.
-        color: of a single line.
-    """
-    reach = max(0, len(rows) // max(1, len(series)) // 25)
-    colors = [color] if color else SERIES_COLORS
-    encoding = {
-        "x": STEP,
-        "y": quantity("value", title=None, scale={"zero": False}),
-        "color": colored_by("series", series, colors),
-    }
-    smooth = {
-        "transform": [
-            {
-                "window": [{"op": "mean", "field": "value", "as": "mean"}],
-                "frame": [-reach, reach],
-                "groupby": ["series"],
-                "sort": [{"field": "step"}],
-            }
-        ],
-        "mark": {"type": "line", "strokeWidth": 2},
-        "encoding": {"y": quantity("mean", title=None)},
-    }
-    raw = {"mark": {"type": "line", "strokeWidth": 1, "opacity": 0.35, "tooltip": True}}
-    layers = [raw, smooth] if reach else [{"mark": {"type": "line", "point": len(rows) < 3}}]
-    return _panel(title, rows, 180, encoding, layer=layers)
 
 
 def whiskers(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequence[str]) -> Panel:
@@ -201,7 +169,7 @@ def whiskers(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequ
         },
     ]
     height = len(labels) * (12 + 12 * len(checkpoints))
-    return _panel(title, rows, height, encoding, layer=layers)
+    return panel_of(title, rows, height, encoding, layer=layers)
 
 
 def measured(rows: Rows, *, title: str, series: Sequence[str]) -> Panel:
@@ -226,72 +194,4 @@ def measured(rows: Rows, *, title: str, series: Sequence[str]) -> Panel:
         },
         POINTS,
     ]
-    return _panel(title, rows, 180, encoding, layer=layers)
-
-
-def curve_with_band(rows: Rows, *, title: str, x_title: str, checkpoints: Sequence[str]) -> Panel:
-    """Shares over k with their 95 % band, one line a checkpoint.
-
-    Args:
-        rows: {"k", "checkpoint", "value", "low", "high"}.
-        title: what is measured.
-        x_title: what k is.
-        checkpoints: in the order of their colours.
-    """
-    ticks = sorted({int(str(row["k"])) for row in rows})
-    encoding = {
-        "x": quantity(
-            "k",
-            title=x_title,
-            scale={"type": "log", "base": 2, "nice": False},
-            axis={"values": [k for k in ticks if k & (k - 1) == 0], "format": "d"},
-        ),
-        "color": colored_by("checkpoint", checkpoints),
-    }
-    return _panel(title, rows, 200, encoding, layer=[BAND, POINTS])
-
-
-def bars(rows: Rows, *, title: str, x_title: str, color: str, order: Sequence[str]) -> Panel:
-    """Shares of completions by bin.
-
-    Args:
-        rows: {"bin", "share"}.
-        title: of the panel.
-        x_title: what is binned.
-        color: of the bars.
-        order: the bins from left to right; the same in every panel that is compared.
-    """
-    encoding = {
-        "x": category(
-            "bin",
-            type="ordinal",
-            sort=list(order),
-            title=x_title,
-            scale={"domain": list(order)},
-            axis={"labelAngle": 0, "labelOverlap": True},
-        ),
-        "y": quantity("share", **SHARE),
-    }
-    mark = {"type": "bar", "color": color, "tooltip": True}
-    return _panel(title, rows, 140, encoding, mark=mark)
-
-
-def stacked(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequence[str]) -> Panel:
-    """Shares that add up to 1, one bar a checkpoint.
-
-    Args:
-        rows: {"checkpoint", "label", "share", "rank"}; rank orders the pieces.
-        title: of the panel.
-        checkpoints: from top to bottom.
-        labels: the pieces, each beginning with its class.
-    """
-    colors = [CLASS_COLORS[label[:2]] for label in labels]
-    encoding = {
-        "y": category("checkpoint", sort=list(checkpoints), title=None),
-        "x": quantity("share", **SHARE),
-        "color": colored_by("label", labels, colors)
-        | {"legend": {"columns": 2, "labelLimit": 260}},
-        "order": quantity("rank"),
-    }
-    mark = {"type": "bar", "tooltip": True}
-    return _panel(title, rows, 28 * len(checkpoints), encoding, mark=mark)
+    return panel_of(title, rows, 180, encoding, layer=layers)

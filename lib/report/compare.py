@@ -29,7 +29,7 @@ from lib.report.comparisons import (
     alarms,
     compare_pair,
     describe,
-    problem_scores,
+    problem_grades,
 )
 from lib.report.tables import comparison_table
 from lib.report.text import MISSING, Table, loud, markdown_table, table_lines
@@ -121,7 +121,7 @@ def compare_with(
             base, *(unlisted(_read(*of)) for of in zip(sides, files, strict=True))
         )
     else:
-        between = compare_pair(rows, before=base, after=WORKSPACE)
+        between = list(compare_pair(rows, before=base, after=WORKSPACE))
     sets = sorted({of.benchmark for of in between}, key=lambda name: name != headline)
     shown = sets if everything else sets[:1]
     how = "unpaired" if reason else "paired"
@@ -183,7 +183,7 @@ def why_unpaired(rows: Mapping[str, Sequence[GradedCompletion]], measured_on: st
                 "`git commit -am` of a run that was made here gives pairs from then on."
             )
     old, new = (
-        {setting: scores.keys() for setting, scores in problem_scores(of).items()}
+        {setting: problems.keys() for setting, problems in problem_grades(of).items()}
         for of in rows.values()
     )
     return "" if old == new else f"The two answer different problems, {wider}."
@@ -204,14 +204,12 @@ def compare_metrics(base: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
         Comparison(
             before=base,
             after=WORKSPACE,
-            benchmark=benchmark,
-            mode=mode,
-            change=independent_difference(
-                before=before[benchmark, mode], after=after[benchmark, mode]
-            ),
+            benchmark=place[0],
+            mode=place[1],
+            change=independent_difference(before=estimate, after=after[place]),
         )
-        for benchmark, mode in before
-        if (benchmark, mode) in after
+        for place, estimate in before.items()
+        if place in after
     ]
 
 

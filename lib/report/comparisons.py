@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion
@@ -40,72 +40,35 @@ class Comparison:
         return minimum_detectable_difference(sd=se * math.sqrt(n), n=n)
 
 
-def origins(checkpoints: Sequence[str], starts: Mapping[str, str]) -> dict[str, str]:
-    """By trained checkpoint, what it is compared with.
-
-    Args:
-        checkpoints: in the order of training, the untrained one first.
-        starts: by checkpoint, the one it was trained from; where that was not evaluated, or is
-            unknown, the checkpoint before it in the order.
-    """
-    return {
-        after: starts[after] if starts.get(after) in checkpoints else previous
-        for previous, after in pairwise(checkpoints)
-    }
-
-
 def compare_checkpoints(run: Run) -> list[Comparison]:
     """Every checkpoint against what it started from, on every benchmark, in both modes."""
     return [
         comparison
-        for after, before in origins(run.checkpoints, run.starts).items()
-        for comparison in compare_pair(
-            run.completions, before=before, after=after, shared=not run.trained
-        )
+        for after, before in run.origins.items()
+        for comparison in compare_pair(run.completions, before=before, after=after)
     ]
 
 
 def compare_pair(
-    completions: Mapping[str, Sequence[GradedCompletion]],
-    *,
-    before: str,
-    after: str,
-    shared: bool = False,
-) -> list[Comparison]:
+    completions: Mapping[str, Sequence[GradedCompletion]], *, before: str, after: str
+) -> Iterator[Comparison]:
     """The comparisons of one pair, in the order of the completions.
 
-    Args:
-        shared: compare the problems that both answered: each model leaves out those that are too
-            long for it (`TOO_LONG=skip`).
-
-    Raises:
-        ValueError: the two were evaluated on different problems, and not by `shared` only.
+    On the problems that both answered: each model leaves out those that are too long for it
+    (`TOO_LONG=skip`).
     """
-    earlier, later = problem_scores(completions[before]), problem_scores(completions[after])
-    comparisons = []
-    for (benchmark, mode), scores in earlier.items():
+    earlier, later = problem_grades(completions[before]), problem_grades(completions[after])
+    for (benchmark, mode), grades in earlier.items():
         others = later.get((benchmark, mode), {})
-        if shared:
-            both = scores.keys() & others.keys()
-            scores, others = (
-                {key: of[key] for key in of if key in both} for of in (scores, others)
+        if shared := [problem for problem in grades if problem in others]:
+            old, new = ({key: fmean(of[key]) for key in shared} for of in (grades, others))
+            yield Comparison(
+                before=before,
+                after=after,
+                benchmark=benchmark,
+                mode=mode,
+                change=paired_difference(before=old, after=new),
             )
-        if others:
-            change = paired_difference(before=scores, after=others)
-            comparisons.append(
-                Comparison(
-                    before=before, after=after, benchmark=benchmark, mode=mode, change=change
-                )
-            )
-    return comparisons
-
-
-def problem_scores(rows: Iterable[GradedCompletion]) -> dict[tuple[str, str], dict[str, float]]:
-    """(benchmark, mode) → problem → mean grade over its completions."""
-    return {
-        setting: {problem: sum(grades) / len(grades) for problem, grades in problems.items()}
-        for setting, problems in problem_grades(rows).items()
-    }
 
 
 def problem_grades(
@@ -119,20 +82,13 @@ def problem_grades(
     return grades
 
 
-def alarms(
-    comparisons: Sequence[Comparison], *, untrained: str | None = None, headline: str | None = None
-) -> Iterator[str]:
+def alarms(comparisons: Sequence[Comparison]) -> Iterator[str]:
     """A loud sentence wherever `after` is worse than `before` by more than chance explains.
 
-    What starts from the `untrained` checkpoint is not judged: teaching a format may cost answers.
-    Nor, with `headline`, are other sets: a fall there is a finding. The error rate of 5 % is shared
-    out over all comparisons that are judged (Bonferroni).
+    The error rate of 5 % is shared out over all comparisons (Bonferroni).
     """
-    judged = [
-        of for of in comparisons if of.before != untrained and headline in (None, of.benchmark)
-    ]
-    for comparison in judged:
-        if comparison.change.is_worse(ALPHA / len(judged)):
+    for comparison in comparisons:
+        if comparison.change.is_worse(ALPHA / len(comparisons)):
             yield (
                 f"{comparison.after.upper()} IS WORSE THAN {comparison.before.upper()} BEYOND "
                 f"NOISE: {describe(comparison)}"

@@ -8,15 +8,20 @@ from typing import Any
 
 from lib.artifacts.completions import GradedCompletion
 from lib.report.charts import (
-    PALETTE,
+    BAND,
+    CLASS_COLORS,
+    POINTS,
+    SERIES_COLORS,
+    SHARE,
+    STEP,
     Figure,
     Panel,
-    bars,
+    category,
+    colored_by,
     colors_of,
-    curve_with_band,
-    lines,
     measured,
-    stacked,
+    panel_of,
+    quantity,
     whiskers,
 )
 from lib.report.comparisons import problem_grades
@@ -78,8 +83,8 @@ def report_figures(run: Run) -> list[Figure]:
 
 def rate_panels(run: Run, benchmark: str) -> Iterator[Panel]:
     """The rates of the headline table with their intervals."""
-    rates = [row for row in measures(run.metrics, benchmark) if row[0].form is percent]
-    rows = [(rate.title, rate.name, columns) for rate, columns in rates]
+    rates = measures(run.metrics, benchmark)
+    rows = [(of.title, of.name, columns) for of, columns in rates if of.form is percent]
     yield _whiskers(run, benchmark, rows)
 
 
@@ -93,29 +98,38 @@ def breakdown_panels(run: Run, benchmark: str) -> Iterator[Panel]:
             yield _whiskers(run, f"{benchmark}, by {what}", rows)
 
 
-def _whiskers(run: Run, title: str, measured: Sequence[tuple[str, str, Columns]]) -> Panel:
+def _whiskers(run: Run, title: str, rates: Sequence[tuple[str, str, Columns]]) -> Panel:
     """A row for each label with its rate, by its name in each checkpoint's numbers."""
     rows = [
         {"label": label, "checkpoint": checkpoint, **_bounds(numbers, name)}
-        for label, name, columns in measured
+        for label, name, columns in rates
         for checkpoint, numbers in columns.items()
         if name in numbers
     ]
-    labels = [label for label, *_ in measured]
+    labels = [label for label, *_ in rates]
     return whiskers(rows, title=title, checkpoints=run.checkpoints, labels=labels)
 
 
 def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
-    """pass@k over k from the sampled completions."""
-    rows = [
+    """pass@k over k from the sampled completions, one line a checkpoint with its 95 % band."""
+    rows: list[dict[str, Any]] = [
         {"checkpoint": name, "k": k, **_interval(estimate)}
         for name in run.checkpoints
         for k, estimate in pass_at_k_curve(run.completions[name], benchmark)
     ]
-    if len({row["k"] for row in rows}) > 1:
-        yield curve_with_band(
-            rows, title=benchmark, x_title="samples k", checkpoints=run.checkpoints
-        )
+    ticks = sorted({row["k"] for row in rows})
+    if len(ticks) < 2:
+        return
+    encoding = {
+        "x": quantity(
+            "k",
+            title="samples k",
+            scale={"type": "log", "base": 2, "nice": False},
+            axis={"values": [k for k in ticks if k & (k - 1) == 0], "format": "d"},
+        ),
+        "color": colored_by("checkpoint", run.checkpoints),
+    }
+    yield panel_of(benchmark, rows, 200, encoding, layer=[BAND, POINTS])
 
 
 def pass_at_k_curve(
@@ -133,22 +147,26 @@ def pass_at_k_curve(
 
 
 def class_panels(run: Run, benchmark: str) -> Iterator[Panel]:
-    """Shares of the four classes."""
-    labels = [f"{label} {meaning}" for label, meaning in CLASSES.items()]
+    """Shares of the four classes, which add up to 1, one bar a checkpoint."""
+    labels = {name: f"{name} {meaning}" for name, meaning in CLASSES.items()}
     _, columns = main_mode(run.metrics, benchmark)
     rows = [
-        {
-            "checkpoint": name,
-            "label": labels[rank],
-            "share": numbers[f"class_{label}"],
-            "rank": rank,
-        }
+        {"checkpoint": name, "label": label, "share": numbers[f"class_{of}"], "rank": rank}
         for name, numbers in columns.items()
-        for rank, label in enumerate(CLASSES)
-        if f"class_{label}" in numbers
+        for rank, (of, label) in enumerate(labels.items())
+        if f"class_{of}" in numbers
     ]
     if rows:
-        yield stacked(rows, title=benchmark, checkpoints=run.checkpoints, labels=labels)
+        colors = [CLASS_COLORS[of] for of in labels]
+        encoding = {
+            "y": category("checkpoint", sort=list(run.checkpoints), title=None),
+            "x": quantity("share", **SHARE),
+            "color": colored_by("label", [*labels.values()], colors)
+            | {"legend": {"columns": 2, "labelLimit": 260}},
+            "order": quantity("rank"),
+        }
+        height = 28 * len(run.checkpoints)
+        yield panel_of(benchmark, rows, height, encoding, mark={"type": "bar", "tooltip": True})
 
 
 BENCHMARK_FIGURES: dict[str, tuple[str, str, Callable[[Run, str], Iterator[Panel]]]] = {
@@ -174,19 +192,29 @@ BENCHMARK_FIGURES: dict[str, tuple[str, str, Callable[[Run, str], Iterator[Panel
 
 def reward_figure(run: Run) -> Figure:
     """Distribution of the total reward on the first benchmark, a panel a checkpoint."""
-    benchmark, colors = run.benchmarks[0], colors_of(run.checkpoints)
+    benchmark = run.benchmarks[0]
     rewards = {
         name: [row.reward for row in run.completions[name] if row.benchmark == benchmark]
         for name in run.checkpoints
     }
     label_of, order = _bins([reward for of in rewards.values() for reward in of])
+    encoding = {
+        "x": category(
+            "bin",
+            type="ordinal",
+            sort=order,
+            title="total reward",
+            scale={"domain": order},
+            axis={"labelAngle": 0, "labelOverlap": True},
+        ),
+        "y": quantity("share", **SHARE),
+    }
     panels = []
-    for name, of in rewards.items() if order else ():
-        counts = Counter(map(label_of, of))
-        rows = [{"bin": label, "share": counts[label] / max(1, len(of))} for label in order]
-        panels.append(
-            bars(rows, title=name, x_title="total reward", color=colors[name], order=order)
-        )
+    for name, color in colors_of(run.checkpoints).items() if order else ():
+        counts = Counter(map(label_of, rewards[name]))
+        rows = [{"bin": of, "share": counts[of] / max(1, counts.total())} for of in order]
+        mark = {"type": "bar", "color": color, "tooltip": True}
+        panels.append(panel_of(name, rows, 140, encoding, mark=mark))
     caption = f"Total reward of all completions of {benchmark}; share of completions."
     return Figure("rewards", "Rewards before and after", caption, tuple(panels), columns=3)
 
@@ -211,26 +239,48 @@ PUBLISHED = {
 
 def curve_figure(stage: str, curve: Curve) -> Figure:
     """The training curves of one stage, a panel a measure; rewards by component share one."""
-    titles = CURVES[stage]
+    titles, components = CURVES[stage], reward_components(curve)
     flat = [name for name in titles if name in curve and not any(v for _, v in curve[name])]
-    measures = {
-        "total reward": {"reward": "reward"},
-        "reward by component": reward_components(curve),
-    } | {title: {name: name} for name, title in titles.items() if name not in flat}
+    measures = {"total reward": {"reward": "reward"}, "reward by component": components} | {
+        title: {name: name} for name, title in titles.items() if name not in flat
+    }
     panels = []
     for title, names in measures.items():
         rows = [row for name, series in names.items() for row in series_rows(curve, name, series)]
         if rows:
-            color = PALETTE[2] if len(names) == 1 else None
-            panels.append(lines(rows, title=title, series=list(names.values()), color=color))
+            panels.append(_curve_panel(title, rows, list(names.values())))
     caption = "Faint: each logged step. Strong: running mean."
     if stage == "grpo":
         caption += f" {LOSS_SAYS_NOTHING}"
-    for name in reward_components(curve).values():
+    for name in components.values():
         caption += PUBLISHED.get(name, "")
     if flat:
         caption += f" Zero throughout: {', '.join(titles[name] for name in flat)}."
     return Figure(f"{stage}_curves", f"Training: {stage}", caption, tuple(panels))
+
+
+def _curve_panel(title: str, rows: Sequence[Mapping[str, Any]], series: Sequence[str]) -> Panel:
+    """Values over training steps, one line a series; noisy ones behind their running mean."""
+    reach = len(rows) // len(series) // 25
+    encoding = {
+        "x": STEP,
+        "y": quantity("value", title=None, scale={"zero": False}),
+        "color": colored_by("series", series, SERIES_COLORS),
+    }
+    window = {
+        "window": [{"op": "mean", "field": "value", "as": "mean"}],
+        "frame": [-reach, reach],
+        "groupby": ["series"],
+        "sort": [{"field": "step"}],
+    }
+    smooth = {
+        "transform": [window],
+        "mark": {"type": "line", "strokeWidth": 2},
+        "encoding": {"y": quantity("mean", title=None)},
+    }
+    raw = {"mark": {"type": "line", "strokeWidth": 1, "opacity": 0.35, "tooltip": True}}
+    layers = [raw, smooth] if reach else [{"mark": {"type": "line", "point": len(rows) < 3}}]
+    return panel_of(title, rows, 180, encoding, layer=layers)
 
 
 def reward_components(curve: Curve) -> dict[str, str]:

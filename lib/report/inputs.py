@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,6 @@ Prompts = Mapping[tuple[str, str], str]
 
 Curve = Mapping[str, Sequence[tuple[int, float]]]
 """A training curve: by logged name, the steps at which it was logged and its values there."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sources:
-    """Where the stages write: folders.
-
-    Attributes:
-        base: the base model, for the chat template of its tokenizer.
-    """
-
-    base: Path = Path("data/models/base")
-    graded: Path = Path("data/graded")
-    metrics: Path = Path("reports/metrics")
-    rollouts: Path = Path("data/rollouts")
-    curves: Path = Path("reports/curves")
-    provenance: Path = Path("reports/provenance")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,26 +63,42 @@ class Run:
     stage_metrics: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     trained: bool = True
 
+    @property
+    def origins(self) -> dict[str, str]:
+        """By trained checkpoint, what it is compared with: the one that it was trained from.
+
+        Where that was not evaluated, or is unknown, the checkpoint before it.
+        """
+        return {
+            after: self.starts[after] if self.starts.get(after) in self.checkpoints else previous
+            for previous, after in pairwise(self.checkpoints)
+        }
+
 
 STAGES = ("prepare", "sft", "grpo", "pairs", "dpo", "export")
 
 
 def load_run(
-    sources: Sources,
     *,
     checkpoints: Sequence[str],
     starts: Mapping[str, str],
     benchmarks: Sequence[str],
     exported: str,
+    base: Path = Path("data/models/base"),
+    graded: Path = Path("data/graded"),
+    metrics: Path = Path("reports/metrics"),
+    rollouts: Path = Path("data/rollouts"),
+    curves: Path = Path("reports/curves"),
+    provenance: Path = Path("reports/provenance"),
 ) -> Run:
-    """Read all that the report needs.
+    """Read all that the report needs from the folders that the stages wrote.
 
     Args:
-        sources: where the stages wrote.
         checkpoints: in the order of training, the untrained one first.
         starts: by checkpoint, the one that it was trained from.
         benchmarks: the first is the headline.
         exported: the checkpoint that was exported.
+        base: the base model, for the chat template of its tokenizer.
 
     Raises:
         UserError: a file is missing or damaged.
@@ -105,47 +106,39 @@ def load_run(
     # Without the checkpoint, files of DPO are an older run's.
     stages = [stage for stage in STAGES if "dpo" in checkpoints or stage not in ("pairs", "dpo")]
     trained = [stage for stage in ("sft", "grpo", "dpo") if stage in stages]
-    provenance = {
-        name: _optional_json(sources.provenance / f"{name}.json")
+    records = {
+        name: _optional_json(provenance / f"{name}.json")
         for name in (*stages, *(f"evaluate/{checkpoint}" for checkpoint in checkpoints))
     }
-    completions = {
-        checkpoint: tuple(read_graded(sources.graded / f"{checkpoint}.jsonl"))
-        for checkpoint in checkpoints
-    }
+    completions = {name: tuple(read_graded(graded / f"{name}.jsonl")) for name in checkpoints}
     validated: dict[str, tuple[GradedCompletion, ...]] = {
         stage: tuple(read_graded(file))
         for stage in trained
-        if stage in checkpoints
-        and (file := sources.rollouts / f"{stage}_validation.jsonl").exists()
+        if stage in checkpoints and (file := rollouts / f"{stage}_validation.jsonl").exists()
     }
     return Run(
         checkpoints=tuple(checkpoints),
         starts=dict(starts),
         benchmarks=tuple(benchmarks),
         exported=exported,
-        metrics={name: read_json(sources.graded / f"{name}.json") for name in checkpoints},
+        metrics={name: read_json(graded / f"{name}.json") for name in checkpoints},
         completions=completions,
         prompts={
             name: rendered_prompts(
                 (*rows, *validated.get(name, ())),
-                base=sources.base,
-                system=provenance[f"evaluate/{name}"].get("prompt", {}).get("system", ""),
+                base=base,
+                system=records[f"evaluate/{name}"].get("prompt", {}).get("system", ""),
             )
             for name, rows in completions.items()
         },
-        graded=sources.graded,
+        graded=graded,
         validated=validated,
-        rollouts=tuple(read_rollouts(sources.rollouts / "grpo.jsonl")),
-        curves={stage: read_curve(sources.curves / f"{stage}.csv") for stage in trained},
-        validations={
-            stage: read_curve(sources.curves / f"{stage}_validation.csv") for stage in trained
-        },
-        skipped=frozenset(stage for stage in stages if provenance[stage].get("skipped")),
-        stage_metrics={
-            stage: _optional_json(sources.metrics / f"{stage}.json") for stage in stages
-        },
-        provenance={name: record for name, record in provenance.items() if record},
+        rollouts=tuple(read_rollouts(rollouts / "grpo.jsonl")),
+        curves={stage: read_curve(curves / f"{stage}.csv") for stage in trained},
+        validations={stage: read_curve(curves / f"{stage}_validation.csv") for stage in trained},
+        skipped=frozenset(stage for stage in stages if records[stage].get("skipped")),
+        stage_metrics={stage: _optional_json(metrics / f"{stage}.json") for stage in stages},
+        provenance={name: record for name, record in records.items() if record},
     )
 
 

@@ -2,47 +2,46 @@
 
 The completions travel compressed, one block a checkpoint, and are unpacked after the first paint;
 so is the chart library. Completions are hostile text: they reach the page as JSON inside base64
-and are only ever shown as text nodes.
+and are only ever shown as text nodes. A page holds all of them where they fit, else what a reader
+looks for first, so that the page of any run opens at once and can be sent; every completion is in
+the stages' JSONL files.
 """
 
 import base64
 import dataclasses
 import functools
+import hashlib
 import json
 import zlib
-from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, TypeVar
 
 import vl_convert
 
-from lib.artifacts.completions import GradedCompletion, TrainingRollout
+from lib.artifacts.completions import GREEDY, GradedCompletion, TrainingRollout
 from lib.report.charts import INK, LOOK, colors_of
-from lib.report.comparisons import origins
 from lib.report.inputs import Run
 from lib.report.report import Report
-from lib.report.sample import (
-    COMPLETIONS_BUDGET,
-    ROLLOUTS_BUDGET,
-    Blocks,
-    fit,
-    ranked_answers,
-    ranked_rollouts,
-)
 from lib.report.tables import CLASSES, REASONS, measures
-from lib.report.templates import render, source
-from lib.report.text import cell, rate_parts
+from lib.report.text import cell, rate_parts, render
 
-SCRIPTS = (
-    "unpack.js",
-    "page.js",
-    "charts.js",
-    "filters.js",
-    "detail.js",
-    "address.js",
-    "training.js",
-    "rollouts.js",
-)
+Row = TypeVar("Row", GradedCompletion, TrainingRollout)
+
+Blocks = Mapping[str, str]
+"""What the page carries, compressed, by block name."""
+
+COMPLETIONS_BUDGET = 3_000_000
+ROLLOUTS_BUDGET = 750_000
+"""Bytes of the page; with the chart library (0.3 MB), curves and tables it stays below 5 MB."""
+
+COMPRESSION = 12
+"""No text of many completions is compressed further: more than this is not tried."""
+
+KINDS = ("regressions", "failures", "others")
+"""Right before and wrong after; wrong, as the checkpoint that matters answers; the rest."""
 
 COLUMNS = (
     "mode",
@@ -65,10 +64,9 @@ PER_PROBLEM = ("problem", "reference", "prompt")
 def render_page(report: Report) -> str:
     """The whole page."""
     run, read = report.run, with_validated(report.run)
-    before = origins(run.checkpoints, run.starts)
-    ranked = ranked_answers(read.completions, origins=before, exported=run.exported)
+    ranked = ranked_answers(read)
     answers, blocks = fit(
-        [group for of in ranked.values() for group in of],
+        [group for groups in ranked.values() for group in groups],
         lambda groups: completion_blocks(read, groups),
         budget=COMPLETIONS_BUDGET,
     )
@@ -80,7 +78,6 @@ def render_page(report: Report) -> str:
     reasons = Counter(row.decided_by for rows in read.completions.values() for row in rows)
     return render(
         "page.html.j2",
-        autoescape=True,
         report=report,
         run=run,
         curves=any(run.curves.values()) or any(run.validations.values()),
@@ -97,9 +94,6 @@ def render_page(report: Report) -> str:
             **blocks,
             **training,
         },
-        licenses=source("licenses.txt"),
-        style=source("page.css"),
-        scripts=[source(name) for name in SCRIPTS],
     )
 
 
@@ -112,6 +106,62 @@ def with_validated(run: Run) -> Run:
     names = [row.benchmark for rows in run.validated.values() for row in rows]
     benchmarks = tuple(dict.fromkeys((*run.benchmarks, *names)))
     return dataclasses.replace(run, completions=completions, benchmarks=benchmarks)
+
+
+def ranked_answers(run: Run) -> dict[str, list[list[GradedCompletion]]]:
+    """By kind, all answers to one problem in one mode together: greedy first, then spread.
+
+    An answer gets worse since the checkpoint that its own was trained from.
+    """
+    together: dict[tuple[str, str, str], dict[tuple[str, int], GradedCompletion]]
+    together = defaultdict(dict)
+    for name, rows in run.completions.items():
+        for row in rows:
+            together[row.benchmark, row.problem_id, row.mode][name, row.sample] = row
+    ranked: dict[str, list[list[GradedCompletion]]] = {kind: [] for kind in KINDS}
+    for key in sorted(together, key=lambda key: (key[2] != GREEDY, _shuffled(*key))):
+        answers = together[key]
+        wrong = [place for place, row in answers.items() if not row.answer_ok]
+        earlier = (answers.get((run.origins.get(name, ""), sample)) for name, sample in wrong)
+        if any(row and row.answer_ok for row in earlier):
+            kind = "regressions"
+        else:
+            kind = "failures" if any(name == run.exported for name, _ in wrong) else "others"
+        ranked[kind].append(list(answers.values()))
+    return ranked
+
+
+def ranked_rollouts(rollouts: Sequence[TrainingRollout]) -> list[list[TrainingRollout]]:
+    """Rollouts by problem, those first that came up at the most steps."""
+    together: dict[str, list[TrainingRollout]] = defaultdict(list)
+    for rollout in rollouts:
+        together[rollout.problem].append(rollout)
+    return sorted(
+        together.values(),
+        key=lambda rows: (-len({row.step for row in rows}), _shuffled(rows[0].problem)),
+    )
+
+
+def fit(
+    groups: Sequence[Sequence[Row]],
+    pack: Callable[[Sequence[Sequence[Row]]], Blocks],
+    *,
+    budget: int,
+) -> tuple[Sequence[Sequence[Row]], Blocks]:
+    """As many of the first groups as `budget` bytes hold, and their blocks."""
+    sizes = accumulate(sum(len(row.completion) for row in rows) for rows in groups)
+    count = bisect_left(list(sizes), budget * COMPRESSION)
+    while True:
+        blocks = pack(groups[:count])
+        size = sum(map(len, blocks.values()))
+        if size <= budget or not count:
+            return groups[:count], blocks
+        count = int(count * min(0.95, budget / size))
+
+
+def _shuffled(*key: str) -> bytes:
+    """An order that has nothing to do with that of the file."""
+    return hashlib.sha256("/".join(key).encode("utf-8", "replace")).digest()
 
 
 def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) -> Blocks:
@@ -128,7 +178,7 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
     content = {
         "checkpoints": run.checkpoints,
         "exported": run.exported,
-        "before": origins(run.checkpoints, run.starts),
+        "before": run.origins,
         "benchmarks": run.benchmarks,
         "classes": list(CLASSES.items()),
         "reasons": REASONS,

@@ -18,8 +18,8 @@ from lib.report.comparisons import (
     compare_checkpoints,
     describe,
 )
-from lib.report.figures import report_figures, validation_sets
-from lib.report.inputs import Curve, Run
+from lib.report.figures import report_figures
+from lib.report.inputs import Run
 from lib.report.tables import (
     BREAKDOWNS,
     breakdown,
@@ -28,7 +28,7 @@ from lib.report.tables import (
     headline,
     titled,
 )
-from lib.report.text import MISSING, Table, percent, points
+from lib.report.text import MISSING, Table, percent
 
 NUM_TRANSCRIPTS = 10
 
@@ -43,7 +43,6 @@ class Report:
         findings: the sentences that the numbers justify.
         caveats: what the findings do not show.
         conditions: how the benchmarks were answered.
-        validation: what validation measured at step 0 and at the end of each stage.
         provenance: what the numbers rest on: settings, versions, hashes of each stage's inputs.
     """
 
@@ -56,7 +55,6 @@ class Report:
     differences: Sequence[Table]
     conditions: Table
     figures: Sequence[Figure]
-    validation: Table
     breakdowns: Sequence[Table]
     classes: Sequence[Table]
     transcripts: Sequence[GradedCompletion]
@@ -68,14 +66,20 @@ def build_report(run: Run) -> Report:
     """The whole content of the report of a run."""
     comparisons, untrained = compare_checkpoints(run), run.checkpoints[0]
     metrics, sets = titled(run.metrics, run.skipped), run.benchmarks
-    judged = alarms(comparisons, untrained=untrained, headline=sets[0]) if run.trained else ()
+    # What starts from the untrained checkpoint is not judged: teaching a format may cost answers.
+    # Nor are other sets: a fall there is a finding. Models of anybody's are compared, not judged.
+    judged = [
+        of
+        for of in comparisons
+        if run.trained and of.before != untrained and of.benchmark == sets[0]
+    ]
     facts, provenance = facts_and_provenance(run)
     tables = [breakdown(metrics, of, by) for of in sets for by in BREAKDOWNS]
     classes = [class_table(metrics, of) for of in sets]
     return Report(
         run=run,
         facts=facts,
-        alarms=[*judged, *training_warnings(run.provenance)],
+        alarms=[*alarms(judged), *training_warnings(run.provenance)],
         findings=[
             f"{of.before} → {of.after}: {describe(of)}"
             for of in comparisons
@@ -88,7 +92,6 @@ def build_report(run: Run) -> Report:
         differences=[comparison_table(of, comparisons) for of in sets],
         conditions=conditions(run),
         figures=report_figures(run),
-        validation=validation_table(run.validations),
         breakdowns=[table for table in tables if table.rows],
         # Where nothing has a grade, it has no class.
         classes=[of for of in classes if any(set(row[1:]) != {MISSING} for row in of.rows)],
@@ -152,20 +155,6 @@ def conditions(run: Run) -> Table:
     )
     header = ("", "problems", "completions each", "temperature", "top-p", "tokens at most")
     return Table("How each benchmark was answered", header, rows)
-
-
-def validation_table(validations: Mapping[str, Curve]) -> Table:
-    """Answer accuracy at the first step that was measured and at the last one."""
-    rows = []
-    for stage, curve in validations.items():
-        for benchmark, column in validation_sets(curve).items():
-            errors = dict(curve.get(f"{column}_se", ()))
-            ends = [curve[column][0], curve[column][-1]]
-            shown = (f"{percent(value, errors.get(step))} (step {step})" for step, value in ends)
-            change = points(ends[1][1] - ends[0][1])
-            rows.append((f"{stage} {benchmark}".strip(), *shown, change))
-    header = ("", "first", "last", "change")
-    return Table("Validation, greedy answer accuracy in %", header, tuple(rows))
 
 
 def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:

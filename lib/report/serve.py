@@ -1,8 +1,6 @@
 """Serve the report to a browser on this machine, and to no other."""
 
 import http.server
-import os
-import webbrowser
 from pathlib import Path
 
 import click
@@ -53,16 +51,12 @@ def report_server(page: Path, *, port: int) -> http.server.ThreadingHTTPServer:
     show_default=True,
     help="0 takes a free port.",
 )
-@click.option("--browser/--no-browser", default=True, help="Open the page in the browser.")
-def main(page: Path, port: int, browser: bool) -> None:
+def main(page: Path, port: int) -> None:
     """Serve the report on this machine until Ctrl-C."""
     if not page.is_file():
         raise UserError(f"{page} is missing. The report stage writes it: run `make report`.")
     with report_server(page, port=port) as server:
-        address = f"http://{HOST}:{server.server_address[1]}"
-        click.echo(f"{address} (Ctrl-C ends)")
-        if browser and os.isatty(1):
-            webbrowser.open(address)
+        click.echo(f"http://{HOST}:{server.server_address[1]} (Ctrl-C ends)")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from lib.artifacts.completions import GREEDY, SAMPLED
 from lib.report.comparisons import Comparison
 from lib.report.inputs import Metrics
 from lib.report.text import Table, cell, decimal, p_value, percent, points
-from lib.verifier.readings import TABLE
+from lib.verifier.readings import DESCRIPTIONS
 
 Columns = dict[str, Mapping[str, Any]]
 """By checkpoint, in the order of the columns: its numbers on one benchmark in one mode."""
@@ -31,7 +32,7 @@ CLASSES = {
     "01": "format wrong, answer right",
     "00": "format wrong, answer wrong",
 }
-REASONS = {rule.name: rule.description for rule in TABLE} | {
+REASONS = DESCRIPTIONS | {
     "not graded": "nothing here has a right answer; a judge compares such completions elsewhere",
 }
 """What decided a grade (`decided_by`, docs/verifier.md), in words for a reader."""
@@ -42,16 +43,15 @@ BREAKDOWNS = {"by_level": "level", "by_tag": "tag", "by_subject": "subject"}
 
 
 def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[Measure, Columns]]:
-    """The rows that the first checkpoint's metrics can fill, each with everybody's numbers."""
-    first = next(iter(metrics.values())).get(benchmark, {})
-    mode = "greedy" if "greedy" in first else "sampled"
-    k = int(first.get("sampled", {}).get("num_samples", 0))
+    """The rows that the metrics can fill, each with everybody's numbers."""
+    mode, columns = main_mode(metrics, benchmark)
+    k = num_samples(metrics, benchmark)
     rows = [
-        Measure("answer accuracy, greedy", "greedy", "answer_accuracy", strong=True),
-        Measure("pass@1, sampled", "sampled", "pass_at_1", strong=True),
-        Measure(f"pass@{k}, sampled", "sampled", f"pass_at_{k}"),
-        Measure(f"pass^{k}, sampled", "sampled", f"pass_hat_{k}"),
-        Measure(f"maj@{k}, sampled", "sampled", f"maj_at_{k}"),
+        Measure("answer accuracy, greedy", GREEDY, "answer_accuracy", strong=True),
+        Measure("pass@1, sampled", SAMPLED, "pass_at_1", strong=True),
+        Measure(f"pass@{k}, sampled", SAMPLED, f"pass_at_{k}"),
+        Measure(f"pass^{k}, sampled", SAMPLED, f"pass_hat_{k}"),
+        Measure(f"maj@{k}, sampled", SAMPLED, f"maj_at_{k}"),
         Measure("strict answer accuracy", mode, "strict_accuracy"),
         Measure("format accuracy", mode, "format_accuracy"),
         Measure("reasoning present", mode, "reasoning_present"),
@@ -64,8 +64,15 @@ def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[M
     if k < 2:  # of one sample all three are pass@1 again
         del rows[2:5]
     for row in rows:
-        if row.mode in first:
-            yield row, numbers_of(metrics, benchmark, row.mode)
+        columns = numbers_of(metrics, benchmark, row.mode)
+        if any(row.name in numbers for numbers in columns.values()):
+            yield row, columns
+
+
+def num_samples(metrics: Mapping[str, Metrics], benchmark: str) -> int:
+    """How often each problem was sampled."""
+    columns = numbers_of(metrics, benchmark, SAMPLED).values()
+    return max(int(of.get("num_samples", 0)) for of in columns)
 
 
 def numbers_of(metrics: Mapping[str, Metrics], benchmark: str, mode: str) -> Columns:
@@ -75,20 +82,21 @@ def numbers_of(metrics: Mapping[str, Metrics], benchmark: str, mode: str) -> Col
 
 def main_mode(metrics: Mapping[str, Metrics], benchmark: str) -> tuple[str, Columns]:
     """What a benchmark is broken down in, greedy where it was answered so, and its numbers."""
-    greedy = any("greedy" in of.get(benchmark, {}) for of in metrics.values())
-    mode = "greedy" if greedy else "sampled"
-    return mode, numbers_of(metrics, benchmark, mode)
+    columns = numbers_of(metrics, benchmark, GREEDY)
+    if any(columns.values()):
+        return GREEDY, columns
+    return SAMPLED, numbers_of(metrics, benchmark, SAMPLED)
 
 
 def groups_of(columns: Columns, group: str) -> Iterator[tuple[str, Columns]]:
-    """Each level, tag or subject, with the numbers of the checkpoints that have it.
+    """Each level, tag or subject with everybody's numbers; nothing where one has it not.
 
     Args:
         group: a key of `BREAKDOWNS`.
     """
     groups = {name: of.get(group, {}) for name, of in columns.items()}
     for key in sorted({key for of in groups.values() for key in of}, key=natural_order):
-        yield key, {name: of[key] for name, of in groups.items() if key in of}
+        yield key, {name: of.get(key, {}) for name, of in groups.items()}
 
 
 def titled(metrics: Mapping[str, Metrics], skipped: Container[str]) -> dict[str, Metrics]:
@@ -98,14 +106,9 @@ def titled(metrics: Mapping[str, Metrics], skipped: Container[str]) -> dict[str,
 
 def headline(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
     """Measures down, columns of `metrics` across; every rate with its standard error."""
-    rows = [
-        (measure, columns)
-        for measure, columns in measures(metrics, benchmark)
-        if any(measure.name in numbers for numbers in columns.values())
-    ]
-    first = next(iter(metrics.values())).get(benchmark, {})
-    n = next((int(of["n"]) for of in first.values() if "n" in of), 0)
-    k = first.get("sampled", {}).get("num_samples")
+    rows = list(measures(metrics, benchmark))
+    n = problems_of(main_mode(metrics, benchmark)[1])
+    k = num_samples(metrics, benchmark)
     return Table(
         f"{benchmark}, n = {n} problems" + (f", {k} samples each" if k else ""),
         ("", *metrics),
@@ -115,6 +118,11 @@ def headline(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
         ),
         frozenset(number for number, (row, _) in enumerate(rows) if row.strong),
     )
+
+
+def problems_of(columns: Columns) -> int:
+    """How many problems the numbers are of."""
+    return next((int(of["n"]) for of in columns.values() if "n" in of), 0)
 
 
 def comparison_table(
@@ -141,13 +149,16 @@ def comparison_table(
 def breakdown(metrics: Mapping[str, Metrics], benchmark: str, group: str) -> Table:
     """Answer accuracy by level, tag or subject; no rows where the metrics have no such group."""
     mode, columns = main_mode(metrics, benchmark)
-    rows = []
-    for key, numbers in groups_of(columns, group):
-        n = next(int(of["n"]) for of in numbers.values())
-        rates = (cell(numbers.get(name, {}), "answer_accuracy", percent) for name in metrics)
-        rows.append((key, str(n), *rates))
+    rows = tuple(
+        (
+            key,
+            str(problems_of(of)),
+            *(cell(each, "answer_accuracy", percent) for each in of.values()),
+        )
+        for key, of in groups_of(columns, group)
+    )
     title = f"{benchmark} by {BREAKDOWNS[group]}, answer accuracy ({mode})"
-    return Table(title, (BREAKDOWNS[group], "n", *metrics), tuple(rows))
+    return Table(title, (BREAKDOWNS[group], "n", *metrics), rows)
 
 
 def natural_order(key: str) -> tuple[bool, float, str]:

@@ -1,4 +1,4 @@
-"""Numbers, tables and foreign text as the report and the terminal print them.
+"""Numbers, tables, foreign text and templates as the report and the terminal print them.
 
 Completions are text that nobody wrote with care: they may hold markup, terminal codes, characters
 that turn the direction of a line, or a megabyte of one word.
@@ -9,13 +9,16 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+import jinja2
 
 from lib.stats import Estimate, share_interval
 
 MISSING = "–"
+TEMPLATES = Path(__file__).with_name("templates")
 Printed = TypeVar("Printed")
 _MARKUP = re.compile(
     r"[\\`*\[\]|~$#]"  # always markup
@@ -148,3 +151,26 @@ def loud(sentences: Iterable[str]) -> Iterator[str]:
     """Sentences that must not be overlooked: red where the terminal has colours."""
     for sentence in sentences:
         yield click.style(f"!!! {sentence}", fg="red", bold=True)
+
+
+def render(name: str, **values: Any) -> str:
+    """Fill a template; in one that makes HTML, values are escaped.
+
+    Args:
+        name: of a file in `TEMPLATES`, whose other files a template reads by `source(name)`.
+        values: what the template may use; a name it does not find is an error.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=jinja2.select_autoescape(["html.j2"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(name).render(**values, source=source)
+
+
+def source(name: str) -> str:
+    """The text of a file of `TEMPLATES`, as it stands."""
+    return (TEMPLATES / name).read_text(encoding="utf-8")

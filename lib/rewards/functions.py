@@ -119,6 +119,10 @@ class Grading:
         return self._rollouts
 
 
+class FormatError(UserError):
+    """A reward that cannot read what the prompt format asks for."""
+
+
 class RolloutReward:
     """A reward of rollouts by its name, which TRL may call too."""
 
@@ -128,7 +132,7 @@ class RolloutReward:
         marks, wanted = grading.prompt_format.marks, reward.marks
         if wanted not in (None, len(marks), marks):
             what = " ".join(wanted) if isinstance(wanted, tuple) else f"{wanted} tags"
-            raise UserError(
+            raise FormatError(
                 f"reward `{self.__name__}` reads {what or 'a box'}, and prompt.format "
                 f"`{grading.prompt_format.name}` has {' '.join(marks) or 'a box'}: change one"
             )
@@ -236,38 +240,32 @@ def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
     if not callable(reward.score):
         raise UserError(f"{name}: expected a function or a BoundedReward, got {own!r}")
 
-    def numbers(inputs: str, *rollout: Rollout, **columns: Any) -> list[float]:
+    def numbers(count: int, inputs: str, *rollout: Rollout, **columns: Any) -> list[float]:
         try:
             result: Any = reward.score(*rollout, **columns)
+            values = [result] if rollout else [0.0 if value is None else value for value in result]
         except Exception as error:
             raise in_words(name, error, inputs=inputs) from error
-        values = list(result) if columns and isinstance(result, Sequence) else [result]
-        values = [0.0 if value is None and columns else value for value in values]
         for value in values:
             if not isinstance(value, int | float) or not math.isfinite(value):
                 raise UserError(f"{name}: gave {value!r} for {inputs}; expected a finite number")
+        if len(values) != count:
+            raise UserError(f"{name}: {len(values)} values for {inputs}; expected one for each")
         return [float(value) for value in values]
 
     def score(rollout: Rollout) -> float:
-        return numbers(_shown(rollout.completion), rollout)[0]
+        return numbers(1, _shown(rollout.completion), rollout)[0]
 
     def score_all(
-        prompts: object = None,
-        completions: Sequence[Any] = (),
+        completions: Sequence[Any],
         *,
         tags: object = None,  # of the problem: a `Rollout` has them
         **columns: Any,
     ) -> list[float]:
-        texts = list(map(completion_text, completions))
-        inputs = (
-            f"{len(texts)} completions, the first {_shown(texts[0]) if texts else 'of none'}, and "
-            f"the columns {', '.join(columns)}"
-        )
-        messages = list(map(as_messages, texts))
-        values = numbers(inputs, prompts=prompts, completions=messages, **columns)
-        if len(values) != len(texts):
-            raise UserError(f"{name}: {len(values)} values for {inputs}; expected one for each")
-        return values
+        messages = [as_messages(completion_text(completion)) for completion in completions]
+        first = _shown(messages[0][0]["content"]) if messages else "of none"
+        inputs = f"{len(messages)} completions, the first {first}, and the columns "
+        return numbers(len(messages), inputs + ", ".join(columns), completions=messages, **columns)
 
     score_all.__name__ = label(name)
     if "completions" in inspect.signature(reward.score).parameters:

@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
-from lib.stats.estimates import Estimate, Interval, mean_estimate, padded_mean
+from lib.stats.estimates import LEVEL, Estimate, Interval, Z, mean_estimate, padded_mean
 
 PADDING = 2.0
 """Problems that are added to a difference: one each way."""
+
+POWER = 0.8
+"""Chance of seeing a difference of the size that is called detectable."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,14 +26,11 @@ class Difference:
         difference: of the two means, with its own standard error.
         interval: 95 % interval of the difference.
         p_value: two-sided, of the hypothesis that there is no difference.
-        before, after: the two means; nan where only their difference is known.
     """
 
     difference: Estimate
     interval: Interval
     p_value: float
-    before: float = dataclasses.field(default=math.nan, compare=False)
-    after: float = dataclasses.field(default=math.nan, compare=False)
 
     def is_worse(self, alpha: float = 0.05) -> bool:
         """Whether `after` is below `before` by more than chance explains."""
@@ -41,9 +41,7 @@ class Difference:
         return self.difference.value > 0 and self.p_value < alpha
 
 
-def paired_difference(
-    *, before: Mapping[str, float], after: Mapping[str, float], level: float = 0.95
-) -> Difference:
+def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]) -> Difference:
     """Compare two checkpoints on the same problems (arXiv:2411.00640, section 4).
 
     The difference is taken problem by problem, which removes what makes problems hard or easy for
@@ -55,7 +53,6 @@ def paired_difference(
     Args:
         before: score by problem id (0/1, or the mean over a problem's completions).
         after: the same of the other checkpoint.
-        level: confidence level of the interval.
 
     Raises:
         ValueError: the problems differ, or there are none.
@@ -74,10 +71,8 @@ def paired_difference(
     )
     floor = 2.0 ** (1 - min(num_changed, 1000))
     return Difference(
-        before=math.fsum(before.values()) / len(before),
-        after=math.fsum(after.values()) / len(after),
         difference=difference,
-        interval=_interval(float(centre), float(error), level),
+        interval=_interval(float(centre), float(error)),
         p_value=max(_p_value(float(centre), float(error)), min(1.0, floor)),
     )
 
@@ -91,7 +86,7 @@ def change_size(sum_of_squares: ArrayLike, num_changed: ArrayLike) -> NDArray[np
     return np.sqrt((np.asarray(sum_of_squares) + 1.0) / (np.asarray(num_changed) + 1.0))
 
 
-def independent_difference(*, before: Estimate, after: Estimate, level: float = 0.95) -> Difference:
+def independent_difference(*, before: Estimate, after: Estimate) -> Difference:
     """Compare two rates when only they are known: se² = se_before² + se_after².
 
     One right and one wrong problem are added to each (Agresti and Caffo 2000). For the same
@@ -106,38 +101,31 @@ def independent_difference(*, before: Estimate, after: Estimate, level: float = 
     centre = float(high - low)
     error = math.inf if math.isnan(spread) else math.hypot(float(low_error), float(high_error))
     return Difference(
-        before=before.value,
-        after=after.value,
         difference=Estimate(after.value - before.value, spread, smaller),
-        interval=_interval(centre, error, level),
+        interval=_interval(centre, error),
         p_value=_p_value(centre, error),
     )
 
 
-def minimum_detectable_difference(
-    *, sd: float, n: int, power: float = 0.8, alpha: float = 0.05
-) -> float:
-    """The smallest true difference that n problems show with probability `power`.
+def minimum_detectable_difference(*, sd: float, n: int) -> float:
+    """The smallest true difference that n problems show with probability `POWER`.
 
     Args:
         sd: standard deviation over problems of the paired difference (√n times its standard
             error); for two 0/1 scores at most √(share of problems on which they disagree).
         n: number of problems, at least 2.
-        power: chance of seeing a difference of that size.
-        alpha: chance of seeing one where there is none.
 
     Raises:
         ValueError: n < 2.
     """
     if n < 2:
         raise ValueError(f"n={n}; a spread needs at least 2 problems")
-    reach = float(stdtrit(n - 1, 1 - alpha / 2)) + NormalDist().inv_cdf(power)
+    reach = float(stdtrit(n - 1, (1 + LEVEL) / 2)) + NormalDist().inv_cdf(POWER)
     return reach * sd / math.sqrt(n)
 
 
-def _interval(centre: float, error: float, level: float) -> Interval:
-    reach = NormalDist().inv_cdf((1 + level) / 2) * error
-    return Interval(max(-1.0, centre - reach), min(1.0, centre + reach), level)
+def _interval(centre: float, error: float) -> Interval:
+    return Interval(max(-1.0, centre - Z * error), min(1.0, centre + Z * error))
 
 
 def _p_value(centre: float, error: float) -> float:

@@ -9,14 +9,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
+LEVEL = 0.95
+"""Share of all experiments in which an interval covers the truth."""
+
+Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """The range `low` … `high` that covers the truth in a share `level` of all experiments."""
+    """The range `low` … `high` that covers the truth in a share `LEVEL` of all experiments."""
 
     low: float
     high: float
-    level: float = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +37,13 @@ class Estimate:
     se: float
     n: int
 
-    def interval(self, level: float = 0.95) -> Interval:
+    @property
+    def interval(self) -> Interval:
         """`value` ± t·se with Student's t at n - 1 degrees of freedom; unbounded where n = 1."""
         if self.n < 2:
-            return Interval(-math.inf, math.inf, level)
-        reach = float(stdtrit(self.n - 1, (1 + level) / 2)) * self.se
-        return Interval(self.value - reach, self.value + reach, level)
+            return Interval(-math.inf, math.inf)
+        reach = float(stdtrit(self.n - 1, (1 + LEVEL) / 2)) * self.se
+        return Interval(self.value - reach, self.value + reach)
 
 
 def mean_estimate(values: ArrayLike) -> Estimate:
@@ -82,7 +87,7 @@ def clustered_mean(values: ArrayLike, clusters: Sequence[Hashable]) -> Estimate:
     return Estimate(mean, spread / flat.size, count)
 
 
-def share_interval(estimate: Estimate, *, level: float = 0.95) -> Interval:
+def share_interval(estimate: Estimate) -> Interval:
     """Interval of a rate, or of any mean of shares (pass@k, maj@k), inside [0, 1].
 
     That of Agresti and Coull (1998), on problems instead of tosses: z²/2 problems that are wholly
@@ -90,12 +95,12 @@ def share_interval(estimate: Estimate, *, level: float = 0.95) -> Interval:
     and 1 too. How often it covers the truth: docs/statistics.md.
     """
     low, high = padded_bounds(
-        estimate.value, estimate.se, estimate.n, extremes=(0.0, 1.0), padding=None, level=level
+        estimate.value, estimate.se, estimate.n, extremes=(0.0, 1.0), padding=Z**2
     )
-    return Interval(max(0.0, float(low)), min(1.0, float(high)), level)
+    return Interval(max(0.0, float(low)), min(1.0, float(high)))
 
 
-def seeds_interval(values: ArrayLike, *, n: int, level: float = 0.95) -> Interval:
+def seeds_interval(values: ArrayLike, *, n: int) -> Interval:
     """Interval of the mean over seeds of paired differences: Student's t over seeds.
 
     One gain and one loss are added to the problems of all seeds together: seeds that agree by
@@ -104,15 +109,13 @@ def seeds_interval(values: ArrayLike, *, n: int, level: float = 0.95) -> Interva
     Args:
         values: [S] the difference of each seed.
         n: problems of each seed.
-        level: confidence level.
     """
     estimate = mean_estimate(values)
     if estimate.n < 2:
-        return estimate.interval(level)
-    seen = estimate.interval(level).high - estimate.value
-    reach = math.hypot(seen, _z(level) * math.sqrt(2) / (estimate.n * n + 2))
-    low, high = estimate.value - reach, estimate.value + reach
-    return Interval(max(-1.0, low), min(1.0, high), level)
+        return estimate.interval
+    seen = estimate.interval.high - estimate.value
+    reach = math.hypot(seen, Z * math.sqrt(2) / (estimate.n * n + 2))
+    return Interval(max(-1.0, estimate.value - reach), min(1.0, estimate.value + reach))
 
 
 def padded_mean(
@@ -146,16 +149,8 @@ def padded_bounds(
     n: ArrayLike,
     *,
     extremes: tuple[ArrayLike, ArrayLike],
-    padding: float | None,
-    level: float = 0.95,
+    padding: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """`padded_mean` ± z of its errors; `padding` None is z²."""
-    z = _z(level)
-    mean, error = padded_mean(
-        value, se, n, extremes=extremes, padding=z**2 if padding is None else padding
-    )
-    return mean - z * error, mean + z * error
-
-
-def _z(level: float) -> float:
-    return NormalDist().inv_cdf((1 + level) / 2)
+    """`padded_mean` ± z of its errors."""
+    mean, error = padded_mean(value, se, n, extremes=extremes, padding=padding)
+    return mean - Z * error, mean + Z * error

@@ -12,8 +12,7 @@ from markdown_it import MarkdownIt
 from lib.artifacts import read_json
 from lib.core.errors import UserError
 from lib.report.charts import Figure, figure_svg, measured, whiskers
-from lib.report.templates import render, source
-from lib.report.text import Table, markdown_table, percent, points
+from lib.report.text import Table, markdown_table, percent, points, render
 from lib.stats import seeds_interval
 from lib.studies.definition import Study
 from lib.studies.experiments import Outcome
@@ -149,7 +148,6 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
     }
     return render(
         "study.md.j2",
-        autoescape=False,
         title=name,
         study=study,
         verdicts=verdicts(study, metrics),
@@ -285,7 +283,7 @@ def studies_page(folder: Path) -> str:
             svg = page.parent / figure.split('"')[1]
             content = content.replace(figure, svg.read_text("utf-8"))
         pages[page.parent.name] = content
-    return render("studies.html.j2", autoescape=True, pages=pages, style=source("page.css"))
+    return render("studies.html.j2", pages=pages)
 
 
 def _range(numbers: Mapping[str, float], form: Callable[[float], str] = percent) -> str:

@@ -54,7 +54,6 @@ class MathSetup(Setup):
 
 def math_training_setup(
     model: str,
-    problems: Path | None = None,
     *,
     params: Params | None = None,
     folder: Path = Path("data/scratch/math-grpo"),
@@ -66,24 +65,21 @@ def math_training_setup(
     Args:
         model: a folder that holds one, or an id on the Hub, whose commit is `revision`, or
             that of `params` where they name the same model.
-        problems: JSONL of canonical records, as `prepare` writes them; None for GSM8K, from
-            data/hub or from the Hub.
         params: S1's where none are given.
         folder: gets the model's tokenizer with its prompt (`base`), and what the trainer writes.
-        split: of GSM8K.
+        split: of GSM8K, from data/hub or from the Hub.
 
     Raises:
-        UserError: as `build_grpo`, or there is no such model, or GSM8K cannot be had.
+        UserError: as `grpo_setup`, or there is no such model, or GSM8K cannot be had.
     """
     params = params or preset_params(PRESET)
     if model == params.model.name:
         revision = revision or params.model.revision
     configure(seed=params.seed, threads=params.torch_threads)
-    if problems is None:
-        source = KnownSource(known=GSM8K[split], limit="all")
-        problems = folder / f"{source.known}.jsonl"
-        rows = (row for _, row in read_source(source))
-        write_problems(problems, (row for row in rows if isinstance(row, Problem)))
+    source = KnownSource(known=GSM8K[split], limit="all")
+    problems = folder / f"{source.known}.jsonl"
+    rows = (row for _, row in read_source(source))
+    write_problems(problems, (row for row in rows if isinstance(row, Problem)))
     named = params.model.model_copy(update={"name": model, "revision": revision})
     base, rendering = folder / "base", params.prompt.rendering
     prompt = prompt_format(**rendering)

@@ -6,7 +6,7 @@ python -m lib.verifier REFERENCE ANSWER [--problem TEXT]
 import click
 
 from lib.verifier.equivalence import compare, reference_problem
-from lib.verifier.readings import TABLE
+from lib.verifier.readings import DESCRIPTIONS
 
 
 @click.command(help=__doc__)
@@ -18,7 +18,7 @@ def main(reference: str, answer: str, problem: str | None) -> None:
     if fault := reference_problem(reference):
         raise click.ClickException(f"REFERENCE {reference!r} cannot be compared: {fault}")
     verdict = compare(reference=reference, answer=answer, problem=problem)
-    (description,) = {rule.description for rule in TABLE if rule.name == verdict.decided_by}
+    description = DESCRIPTIONS[verdict.decided_by]
     click.echo(f"{'equal' if verdict.equal else 'not equal'}: {verdict.decided_by}, {description}")
 
 

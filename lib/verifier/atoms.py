@@ -113,7 +113,7 @@ class Atoms:
         self.next()
         repeated, plain = self.atom(), parse_number(literal)
         digits, places = repeated.name, len(literal.partition(".")[2])
-        if "." not in literal or not digits.isdigit() or None in (plain.value, repeated.value):
+        if "." not in literal or not digits.isdigit():
             raise Unparsable("a bar over something that is no decimal")
         tail = repeated.value / ((10 ** len(digits) - 1) * 10**places)
         return number(plain.value + tail)
@@ -250,13 +250,9 @@ class Atoms:
         """The group that `opening` (already taken) begins."""
         outer, self.bars, self.in_set = (self.bars, self.in_set), 0, opening == "{set"
         closings = BRACKETS.get(opening, ("}",))
-        marks = ("mid", ":") if self.peek.text == "|" else ("mid", ":", "|")
-        inner = (*closings, *marks) if self.in_set else (*closings, "choose")
-        inside = self.statement(closing=inner)
+        inside = self.statement(closing=(*closings, *("mid", ":", "|") * self.in_set))
         if self.in_set and self.take("mid", "|", ":"):
             inside = Node("builder", (inside, self.statement(closing=closings)))
-        elif opening == "{" and self.take("choose"):
-            inside = call("binomial", inside, self.statement(closing=closings))
         self.bars, self.in_set = outer
         closing = self.expect(*closings).text
         if opening == "{":
@@ -316,8 +312,6 @@ class Atoms:
             row = []
             if not self.take("\\"):
                 break
-        if not rows or len({len(cells) for cells in rows}) != 1:
-            raise Unparsable("rows of different lengths")
         return rows
 
     def _exponent(self) -> Node:

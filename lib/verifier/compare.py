@@ -4,13 +4,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from lib.verifier.evaluate import exact_value, real_value
-from lib.verifier.scalars import Undecided, decimal_literal, proportional, same_scalar
+from lib.verifier.scalars import decimal_literal, proportional, same_scalar
 from lib.verifier.sets import REALS, real_set, same_set
 from lib.verifier.tree import (
     MAX_ITEMS,
     Named,
     Node,
     TooHard,
+    Undecided,
     canonical,
     difference,
     free_symbols,
@@ -20,7 +21,7 @@ from lib.verifier.tree import (
     negated,
     nodes,
     number,
-    residuals,
+    operands,
     with_bound_names,
 )
 from lib.verifier.vocabulary import hedges, may_go_unsaid, parse_unit
@@ -41,14 +42,7 @@ def same(reference: Node, answer: Node) -> tuple[bool, str]:
         return True, "structure"
     if _is_region(reference) or _is_region(answer):
         return _same_region(reference, answer), "structure"
-    spread = _by_name(reference), _by_name(answer)
-    if spread != (reference, answer):
-        if all(tree.kind == "list" for tree in spread):
-            return same(*spread)
-        named_tuple = spread[0] if spread[0] != reference else spread[1]
-        names = [item.args[0].name for item in named_tuple.args]
-        if names != sorted(names):
-            return False, "structure"
+    reference, answer = _by_name(reference), _by_name(answer)
     kinds = {reference.kind, answer.kind}
     if "relation" in kinds:
         return _same_relation(reference, answer)
@@ -77,19 +71,17 @@ def equal(reference: Node, answer: Node) -> bool:
 
 
 def _by_name(node: Node) -> Node:
-    """`(x, y) = (1, 2)` as `x = 1, y = 2`; anything else as it is."""
+    """`(y, x) = (2, 1)` as `x = 1, y = 2`; anything else as it is."""
     sides = node.args if node.kind == "relation" and node.name == "=" else ()
     if {side.kind for side in sides} != {"tuple"} or not is_name(sides[0]):
         return node
     pairs = zip(*(side.args for side in sides), strict=False)
-    equations = tuple(Node("relation", pair, "=") for pair in pairs)
+    equations = tuple(Node("relation", pair, "=") for pair in sorted(pairs, key=repr))
     return Node("list", equations, ",") if len(sides[0].args) == len(sides[1].args) else node
 
 
 def _is_region(node: Node) -> bool:
     """A set of numbers that is no list of its elements, or inequalities."""
-    if node.kind == "list":
-        return any(_is_region(item) for item in node.args)
     is_inequality = node.kind == "relation" and any(op in node.name for op in ("<", ">", "!="))
     return is_inequality or node.kind in _SETS or node == REALS
 
@@ -131,9 +123,6 @@ def _rows(node: Node) -> list[tuple[Node, ...]] | None:
         scaled = _rows(matrices[0]) if len(matrices) == 1 else None
         others = tuple(factor for factor in node.args if factor.kind != "matrix")
         return scaled and [tuple(Node("product", (*others, x)) for x in row) for row in scaled]
-    if node.kind == "power" and node.args[1].name in ("T", "top"):
-        rows = _rows(node.args[0]) or []
-        return list(zip(*rows, strict=True)) if rows and len(rows[0]) > 1 else rows or None
     return [(item,) for item in node.args] if node.kind in ("tuple", "list") else None
 
 
@@ -276,9 +265,6 @@ def _same_relation(reference: Node, answer: Node) -> tuple[bool, str]:
             return False, "structure"
     if {reference.kind, answer.kind} != {"relation"}:
         return False, "structure"
-    if bool(expected) != bool(actual):
-        zeros = residuals(answer, reference) if expected else residuals(reference, answer)
-        return bool(zeros) and all(equal(zero, number(0)) for zero in zeros), "equation"
     if reference.name == answer.name:
         return _same_constraint(reference, answer), "equation"
     return False, "structure"
@@ -286,9 +272,6 @@ def _same_relation(reference: Node, answer: Node) -> tuple[bool, str]:
 
 def _same_stated(expected: Named, actual: Named) -> tuple[bool, str]:
     """Equal values; what is after ≈ counts where it is a decimal, for a decimal reference."""
-    for one, two in ((expected, actual), (actual, expected)):
-        if one.num_names > 1 and two.values[0].kind in ("tuple", "list"):
-            return _same_in_order(one.values[:1] * one.num_names, two.values[0].args), "structure"
     if not (_approximates(expected) and _approximates(actual)):
         return False, "structure"
     return same(expected.values[0], actual.values[0])
@@ -300,7 +283,7 @@ def _approximates(pair: Named) -> bool:
         return True
     value, literal = real_value(pair.values[0]), decimal_literal(pair.approximate[-1])
     if value is None or literal is None:
-        return free_symbols(pair.values[0]) == free_symbols(pair.approximate[-1]) != frozenset()
+        return False
     return abs(value - literal.value) < literal.last_place
 
 
@@ -388,7 +371,7 @@ def _base(reference: Node, answer: Node) -> tuple[bool, str]:
 
 def _ratio(reference: Node, answer: Node) -> tuple[bool, str]:
     """Proportional terms; a ratio of two is also the fraction."""
-    expected, actual = _terms(reference), _terms(answer)
+    expected, actual = ([*operands(node, "ratio")] for node in (reference, answer))
     if {len(expected), len(actual)} == {1, 2}:
         expected, actual = ([*terms, number(1)][:2] for terms in (expected, actual))
     crossed = (
@@ -396,10 +379,6 @@ def _ratio(reference: Node, answer: Node) -> tuple[bool, str]:
         for one, two in zip(expected[1:], actual[1:], strict=False)
     )
     return len(expected) == len(actual) and all(crossed), "ratio"
-
-
-def _terms(node: Node) -> list[Node]:
-    return [*_terms(node.args[0]), node.args[1]] if node.kind == "ratio" else [node]
 
 
 _QUANTITIES: dict[str, Callable[[Node, Node], tuple[bool, str]]] = {

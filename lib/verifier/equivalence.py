@@ -8,18 +8,23 @@ either decides or passes on.
 """
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from lib.verifier import symbolic
 from lib.verifier.compare import same
-from lib.verifier.extract import as_text, extract_answer, unwrapped
+from lib.verifier.extract import as_text, unwrapped
 from lib.verifier.normalize import normalize, repaired
 from lib.verifier.numbers import as_number
 from lib.verifier.parse import parse
-from lib.verifier.readings import Reading, readings
-from lib.verifier.scalars import Undecided
-from lib.verifier.tree import MAX_ANSWER_CHARS, TooHard, Unparsable, bound_memory, remembered
+from lib.verifier.readings import readings
+from lib.verifier.tree import (
+    MAX_ANSWER_CHARS,
+    TooHard,
+    Undecided,
+    Unparsable,
+    bound_memory,
+    remembered,
+)
 from lib.verifier.vocabulary import FORMATTING, has_prose, hedges, same_time
 
 
@@ -62,19 +67,12 @@ def compare(
     symbolic.count_answer()
     bound_memory(len(expected) + len(actual) + len(problem or ""))
     try:
-        verdict = _in_any_reading(expected, actual, thorough)
-        if verdict.equal or _echoes(actual, problem or ""):
-            is_echo = verdict.decided_by != "normalized" and _echoes(actual, problem or "")
-            return Verdict(False, "echo") if is_echo else verdict
-        for step, one, two in _readings(expected, actual, problem or ""):
-            if _in_any_reading(one, two, thorough).equal:
-                return Verdict(True, step)
+        return _in_any_reading(expected, actual, problem or "", thorough)
     except symbolic.WorkerLostError as error:
         return Verdict(False, str(error))
     except _SURVIVED:
         symbolic.count("failures")
         return Verdict(False, "failure")
-    return verdict
 
 
 _OPTIONS = re.compile(r"\([A-D]\)|\b[A-D][.)]")
@@ -93,21 +91,19 @@ _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeE
 
 
 @remembered(16_384)
-def _in_any_reading(expected: str, actual: str, thorough: bool) -> Verdict:
+def _in_any_reading(expected: str, actual: str, problem: str, thorough: bool) -> Verdict:
     verdict = _compare(expected, actual, thorough)
+    if verdict.decided_by != "normalized" and _echoes(actual, problem):
+        return Verdict(False, "echo")
     if not verdict.equal:
-        for step, one, two in _readings(expected, actual, None):
+        for step, one, two in readings(_normalized(expected), _normalized(actual), problem):
             if one and two and _compare(one, two, thorough).equal:
                 return Verdict(True, step)
     return verdict
 
 
-def _readings(expected: str, actual: str, problem: str | None) -> Iterator[Reading]:
-    return readings(_normalized(expected), _normalized(actual), problem)
-
-
 @remembered(16_384)
-def _compare(expected: str, actual: str, thorough: bool, in_sentence: bool = False) -> Verdict:
+def _compare(expected: str, actual: str, thorough: bool) -> Verdict:
     numbers = as_number(expected), as_number(actual)
     if numbers[0] is not None and numbers[0] == numbers[1]:
         return Verdict(True, "number")
@@ -118,14 +114,7 @@ def _compare(expected: str, actual: str, thorough: bool, in_sentence: bool = Fal
         return Verdict(False, "no answer")
     if reference == answer:
         return Verdict(True, "normalized")
-    if len(answer) > MAX_ANSWER_CHARS and not has_prose(answer):
-        return Verdict(False, "limit")
-    if verdict := _by_words(reference, answer):
-        return verdict
-    verdict = _by_structure(reference, answer, thorough)
-    if verdict.equal or in_sentence:
-        return verdict
-    return _in_words(reference, answer, thorough) or verdict
+    return _by_words(reference, answer) or _by_structure(reference, answer, thorough)
 
 
 _INTEGER = re.compile(r"-?\d{1,300}")
@@ -179,10 +168,10 @@ _FORMATTED = re.compile(rf"{FORMATTING}|\\ ")
 
 
 def _words(text: str) -> str:
-    """Words as compared, and sentences with what is in them; '' where there are none."""
+    """Words as compared; '' where there are none, or anything else is among them."""
     plain = _FORMATTED.sub("", text[:MAX_ANSWER_CHARS]).lower().strip(" {")
     if re.search(r"[\\=<>+\-*/^|,\d]", plain):
-        return "".join(plain.split()) if has_prose(text) else ""
+        return ""
     bare = re.sub(r"[\W_]", "", _ARTICLE.sub("", plain))
     return bare if len(bare) >= 3 else ""
 
@@ -203,19 +192,6 @@ def _by_structure(reference: str, answer: str, thorough: bool) -> Verdict:
     return verdict
 
 
-def _in_words(reference: str, answer: str, thorough: bool) -> Verdict | None:
-    """The same answer as what a reference in a sentence ends in; an answer must be one itself.
-
-    One level deep: a loop of sentences in sentences would cost a pass for each.
-    """
-    if not has_prose(reference) or has_prose(answer) or hedges(reference):
-        return None
-    inner = extract_answer(reference)
-    if inner is None or normalize(inner) == reference:
-        return None
-    return _compare(inner, answer, thorough, in_sentence=True)
-
-
 def reference_problem(text: str) -> str | None:
     """Why no answer could be compared with this reference, None where it can serve as one.
 
@@ -234,7 +210,6 @@ def reference_problem(text: str) -> str | None:
     except TooHard as error:
         return f"it is beyond the verifier's limits: {error}"
     except Unparsable as error:
-        if has_prose(prepared) and extract_answer(prepared) is None:
-            return None
-        return f"it is neither words nor mathematics that the verifier reads: {error}"
+        if not has_prose(prepared):
+            return f"it is neither words nor mathematics that the verifier reads: {error}"
     return None

@@ -11,16 +11,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from lib.verifier.numbers import (
-    DOUBLES,
-    Arithmetic,
-    Ball,
-    Imprecise,
-    Undefined,
-    as_rational,
-    check_power,
-    precise,
-)
+from lib.verifier.numbers import Ball, ball, check_power, constant_ball
 from lib.verifier.tree import (
     MAX_BITS,
     MAX_FACTORIAL,
@@ -28,6 +19,7 @@ from lib.verifier.tree import (
     MAX_POINT_BITS,
     Node,
     TooHard,
+    Undecided,
     remembered,
     symbol,
 )
@@ -44,9 +36,8 @@ class Evaluation:
         branched: a root, power or logarithm met a number that is not a positive real.
     """
 
-    def __init__(self, arithmetic: Arithmetic, values: Mapping[str, Fraction]) -> None:
-        self.ball = arithmetic.ball
-        self.values = dict(values)
+    def __init__(self, values: Mapping[str, Fraction]) -> None:
+        self.values = values
         self.branched = False
         self.operations = 0
 
@@ -54,7 +45,7 @@ class Evaluation:
         """The value of `node`, a rational where no irrational number is met on the way.
 
         Raises:
-            Undefined: there is none.
+            Undecided: there is none.
             TooHard: beyond the limits.
         """
         if node.kind == "number":
@@ -64,25 +55,20 @@ class Evaluation:
             raise TooHard(f"more than {MAX_OPERATIONS} operations")
         try:
             return self.sized(self._applied(node))
-        except OverflowError as error:
-            raise TooHard("overflow") from error
-        except ZeroDivisionError as error:
-            raise Undefined("division by zero") from error
-        except TypeError as error:
-            raise Undefined("another number of arguments") from error
-        except ValueError as error:
-            raise (
-                error if isinstance(error, Undefined | TooHard) else Undefined(str(error))
-            ) from error
+        except (Undecided, TooHard):
+            raise
+        except (ArithmeticError, TypeError, ValueError) as error:
+            # A pole, or another number of arguments.
+            raise Undecided(str(error)) from error
 
     def sized(self, value: Value) -> Value:
         """`value` within the limits; where functions are compared, long exact values as balls."""
         if isinstance(value, Ball):
             return value
-        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+        bits = _bits(value)
         if bits > MAX_BITS:
             raise TooHard(f"a number of more than {MAX_BITS} bits")
-        return self.ball(value) if self.values and bits > MAX_POINT_BITS else value
+        return ball(value) if self.values and bits > MAX_POINT_BITS else value
 
     def _applied(self, node: Node) -> Value:
         """A symbol's value, or that of an operation or function, its arguments evaluated first.
@@ -92,28 +78,31 @@ class Evaluation:
         if node.kind == "symbol":
             return self._symbol(node.name)
         name = node.name if node.kind == "call" else node.kind
-        if name not in _OPERATIONS and node.kind != "call":
-            raise Undefined(f"no value for a {name}")
         if name == "unit" and not may_go_unsaid(node.name):
-            raise Undefined(f"no unit is called {node.name}")
+            raise Undecided(f"no unit is called {node.name}")
         values = [self.value(part) for part in node.args]
         if name in _ANALYTIC:
             function, _, inverse = _ANALYTIC[name].partition(":")
-            ball = self.ball(values[0])
-            result = (1 / ball if inverse == "argument" else ball).apply(function)
+            argument = ball(values[0])
+            result = (1 / argument if inverse == "argument" else argument).apply(function)
             return 1 / result if inverse == "value" else result
-        rule = _OPERATIONS.get(name)
-        return rule(self, *values) if rule else self.opaque(name, values)
+        if name in _OPERATIONS:
+            return _OPERATIONS[name](self, *values)
+        if node.kind != "call" or not self.values:
+            raise Undecided(f"no value for a {name}")
+        # What stands for an unknown value: another number at each point.
+        point = sorted(self.values.items())
+        return named_number(f"{point}:{name}({','.join(map(_rounded, values))})")
 
     def _symbol(self, name: str) -> Value:
         """A constant, or the value at this point."""
         if name in self.values:
             return self.values[name]
         if name in ("e", "pi"):
-            return self.ball(Fraction(1)).constant(name)
+            return constant_ball(name)
         if name == "i":
-            return self.ball(1j)
-        raise Undefined(f"no value for {name}")
+            return ball(1j)
+        raise Undecided(f"no value for {name}")
 
     def product(self, *factors: Value) -> Value:
         """Multiplies, within the limits at each factor."""
@@ -128,93 +117,90 @@ class Evaluation:
                     return exact
             elif exponent.denominator == 1 and abs(exponent) < 10_000:
                 return base ** int(exponent)
-            if exponent.denominator % 2 and self._is_negative(base):
+            if exponent.denominator % 2 and _is_negative(base):
                 self.branched = True
                 size = self.power_of(-base, exponent)
                 return -size if exponent.numerator % 2 else size
-        ball = self.ball(base)
-        if not ball.middle:
-            if self.ball(exponent).real > 0:
+        middle = ball(base).middle
+        if not middle:
+            if ball(exponent).real > 0:
                 return base
-            raise Undefined("power of zero")
-        check_power(abs(ball.middle), abs(self.ball(exponent).middle))
+            raise Undecided("power of zero")
+        check_power(abs(middle), abs(ball(exponent).middle))
         return (self.log(base) * exponent).apply("exp")
-
-    def _is_negative(self, value: Value) -> bool:
-        return value < 0 if isinstance(value, Fraction) else value.is_real and value.real < 0
 
     def log(self, value: Value, base: Value = None) -> Ball:
         """Logarithm to a base, natural without one."""
-        ball = self.ball(value)
-        if not ball.middle:
-            raise Undefined("logarithm of zero")
-        self.branched |= not ball.is_real or ball.real < 0
-        result = ball.apply("log")
+        argument = ball(value)
+        if not argument.middle:
+            raise Undecided("logarithm of zero")
+        self.branched |= not argument.is_real or argument.real < 0
+        result = argument.apply("log")
         return result if base is None else result / self.log(base)
 
-    def gamma(self, value: Value) -> Value:
-        """The gamma function."""
-        if isinstance(value, Fraction) and value.denominator == 1 and value > 0:
-            if value - 1 > MAX_FACTORIAL:
-                raise TooHard(f"factorial of more than {MAX_FACTORIAL}")
-            return Fraction(math.factorial(int(value) - 1))
-        ball = self.ball(value)
-        if abs(ball.middle) > 2_000:
-            raise TooHard("gamma")
-        return ball.apply("gamma")
 
-    def binomial(self, above: Value, below: Value) -> Value:
-        """Through gamma where the numbers are not natural, so that symbols may be anything."""
-        if _are_integers(above, below) and above >= 0 and below >= 0:
-            if above > MAX_FACTORIAL:
-                raise TooHard(f"binomial of more than {MAX_FACTORIAL}")
-            return Fraction(math.comb(int(above), int(below)))
-        one = Fraction(1)
-        return self.gamma(above + one) / (
-            self.gamma(below + one) * self.gamma(above + -below + one)
-        )
+def _bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
 
-    def rounding(self, value: Value, direction: Callable[[Any], int]) -> Value:
-        """Floor or ceiling; of a ball only where both ends round alike."""
-        if isinstance(value, Fraction):
-            return Fraction(direction(value))
-        low, high = (direction(self.real(value) + end) for end in (-value.radius, value.radius))
+
+def _is_negative(value: Value) -> bool:
+    return value < 0 if isinstance(value, Fraction) else value.is_real and value.real < 0
+
+
+def _gamma(value: Value) -> Value:
+    """The gamma function, exact at integers."""
+    if isinstance(value, Fraction) and value.denominator == 1 and value > 0:
+        if value > MAX_FACTORIAL:
+            raise TooHard(f"factorial of more than {MAX_FACTORIAL}")
+        return Fraction(math.factorial(int(value) - 1))
+    argument = ball(value)
+    if abs(argument.middle) > 2_000:
+        raise TooHard("gamma")
+    return argument.apply("gamma")
+
+
+def _factorial(value: Value) -> Value:
+    return _gamma(value + Fraction(1))
+
+
+def _binomial(above: Value, below: Value) -> Value:
+    """Through gamma, so that symbols may be anything."""
+    return _factorial(above) / (_factorial(below) * _factorial(above + -below))
+
+
+def _step(direction: Callable[[Any], int]) -> Callable[[Evaluation, Value], Fraction]:
+    """Floor or ceiling; of a ball only where both ends round alike."""
+
+    def rounded(evaluation: Evaluation, value: Value) -> Fraction:
+        radius = 0 if isinstance(value, Fraction) else value.radius
+        low, high = (direction(_real(value) + end) for end in (-radius, radius))
         if low != high:
-            raise Imprecise("rounding of what may be an integer")
+            raise Undecided("rounding of what may be an integer")
         return Fraction(int(low))
 
-    def real(self, value: Value) -> Any:
-        """A real number, of a ball its middle.
-
-        Raises:
-            Undefined: it is complex.
-        """
-        if isinstance(value, Fraction) or value.is_real:
-            return value.real
-        raise Undefined("needs real numbers")
-
-    def extreme(self, choose: Callable[..., Any], *values: Value) -> Value:
-        """Maximum or minimum."""
-        if not all(isinstance(value, Fraction) for value in values):
-            values = tuple(map(self.ball, values))
-        return choose(values, key=self.real)
-
-    def multiple(self, name: str, *values: Value) -> Value:
-        """Gcd and lcm of integers; opaque where functions are compared."""
-        if not self.values and _are_integers(*values):
-            return Fraction(getattr(math, name)(*map(int, values)))
-        return self.opaque(name, sorted(values, key=_rounded))
-
-    def opaque(self, name: str, values: list[Value]) -> Fraction:
-        """What stands for an unknown value: another number at each point, and none without one."""
-        if not self.values:
-            raise Undefined(f"no value for {name}")
-        point = sorted(self.values.items())
-        return named_number(f"{point}:{name}({','.join(map(_rounded, values))})")
+    return rounded
 
 
-def _are_integers(*values: Value) -> bool:
-    return all(isinstance(value, Fraction) and value.denominator == 1 for value in values)
+def _real(value: Value) -> Any:
+    """A real number, of a ball its middle."""
+    if isinstance(value, Fraction) or value.is_real:
+        return value.real
+    raise Undecided("needs real numbers")
+
+
+def _size(value: Value) -> Any:
+    return _real(ball(value))
+
+
+def _multiple(function: Callable[..., int]) -> Callable[..., Fraction]:
+    """Gcd and lcm, of integers only."""
+
+    def applied(evaluation: Evaluation, *values: Value) -> Fraction:
+        if not all(isinstance(value, Fraction) and value.denominator == 1 for value in values):
+            raise Undecided("needs integers")
+        return Fraction(function(*map(int, values)))
+
+    return applied
 
 
 def _rounded(value: Value) -> str:
@@ -234,33 +220,20 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
     Raises:
         TooHard: the result would be too long.
     """
-    power = exponent.numerator
-    if exponent.denominator != 1:
-        root = _rational_root(base, exponent.denominator)
-        if root is None:
+    power, index = exponent.numerator, exponent.denominator
+    if index > 1:
+        if base < 0 or _bits(base) > 100:
+            return None
+        above, below = (round(part ** (1 / index)) for part in base.as_integer_ratio())
+        root = Fraction(above, below)
+        if root**index != base:
             return None
         base = root
-    bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-    if base and abs(base) != 1 and abs(power) * bits > MAX_BITS:
+    if abs(base) == 1:
+        return base ** (power % 2)
+    if base and abs(power) * _bits(base) > MAX_BITS:
         raise TooHard(f"a power of more than {MAX_BITS} bits")
-    return base ** (power % 2 if abs(base) == 1 else power)
-
-
-def _rational_root(value: Fraction, index: int) -> Fraction | None:
-    """The real root of a rational where it is rational; of a negative one for odd `index` only."""
-    if value < 0:
-        root = _rational_root(-value, index) if index % 2 else None
-        return None if root is None else -root
-    above, below = _integer_root(value.numerator, index), _integer_root(value.denominator, index)
-    return None if above is None or below is None else Fraction(above, below)
-
-
-def _integer_root(value: int, index: int) -> int | None:
-    """The root where it is an integer that a double can find."""
-    if value.bit_length() > 100:
-        return None
-    root = round(value ** (1 / index))
-    return root if root**index == value else None
+    return base**power
 
 
 _ANALYTIC = pairs(
@@ -280,63 +253,54 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
     "percent": lambda evaluation, value: value / Fraction(100),
     "degree": lambda evaluation, value: evaluation.value(symbol("pi")) * value / Fraction(180),
     # Not exact, since the unit may scale it.
-    "unit": lambda evaluation, value: evaluation.ball(value),
+    "unit": lambda evaluation, value: ball(value),
     "ln": Evaluation.log,
     "log": Evaluation.log,
     "lg": lambda evaluation, value: evaluation.log(value, Fraction(10)),
     "abs": lambda evaluation, value: abs(value),
-    "max": lambda evaluation, *values: evaluation.extreme(max, *values),
-    "min": lambda evaluation, *values: evaluation.extreme(min, *values),
-    "floor": lambda evaluation, value: evaluation.rounding(value, math.floor),
-    "ceil": lambda evaluation, value: evaluation.rounding(value, math.ceil),
-    "binomial": Evaluation.binomial,
-    "factorial": lambda evaluation, value: evaluation.gamma(value + Fraction(1)),
-    "Gamma": Evaluation.gamma,
-    "gcd": lambda evaluation, *values: evaluation.multiple("gcd", *values),
-    "lcm": lambda evaluation, *values: evaluation.multiple("lcm", *values),
+    "max": lambda evaluation, *values: max(values, key=_size),
+    "min": lambda evaluation, *values: min(values, key=_size),
+    "floor": _step(math.floor),
+    "ceil": _step(math.ceil),
+    "binomial": lambda evaluation, above, below: _binomial(above, below),
+    "factorial": lambda evaluation, value: _factorial(value),
+    "Gamma": lambda evaluation, value: _gamma(value),
+    "gcd": _multiple(math.gcd),
+    "lcm": _multiple(math.lcm),
 }
 
 
 @remembered(8192)
 def constant(node: Node) -> Value:
-    """The value of a tree without symbols, a ball of doubles where it is not exact.
+    """The value of a tree without symbols.
 
     Raises:
-        Undefined, TooHard: see `Evaluation.value`.
+        Undecided, TooHard: see `Evaluation.value`.
     """
-    return Evaluation(DOUBLES, {}).value(node)
+    return Evaluation({}).value(node)
 
 
-def exact_value(node: Node, values: Mapping[str, Fraction] | None = None) -> Fraction | None:
+def exact_value(node: Node) -> Fraction | None:
     """The rational number that `node` denotes, None where it is none or is not known to be one.
-
-    Args:
-        values: of symbols.
 
     Raises:
         TooHard: a number or a count on the way is beyond the limits.
     """
     try:
-        value = Evaluation(DOUBLES, values).value(node) if values else constant(node)
-    except Undefined:
+        value = constant(node)
+    except Undecided:
         return None
     return value if isinstance(value, Fraction) else None
 
 
-def real_value(node: Node) -> Fraction | None:
+def real_value(node: Node, values: Mapping[str, Fraction] | None = None) -> Fraction | None:
     """The real number that `node` denotes, to 50 digits where it is not rational; else None."""
     try:
-        evaluation = Evaluation(precise(), {})
-        value = evaluation.real(evaluation.value(node))
-    except (Undefined, TooHard):
+        value = _real(Evaluation(values).value(node) if values else constant(node))
+    except (Undecided, TooHard):
         return None
-    return value if isinstance(value, Fraction) else as_rational(value)
+    if isinstance(value, Fraction):
+        return value
+    from mpmath.libmp import to_rational  # type: ignore[import-untyped]
 
-
-def approximate(node: Node, values: Mapping[str, Fraction] | None = None) -> complex:
-    """The value of a tree as a double.
-
-    Raises:
-        Undefined, TooHard: see `Evaluation.value`.
-    """
-    return complex(DOUBLES.ball(Evaluation(DOUBLES, values or {}).value(node)).middle)
+    return Fraction(*to_rational(value._mpf_))

@@ -12,7 +12,7 @@ before it find nothing, from the most deliberate mark to the least:
    `Answer - 24`, a last line `A: 24`; the answer may be on the line below, an explanation after it;
 5. a sentence that announces: "the answer is …", or a marked line with prose, the last one;
 6. a box inside the reasoning, for completions that never got out of it;
-7. the whole text, where it is a bare expression, or one with its "where …" after it;
+7. the whole text, where it is a bare expression;
 8. what follows the last "is", "are" or "=" of the last line that has a number;
 9. the last formula, expression or number of that line.
 
@@ -36,9 +36,8 @@ _ANSWER_TAGS = (
     ("<SOLUTION>", "</SOLUTION>"),
     ("<|begin_of_box|>", "<|end_of_box|>"),
 )
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=[{\\\w])|\\beginboxed\s*(?=\{)")
+_BOX = re.compile(r"\\(?:boxed|fbox|beginboxed)\s*(?=\{)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_BARE_BOX = re.compile(r"\\?\w+")
 _JOINT = re.compile(
     r"(?:[\s.,;$]|\\[,;:! ]|\\q?quad|\\\(|\\\)|\\\[|\\\]|\\text\{|\\mbox\{|\}|\band\b|\bor\b|\\cup"
     r"|\\(?:text|mathrm)\s*\{\s*(?:and|or)\s*\}|(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?)\s*(?:=|\\in\b))*"
@@ -68,7 +67,6 @@ _AMOUNT = re.compile(
 )
 _VERB = re.compile(r"\b(?:is|are|be|equals?|gives?)\b:?|[=是为]")
 _VALUE = re.compile(rf"(?:{_NUMBER_TEXT.pattern})(?=\s+[a-z]{{2}})")
-_WHERE = re.compile(r"[,;]?\s*(?:where|with|for|when|if)\b", re.IGNORECASE)
 _UNCOMMITTED = re.compile(
     r"\b(?:(?:either|or|maybe|perhaps|possibly|one of|between|lies|at (?:least|most)"
     r"|(?:more|less|fewer|greater|smaller|larger) than) "
@@ -170,14 +168,9 @@ def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
     position = 0
     while match := _BOX.search(text, position):
         start = match.end()
-        if text[start] != "{":
-            bare = _BARE_BOX.match(text, start)
-            end = bare.end() if bare else start + 1
-            yield match.start(), end, text[start:end]
-        else:
-            closing = _closing_brace(text, start)
-            end = len(text) if closing is None else closing + 1
-            yield match.start(), end, text[start + 1 : closing]
+        closing = _closing_brace(text, start)
+        end = len(text) if closing is None else closing + 1
+        yield match.start(), end, text[start + 1 : closing]
         position = end
 
 
@@ -237,7 +230,7 @@ def _announced(text: str) -> str | None:
 
 def _statement(text: str) -> str | None:
     """The answer in the sentence that `text` begins with."""
-    sentence = _first_sentence(text.lstrip())
+    sentence = _SENTENCE_END.split(text.lstrip(), maxsplit=1)[0]
     clean = _clean(sentence)
     if not clean or _UNCOMMITTED.search(clean):
         return clean or None
@@ -248,23 +241,11 @@ def _statement(text: str) -> str | None:
     return amounts[0] if len(amounts) == 1 else _last(sentence)
 
 
-def _first_sentence(text: str) -> str:
-    """Up to the full stop or line end, which do not count inside a formula."""
-    formulas = [match.span() for match in _FORMULA.finditer(text)]
-    for match in _SENTENCE_END.finditer(text):
-        if not any(start <= match.start() < end for start, end in formulas):
-            return text[: match.start()]
-    return text
-
-
 def _bare(text: str) -> str | None:
     """The whole text, where it is short and has either no words or nothing else."""
     clean = _clean(text)
     if not clean or len(clean) > 400:
         return None
-    formula = _FORMULA.match(clean)
-    if formula and _WHERE.match(clean, formula.end()) and "\n" not in clean:
-        return _content(formula)
     mixed = has_words(clean) and any(letter.isdigit() for letter in clean)
     return None if mixed or has_prose(clean) else clean
 
@@ -305,8 +286,8 @@ def _word(text: str, number: re.Match[str]) -> str:
     r"""The number, or what it is a part of: `3\sqrt{13}`; `-2)`, of a pair, equals nothing."""
     if not {*text[: number.start()][-1:], *text[number.end() :][:1]} & _SIGNS:
         return number[0].strip()
-    start = max(text.rfind(space, 0, number.start()) for space in " \n") + 1
-    return _clean(re.split(r"\s", text[start:], maxsplit=1)[0])
+    start = text.rfind(" ", 0, number.start()) + 1
+    return _clean(text[start:].split()[0])
 
 
 _SIGNS = {*"\\(){}[]^=+/"}

@@ -11,8 +11,6 @@ from typing import NamedTuple
 from lib.verifier.tree import MAX_ANSWER_CHARS, MAX_TOKENS, TooHard, Unparsable
 from lib.verifier.vocabulary import (
     DEGREE_WORDS,
-    FRAME,
-    FUNCTIONS,
     HEDGES,
     ONE_FOR,
     PERCENT_WORDS,
@@ -82,6 +80,7 @@ _ESCAPED = dict(zip("\t\f\v\b\r\a\n", "tfvbran", strict=True))
 _RAISED_TAG = re.compile(r"<su([pb])>\s*([^<>]*?)\s*</su\1>")
 _EMPTY_EXPONENT = re.compile(r"\^\s*\{\s*\}\s*")
 _NOT = re.compile(r"\\not\s*(?:=|\\(?:eq|equiv)(?![a-zA-Z]))")
+_WRAPPED = re.compile(r"(\{+)([^{}\\]*)(\}+)")
 _MAX_ROUNDS = 8
 
 
@@ -115,20 +114,18 @@ def _once(text: str) -> str:
             text = rf"{sign}{amount}{other} \text{{ {_CURRENCIES[mark or after]}}}"
         if not text.isascii():
             text = _ascii(text)
-        if "\\" in text or "$" in text or "~" in text or " " in text or "{" in text:
-            text = _DOUBLED.sub(r"\\", text) if "\\\\" in text else text
-            text = _GROUPED_NUMBER.sub(lambda match: _SEPARATOR.sub("", match[0]), text)
-            text = _EMPTY_EXPONENT.sub("^", text) if "^" in text else text
-            text = _NOT.sub(r"\\ne ", text) if "\\not" in text else text
-            text = _NOISE.sub(" ", text)
+        text = _DOUBLED.sub(r"\\", text)
+        text = _GROUPED_NUMBER.sub(lambda match: _SEPARATOR.sub("", match[0]), text)
+        text = _EMPTY_EXPONENT.sub("^", text)
+        text = _NOT.sub(r"\\ne ", text)
+        text = _NOISE.sub(" ", text)
         text = _SPACES.sub(" ", text)
     text = _without_ending(_START.sub("", text.strip()).removesuffix("^"))
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
         return text[2:-2]
-    bare = text.lstrip("{").rstrip("}")
-    depth = len(text) - len(text.lstrip("{"))
-    is_wrapped = depth and not {*bare} & {*"{}\\"} and len(text) == len(bare) + 2 * depth
-    return bare.strip() if is_wrapped else text
+    wrapped = _WRAPPED.fullmatch(text)
+    is_closed = wrapped and len(wrapped[1]) == len(wrapped[3])
+    return wrapped[2].strip() if wrapped and is_closed else text
 
 
 def _without_ending(text: str) -> str:
@@ -268,25 +265,20 @@ def _word(word: str, follows_value: bool) -> tuple[Token, ...]:
         return (known,)
     if word in _SIGN_WORDS and follows_value:
         return (Token("operator", _SIGN_WORDS[word]),)
-    if word.lower() in HEDGES or (len(word) > 2 and word.lower() in FRAME):
+    if word.lower() in HEDGES:
         return (Token("text", word),)
     # Long enough, with a vowel, and not in capitals: a word rather than a product.
     is_english = len(word) >= 4 and _VOWEL.search(word) and word[1:].islower()
     if is_english or (follows_value and is_unit(word)):
         return (Token("text", word),)
-    name = next((n for n in _LONGEST_FIRST if word.startswith(n) and len(word) - len(n) <= 2), "")
-    letters = tuple(Token("letter", letter) for letter in word[len(name) :])
-    return (Token("command", name), *letters) if name else letters
-
-
-_LONGEST_FIRST = sorted(FUNCTIONS, key=len, reverse=True)
+    return tuple(Token("letter", letter) for letter in word)
 
 
 def _styled(whole: str, content: str) -> list[Token]:
     r"""Tokens of `\text{…}` and its like."""
     inside = content.strip()
-    if not inside or inside in (",", ";"):
-        return [Token("separator", inside)] if inside else []
+    if not inside:
+        return []
     if known := _known_word(inside):
         return [known]
     if choice := _CHOICE.fullmatch(inside):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import cmath
-import math
+import functools
 import re
-import threading
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
-from lib.verifier.tree import MAX_DIGITS, MAX_LOG2, TooHard
+from lib.verifier.tree import MAX_DIGITS, MAX_LOG2, TooHard, Undecided
 
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)")
 _LITERAL = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)(?:/(\d+\.?\d*|\.\d+))?")
-_PRECISE_DIGITS = 50
 
 
 def as_number(text: str) -> Fraction | None:
@@ -34,74 +30,35 @@ def as_number(text: str) -> Fraction | None:
     return above / below if below else None
 
 
-class Undefined(ValueError):
-    """The expression has no value at this point: a pole, or a name with no value."""
-
-
-class Imprecise(Undefined):
-    """The ball is too wide to tell; more digits may."""
-
-
-class Arithmetic(NamedTuple):
-    """Numbers of one precision.
-
-    Attributes:
-        functions: module or context with sin, asin, exp, log, …
-        number: a rational or a complex number in this precision.
-        epsilon: relative rounding error of one operation, with some room.
-    """
-
-    functions: Any
-    number: Callable[[Any], Any]
-    gamma: Callable[[Any], Any]
-    epsilon: float
-
-    def ball(self, value: Fraction | complex | Ball) -> Ball:
-        """`value` as a ball of this precision.
-
-        Raises:
-            TooHard: beyond the range of doubles.
-        """
-        if isinstance(value, Ball):
-            return value
-        try:
-            middle = self.number(value)
-        except OverflowError as error:
-            raise TooHard("magnitude") from error
-        return Ball(middle, self.epsilon * abs(middle), self)
-
-
 class Ball:
-    """All numbers within `radius` of `middle`, which is complex or of mpmath."""
+    """All numbers within `radius` of `middle`, which is real or complex, to 50 digits."""
 
-    __slots__ = ("arithmetic", "middle", "radius")
+    __slots__ = ("middle", "radius")
 
-    def __init__(self, middle: Any, radius: Any, arithmetic: Arithmetic) -> None:
+    def __init__(self, middle: Any, radius: Any = 0) -> None:
         size = abs(middle)
-        if size != size or size == math.inf:
-            raise TooHard("infinite value")
-        if size and not isinstance(size, float) and abs(log2(size)) > MAX_LOG2:
+        # Neither infinite nor no number at all.
+        if size and not abs(_context().mag(size)) <= MAX_LOG2:
             raise TooHard("magnitude")
         self.middle = middle
-        self.radius = radius + arithmetic.epsilon * size
-        self.arithmetic = arithmetic
+        self.radius = radius + _EPSILON * size
 
     def __add__(self, other: Fraction | Ball) -> Ball:
-        ball = self.arithmetic.ball(other)
-        return Ball(self.middle + ball.middle, self.radius + ball.radius, self.arithmetic)
+        other = ball(other)
+        return Ball(self.middle + other.middle, self.radius + other.radius)
 
     def __mul__(self, other: Fraction | Ball) -> Ball:
-        ball = self.arithmetic.ball(other)
-        radius = abs(self.middle) * ball.radius + (abs(ball.middle) + ball.radius) * self.radius
-        return Ball(self.middle * ball.middle, radius, self.arithmetic)
+        other = ball(other)
+        radius = abs(self.middle) * other.radius + (abs(other.middle) + other.radius) * self.radius
+        return Ball(self.middle * other.middle, radius)
 
     __radd__, __rmul__ = __add__, __mul__
 
     def __neg__(self) -> Ball:
-        return Ball(-self.middle, self.radius, self.arithmetic)
+        return Ball(-self.middle, self.radius)
 
     def __abs__(self) -> Ball:
-        return Ball(abs(self.middle), self.radius, self.arithmetic)
+        return Ball(abs(self.middle), self.radius)
 
     def __truediv__(self, other: Fraction | Ball) -> Ball:
         return self * (1 / other)
@@ -109,47 +66,48 @@ class Ball:
     def __rtruediv__(self, other: Fraction | int) -> Ball:
         size = abs(self.middle)
         if size <= self.radius:
-            raise Imprecise("division by what may be zero")
-        inverse = Ball(
-            1 / self.middle, self.radius / (size * (size - self.radius)), self.arithmetic
-        )
+            raise Undecided("division by what may be zero")
+        inverse = Ball(1 / self.middle, self.radius / (size * (size - self.radius)))
         return inverse * Fraction(other)
 
     def __pow__(self, exponent: int) -> Ball:
         size = abs(self.middle)
         if size <= self.radius:
             if exponent < 0:
-                raise Imprecise("division by what may be zero")
-            return Ball(self.middle * 0, (size + self.radius) ** exponent, self.arithmetic)
+                raise Undecided("division by what may be zero")
+            return Ball(self.middle * 0, (size + self.radius) ** exponent)
         check_power(size, abs(exponent))
         middle = self.middle**exponent
-        relative = abs(exponent) * (self.radius / size + self.arithmetic.epsilon)
-        return Ball(middle, relative * abs(middle), self.arithmetic)
+        return Ball(middle, abs(exponent * middle) * (self.radius / size + _EPSILON))
 
     @property
     def real(self) -> Any:
         """The real part of the middle."""
-        return getattr(self.middle, "real", self.middle)
+        return self.middle.real
 
     @property
     def is_real(self) -> bool:
         """Whether the ball has a real number in it."""
-        imaginary = abs(getattr(self.middle, "imag", 0))
-        return bool(imaginary <= max(self.radius, 1e-13 * abs(self.middle)))
-
-    def constant(self, name: str) -> Ball:
-        """The ball times a constant of the arithmetic, such as pi."""
-        return Ball(self.middle * getattr(self.arithmetic.functions, name), 0.0, self.arithmetic)
+        return bool(abs(self.middle.imag) <= self.radius)
 
     def apply(self, name: str) -> Ball:
         """An analytic function by its short name, such as asin, at both ends of the ball."""
-        source = self.arithmetic if name == "gamma" else self.arithmetic.functions
-        function = getattr(source, name)
+        function = getattr(_context(), name)
         value = function(self.middle)
-        spread = sum(
-            abs(function(self.middle + end) - value) for end in (self.radius, -self.radius)
-        )
-        return Ball(value, spread, self.arithmetic)
+        ends = (function(self.middle + end) for end in (self.radius, -self.radius))
+        return Ball(value, sum(abs(end - value) for end in ends))
+
+
+def ball(value: Fraction | complex | Ball) -> Ball:
+    """`value` as a ball."""
+    if isinstance(value, Fraction):
+        return Ball(_context().mpf(value.numerator) / value.denominator)
+    return value if isinstance(value, Ball) else Ball(_context().convert(value))
+
+
+def constant_ball(name: str) -> Ball:
+    """A constant of mpmath, such as pi."""
+    return Ball(+getattr(_context(), name))
 
 
 def check_power(size: Any, exponent: Any) -> None:
@@ -158,47 +116,19 @@ def check_power(size: Any, exponent: Any) -> None:
     Raises:
         TooHard: it is.
     """
-    if exponent * abs(log2(size) or 1.0) > MAX_LOG2:
+    if exponent * abs(_context().mag(size) or 1) > MAX_LOG2:
         raise TooHard("power")
 
 
-def log2(size: Any) -> float:
-    """Binary logarithm of a positive number, of one of mpmath up to one."""
-    return math.log2(size) if isinstance(size, float) else float(size._mpf_[2] + size._mpf_[3])
+@functools.cache
+def _context() -> Any:
+    """Of our own, and its precision never changes: what else uses mpmath may change that of its."""
+    from mpmath.ctx_mp import MPContext  # type: ignore[import-untyped]
+
+    context = MPContext()
+    context.dps = 50
+    return context
 
 
-def as_rational(real: Any) -> Fraction:
-    """A real number of mpmath as the rational that it is."""
-    sign, mantissa, exponent, _ = real._mpf_
-    return Fraction((-1) ** sign * int(mantissa)) * Fraction(2) ** int(exponent)
-
-
-def _real_gamma(value: complex) -> complex:
-    if value.imag or value.real > 160:
-        raise Imprecise("gamma in doubles")
-    return complex(math.gamma(value.real))
-
-
-DOUBLES = Arithmetic(cmath, complex, _real_gamma, 4e-16)
-_KEPT = threading.local()
-
-
-def precise() -> Arithmetic:
-    """50 digits by mpmath; one context a thread, since a context is not thread-safe."""
-    if not hasattr(_KEPT, "arithmetic"):
-        from mpmath.ctx_mp import MPContext  # type: ignore[import-untyped]
-
-        context = MPContext()
-        context.dps = _PRECISE_DIGITS
-
-        def number(value: Any) -> Any:
-            is_rational = isinstance(value, Fraction)
-            return (
-                context.mpf(value.numerator) / value.denominator
-                if is_rational
-                else context.mpc(value)
-            )
-
-        _KEPT.arithmetic = Arithmetic(context, number, context.gamma, 1e-48)
-    arithmetic: Arithmetic = _KEPT.arithmetic
-    return arithmetic
+_EPSILON = 1e-48
+"""Relative rounding error of one operation, with some room."""

@@ -5,6 +5,8 @@ It reads what people and models write, not only what TeX accepts: `\\frac12`, `s
 separators, relations, set operations, sums, products, signs, powers.
 """
 
+from fractions import Fraction
+
 from lib.verifier.atoms import Atoms
 from lib.verifier.normalize import END, tokenize
 from lib.verifier.tree import (
@@ -28,7 +30,6 @@ _TURNED = {">": "<", ">=": "<="}
 SET_OPERATIONS = {"cup": "union", "cap": "intersection", "setminus": "difference"}
 _PRODUCT_SIGNS = ("*", "cdot", "times")
 _QUOTIENT_SIGNS = ("/", "div")
-_ENDS = frozenset(["", ",", ";", "and", "or", ")", "]", "}", "}set", "+", "-", *RELATIONS])
 _SIGNS = {"+": "+", "-": "-", "pm": "+-", "mp": "-+"}
 
 
@@ -130,11 +131,7 @@ class Parser(Atoms):
         """Factors, written with or without a sign between them, and units at their end."""
         left = self.signed()
         while True:
-            token = self.peek
-            # Most factors are followed by nothing: one look instead of seven.
-            if token.text in _ENDS and token.kind != "text":
-                return left
-            if token.kind == "text":
+            if self.peek.kind == "text":
                 left = self.with_unit(left)
             elif self.take(*_PRODUCT_SIGNS):
                 left = _product(left, self.signed())
@@ -194,22 +191,15 @@ class Parser(Atoms):
 
 def _grouped(items: list[Node], separators: list[str]) -> Node:
     """A list; of items split by commas inside and semicolons outside, a list of lists."""
-    outer = next((name for name in (";", "or") if name in separators), None)
-    if outer is None or all(name == outer for name in separators):
-        return Node("list", tuple(items), separators[-1] if separators else "")
+    name = "or" if "or" in separators else separators[-1] if separators else ""
+    if ";" not in separators or name == "or" or len({*separators}) == 1:
+        return Node("list", tuple(items), name)
     groups: list[list[Node]] = [[]]
     for item, separator in zip(items, [*separators, ""], strict=False):
         groups[-1].append(item)
-        if separator == outer:
+        if separator == ";":
             groups.append([])
-    if outer == "or":
-        return Node("list", tuple(items), "or")
-    nodes = [
-        group[0] if len(group) == 1 else Node("list", tuple(group), ",")
-        for group in groups
-        if group
-    ]
-    return nodes[0] if len(nodes) == 1 else Node("list", tuple(nodes), outer)
+    return Node("list", tuple(_grouped(group, [","]) for group in groups if group), ";")
 
 
 def _product(left: Node, right: Node) -> Node:
@@ -235,11 +225,7 @@ def _mixed(whole: Node, part: Node) -> Node | None:
     if part.kind in ("percent", "degree"):
         inside = _mixed(whole, part.args[0])
         return inside and Node(part.kind, (inside,))
-    if not _is_integer(whole) or part.kind != "quotient":
+    if part.kind != "quotient" or not all(map(_is_integer, (whole, *part.args))):
         return None
-    above, below = part.args
-    if not (_is_integer(above) and _is_integer(below)) or whole.value is None:
-        return None
-    if above.value is None or not below.value or above.value >= below.value:
-        return None
-    return number(whole.value + above.value / below.value)
+    integer, above, below = (int(each.name) for each in (whole, *part.args))
+    return number(integer + Fraction(above, below)) if above < below else None

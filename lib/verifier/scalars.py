@@ -3,7 +3,6 @@
 Functions are equal when their values agree at several points, each symbol set to a rational that
 depends on its name only. Chance agreement has probability about zero (Schwartz, 1980,
 doi:10.1145/322217.322225), and, unlike simplification, the work is a fixed number of operations.
-Doubles are tried first, 50 digits where balls overlap and are too wide to tell.
 """
 
 import zlib
@@ -15,14 +14,22 @@ from typing import NamedTuple
 from lib.verifier.evaluate import (
     Evaluation,
     Value,
-    approximate,
     constant,
     exact_value,
     named_number,
     real_value,
 )
-from lib.verifier.numbers import DOUBLES, Imprecise, Undefined, precise
-from lib.verifier.tree import Node, TooHard, canonical, free_symbols, nodes, unknown_functions
+from lib.verifier.numbers import ball
+from lib.verifier.tree import (
+    Node,
+    TooHard,
+    Undecided,
+    canonical,
+    free_symbols,
+    nodes,
+    number,
+    unknown_functions,
+)
 
 _POINTS = 8
 """Points that are tried: four with positive symbols, four of mixed sign; integers: all parities."""
@@ -31,14 +38,10 @@ _ROUNDING_POINTS = 60
 _SCALES: tuple[Fraction | int, ...] = (1, 3, 10, Fraction(1, 10))
 MIN_DECIMAL_DIGITS = 4
 """Significant digits from which a decimal may represent a number that has no finite one."""
-_ENOUGH = (1e-9, 1e-25)
-"""Radius, in doubles and in 50 digits, at which balls that overlap are one number: relative to the
-value up to `_MAX_SCALE`, beyond which a small term would be lost in a large one."""
+_ENOUGH = 1e-25
+"""Radius at which balls that overlap are one number: relative to the value between 1 and
+`_MAX_SCALE`, beyond which a small term would be lost in a large one."""
 _MAX_SCALE = 1e5
-
-
-class Undecided(ValueError):
-    """The steps up to here cannot tell; the message says why."""
 
 
 class Literal(NamedTuple):
@@ -123,16 +126,14 @@ def _point(
 
     An integer gets one of 2 to 11, so that several have all parities between them.
     """
-    turned = index % (2 * len(scales)) >= len(scales)
-    place = index - len(scales) if turned and index < 2 * len(scales) else index
     values = {}
     for name in names:
-        size = named_number(f"{place}:{name}") * scales[place % len(scales)]
-        negative = turned and (zlib.crc32(f"{place}:{name}".encode()) >> 24) % 4 != index % 4
-        values[name] = -size if negative else size
+        key = f"{index}:{name}"
+        size = named_number(key) * scales[index % len(scales)]
+        is_turned = index // len(scales) % 2 and zlib.crc32(key.encode()) >> 24 & 3
+        values[name] = -size if is_turned else size
     for order, name in enumerate(integers):
-        parity = index >> order & 1
-        values[name] = Fraction(2 + 2 * (index * (order + 1) % 5) + parity)
+        values[name] = Fraction(2 + 2 * (index * (order + 1) % 5) + (index >> order & 1))
     return values
 
 
@@ -140,20 +141,13 @@ def _integers(*trees: Node) -> list[str]:
     """Symbols in an exponent of what is or may be negative, which are defined for integers only."""
     powers = [part.args for tree in trees for part in nodes(tree) if part.kind == "power"]
     return sorted(
-        {
-            name
-            for base, exponent in powers
-            if (names := free_symbols(exponent)) and _may_be_negative(base)
-            for name in names
-        }
+        {name for base, up in powers if _may_be_negative(base) for name in free_symbols(up)}
     )
 
 
 def _may_be_negative(base: Node) -> bool:
-    if any(part.value and part.value < 0 for part in nodes(base)):
-        return True
-    value = None if free_symbols(base) else real_value(base)
-    return value is not None and value < 0
+    has_minus = any(part.value and part.value < 0 for part in nodes(base))
+    return has_minus or (real_value(base) or 0) < 0
 
 
 def _same_function(reference: Node, answer: Node, names: frozenset[str]) -> bool:
@@ -196,56 +190,40 @@ def _agree(reference: Node, answer: Node, values: Mapping[str, Fraction]) -> tup
         Undecided: no value, or not even 50 digits can tell.
         TooHard: beyond the limits.
     """
-    reason: ValueError = Undecided("rounding errors")
-    for precision, enough in enumerate(_ENOUGH):
-        evaluation = Evaluation(precise() if precision else DOUBLES, values)
-        try:
-            value = evaluation.value if values or precision else constant
-            one, two = value(reference), value(answer)
-            same = _overlap(evaluation, one, two, enough)
-        except (Imprecise, TooHard) as error:
-            reason = error
-            continue
-        except Undefined as error:
-            raise Undecided(str(error)) from error
-        # What agrees in doubles may still be two constants that differ in the 20th digit.
-        if same is not None and (values or precision or not same):
-            return same, evaluation.branched
-    raise reason if isinstance(reason, TooHard) else Undecided(str(reason))
+    evaluation = Evaluation(values)
+    value = evaluation.value if values else constant
+    return _overlap(value(reference), value(answer)), evaluation.branched
 
 
-def _overlap(evaluation: Evaluation, one: Value, two: Value, enough: float) -> bool | None:
-    """Whether two values are one number; None where their balls are too wide to tell."""
+def _overlap(one: Value, two: Value) -> bool:
+    """Whether two values are one number.
+
+    Raises:
+        Undecided: their balls are too wide to tell.
+    """
     if isinstance(one, Fraction) and isinstance(two, Fraction):
         return one == two
-    left, right = evaluation.ball(one), evaluation.ball(two)
+    left, right = ball(one), ball(two)
     radius = left.radius + right.radius
     if abs(left.middle - right.middle) > radius:
         return False
-    scale = min(max(abs(left.middle), abs(right.middle)), _MAX_SCALE)
-    # Where everything cancels there is no scale but 1, and doubles do not settle that.
-    return True if radius <= enough * (max(scale, 1) if enough < 1e-20 else scale) else None
+    scale = min(max(abs(left.middle), abs(right.middle), 1), _MAX_SCALE)
+    if radius > _ENOUGH * scale:
+        raise Undecided("rounding errors")
+    return True
 
 
 def proportional(left: Node, right: Node) -> int:
-    """Sign of the constant c with left = c · right at every point; 0 where there is none.
+    """Sign of the constant c with left = c · right everywhere; 0 where there is none.
 
     Raises:
-        Undecided: too few points where both have a value.
+        Undecided, TooHard: see `same_scalar`.
     """
     names = free_symbols(left) | free_symbols(right)
     names |= unknown_functions(left) | unknown_functions(right)
-    ratios: list[complex] = []
-    for index in range(_POINTS):
-        try:
-            ratio = approximate(Node("quotient", (left, right)), _point(names, [], index))
-        except (Undefined, TooHard):
-            continue
-        if ratio:
-            ratios.append(ratio)
-    if len(ratios) < 3:
-        raise Undecided("no point where both sides are defined")
-    first = ratios[0]
-    if any(abs(ratio - first) > 1e-8 * abs(first) for ratio in [*ratios, first.real]):
+    values = [real_value(side, _point(names, [], 0)) for side in (left, right)]
+    if not (values[0] and values[1]):
         return 0
-    return 1 if first.real > 0 else -1
+    one = Node("product", (left, number(values[1])))
+    two = Node("product", (right, number(values[0])))
+    return same_scalar(one, two)[0] * (1 if values[0] * values[1] > 0 else -1)

@@ -4,33 +4,30 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from fractions import Fraction
 from typing import NamedTuple
 
-from lib.verifier.evaluate import approximate, exact_value
-from lib.verifier.numbers import Undefined
-from lib.verifier.scalars import same_scalar
+from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.tree import (
     Node,
     TooHard,
+    Undecided,
     canonical,
     free_symbols,
     is_name,
+    number,
     spelling,
+    substituted,
     symbol,
 )
 
+Cut = tuple[float, bool]
+"""A place where a set begins or ends, in units of `_FINEST`; and whether just after the number.
 
-class Cut(NamedTuple):
-    """A place where a set begins or ends: just before or just after a number.
+`[a` begins before a, `(a` after it; `b]` ends after b, `b)` before it.
+"""
 
-    `[a` begins before a, `(a` after it; `b]` ends after b, `b)` before it.
-    """
-
-    at: float
-    after: bool
-    node: Node | None = None
-
+_FINEST = 10**30
+"""Ends are told apart to so many parts of one, which is less than an irrational one is off by."""
 
 Cuts = tuple[Cut, ...]
 """In ascending order, beginnings and ends in turn."""
@@ -43,7 +40,7 @@ class RealSet(NamedTuple):
     name: str = ""
 
 
-_LINE = (Cut(-math.inf, False), Cut(math.inf, False))
+_LINE: Cuts = ((-math.inf, False), (math.inf, False))
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!=", "=": "="}
 REALS = symbol("reals")
 
@@ -53,7 +50,7 @@ def real_set(node: Node) -> RealSet | None:
     rule = _RULES.get(node.kind)
     try:
         return None if rule is None else rule(node)
-    except (TooHard, Undefined):
+    except (TooHard, Undecided):
         return None
 
 
@@ -61,41 +58,31 @@ def same_set(reference: RealSet, answer: RealSet) -> bool:
     """Whether two sets have the same elements; names must agree where both have one."""
     if reference.name and answer.name and reference.name != answer.name:
         return False
-    return len(reference.cuts) == len(answer.cuts) and all(
-        map(_same_cut, reference.cuts, answer.cuts)
-    )
-
-
-def _same_cut(reference: Cut, answer: Cut) -> bool:
-    if reference.node is None or answer.node is None or reference.after != answer.after:
-        return reference[:2] == answer[:2]
-    return same_scalar(reference.node, answer.node)[0]
+    return reference.cuts == answer.cuts
 
 
 def _cut(node: Node, after: bool) -> Cut:
-    """A cut at a constant; the infinite ones have no node, and nothing after them."""
+    """A cut at a constant; nothing is after an infinite one."""
     names = free_symbols(node)
     if names == {"infinity"}:
-        sign = exact_value(node, {"infinity": Fraction(1)})
+        sign = exact_value(substituted(node, {"infinity": number(1)}))
         if sign not in (1, -1):
-            raise Undefined("an end that is no number")
+            raise Undecided("an end that is no number")
         return _LINE[sign == 1]
     if names:
-        raise Undefined("an end with a symbol")
-    value = approximate(node.args[0] if node.kind == "degree" else node)
-    if abs(value.imag) > 1e-12 * (abs(value) or 1):
-        raise Undefined("a complex end")
-    # Rounded, so that two spellings of an irrational end are one cut.
-    return Cut(float(f"{value.real:.12g}"), after, node)
+        raise Undecided("an end with a symbol")
+    value = real_value(node)
+    if value is None:
+        raise Undecided("an end that is no number")
+    return round(value * _FINEST), after
 
 
 def _combined(keep: Callable[[bool, bool], bool], left: Cuts, right: Cuts) -> Cuts:
     """The cuts of what `keep` wants, told whether a number is in the one and in the other."""
     cuts: list[Cut] = []
-    sides = [{cut[:2] for cut in side} for side in (left, right)]
     inside = [False, False]
-    for key, cut in sorted({cut[:2]: cut for cut in (*left, *right)}.items()):
-        inside = [now ^ (key in side) for now, side in zip(inside, sides, strict=True)]
+    for cut in sorted({*left, *right}):
+        inside = [now ^ (cut in side) for now, side in zip(inside, (left, right), strict=True)]
         if keep(*inside) != bool(len(cuts) % 2):
             cuts.append(cut)
     return tuple(cuts)

@@ -72,9 +72,6 @@ MAX_LOG2 = 3_000.0
 MAX_FACTORIAL = 5_000
 """Largest n of an exact n!."""
 
-MAX_SUM_TERMS = 500
-"""Terms of a finite sum or product that are added up."""
-
 MAX_OPERATIONS = 4_000
 """Nodes that one comparison evaluates, all points together."""
 
@@ -134,6 +131,10 @@ class Unparsable(ValueError):
     """The text is not an expression that this parser knows; the message says what it met."""
 
 
+class Undecided(ValueError):
+    """There is no value, or the steps up to here cannot tell; the message says why."""
+
+
 class TooHard(ValueError):
     """A work limit was passed; the message names it."""
 
@@ -180,7 +181,7 @@ def canonical(node: Node) -> str:
     """A text that equal trees share; the order of terms and factors does not show in it."""
     is_flat = node.kind in ("sum", "product")
     parts = [canonical(part) for part in (operands(node, node.kind) if is_flat else node.args)]
-    if is_flat or node.kind in ("set", "union", "intersection"):
+    if is_flat or node.kind in ("set", "union", "intersection") or node.name in ("gcd", "lcm"):
         parts.sort()
     label = str(node.value) if node.kind == "number" else f"{node.name}{node.value or ''}"
     return f"{node.kind}:{label}({','.join(parts)})" if parts else f"{node.kind}:{label}"
@@ -228,13 +229,11 @@ class Named(NamedTuple):
 
     Attributes:
         approximate: what is written after ≈.
-        num_names: names that share the value, as in `x = y = z = 1`.
     """
 
     name: str
     values: tuple[Node, ...]
     approximate: tuple[Node, ...] = ()
-    num_names: int = 1
 
 
 def named(node: Node) -> Named | None:
@@ -260,7 +259,7 @@ def named(node: Node) -> Named | None:
     values, links = operands[count:], operators[count:]
     exact = links.index("~") + 1 if "~" in links else len(values)
     names = dict.fromkeys(map(spelling, operands[:count]))
-    return Named(",".join(names), values[:exact], values[exact:], max(len(names), 1))
+    return Named(",".join(names), values[:exact], values[exact:])
 
 
 def spelling(node: Node) -> str:
@@ -279,9 +278,6 @@ def is_name(node: Node) -> bool:
         return node.name not in FUNCTIONS or all(part.kind == "symbol" for part in parts)
     if kind == "product":
         return _is_product_name(node)
-    if kind == "power":
-        # An inverse matrix, `A^{-1}`.
-        return parts[0].name[:1].isupper() and parts[0].kind == "symbol" and parts[1].value == -1
     if kind in ("text", "unit") and hedges(node.name):
         return False
     return kind == "text" or (kind in _COMPOUND and all(map(is_name, parts)))
@@ -327,17 +323,3 @@ def difference(node: Node) -> tuple[Node, str] | None:
     if len(node.args) != 2:
         return None
     return Node("sum", (node.args[0], negated(node.args[1]))), node.name.replace("~", "=")
-
-
-def residuals(constraint: Node, solution: Node) -> list[Node]:
-    """What must be 0 everywhere if `y = g` is the only solution of `constraint` for y.
-
-    The constraint with g for y; and its second difference in y, so that it is linear in y.
-    """
-    name, value = solution.args[0].name, solution.args[-1]
-    residual = difference(constraint)
-    if residual is None or residual[1] != "=" or solution.args[0].kind != "symbol":
-        return []
-    at = [substituted(residual[0], {name: number(place)}) for place in (0, 1, 2)]
-    second = Node("sum", (at[0], Node("product", (number(-2), at[1])), at[2]))
-    return [substituted(residual[0], {name: value}), second]

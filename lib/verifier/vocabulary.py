@@ -1,7 +1,6 @@
 """Words: names of mathematics, units and how they convert, numbers and times, what is prose."""
 
 import functools
-import itertools
 import re
 from fractions import Fraction
 from typing import NamedTuple
@@ -156,10 +155,7 @@ def _table() -> dict[str, Unit]:
     units: dict[str, Unit] = {}
     for dimension, spec in _DIMENSIONS.items():
         for same, factor in re.findall(r"([^=]+)=(\S+)", spec):
-            # A volume is a length cubed, so that a litre is 1000 cm³.
             powers, scale = ((dimension, 1),), Fraction(factor)
-            if dimension == "volume":
-                powers, scale = (("length", 3),), scale / 1000
             for name in same.split():
                 units[name] = Unit(powers, scale)
                 for prefix, size in _PREFIXES.items() if name in _PREFIXED else ():
@@ -313,51 +309,22 @@ def parse_unit(text: str) -> Unit | None:
     return Unit(powers, factor) if powers else None
 
 
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)[\s,]*(?:and\s+)?")
-
-
-def compound_quantity(text: str) -> str:
-    """`3 hours 30 minutes` in its first unit; `text` where it is no such sum of one dimension."""
-    amounts = _AMOUNT.findall(text) if re.fullmatch(rf"(?:{_AMOUNT.pattern}){{2,}}", text) else []
-    known = [UNITS[name] for _, name in amounts if name in UNITS]
-    if not known or len(known) < len(amounts) or len({unit.dimension for unit in known}) > 1:
-        return text
-    if any(one.factor <= two.factor for one, two in itertools.pairwise(known)):
-        return text
-    total = sum(
-        Fraction(amount) * unit.factor for (amount, _), unit in zip(amounts, known, strict=True)
-    )
-    return rf"{total / known[0].factor} \text{{ {amounts[0][1]}}}"
-
-
-_TIME = re.compile(r"(\d{1,2})(?:\s*:\s*(\d{2}))?(?:\s*:\s*(\d{2}))?\s*([aApP])?\.?\s*(?:[mM]\.?)?")
+_TIME = re.compile(r"([01]?\d|2[0-4])(?:\s*:\s*([0-5]\d))?\s*(?:([ap])\.?\s*m?\.?)?", re.IGNORECASE)
 _FORMATTING = re.compile(r"\\(?:text|mathrm|mbox)\b|[{}]")
 
 
-def time_of_day(text: str) -> tuple[int, int, int, str] | None:
-    """Hour, minute, second and "a", "p" or ''; None where `text` is no time.
-
-    A ratio such as 7:32 looks the same, so both sides of a comparison must be times.
-    """
-    match = _TIME.fullmatch(_FORMATTING.sub(" ", text).strip())
-    if match is None:
-        return None
-    hour, minute, second = (int(part or 0) for part in match.groups()[:3])
-    half = (match[4] or "").lower()
-    if not match[2] and not half:
-        return None
-    if hour > 24 or minute > 59 or (half and not 1 <= hour <= 12):
-        return None
-    return hour, minute, second, half
-
-
 def same_time(reference: str, answer: str) -> bool | None:
-    """Whether both are the same time, None where one is no time; a.m. and p.m. may go unsaid."""
-    expected, actual = time_of_day(reference), time_of_day(answer)
-    if expected is None or actual is None:
-        return None
-    if bool(expected[3]) == bool(actual[3]):
-        return expected == actual
-    marked, plain = (expected, actual) if expected[3] else (actual, expected)
-    hour = marked[0] % 12 + (12 if marked[3] == "p" else 0)
-    return plain[:3] in ((hour, *marked[1:3]), marked[:3])
+    """Whether both are the same time, None where one is no time; a.m. and p.m. may go unsaid.
+
+    A ratio such as 7:32 looks the same, so both must be times.
+    """
+    times, faces, halves = [], [], []
+    for text in (reference, answer):
+        match = _TIME.fullmatch(_FORMATTING.sub(" ", text).strip())
+        if match is None or not (match[2] or match[3]):
+            return None
+        hour, minute, half = match.groups(default="")
+        halves.append(half)
+        faces.append(60 * int(hour) + int(minute or 0))
+        times.append(faces[-1] % 720 + 720 * (half in "pP") if half else faces[-1])
+    return times[0] == times[1] or (faces[0] == faces[1] and not all(halves))

@@ -125,9 +125,8 @@ def lay_out(content: dict[str, Any], root: Path, *, worked: Sequence[Problem]) -
         worked: what training sets hold; each benchmark holds two sums of its own.
     """
     prepare = content["prepare"]
-    for phase in ("sft", "grpo"):
-        sources = prepare[phase]["sources"]
-        sources[:] = [_written(source, root, worked) for source in sources]
+    for entry in (*prepare["sft"]["sources"], *prepare["grpo"]["sources"]):
+        entry["source"] = _written(entry["source"], root, worked)
     for number, entry in enumerate(prepare["benchmarks"]):
         sums = [_sum(2 * number + which) for which in (1, 2)]
         entry["source"] = _written(entry["source"], root, sums)

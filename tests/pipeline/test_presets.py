@@ -25,7 +25,7 @@ from lib.export.reload import read_forms
 from lib.params import compose_preset, preset_params
 from lib.problems.generated import synthetic_sets
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
-from lib.training.phase.validation import ValidateByGeneration
+from lib.training.phase.validation import Validator
 from tests.attention_16bit import stand_in
 from tests.lib.engines.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import lay_out
@@ -105,11 +105,9 @@ def resolved(trainer: Any, name: str) -> Any:
         }
     if name == "validated":
         (callback,) = (
-            one
-            for one in trainer.callback_handler.callbacks
-            if isinstance(one, ValidateByGeneration)
+            one for one in trainer.callback_handler.callbacks if isinstance(one, Validator)
         )
-        return "+".join(callback.validator.sets), callback.steps
+        return "+".join(callback.sets), callback.steps
     if isinstance(trainer, PolicyGradientTrainer):
         if name == "max_new_tokens":
             return trainer.sampling.max_new_tokens

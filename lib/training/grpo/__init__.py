@@ -9,7 +9,6 @@ from transformers import Trainer, TrainingArguments
 from lib.artifacts.problems import read_problems
 from lib.core.errors import UserError
 from lib.engines.base import Sampling, check_engine, encode, open_engine
-from lib.engines.compat import silence_supported_range
 from lib.engines.policy import load_tokenizer, rope_switch, trainable_policy
 from lib.engines.registry import ENGINES
 from lib.engines.unsloth import shares_weights
@@ -109,7 +108,6 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
     trainer: Trainer
     if grpo.trainer == "trl":
         # The only import of TRL's that looks for vLLM.
-        silence_supported_range()
         from lib.training.grpo.trl import build_trl
 
         trainer = build_trl(

@@ -52,7 +52,7 @@ from lib.training.phase.tracking import timed
 from lib.training.phase.warning_signs import GAP
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Sample:
     """One completion of a problem.
 
@@ -190,7 +190,6 @@ class PolicyGradientTrainer(Trainer):
 
     def _problems_of_step(self) -> list[Mapping[str, Any]]:
         """P problems: this process's part of the step's, of an order that each epoch shuffles."""
-        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         total = self.grpo.prompts_per_step
         generation = self.state.global_step // self.grpo.num_iterations
         epoch, place = divmod(generation, len(self.problems) // total)
@@ -200,8 +199,8 @@ class PolicyGradientTrainer(Trainer):
             # Drawn anew up to this epoch: a resumed run has the order of one that went through.
             for _ in range(epoch + 1):
                 order = torch.randperm(len(self.problems), generator=generator).tolist()
-        mine = order[place * total : (place + 1) * total][rank * total // ranks :]
-        return [self.problems[index] for index in mine[: total // ranks]]
+        mine = self._part_of_rank(order[place * total : (place + 1) * total])
+        return [self.problems[index] for index in mine]
 
     def _complete(self, problems: Sequence[Mapping[str, Any]], *, round_: int) -> list[Group]:
         """Groups of G completions for each of the problems."""
@@ -222,12 +221,9 @@ class PolicyGradientTrainer(Trainer):
             for problem, ids, group in zip(problems, prompts, completions, strict=True)
         ]
         # As TRL counts: each completion with its prompt, replaced groups included.
-        lengths = [
-            float(len(row.prompt_ids) + len(row.completion.token_ids))
-            for group in groups
-            for row in group
-        ]
-        self.state.num_input_tokens_seen += int(self.curve.gather([sum(lengths)]).sum())
+        rows = (row for group in groups for row in group)
+        length = sum(len(row.prompt_ids) + len(row.completion.token_ids) for row in rows)
+        self.state.num_input_tokens_seen += int(self.curve.gather([float(length)]).sum())
         self.curve.values["num_tokens"] = [self.state.num_input_tokens_seen]
         return groups
 
@@ -238,7 +234,7 @@ class PolicyGradientTrainer(Trainer):
 
     # Reward
 
-    def _reward(self, groups: Sequence[Group]) -> list[Group]:
+    def _reward(self, groups: list[Group]) -> list[Group]:
         rows = [rollout for group in groups for rollout in group]
         metrics: dict[str, list[float]] = defaultdict(list)
         self.extra_columns = {}
@@ -247,7 +243,7 @@ class PolicyGradientTrainer(Trainer):
             self.grading.rollout(
                 row.completion.text,
                 token_ids=row.completion.token_ids,
-                **{name: row.problem[name] for name in judged if name in row.problem},
+                **{name: row.problem[name] for name in judged},
             )
             for row in rows
         ]
@@ -260,14 +256,13 @@ class PolicyGradientTrainer(Trainer):
         with timed("rewards"):
             metrics[ANSWER_ACCURACY] = [accuracy(rollouts)]
             earned = scores(self.reward_funcs, rollouts, **columns)
-        rewards = torch.tensor(earned, device=self.accelerator.device).T  # [B, F]
+        device = self.accelerator.device
+        rewards = torch.tensor(earned, dtype=torch.float32, device=device).T  # [B, F]
         # A function may log a name several times; the point holds its mean.
         means = {name: sum(values) / len(values) for name, values in metrics.items()}
-        scored = iter(
-            dataclasses.replace(row, rewards=of_row, right=rollout.answer_ok, metrics=means)
-            for row, rollout, of_row in zip(rows, rollouts, rewards, strict=True)
-        )
-        return [[next(scored) for _ in group] for group in groups]
+        for row, rollout, of_row in zip(rows, rollouts, rewards, strict=True):
+            row.rewards, row.right, row.metrics = of_row, rollout.answer_ok, means
+        return groups
 
     def _totals(self, rewards: Tensor) -> Tensor:
         """[groups, G] weighted sums of [groups · G, F]."""
@@ -309,10 +304,12 @@ class PolicyGradientTrainer(Trainer):
                 "grpo.group_size, raise the rounds, or set grpo.dynamic_sampling_fallback: train"
             )
         self.curve.record("dynamic_sampling/rounds", float(round_))
-        without = 1 - self.curve.gather([sum(signals) / len(signals)]).mean().item()
-        self.curve.record("dynamic_sampling/frac_without_signal", without)
-        unfilled = self.curve.gather([len(missing) / len(groups)]).mean().item()
-        self.curve.record("dynamic_sampling/frac_unfilled", unfilled)
+        shares = {
+            "frac_without_signal": 1 - sum(signals) / len(signals),
+            "frac_unfilled": len(missing) / len(groups),
+        }
+        for name, share in shares.items():
+            self.curve.record(f"dynamic_sampling/{name}", self.curve.gather([share]).mean().item())
         return groups
 
     def _with_signal(self, groups: Sequence[Group]) -> list[bool]:
@@ -326,11 +323,16 @@ class PolicyGradientTrainer(Trainer):
 
     def _others(self, count: int, round_: int) -> list[Mapping[str, Any]]:
         """`count` problems for this process: no two ranks draw the same one."""
-        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         key = keyed_seed(self.args.seed, "refill", self.state.global_step, round_)
         # All ranks draw the same places, and each takes its own stretch of them.
-        places = random.Random(key).sample(range(len(self.problems)), count * ranks)
-        return [self.problems[place] for place in places[rank * count : (rank + 1) * count]]
+        total = count * self.accelerator.num_processes
+        places = random.Random(key).sample(range(len(self.problems)), total)
+        return [self.problems[place] for place in self._part_of_rank(places)]
+
+    def _part_of_rank(self, rows: Any) -> Any:
+        """The stretch that is this process's of rows that all processes hold."""
+        size, rank = len(rows) // self.accelerator.num_processes, self.accelerator.process_index
+        return rows[rank * size : (rank + 1) * size]
 
     # Advantages
 
@@ -349,9 +351,8 @@ class PolicyGradientTrainer(Trainer):
         self.curve.add_rewards(names, rewards, totals)
         flat = 1 - has_signal(totals).float().mean()
         self.curve.record("frac_reward_zero_std", flat.item())
-
-        size, rank = len(self.rollouts), self.accelerator.process_index
-        return advantages[rank * size : (rank + 1) * size]
+        own: Tensor = self._part_of_rank(advantages)
+        return own
 
     # Micro-batches
 

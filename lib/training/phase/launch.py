@@ -6,6 +6,7 @@ command line, and refuses to train with another number of ranks.
 """
 
 import argparse
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,38 +68,20 @@ def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str,
 def expected_world_size(command: Sequence[str]) -> int | None:
     """Processes that a launcher's command line asks for; None if it is no launcher's, or leaves
     the number to the machine (`--nproc_per_node gpu`, `--nnodes 1:4`)."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("nproc-per-node", "nnodes", "num-processes", "config-file"):
+        parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}")
+    options, _ = parser.parse_known_args(list(command))
     names = [Path(word).name for word in command[:3]]
     if "torchrun" in names or "torch.distributed.run" in command[:3]:
-        return _of_torchrun(command)
-    if "accelerate" in names and "launch" in command:
-        return _of_accelerate(command)
-    return None
-
-
-def _of_torchrun(command: Sequence[str]) -> int | None:
-    options = _options(command, "nproc-per-node", "nnodes")
-    numbers = [options["nproc-per-node"] or "1", options["nnodes"] or "1"]
-    if not all(number.isdigit() for number in numbers):
+        numbers = [options.nproc_per_node or "1", options.nnodes or "1"]
+        return math.prod(map(int, numbers)) if all(map(str.isdigit, numbers)) else None
+    if "accelerate" not in names or "launch" not in command:
         return None
-    return int(numbers[0]) * int(numbers[1])
-
-
-def _of_accelerate(command: Sequence[str]) -> int | None:
-    options = _options(command, "num-processes", "config-file")
-    if options["num-processes"]:
-        return int(options["num-processes"])
-    if options["config-file"]:
-        told = read_yaml(Path(options["config-file"])).get("num_processes")
-        return int(told) if told is not None else None
-    return None
-
-
-def _options(command: Sequence[str], *names: str) -> dict[str, str | None]:
-    """The options' values, spelled with hyphens or underscores; None where absent."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in names:
-        parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}", dest=name)
-    return vars(parser.parse_known_args(list(command))[0])
+    number = options.num_processes
+    if not number and options.config_file:
+        number = read_yaml(Path(options.config_file)).get("num_processes")
+    return int(number) if number else None
 
 
 def _command_line(process: psutil.Process) -> list[str]:

@@ -5,7 +5,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +47,7 @@ from lib.training.phase.tracking import (
     curve_points,
     wandb_mode,
 )
-from lib.training.phase.validation import (
-    ValidateByGeneration,
-    Validator,
-    opener,
-    validation_columns,
-    validation_points,
-)
+from lib.training.phase.validation import Validator, validation_columns, validation_points
 from lib.training.phase.warning_signs import WarningSigns
 
 Counts = Mapping[str, Mapping[str, int]]
@@ -73,7 +67,7 @@ class Outputs:
     metrics: Path
     curve: Path
     provenance: Path
-    validation_curve: Path | None = None
+    validation_curve: Path
     validation_completions: Path | None = None
     rollouts: Path | None = None
 
@@ -127,7 +121,7 @@ def run_phase(
         if outputs.validation_completions:
             write_jsonl(outputs.validation_completions, map(dataclasses.asdict, validated))
         points = curve_points(state)
-        if validator and outputs.validation_curve:
+        if validator:
             columns = validation_columns(list(validator.sets))
             write_curve(outputs.validation_curve, validation_points(state), columns=columns)
         write_curve(outputs.curve, points)
@@ -148,43 +142,57 @@ def run_phase(
             describe(TrainerState(), {"skipped": adapter is None, **counts()})
         return
 
-    if validator and section.eval_steps:
+    watching = validator if section.eval_steps else None
+    if watching:
         # Before a model is loaded, and not after hours of training up to the first point.
-        check_engine(validator.settings.engine, validator.init, base=validator.base)
+        check_engine(watching.settings.engine, watching.init, base=watching.base)
 
     mode, folder = wandb_mode(), scratch / stage
     say = Announcer(stage, folder / "training.log")
+    before: Counts = {}
 
-    def prepared(writing: Path) -> Trainer:
-        trainer = build(writing)
-        compat.order_by_epoch(trainer)
-        for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, ProgressLines | WarningSigns):
-                callback.say = say
-        if validator and section.eval_steps:
-            trainer.add_callback(
-                ValidateByGeneration(
-                    validator,
-                    stage=stage,
-                    steps=section.eval_steps,
-                    say=say,
-                    open_engine=opener(validator, trainer),
-                )
-            )
-        if mode != "disabled":
-            name = f"{stage}-{writing.parent.name}"
-            trainer.add_callback(WandbRun(trainer, mode=mode, settings=settings, name=name))
-        return trainer
+    def all_counts() -> Counts:
+        return add_counts(before, counts())
 
     # One run of a stage at a time; its ranks are one run.
     lock = alone(folder / "lock", what=stage) if is_main_process() else nullcontext()
     with lock:
         checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
+        keep = section.keep_checkpoints
         try:
             say.start()
-            trainer, known = _train(
-                prepared, checkpoints, keep=section.keep_checkpoints, counts=counts, say=say
-            )
+            if others := checkpoints.others():
+                names = ", ".join(map(str, others))
+                say(f"{stage} leaves checkpoints of other params, inputs or code alone: {names}")
+            newest = None
+            if is_main_process():
+                newest = checkpoints.newest(lambda line: say(f"{stage} {line}"))
+                checkpoints.clear_writing()
+
+            trainer = build(checkpoints.writing)
+            compat.order_by_epoch(trainer)
+            for callback in trainer.callback_handler.callbacks:
+                if isinstance(callback, ProgressLines | WarningSigns):
+                    callback.say = say
+            if watching:
+                watching.watch(trainer, stage=stage, steps=section.eval_steps, say=say)
+            if mode != "disabled":
+                name = f"{stage}-{checkpoints.folder.name}"
+                trainer.add_callback(WandbRun(trainer, mode=mode, settings=settings, name=name))
+            trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, counts=all_counts))
+
+            # Ranks on several machines may see different ones, and would wait for each other for
+            # ever.
+            (name,) = broadcast_object_list([newest.name if newest else ""])
+            checkpoint = checkpoints.folder / name if name else None
+            if checkpoint:
+                compat.load_onto_numbered_cpu()
+                before = read_json(checkpoint / COUNTS)
+                compat.resume_token_count(trainer, read_json(checkpoint / "trainer_state.json"))
+                say(f"{stage} resumes from step {step_of(checkpoint)} ({checkpoint})")
+            with closing(watching) if watching else nullcontext():
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
             check_ranks_agree(trainer)
             weights = gather_weights(trainer)
             if trainer.is_world_process_zero():
@@ -192,63 +200,22 @@ def run_phase(
                     save_policy(
                         trainer.model, trainer.processing_class, unfinished, weights=weights
                     )
+                # The report repeats them.
+                warnings = [
+                    sign
+                    for callback in trainer.callback_handler.callbacks
+                    if isinstance(callback, WarningSigns)
+                    for sign in callback.signs
+                ]
                 describe(
                     trainer.state,
-                    {"skipped": False, **known},
+                    {"skipped": False, **all_counts(), "warnings": warnings},
                     rollout_rows(trainer),
-                    validated_rows(trainer),
+                    watching.rows if watching else (),
                 )
-                checkpoints.finish(keep=section.keep_checkpoints, base=inputs.get("base"))
+                checkpoints.finish(keep=keep, base=inputs.get("base"))
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None
-
-
-def _train(
-    build: Callable[[Path], Trainer],
-    checkpoints: Checkpoints,
-    *,
-    keep: int,
-    counts: Callable[[], Counts],
-    say: Announcer,
-) -> tuple[Trainer, Mapping[str, Any]]:
-    """The trainer at the end of its training, and what provenance holds of all of it."""
-    before: Counts = {}
-
-    def all_counts() -> Counts:
-        return add_counts(before, counts())
-
-    if others := checkpoints.others():
-        names = ", ".join(str(path) for path in others)
-        say(f"{say.stage} leaves checkpoints of other params, inputs or code alone: {names}")
-    newest = None
-    if say.first_rank:
-        newest = checkpoints.newest(lambda line: say(f"{say.stage} {line}"))
-        checkpoints.clear_writing()
-    trainer = build(checkpoints.writing)
-    trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, counts=all_counts))
-    # Ranks on several machines may see different ones, and would wait for each other for ever.
-    (name,) = broadcast_object_list([newest.name if newest else ""])
-    checkpoint = checkpoints.folder / name if name else None
-    if checkpoint:
-        compat.load_onto_numbered_cpu()
-        before = read_json(checkpoint / COUNTS)
-        compat.resume_token_count(trainer, read_json(checkpoint / "trainer_state.json"))
-        say(f"{say.stage} resumes from step {step_of(checkpoint)} ({checkpoint})")
-    try:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    finally:
-        for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, ValidateByGeneration):
-                callback.close()
-    watching = [c for c in trainer.callback_handler.callbacks if isinstance(c, WarningSigns)]
-    # The report repeats them.
-    return trainer, {**all_counts(), "warnings": [sign for c in watching for sign in c.signs]}
-
-
-def validated_rows(trainer: Trainer) -> list[GradedCompletion]:
-    """The completions of the last validation; [] without one."""
-    callbacks = trainer.callback_handler.callbacks
-    return [row for c in callbacks if isinstance(c, ValidateByGeneration) for row in c.rows]
 
 
 def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:

@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any
 
 from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -24,8 +24,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from lib.core.errors import UserError
 from lib.training.phase.launch import is_main_process
 
-Mode = Literal["disabled", "offline", "online"]
-MODES = get_args(Mode)
+MODES = ("disabled", "offline", "online")
 
 CLOCKS = ("step_time", "runtime", "per_second", "epoch")
 """Logged values that differ between equal runs, or say what `step` says; kept out of curves."""
@@ -209,7 +208,7 @@ def curve_points(state: TrainerState) -> list[dict[str, float]]:
     return points
 
 
-def wandb_mode() -> Mode:
+def wandb_mode() -> str:
     """What WANDB_MODE says.
 
     Raises:
@@ -218,7 +217,7 @@ def wandb_mode() -> Mode:
     mode = os.environ.get("WANDB_MODE") or "disabled"
     if mode not in MODES:
         raise UserError(f"WANDB_MODE={mode}: expected one of {', '.join(MODES)}")
-    return cast(Mode, mode)
+    return mode
 
 
 class WandbRun(TrainerCallback):
@@ -231,7 +230,7 @@ class WandbRun(TrainerCallback):
     """
 
     def __init__(
-        self, trainer: Trainer, *, mode: Mode, settings: Mapping[str, Any], name: str
+        self, trainer: Trainer, *, mode: str, settings: Mapping[str, Any], name: str
     ) -> None:
         self.trainer = trainer
         self.mode = mode
@@ -262,7 +261,7 @@ class WandbRun(TrainerCallback):
             return
         # Without a key W&B asks for one, or ends the run; `make wandb-sync` sends it later.
         keyless = self.mode == "online" and not wandb.login(prompt=False)
-        mode = "offline" if keyless else self.mode
+        mode: Any = "offline" if keyless else self.mode
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or "reckon",
             name=os.environ.get("WANDB_NAME") or self.name,

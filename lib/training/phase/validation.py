@@ -28,9 +28,7 @@ from lib.engines.registry import ENGINES
 from lib.engines.runtime import random_states_kept
 from lib.grading.grade import grade_completions
 from lib.grading.metrics import RATES
-from lib.params.model import Model
 from lib.params.schema import Params
-from lib.params.training import Validation
 from lib.rewards.functions import Grading, rewards_of
 from lib.stats import clustered_mean
 from lib.training.phase.setup import prompt_settings
@@ -51,141 +49,88 @@ KEPT = 256
 PREFIX = "validation/"
 """Of the columns in the trainer's log."""
 
-OpenEngine = Callable[[PreTrainedModel], Engine]
-"""Around a policy, or with room for a copy of its weights, which `sync` brings."""
 
+class Validator(TrainerCallback):
+    """Measures the policy on sets of problems at step 0, every few steps and at the end.
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Validator:
-    """Measures a policy on sets of problems.
+    Every rank generates all of it: a rank that went ahead would wait in the next collective, and a
+    sharded model generates on all ranks or on none.
 
-    Attributes:
-        sets: problems by name; the first set is the headline.
-        sampling: greedy, as long as params allow.
-        settings: which engine, and its size.
+    Args:
+        problems: folder that `prepare` filled with a set for each of `validation.sets`; the first
+            set is the headline.
         init: the checkpoint that training starts from.
-        base: the weights that an adapter is trained on.
-        device: of an engine with a copy of the weights, as `open_engine` takes it.
+        base: the weights below an adapter, with the system prompt beside them.
     """
 
-    sets: Mapping[str, Sequence[Problem]]
-    system: str
-    sampling: Sampling
-    grading: Grading
-    settings: Validation
-    model: Model
-    init: Path
-    base: Path
-    device: str = ""
+    def __init__(self, params: Params, problems: Path, *, init: Path, base: Path) -> None:
+        self.params, self.settings, self.init, self.base = params, params.validation, init, base
+        longest = self.settings.max_new_tokens
+        self.sets = {
+            name: list(read_problems(problems / f"{name}.jsonl")) for name in self.settings.sets
+        }
+        self.prompt_format, self.system = prompt_settings(params, base)
+        self.sampling = Sampling(
+            num_completions=1,
+            max_new_tokens=longest,
+            temperature=0.0,
+            stop_strings=self.prompt_format.stop_strings,
+        )
+        self.grading = Grading(
+            rewards_of(self.settings.stack),
+            self.settings.weights,
+            prompt_format=self.prompt_format,
+            max_completion_tokens=longest,
+        )
+        self.engine: Engine | None = None
+        self.rows: list[GradedCompletion] = []
+        """Of the last point, `KEPT` of each set at most."""
+
+    def watch(
+        self, trainer: Trainer, *, stage: str, steps: int, say: Callable[[str], None]
+    ) -> None:
+        """Measure what `trainer` trains from now on; whoever calls this closes it afterwards.
+
+        Args:
+            say: called with one line per set.
+        """
+        self.stage, self.steps, self.say = stage, steps, say
+        # GRPO's own engine where it is of that name: a process has room for one vLLM.
+        # `transformers` is nothing but the policy: it keeps a batch size of its own here.
+        shared, facts = getattr(trainer, "engine", None), ENGINES[self.settings.engine]
+        self.engine = shared if shared and shared.facts is facts and not facts.live else None
+        trainer.add_callback(self)
 
     def open_engine(self, policy: PreTrainedModel) -> Engine:
-        """See `OpenEngine`; the caller closes it."""
+        """Around the policy, or with room for a copy of its weights, which `sync` brings."""
         return open_engine(
             self.settings.engine,
             self.init,
             base=self.base,
-            **self.model.loading,
+            **self.params.model.loading,
             batch_size=self.settings.batch_size,
             policy=policy,
             memory_share=self.settings.gpu_memory_utilization,
-            device=self.device,
+            device=self.params.rollout.device,
         )
 
-    def measure(self, engine: Engine) -> dict[str, dict[str, float]]:
-        """`MEASURED` and the standard error of the answer accuracy, by set."""
-        return {name: means(rows) for name, rows in self.answers(engine).items()}
+    def close(self) -> None:
+        """Let go of the engine."""
+        if self.engine:
+            self.engine.close()
 
     def answers(self, engine: Engine) -> dict[str, list[GradedCompletion]]:
         """A graded completion of each problem, by set."""
         return {name: self._answer_set(engine, problems) for name, problems in self.sets.items()}
 
     def _answer_set(self, engine: Engine, problems: Sequence[Problem]) -> list[GradedCompletion]:
-        formats = self.grading.prompt_format
-        prompts = [formats.prompt(problem.problem, system=self.system) for problem in problems]
+        prompts = [self.prompt_format.prompt(each.problem, system=self.system) for each in problems]
         completions = engine.generate(encode(engine.tokenizer, prompts), self.sampling)
         return [
             row
             for problem, prompt, group in zip(problems, prompts, completions, strict=True)
             for row in grade_completions(problem, prompt, group, grading=self.grading)
         ]
-
-
-def means(rows: Sequence[GradedCompletion]) -> dict[str, float]:
-    """`MEASURED` and the standard error of the answer accuracy."""
-    ids = [row.problem_id for row in rows]
-    measured = {
-        name: clustered_mean([float(RATES[name](row)) for row in rows], ids) for name in MEASURED
-    }
-    values = {name: estimate.value for name, estimate in measured.items()}
-    return {**values, "answer_accuracy_se": measured["answer_accuracy"].se}
-
-
-def read_validator(params: Params, problems: Path, *, init: Path, base: Path) -> Validator:
-    """What params ask for.
-
-    Args:
-        problems: folder that `prepare` filled with a set for each of `validation.sets`.
-        init: the checkpoint that training starts from.
-        base: the weights below an adapter, with the system prompt beside them.
-    """
-    validation = params.validation
-    prompt_format, system = prompt_settings(params, base)
-    return Validator(
-        sets={name: list(read_problems(problems / f"{name}.jsonl")) for name in validation.sets},
-        system=system,
-        sampling=Sampling(
-            num_completions=1,
-            max_new_tokens=validation.max_new_tokens,
-            temperature=0.0,
-            stop_strings=prompt_format.stop_strings,
-        ),
-        grading=Grading(
-            rewards_of(validation.stack),
-            validation.weights,
-            prompt_format=prompt_format,
-            max_completion_tokens=validation.max_new_tokens,
-        ),
-        settings=validation,
-        model=params.model,
-        init=init,
-        base=base,
-        device=params.rollout.device,
-    )
-
-
-class ValidateByGeneration(TrainerCallback):
-    """Measures the policy at step 0, every `steps` and at the end; whoever adds it closes it.
-
-    Every rank generates all of it: a rank that went on alone would wait in the next collective, and
-    a sharded model generates on all ranks or on none.
-
-    Args:
-        say: told one line per set.
-        open_engine: asked at the first measurement; what the validator names, if not given.
-    """
-
-    def __init__(
-        self,
-        validator: Validator,
-        *,
-        stage: str,
-        steps: int,
-        say: Callable[[str], None],
-        open_engine: OpenEngine | None = None,
-    ) -> None:
-        self.validator = validator
-        self.stage = stage
-        self.steps = steps
-        self.say = say
-        self.open_engine = open_engine or validator.open_engine
-        self.engine: Engine | None = None
-        self.rows: list[GradedCompletion] = []
-        """Of the last point, `KEPT` of each set at most."""
-
-    def close(self) -> None:
-        """Let go of the engine."""
-        if self.engine:
-            self.engine.close()
 
     def on_train_begin(
         self,
@@ -194,8 +139,8 @@ class ValidateByGeneration(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Step 0, unless this run goes on with another; one that was stopped after its last step
-        lacks only the completions."""
+        """Step 0, unless the run is resumed; one that was stopped after its last step only lacks
+        the completions."""
         if state.global_step == 0:
             self._measure(state, kwargs["model"])
         elif state.global_step == state.max_steps:
@@ -217,7 +162,7 @@ class ValidateByGeneration(TrainerCallback):
             if self.engine is None:
                 self.engine = self.open_engine(model)
             self.engine.sync(model)
-            answers = self.validator.answers(self.engine)
+            answers = self.answers(self.engine)
         self.rows = [
             dataclasses.replace(row, checkpoint=self.stage, benchmark=name, mode=VALIDATION)
             for name, rows in answers.items()
@@ -238,7 +183,7 @@ class ValidateByGeneration(TrainerCallback):
         error = f" ± {100 * values['answer_accuracy_se']:.1f}"
         return (
             f"{self.stage} validation step={state.global_step}/{state.max_steps} set={name} "
-            f"n={len(self.validator.sets[name])} format={100 * values['format_accuracy']:.1f}% "
+            f"n={len(self.sets[name])} format={100 * values['format_accuracy']:.1f}% "
             f"answer={100 * values['answer_accuracy']:.1f}%{error} "
             f"reasoning={100 * values['reasoning_present']:.1f}% "
             f"reasoning_chars={values['mean_reasoning_chars']:.1f} "
@@ -246,16 +191,14 @@ class ValidateByGeneration(TrainerCallback):
         )
 
 
-def opener(validator: Validator, trainer: Trainer) -> OpenEngine:
-    """What the validator opens, or GRPO's own engine where that bears the same name.
-
-    A process has room for one vLLM. `transformers` is nothing but the policy: validation keeps a
-    batch size of its own there.
-    """
-    engine, name = getattr(trainer, "engine", None), validator.settings.engine
-    if engine and not ENGINES[name].live and engine.facts is ENGINES[name]:
-        return lambda policy: engine
-    return validator.open_engine
+def means(rows: Sequence[GradedCompletion]) -> dict[str, float]:
+    """`MEASURED` and the standard error of the answer accuracy."""
+    ids = [row.problem_id for row in rows]
+    measured = {
+        name: clustered_mean([float(RATES[name](row)) for row in rows], ids) for name in MEASURED
+    }
+    values = {name: estimate.value for name, estimate in measured.items()}
+    return {**values, "answer_accuracy_se": measured["answer_accuracy"].se}
 
 
 @contextlib.contextmanager

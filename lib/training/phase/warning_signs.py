@@ -243,7 +243,7 @@ def gradient_explodes(points: list[Point], limits: Limits) -> str:
 
 def sampler_apart(points: list[Point], limits: Limits) -> str:
     """Sampler and trainer never computed the same model, which drift from a first gap hides."""
-    first, *_ = _column(points, f"{GAP}/mean") or [0.0]
+    first = _first_gap(points)
     if first <= limits.apart:
         return ""
     return (
@@ -260,7 +260,7 @@ def sampler_drift(points: list[Point], limits: Limits) -> str:
     What two engines' arithmetic makes of the same weights depends on both, on the precision and on
     the model (docs/vllm.md): hence the pair's own first gap.
     """
-    first, *_ = _column(points, f"{GAP}/mean") or [0.0]
+    first = _first_gap(points)
     bound = DRIFTED * max(first, ROUNDING)
     gaps = _steady(points, f"{GAP}/mean", lambda value: value > bound)
     return gaps and (
@@ -282,6 +282,10 @@ LOOKS: dict[str, Callable[[list[Point], Limits], str]] = {
     "sampler_drift": sampler_drift,
 }
 """By kind: says what is wrong after these points, '' where nothing is."""
+
+
+def _first_gap(points: list[Point]) -> float:
+    return next((point[f"{GAP}/mean"] for point in points if f"{GAP}/mean" in point), 0.0)
 
 
 def _column(points: list[Point], name: str) -> list[float]:

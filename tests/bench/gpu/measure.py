@@ -187,7 +187,7 @@ def training(
         with_signal(trainer)
     trainer.add_callback(Clock())
     if getattr(params, row.kind).eval_steps:
-        trainer.add_callback(validation(params, row.kind, trainer, base=base, folder=scratch))
+        validate(params, row.kind, trainer, base=base, folder=scratch)
     trainer.train()
     history = trainer.state.log_history
     if row.kind == "sft":
@@ -212,20 +212,17 @@ def training(
     }
 
 
-def validation(params: Params, phase: str, trainer: Any, *, base: Path, folder: Path) -> Any:
-    """The phase's own, before the first step and after the last, on short problems."""
-    from lib.training.phase.validation import ValidateByGeneration, opener, read_validator
+def validate(params: Params, phase: str, trainer: Any, *, base: Path, folder: Path) -> None:
+    """As the phase does, before the first step and after the last, on short problems."""
+    from lib.training.phase.validation import Validator
 
     count = params.validation.num_problems
     short = [Problem.create(problem=f"What is {n} + 3?", reference="0") for n in range(count)]
     for name in params.validation.sets:
         write_problems(folder / f"{name}.jsonl", short)
-    validator = read_validator(params, folder, init=base, base=base)
+    validator = Validator(params, folder, init=base, base=base)
     steps = getattr(params, phase).eval_steps
-    engine = opener(validator, trainer)
-    return ValidateByGeneration(
-        validator, stage=phase, steps=steps, say=lambda line: None, open_engine=engine
-    )
+    validator.watch(trainer, stage=phase, steps=steps, say=lambda line: None)
 
 
 def planned(params: Params, row: Row) -> dict[str, float]:

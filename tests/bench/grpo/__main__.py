@@ -68,7 +68,6 @@ def measure(way: str, seed: int, folder: Path) -> list[float]:
     """CPU seconds of each step, from one end to the next: rollouts come before a step's begin."""
     configure(seed=seed, threads=1)
     if way == "trl-vllm":
-        compat.silence_supported_range()
         from trl.generation import vllm_generation
 
         # TRL's weight sync fails on a CPU without the first; it compiles for minutes without the

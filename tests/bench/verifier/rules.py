@@ -16,7 +16,7 @@ from lib.verifier.tree import forget
 
 SOURCE = Path(readings.__file__)
 PAGE = Path(__file__).parents[3] / "docs" / "verifier.md"
-GROUPS = ("FIRST", "RULES", "OF_PROBLEM")
+GROUPS = ("FIRST", "RULES")
 
 Case = tuple[str, str, str]
 """Reference, answer, problem."""
@@ -73,7 +73,7 @@ def table() -> str:
         for rule in TABLE
         if rule.right
     ]
-    refusals = ", ".join(f"`{rule.name}` ({rule.description})" for rule in REFUSALS)
+    refusals = ", ".join(f"`{name}` ({description})" for name, description in REFUSALS.items())
     return "\n".join([*lines, "", f"Refused: {refusals}.", ""])
 
 

@@ -192,7 +192,7 @@ def test_an_adapter_turns_rows_into_problems(write: Write) -> None:
     assert isinstance(bad, RowFault)
     assert "KeyError: 'a'" in bad.detail
     rows = {"path": "data/raw/rows.jsonl", "adapter": name, "columns": {}, "limit": "all"}
-    grpo = {"sources": [rows]}
+    grpo = {"sources": [{"weight": "all", "source": rows}]}
     assert faults({"prepare": {"grpo": grpo}}) == []
     (raw / "rows.jsonl").write_text('{"q": "3 + 3?"}\n')
     (fault,) = faults({"prepare": {"grpo": grpo}})

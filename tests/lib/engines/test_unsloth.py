@@ -23,7 +23,7 @@ from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.training.grpo import grpo_setup
-from lib.training.phase.validation import opener, read_validator
+from lib.training.phase.validation import Validator
 from lib.training.sft import sft_dataset, sft_setup
 from tests.lib.engines import fake_unsloth, fake_vllm, unsloth_contract
 
@@ -129,10 +129,11 @@ def test_validation_is_on_the_vllm_below_the_policy(
         write_problems(tmp_path / f"{name}.jsonl", problems[:4])
     read = {"problems": tmp_path / "problems.jsonl", "base": base, "scratch": tmp_path}
     setup = sft_setup(params, **read) if phase == "sft" else grpo_setup(params, init=base, **read)
-    validator = read_validator(params, tmp_path, init=base, base=base)
-    engine = opener(validator, setup.trainer)(setup.trainer.model)
+    validator = Validator(params, tmp_path, init=base, base=base)
+    validator.watch(setup.trainer, stage=phase, steps=1, say=print)
+    engine = validator.engine or validator.open_engine(setup.trainer.model)
     engine.sync(setup.trainer.model)
-    assert set(validator.measure(engine)) == set(params.validation.sets)
+    assert set(validator.answers(engine)) == set(params.validation.sets)
     (vllm,), (_, loaded) = shared.opened, shared.calls[0]
     assert loaded["gpu_memory_utilization"] == 0.4
     assert "generate" in vllm.did
@@ -232,16 +233,6 @@ def test_an_adapter_of_another_shape_is_refused(
     other = settings.model_copy(update={"lora": fewer})
     with pytest.raises(UserError, match=r"model\.lora"):
         trainable_policy(tmp_path / "sft", base=base, settings=other, seed=0)
-
-
-def test_an_argument_that_a_version_does_not_name_is_refused() -> None:
-    """The real functions take **kwargs and drop what they do not know."""
-
-    def from_pretrained(model_name: str, **kwargs: object) -> None:
-        raise AssertionError("called")
-
-    with pytest.raises(UserError, match="max_lora_rank"):
-        unsloth._exactly(from_pretrained, model_name="x", max_lora_rank=8)
 
 
 def test_without_unsloth_the_error_names_the_param() -> None:

@@ -8,7 +8,8 @@ from lib.evaluation.completions import decoding_of
 from lib.evaluation.models import apply_settings
 from lib.params import Params
 from lib.params.data import known_sets
-from lib.params.load import parse_evaluate
+from lib.params.load import parse_section
+from lib.params.model import Evaluate
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs/evaluate.md").read_text("utf-8")
@@ -19,7 +20,7 @@ def test_the_section_shown_is_valid(smoke: Params) -> None:
     shown = YAML(typ="safe").load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])["evaluate"]
     section = {**smoke.evaluate.model_dump(mode="json"), **shown}
     section["benchmarks"] = [*shown["benchmarks"], "aime24"]
-    evaluate = parse_evaluate(section, origin="docs")
+    evaluate = parse_section(Evaluate, section, origin="docs")
     assert decoding_of(evaluate, "aime24").num_samples == 16
 
 

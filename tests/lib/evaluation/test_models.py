@@ -143,16 +143,6 @@ def test_the_table_has_all_models_and_their_paired_differences(out: tuple[Path, 
     assert "alpaca_eval" not in numbers["differences"]["base_to_grpo"]
 
 
-def test_the_page_has_every_completion_of_every_model(out: tuple[Path, str]) -> None:
-    page = (out[0] / "report.html").read_text("utf-8")
-    assert len(page) < 5_000_000
-    problems = block(page, "problems")
-    assert (problems["checkpoints"], problems["before"]) == (["base", "grpo"], {"grpo": "base"})
-    for name in ("base", "grpo"):
-        rows = [json.loads(line) for line in (out[0] / f"graded/{name}.jsonl").open("rb")]
-        assert block(page, f"rollouts-{name}")["completion"] == [row["completion"] for row in rows]
-
-
 def test_the_page_has_each_prompt_as_the_model_read_it(out: tuple[Path, str], models: Path) -> None:
     problems = block((out[0] / "report.html").read_text("utf-8"), "problems")["problems"]
     shown = {(of["benchmark"], of["id"]): of["prompt"] for of in problems}
@@ -236,25 +226,17 @@ def test_a_limit_takes_the_same_problems_whatever_their_order(
     assert (len(first.problems), second.num_repeated) == (2, 1)
 
 
-def test_a_benchmark_of_the_pipeline_comes_before_a_fetched_one(tmp_path: Path) -> None:
-    rows = "".join(json.dumps(row) + "\n" for row in GSM8K)
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw/gsm8k.jsonl").write_text(rows)
-    places = {"raw": tmp_path / "raw", "prepared": tmp_path / "prepared"}
-    assert find_benchmark("gsm8k", **places).path == tmp_path / "raw/gsm8k.jsonl"
-    (tmp_path / "prepared").mkdir()
-    shutil.copy(tmp_path / "raw/gsm8k.jsonl", tmp_path / "prepared/gsm8k.jsonl")
-    with pytest.raises(UserError, match="not a problem record"):
-        find_benchmark("gsm8k", **places)
-
-
-def test_a_missing_benchmark_is_told_what_makes_it(
-    tmp_path: Path,
+def test_a_benchmark_of_the_pipeline_comes_before_a_fetched_one(
+    sets_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places = {"raw": tmp_path / "raw", "prepared": tmp_path / "prepared"}
+    monkeypatch.chdir(tmp_path)
+    fetched, prepared = Path("data/raw/gsm8k.jsonl"), Path("data/problems/benchmarks/gsm8k.jsonl")
     with pytest.raises(UserError, match="dvc repro prepare"):
-        find_benchmark("held_out", **places)
-    (tmp_path / "prepared").mkdir()
-    (tmp_path / "prepared/held_out.jsonl").touch()
-    with pytest.raises(UserError, match="held_out"):
-        find_benchmark("held_in", **places)
+        find_benchmark("held_out")
+    for file in (fetched, prepared):
+        file.parent.mkdir(parents=True)
+    shutil.copy(sets_folder / "gsm8k.jsonl", fetched)
+    assert find_benchmark("gsm8k").path == fetched
+    shutil.copy(fetched, prepared)
+    with pytest.raises(UserError, match="not a problem record"):
+        find_benchmark("gsm8k")

@@ -44,11 +44,6 @@ def test_a_line_without_its_end_is_no_line(path: Path) -> None:
     assert Stream(path, [2, 2, 1]).num_done == 1
 
 
-def test_a_chunk_of_another_size_is_a_bug(path: Path) -> None:
-    with pytest.raises(ValueError, match="chunk 2"):
-        Stream(path, [2, 2, 1]).append(chunk(1, 2))
-
-
 def test_settings_and_inputs_each_name_another_folder(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.write_text("weights")

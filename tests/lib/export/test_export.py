@@ -129,14 +129,6 @@ def test_generation_config_is_the_evaluations_and_the_formats(smoke: Params) -> 
     assert (config.stop_strings, config.eos_token_id) == (None, 7)
 
 
-@pytest.mark.usefixtures("in_process")
-def test_a_checkpoint_without_an_adapter_is_exported_without_one(
-    base: Path, export_to: ExportTo
-) -> None:
-    verified = export_to(base)
-    assert verified.errors == {"merged": 0.0}
-
-
 def resized(base: Path, to: Path) -> Path:
     """The base with two tokens more, and three rows that no token has."""
     tokenizer, larger = load_tokenizer(base), AutoModelForCausalLM.from_pretrained(base)

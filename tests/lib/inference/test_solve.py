@@ -126,22 +126,3 @@ def test_the_python_of_the_docs_runs(
     exec(compile(code.replace("temperature=0.9", "temperature=0"), "solve.md", "exec"), {})
     assert capsys.readouterr().out.startswith(f"{WORKING} 345\n")
     assert len(rows((tmp_path / "solutions.jsonl").read_text())) == 1
-
-
-def test_the_commands_of_the_docs_run(
-    taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(taught, tmp_path / "data/models/export")
-    monkeypatch.chdir(tmp_path)
-    ran = 0
-    for line in "".join(blocks("sh")).splitlines():
-        said, _, command = line.rpartition("| ")
-        if command.startswith("python -m stages.solve"):
-            arguments = command.split()[3:]
-            shown = CliRunner().invoke(
-                main, arguments, input=f"{QUESTION}\n" if said else "", catch_exceptions=False
-            )
-            assert shown.exit_code == 0, shown.output
-            assert "345" in shown.output or "Usage" in shown.output
-            ran += 1
-    assert ran == 2

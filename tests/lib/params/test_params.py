@@ -85,14 +85,14 @@ def test_all_problems_are_reported_at_once() -> None:
 
 def test_a_wrong_entry_of_a_list_is_one_problem() -> None:
     """The entry goes, and the list that is left must not be called too short beside it."""
-    source, benchmarks = "prepare.sft.sources.0", "evaluate.benchmarks"
+    source, benchmarks = "prepare.sft.sources.0.source", "evaluate.benchmarks"
     problems = problems_of({source: {"generator": "sftt"}, benchmarks: ["Held out"]})
     assert keys_of(problems) == [f"{source}.generator", f"{benchmarks}.0"]
     assert "'held_out'" in problems[0]
     assert problems[1].endswith("got 'Held out'")
 
 
-GENERATOR, SOURCE, ROWS = "prepare.synthetic", "prepare.sft.sources.0", "mine.jsonl"
+GENERATOR, SOURCE, ROWS = "prepare.synthetic", "prepare.sft.sources.0.source", "mine.jsonl"
 
 
 def from_file(adapter: str, **columns: str) -> dict[str, Any]:
@@ -138,6 +138,7 @@ PREFERRING = {
         ({WEIGHTS: {"sft": [1], "grpo": [1], "gpro": [1]}}, f"{WEIGHTS}.gpro", "`grpo`?"),
         ({f"{GENERATOR}.harder_level": 4}, GENERATOR, "harder_level"),
         ({f"{GENERATOR}.max_operand": 100}, GENERATOR, "max_operand"),
+        ({"prepare.sft.sources.0.weight": math.inf}, "prepare.sft.sources.0.weight", "all"),
         ({"prepare.grpo.num_train_examples": 9.0}, "prepare.grpo.num_train_examples", "9.0"),
         ({SOURCE: from_file("alpaca_eval")}, SOURCE, "without answers"),
         ({SOURCE: {**from_file("table"), "limit": 0}}, f"{SOURCE}.limit", "all"),
@@ -147,6 +148,7 @@ PREFERRING = {
         ({SOURCE: from_file("mmlu", problem="q")}, f"{SOURCE}.columns", "`mmlu`"),
         ({f"{BENCHMARK}.name": "harder"}, "prepare.benchmarks", "twice"),
         ({f"{BENCHMARK}.name": "sft"}, f"{BENCHMARK}.name", "training set"),
+        ({"prepare.grpo.difficulty.easy_first": True}, "prepare.grpo.difficulty.easy_first", ""),
         ({"evaluate.checkpoints": ["base", "sft", "grpo", "dpo"]}, "evaluate.checkpoints", "dpo"),
         ({**PREFERRING, "evaluate.checkpoints": ["base", "dpo"]}, "evaluate.checkpoints", "`sft`"),
         ({**PREFERRING, "dpo.init": ["grpo"]}, "evaluate.checkpoints", "`grpo`"),
@@ -183,6 +185,7 @@ def test_a_grpo_value_at_its_bound_is_accepted() -> None:
         {"rollout.max_new_tokens": 255, "evaluate.max_new_tokens": 255},
         {f"{BENCHMARK}.source": from_file("alpaca_eval")},
         {SOURCE: from_file("table")},
+        {"prepare.grpo.difficulty.easy_first": True, "grpo.shuffle": False},
         PREFERRING,
     ],
     ids=str,
@@ -217,7 +220,7 @@ def test_params_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("phase", ["sft", "grpo"])
 def test_two_sets_from_outside_are_compared(phase: str) -> None:
     file = from_file("table")
-    outside = {f"prepare.{phase}.sources.0": file, f"{BENCHMARK}.source": file}
+    outside = {f"prepare.{phase}.sources.0.source": file, f"{BENCHMARK}.source": file}
     (problem,) = problems_of(outside)
     assert problem.startswith("prepare: contamination_ngram=0")
     accepted({**outside, "prepare.contamination_ngram": 1000})

@@ -109,7 +109,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: GeneratedSets) ->
     (checkout / "data/raw").mkdir(parents=True)
     monkeypatch.chdir(checkout)
     content = YAML().load(compose_preset("s0-qwen3-4b"))
-    content["prepare"]["grpo"]["sources"][0] = {"generator": "grpo"}
+    content["prepare"]["grpo"]["sources"][0]["source"] = {"generator": "grpo"}
     content["prepare"]["benchmarks"] = [{"name": "math500", "source": {"generator": "held_out"}}]
     with Path("params.yaml").open("w") as params:
         YAML().dump(content, params)
@@ -123,7 +123,7 @@ def fetch() -> None:
 def test_commits_are_looked_up_once_and_written_down(hub: Hub) -> None:
     fetch()
     params = load_params()
-    (split,) = hub_splits(params.prepare.sft.sources[0])
+    (split,) = hub_splits(params.prepare.sft.sources[0].source)
     assert params.model.revision == COMMIT
     assert (split.hub, split.revision) == ("unsloth/OpenMathReasoning-mini", SET_COMMIT)
     written = Path("params.yaml").read_text()
@@ -158,7 +158,7 @@ def test_an_interrupted_fetch_is_not_whole_and_resumes(hub: Hub) -> None:
         fetch()
     hub.online = False
     with pytest.raises(UserError, match="run `make fetch`"):
-        list(read_source(load_params().prepare.sft.sources[0]))
+        list(read_source(load_params().prepare.sft.sources[0].source))
     hub.online, hub.lost = True, 99
     fetch()
     assert len(hub.copied) == len(set(hub.copied)) > 2
@@ -168,7 +168,7 @@ def test_a_copy_below_the_checkout_finds_what_was_fetched(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetch()
-    source = load_params().prepare.sft.sources[0]
+    source = load_params().prepare.sft.sources[0].source
     hub.online = False
     copy = Path(".dvc/tmp/exps/tmp1")
     copy.mkdir(parents=True)

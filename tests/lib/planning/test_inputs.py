@@ -20,7 +20,7 @@ def test_each_missing_file_is_named_with_its_key(
     monkeypatch.chdir(tmp_path)
     content = smoke.model_dump(mode="json")
     source = {"path": "data/raw/no.jsonl", "adapter": "table", "columns": {}, "limit": "all"}
-    content["prepare"]["grpo"]["sources"] = [source]
+    content["prepare"]["grpo"]["sources"] = [{"weight": "all", "source": source}]
     content["prepare"]["grpo"]["difficulty"]["file"] = "data/raw/rates.jsonl"
     content["prompt"]["system"] = "file:data/raw/system.txt"
     content["model"]["name"] = "owner/model"

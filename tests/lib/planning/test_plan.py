@@ -95,7 +95,7 @@ def test_dpo_is_in_the_plan_where_params_name_it() -> None:
     assert not any("dpo" in line for line in plan_lines(params))
     preferring = updated(params, "dpo", init=("sft",))
     lines = "\n".join(plan_lines(preferring))
-    for words in ("sft → grpo → pairs@sft → dpo@sft → evaluate@", "unknown rows", "loss sigmoid"):
+    for words in ("sft → grpo → pairs@sft → dpo@sft → evaluate@", "unknown rows"):
         assert words in lines
     skipping = updated(preferring, "dpo", num_epochs=0)
     assert "dpo: skipped, dpo.num_epochs is 0" in list(plan_lines(skipping))
@@ -150,7 +150,7 @@ def test_a_plan_needs_no_torch() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
     assert lines[-1] == "[]"
-    assert any("LoRA r 32 α 64" in line for line in lines)
+    assert any("model.lora.rank: 32" in line for line in lines)
 
 
 def test_a_known_model_takes_known_room() -> None:

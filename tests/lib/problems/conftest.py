@@ -16,7 +16,7 @@ def table_of(tmp_path):
     """Problems as a table; of a text, the length is the reference."""
     count = iter(range(1000))
 
-    def build(problems):
+    def build(problems, *, source=0):
         rows = [
             problem
             if isinstance(problem, Problem)
@@ -24,7 +24,7 @@ def table_of(tmp_path):
             for problem in problems
         ]
         drops = Drops(num_read=len(rows))
-        return write_table(tmp_path / f"{next(count)}.arrow", rows, drops)
+        return write_table(tmp_path / f"{next(count)}.arrow", rows, drops, source=source)
 
     return build
 

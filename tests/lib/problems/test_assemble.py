@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lib.core.errors import UserError
-from lib.params.data import PathSource
+from lib.params.data import Ingredient, PathSource
 from lib.problems.prepare import finish_sets, gathered_sets
 from tests.lib.problems.conftest import counter, section, texts
 
@@ -26,12 +26,14 @@ def assemble(tmp_path, monkeypatch):
     raw.mkdir(parents=True)
 
     def run(*sources, max_seq_length=100, limit="all", sft=None, **changes):
-        paths = []
+        ingredients = []
         for number, rows in enumerate(sources):
             (raw / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            path = f"data/raw/{number}.jsonl"
-            paths.append(PathSource(path=path, adapter="table", columns={}, limit=limit))
-        both = {"sources": tuple(paths)}
+            path = PathSource(
+                path=f"data/raw/{number}.jsonl", adapter="table", columns={}, limit=limit
+            )
+            ingredients.append(Ingredient(weight="all", source=path))
+        both = {"sources": tuple(ingredients)}
         prepare = section(sft=both | (sft or {}), grpo=both, **{"bad_rows": "drop", **changes})
         with gathered_sets(prepare, seed=0, raw=raw) as sets:
             finish_sets(sets, prepare, counter=counter(), max_seq_length=max_seq_length, seed=0)

@@ -115,12 +115,6 @@ def test_other_problems_of_another_script_are_no_leak(table_of, train, test):
     assert len(_run(table_of([train]), own=[test])[0]) == 1
 
 
-def test_seven_words_in_common_are_no_leak(table_of):
-    kept, _, drops = _run(table_of(["Then Janet s ducks lay 16 eggs weekly"]), gsm8k=TEST)
-    assert len(kept) == 1
-    assert not drops.counts
-
-
 def test_overlaps_are_counted_for_each_benchmark_by_itself(table_of):
     table = table_of([TEST[0], f"{TEST[0]} Again?", TEST[1]])
     _, overlaps, drops = _run(table, gsm8k=TEST, other=[TEST[1], "Never seen at all, anywhere."])

@@ -91,7 +91,7 @@ def test_a_tokenizer_learns_the_words_of_all_sets(content):
 
     made = synthetic_sets(parse_params(content, origin="").prepare.synthetic, seed=content["seed"])
     assert learnt() == made.sft
-    content["prepare"]["sft"]["sources"] = [_path("gsm8k")]
+    content["prepare"]["sft"]["sources"] = [{"weight": "all", "source": _path("gsm8k")}]
     assert learnt()[len(GSM8K) :] == made.grpo
 
 
@@ -108,21 +108,25 @@ def test_validation_sets_are_drawn_by_content_and_not_empty(content):
         _prepare(content, Path("other"))
 
 
-def test_files_generator_and_columns_mix_within_limits(content):
+def test_files_generator_and_columns_mix_with_weights(content):
     own = _path("own", problem="task", reference="truth", solution="how")
-    sources = [_path("gsm8k") | {"limit": 18}, own, {"generator": "grpo"}]
-    content["prepare"]["sft"] |= {"sources": sources, "num_train_examples": 30}
+    content["prepare"]["sft"]["sources"] = [
+        {"weight": 2, "source": _path("gsm8k")},
+        {"weight": 1.0, "source": own},
+        {"weight": "all", "source": {"generator": "grpo"}},
+    ]
     metrics, _ = _prepare(content)
-    assert metrics["sft"]["dropped"]["over_limit"]["count"] == len(GSM8K) - 18
-    generated = content["prepare"]["synthetic"]["num_grpo"]
-    assert metrics["sft"]["dropped"]["not_drawn"]["count"] == 18 + len(OWN) + generated - 30
-    assert metrics["num_sft"] == 30
+    mixed = [problem.problem for problem in read_problems(Path("out/sft.jsonl"))]
+    assert sum("ducks" in text for text in mixed) == 18
+    assert sum("and one?" in text for text in mixed) == 9
+    assert metrics["sft"]["dropped"]["not_drawn"]["count"] == len(GSM8K) - 18
+    assert metrics["num_sft"] == 27 + content["prepare"]["synthetic"]["num_grpo"]
 
 
 def test_duplicates_across_sources_and_leaks_are_dropped(content):
     Path("data/raw/test.jsonl").write_text(json.dumps(GSM8K[3]) + "\n")
     content["prepare"]["benchmarks"].append({"name": "farm", "source": _path("test")})
-    twice = [_path("gsm8k")] * 2
+    twice = [{"weight": "all", "source": _path("gsm8k")}] * 2
     content["prepare"]["grpo"]["sources"] = twice
     content["prepare"]["contamination_ngram"] = 14
     metrics, dropped = _prepare(content)
@@ -135,7 +139,7 @@ def test_duplicates_across_sources_and_leaks_are_dropped(content):
 
 @pytest.mark.parametrize("given_by", [["sft", "grpo"], ["grpo"]])
 def test_validation_is_held_back_of_both_sets_once(content, given_by):
-    both = [_path("gsm8k")]
+    both = [{"weight": "all", "source": _path("gsm8k")}]
     content["prepare"]["sft"]["sources"] = content["prepare"]["grpo"]["sources"] = both
     content["prepare"] |= {"validation_share": 0.4, "validation_from": given_by}
     metrics, _ = _prepare(content)
@@ -160,23 +164,25 @@ def test_a_difficulty_file_keeps_a_band_of_the_grpo_problems(content):
     rates = {key: PassRate(number % 5, 4) for number, key in enumerate(ids)}
     write_pass_rates(Path("data/raw/difficulty.jsonl"), rates)
     content["prepare"]["grpo"] |= {
-        "sources": [_path("gsm8k")],
+        "sources": [{"weight": "all", "source": _path("gsm8k")}],
         "difficulty": {
             "file": "data/raw/difficulty.jsonl",
             "lowest": 0.1,
             "highest": 0.9,
+            "easy_first": True,
         },
     }
+    content["grpo"]["shuffle"] = False
     metrics, _ = _prepare(content)
     kept = [rates[problem.id].value for problem in read_problems(Path("out/grpo.jsonl"))]
-    assert kept == [0.25, 0.5, 0.75] * 4
+    assert kept == [0.75] * 4 + [0.5] * 4 + [0.25] * 4
     assert metrics["grpo"]["dropped"]["pass_rate_outside_band"]["count"] == 8
 
 
 def test_a_bad_row_leaves_nothing_half_written(content):
     with Path("data/raw/gsm8k.jsonl").open("a") as lines:
         lines.write('{"question": "What?"}\n')
-    content["prepare"]["grpo"]["sources"] = [_path("gsm8k")]
+    content["prepare"]["grpo"]["sources"] = [{"weight": "all", "source": _path("gsm8k")}]
     with pytest.raises(UserError, match=r"grpo\.sources\[0\]: .*gsm8k\.jsonl:21: .*`reference`"):
         _prepare(content)
     assert not Path("out").exists()
@@ -184,7 +190,7 @@ def test_a_bad_row_leaves_nothing_half_written(content):
 
 
 def test_the_same_input_gives_the_same_bytes(content):
-    content["prepare"]["sft"]["sources"] = [_path("gsm8k")]
+    content["prepare"]["sft"]["sources"] = [{"weight": "all", "source": _path("gsm8k")}]
     content["prepare"] |= {"near_duplicate_similarity": 0.9, "validation_share": 0.1}
     assert _prepare(content, Path("one")) == _prepare(content, Path("two"))
     assert hash_path(Path("one")) == hash_path(Path("two"))
@@ -222,7 +228,7 @@ def _responses(content, rows, **sft):
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     Path("data/raw/responses.jsonl").write_text(lines)
     source = _path("responses") | {"adapter": "math_jsonl"}
-    content["prepare"]["sft"] |= {"sources": [source], **sft}
+    content["prepare"]["sft"] |= {"sources": [{"weight": "all", "source": source}], **sft}
     content["prepare"]["bad_rows"] = "drop"
     metrics, _ = _prepare(content)
     return metrics["sft"]["dropped"], list(read_problems(Path("out/sft.jsonl")))

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from lib.artifacts.problems import MULTIPLE_CHOICE
 from lib.problems.filters import decontaminate, index_benchmark
 from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
@@ -52,18 +51,6 @@ def test_gsm8k_answers_are_numbers_and_workings_have_no_marks(name):
         assert problem.solution
         assert "<<" not in problem.solution
         assert "####" not in problem.solution
-
-
-def test_mmlu_subjects_are_the_files_and_answers_letters():
-    problems = _read("mmlu", "mmlu")
-    assert {problem.subject for problem in problems} == {
-        "abstract_algebra",
-        "college_mathematics",
-        "elementary_mathematics",
-        "high_school_mathematics",
-    }
-    assert {problem.reference for problem in problems} == set("ABCD")
-    assert all(problem.tags == (MULTIPLE_CHOICE,) for problem in problems)
 
 
 def _clean(rows, questions, folder):

@@ -37,9 +37,11 @@ def test_json_lines_give_back_what_was_written(tmp_path_factory, problems):
     assert list(read_problems(path)) == problems
 
 
-def test_selected_rows_keep_the_order_asked_for(table_of):
-    joined = join([table_of(["a", "b"]), table_of(["c", "d"])])
-    assert texts(joined.select([3, 0])) == ["d", "a"]
+def test_selected_rows_keep_the_order_asked_for_and_their_source(table_of):
+    joined = join([table_of(["a", "b"], source=0), table_of(["c", "d"], source=1)])
+    picked = joined.select([3, 0])
+    assert texts(picked) == ["d", "a"]
+    assert list(picked.column("source")) == [1, 0]
 
 
 def test_rows_are_taken_a_batch_at_a_time():

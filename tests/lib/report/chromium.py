@@ -12,7 +12,7 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-default-apps", "--disable-extensions", "--disable-dev-shm-usage",
-    "--hide-scrollbars", "--remote-debugging-pipe",
+    "--hide-scrollbars", "--remote-debugging-pipe", "--window-size=1280,900",
 )  # fmt: skip
 PATIENCE_S = 60
 """Far above what a page needs: only a browser that hangs meets it."""
@@ -28,7 +28,7 @@ def executable() -> str | None:
 class Chromium:
     """One page in one browser; everything it complained about is in `complaints`."""
 
-    def __init__(self, profile: Path, *, width: int = 1280, height: int = 900) -> None:
+    def __init__(self, profile: Path) -> None:
         commands, self._send = os.pipe()
         self._receive, answers = os.pipe()
         self._process = subprocess.Popen(
@@ -48,7 +48,6 @@ class Chromium:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
-        self.resize(width, height)
 
     def __enter__(self) -> "Chromium":
         return self
@@ -125,9 +124,3 @@ class Chromium:
             "Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text
         )
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
-
-    def resize(self, width: int, height: int, *, mobile: bool = False, scale: float = 1) -> None:
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width, height=height, deviceScaleFactor=scale, mobile=mobile,
-        )  # fmt: skip

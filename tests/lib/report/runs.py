@@ -9,11 +9,12 @@ import numpy as np
 from lib.artifacts import write_curve, write_json
 from lib.artifacts.completions import read_graded
 from lib.grading.metrics import headline_metrics, summarise
-from lib.report.inputs import Run, Sources, load_run
+from lib.report.inputs import Run, load_run
 
 CHECKPOINTS = ("base", "sft", "grpo")
 STARTS = {"sft": "base", "grpo": "sft"}
 BENCHMARKS = ("held_out", "harder")
+FOLDERS = ("base", "graded", "metrics", "rollouts", "curves", "provenance")
 SKILL = {"base": 0.0, "sft": 0.33, "grpo": 0.62}
 DRAWN = {
     "num_problems": 24,
@@ -104,21 +105,13 @@ def completion_rows(checkpoint: str, *, skill: float, problems: int, samples: in
 
 def write_run(
     folder: Path, *, problems: int = 24, samples: int = 4, skill=SKILL, hostile=(), skipped=()
-) -> Sources:
+) -> Path:
     """A run's files under `folder`, a checkpoint for each skill.
 
     Hostile texts replace the first completions of each file.
     """
-    sources = Sources(
-        base=folder / "base",
-        graded=folder / "graded",
-        metrics=folder / "metrics",
-        rollouts=folder / "rollouts",
-        curves=folder / "curves",
-        provenance=folder / "provenance",
-    )
-    write_text(sources.base / "chat_template.jinja", TEMPLATE)
-    write_json(sources.base / "tokenizer_config.json", {"bos_token": {"content": "<bos>"}})
+    write_text(folder / "base" / "chat_template.jinja", TEMPLATE)
+    write_json(folder / "base" / "tokenizer_config.json", {"bos_token": {"content": "<bos>"}})
     for checkpoint in skill:
         rows = completion_rows(
             checkpoint, skill=skill[checkpoint], problems=problems, samples=samples
@@ -126,33 +119,39 @@ def write_run(
         for row, text in zip(rows, hostile, strict=False):
             row["completion"] = row["answer"] = text
         write_text(
-            sources.graded / f"{checkpoint}.jsonl",
+            folder / "graded" / f"{checkpoint}.jsonl",
             "".join(json.dumps(row) + "\n" for row in rows),
         )
-        summary = summarise(read_graded(sources.graded / f"{checkpoint}.jsonl"))
-        write_json(sources.graded / f"{checkpoint}.json", summary)
-        write_json(sources.metrics / "evaluate" / f"{checkpoint}.json", headline_metrics(summary))
-        write_json(sources.provenance / "evaluate" / f"{checkpoint}.json", noted(checkpoint))
+        summary = summarise(read_graded(folder / "graded" / f"{checkpoint}.jsonl"))
+        write_json(folder / "graded" / f"{checkpoint}.json", summary)
+        write_json(
+            folder / "metrics" / "evaluate" / f"{checkpoint}.json", headline_metrics(summary)
+        )
+        write_json(folder / "provenance" / "evaluate" / f"{checkpoint}.json", noted(checkpoint))
     for stage in ("prepare", "sft", "grpo", "export"):
-        write_json(sources.provenance / f"{stage}.json", noted(stage, skipped=stage in skipped))
-        write_json(sources.metrics / f"{stage}.json", {"bare_answer_share": 0.6})
-    write_curve(sources.curves / "sft.csv", sft_curve(0 if "sft" in skipped else 120))
-    write_curve(sources.curves / "grpo.csv", grpo_curve(0 if "grpo" in skipped else 50))
-    write_curve(sources.curves / "grpo_validation.csv", VALIDATED)
+        write_json(folder / "provenance" / f"{stage}.json", noted(stage, skipped=stage in skipped))
+        write_json(folder / "metrics" / f"{stage}.json", {"bare_answer_share": 0.6})
+    write_curve(folder / "curves" / "sft.csv", sft_curve(0 if "sft" in skipped else 120))
+    write_curve(folder / "curves" / "grpo.csv", grpo_curve(0 if "grpo" in skipped else 50))
+    write_curve(folder / "curves" / "grpo_validation.csv", VALIDATED)
     rollouts = training_rollouts(0 if "grpo" in skipped else 12)
-    write_text(sources.rollouts / "grpo.jsonl", "".join(json.dumps(row) + "\n" for row in rollouts))
-    return sources
+    write_text(
+        folder / "rollouts" / "grpo.jsonl", "".join(json.dumps(row) + "\n" for row in rollouts)
+    )
+    return folder
 
 
 def load(folder: Path, **settings) -> Run:
     return read(write_run(folder, **settings))
 
 
-def read(
-    sources: Sources, *, exported: str = "grpo", checkpoints=CHECKPOINTS, starts=STARTS
-) -> Run:
+def read(folder: Path, *, exported: str = "grpo", checkpoints=CHECKPOINTS, starts=STARTS) -> Run:
     return load_run(
-        sources, checkpoints=checkpoints, starts=starts, benchmarks=BENCHMARKS, exported=exported
+        checkpoints=checkpoints,
+        starts=starts,
+        benchmarks=BENCHMARKS,
+        exported=exported,
+        **{name: folder / name for name in FOLDERS},
     )
 
 

@@ -196,19 +196,6 @@ def test_hostile_completions_are_shown_as_text(browser, addresses):
     assert browser.complaints == []
 
 
-def test_a_phone_shows_the_list_then_the_completion(page, addresses):
-    page.resize(390, 844, mobile=True)
-    page.open(addresses["plain"])
-    detail = "getComputedStyle(document.getElementById('detail')).display"
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert page.evaluate(detail) == "none"
-    page.evaluate("document.querySelector('#list .row').click()")
-    assert page.evaluate(detail) == "block"
-    page.evaluate("document.querySelector('#detail .back').click()")
-    assert page.evaluate(detail) == "none"
-    page.resize(1280, 900)
-
-
 def test_twenty_thousand_completions_are_listed(browser, tmp_path):
     run = load(tmp_path / "run", problems=560, samples=8)
     assert sum(map(len, run.completions.values())) > 20_000
@@ -222,9 +209,6 @@ def test_twenty_thousand_completions_are_listed(browser, tmp_path):
     assert browser.evaluate("rollouts.selected") == total - 1
     # Only the rows on the screen are drawn.
     assert browser.evaluate("document.querySelectorAll('#list .row').length") < 40
-    assert browser.evaluate("document.querySelector('[aria-selected=true]') !== null")
-    search(browser, "has 311")
-    assert browser.evaluate("rollouts.shown.length") == 3 * 9
     assert browser.complaints == []
 
 
@@ -266,16 +250,6 @@ def test_a_link_to_nothing_is_named(page, addresses, link):
     page.wait_for("document.getElementById('unknown').hidden")
 
 
-@pytest.mark.parametrize("target", ["where", "training", "learned-from", "rollouts", "provenance"])
-def test_a_link_lands_where_it_points_once_charts_are_drawn(page, addresses, target):
-    page.call("Page.navigate", url="about:blank")
-    page.open(f"{addresses['plain']}#{target}")
-    top = f"document.getElementById('{target}').getBoundingClientRect().top"
-    before = page.evaluate(f"{top} + scrollY")
-    page.evaluate("Promise.all([...document.querySelectorAll('.charts')].map(drawFigure))")
-    assert page.evaluate(f"{top} + scrollY") == pytest.approx(before, abs=3)
-
-
 def test_completions_are_sorted_by_what_is_asked_for(page):
     use(page, "#order", "reward")
     rewards = shown(page, "row.reward")
@@ -288,24 +262,12 @@ def test_completions_are_sorted_by_what_is_asked_for(page):
     assert spread == sorted(spread, reverse=True) and spread[0] == 0.25 > spread[-1]
 
 
-def test_the_extracted_answer_is_marked_in_its_completion(page):
-    marked, answer = page.evaluate(
-        "[document.querySelector('#detail mark.answer').textContent, detail.row.answer]"
-    )
-    assert marked == answer
-
-
 def test_the_prompt_is_behind_a_click_and_stays_open(page):
-    prompt = (
-        "[...document.querySelectorAll('#detail details')]"
-        ".map((of) => [of.open, of.querySelector('pre').textContent])"
-    )
-    shown = page.evaluate(prompt)
+    prompt = "document.querySelector('#detail details')"
+    shown = page.evaluate(f"[{prompt}.open, {prompt}.querySelector('pre').textContent]")
     problem = page.evaluate("detail.row.problem.problem")
-    assert shown == [[False, f"<bos><system>Think.<user>{problem}<assistant>"]] * 2
-    page.evaluate("document.querySelector('#detail details summary').click()")
+    assert shown == [False, f"<bos><system>Think.<user>{problem}<assistant>"]
+    page.evaluate(f"{prompt}.querySelector('summary').click()")
     page.wait_for("detail.isPromptOpen")
     page.press("j")
-    assert all(is_open for is_open, _ in page.evaluate(prompt))
-    page.evaluate("document.querySelector('#detail details summary').click()")
-    page.wait_for("!detail.isPromptOpen")
+    assert page.evaluate(f"{prompt}.open")

@@ -9,11 +9,10 @@ import pytest
 from click.testing import CliRunner
 from dvc.repo import Repo
 
-from lib.artifacts import unlisted, write_json
+from lib.artifacts import write_json
 from lib.core.errors import UserError
 from lib.params.schema import leaves
-from lib.report.compare import compare_metrics, compare_with, draw_curves, experiments_table
-from lib.report.comparisons import alarms
+from lib.report.compare import compare_with, experiments_table
 from stages.compare import main
 from tests.lib.report.runs import completion_rows, write_text
 
@@ -31,15 +30,6 @@ plots:
     x: step
     y: reward
 """
-
-
-@pytest.mark.parametrize(
-    ("new", "worse"), [(0.62, False), (0.58, False), (0.40, True)], ids=["better", "noise", "worse"]
-)
-def test_worse_than_base_means_beyond_noise(new, worse):
-    old, now = (unlisted(rates(of)) for of in (0.6, new))
-    found = [of.split()[0] for of in alarms(compare_metrics("HEAD", old, now))]
-    assert found == ["WORKSPACE"] * worse
 
 
 def rates(accuracy):
@@ -175,14 +165,3 @@ def test_an_experiment_without_a_result_has_no_numbers(repository, monkeypatch):
 def test_an_unknown_revision_is_one_clear_line(repository, name):
     with pytest.raises(UserError, match=f"BASE={name}: "):
         compare(name)
-
-
-def test_a_failure_of_dvc_is_reported_in_its_words(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"dvc plots diff.*ERROR"):
-        draw_curves("HEAD", tmp_path)
-
-
-def test_an_experiment_is_a_revision_by_its_name(repository):
-    subprocess.run(["git", "update-ref", "refs/exps/ab/cdef/wider", "HEAD"], check=True)
-    assert compare("wider").notes == []

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from lib.report.plots import COLUMNS, OWN_PLOT, PAGE, long_table, page_template, write_plots
+from lib.report.write import OWN_PLOT, PAGE, long_table, plots_page
 from tests.lib.report.chromium import Chromium, executable
 from tests.lib.report.runs import write_text
+from tests.lib.report.test_write import written
 
 ROOT = Path(__file__).parents[3]
 DVC_YAML = """\
@@ -29,7 +30,10 @@ plots:
 def table_of(run, stage, **changes):
     """By series, its only row."""
     rows = long_table(dataclasses.replace(run, **changes), stage)
-    return {row["series"]: [row[name] for name in COLUMNS[2:] if name in row] for row in rows}
+    return {
+        row["series"]: [row[name] for name in ("value", "low", "high") if name in row]
+        for row in rows
+    }
 
 
 def test_the_band_of_a_reward_is_of_the_problems_of_a_step(run):
@@ -59,17 +63,12 @@ def test_what_is_zero_or_what_dvc_draws_anyway_is_left_out(run, tmp_path):
     table = table_of(run, "grpo")
     assert run.curves["grpo"]["grad_norm"] and "gradient norm" not in table
     assert run.curves["grpo"]["completions/mean_length"] and "response tokens" not in table
-    write_text(tmp_path / "plots/dpo.csv", "of an earlier run, and removed")
     curves = {**run.curves, "grpo": {"loss": [(1, 0.0)]}}
-    write_plots(
-        dataclasses.replace(run, curves=curves, validations={"sft": {}, "grpo": {}}),
-        tmp_path / "plots",
-    )
-    (path,) = (tmp_path / "plots").iterdir()
+    logged = dataclasses.replace(run, curves=curves, validations={"sft": {}, "grpo": {}})
+    written(tmp_path / "out", logged)
+    (path,) = (tmp_path / "out/plots").iterdir()
     rows = list(csv.DictReader(path.open()))
-    expected = [(str(row["step"]), row["series"]) for row in long_table(run, "sft")]
-    assert path.name == "sft.csv" and [(row["step"], row["series"]) for row in rows] == expected
-    assert float(rows[0]["value"]) == pytest.approx(long_table(run, "sft")[0]["value"], rel=1e-5)
+    assert [float(row["value"]) for row in rows] == [row["value"] for row in long_table(run, "sft")]
 
 
 def test_dvc_draws_one_column_of_each_stage_s_own_curves():
@@ -82,7 +81,7 @@ def test_dvc_draws_one_column_of_each_stage_s_own_curves():
 
 def test_the_page_of_dvc_has_the_installed_chart_library():
     committed = (ROOT / PAGE).read_text(encoding="utf-8")
-    assert committed == page_template(), "run `python -m lib.report.plots` and commit the page"
+    assert committed == plots_page(), "run `python -m lib.report.write` and commit the page"
 
 
 @pytest.mark.slow
@@ -90,8 +89,8 @@ def test_dvc_plots_are_drawn_without_the_network(run, tmp_path):
     if executable() is None:
         pytest.skip("no chromium on PATH (Debian: apt-get install chromium)")
     write_text(tmp_path / "dvc.yaml", DVC_YAML)
+    written(tmp_path / "reports", run)
     write_text(tmp_path / "reports/curves/sft.csv", "step,loss,loss_se\n1,2.0,0.5\n2,1.0,0.25\n")
-    write_plots(run, tmp_path / "reports/plots")
     dvc = [sys.executable, "-m", "dvc"]
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     subprocess.run([*dvc, "init", "-q"], cwd=tmp_path, check=True)

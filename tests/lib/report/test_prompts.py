@@ -11,7 +11,7 @@ from tests.lib.report.runs import write_run
 
 
 def test_a_prompt_is_what_the_base_model_s_tokenizer_makes(base, tmp_path):
-    rows = list(read_graded(write_run(tmp_path, problems=4).graded / "grpo.jsonl"))
+    rows = list(read_graded(write_run(tmp_path, problems=4) / "graded" / "grpo.jsonl"))
     prompts = rendered_prompts(rows, base=base, system="Think.")
     tokenizer = load_tokenizer(base)
     for row in rows:

@@ -10,20 +10,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lib.report.comparisons import origins
-from lib.report.page import completion_blocks, packed, render_page, with_validated
+from lib.report.page import (
+    KINDS,
+    completion_blocks,
+    fit,
+    packed,
+    ranked_answers,
+    render_page,
+    with_validated,
+)
 from lib.report.report import build_report
-from lib.report.sample import KINDS, fit, ranked_answers
 from tests.lib.report.runs import completion_rows, load, read, write_run, write_text
 
 
-def ranked(run):
-    before = origins(run.checkpoints, run.starts)
-    return ranked_answers(run.completions, origins=before, exported=run.exported)
-
-
 def test_each_kind_has_the_answers_that_are_of_it(run):
-    kinds = ranked(run)
+    kinds = ranked_answers(run)
     assert tuple(kinds) == KINDS and all(kinds.values())
     for kind, groups in kinds.items():
         for rows in groups:
@@ -37,29 +38,18 @@ def test_each_kind_has_the_answers_that_are_of_it(run):
     assert len(kept) == sum(map(len, run.completions.values()))
 
 
-def test_answers_to_one_question_travel_in_the_order_of_the_file(run):
-    some = ranked(run)["failures"][:10]
-    blocks = completion_blocks(run, some)
-    for name in run.checkpoints:
-        columns = json.loads(zlib.decompress(base64.b64decode(blocks[f"rollouts-{name}"])))
-        kept = {id(row) for rows in some for row in rows}
-        rows = [row for row in run.completions[name] if id(row) in kept]
-        assert len(rows) == sum(map(len, some)) / 3
-        assert columns["completion"] == [row.completion for row in rows]
-
-
 def test_completions_of_validation_are_in_the_browser_only(tmp_path):
-    sources = write_run(tmp_path / "run")
-    plain = build_report(read(sources))
+    folder = write_run(tmp_path / "run")
+    plain = build_report(read(folder))
     rows = [
         {**row, "benchmark": "own", "mode": "validation"}
         for row in completion_rows("sft", skill=1.0, problems=2, samples=0)
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    write_text(sources.rollouts / "sft_validation.jsonl", text)
-    run = read(sources)
+    write_text(folder / "rollouts" / "sft_validation.jsonl", text)
+    run = read(folder)
     shown = with_validated(run)
-    everything = [rows for kind in ranked(shown).values() for rows in kind]
+    everything = [rows for kind in ranked_answers(shown).values() for rows in kind]
     blocks = completion_blocks(shown, everything)
     columns = json.loads(zlib.decompress(base64.b64decode(blocks["rollouts-sft"])))
     assert columns["mode"].count("validation") == len(rows)
@@ -98,7 +88,7 @@ def test_a_page_of_a_very_long_run_stays_below_its_limit(tmp_path):
     page = render_page(build_report(big))
     assert 2_000_000 < len(page) < 5_000_000
     num_completions = sum(map(len, big.completions.values()))
-    regressions = sum(map(len, ranked(big)["regressions"]))
+    regressions = sum(map(len, ranked_answers(big)["regressions"]))
     assert f"A sample of {num_completions:,} completions" in page
     assert f"of {regressions:,} regressions" in page
 
@@ -107,7 +97,12 @@ def test_a_page_of_a_very_long_run_stays_below_its_limit(tmp_path):
 def test_an_answer_gets_worse_only_against_its_start(run, start, kind):
     row = run.completions["base"][0]
     right = {"base": False, "sft": False, "grpo": True, "dpo": False}
-    rows = {name: [dataclasses.replace(row, answer_ok=ok)] for name, ok in right.items()}
-    before = {"sft": "base", "grpo": "sft", "dpo": start}
-    kinds = ranked_answers(rows, origins=before, exported="dpo")
+    trained = dataclasses.replace(
+        run,
+        checkpoints=tuple(right),
+        starts={"sft": "base", "grpo": "sft", "dpo": start},
+        completions={n: [dataclasses.replace(row, answer_ok=ok)] for n, ok in right.items()},
+        exported="dpo",
+    )
+    kinds = ranked_answers(trained)
     assert [name for name, groups in kinds.items() if groups] == [kind]

@@ -13,8 +13,6 @@ from lib.core.errors import UserError
 from lib.core.plugins import label
 from lib.prompts import PromptFormat, prompt_format
 from lib.rewards.functions import STACKS, Grading, reward_names, rewards_of, stack_range
-from lib.rewards.rollout import BoundedReward
-from lib.rewards.stacks import r1_zero
 
 ROOT = Path(__file__).parents[3]
 WORKING_OUT, XML = prompt_format("working_out"), prompt_format("xml")
@@ -279,14 +277,6 @@ def test_a_stack_is_imported_when_it_is_named_and_no_other_is() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == ["[]", "['lib.rewards.stacks.s1']"]
-
-
-def test_a_stack_s_names_are_its_own_file_s_whatever_another_file_calls_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(r1_zero.REWARDS, "answer", BoundedReward(lambda rollout: 7.0, (7.0, 7.0)))
-    assert values("tiny", S0_RIGHT) == [1.0, 1.0]
-    assert stack_range(rewards_of("tiny"), [1.0, 1.0]) == (0.0, 2.0)
 
 
 @pytest.mark.parametrize("name", ["answer", "check_answer", "s4_correctness", "r1_zero"])

@@ -14,7 +14,7 @@ from scipy import stats
 
 from lib.stats import maj_at_k, pass_at_k, seeds_interval
 from lib.stats.differences import PADDING, change_size
-from lib.stats.estimates import padded_bounds, padded_mean
+from lib.stats.estimates import Z, padded_bounds, padded_mean
 
 SIZE = 40
 """Problems of an experiment; docs/statistics.md has other sizes."""
@@ -151,7 +151,7 @@ def draw(
 
 
 def share_bounds(mean: Array, se: Array, n: int) -> tuple[Array, Array]:
-    low, high = padded_bounds(mean, se, n, extremes=(0.0, 1.0), padding=None)
+    low, high = padded_bounds(mean, se, n, extremes=(0.0, 1.0), padding=Z**2)
     return np.maximum(low, 0.0), np.minimum(high, 1.0)
 
 

@@ -2,15 +2,14 @@
 
 import csv
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-from lib.artifacts.problems import write_problems
 from lib.params import compose_preset
 from lib.problems.generated import GeneratedSets
+from tests.lib.training.runs import write_inputs
 
 WRITTEN = ("model", "metrics", "curve", "validation-curve", "rollouts", "provenance")
 
@@ -32,10 +31,7 @@ def grpo_stage(
     for section, values in changes.items():
         content[section] |= values
     (folder / "params.yaml").write_text(json.dumps(content), encoding="utf-8")
-    shutil.copytree(base, folder / "base")
-    write_problems(folder / "grpo.jsonl", sets.grpo)
-    for name, problems in sets.benchmarks.items():
-        write_problems(folder / "validation" / f"{name}.jsonl", problems[:4])
+    write_inputs(folder, base, sets)
     places = {
         "params": "params.yaml",
         "base": "base",

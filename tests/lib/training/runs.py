@@ -6,6 +6,7 @@ preset, with the changes of FOLDER/changes.json, from FOLDER/base.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,16 +15,21 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
+from lib.artifacts import write_jsonl
+from lib.artifacts.problems import write_problems
 from lib.engines.runtime import configure
 from lib.params import Params, preset_params
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format
 from lib.training.dpo import dpo_setup
 from lib.training.grpo import grpo_setup
 from lib.training.phase.run import Outputs, run_phase
 from lib.training.phase.setup import Setup
-from lib.training.phase.validation import read_validator
+from lib.training.phase.validation import Validator
 from lib.training.sft import sft_setup
 from lib.verifier import counters
 from tests.conftest import ROOT
+from tests.lib.training.preferences import pairs_of
 
 
 def changed(params: Params, changes: dict[str, dict[str, Any]]) -> Params:
@@ -57,6 +63,20 @@ def launch(program: str, *arguments: str | Path) -> "subprocess.CompletedProcess
         timeout=300,
         check=False,
     )
+
+
+def write_inputs(
+    folder: Path, base: Path, sets: GeneratedSets, *, num_sft: int | None = None
+) -> Path:
+    """What the phases read, into `folder`."""
+    shutil.copytree(base, folder / "base")
+    write_problems(folder / "sft.jsonl", sets.sft[:num_sft])
+    write_problems(folder / "grpo.jsonl", sets.grpo)
+    pairs = pairs_of(sets.grpo, base, prompt_format("working_out"))
+    write_jsonl(folder / "dpo.jsonl", pairs)
+    for name, problems in sets.benchmarks.items():
+        write_problems(folder / f"validation/{name}.jsonl", problems[:4])
+    return folder
 
 
 class StopAt(TrainerCallback):
@@ -106,7 +126,7 @@ def run(
         settings=params.model_dump(),
         inputs={"problems": problems, "base": base},
         counts=lambda: {"verifier": counters()},
-        validator=read_validator(params, folder / "validation", init=init, base=base),
+        validator=Validator(params, folder / "validation", init=init, base=base),
         scratch=folder / "scratch",
     )
 

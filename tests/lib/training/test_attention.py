@@ -4,21 +4,16 @@ Of every preset: `tests/pipeline/test_presets.py`.
 """
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lib.artifacts import write_jsonl
-from lib.artifacts.problems import write_problems
 from lib.evaluation.completions import complete_checkpoint
 from lib.params import preset_params
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format, save_system
 from tests.attention_16bit import stand_in
-from tests.lib.training.preferences import pairs_of
-from tests.lib.training.runs import changed, launch, outputs_in, run
+from tests.lib.training.runs import changed, launch, outputs_in, run, write_inputs
 
 MASTERS = {"dtype": "float32", "mixed_precision": "bf16", "lora": {"rank": 0}}
 HALF = {"dtype": "bfloat16", "mixed_precision": "bf16", "gradient_checkpointing": True}
@@ -26,16 +21,7 @@ HALF = {"dtype": "bfloat16", "mixed_precision": "bf16", "gradient_checkpointing"
 
 @pytest.fixture
 def folder(base: Path, sets: GeneratedSets, tmp_path: Path) -> Path:
-    """What the phases read."""
-    shutil.copytree(base, tmp_path / "base")
-    save_system(tmp_path / "base", "")
-    write_problems(tmp_path / "sft.jsonl", sets.sft[:16])
-    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    pairs = pairs_of(sets.grpo, base, prompt_format("working_out"))
-    write_jsonl(tmp_path / "dpo.jsonl", pairs)
-    for name, problems in sets.benchmarks.items():
-        write_problems(tmp_path / f"validation/{name}.jsonl", problems[:4])
-    return tmp_path
+    return write_inputs(tmp_path / "read", base, sets, num_sft=16)
 
 
 def changes(model: dict[str, Any]) -> dict[str, Any]:

@@ -162,14 +162,3 @@ def test_what_trl_lacks_is_refused_before_a_run(
     with pytest.raises(UserError, match=expected) as error:
         parse_params(content, origin="params.yaml")
     assert "trainer" in error.value.message
-
-
-@pytest.mark.parametrize("preset", ["s0-qwen3-4b", "s1-qwen2.5-0.5b", "s4-gsm8k-lora"])
-def test_the_systems_that_ran_trls_trainer_may(preset: str) -> None:
-    content = preset_params(preset).model_dump(mode="json")
-    content["grpo"]["trainer"] = "trl"
-    content["validation"]["engine"] = "transformers"
-    parse_params(content, origin="params.yaml")
-    content["prompt"] |= {"format": "r1_zero", "layout": "plain"}
-    with pytest.raises(UserError, match=r"trainer.*r1_zero"):
-        parse_params(content, origin="params.yaml")

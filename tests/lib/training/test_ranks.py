@@ -58,15 +58,8 @@ def agree(one: dict[str, Any], other: dict[str, Any], *, within: float) -> None:
         torch.testing.assert_close(tensor, other[name], rtol=0, atol=within)
 
 
-def test_the_stage_refuses_one_rank_and_trains_on_two(
-    base: Path, sets: GeneratedSets, tmp_path: Path
-) -> None:
+def test_the_stage_trains_on_two_ranks(base: Path, sets: GeneratedSets, tmp_path: Path) -> None:
     stage = grpo_stage(tmp_path, base=base, sets=sets)
-    # Without a GPU, accelerate starts one process whatever it is told.
-    refused = launch("accelerate", "launch", "--num_processes", "2", "--cpu", *stage)
-    assert refused.returncode != 0
-    assert "told to start 2 processes and started 1" in refused.stderr
-    assert not (tmp_path / "model").exists()
     ran = launch(*TWO, *stage)
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "model/tokenizer.json").is_file()

@@ -16,7 +16,7 @@ import pytest
 import torch
 from transformers import Trainer
 
-from lib.artifacts import hash_path, read_json, write_jsonl
+from lib.artifacts import hash_path, read_json
 from lib.artifacts.completions import read_graded
 from lib.artifacts.models import adapter_faults
 from lib.artifacts.problems import write_problems
@@ -30,10 +30,9 @@ from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format, save_prompt
 from lib.training.phase import validation
 from lib.training.phase.run import run_phase
-from lib.training.phase.validation import Validator, read_validator
+from lib.training.phase.validation import Validator
 from stages import sft
-from tests.lib.training.preferences import pairs_of
-from tests.lib.training.runs import StopAt, changed, outputs_in
+from tests.lib.training.runs import StopAt, changed, outputs_in, write_inputs
 from tests.lib.training.steps import plain_grpo, plain_sft
 
 STEPS = 8
@@ -57,7 +56,7 @@ def validator(
     folder = tmp_path_factory.mktemp("validation")
     for name, problems in sets.benchmarks.items():
         write_problems(folder / f"{name}.jsonl", problems[:4])
-    return read_validator(smoke, folder, init=base, base=base)
+    return Validator(smoke, folder, init=base, base=base)
 
 
 @pytest.fixture
@@ -295,16 +294,8 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
         "model": {"lora": {**smoke.model.lora.model_dump(mode="json"), "rank": rank}},
     }
     content[stage] |= changes
-    folder = tmp_path / "run"
-    folder.mkdir()
+    folder = write_inputs(tmp_path / "run", base, sets)
     (folder / "changes.json").write_text(json.dumps(content), encoding="utf-8")
-    write_problems(folder / "sft.jsonl", sets.sft)
-    write_problems(folder / "grpo.jsonl", sets.grpo)
-    pairs = pairs_of(sets.grpo, base, prompt_format(smoke.prompt.format))
-    write_jsonl(folder / "dpo.jsonl", pairs)
-    for name, problems in sets.benchmarks.items():
-        write_problems(folder / "validation" / f"{name}.jsonl", problems[:4])
-    shutil.copytree(base, folder / "base")
 
     assert start(stage, folder).wait() == 0, (folder / "output").read_text()
     whole = results(folder, stage)

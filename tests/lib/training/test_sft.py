@@ -99,22 +99,6 @@ def test_a_step_moves_adapters_only_and_they_are_saved(
         assert torch.equal(weight, after[name]), name
 
 
-def test_the_same_seed_gives_the_same_bytes(
-    sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
-) -> None:
-    from lib.artifacts import hash_path
-    from lib.engines.runtime import configure
-
-    hashes = []
-    for run in ("first", "second"):
-        configure(seed=smoke.seed, threads=smoke.torch_threads)
-        trained = plain_sft(sets.sft, base, smoke, tmp_path / "scratch")
-        trained.train()
-        save_policy(trained.model, trained.processing_class, tmp_path / run)
-        hashes.append(hash_path(tmp_path / run))
-    assert hashes[0] == hashes[1]
-
-
 def test_packed_rows_hold_every_example_and_learn_the_same(
     sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
 ) -> None:

@@ -13,14 +13,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lib.artifacts import read_json, write_jsonl
-from lib.artifacts.problems import write_problems
+from lib.artifacts import read_json
 from lib.core.errors import UserError
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format, save_system
 from lib.training.phase.ranks import check_grpo_can_shard
-from tests.lib.training.preferences import pairs_of
-from tests.lib.training.runs import launch
+from tests.lib.training.runs import launch, write_inputs
 from tests.lib.training.test_ranks import lora
 
 LORA = pytest.mark.parametrize("rank", [0, 8], ids=["full", "LoRA"])
@@ -28,16 +25,8 @@ LORA = pytest.mark.parametrize("rank", [0, 8], ids=["full", "LoRA"])
 
 @pytest.fixture
 def inputs(base: Path, sets: GeneratedSets, tmp_path: Path) -> Path:
-    """What the phases read; each run gets its own copy."""
-    shutil.copytree(base, tmp_path / "inputs/base")
-    save_system(tmp_path / "inputs/base", "")
-    write_problems(tmp_path / "inputs/sft.jsonl", sets.sft[:48])
-    write_problems(tmp_path / "inputs/grpo.jsonl", sets.grpo)
-    pairs = pairs_of(sets.grpo, base, prompt_format("working_out"))
-    write_jsonl(tmp_path / "inputs/dpo.jsonl", pairs)
-    for name, problems in sets.benchmarks.items():
-        write_problems(tmp_path / f"inputs/validation/{name}.jsonl", problems[:4])
-    return tmp_path / "inputs"
+    """Each run gets its own copy."""
+    return write_inputs(tmp_path / "inputs", base, sets, num_sft=48)
 
 
 def changes(rank: int) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 import contextlib
 import itertools
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,16 +15,15 @@ from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.engines.base import GeneratedCompletion
 from lib.engines.policy import load_tokenizer
+from lib.engines.registry import ENGINES as ENGINE_FACTS
 from lib.params import Params
 from lib.params.model import Model
 from lib.params.section import EngineName
 from lib.problems.generated import GeneratedSets
 from lib.training.phase.run import run_phase
 from lib.training.phase.validation import (
-    ValidateByGeneration,
     Validator,
-    opener,
-    read_validator,
+    means,
     undisturbed,
     validation_columns,
     validation_points,
@@ -46,7 +45,7 @@ def read(sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path) -> Read
         changes: dict[str, dict[str, Any]] = {"validation": {"engine": engine}}
         if not lora:
             changes["model"] = {"lora": smoke.model.lora.model_dump() | {"rank": 0}}
-        return read_validator(changed(smoke, changes), tmp_path, init=base, base=base)
+        return Validator(changed(smoke, changes), tmp_path, init=base, base=base)
 
     return made
 
@@ -82,24 +81,12 @@ class Scripted:
         return [[GeneratedCompletion(text=text, token_ids=(1,), finish="eos")] for text in texts]
 
 
-def test_a_validator_imports_only_the_stack_it_measures_with(
-    read: Read, smoke: Params, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stacks() -> list[str]:
-        return [name for name in sys.modules if name.startswith("lib.rewards.stacks.")]
-
-    for name in stacks():
-        monkeypatch.delitem(sys.modules, name)
-    read()
-    assert stacks() == [f"lib.rewards.stacks.{smoke.validation.stack}"]
-
-
 def test_the_metrics_of_a_set_are_those_of_its_completions(
     validator: Validator, base: Path, sets: GeneratedSets
 ) -> None:
-    measured = validator.measure(Scripted(load_tokenizer(base), sets))  # type: ignore[arg-type]
-    assert list(measured) == ["held_out", "harder"]
-    for values in measured.values():
+    answers = validator.answers(Scripted(load_tokenizer(base), sets))  # type: ignore[arg-type]
+    assert list(answers) == ["held_out", "harder"]
+    for values in map(means, answers.values()):
         assert values["format_accuracy"] == 0.75
         assert values["answer_accuracy"] == 0.5
         assert values["reasoning_present"] == 0.25
@@ -108,25 +95,20 @@ def test_the_metrics_of_a_set_are_those_of_its_completions(
         assert values["answer_accuracy_se"] == pytest.approx((0.25 / 3) ** 0.5)
 
 
-def test_lines_and_curve_bear_the_same_numbers(
-    validator: Validator, base: Path, sets: GeneratedSets
-) -> None:
+def test_lines_and_curve_bear_the_same_numbers(read: Read, base: Path, sets: GeneratedSets) -> None:
     said: list[str] = []
     engine = Scripted(load_tokenizer(base), sets)
-    callback = ValidateByGeneration(
-        validator,
-        stage="sft",
-        steps=2,
-        say=said.append,
-        open_engine=lambda policy: engine,  # type: ignore[arg-type, return-value]
-    )
+    trainer = SimpleNamespace(engine=engine, add_callback=lambda callback: None)
+    engine.facts = ENGINE_FACTS["vllm"]
+    validator = read("vllm")
+    validator.watch(trainer, stage="sft", steps=2, say=said.append)  # type: ignore[arg-type]
     state = TrainerState(max_steps=5)
     policy = torch.nn.Dropout()
     for state.global_step in range(6):
-        hook = callback.on_step_end if state.global_step else callback.on_train_begin
+        hook = validator.on_step_end if state.global_step else validator.on_train_begin
         hook(None, state, None, model=policy)  # type: ignore[arg-type]
     assert engine.synced == [policy] * 4
-    callback.close()
+    validator.close()
     assert not engine.synced
     points = validation_points(state)
     assert [point["step"] for point in points] == [0, 2, 4, 5]
@@ -196,16 +178,8 @@ def test_validation_changes_no_weight(
         trainer.reward_funcs = [longer, longer]
         with contextlib.ExitStack() as stack:
             if watched:
-                validator = read(validates, lora=lora)
-                callback = ValidateByGeneration(
-                    validator,
-                    stage="grpo",
-                    steps=2,
-                    say=said.append,
-                    open_engine=opener(validator, trainer),
-                )
-                stack.enter_context(contextlib.closing(callback))
-                trainer.add_callback(callback)
+                validator = stack.enter_context(contextlib.closing(read(validates, lora=lora)))
+                validator.watch(trainer, stage="grpo", steps=2, say=said.append)
             trainer.train()
         weights.append({name: w.detach().clone() for name, w in trainer.model.named_parameters()})
     assert len(said) == 6  # steps 0, 2 and 3 on two sets

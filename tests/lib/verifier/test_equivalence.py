@@ -206,7 +206,7 @@ def test_the_page_prints_the_table_of_rules() -> None:
     [
         (["7", "seven"], "equal: words for numbers"),
         (["7", "at least 7"], "not equal: undecided"),
-        (["B", "12", "--problem", "What is it? (A) 10 (B) 12"], "equal: option"),
+        (["3.14", r"\pi", "--problem", "Round to two decimal places."], "equal: rounding"),
         (["", "7"], "Error: REFERENCE '' cannot be compared: it is empty"),
     ],
 )
