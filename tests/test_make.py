@@ -128,10 +128,6 @@ def test_an_unknown_preset_is_one_line_that_lists_them(preset: str) -> None:
     assert all(name in error for name in preset_names())
 
 
-def test_an_unknown_revision_to_compare_with_is_one_line() -> None:
-    assert "no-such-revision" in error_of(make("compare", "BASE=no-such-revision"))
-
-
 def test_the_vllm_server_makes_the_base_model_that_it_serves() -> None:
     def recipe(*variables: str) -> str:
         return make("-n", "--old-file=setup", "vllm-server", *variables).stdout
