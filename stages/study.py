@@ -32,7 +32,6 @@ def main(params_file: Path, study: str, jobs: int, out: Path, pages: bool) -> No
 
     path = study_file(study)
     name, definition = path.stem, load_study(path)
-    benchmark = definition.benchmark or params.evaluate.benchmarks[0]
     from lib.studies.results import study_metrics, write_pages
 
     if not pages:
@@ -41,10 +40,10 @@ def main(params_file: Path, study: str, jobs: int, out: Path, pages: bool) -> No
 
         outcome = run_study(name, definition, scratch=SCRATCH, jobs=jobs, say=click.echo)
         problems = params.validation.num_problems
-        metrics = study_metrics(definition, outcome, benchmark=benchmark, num_validated=problems)
+        metrics = study_metrics(definition, outcome, num_validated=problems)
         write_metrics(out / name / "study.json", metrics)
     readme = Path("README.md") if out == OUT else None
-    for verdict in write_pages(name, definition, out, benchmark=benchmark, readme=readme):
+    for verdict in write_pages(name, definition, out, readme=readme):
         click.echo(verdict.replace("*", "").replace("`", ""))
     click.echo(f"study page={out / name / 'study.md'} all={out / 'index.html'}")
 

@@ -19,9 +19,10 @@ from lib.engines.gpu import VISIBLE, Gpu, find_gpus, gpu_fault
 from lib.engines.registry import URL, server_url
 from lib.params import Params
 from lib.params.model import FLASH_KERNEL
+from lib.planning.idle import idle_params
 from lib.planning.inputs import input_problems
 from lib.planning.memory import export_memory, shape_of
-from lib.planning.plan import CUDA_BYTES, disk_bytes, idle_params, in_bytes, phases_of
+from lib.planning.plan import CUDA_BYTES, disk_bytes, in_bytes, phases_of
 
 PYTHONS = ("3.11.", "3.12.")
 

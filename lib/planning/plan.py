@@ -1,23 +1,15 @@
-"""What a run would do, from params only and without torch: steps, batches, tokens, memory, disk.
-
-Beside it, the params that somebody changed and that cannot act as the others are. With one
-optimiser step per batch of rollouts (`grpo.num_iterations: 1`) the policy that is updated is the
-one that sampled, so that the probability ratio is 1 wherever a gradient is taken: what clips it,
-bounds it or averages it changes no bit.
-"""
+"""What a run would do, from params only and without torch: steps, batches, tokens, memory, disk."""
 
 import dataclasses
 import json
 import math
-import re
 from collections.abc import Iterator
 
-from lib.engines.registry import ENGINES
 from lib.engines.unsloth import shares_weights
-from lib.params import Params, preset_names, preset_params
+from lib.params import Params, preset_params
 from lib.params.data import AnySource, GeneratorSource, hub_splits
 from lib.params.load import BASE
-from lib.planning.inputs import sources_of
+from lib.planning.idle import idle_params
 from lib.planning.memory import (
     BYTES,
     FACTS,
@@ -321,75 +313,3 @@ def in_bytes(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1024
     return f"{size:.3g} TiB"
-
-
-OFF_POLICY = "set grpo.num_iterations to 2 or more: before, the probability ratio is 1"
-
-
-def idle_params(params: Params) -> Iterator[str]:
-    """One line for each param that differs from its preset and cannot act: what would make it."""
-    rules = [(re.compile(pattern), remedy) for pattern, remedy in _rules(params)]
-    values = params.flat()
-    remedies = {
-        key: remedy for key in values for pattern, remedy in rules if pattern.fullmatch(key)
-    }
-    usual = preset_params(BASE).flat()
-    if any(values[key] != usual[key] for key in remedies):
-        # Whose preset it was is written nowhere: the one that the fewest values differ from.
-        presets = (preset_params(name).flat() for name in preset_names())
-        usual = min(presets, key=lambda preset: sum(preset[key] != values[key] for key in values))
-    for key, remedy in remedies.items():
-        if values[key] != usual[key]:
-            yield f"{key}={values[key]} changes nothing (preset: {usual[key]}); to act, {remedy}"
-
-
-def _rules(params: Params) -> Iterator[tuple[str, str]]:
-    """Patterns of dotted keys that cannot act, the wider ones last, and what they wait for."""
-    model, reward, grpo = params.model, params.reward, params.grpo
-    rollout, validation, prepare = params.rollout, params.validation, params.prepare
-    if grpo.num_iterations == 1:
-        yield r"grpo\.(epsilon|epsilon_high|delta)", OFF_POLICY
-        if not (grpo.beta and grpo.kl_weighted):  # whose gradient goes through the ratio
-            yield r"grpo\.importance_level", OFF_POLICY
-    if not grpo.beta:
-        yield r"grpo\.kl_weighted", "set grpo.beta above 0"
-    if ENGINES[rollout.engine].live:
-        yield (
-            r"grpo\.(sampler_correction|correction_cap)",
-            "set rollout.engine to vllm, which samples with weights of its own",
-        )
-    for name, keys in (
-        ("overlong", "overlong_cache_tokens"),
-        ("repetition", "repetition_ngram"),
-        ("cosine_length", "cosine_correct|cosine_wrong"),
-    ):
-        if name not in reward.extra:
-            yield rf"reward\.({keys})", f"name `{name}` in reward.extra"
-    if not params.evaluate.num_samples:
-        yield r"evaluate\.(temperature|top_p)", "set evaluate.num_samples above 0"
-    for section, engine in (("rollout", rollout.engine), ("validation", validation.engine)):
-        if engine != "vllm":
-            yield rf"{section}\.gpu_memory_utilization", f"set {section}.engine to vllm"
-    if not model.lora.rank:
-        yield r"model\.lora\.(?!rank).*", "set model.lora.rank above 0"
-    if model.name:
-        yield r"model\.tiny\..*", "set model.name to ''"
-    if not any(isinstance(source, GeneratorSource) for source in sources_of(params)):
-        yield r"prepare\.synthetic\..*", "name a `generator:` among the sources"
-    if not prepare.grpo.difficulty.file:
-        yield r"prepare\.grpo\.difficulty\.(?!file).*", "set prepare.grpo.difficulty.file"
-    if not prepare.validation_share:
-        yield r"prepare\.validation_from", "set prepare.validation_share above 0"
-    phases = [params.sft, grpo, *(params.dpo for _ in params.dpo.init)]
-    if not any(phase.eval_steps for phase in phases if not phase.skipped):
-        yield r"validation\..*", "set sft.eval_steps or grpo.eval_steps above 0"
-    if params.sft.adapter:
-        yield r"sft\.(?!adapter).*", "set sft.adapter to ''"
-    elif params.sft.skipped:
-        yield r"sft\.(?!num_epochs).*", "set sft.num_epochs above 0"
-    if grpo.skipped:
-        yield r"grpo\.(?!max_steps).*", "set grpo.max_steps above 0"
-        if not params.dpo.init:
-            yield r"rollout\.(temperature|top_p|top_k|min_p|engine)", "set grpo.max_steps above 0"
-    if not params.dpo.init:
-        yield r"dpo\.(?!init).*", "name a checkpoint in dpo.init"

@@ -43,7 +43,7 @@ class Contrast(Section):
     expect: Literal["better", "worse", "no difference"]
     """What the claim says of `after`."""
     measure: str = ""
-    """In what; '' for pass@1 where there are samples."""
+    """In what, like pass@8 or `harder pass@8`; '' for pass@1 where there are samples."""
 
     @property
     def name(self) -> str:
@@ -58,8 +58,8 @@ class Study(Section):
     """What the comparisons test, in a sentence."""
     source: str
     """Where it was claimed, like arXiv:2506.10947; '' for this project."""
-    benchmark: str = ""
-    """The set that is measured; '' for the first of evaluate.benchmarks."""
+    benchmarks: tuple[str, ...] = ()
+    """The sets that are measured; none for the first of evaluate.benchmarks."""
     seeds: Annotated[tuple[int, ...], Field(min_length=3)]
     variants: Annotated[dict[Name, Variant], Field(min_length=2)]
     comparisons: Annotated[tuple[Contrast, ...], Field(min_length=1)]
@@ -74,6 +74,10 @@ class Study(Section):
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds: {list(self.seeds)}; expected different ones")
         return self
+
+    def named(self, benchmark: str, measure: str) -> str:
+        """A measure's name: that of the first set goes without saying."""
+        return measure if benchmark == self.benchmarks[0] else f"{benchmark} {measure}"
 
 
 def study_file(name: str) -> Path:
@@ -90,7 +94,7 @@ def study_file(name: str) -> Path:
 
 
 def load_study(path: Path) -> Study:
-    """The study in a file, each variant's params checked.
+    """The study in a file, each variant's params checked and its sets filled in.
 
     Raises:
         UserError: one line for each thing that is wrong with it.
@@ -98,18 +102,27 @@ def load_study(path: Path) -> Study:
     content = read_yaml(path)
     study = parse_section(Study, content, origin=str(path))
     current = read_yaml(Path("params.yaml"))
+    sets = study.benchmarks or parse_params(current, origin="params.yaml").evaluate.benchmarks[:1]
+    study = study.model_copy(update={"benchmarks": sets})
     for variant_name, variant in study.variants.items():
         origin = f"{path}: variants.{variant_name}"
         evaluate = with_params(current, variant, origin=origin).evaluate
-        if study.benchmark and study.benchmark not in evaluate.benchmarks:
-            known = ", ".join(evaluate.benchmarks)
-            raise UserError(f"{path}: benchmark: no `{study.benchmark}`; there are {known}")
         sampled = ["pass@1", f"pass@{evaluate.num_samples}"] if evaluate.num_samples else []
         measures = ["greedy", *sampled] if evaluate.greedy else sampled
-        for each in study.comparisons:
-            if each.measure and each.measure not in measures:
-                known = ", ".join(measures)
-                raise UserError(f"{path}: measure: no `{each.measure}`; there are {known}")
+        measures = [study.named(of, measure) for of in study.benchmarks for measure in measures]
+        with_grpo = [of.params for of in study.variants.values() if of.checkpoint == "grpo"]
+        measured = study.variants.values()
+        if all(of.checkpoint in ("sft", "grpo") and of.params in with_grpo for of in measured):
+            measures.append("training")
+        compared = [each.measure for each in study.comparisons if each.measure]
+        for key, names, known in (
+            ("benchmarks", study.benchmarks, evaluate.benchmarks),
+            ("measure", compared, measures),
+        ):
+            for name in names:
+                if name not in known:
+                    there = ", ".join(known)
+                    raise UserError(f"{path}: {key}: no `{name}`; there are {there}")
     return study
 
 

@@ -9,6 +9,7 @@ import math
 import subprocess
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +19,7 @@ from dvc.api import DVCFileSystem
 from ruamel.yaml import YAML
 
 from lib.artifacts import read_json, write_json
-from lib.artifacts.completions import GREEDY, GradedCompletion
+from lib.artifacts.completions import GREEDY, SAMPLED, GradedCompletion
 from lib.core.errors import UserError
 from lib.report.compare import graded_rows
 from lib.report.comparisons import problem_grades
@@ -27,6 +28,15 @@ from lib.studies.definition import Study, Value, Variant, hydra
 
 Scores = Mapping[str, Mapping[str, Mapping[str, float]]]
 """By benchmark and measure: the score of each problem, by its id."""
+
+DISTINCT = "distinct"
+"""The share of pairs of right sampled completions to a problem that differ."""
+
+ENTROPY = "entropy"
+"""The measure that is no rate: nats per token."""
+
+TRAINING = {"training": "answer_accuracy", ENTROPY: "entropy"}
+"""Measures of what GRPO samples, and their columns in its curve."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,11 +66,13 @@ class Outcome:
         scores: by variant and seed.
         validation: by variant and seed, greedy accuracy by training step; empty where the
             checkpoint was not trained.
+        training: by variant and seed, what `TRAINING` names; {} where no GRPO ran.
         hours: that the experiments took, added up.
     """
 
     scores: Mapping[tuple[str, int], Scores]
     validation: Mapping[tuple[str, int], Mapping[str, float]]
+    training: Mapping[tuple[str, int], Mapping[str, float]]
     hours: float
 
 
@@ -118,6 +130,7 @@ def run_study(
             say(progress_line(names[future], seconds, total=len(waiting), jobs=jobs))
     scores: dict[tuple[str, int], Scores] = {}
     validation: dict[tuple[str, int], Mapping[str, float]] = {}
+    training: dict[tuple[str, int], Mapping[str, float]] = {}
     total = 0.0
     for each in experiments:
         kept = _kept(each, scratch, state)
@@ -125,7 +138,8 @@ def run_study(
         for variant in each.variants:
             scores[variant, each.seed] = kept["scores"][variant]
             validation[variant, each.seed] = kept["validation"][variant]
-    return Outcome(scores=scores, validation=validation, hours=total / 3600)
+            training[variant, each.seed] = kept["training"][variant]
+    return Outcome(scores=scores, validation=validation, training=training, hours=total / 3600)
 
 
 def progress_line(name: str, seconds: Sequence[float], *, total: int, jobs: int) -> str:
@@ -189,33 +203,58 @@ def _run(experiment: Experiment, scratch: Path, state: str) -> float:
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
         raise UserError(f"study: experiment {experiment.name} failed:\n{tail}")
+    seconds = time.monotonic() - start
+    content = {**_identity(experiment, state), "seconds": seconds, **measurements(experiment)}
+    write_json(scratch / f"{experiment.name}.json", content)
+    return seconds
+
+
+def measurements(experiment: Experiment) -> dict[str, Any]:
+    """What an experiment that ran gave, by variant."""
     side = DVCFileSystem(rev=experiment.name)
-    content = {
-        **_identity(experiment, state),
-        "seconds": time.monotonic() - start,
+    checkpoints = {name: variant.checkpoint for name, variant in experiment.variants.items()}
+    # Where it did not, the checkout has the curve of another run.
+    grpo_ran = "grpo" in checkpoints.values()
+    return {
         "scores": {
-            name: problem_scores(graded_rows(side, Path(f"data/graded/{of.checkpoint}.jsonl")))
-            for name, of in experiment.variants.items()
+            name: problem_scores(graded_rows(side, Path(f"data/graded/{of}.jsonl")))
+            for name, of in checkpoints.items()
         },
         "validation": {
-            name: _validation(side, of.checkpoint) for name, of in experiment.variants.items()
+            name: _curve(side, f"{of}_validation", "answer_accuracy")
+            for name, of in checkpoints.items()
+        },
+        "training": {
+            name: _sampled(side, of) if grpo_ran else {} for name, of in checkpoints.items()
         },
     }
-    write_json(scratch / f"{experiment.name}.json", content)
-    return float(content["seconds"])
 
 
-def _validation(side: DVCFileSystem, checkpoint: str) -> dict[str, float]:
-    """Greedy accuracy on the validation problems by training step; nothing of untrained weights."""
-    path = f"reports/curves/{checkpoint}_validation.csv"
+def _sampled(side: DVCFileSystem, checkpoint: str) -> dict[str, float]:
+    """Of GRPO's samples: of SFT those of the first step, of GRPO the mean of the last tenth."""
+    measures: dict[str, float] = {}
+    for name, column in TRAINING.items():
+        steps = list(_curve(side, "grpo", column).values())
+        parts = {"sft": steps[:1], "grpo": steps[-math.ceil(len(steps) / 10) :]}
+        if part := parts.get(checkpoint):
+            measures[name] = fmean(part)
+    return measures
+
+
+def _curve(side: DVCFileSystem, name: str, column: str) -> dict[str, float]:
+    """A column by training step; nothing of untrained weights."""
+    path = f"reports/curves/{name}.csv"
     if not side.exists(path):
         return {}
     rows = csv.DictReader(side.read_text(path).splitlines())
-    return {row["step"]: float(row["answer_accuracy"]) for row in rows}
+    return {row["step"]: float(row[column]) for row in rows}
 
 
 def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict[str, float]]]:
-    """Per benchmark: greedy accuracy, pass@1 and pass@k of every problem."""
+    """Per benchmark: greedy accuracy, pass@1 and pass@k of every problem.
+
+    And `DISTINCT` of problems with two right ones or more.
+    """
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for (benchmark, mode), problems in problem_grades(rows).items():
         for problem, right in problems.items():
@@ -223,4 +262,12 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict
                 measure = "greedy" if mode == GREEDY else f"pass@{k}"
                 score = pass_at_k(num_completions=len(right), num_correct=sum(right), k=k)
                 scores.setdefault(benchmark, {}).setdefault(measure, {})[problem] = float(score)
+    texts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        if row.mode == SAMPLED and row.answer_ok:
+            texts[row.benchmark, row.problem_id][row.completion] += 1
+    for (benchmark, problem), counts in texts.items():
+        if pairs := math.comb(counts.total(), 2):
+            same = sum(math.comb(count, 2) for count in counts.values())
+            scores[benchmark].setdefault(DISTINCT, {})[problem] = 1 - same / pairs
     return scores

@@ -1,6 +1,7 @@
 """A study's numbers, its verdict in words, and its page."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,9 +14,9 @@ from lib.artifacts import read_json
 from lib.core.errors import UserError
 from lib.report.charts import Figure, figure_svg, measured, whiskers
 from lib.report.text import Table, markdown_table, percent, points, render
-from lib.stats import seeds_interval
+from lib.stats import mean_estimate, seeds_interval
 from lib.studies.definition import Study
-from lib.studies.experiments import Outcome
+from lib.studies.experiments import DISTINCT, ENTROPY, TRAINING, Outcome
 
 START = "<!-- python -m stages.study --study {} --pages -->"
 END = "<!-- /study -->"
@@ -25,9 +26,7 @@ FEW_STEPS = 3
 """A curve of so many points or fewer is not drawn."""
 
 
-def study_metrics(
-    study: Study, outcome: Outcome, *, benchmark: str, num_validated: int
-) -> dict[str, Any]:
+def study_metrics(study: Study, outcome: Outcome, *, num_validated: int) -> dict[str, Any]:
     """Rates of each variant and differences of each comparison, by seed and their means.
 
     A rate's interval and a difference's are over seeds, and never of zero width
@@ -36,18 +35,32 @@ def study_metrics(
     Args:
         num_validated: problems of a seed that validation asked while training.
     """
-    scores, seeds = outcome.scores, study.seeds
-    measures = list(scores[next(iter(study.variants)), seeds[0]][benchmark])
+    seeds = study.seeds
+    scores = {
+        key: {
+            study.named(benchmark, measure): problems
+            for benchmark in study.benchmarks
+            for measure, problems in sets[benchmark].items()
+        }
+        for key, sets in outcome.scores.items()
+    }
+    # Those that all have: where nothing is right, no two right completions differ.
+    measures = [
+        name for name in next(iter(scores.values())) if all(name in of for of in scores.values())
+    ]
+    sampled = [name for name in TRAINING if all(name in of for of in outcome.training.values())]
     rates, comparisons, validation = {}, {}, {}
     for variant in study.variants:
-        own = {seed: scores[variant, seed][benchmark] for seed in seeds}
         rates[variant] = {
             measure: _over_seeds(
-                {seed: fmean(of[measure].values()) for seed, of in own.items()},
-                n=len(own[seeds[0]][measure]),
+                {seed: fmean(scores[variant, seed][measure].values()) for seed in seeds},
+                n=len(scores[variant, seeds[0]][measure]),
             )
             for measure in measures
         }
+        for name in sampled:
+            own = {seed: outcome.training[variant, seed][name] for seed in seeds}
+            rates[variant][name] = _over_seeds(own)
         curves = {seed: outcome.validation[variant, seed] for seed in seeds}
         # Of the steps that all seeds have.
         if steps := set.intersection(*map(set, curves.values())):
@@ -61,10 +74,10 @@ def study_metrics(
         comparisons[each.name] = {
             measure: _over_seeds(
                 {seed: after[measure][key] - before[measure][key] for seed, key in keys.items()},
-                n=before[measure]["n"],
-                lowest=-1.0,
+                n=before[measure].get("n"),
+                lowest=-math.inf,
             )
-            for measure in measures
+            for measure in before
         }
     return {
         "variants": rates,
@@ -74,25 +87,29 @@ def study_metrics(
     }
 
 
-def _over_seeds(values: Mapping[int, float], *, n: int, lowest: float = 0.0) -> dict[str, Any]:
-    """The mean over seeds with its interval, and what each seed gave; n problems each.
+def _over_seeds(
+    values: Mapping[int, float], *, n: int | None = None, lowest: float = 0.0
+) -> dict[str, Any]:
+    """The mean over seeds with its interval, and what each seed gave.
 
     Args:
-        lowest: that there can be: 0 of a rate, −1 of a difference.
+        n: problems of each seed; None where the value is no rate.
+        lowest: that there can be: 0 of what is no difference.
     """
-    interval = seeds_interval(list(values.values()), n=n)
+    each = list(values.values())
+    interval = seeds_interval(each, n=n) if n else mean_estimate(each).interval
     return {
-        "mean": fmean(values.values()),
+        "mean": fmean(each),
         "low": max(lowest, interval.low),
         "high": interval.high,
-        "n": n,
+        **({"n": n} if n else {}),
         **{f"seed_{seed}": value for seed, value in values.items()},
     }
 
 
 def verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
     """Of each comparison, in a sentence: whether it came out as the claim says."""
-    measures = list(next(iter(metrics["variants"].values())))
+    measures = _measures(metrics)
     headline = "pass@1" if "pass@1" in measures else measures[0]
     lines = []
     for each in study.comparisons:
@@ -113,15 +130,20 @@ def verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, benchmark: str) -> str:
+def _measures(metrics: Mapping[str, Any]) -> list[str]:
+    """Those of the first set, of other sets, and of training: study.json has them by name."""
+    names = next(iter(metrics["variants"].values()))
+    return sorted(names, key=lambda name: (name in TRAINING, " " in name, DISTINCT in name, name))
+
+
+def study_markdown(name: str, study: Study, metrics: Mapping[str, Any]) -> str:
     """The study as a page."""
-    rates = metrics["variants"]
-    measures = list(next(iter(rates.values())))
+    rates, measures = metrics["variants"], _measures(metrics)
     variants = Table(
-        f"Variants on {benchmark}",
+        f"Variants on {study.benchmarks[0]}",
         ("variant", "checkpoint", *measures),
         tuple(
-            (variant, of.checkpoint, *(_range(rates[variant][measure]) for measure in measures))
+            (variant, of.checkpoint, *(_range(rates[variant], measure) for measure in measures))
             for variant, of in study.variants.items()
         ),
     )
@@ -132,8 +154,8 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
             (
                 name.replace(" to ", " → "),
                 measure,
-                _range(numbers[measure], points),
-                *(points(numbers[measure][f"seed_{seed}"]) for seed in study.seeds),
+                _range(numbers, measure, points),
+                *(_form(measure, points)(numbers[measure][f"seed_{seed}"]) for seed in study.seeds),
             )
             for name in dict.fromkeys(each.name for each in study.comparisons)
             for numbers in [metrics["comparisons"][name]]
@@ -153,14 +175,14 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any], *, bench
         verdicts=verdicts(study, metrics),
         tables=(variants, differences),
         table=markdown_table,
-        figures=study_figures(study, metrics, benchmark),
+        figures=study_figures(study, metrics),
         params={variant: values for variant, values in {"all": shared, **own}.items() if values},
         json=json.dumps,
         hours=metrics["hours"],
     )
 
 
-def study_figures(study: Study, metrics: Mapping[str, Any], benchmark: str) -> list[Figure]:
+def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
     """Each variant's mean rate, a panel for each measure; and how GRPO got there, step by step."""
     rates = metrics["variants"]
     panels = [
@@ -173,7 +195,8 @@ def study_figures(study: Study, metrics: Mapping[str, Any], benchmark: str) -> l
             checkpoints=[measure],
             labels=list(study.variants),
         )
-        for measure in next(iter(rates.values()))
+        for measure in _measures(metrics)
+        if measure != ENTROPY
     ]
     caption = "Means over seeds with 95 % intervals."
     figures = [Figure("figure", "Rates of each variant", caption, tuple(panels), columns=3)]
@@ -183,15 +206,12 @@ def study_figures(study: Study, metrics: Mapping[str, Any], benchmark: str) -> l
         if study.variants[variant].checkpoint == "grpo"
     }
     if curves and max(map(len, curves.values())) > FEW_STEPS:
-        figures.append(_curve_figure(study, metrics, curves, benchmark))
+        figures.append(_curve_figure(study, metrics, curves))
     return figures
 
 
 def _curve_figure(
-    study: Study,
-    metrics: Mapping[str, Any],
-    curves: Mapping[str, Mapping[str, Any]],
-    benchmark: str,
+    study: Study, metrics: Mapping[str, Any], curves: Mapping[str, Mapping[str, Any]]
 ) -> Figure:
     """Greedy accuracy while GRPO trains; variants of other SFT than its own as level lines."""
     rows: list[dict[str, Any]] = [
@@ -211,19 +231,17 @@ def _curve_figure(
         for variant in finished
         for step in (first, last)
     ]
-    title = f"greedy accuracy on {benchmark.replace('_', '-')} problems"
+    title = f"greedy accuracy on {study.benchmarks[0].replace('_', '-')} problems"
     panel = measured(rows, title=title, series=[*curves, *finished])
     return Figure("curve", "While GRPO trains", "Means over seeds, 95 % bands.", (panel,), 1)
 
 
 def _bounds(numbers: Mapping[str, Any]) -> dict[str, float]:
     bounds = {"value": numbers["mean"], "low": numbers["low"], "high": numbers["high"]}
-    return {**bounds, "n": numbers["n"]}
+    return bounds | ({"n": numbers["n"]} if "n" in numbers else {})
 
 
-def write_pages(
-    name: str, study: Study, folder: Path, *, benchmark: str, readme: Path | None = None
-) -> list[str]:
+def write_pages(name: str, study: Study, folder: Path, *, readme: Path | None = None) -> list[str]:
     """Write the study's page and figures, and the page over all studies; its verdicts.
 
     Args:
@@ -248,9 +266,9 @@ def write_pages(
             f"{own / 'study.json'} has not the variants and seeds of studies/{name}.yaml; run "
             f"`make study STUDY={name}`"
         )
-    for figure in study_figures(study, metrics, benchmark):
+    for figure in study_figures(study, metrics):
         (own / f"{figure.name}.svg").write_text(figure_svg(figure), encoding="utf-8")
-    page = study_markdown(name, study, metrics, benchmark=benchmark)
+    page = study_markdown(name, study, metrics)
     (own / "study.md").write_text(page, encoding="utf-8")
     (folder / "index.html").write_text(studies_page(folder), encoding="utf-8")
     if readme:
@@ -267,8 +285,8 @@ def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any])
     rates = metrics["variants"]
     header = f"held-out problems, %, mean of {len(study.seeds)} seeds (95 % interval)"
     rows = [
-        (measure, *(_range(rates[name][measure]).replace(" to ", "–") for name in study.variants))
-        for measure in next(iter(rates.values()))
+        (measure, *(_range(rates[name], measure).replace(" to ", "–") for name in study.variants))
+        for measure in _measures(metrics)
     ]
     table = markdown_table(Table("", (header, *study.variants), tuple(rows)))
     return f"{before}{start}\n{table}\n{rest[rest.index(END) :]}"
@@ -286,5 +304,12 @@ def studies_page(folder: Path) -> str:
     return render("studies.html.j2", pages=pages)
 
 
-def _range(numbers: Mapping[str, float], form: Callable[[float], str] = percent) -> str:
-    return "{} ({} to {})".format(*(form(numbers[name]) for name in ("mean", "low", "high")))
+def _range(rates: Mapping[str, Any], measure: str, form: Callable[[float], str] = percent) -> str:
+    """A measure's mean and interval; what is no rate has a form of its own."""
+    own = _form(measure, form)
+    return "{} ({} to {})".format(*(own(rates[measure][of]) for of in ("mean", "low", "high")))
+
+
+def _form(measure: str, form: Callable[[float], str]) -> Callable[[float], str]:
+    signed = "+" if form is points else ""
+    return form if measure != ENTROPY else lambda nats: f"{nats:{signed}.3f}".replace("-", "−")

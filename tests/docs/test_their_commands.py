@@ -18,6 +18,7 @@ from ruamel.yaml import YAML
 from lib.evaluation.models import apply_settings
 from lib.params import compose_preset, load_params, preset_names, preset_params
 from lib.params.data import known_sets
+from lib.planning.idle import idle_params
 from lib.planning.plan import plan_lines
 from tests.conftest import ROOT
 
@@ -65,6 +66,7 @@ def test_an_override_is_taken_and_can_be_planned(preset: str, span: str, tmp_pat
     apply_overrides(str(file), [word for word in shlex.split(span) if word != "-S"])
     changed = load_params(file)
     assert changed != params_of(preset)
+    assert list(idle_params(changed)) == []
     assert list(plan_lines(changed))
 
 

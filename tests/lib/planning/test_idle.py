@@ -1,12 +1,21 @@
 """A param that was changed and cannot act is named, with what would make it act."""
 
+import shlex
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from dvc.utils.hydra import apply_overrides
 
-from lib.params import Params, preset_names, preset_params
+from lib.objectives.losses import policy_loss
+from lib.params import Params, compose_preset, load_params, preset_names, preset_params
 from lib.planning.doctor import findings, this_machine
-from lib.planning.plan import idle_params, plan_lines
+from lib.planning.idle import ONE_GRADIENT, idle_params
+from lib.planning.plan import plan_lines
+from tests.docs.blocks import Block
+from tests.docs.test_commands import SHOWN
 from tests.lib.params.test_params import accepted
 
 ON_POLICY = {"grpo.num_iterations": 2}
@@ -19,6 +28,7 @@ COSINE = {"reward.extra": ["cosine_length"], "reward.weights": [0.25, 1.0, 1.0]}
         ("grpo.epsilon", 0.1, ON_POLICY),
         ("grpo.epsilon_high", 0.28, ON_POLICY),
         ("grpo.delta", 4.0, ON_POLICY),
+        ("grpo.loss", "cispo", ON_POLICY),
         ("grpo.importance_level", "sequence", ON_POLICY),
         ("grpo.kl_weighted", False, {"grpo.beta": 0.1}),
         ("grpo.correction_cap", 2.0, {"rollout.engine": "vllm"}),
@@ -40,6 +50,11 @@ def test_a_knob_that_waits_for_another_is_named(key: str, value: Any, remedy: An
     assert line.startswith(f"{key}=")
     assert any(name in line for name in remedy)
     assert list(idle_params(accepted({**waiting, **remedy}))) == []
+
+
+def test_with_updates_that_share_a_rollout_out_the_clip_acts() -> None:
+    shared = {"grpo.trainer": "trl", "grpo.updates_per_rollout": 2, "grpo.epsilon": 0.1}
+    assert list(idle_params(accepted(shared))) == []
 
 
 def test_beside_an_adapter_only_the_knobs_of_sft_are_idle() -> None:
@@ -64,3 +79,56 @@ def test_plan_and_check_name_it() -> None:
     (line,) = idle_params(params)
     assert f"warning: {line}" in list(plan_lines(params))
     assert line in [each.text for each in findings(params, this_machine())]
+
+
+def gradient(*, away: float, **settings: Any) -> torch.Tensor:
+    """Of the loss on a tiny batch, from old log-probs that are `away` of the policy's."""
+    torch.manual_seed(0)
+    log_probs, noise = torch.randn(6, 5).requires_grad_(), torch.randn(6, 5)
+    policy_loss(
+        log_probs,
+        torch.linspace(-1, 1, 6),
+        torch.arange(5) < torch.tensor([[5], [2], [4], [1], [5], [3]]),
+        old_log_probs=(log_probs - away * noise).detach(),
+        max_completion_length=5,
+        num_tokens=20,
+        **{"loss_type": "dapo", "clip_low": 0.2, "clip_high": 0.2, **settings},
+    ).loss.backward()
+    assert log_probs.grad is not None
+    return log_probs.grad
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"clip_low": 0.01}, {"clip_high": 0.5}, {"delta": 1.3}, {"ratio_level": "sequence"}],
+    ids=str,
+)
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo"])
+def test_on_policy_a_clip_changes_no_gradient(changes: dict[str, Any], loss_type: Any) -> None:
+    alike, apart = (
+        [gradient(away=away, loss_type=loss_type, **each) for each in ({}, changes)]
+        for away in (0.0, 0.5)
+    )
+    torch.testing.assert_close(*alike)
+    assert not torch.allclose(*apart)
+
+
+@pytest.mark.parametrize("losses", [("dapo", "cispo"), ("grpo", "reinforce"), ("dapo", "grpo")])
+def test_on_policy_losses_that_average_alike_are_one(losses: tuple[str, str]) -> None:
+    alike, apart = ([gradient(away=away, loss_type=loss) for loss in losses] for away in (0.0, 0.5))
+    assert torch.equal(*alike) == ({*losses} in ONE_GRADIENT)
+    assert not torch.allclose(*apart)
+
+
+@pytest.mark.parametrize("block", [of for of in SHOWN if " -S " in of.values[0].script])
+def test_what_an_example_varies_can_act(block: Block, tmp_path: Path) -> None:
+    """Of pages whose examples start from the default; of the others test_their_commands.py."""
+    for line in block.script.replace("\\\n", " ").splitlines():
+        words = shlex.split(line)
+        settings = [word for before, word in pairwise(words) if before == "-S"]
+        file = tmp_path / "params.yaml"
+        file.write_text(compose_preset("tiny-cpu"), encoding="utf-8")
+        apply_overrides(str(file), settings)
+        changed = load_params(file)
+        assert list(idle_params(changed)) == []
+        assert (changed != preset_params("tiny-cpu")) == bool(settings)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
 from ruamel.yaml import YAML
 
 from lib.artifacts import write_json, write_metrics
@@ -21,6 +22,7 @@ from lib.params.model import Model
 from lib.params.schema import leaves
 from lib.planning.inputs import input_problems
 from lib.problems.generated import GeneratedSets
+from lib.studies import experiments
 from lib.studies.definition import (
     STUDIES,
     Study,
@@ -37,6 +39,7 @@ from lib.studies.experiments import (
     _identity,
     _kept,
     experiments_of,
+    measurements,
     problem_scores,
     progress_line,
     run_study,
@@ -59,6 +62,7 @@ def study(**changes: Any) -> Study:
     content = {
         "claim": "More is more.",
         "source": "",
+        "benchmarks": ("held_out",),
         "seeds": SEEDS,
         "variants": {
             "sft": {"checkpoint": "sft"},
@@ -74,19 +78,27 @@ def study(**changes: Any) -> Study:
 
 
 def metrics_of(
-    right: dict[str, list[int]], curves: dict[str, dict[str, float]] | None = None
+    right: dict[str, list[int]],
+    curves: dict[str, dict[str, float]] | None = None,
+    training: dict[str, dict[str, float]] | None = None,
+    definition: Study | None = None,
 ) -> dict[str, Any]:
-    """By variant, how many of 40 problems each seed has right, the first ones; and a curve."""
+    """By variant, how many of 40 problems each seed has right, the first ones; and a curve.
+
+    On `harder`, all.
+    """
     scores: dict[tuple[str, int], Scores] = {
         (variant, seed): {
-            "held_out": {"greedy": {str(number): float(number < count) for number in range(40)}}
+            "held_out": {"greedy": {str(number): float(number < count) for number in range(40)}},
+            "harder": {"greedy": {"0": 1.0}},
         }
         for variant, counts in right.items()
         for seed, count in zip(SEEDS, counts, strict=True)
     }
     validation = {key: (curves or {}).get(key[0], {}) for key in scores}
-    outcome = Outcome(scores=scores, validation=validation, hours=1.0)
-    return study_metrics(study(), outcome, benchmark="held_out", num_validated=20)
+    sampled = {key: (training or {}).get(key[0], {}) for key in scores}
+    outcome = Outcome(scores=scores, validation=validation, training=sampled, hours=1.0)
+    return study_metrics(definition or study(), outcome, num_validated=20)
 
 
 COMMITTED = [
@@ -122,12 +134,12 @@ def test_grpo_takes_a_step_with_each_variants_params(
 
 
 def test_variants_with_the_same_params_are_one_run_per_seed() -> None:
-    experiments = experiments_of("s", study())
-    assert len(experiments) == 2 * len(SEEDS)
-    both = [each for each in experiments if set(each.variants) == {"sft", "grpo"}]
+    runs = experiments_of("s", study())
+    assert len(runs) == 2 * len(SEEDS)
+    both = [each for each in runs if set(each.variants) == {"sft", "grpo"}]
     assert [each.seed for each in both] == list(SEEDS)
     assert both[0].targets == ["grade@grpo", "grade@sft"]
-    assert len({each.name for each in experiments}) == len(experiments)
+    assert len({each.name for each in runs}) == len(runs)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +187,7 @@ def test_scores_are_kept_for_the_same_code_and_params_only(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("line", "changed"), [("benchmark: harder", "hard"), ("measure: pass@8", "pass@4")]
+    ("line", "changed"), [("benchmarks: [harder]", "[hard]"), ("measure: pass@8", "pass@4")]
 )
 def test_a_set_or_measure_that_no_run_gives_is_refused(
     line: str, changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -187,7 +199,7 @@ def test_a_set_or_measure_that_no_run_gives_is_refused(
     (tmp_path / STUDIES / "x.yaml").write_text(text.replace(line, f"{key}: {changed}"))
     shutil.copy(ROOT / "params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=f"x.yaml: {key}: no `{changed}`"):
+    with pytest.raises(UserError, match=f"x.yaml: {key}: no `{changed.strip('[]')}`"):
         load_study(STUDIES / "x.yaml")
 
 
@@ -222,7 +234,7 @@ def test_a_study_is_a_path_or_a_name_with_or_without_its_ending(tmp_path: Path) 
     own.touch()
     assert study_file(str(own)) == own
     assert study_file("seeds") == study_file("seeds.yaml") == STUDIES / "seeds.yaml"
-    with pytest.raises(UserError, match="controls, longer, noise, seeds"):
+    with pytest.raises(UserError, match="controls, diversity, longer"):
         study_file("sedes")
 
 
@@ -254,15 +266,46 @@ def test_scores_are_per_problem_and_mode() -> None:
     rows = [
         completion("greedy", "p", answer_ok=True),
         *(completion("sampled", "p", answer_ok=number == 0) for number in range(4)),
-        *(completion("sampled", "q", answer_ok=False) for _ in range(4)),
+        *(completion("sampled", "q", answer_ok=text != "d", text=text) for text in "aabd"),
     ]
     assert problem_scores(rows) == {
         "held_out": {
             "greedy": {"p": 1.0},
-            "pass@1": {"p": 0.25, "q": 0.0},
-            "pass@4": {"p": 1.0, "q": 0.0},
+            "pass@1": {"p": 0.25, "q": 0.75},
+            "pass@4": {"p": 1.0, "q": 1.0},
+            "distinct": {"q": pytest.approx(2 / 3)},  # of three pairs, one is of the same text
         }
     }
+
+
+def test_other_sets_measures_are_named_and_entropy_is_in_nats() -> None:
+    right = {"sft": [10, 10, 10], "grpo": [20, 20, 20], "control": [20, 20, 20]}
+    training = {of: {"training": 0.5, "entropy": 0.25 if of == "sft" else 1.5} for of in right}
+    both = study(benchmarks=("held_out", "harder"))
+    metrics = metrics_of(right, training=training, definition=both)
+    assert list(metrics["variants"]["sft"]) == [*("greedy", "harder greedy", "training", "entropy")]
+    assert list(metrics_of(right)["variants"]["sft"]) == ["greedy"]
+    page = study_markdown("more", both, metrics)
+    assert "| 0.250 (0.250 to 0.250) |" in page
+    assert "| sft → grpo | entropy | +1.250 (+1.250 to +1.250) | +1.250 |" in page
+    (panels,) = (figure.panels for figure in study_figures(both, metrics))
+    assert [panel.title for panel in panels] == ["greedy", "harder greedy", "training"]
+
+
+def test_what_grpo_samples_is_measured_in_its_first_and_last_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curve = "".join(f"{step},{step / 100},{step / 20}\n" for step in range(1, 21))
+    (tmp_path / "reports/curves").mkdir(parents=True)
+    (tmp_path / "reports/curves/grpo.csv").write_text(f"step,entropy,answer_accuracy\n{curve}")
+    monkeypatch.setattr(experiments, "DVCFileSystem", lambda rev: DirFileSystem(tmp_path))
+    monkeypatch.setattr(experiments, "graded_rows", lambda side, file: ())
+    (both, control, *_) = experiments_of("s", study())
+    assert measurements(both)["training"] == {
+        "sft": {"training": 0.05, "entropy": 0.01},
+        "grpo": pytest.approx({"training": 0.975, "entropy": 0.195}),
+    }
+    assert measurements(control)["training"] == {"control": {}}
 
 
 def test_means_are_over_seeds_and_differences_paired() -> None:
@@ -303,7 +346,7 @@ def test_params_that_all_variants_share_stand_once_on_the_page() -> None:
         "control": Variant(checkpoint="sft", params={**shared, "sft.num_epochs": 5}),
     }
     metrics = metrics_of({"sft": [1, 1, 1], "grpo": [2, 2, 2], "control": [3, 3, 3]})
-    page = study_markdown("more", study(variants=variants), metrics, benchmark="held_out")
+    page = study_markdown("more", study(variants=variants), metrics)
     (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert YAML(typ="safe").load(block) == {"all": shared, "control": {"sft.num_epochs": 5}}
 
@@ -319,7 +362,7 @@ def test_a_committed_page_says_what_its_numbers_say(numbers: Path, tmp_path: Pat
     name = numbers.parent.name
     shutil.copytree(numbers.parent, tmp_path / name)
     study = load_study(ROOT / STUDIES / f"{name}.yaml")
-    write_pages(name, study, tmp_path, benchmark=study.benchmark or "held_out")
+    write_pages(name, study, tmp_path)
     assert (tmp_path / name / "study.md").read_text() == (REPORTS / name / "study.md").read_text()
     assert (REPORTS / "index.html").read_text() == studies_page(REPORTS)
 
@@ -327,18 +370,18 @@ def test_a_committed_page_says_what_its_numbers_say(numbers: Path, tmp_path: Pat
 def test_numbers_of_another_definition_are_refused(tmp_path: Path) -> None:
     metrics = metrics_of({"sft": [1, 1, 1], "grpo": [2, 2, 2], "control": [3, 3, 3]})
     write_metrics(tmp_path / "more/study.json", metrics)
-    assert len(write_pages("more", study(), tmp_path, benchmark="held_out")) == 2
+    assert len(write_pages("more", study(), tmp_path)) == 2
     more = {**study().variants, "x": Variant(checkpoint="sft")}
     for other in (study(seeds=(0, 1, 2, 3)), study(variants=more)):
         with pytest.raises(UserError, match="make study STUDY=more"):
-            write_pages("more", other, tmp_path, benchmark="held_out")
+            write_pages("more", other, tmp_path)
 
 
 def test_the_curve_has_common_steps_and_the_control_as_a_level() -> None:
     right = {"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [12, 12, 12]}
     curves = {"grpo": {"0": 0.25, "10": 0.4, "20": 0.5, "30": 0.5}, "sft": {"0": 0.0}}
     metrics = metrics_of(right, curves)
-    (_, curve) = study_figures(study(), metrics, "held_out")
+    (_, curve) = study_figures(study(), metrics)
     rows = curve.panels[0].spec["data"]["values"]
     steps = {
         series: [row["step"] for row in rows if row["series"] == series]
@@ -349,7 +392,7 @@ def test_the_curve_has_common_steps_and_the_control_as_a_level() -> None:
     assert first["low"] < first["mean"] == 0.25 < first["high"]
 
 
-def completion(mode: str, problem: str, *, answer_ok: bool) -> GradedCompletion:
+def completion(mode: str, problem: str, *, answer_ok: bool, text: str = "") -> GradedCompletion:
     fields: dict[str, Any] = dict.fromkeys(GradedCompletion.__slots__, "")
     fields |= {"benchmark": "held_out", "mode": mode, "problem_id": problem}
-    return GradedCompletion(**fields | {"answer_ok": answer_ok})
+    return GradedCompletion(**fields | {"answer_ok": answer_ok, "completion": text})
