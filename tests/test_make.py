@@ -128,14 +128,9 @@ def test_an_unknown_preset_is_one_line_that_lists_them(preset: str) -> None:
     assert all(name in error for name in preset_names())
 
 
-def test_an_unknown_revision_to_compare_with_is_one_line() -> None:
-    assert "no-such-revision" in error_of(make("compare", "BASE=no-such-revision"))
-
-
 def test_the_vllm_server_makes_the_base_model_that_it_serves() -> None:
     def recipe(*variables: str) -> str:
-        command = ["make", "-n", "--old-file=setup", "vllm-server", *variables]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return make("-n", "--old-file=setup", "vllm-server", *variables).stdout
 
     made, served = recipe().splitlines()[-2:]
     assert made == "dvc repro prepare"

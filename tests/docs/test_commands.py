@@ -77,7 +77,7 @@ def test_the_commands_of_a_page_run(ran: Clone, page: Path) -> None:
 
 
 @pytest.mark.slow
-def test_compares_tables_show_what_differs_in_120_columns(ran: Clone) -> None:
+def test_the_table_of_experiments_shows_what_differs(ran: Clone) -> None:
     in_bash("dvc exp remove --all-commits || true", ran)  # those of other pages
     try:
         page = ROOT / "docs/compare.md"
@@ -89,11 +89,7 @@ def test_compares_tables_show_what_differs_in_120_columns(ran: Clone) -> None:
         head = next(line for line in table.splitlines() if "state" in line).split()
         assert head == ["state", "answer_accuracy", "pass_at_1", key]
         assert re.search(rf"^{name} +success .*{value}\b", table, re.MULTILINE)
-        changes = in_bash(f"dvc metrics diff HEAD {name} --precision 4", ran).stdout
-        assert "held_out" in changes
-        assert len(changes.splitlines()) <= 60
-        widths = [len(line.rstrip()) for line in (table + changes).splitlines()]
-        assert max(widths) <= 100
+        assert max(len(line.rstrip()) for line in table.splitlines()) <= 100
     finally:
         put_back(ran)
 

@@ -138,13 +138,6 @@ def test_a_stage_has_a_description_and_an_output_not_in_git(stage: str) -> None:
     assert git.returncode == 0
 
 
-def test_only_training_goes_through_a_launcher() -> None:
-    launched = {
-        name for name, stage in DAG["stages"].items() if "${LAUNCH:-python}" in stage["cmd"]
-    }
-    assert launched == {"sft", "grpo", "dpo"}
-
-
 def test_the_lock_was_made_from_the_code_beside_it(tmp_path: Path) -> None:
     """Each file and folder of code that dvc.lock names has, in HEAD, the hash that it has there."""
     subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")], check=True)

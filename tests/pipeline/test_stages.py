@@ -49,9 +49,3 @@ def test_a_stage_of_dvc_asks_nothing_of_the_network() -> None:
     assert said(shown, DVC_STAGE="sft") == "True 1"
     assert said(shown, DVC_STAGE="sft", HF_HUB_OFFLINE="0") == "False 1"
     assert said(shown) == "False 1"
-
-
-def test_what_the_environment_sets_itself_stays() -> None:
-    shown = f"import os, stages; print(*[os.environ[name] for name in {OURS}])"
-    assert said(shown) == "1 1 0 1"
-    assert said(shown, USE_TF="1", HF_HUB_DISABLE_TELEMETRY="0") == "1 1 1 0"

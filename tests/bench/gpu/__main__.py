@@ -9,7 +9,6 @@ Exit code 1 where a row fails or is left for the next run, and without a GPU.
 """
 
 import dataclasses
-import importlib.metadata
 import json
 import os
 import re
@@ -25,9 +24,13 @@ import click
 
 from lib.artifacts import read_json, versions, write_json
 from lib.core.errors import UserError
+from lib.core.process import installed_version
 from lib.engines.compat import VLLM_ENVIRONMENT
 from lib.engines.gpu import find_gpus, gpu_fault
 from tests.bench.gpu.rows import PARTS, Row, small
+
+OPTIONAL = ("vllm", "unsloth", "flash_attn")
+"""Packages that a row may be skipped for."""
 
 TESTS = "tests"
 """The last part."""
@@ -59,7 +62,7 @@ def main(parts: tuple[str, ...], minutes: float, tiny: bool, out: Path) -> None:
         raise UserError(fault)
     card = gpus[0].name if gpus else "CPU"
     about = {"gpu": card, "driver": gpus[0].driver if gpus else ""}
-    about["versions"] = versions() | engine_versions()
+    about["versions"] = versions() | {name: installed_version(name) for name in OPTIONAL}
     path = out / f"{re.sub(r'[^a-z0-9]+', '-', card.lower())}.json"
     results = kept(path, about)
     deadline, bad = time.monotonic() + 60 * minutes, []
@@ -96,7 +99,9 @@ def table(about: dict[str, Any], results: dict[str, Any]) -> str:
     """All rows so far as Markdown, in the order of the parts."""
     order = [*PARTS, TESTS]
     keys = sorted(results, key=lambda key: order.index(key.partition(": ")[0]))
-    packages = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    packages = ", ".join(
+        f"{name} {version}" for name, version in about["versions"].items() if version
+    )
     lines = [table_row(key, results[key]) for key in keys]
     return "\n".join(
         [f"# {about['gpu']}, driver {about['driver']}", "", packages, "", HEADER, *lines, ""]
@@ -129,17 +134,6 @@ def table_row(key: str, result: dict[str, Any]) -> str:
     cells = [key, number("seconds_per_step"), number("tokens_per_second")]
     cells += [gib("peak_memory_bytes"), gib("device_memory_bytes"), gaps, "; ".join(notes)]
     return f"| {' | '.join(cells)} |"
-
-
-def engine_versions() -> dict[str, str]:
-    """Of the packages that a row may be skipped for, where they are installed."""
-    found = {}
-    for name in ("vllm", "unsloth", "flash_attn"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def kept(path: Path, about: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCau
 
 from lib.artifacts import write_jsonl
 from lib.artifacts.problems import Problem
-from lib.engines.policy import add_adapter, load_tokenizer
+from lib.engines.policy import load_tokenizer
 from lib.objectives import LARGE
 from lib.objectives.logprobs import fused_scores
 from lib.params import Params, preset_params
@@ -207,21 +207,3 @@ def test_s1_at_its_real_shape_holds_what_the_plan_states() -> None:
     card = 24 * 10**9
     share = params.rollout.gpu_memory_utilization * card
     assert sum(stated.values()) + share < 22.3 * 2**30
-
-
-def test_adapters_are_float32_on_a_bfloat16_base(smoke: Params) -> None:
-    config = Qwen3Config(
-        hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=16, vocab_size=64,
-    )  # fmt: skip
-    adapted = add_adapter(Qwen3ForCausalLM(config).to(torch.bfloat16), smoke.model.lora)
-    types = {weight.requires_grad: weight.dtype for weight in adapted.parameters()}
-    assert types == {True: torch.float32, False: torch.bfloat16}
-    shape = shape_in(config.to_dict())
-    assert shape is not None
-    few = {"micro_batch_size": 1, **UNSAVED}
-    half = changed(smoke, {"model": {"dtype": "bfloat16"}, "sft": few})
-    trained = shape.trained(half.model)
-    stated = memory_at_peak(half, "sft", shape)
-    assert stated["weights"] == 2 * shape.parameters + 4 * trained
-    assert stated["optimizer"] == 2 * stated["gradients"] == 8 * trained

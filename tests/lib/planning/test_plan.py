@@ -78,18 +78,6 @@ def test_planned_dpo_is_what_trl_resolves(name: str, tmp_path: Path) -> None:
     assert ("reference" in planned.memory) == (not params.model.lora.rank)
 
 
-@pytest.mark.parametrize("name", preset_names())
-def test_pairs_are_planned_as_they_are_sampled(name: str) -> None:
-    params = updated(preset_params(name), "dpo", init=("sft",))
-    pairs, num_rows = params.dpo.pairs, phase_of(params, "grpo").rows
-    sampling, with_vllm = phase_of(params, "pairs"), params.rollout.engine == "vllm"
-    assert num_rows
-    assert sampling.steps == -(-num_rows * pairs.num_completions // pairs.batch_size)
-    assert sampling.tokens == pairs.batch_size * params.rollout.max_new_tokens
-    assert sampling.vllm_share == (0.9 if with_vllm else 0)
-    assert ("cache" in sampling.memory) == (params.rollout.engine == "transformers")
-
-
 def test_dpo_is_in_the_plan_where_params_name_it() -> None:
     params = preset_params("tiny-cpu")
     assert not any("dpo" in line for line in plan_lines(params))
@@ -154,10 +142,13 @@ def test_a_plan_needs_no_torch() -> None:
 
 
 def test_a_known_model_takes_known_room() -> None:
-    """4 KiB × 36 layers a token."""
+    """4.02 billion weights of 2 bytes and adapters of 4; and 4 KiB × 36 layers a token."""
     params = preset_params("s0-qwen3-4b")
     shape = shape_of(params.model)
     assert shape is not None
+    memory, trained = phase_of(params, "grpo").memory, shape.trained(params.model)
+    assert memory["weights"] == 2 * 4_022_468_096 + 4 * trained
+    assert memory["optimizer"] == 2 * memory["gradients"] == 8 * trained
     assert cache_bytes_per_token(shape, params.model) == 36 * 2 * 8 * 128 * 2
     assert disk_bytes(params, shape)["base"] == 0
 
