@@ -42,13 +42,14 @@ def trainers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     built: dict[str, Any] = {}
     for phase in ("sft", "grpo"):
         module = importlib.import_module(f"lib.training.{phase}")
-        build = getattr(module, f"build_{phase}")
+        set_up = getattr(module, f"{phase}_setup")
 
-        def recorded(*arguments: Any, phase: str = phase, build: Any = build, **named: Any) -> Any:
-            built[phase] = build(*arguments, **named)
-            return built[phase]
+        def recorded(*arguments: Any, phase: str = phase, set_up: Any = set_up, **named: Any) -> Any:
+            setup = set_up(*arguments, **named)
+            built[phase] = setup.trainer
+            return setup
 
-        monkeypatch.setattr(module, f"build_{phase}", recorded)
+        monkeypatch.setattr(module, f"{phase}_setup", recorded)
     return built
 
 
