@@ -44,7 +44,9 @@ def trainers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         module = importlib.import_module(f"lib.training.{phase}")
         set_up = getattr(module, f"{phase}_setup")
 
-        def recorded(*arguments: Any, phase: str = phase, set_up: Any = set_up, **named: Any) -> Any:
+        def recorded(
+            *arguments: Any, phase: str = phase, set_up: Any = set_up, **named: Any
+        ) -> Any:
             setup = set_up(*arguments, **named)
             built[phase] = setup.trainer
             return setup
