@@ -139,14 +139,22 @@ def _measures(metrics: Mapping[str, Any]) -> list[str]:
 def study_markdown(name: str, study: Study, metrics: Mapping[str, Any]) -> str:
     """The study as a page."""
     rates, measures = metrics["variants"], _measures(metrics)
-    variants = Table(
-        f"Variants on {study.benchmarks[0]}",
-        ("variant", "checkpoint", *measures),
-        tuple(
-            (variant, of.checkpoint, *(_range(rates[variant], measure) for measure in measures))
-            for variant, of in study.variants.items()
-        ),
-    )
+    sets: dict[str, list[str]] = {}
+    for measure in measures:
+        benchmark = measure.rpartition(" ")[0] or study.benchmarks[0]
+        on = "what GRPO samples" if measure in TRAINING else benchmark
+        sets.setdefault(on, []).append(measure)
+    variants = [
+        Table(
+            f"Variants on {on}",
+            ("variant", "checkpoint", *names),
+            tuple(
+                (variant, of.checkpoint, *(_range(rates[variant], measure) for measure in names))
+                for variant, of in study.variants.items()
+            ),
+        )
+        for on, names in sets.items()
+    ]
     differences = Table(
         "Differences in points",
         ("comparison", "measure", "mean", *(f"seed {seed}" for seed in study.seeds)),
@@ -173,7 +181,7 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any]) -> str:
         title=name,
         study=study,
         verdicts=verdicts(study, metrics),
-        tables=(variants, differences),
+        tables=(*variants, differences),
         table=markdown_table,
         figures=study_figures(study, metrics),
         params={variant: values for variant, values in {"all": shared, **own}.items() if values},
