@@ -4,7 +4,7 @@ Its functions are built on `lib.objectives`; no stage imports this room.
 """
 
 from lib.course.data import (
-    PackedDataset,
+    cut_rows,
     encode_alpaca,
     get_packed_sft_dataset,
     iterate_batches,
@@ -30,13 +30,13 @@ from lib.objectives.logprobs import compute_entropy, selective_log_softmax
 
 __all__ = [
     "CourseLossType",
-    "PackedDataset",
     "compute_entropy",
     "compute_group_normalized_rewards",
     "compute_grpo_clip_loss",
     "compute_naive_policy_gradient_loss",
     "compute_per_instance_dpo_loss",
     "compute_policy_gradient_loss",
+    "cut_rows",
     "dpo_loss",
     "encode_alpaca",
     "get_packed_sft_dataset",

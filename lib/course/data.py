@@ -14,12 +14,14 @@ or `seq_length`.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader
 
 from lib.artifacts import read_records
 from lib.core.errors import UserError
@@ -65,29 +67,24 @@ def tokenize_prompt_and_output(
             f"{len(prompt_strs)} prompts and {len(output_strs)} completions: "
             "expected one completion per prompt, at least one"
         )
-    prompts = [tokenizer.encode(text, add_special_tokens=False) for text in prompt_strs]
-    completions = [tokenizer.encode(text, add_special_tokens=False) for text in output_strs]
-    rows = [prompt + completion for prompt, completion in zip(prompts, completions, strict=True)]
-    marks = [
-        [False] * len(prompt) + [True] * len(completion)
+    prompts, completions = (
+        [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+        for texts in (prompt_strs, output_strs)
+    )
+    starts = torch.tensor([[len(prompt)] for prompt in prompts])
+    ends = starts + torch.tensor([[len(completion)] for completion in completions])
+    rows = [
+        torch.tensor(prompt + completion, dtype=torch.long)
         for prompt, completion in zip(prompts, completions, strict=True)
     ]
-    ids = _pad(rows, tokenizer.pad_token_id)
+    pad = tokenizer.pad_token_id
+    if pad is None and len(set(map(len, rows))) > 1:
+        raise ValueError("the tokenizer has no pad token: set `tokenizer.pad_token` first")
+    ids = pad_sequence(rows, batch_first=True, padding_value=pad or 0)
     # a completion without a prompt has no logits that score its first token: the shift drops it
-    mask = _pad(marks, fill=False)[:, 1:]
+    positions = torch.arange(1, ids.shape[1])
+    mask = (positions >= starts) & (positions < ends)
     return {"input_ids": ids[:, :-1], "labels": ids[:, 1:], "response_mask": mask}
-
-
-def _pad(rows: list[list[int]] | list[list[bool]], fill: int | bool | None) -> Tensor:
-    """Rows of unequal length as one tensor, filled on the right."""
-    width = max(len(row) for row in rows)
-    if fill is None:
-        if any(len(row) < width for row in rows):
-            raise ValueError("the tokenizer has no pad token: set `tokenizer.pad_token` first")
-        fill = 0
-    dtype = torch.bool if isinstance(fill, bool) else torch.long
-    filled = [list(row) + [fill] * (width - len(row)) for row in rows]
-    return torch.tensor(filled, dtype=dtype)
 
 
 def encode_alpaca(tokenizer: "PreTrainedTokenizerBase", *, prompt: str, response: str) -> list[int]:
@@ -104,36 +101,21 @@ def encode_alpaca(tokenizer: "PreTrainedTokenizerBase", *, prompt: str, response
     return ids if ids[-1] == tokenizer.eos_token_id else [*ids, tokenizer.eos_token_id]
 
 
-class PackedDataset(Dataset[dict[str, Tensor]]):
-    """Rows cut from one stream of tokens.
+def cut_rows(documents: Iterable[Sequence[int]], *, seq_length: int) -> list[dict[str, Tensor]]:
+    """Join documents (token ids that already end with EOS) and cut rows of `seq_length`.
 
-    Item k is {"input_ids": [T], "labels": [T]}, the labels shifted by one.
+    Each row is {"input_ids": [T], "labels": [T]}, the labels shifted by one.
+
+    Raises:
+        ValueError: `seq_length` < 1.
     """
-
-    def __init__(self, documents: Iterable[Sequence[int]], *, seq_length: int) -> None:
-        """Join documents (token ids that already end with EOS) and cut rows of `seq_length`.
-
-        Raises:
-            ValueError: `seq_length` < 1.
-        """
-        if seq_length < 1:
-            raise ValueError(f"seq_length={seq_length}; a row holds at least one token")
-        tokens = [torch.tensor(document, dtype=torch.long) for document in documents]
-        self._stream = torch.cat(tokens) if tokens else torch.empty(0, dtype=torch.long)
-        self._seq_length = seq_length
-
-    def __len__(self) -> int:
-        # the label of a row's last token is the token after the row
-        return max(len(self._stream) - 1, 0) // self._seq_length
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        if not 0 <= index < len(self):
-            raise IndexError(f"row {index} of {len(self)}")
-        start, stop = index * self._seq_length, (index + 1) * self._seq_length
-        return {
-            "input_ids": self._stream[start:stop],
-            "labels": self._stream[start + 1 : stop + 1],
-        }
+    if seq_length < 1:
+        raise ValueError(f"seq_length={seq_length}; a row holds at least one token")
+    stream = torch.tensor([*chain.from_iterable(documents)], dtype=torch.long)
+    # the label of a row's last token is the token after the row
+    inputs, labels = (torch.split(part, seq_length) for part in (stream[:-1], stream[1:]))
+    pairs = zip(inputs, labels, strict=True)
+    return [{"input_ids": a, "labels": b} for a, b in pairs if len(a) == seq_length]
 
 
 def get_packed_sft_dataset(
@@ -143,7 +125,7 @@ def get_packed_sft_dataset(
     shuffle: bool,
     *,
     seed: int = 0,
-) -> PackedDataset:
+) -> list[dict[str, Tensor]]:
     """Pack a file of instructions and responses, rendered in Alpaca's template.
 
     Args:
@@ -164,8 +146,8 @@ def get_packed_sft_dataset(
     if shuffle:
         order = torch.randperm(len(documents), generator=torch.Generator().manual_seed(seed))
         documents = [documents[i] for i in order.tolist()]
-    packed = PackedDataset(documents, seq_length=seq_length)
-    if not len(packed):
+    packed = cut_rows(documents, seq_length=seq_length)
+    if not packed:
         num_tokens = sum(map(len, documents))
         raise UserError(
             f"{dataset_path}: {num_tokens} tokens do not fill one row of seq_length={seq_length} "
@@ -175,7 +157,7 @@ def get_packed_sft_dataset(
 
 
 def iterate_batches(
-    dataset: Dataset[dict[str, Tensor]], batch_size: int, shuffle: bool, *, seed: int = 0
+    dataset: Sequence[dict[str, Tensor]], batch_size: int, shuffle: bool, *, seed: int = 0
 ) -> DataLoader[dict[str, Tensor]]:
     """Go through a dataset once, in batches; the last one may be smaller.
 
@@ -186,7 +168,7 @@ def iterate_batches(
         seed: decides the orders.
     """
     generator = torch.Generator().manual_seed(seed)
-    return DataLoader(dataset, batch_size=batch_size, shuffle=shuffle, generator=generator)
+    return DataLoader(dataset, batch_size=batch_size, shuffle=shuffle, generator=generator)  # type: ignore[arg-type]
 
 
 def _pair(row: Mapping[str, Any]) -> tuple[str, str]:

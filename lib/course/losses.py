@@ -213,8 +213,6 @@ def compute_grpo_clip_loss(
     policy_log_probs: Tensor,
     old_log_probs: Tensor,
     cliprange: float,
-    *,
-    cliprange_high: float | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The clipped surrogate, per token.
 
@@ -223,7 +221,6 @@ def compute_grpo_clip_loss(
         policy_log_probs: [B, T].
         old_log_probs: [B, T], of the policy that drew the tokens.
         cliprange: ε.
-        cliprange_high: ε_high (DAPO); None: ε.
 
     Returns:
         [B, T], and metadata: "is_clipped" [B, T] bool, where the clipped term is the smaller and
@@ -234,7 +231,7 @@ def compute_grpo_clip_loss(
     """
     _check_column("advantages", advantages, policy_log_probs)
     losses, clipped = clipped_surrogate(
-        advantages, policy_log_probs - old_log_probs, low=cliprange, high=cliprange_high
+        advantages, policy_log_probs - old_log_probs, low=cliprange, high=None
     )
     return losses, {"is_clipped": clipped, "clip_fraction": clipped.to(losses.dtype).mean()}
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from lib.core.errors import UserError
-from lib.course import PackedDataset, encode_alpaca, get_packed_sft_dataset, iterate_batches
+from lib.course import cut_rows, encode_alpaca, get_packed_sft_dataset, iterate_batches
 from tests.lib.objectives.tiny import EOS
 
 PAIRS = [{"prompt": f"p{i}", "response": "r" * (i + 1)} for i in range(12)]
@@ -26,8 +27,8 @@ def flat(lists: Iterable[list[int]]) -> list[int]:
     return list(chain.from_iterable(lists))
 
 
-def rows(dataset: PackedDataset) -> list[list[int]]:
-    return [dataset[k]["input_ids"].tolist() for k in range(len(dataset))]
+def rows(packed: list[dict[str, Tensor]]) -> list[list[int]]:
+    return [row["input_ids"].tolist() for row in packed]
 
 
 @given(
@@ -38,20 +39,13 @@ def test_rows_are_the_stream_cut_and_labels_the_next_token(
     documents: list[list[int]], seq_length: int
 ) -> None:
     stream = flat(documents)
-    packed = PackedDataset(documents, seq_length=seq_length)
+    packed = cut_rows(documents, seq_length=seq_length)
     inputs = flat(rows(packed))
-    labels = flat(packed[k]["labels"].tolist() for k in range(len(packed)))
+    labels = flat(row["labels"].tolist() for row in packed)
     assert inputs == stream[: len(inputs)]
     assert labels == stream[1 : len(inputs) + 1]
     # only what cannot fill a row and its last label is dropped
     assert 0 <= len(stream) - 1 - len(inputs) < seq_length or not stream
-
-
-def test_iterating_ends(path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    packed = get_packed_sft_dataset(tokenizer, path, 32, False)
-    assert len(list(iter(packed))) == len(packed) > 10
-    with pytest.raises(IndexError):
-        packed[len(packed)]
 
 
 def test_documents_stand_end_to_end_with_eos_between(
