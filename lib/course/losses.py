@@ -360,30 +360,6 @@ def _needed(name: str, value: Value | None, loss_type: str) -> Value:
     return value
 
 
-def dpo_loss(
-    policy_better: Tensor,
-    policy_worse: Tensor,
-    reference_better: Tensor,
-    reference_worse: Tensor,
-    *,
-    beta: float,
-) -> Tensor:
-    """DPO's loss from summed log-probs.
-
-    Args:
-        policy_better: [N] log π(y_w).
-        policy_worse: [N] log π(y_l).
-        reference_better: [N] log π_ref(y_w).
-        reference_worse: [N] log π_ref(y_l).
-        beta: how dear it is to leave the reference policy; larger stays closer.
-
-    Returns:
-        [N]; log 2 where the policy prefers neither more than the reference does.
-    """
-    margin = (policy_better - reference_better) - (policy_worse - reference_worse)
-    return -logsigmoid(beta * margin)
-
-
 def compute_per_instance_dpo_loss(
     lm: torch.nn.Module,
     lm_ref: torch.nn.Module,
@@ -401,7 +377,7 @@ def compute_per_instance_dpo_loss(
         lm: the policy in training.
         lm_ref: the reference policy.
         tokenizer: of both.
-        beta: see `dpo_loss`.
+        beta: how dear it is to leave the reference policy; larger stays closer.
         prompt: the instruction.
         response_chosen: the better response.
         response_rejected: the worse one.
@@ -411,24 +387,14 @@ def compute_per_instance_dpo_loss(
     """
     better = encode_alpaca(tokenizer, prompt=prompt, response=response_chosen)
     worse = encode_alpaca(tokenizer, prompt=prompt, response=response_rejected)
-    # tokens before the responses part are scored alike in both and cancel, so they are left out
-    # of the sums: cancelling in floating point would leave noise in loss and gradient
-    start = _common_prefix(better, worse)
-    policy = [_log_prob(lm, ids, start) for ids in (better, worse)]
+    policy = [_log_prob(lm, ids) for ids in (better, worse)]
     with torch.no_grad():
-        reference = [_log_prob(lm_ref, ids, start) for ids in (better, worse)]
-    device = policy[0].device
-    return dpo_loss(*policy, *(score.to(device) for score in reference), beta=beta)
+        reference = [_log_prob(lm_ref, ids) for ids in (better, worse)]
+    margin = policy[0] - policy[1] - (reference[0] - reference[1]).to(policy[0].device)
+    return -logsigmoid(beta * margin)
 
 
-def _common_prefix(first: list[int], second: list[int]) -> int:
-    """Number of leading tokens that both have; 0 for equal lists, whose margin is 0 anyway."""
-    pairs = zip(first, second, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), 0)
-
-
-def _log_prob(model: torch.nn.Module, ids: list[int], start: int) -> Tensor:
-    """Scalar: log-probability of `ids[start:]` after `ids[:start]`."""
+def _log_prob(model: torch.nn.Module, ids: list[int]) -> Tensor:
+    """Scalar: log-probability of `ids` after the first; what both responses share cancels."""
     row = torch.tensor([ids], device=next(model.parameters()).device)
-    scores = get_response_log_probs(model, row[:, :-1], row[:, 1:])["log_probs"]
-    return scores[0, max(start, 1) - 1 :].sum()
+    return get_response_log_probs(model, row[:, :-1], row[:, 1:])["log_probs"].sum()
