@@ -19,7 +19,6 @@ from stages.options import reads, reads_params, writes
 @click.option("--all", "everything", is_flag=True, help="Every param and set that differs.")
 @click.option("--experiments", is_flag=True, help="List the experiments, and compare nothing.")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
-@click.option("--graded", type=click.Path(path_type=Path), default="data/graded")
 @writes("--plots", "data/scratch/compare", "both runs' curves, one above the other, as HTML")
 @click.pass_context
 def main(
@@ -30,7 +29,6 @@ def main(
     everything: bool,
     experiments: bool,
     metrics: Path,
-    graded: Path,
     plots: Path,
 ) -> None:
     """Print the comparison."""
@@ -44,7 +42,7 @@ def main(
     comparison = compare_with(
         base,
         metrics=metrics,
-        graded=graded,
+        graded=Path("data/graded"),
         plots=plots,
         headline=params.evaluate.benchmarks[0],
         everything=everything,

@@ -41,27 +41,17 @@ def of_params(params_file: Path) -> None:
     for each in missing:
         fetch(each)
         click.echo(f"fetch {each} is here")
-    if repositories:
-        click.echo(f"fetch everything that params name is in {FETCHED}; run `make all`")
-    else:
-        click.echo("fetch nothing: these params name no model and no set of the Hub")
+    click.echo(f"fetch everything that params name is in {FETCHED}; run `make all`")
 
 
 @main.command("sets")
 @click.argument("names", nargs=-1, required=True)
-@click.option(
-    "--raw",
-    type=click.Path(path_type=Path),
-    default=Path("data/raw"),
-    show_default=True,
-    help="Writes one JSONL file for each set.",
-)
-def known_sets(names: tuple[str, ...], raw: Path) -> None:
+def known_sets(names: tuple[str, ...]) -> None:
     """Bring public sets at their pinned revisions to data/raw, where `prepare` can read them."""
     from lib.problems.sources import adapter_of, fetch_known
 
     for name in names:
-        path, count = fetch_known(name, raw)
+        path, count = fetch_known(name, Path("data/raw"))
         click.echo(f"benchmarks set={name} rows={count} path={path} adapter={adapter_of(name)}")
 
 

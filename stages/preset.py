@@ -17,8 +17,7 @@ def main(preset: str, quick: bool) -> None:
     if not preset:
         raise UserError(f"which preset? `make preset PRESET=...` with {', '.join(preset_names())}")
     text = compose_preset(preset, quick=quick)
-    before = PARAMS_FILE.read_text(encoding="utf-8") if PARAMS_FILE.exists() else text
-    if not (_is_committed(PARAMS_FILE) or _is_preset(before)):
+    if PARAMS_FILE.exists() and not (_is_committed(PARAMS_FILE) or _is_preset(PARAMS_FILE)):
         raise UserError(
             "params.yaml has edits that no commit and no preset holds; "
             "commit it, or drop them with `git checkout params.yaml`"
@@ -31,7 +30,8 @@ def main(preset: str, quick: bool) -> None:
     )
 
 
-def _is_preset(text: str) -> bool:
+def _is_preset(path: Path) -> bool:
+    text = path.read_text(encoding="utf-8")
     return any(
         text == compose_preset(name, quick=quick)
         for name in preset_names()
@@ -41,8 +41,6 @@ def _is_preset(text: str) -> bool:
 
 def _is_committed(path: Path) -> bool:
     """Whether some commit holds the file as it is."""
-    if not path.exists():
-        return True
     blob = subprocess.run(["git", "hash-object", path], capture_output=True, text=True, check=False)
     holding = ["git", "log", "--all", "-m", "--max-count=1", "--format=%h"]
     commits = subprocess.run(

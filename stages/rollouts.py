@@ -11,6 +11,9 @@ import click
 from lib.params import load_params
 from stages.options import reads, reads_params, writes
 
+NUM_PROBLEMS = 4
+"""Of those that `debug` prints completions for."""
+
 
 @click.group(help=__doc__)
 def main() -> None:
@@ -23,10 +26,7 @@ def main() -> None:
 @reads("--base", "data/models/base", "the weights below an adapter")
 @click.option("--checkpoint", default="sft", show_default=True, help="Which checkpoint.")
 @click.option("--n", default=5, type=click.IntRange(min=2), show_default=True, help="Completions.")
-@click.option("--num-problems", default=4, type=click.IntRange(min=1), show_default=True)
-def debug(
-    params_file: Path, problems: Path, base: Path, checkpoint: str, n: int, num_problems: int
-) -> None:
+def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int) -> None:
     """Print completions, sums and what they mean for GRPO.
 
     Any checkpoint: a name below data/models, or a path, those under data/scratch included.
@@ -45,7 +45,7 @@ def debug(
     groups = sample_groups(
         params,
         folder,
-        list(itertools.islice(read_problems(problems), num_problems)),
+        list(itertools.islice(read_problems(problems), NUM_PROBLEMS)),
         base=base,
         num_completions=n,
     )

@@ -14,13 +14,10 @@ from stages.options import reads, reads_params
 @click.command(help=__doc__)
 @reads_params
 @reads("--model", "data/models/base", "a complete model; adapters come over HTTP")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen at.")
 @click.option("--fixed", is_flag=True, help="Take no adapters and no other weights.")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
-def main(
-    params_file: Path, model: Path, host: str, port: int, fixed: bool, options: tuple[str, ...]
-) -> None:
+def main(params_file: Path, model: Path, port: int, fixed: bool, options: tuple[str, ...]) -> None:
     """Serve until Ctrl-C."""
     params = load_params(params_file)
     from lib.engines.registry import VLLM_SHARE
@@ -31,7 +28,7 @@ def main(
     shares = [each.gpu_memory_utilization for each in beside if each.engine == "vllm-server"]
     command = server_command(
         model,
-        host=host,
+        host="127.0.0.1",
         port=port,
         model=params.model,
         memory_share=VLLM_SHARE if fixed else max(shares, default=VLLM_SHARE),
