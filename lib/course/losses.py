@@ -154,8 +154,8 @@ def compute_group_normalized_rewards(
         normalize_by_std: True is GRPO (`group`), False is Dr. GRPO (`mean`).
 
     Returns:
-        advantages [B]; raw rewards [B]; metadata: mean, std, min and max of the reward, the mean
-        of every component that `reward_fn` returns, the share of groups without signal.
+        advantages [B]; raw rewards [B]; metadata: the mean of every component that
+        `reward_fn` returns, the share of groups without signal.
 
     Raises:
         ValueError: the lists differ in length, or B is not a multiple of G, or G < 2.
@@ -178,15 +178,10 @@ def compute_group_normalized_rewards(
 
 
 def _reward_statistics(scores: list[Mapping[str, float]], groups: Tensor) -> dict[str, float]:
-    components = {
+    means = {
         f"{name}_mean": sum(score[name] for score in scores) / len(scores) for name in scores[0]
     }
-    return components | {
-        "reward_std": groups.std().item(),
-        "reward_min": groups.min().item(),
-        "reward_max": groups.max().item(),
-        "zero_signal_groups": 1 - has_signal(groups).float().mean().item(),
-    }
+    return means | {"zero_signal_groups": 1 - has_signal(groups).float().mean().item()}
 
 
 def compute_naive_policy_gradient_loss(

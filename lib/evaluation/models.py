@@ -16,9 +16,9 @@ from lib.core.errors import UserError
 from lib.evaluation.completions import complete, rows_fingerprint, scratch_of
 from lib.grading.grade import grade_file
 from lib.inference.external import ExternalModel, external_model
+from lib.params import Params
 from lib.params.load import parse_section
 from lib.params.model import Decoding, Evaluate
-from lib.params.training import Reward
 from lib.problems.sources import BenchmarkSet
 from lib.prompts import system_prompt
 
@@ -66,10 +66,8 @@ def measure_model(
     *,
     label: str,
     sets: Sequence[BenchmarkSet],
+    params: Params,
     evaluate: Evaluate,
-    reward: Reward,
-    attention: str,
-    max_seq_length: int,
     seed: int,
     limit: int,
     out: Path,
@@ -77,13 +75,14 @@ def measure_model(
     """Let one model answer, grade it, and write all files under `out`; returns its metrics.
 
     Args:
-        max_seq_length: see `ExternalModel.open`.
+        params: for reward, attention and room; `evaluate` and `seed` are the reader's.
         limit: problems per benchmark, 0 for all; `sets` hold no more already.
 
     Raises:
         UserError: the model cannot be loaded.
     """
     prompt_format, system = model.prompt_format, model.system
+    attention, max_seq_length = params.model.attention, params.model.max_seq_length
     settings = {
         "evaluate": evaluate.model_dump(mode="json", exclude={"checkpoints"}),
         "attention": attention,
@@ -134,13 +133,13 @@ def measure_model(
                 for each in sets
             }
         metrics, faults = grade_file(
-            completions, graded, reward=reward, max_new_tokens=evaluate.max_new_tokens
+            completions, graded, reward=params.reward, max_new_tokens=evaluate.max_new_tokens
         )
     write_json(out / "prompts" / f"{label}.json", prompts)
     write_metrics(out / "metrics" / f"{label}.json", metrics)
     write_provenance(
         out / "provenance" / f"{label}.json",
-        settings={**settings, "reward": reward.model_dump(mode="json")},
+        settings={**settings, "reward": params.reward.model_dump(mode="json")},
         inputs=inputs,
         benchmarks={
             each.name: {
