@@ -40,7 +40,6 @@ def of_params(params_file: Path) -> None:
     )
     for each in missing:
         fetch(each)
-        click.echo(f"fetch {each} is here")
     click.echo(f"fetch everything that params name is in {FETCHED}; run `make all`")
 
 

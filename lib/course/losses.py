@@ -108,8 +108,6 @@ def masked_mean(tensor: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     """
     counted = mask.bool().expand_as(tensor)
     kept = torch.where(counted, tensor, 0)
-    if dim is None:
-        return kept.sum() / counted.sum()
     return kept.sum(dim=dim) / counted.sum(dim=dim)
 
 
@@ -131,8 +129,7 @@ def masked_normalize(
         `tensor`'s shape without `dim`; 0 where the mask is 0 throughout.
     """
     kept = torch.where(mask.bool().expand_as(tensor), tensor, 0)
-    total = kept.sum() if dim is None else kept.sum(dim=dim)
-    return total / normalize_constant
+    return kept.sum(dim=dim) / normalize_constant
 
 
 def compute_group_normalized_rewards(
