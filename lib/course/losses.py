@@ -171,14 +171,11 @@ def compute_group_normalized_rewards(
     groups = raw_rewards.view(-1, group_size)
     baseline: Baseline = "group" if normalize_by_std else "mean"
     advantages = group_advantages(groups, baseline=baseline, eps=advantage_eps)
-    return advantages.flatten(), raw_rewards, _reward_statistics(scores, groups)
-
-
-def _reward_statistics(scores: list[Mapping[str, float]], groups: Tensor) -> dict[str, float]:
-    means = {
+    metadata = {
         f"{name}_mean": sum(score[name] for score in scores) / len(scores) for name in scores[0]
     }
-    return means | {"zero_signal_groups": 1 - has_signal(groups).float().mean().item()}
+    metadata["zero_signal_groups"] = 1 - has_signal(groups).float().mean().item()
+    return advantages.flatten(), raw_rewards, metadata
 
 
 def compute_naive_policy_gradient_loss(
