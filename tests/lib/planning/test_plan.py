@@ -179,12 +179,6 @@ def test_generation_by_the_policy_counts_with_its_cache() -> None:
     assert "cache" not in phase_of(updated(params, "sft", eval_steps=0), "sft").memory
 
 
-def test_vllms_cache_is_in_its_share() -> None:
-    params = preset_params("s1-qwen2.5-0.5b")
-    assert "cache" not in phase_of(params, "grpo").memory
-    assert "vLLM 30% of the policy's GPU" in "\n".join(plan_lines(params))
-
-
 def test_a_model_of_unknown_shape_has_no_sizes() -> None:
     params = updated(preset_params("s1-qwen2.5-0.5b"), "model", name="owner/elsewhere")
     lines = list(plan_lines(params))

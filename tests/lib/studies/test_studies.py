@@ -292,7 +292,7 @@ def test_other_sets_measures_are_named_and_entropy_is_in_nats() -> None:
     assert [panel.title for panel in panels] == ["greedy", "harder greedy", "training"]
 
 
-def test_what_grpo_samples_is_measured_in_its_first_and_last_steps(
+def test_what_grpo_samples_is_measured_first_and_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     curve = "".join(f"{step},{step / 100},{step / 20}\n" for step in range(1, 21))
