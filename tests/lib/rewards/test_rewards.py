@@ -283,8 +283,8 @@ def test_a_stack_is_imported_when_it_is_named_and_no_other_is() -> None:
 def test_the_column_problem_is_the_context_of_the_answer(name: str) -> None:
     form = WORKING_OUT if name == "check_answer" else FORMATS.get(name, XML)
     start, end, opening, closing = form.marks
-    completion = f"{start}\nx\n{end} {opening}\\frac{{1}}{{2}}{closing}"
+    completion = f"{start}\nx\n{end} {opening}\\frac{{2}}{{3}}{closing}"
     (reward,) = Grading([name], prompt_format=form).rewards
-    problem = "What is it? (A) 1 (B) 2 (C) 0.5 (D) 4"
-    columns = {"completions": [completion], "reference": ["C"]}
+    problem = "What is it, to three decimal places?"
+    columns = {"completions": [completion], "reference": ["0.667"]}
     assert reward(problem=[problem], **columns) > reward(**columns)

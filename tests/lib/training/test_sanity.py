@@ -13,7 +13,7 @@ import pytest
 from lib.engines.tiny import write_base
 from lib.params import preset_params
 from lib.problems.generated import synthetic_sets
-from lib.prompts import prompt_format
+from lib.prompts import prompt_format, save_system
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from tests.lib.training.steps import build, plain_sft
 
@@ -31,6 +31,7 @@ def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path: Path) -> None:
     sets = synthetic_sets(SYNTHETIC, seed=PARAMS.seed)
     base, checkpoint = tmp_path / "base", tmp_path / "sft"
     write_base(base, sets.sft, prompt_format=FORMAT, model=PARAMS.model, seed=PARAMS.seed)
+    save_system(base, "")
     sft = PARAMS.sft.model_copy(update={**UNSAVED, "num_epochs": 2})
     taught = plain_sft(sets.sft, base, PARAMS, tmp_path / "scratch", sft=sft)
     taught.train()
