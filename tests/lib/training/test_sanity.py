@@ -45,7 +45,7 @@ def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path: Path) -> None:
             tmp_path / "scratch",
             init=checkpoint,
             model=PARAMS.model,
-            format=FORMAT,
+            stop="".join(FORMAT.stop_strings),
             # The half that all earn is what centring takes away.
             reward={"weights": (1.0, 1.0)},
             **{**UNSAVED, "prompts_per_step": len(problems), "max_grad_norm": 1.0, **grpo},
