@@ -246,9 +246,7 @@ def test_what_the_server_objects_to_is_passed_on(base: Path, stand_in, prompts) 
         engine.generate(prompts, drawn())
 
 
-def test_a_server_that_answers_others_takes_no_weights(
-    base: Path, full: Model, stand_in, tmp_path: Path
-) -> None:
+def test_a_server_that_answers_others_takes_no_weights(base: Path, full: Model, stand_in) -> None:
     engine = connect(base, stand_in(serving(base, reset_prefix_cache=(200, {"success": False}))))
     with pytest.raises(UserError, match="requests"):
         engine.sync(load_policy(base, base=base, settings=full))

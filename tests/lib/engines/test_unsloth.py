@@ -165,7 +165,7 @@ def test_a_closed_engine_leaves_the_policy_its_weights(
 
 
 def test_an_unsloth_that_quietly_opened_no_vllm_is_refused(
-    calls: fake_unsloth.Calls, settings: Model, base: Path, monkeypatch: pytest.MonkeyPatch
+    calls: fake_unsloth.Calls, settings: Model, base: Path
 ) -> None:
     with pytest.raises(UserError, match=r"rollout\.engine"):
         trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)

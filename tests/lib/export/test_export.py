@@ -337,9 +337,7 @@ def test_no_tolerance_forgives_another_model(changed: dict[str, object]) -> None
         check_same("x", answers(**changed), answers(), tolerance=1e9)
 
 
-def test_a_bounded_number_of_tokens_is_read_along(
-    base: Path, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bounded_number_of_tokens_is_read_along(base: Path, prompts: list[list[int]]) -> None:
     weights = load_merged(base, base=base, dtype="float32", attention="sdpa")
     own = [list(range(20, 60)), [21, 22, 23]]
     whole = read(weights, prompts[:2], own)

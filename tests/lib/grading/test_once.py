@@ -19,7 +19,6 @@ from lib.rewards.functions import Grading, accuracy, rewards_of, scores
 from tests.lib.training.steps import plain_grpo
 
 TEXT = "6 · 12<end_working_out><SOLUTION>{}</SOLUTION>"
-FORM = prompt_format("working_out")
 
 
 @pytest.fixture

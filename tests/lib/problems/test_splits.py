@@ -2,11 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.artifacts.problems import content_id
 from lib.problems.selection import draw, mixture_counts, split
 from tests.lib.problems.conftest import texts
 
-IDS = [content_id(f"problem {number}") for number in range(20_000)]
 SOURCES = st.lists(
     st.tuples(st.integers(1, 10_000), st.floats(0.01, 10) | st.just("all")), min_size=1, max_size=5
 )

@@ -37,8 +37,12 @@ def test_breakdowns_have_their_groups_in_order_with_n(run, group, expected):
 
 
 def test_numbers_come_before_words_and_by_size():
-    keys = ["Level 2", "10", "2", "none"]
-    assert sorted(keys, key=natural_order) == ["2", "10", "Level 2", "none"]
+    assert sorted(["Level 2", "10", "2", "none"], key=natural_order) == [
+        "2",
+        "10",
+        "Level 2",
+        "none",
+    ]
 
 
 def test_the_report_tells_how_each_benchmark_was_answered(run):

@@ -66,12 +66,7 @@ def test_what_is_trained_on_is_what_was_generated(
 
 @pytest.mark.parametrize("lora", [True, False])
 def test_the_loss_is_dpos_and_training_lowers_it(
-    build: Callable[..., DPOTrainer],
-    pairs: list[dict[str, Any]],
-    smoke: Params,
-    base: Path,
-    full: Model,
-    lora: bool,
+    build: Callable[..., DPOTrainer], smoke: Params, full: Model, lora: bool
 ) -> None:
     trainer = build(
         model=smoke.model if lora else full,

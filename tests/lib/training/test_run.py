@@ -172,7 +172,7 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
 
 
 def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(
-    phase: Phase, base: Path, short: Params, capsys: pytest.CaptureFixture[str]
+    phase: Phase, base: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = phase(folder="whole")
     # every second step is logged, and every one that is saved

@@ -23,7 +23,6 @@ SYNTHETIC = PARAMS.prepare.synthetic.model_copy(
 )
 FORMAT = prompt_format(PARAMS.prompt.format)
 NUM_PROBLEMS = 32
-UNSAVED = {"save_steps": 0, "eval_steps": 0}
 
 
 @pytest.mark.slow
@@ -32,7 +31,7 @@ def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path: Path) -> None:
     base, checkpoint = tmp_path / "base", tmp_path / "sft"
     write_base(base, sets.sft, prompt_format=FORMAT, model=PARAMS.model, seed=PARAMS.seed)
     save_system(base, "")
-    sft = PARAMS.sft.model_copy(update={**UNSAVED, "num_epochs": 2})
+    sft = PARAMS.sft.model_copy(update={"save_steps": 0, "num_epochs": 2})
     taught = plain_sft(sets.sft, base, PARAMS, tmp_path / "scratch", sft=sft)
     taught.train()
     taught.save_model(str(checkpoint))
@@ -48,7 +47,9 @@ def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path: Path) -> None:
             stop="".join(FORMAT.stop_strings),
             # The half that all earn is what centring takes away.
             reward={"weights": (1.0, 1.0)},
-            **{**UNSAVED, "prompts_per_step": len(problems), "max_grad_norm": 1.0, **grpo},
+            prompts_per_step=len(problems),
+            max_grad_norm=1.0,
+            **grpo,
         )
 
     probe = trainer(sets.grpo, group_size=16)
@@ -58,7 +59,7 @@ def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path: Path) -> None:
     assert len(problems) >= NUM_PROBLEMS
     reinforced = trainer(problems[:NUM_PROBLEMS], max_steps=60, learning_rate=0.001)
     reinforced.train()
-    points = reinforced.state.log_history
-    accuracy = [point["answer_accuracy"] for point in points if "answer_accuracy" in point]
+    history = reinforced.state.log_history
+    accuracy = [point["answer_accuracy"] for point in history if "answer_accuracy" in point]
     assert len(accuracy) == 60 and 0.2 <= accuracy[0] <= 0.8
     assert fmean(accuracy[-5:]) > 0.95
