@@ -166,15 +166,15 @@ def replacing(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         yield partial
+        if partial.is_dir():
+            _remove(path)
+        else:
+            with partial.open("rb") as written:
+                os.fsync(written.fileno())
+        partial.replace(path)
     except BaseException:
         _remove(partial)
         raise
-    if partial.is_dir():
-        _remove(path)
-    else:
-        with partial.open("rb") as written:
-            os.fsync(written.fileno())
-    partial.replace(path)
 
 
 def _remove(path: Path) -> None:

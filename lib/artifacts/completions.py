@@ -115,8 +115,7 @@ class TrainingRollout:
         step: the optimiser step that learned from it first.
         prompt: as the policy read it, special tokens included.
         sample: number of the completion in its group.
-        rewards: by name of the reward function, None where it does not apply; `reward` is their
-            weighted sum.
+        rewards: by name of the reward function; `reward` is their weighted sum.
         num_loss_tokens: tokens that the loss counts: none of a completion that `mask_truncated`
             or the sampler's correction leaves out.
         log_prob_gap: |log π − log q| of trainer and sampler in nats, mean over the completion's
@@ -130,7 +129,7 @@ class TrainingRollout:
     prompt: str
     sample: int
     completion: str
-    rewards: Mapping[str, float | None]
+    rewards: Mapping[str, float]
     reward: float
     advantage: float
     num_tokens: int

@@ -45,6 +45,20 @@ def test_a_block_that_fails_leaves_the_old_folder(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
 
 
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_ctrl_c_while_a_file_takes_its_place_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "file").write_text("old")
+    monkeypatch.setattr(os, call, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_json(tmp_path / "file", "new")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("file", "old")]
+
+
 def test_of_two_writers_of_a_path_each_publishes_its_own(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with ThreadPoolExecutor(1) as other, replacing(path) as partial:
