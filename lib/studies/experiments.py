@@ -251,14 +251,14 @@ def _curve(side: DVCFileSystem, name: str, column: str) -> dict[str, float]:
 
 
 def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict[str, float]]]:
-    """Per benchmark: greedy accuracy, pass@1 and pass@k of every problem.
+    """Per benchmark: greedy accuracy, pass@1, pass@8 and pass@k of every problem.
 
     And `DISTINCT` of problems with two right ones or more.
     """
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for (benchmark, mode), problems in problem_grades(rows).items():
         for problem, right in problems.items():
-            for k in {1, len(right)}:
+            for k in {1, min(8, len(right)), len(right)}:
                 measure = "greedy" if mode == GREEDY else f"pass@{k}"
                 score = pass_at_k(num_completions=len(right), num_correct=sum(right), k=k)
                 scores.setdefault(benchmark, {}).setdefault(measure, {})[problem] = float(score)

@@ -205,11 +205,19 @@ def reference_problem(text: str) -> str | None:
         return "nothing is left of it without spacing and delimiters"
     if prepared.isalpha() or as_number(prepared) is not None:
         return None
+    fault = _parse_fault(prepared)
+    if isinstance(fault, TooHard):
+        return f"it is beyond the verifier's limits: {fault}"
+    if fault is None or has_prose(prepared):
+        return None
+    if any(_parse_fault(one) is None for _, one, _ in readings(prepared, prepared)):
+        return None
+    return f"it is neither words nor mathematics that the verifier reads: {fault}"
+
+
+def _parse_fault(text: str) -> TooHard | Unparsable | None:
     try:
-        parse(prepared)
-    except TooHard as error:
-        return f"it is beyond the verifier's limits: {error}"
-    except Unparsable as error:
-        if not has_prose(prepared):
-            return f"it is neither words nor mathematics that the verifier reads: {error}"
+        parse(text)
+    except (TooHard, Unparsable) as fault:
+        return fault
     return None

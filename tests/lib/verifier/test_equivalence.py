@@ -218,7 +218,8 @@ def test_the_command_prints_verdict_and_rule(arguments: list[str], output: str) 
 
 
 @pytest.mark.parametrize(
-    "text", ["72", r"\frac{1}{2}", "(1, 2)", r"\text{odd}", "The answer is 5.", r"x \in [0, 1)"]
+    "text",
+    ["72", r"\frac{1}{2}", r"\mathbb{R}^+", r"\text{odd}", "The answer is 5.", r"x \in [0, 1)"],
 )
 def test_a_usable_reference_has_no_problem(text: str) -> None:
     assert reference_problem(text) is None
