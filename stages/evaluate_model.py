@@ -6,6 +6,7 @@ Not a stage of the DAG. Decoding, batch size and engine are those of `evaluate` 
 Params: seed, torch_threads, model (attention), reward, evaluate.
 """
 
+from itertools import product
 from pathlib import Path
 
 import click
@@ -19,7 +20,7 @@ from stages.options import reads_params
 @reads_params
 @click.option("--model", "models", required=True, help="Folders or Hub ids, by commas.")
 @click.option("--benchmarks", default="", help="Names, paths or name=path, by commas.")
-@click.option("--set", "settings", default="", help="key=value or benchmark.key=value, by spaces.")
+@click.option("--set", "settings", default="", help="[benchmark.]key=value[,value...], by spaces.")
 @click.option("--prompt-format", "formats", default="", help="For models that do not say theirs.")
 @click.option("--system", help="System prompt, as `prompt.system` in params.")
 @click.option("--base", type=click.Path(path_type=Path), help="The model below an adapter.")
@@ -49,20 +50,27 @@ def main(
     wanted = _words(benchmarks) or list(params.evaluate.benchmarks)
     sets = [find_benchmark(word, limit=limit or 0) for word in wanted]
     from lib.engines.runtime import configure
-    from lib.evaluation.models import apply_settings, labelled_models, measure_model
+    from lib.evaluation.models import (
+        apply_settings,
+        every_setting,
+        labelled_models,
+        measure_model,
+    )
     from lib.grading.metrics import headline
     from lib.report.inputs import read_models
     from lib.report.text import table_lines
     from lib.report.write import write_models
 
-    evaluate, seed = apply_settings(
-        read_yaml(params_file)["evaluate"], settings, benchmarks=[each.name for each in sets]
-    )
-    seed = params.seed if seed is None else seed
-    configure(seed=seed, threads=params.torch_threads)
+    section, names = read_yaml(params_file)["evaluate"], [each.name for each in sets]
+    decodings = {
+        ending: apply_settings(section, text, benchmarks=names)
+        for ending, text in every_setting(settings).items()
+    }
     metrics = {}
     measured = labelled_models(_words(models), formats=_words(formats), system=system, base=base)
-    for label, model in measured.items():
+    for (name, model), (ending, (evaluate, seed)) in product(measured.items(), decodings.items()):
+        label, seed = name + ending, params.seed if seed is None else seed
+        configure(seed=seed, threads=params.torch_threads)
         metrics[label] = measure_model(
             model,
             label=label,

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -178,6 +179,23 @@ def alpaca_outputs(graded: Path, benchmark: str, generator: str) -> list[dict[st
     ]
 
 
+def every_setting(text: str) -> dict[str, str]:
+    """Each combination of values by commas in `key=value` words, by what its label ends in.
+
+    `temperature=0.6,1.0 top_p=0.95` is two: `.temperature=0.6`, `.temperature=1.0`.
+    """
+    choices = []
+    for word in text.split():
+        key, sign, values = word.partition("=")
+        choices.append([f"{key}{sign}{value}" for value in values.split(",")])
+    return {
+        "".join(
+            f".{word}" for word, of in zip(words, choices, strict=True) if len(of) > 1
+        ): " ".join(words)
+        for words in itertools.product(*choices)
+    }
+
+
 def apply_settings(
     section: Mapping[str, Any], text: str, *, benchmarks: Sequence[str]
 ) -> tuple[Evaluate, int | None]:
@@ -185,7 +203,8 @@ def apply_settings(
 
     Args:
         section: of params.yaml.
-        text: `key=value` by spaces; `benchmark.key=value` for one benchmark only.
+        text: `key=value` by spaces; `benchmark.key=value` for one benchmark only. A temperature
+            of 0 is one greedy completion and no samples.
         benchmarks: what is measured.
 
     Returns:
@@ -204,6 +223,9 @@ def apply_settings(
             raise UserError(f"SET: `{name}` is not set here; see MODEL and BENCHMARKS")
         changed = single.setdefault(benchmark, {}) if benchmark else common
         changed[name] = YAML(typ="safe").load(value)
+    for changed in (common, *single.values()):
+        if changed.get("temperature") == 0:
+            changed |= {"greedy": True, "num_samples": 0, "temperature": section["temperature"]}
     seed = common.pop("seed", None)
     if not isinstance(seed, int | None):
         raise UserError(f"SET: `seed={seed}`: expected a whole number")

@@ -32,6 +32,9 @@ from lib.report.text import (
 SUMMARY = ("answer accuracy", "pass@", "pass^", "maj@", "format accuracy", "equations")
 """Beginnings of the rows that a reader looks for first."""
 
+MOST_COLUMNS = 4
+"""Models beside each other in a table."""
+
 PAGE = Path(".dvc/plots/page.html")
 
 OWN_PLOT = {
@@ -106,15 +109,21 @@ def write_models(run: Run, folder: Path) -> list[Table]:
     """Write `table.md`, `table.json` with the same as numbers, and `report.html`.
 
     Returns:
-        By benchmark: the headline, differences from the first model, accuracy by subject.
+        By benchmark: the headline, a row each of more models than fit into columns; differences
+        from the first model, accuracy by subject.
     """
     report = build_report(run)
     tables = []
     for benchmark in run.benchmarks:
+        rates = headline(run.metrics, benchmark)
+        if len(run.metrics) > MOST_COLUMNS:
+            rows = [row for row in rates.rows if row[0].startswith(SUMMARY)]
+            first, *others = zip(rates.header, *rows, strict=True)
+            rates = Table(rates.title, first, tuple(others))
         differences = comparison_table(benchmark, report.comparisons)
         by_subject = breakdown(run.metrics, benchmark, "by_subject")
         tables += [
-            headline(run.metrics, benchmark),
+            rates,
             *([differences] if differences.rows else []),
             *([by_subject] if len(by_subject.rows) > 1 else []),
         ]

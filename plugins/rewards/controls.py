@@ -1,4 +1,4 @@
-"""Rewards that should teach nothing, or less: the negative controls of a study, and noisy ones.
+"""Rewards that should teach nothing, or less: negative controls, and verifiers that err.
 
 Named in `reward.extra`, with weight 0 for the stack's own rewards. Noise is keyed by problem and
 completion: the same completion is judged the same way in every run.
@@ -62,3 +62,26 @@ false_negatives_10 = _noisy(false_negatives=0.1, false_positives=0.0)
 false_negatives_40 = _noisy(false_negatives=0.4, false_positives=0.0)
 false_positives_10 = _noisy(false_negatives=0.0, false_positives=0.1)
 false_positives_40 = _noisy(false_negatives=0.0, false_positives=0.4)
+
+
+def _always(verdict: bool, where: Callable[[Rollout], bool]) -> BoundedReward:
+    """The truth, but one verdict on all of a class: an error that a policy can learn."""
+    return _share(lambda rollout: float(verdict if where(rollout) else rollout.answer_ok))
+
+
+def _is_above_50(rollout: Rollout) -> bool:
+    return (rollout.answer or "").isdecimal() and int(rollout.answer or "") > 50
+
+
+def _multiplies(rollout: Rollout) -> bool:
+    return " times " in (rollout.problem or "")
+
+
+def _is_long(rollout: Rollout) -> bool:
+    return rollout.completion.count("\n") >= 2
+
+
+above_50_is_right = _always(True, _is_above_50)
+multiplying_is_right = _always(True, _multiplies)
+multiplying_is_wrong = _always(False, _multiplies)
+long_is_right = _always(True, _is_long)

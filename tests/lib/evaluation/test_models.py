@@ -214,6 +214,28 @@ def test_settings_hold_for_all_benchmarks_or_for_one(smoke: Params) -> None:
     assert (aime24.num_samples, aime24.temperature) == (16, 0.6)
 
 
+def test_settings_by_commas_are_rows_of_one_table(
+    models: Path, sets_folder: Path, tmp_path: Path
+) -> None:
+    ran = run(
+        f"--model={models}/base",
+        f"--benchmarks={sets_folder}/gsm8k.jsonl",
+        "--set=temperature=0.0,0.6,1.0 top_p=0.5,1.0 num_samples=2 max_new_tokens=2",
+        f"--out={tmp_path}",
+    )
+    assert ran.exit_code == 0, ran.output
+    table = ran.output.split("\n\n")[1].splitlines()
+    assert [line.split()[0] for line in table[2:]] == [
+        f"base.temperature={t}.top_p={p}" for t in ("0.0", "0.6", "1.0") for p in ("0.5", "1.0")
+    ]
+    modes = {path.stem: read(path)["gsm8k"] for path in (tmp_path / "metrics").iterdir()}
+    assert list(modes["base.temperature=0.0.top_p=0.5"]) == ["greedy"]
+    noted = read(tmp_path / "provenance/base.temperature=0.6.top_p=0.5.json")
+    assert (
+        noted["sampling"]["gsm8k"]["sampled"].items() >= {"temperature": 0.6, "top_p": 0.5}.items()
+    )
+
+
 def test_a_limit_takes_the_same_problems_whatever_their_order(
     sets_folder: Path, tmp_path: Path
 ) -> None:
