@@ -79,8 +79,8 @@ evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8
 	    $(if $(LIMIT),--limit="$(LIMIT)") $(if $(BASE_MODEL),--base="$(BASE_MODEL)") \
 	    $(if $(filter command environment,$(origin SYSTEM)),--system="$(SYSTEM)")
 
-grade: setup ## grade stored completions: COMPLETIONS=file.jsonl OUT=... PROMPT_FORMAT=... MATH_VERIFY=1
-	@python -m stages.grade file "$(COMPLETIONS)" $(if $(OUT),--out="$(OUT)") \
+grade: setup ## grade stored completions: COMPLETIONS=file.jsonl REFERENCES=set.jsonl OUT=... PROMPT_FORMAT=... MATH_VERIFY=1
+	@python -m stages.grade file "$(COMPLETIONS)" $(if $(OUT),--out="$(OUT)") $(if $(REFERENCES),--references="$(REFERENCES)") \
 	    --prompt-format="$(PROMPT_FORMAT)" $(if $(MATH_VERIFY),--math-verify)
 
 push: setup ## put the export on the Hub: HUB_REPO=me/model (PUBLIC=1, DRY_RUN=1 to look first), token in HF_TOKEN

@@ -50,9 +50,16 @@ def checkpoint(
 @main.command()
 @click.argument("source", type=click.Path(path_type=Path, dir_okay=False))
 @writes("--out", "data/scratch/graded.jsonl", "the same rows, each with its grade and reason")
+@click.option(
+    "--references",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="JSONL with references and problems, matched by id.",
+)
 @click.option("--prompt-format", default="", help="Read answers between the marks of this format.")
 @click.option("--math-verify", is_flag=True, help="Run math-verify beside our verifier.")
-def file(source: Path, out: Path, prompt_format: str, math_verify: bool) -> None:
+def file(
+    source: Path, out: Path, references: Path | None, prompt_format: str, math_verify: bool
+) -> None:
     """Grade a JSONL file with completions and references, whoever wrote it (make grade)."""
     from lib.core.errors import UserError
     from lib.grading.external import grade_file
@@ -69,6 +76,7 @@ def file(source: Path, out: Path, prompt_format: str, math_verify: bool) -> None
     summary = grade_file(
         source,
         out,
+        references=references,
         prompt_format=PROMPT_FORMATS.get(prompt_format),
         stack="math_verify" if math_verify else "",
     )

@@ -10,19 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import write_jsonl
+from lib.artifacts import read_jsonl, write_jsonl
 from lib.core.errors import UserError
 from lib.prompts import PROMPT_FORMATS, PromptFormat
 from lib.rewards.functions import Grading, rewards_of, scores
 from lib.stats import clustered_mean, share_interval
 
 COLUMNS = {
-    "completion": "completion response output generation generated_text model_output text",
+    "completion": "completion response output generation generated_text model_output text resps "
+    "choices outputs",
     "answer": "pred prediction predicted_answer extracted_answer",
     "reference": "reference gold ground_truth target expected expected_answer answer",
     "problem": "problem question query input prompt",
-    "label": "label equal correct is_correct answer_ok",
-    "id": "problem_id id question_id",
+    "label": "label equal correct is_correct answer_ok exact_match",
+    "id": "problem_id id question_id doc_id custom_id",
 }
 """Usual names of a column, the first that a row has; `answer` is a bare answer, not extracted."""
 
@@ -30,11 +31,17 @@ LABELS = {"true": True, "right": True, "1": True, "false": False, "wrong": False
 
 
 def grade_file(
-    source: Path, out: Path, *, prompt_format: PromptFormat | None = None, stack: str = ""
+    source: Path,
+    out: Path,
+    *,
+    references: Path | None = None,
+    prompt_format: PromptFormat | None = None,
+    stack: str = "",
 ) -> Iterator[str]:
     """Grade every row of `source`, and write it, with its grade, to `out`.
 
     Args:
+        references: rows with what `source` lacks, of the same id.
         prompt_format: read answers between its marks, and tell whether each has the form.
         stack: rewards of 0 or 1, such as `math_verify`'s, beside the verdict.
 
@@ -49,9 +56,10 @@ def grade_file(
     grading = Grading(
         rewards_of(stack) if stack else (), prompt_format=prompt_format or PROMPT_FORMATS["boxed"]
     )
+    known = {_first(row, "id"): row for row in (read_jsonl(references) if references else ())}
     lines = source.read_text(encoding="utf-8", errors="replace").split("\n")
     rows = {
-        number: _graded(line, grading, form=prompt_format is not None)
+        number: _graded(line, grading, known, form=prompt_format is not None)
         for number, line in enumerate(lines, 1)
         if line.strip()
     }
@@ -95,7 +103,9 @@ def _summary(
         yield f"graders disagree on lines {', '.join(apart) or 'none'}"
 
 
-def _graded(line: str, grading: Grading, *, form: bool) -> dict[str, Any]:
+def _graded(
+    line: str, grading: Grading, known: Mapping[Any, Mapping[str, Any]], *, form: bool
+) -> dict[str, Any]:
     """The row of one line with its grade, or with the reason why it has none."""
     try:
         row = json.loads(line)
@@ -103,16 +113,17 @@ def _graded(line: str, grading: Grading, *, form: bool) -> dict[str, Any]:
         return {"line": line, "error": f"no JSON: {error}"}
     if not isinstance(row, dict):
         return {"line": line, "error": f"expected an object, got {type(row).__name__}"}
-    fields = {
-        column: next((row[name] for name in names.split() if row.get(name) is not None), None)
-        for column, names in COLUMNS.items()
-    }
+    # lm-eval keeps the benchmark's own columns below `doc`.
+    doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
+    told = {**known.get(_first(row, "id"), {}), **doc, **row}
+    fields = {column: _first(told, column) for column in COLUMNS}
     text, problem = _text(fields["completion"]), _text(fields["problem"])
     is_answer = text is None and fields["answer"] is not None
     if text is None and not is_answer:
-        return {**row, "error": f"no completion: none of {COLUMNS['completion']}"}
+        return {**row, "error": f"not one completion in any of {COLUMNS['completion']}"}
+    # GSM8K's own column, which lm-eval takes as it is, ends its solution so.
     reference = "" if fields["reference"] is None else str(fields["reference"])
-    if not reference.strip():
+    if not (reference := reference.rpartition("####")[2].strip()):
         return {**row, "error": f"no reference: none of {COLUMNS['reference']}"}
     rollout = grading.rollout(
         str(fields["answer"]) if text is None else text,
@@ -134,8 +145,16 @@ def _graded(line: str, grading: Grading, *, form: bool) -> dict[str, Any]:
     return {**row, "grade": grade}
 
 
+def _first(row: Mapping[str, Any], column: str) -> Any:
+    return next((row[name] for name in COLUMNS[column].split() if row.get(name) is not None), None)
+
+
 def _text(value: Any) -> str | None:
-    """A text; of chat messages the last one's content."""
-    if isinstance(value, Sequence) and value and isinstance(value[-1], dict):
-        value = value[-1].get("content")
+    """A text; of chat messages the last one's, of what a server or lm-eval wrote its only one."""
+    if isinstance(value, Mapping):
+        parts = (value.get(name) for name in ("content", "text", "message", "choices", "body"))
+        return next((text for part in parts if (text := _text(part)) is not None), None)
+    if isinstance(value, list) and value:
+        is_chat = isinstance(value[-1], Mapping) and "role" in value[-1]
+        return _text(value[-1]) if is_chat or len(value) == 1 else None
     return value if isinstance(value, str) else None

@@ -46,6 +46,30 @@ def test_columns_are_found_by_their_usual_names(tmp_path: Path) -> None:
     assert [{**row, "grade": None} for row in rows] == [{**row, "grade": None} for row in ROWS]
 
 
+def test_what_lm_eval_and_vllm_write_is_read(tmp_path: Path) -> None:
+    """lm-eval 0.4.13 `--log_samples`, vLLM 0.32 `run-batch`."""
+    lm_eval = {
+        "doc_id": 3,
+        "doc": {"question": "How many?", "answer": "Nine and nine.\n#### 18"},
+        "target": "Nine and nine.\n#### 18",
+        "arguments": {"gen_args_0": {"arg_0": "Question: How many?\nAnswer:"}},
+        "resps": [["9 + 9 = 18\n#### 18"]],
+        "filtered_resps": ["18"],
+        "filter": "strict-match",
+        "exact_match": 1.0,
+    }
+    body = {"choices": [{"index": 0, "message": {"role": "assistant", "content": r"\boxed{7}"}}]}
+    vllm = {"custom_id": "q7", "response": {"status_code": 200, "body": body}, "error": None}
+    several = {**lm_eval, "resps": [["18", "19"]]}
+    (tmp_path / "set.jsonl").write_text('{"id": "q7", "problem": "?", "answer": "8"}\n')
+    _, rows = graded(
+        tmp_path, [*map(json.dumps, (lm_eval, vllm, several))], references=tmp_path / "set.jsonl"
+    )
+    assert [row.get("grade", {}).get("right") for row in rows] == [True, False, None]
+    assert rows[0]["grade"].items() >= {"label": True, "problem": "3"}.items()
+    assert rows[2]["error"].startswith("not one completion")
+
+
 def test_three_graders_are_held_against_labels_and_each_other(tmp_path: Path) -> None:
     summary, rows = graded(tmp_path, [json.dumps(row) for row in ROWS], stack="math_verify")
     graders = ("string_match", "sympy_match", "math_verify")
@@ -72,7 +96,7 @@ def test_a_bad_row_is_one_line_and_is_not_lost(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_row_to_grade_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no row can be graded; the first: no completion"):
+    with pytest.raises(UserError, match=r"no row can be graded; the first: not one completion"):
         graded(tmp_path, ['{"gold": "4"}'])
 
 
