@@ -107,7 +107,8 @@ def load_study(path: Path) -> Study:
     for variant_name, variant in study.variants.items():
         origin = f"{path}: variants.{variant_name}"
         evaluate = with_params(current, variant, origin=origin).evaluate
-        sampled = ["pass@1", f"pass@{evaluate.num_samples}"] if evaluate.num_samples else []
+        most = evaluate.num_samples
+        sampled = [f"pass@{k}" for k in sorted({1, min(8, most), most})] if most else []
         measures = ["greedy", *sampled] if evaluate.greedy else sampled
         measures = [study.named(of, measure) for of in study.benchmarks for measure in measures]
         with_grpo = [of.params for of in study.variants.values() if of.checkpoint == "grpo"]

@@ -17,7 +17,7 @@ from transformers import (
 )
 from transformers.integrations import hub_kernels
 
-from lib.artifacts import hash_path, read_json
+from lib.artifacts import read_json
 from lib.artifacts.hub import kernel_repository
 from lib.core.errors import UserError
 from lib.engines.policy import add_adapter, load_merged, load_policy, load_tokenizer, save_policy
@@ -137,11 +137,6 @@ def test_an_adapter_names_its_model_by_id_and_comes_back_over_it(
     merged = load_merged(trained, base=base, dtype="float32", attention="sdpa")
     ids = load_tokenizer(base)("What is 1 + 1?</SOLUTION>", return_tensors="pt")
     torch.testing.assert_close(merged(**ids).logits, again(**ids).logits, atol=1e-3, rtol=1e-3)
-
-
-def test_the_same_model_gives_the_same_base(smoke: Params, tmp_path: Path) -> None:
-    model = settings(smoke, str(write_model(tmp_path / "mine", architecture="qwen3")))
-    assert hash_path(base_of(tmp_path / "a", model)) == hash_path(base_of(tmp_path / "b", model))
 
 
 def test_a_tiny_models_pointer_changes_with_its_weights(smoke: Params, tmp_path: Path) -> None:

@@ -127,14 +127,6 @@ def test_a_row_says_what_was_answered_and_what_it_earned(rows: list[GradedComple
     assert wrong.reward == 0.25
 
 
-def test_a_right_answer_outside_the_tags_earns_nothing(
-    rows: list[GradedCompletion],
-) -> None:
-    loose = rows[3]
-    assert (loose.completion, loose.label) == (LOOSE, "01")
-    assert (loose.answer_ok, loose.strict_ok) == (True, False)
-
-
 def test_rates_stand_beside_their_error_and_n(rows: list[GradedCompletion]) -> None:
     metrics = summarise(rows)["held_out"]
     greedy, sampled = metrics["greedy"], metrics["sampled"]
@@ -164,13 +156,6 @@ def test_breakdowns_cover_level_subject_and_tag(rows: list[GradedCompletion]) ->
     assert greedy["by_tag"]["new"]["answer_accuracy"] == 0.0
     # One problem has no standard error, rather than a false one.
     assert "answer_accuracy_se" not in greedy["by_level"]["1"]
-
-
-def test_the_headline_is_one_line_that_can_be_grepped(rows: list[GradedCompletion]) -> None:
-    (line,) = headline("grpo", summarise(rows))
-    numbers = dict(word.split("=") for word in line.split()[1:])
-    assert (numbers["checkpoint"], numbers["n"]) == ("grpo", "2")
-    assert (numbers["greedy"], numbers["pass@2"]) == ("50.0%", "50.0%")
 
 
 def override(name: str, **fields: Any) -> Override:

@@ -115,7 +115,6 @@ PREFERRING = {
         ({"sft.learning_rate": "1e-05"}, "sft.learning_rate", "number"),
         ({"sft.num_epochs": 1.5}, "sft.num_epochs", "integer"),
         ({"sft.learning_rte": 1}, "sft.learning_rte", "did you mean `learning_rate`?"),
-        ({"grpo.loss": "ppo_clip"}, "grpo.loss", "bnpo, dr_grpo"),
         ({"rollout.engine": "vlm"}, "rollout.engine", "did you mean `vllm`?"),
         ({"prompt.tags": ["<a>"]}, "prompt.tags", "four different tags"),
         ({"prompt.system": "file:notes/s.txt"}, "prompt.system", "dvc import-url notes/s.txt"),

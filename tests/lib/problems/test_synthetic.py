@@ -86,17 +86,6 @@ def test_an_item_depends_on_seed_split_and_index_alone():
     assert problems("test")[0].problem != problems("validation")[0].problem
 
 
-def test_items_stay_as_they_are():
-    """Another text here means that every number measured on generated problems is void."""
-    first = problems(count=1)[0]
-    assert first.problem == (
-        "Lena saves 2 tokens. Then she lends 1 of them to Bruno. Then Bruno pays Lena 6 more. "
-        "How many tokens can Lena count now?"
-    )
-    assert first.solution == "2 - 1 = 1\n1 + 6 = 7"
-    assert (first.reference, first.subject, first.level) == ("7", "saving", 2)
-
-
 def test_splits_share_no_problem():
     assert len(set(SPLIT_BUCKETS.values())) == len(SPLIT_BUCKETS)
     easy = TRAINING.model_copy(update={"level_weights": (1.0,)})

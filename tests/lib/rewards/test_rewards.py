@@ -12,7 +12,7 @@ import pytest
 from lib.core.errors import UserError
 from lib.core.plugins import label
 from lib.prompts import PromptFormat, prompt_format
-from lib.rewards.functions import STACKS, Grading, reward_names, rewards_of, stack_range
+from lib.rewards.functions import STACKS, Grading, rewards_of, stack_range
 
 ROOT = Path(__file__).parents[3]
 WORKING_OUT, XML = prompt_format("working_out"), prompt_format("xml")
@@ -157,10 +157,6 @@ def test_ranges_are_those_of_the_sources(stack: str, expected: tuple[float, floa
 def test_weights_scale_and_may_turn_a_range() -> None:
     assert stack_range(rewards_of("tiny"), [0.25, 1.0]) == (0.0, 1.25)
     assert stack_range(["check_answer"], [-1.0]) == (-5.0, 2.0)
-
-
-def test_no_two_stacks_have_a_reward_of_one_name() -> None:
-    assert len(set(reward_names())) == len(reward_names())
 
 
 def test_a_file_in_the_folder_is_a_stack(tmp_path: Path) -> None:
