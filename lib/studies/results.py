@@ -133,7 +133,9 @@ def verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
 def _measures(metrics: Mapping[str, Any]) -> list[str]:
     """Those of the first set, of other sets, and of training: study.json has them by name."""
     names = next(iter(metrics["variants"].values()))
-    return sorted(names, key=lambda name: (name in TRAINING, " " in name, DISTINCT in name, name))
+    return sorted(
+        names, key=lambda name: (name in TRAINING, " " in name, DISTINCT in name, len(name), name)
+    )
 
 
 def study_markdown(name: str, study: Study, metrics: Mapping[str, Any]) -> str:
