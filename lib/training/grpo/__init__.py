@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import PreTrainedConfig, Trainer, TrainingArguments
 
 from lib.artifacts.problems import read_problems
 from lib.core.errors import UserError
@@ -174,10 +174,13 @@ def switch_off_noise(policy: torch.nn.Module) -> None:
     """Dropout, skipped layers and a router's jitter: the policy that is scored is the one that
     sampled.
 
-    Some models (OPT, Starcoder2) call `dropout` as a function, with a number that a module holds.
+    Some models (OPT, Starcoder2) call `dropout` as a function, with a number that a module holds;
+    others (Falcon, Persimmon) with one of their config.
     """
     for module in policy.modules():
-        for name, value in vars(module).items():
-            noise = isinstance(module, torch.nn.Dropout) or "drop" in name or "jitter" in name
-            if noise and isinstance(value, float):
-                setattr(module, name, 0.0)
+        config = getattr(module, "config", None)
+        for owner in (module, config) if isinstance(config, PreTrainedConfig) else (module,):
+            for name, value in vars(owner).items():
+                noise = isinstance(owner, torch.nn.Dropout) or "drop" in name or "jitter" in name
+                if noise and isinstance(value, float):
+                    setattr(owner, name, 0.0)

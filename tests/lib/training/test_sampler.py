@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
+    FalconConfig,
+    FalconForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     OPTConfig,
@@ -86,6 +88,12 @@ def functional_dropout(**ids: int) -> PreTrainedModel:
     return OPTForCausalLM(OPTConfig(**shape, **dropped, num_attention_heads=2, init_std=0.3, **ids))
 
 
+def dropout_in_config(**ids: int) -> PreTrainedModel:
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    dropped = {"attention_dropout": 0.3, "hidden_dropout": 0.3}
+    return FalconForCausalLM(FalconConfig(**shape, **dropped, initializer_range=0.3, **ids))
+
+
 def two_ropes(**ids: int) -> PreTrainedModel:
     """Other frequencies beyond 64 positions."""
     rope = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
@@ -112,7 +120,7 @@ def based_on(build: Callable[..., PreTrainedModel], base: Path, folder: Path) ->
 
 
 @pytest.mark.parametrize("checkpointing", [True, False])
-@pytest.mark.parametrize("architecture", [learned_positions, functional_dropout])
+@pytest.mark.parametrize("architecture", [learned_positions, functional_dropout, dropout_in_config])
 def test_every_architecture_is_scored_as_it_was_sampled(
     built: Builder, base: Path, full: Model, tmp_path: Path,
     architecture: Callable[..., PreTrainedModel], checkpointing: bool,
