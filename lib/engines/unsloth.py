@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lib.artifacts import SCRATCH
 from lib.core.errors import UserError
 from lib.engines import compat
+from lib.engines.gpu import find_gpus, gpu_fault
 from lib.engines.registry import ENGINES
 from lib.params.model import Model
 
@@ -172,7 +173,7 @@ def _fast_language_model() -> Any:
         ) from error
     except (NotImplementedError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"model.backend=unsloth: unsloth finds no accelerator here ({reason}); "
-            "set model.backend to transformers"
-        ) from error
+        fault = gpu_fault(find_gpus()) or (
+            f"unsloth finds no accelerator here ({reason}); set model.backend to transformers"
+        )
+        raise UserError(f"model.backend=unsloth: {fault}") from error

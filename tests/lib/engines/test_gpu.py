@@ -9,6 +9,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from lib.core.errors import UserError
+from lib.engines import unsloth
 from lib.engines.gpu import VISIBLE, find_gpus, gpu_fault
 from lib.params import compose_preset
 from tests.conftest import ROOT
@@ -92,3 +94,15 @@ def test_every_stage_that_computes_refuses_the_cpu_beside_a_gpu(
     ended = CliRunner().invoke(stage, arguments)
     assert ended.exit_code == 1
     assert "driver 570.1 is too old" in ended.output
+
+
+def test_unsloth_that_finds_no_gpu_says_why(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def imported(name: str) -> None:
+        raise NotImplementedError(name)
+
+    driver("570.1")
+    monkeypatch.setattr(importlib, "import_module", imported)
+    with pytest.raises(UserError, match=r"driver 570\.1 is too old"):
+        unsloth._fast_language_model()
