@@ -171,7 +171,6 @@ def test_a_grpo_value_at_its_bound_is_accepted() -> None:
     [
         {"seed": 2**32 - 1},
         {"grpo.num_iterations": 2, "grpo.save_steps": 6},
-        {"sft.packing": False, "sft.group_by_length": True},
         {"prompt.system": "file:data/raw/system.txt"},
         {"rollout.max_new_tokens": 255, "evaluate.max_new_tokens": 255},
         {f"{BENCHMARK}.source": from_file("alpaca_eval")},
