@@ -1,4 +1,6 @@
-"""The verifier: what a completion answers, and whether that is right (docs/verifier.md)."""
+"""The verifier: extract a completion's answer, and decide whether it is right
+(docs/verifier.md).
+"""
 
 from lib.verifier.equivalence import Verdict, compare, is_equivalent, reference_problem
 from lib.verifier.extract import extract_answer, parse_gsm8k_number, parse_mmlu_letter

@@ -1,4 +1,4 @@
-"""Whether an answer equals a reference, by which rule, and what that rule is.
+"""Print whether an answer equals a reference, and the rule that decided.
 
 python -m lib.verifier REFERENCE ANSWER [--problem TEXT]
 """
@@ -6,7 +6,7 @@ python -m lib.verifier REFERENCE ANSWER [--problem TEXT]
 import click
 
 from lib.verifier.equivalence import compare, reference_problem
-from lib.verifier.readings import DESCRIPTIONS
+from lib.verifier.rules import DESCRIPTIONS
 
 
 @click.command(help=__doc__)

@@ -1,42 +1,67 @@
-r"""The parser's small parts: numbers, names, groups, functions, and what is attached to them."""
+r"""The parser's small parts: numbers, names, groups, functions, and their marks."""
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from lib.verifier.normalize import END, Token
-from lib.verifier.tree import MAX_DIGITS, Node, TooHard, Unparsable, call, number, symbol
-from lib.verifier.vocabulary import ACCENTS, ALIASES, FUNCTIONS, GREEK, is_unit, names, number_word
+from lib.verifier.tokens import CURRENCIES, END, WORDS, Token
+from lib.verifier.tree import (
+    FUNCTIONS,
+    MAX_DEPTH,
+    MAX_DIGITS,
+    Node,
+    TooHard,
+    Unparsable,
+    call,
+    free_symbols,
+    names,
+    nodes,
+    number,
+    spelled,
+    substituted,
+    symbol,
+)
+from lib.verifier.units import MONEY, is_unit, parse_unit
 
 BRACKETS = {"(": (")", "]"), "[": ("]", ")"), "{set": ("}set",), "langle": ("rangle",)}
 """Opening brackets, and what may close each; "]" closes "(" in a half-open interval."""
 
-_MATRICES = names("matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix array")
+GREEK = names(
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
+    "sigma tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi "
+    "Omega hbar ell aleph top dagger mho varphi"
+)
+_MATRICES = names("pmatrix bmatrix Bmatrix vmatrix matrix smallmatrix array")
 _CALCULUS = names("sum prod int lim oint iint")
-_SYMBOLS = {"infty": "infinity", "i": "i", "e": "e", "imath": "i", "prime": "prime"}
+_SYMBOLS = {"infty": "infinity", "imath": "i"}
 _ROUNDINGS = {"lfloor": ("floor", "rfloor"), "lceil": ("ceil", "rceil")}
 _RECIPROCAL = names("sin cos tan cot sec csc")
+_ACCENTS = names("vec hat tilde dot ddot overline overset overleftrightarrow")
+_FIGURES = names("angle triangle square widehat")
+_FUNCTION_LETTERS = frozenset("fghFGHPQ")
+_POSTFIXES = ("^", "_", "!", "%", "'", "degree")
 
 
 class Atoms:
-    """A position in a list of tokens, and a method for each small part.
+    """A position in a sequence of tokens, and a method for each small part.
 
-    `statement`, `product`, `signed` and `power` are the parser's (`lib.verifier.parse`), which
-    derives from this class.
+    `statement`, `product` and `signed` are the parser's (`lib.verifier.parse`), which derives from
+    this class.
     """
 
     statement: Callable[..., Node]
     product: Callable[[], Node]
     signed: Callable[[], Node]
-    signed_product: Callable[[], Node]
     element: Callable[[], Node]
 
-    def __init__(self, tokens: list[Token]) -> None:
-        self.tokens = tokens
+    def __init__(self, tokens: tuple[Token, ...]) -> None:
+        self.tokens = [*tokens, END]
         self.position = 0
         self.depth = 0
         self.bars = 0
         self.in_set = False
         self.integrals = 0
+        self.residues = False
 
     @property
     def peek(self) -> Token:
@@ -44,17 +69,19 @@ class Atoms:
         return self.tokens[self.position]
 
     def ahead(self, count: int) -> Token:
-        """The token `count` after the next; the end token beyond the end."""
+        """Return the token `count` after the next; the end token beyond the end."""
         return self.tokens[min(self.position + count, len(self.tokens) - 1)]
 
     def next(self) -> Token:
-        """The next token, taken."""
+        """Return the next token, taken."""
         token = self.tokens[self.position]
         self.position += token is not END
         return token
 
     def take(self, *texts: str) -> Token | None:
-        """The next token if it is an operator, command or separator with one of these texts."""
+        """Return the next token if it is an operator, command or separator with one of these
+        texts.
+        """
         token = self.peek
         if token.text in texts and token.kind in ("operator", "command", "separator"):
             return self.next()
@@ -71,67 +98,130 @@ class Atoms:
             raise Unparsable(f"expected {texts[0]!r}, met {self.peek.text!r}")
         return token
 
+    def deeper(self, by: int = 1) -> None:
+        """Count nesting.
+
+        Raises:
+            TooHard: it is beyond the limit.
+        """
+        self.depth += by
+        if self.depth > MAX_DEPTH:
+            raise TooHard(f"nested more than {MAX_DEPTH} deep")
+
     def starts_atom(self) -> bool:
-        """Whether the next token begins a factor."""
+        """Return True if the next token begins a factor."""
         kind, text = self.peek
-        if kind == "operator" and text == "|":
+        if self.residues and text == "(" and self.ahead(1).text in ("mod", "bmod"):
+            return False
+        if kind == "operator" and text in ("|", "‖"):
             return self.bars == 0 and not self.in_set
         return (
-            kind in ("number", "letter")
+            kind in ("number", "letter", "name")
             or (kind == "operator" and (text in BRACKETS or text == "{"))
-            or (kind == "command" and (text in _KNOWN or text.startswith("mathbb")))
+            or (kind == "command" and text in _KNOWN)
         )
 
+    def power(self) -> Node:
+        """Return an atom with exponents, subscripts, factorials, percent and degree signs after
+        it.
+        """
+        self.deeper()
+        node = self._postfix(self._atom())
+        self.depth -= 1
+        return node
+
     def atom(self) -> Node:
-        """One number, name, group or function application.
+        """Parse one number, name, group or function application.
 
         Raises:
             Unparsable: none of these.
         """
+        self.deeper()
+        node = self._atom()
+        self.depth -= 1
+        return node
+
+    def _atom(self) -> Node:
         token = self.next()
-        if token.kind == "number":
-            repeats = self.peek.text == "overline" and self.ahead(1).text == "{"
-            return self._repeating(token.text) if repeats else parse_number(token.text)
-        if token.kind == "letter":
-            return self._name(token.text)
-        if token.kind == "text":
-            return Node("text", (), token.text)
-        if token.kind == "operator" and token.text == "|":
-            return self._absolute()
-        if token.kind == "operator" and (token.text in BRACKETS or token.text == "{"):
-            return self._group(token.text)
-        if token.kind == "command":
-            return self._command(ALIASES.get(token.text, token.text))
-        raise Unparsable(f"unexpected {token.text!r}" if token.text else "unexpected end")
+        kind, text = token
+        if kind == "number":
+            return parse_number(text)
+        if kind == "letter":
+            return self._name(text)
+        if kind in WORDS:
+            return self._word(token)
+        if kind == "operator" and text in ("|", "‖"):
+            return self._absolute(text)
+        if kind == "operator" and (text in BRACKETS or text == "{"):
+            return self._group(text)
+        if kind == "command":
+            return self._command(text)
+        raise Unparsable(f"unexpected {text!r}" if text else "unexpected end")
 
-    def power(self) -> Node:
-        """An atom with exponents, subscripts, factorials, percent and degree signs after it."""
-        return self._postfix(self.atom())
-
-    def _repeating(self, literal: str) -> Node:
-        r"""`0.1\overline{6}`: digits, then digits that repeat for ever."""
-        self.next()
-        repeated, plain = self.atom(), parse_number(literal)
-        digits, places = repeated.name, len(literal.partition(".")[2])
-        if "." not in literal or not digits.isdigit():
-            raise Unparsable("a bar over something that is no decimal")
-        tail = repeated.value / ((10 ** len(digits) - 1) * 10**places)
-        return number(plain.value + tail)
+    def _word(self, token: Token) -> Node:
+        """Return a currency before its amount, a name, a function called by a word, or a label."""
+        kind, text = token
+        unit = parse_unit(text) if kind != "word" else None
+        if text in CURRENCIES or (
+            unit and unit.dimension[0][0] in MONEY and self.peek.kind == "number"
+        ):
+            return Node("unit", (self.power(),), text)
+        if text in ("Fraction", "Rational") and self.peek.text == "(":
+            return Node("quotient", self._arguments())
+        if self.peek.text == "(" and kind != "word":
+            return call(text, *self._arguments())
+        if kind == "name" or (text.isupper() and len(text) > 1):
+            return symbol(text)
+        words = [text]
+        while self.peek.kind in ("word", "text") or (
+            self.peek.kind == "letter" and len(self.peek.text) == 1
+        ):
+            words.append(self.next().text)
+        return Node(
+            "label", (), " ".join(word.lower() if len(word) > 2 else word for word in words)
+        )
 
     def _name(self, letter: str) -> Node:
-        braced = self.peek.text == "{"
-        applies = self.ahead(braced).text == "("
-        if applies and letter in "fghFGHPQNT":
-            return call(letter, *self._arguments())
-        return symbol(letter)
+        return self._applied(symbol(letter))
+
+    def _applied(self, name: Node) -> Node:
+        """Return a letter with what it is applied to, where it is a function's."""
+        first = name.name.partition("_")[0].rstrip("'").removesuffix("^-1")
+        is_braced = self.peek.text == "{" and self.ahead(1).text == "("
+        if is_braced and first in _FUNCTION_LETTERS:
+            return call(name.name, *self._arguments())
+        if self.peek.text != "(" or self.peek.kind != "operator":
+            return name
+        inside = self.tokens[self.position + 1 : self.position + 3]
+        is_variable = (
+            len(inside) == 2 and inside[0].kind in ("letter", "number") and inside[1].text == ")"
+        )
+        is_large = first.isupper() or first in ("phi", "psi", "Phi", "Psi", "chi")
+        if first in _FUNCTION_LETTERS or name.name != first or (is_large and is_variable):
+            is_own = first in _FUNCTION_LETTERS or "'" in name.name or "^-1" in name.name
+            return call(name.name, *self._arguments()) if is_own or is_variable else name
+        if is_large:
+            start = self.position
+            arguments = self._arguments()
+            if len(arguments) > 1:
+                return call(name.name, *arguments)
+            self.position = start
+        return name
 
     def _arguments(self) -> tuple[Node, ...]:
-        """What is in the next group, split at commas."""
-        inside = self.atom()
-        return inside.args if inside.kind in ("list", "tuple", "set") else (inside,)
+        """Parse the next group, split at commas."""
+        opening = self.next().text
+        closings = BRACKETS.get(opening, ("}",))[:1]
+        inside = self.statement(closing=closings)
+        self.expect(*closings)
+        if opening == "{" and inside.kind == "tuple" and inside.name == "()":
+            return inside.args
+        return inside.args if inside.kind == "list" and inside.name == "," else (inside,)
 
     def _digit(self, *, last: bool) -> Node:
-        r"""An argument of `\frac`: of an unbraced number, one digit, or all of it when `last`."""
+        r"""Return an argument of `\frac`: of an unbraced number, one digit, or all of it when
+        `last`.
+        """
         token = self.peek
         if token.kind == "number" and not last and len(token.text) > 1 and token.text.isdigit():
             self.tokens[self.position] = token._replace(text=token.text[1:])
@@ -139,7 +229,7 @@ class Atoms:
         return self.atom()
 
     def _command(self, name: str) -> Node:
-        if name in ("frac", "binomial"):
+        if name in ("frac", "binom"):
             return self._two_arguments(name)
         if name in _SYMBOLS:
             return symbol(_SYMBOLS[name])
@@ -148,12 +238,8 @@ class Atoms:
             inside = self.statement(closing=(closing,))
             self.expect(closing)
             return call(function, inside)
-        if name == "sqrt" and self.take("["):
-            index = self.statement(closing=("]",))
-            self.expect("]")
-            return Node("root", (index, self.atom()))
-        if name == "sqrt" and self.peek.text not in ("^", "_"):
-            return Node("root", (number(2), self.atom()))
+        if name == "sqrt":
+            return self._root()
         if name in _CALCULUS:
             return self._calculus(name)
         if name == "begin":
@@ -164,41 +250,58 @@ class Atoms:
             return Node("set")
         if name in FUNCTIONS:
             return self._function(name)
-        if name in ACCENTS:
-            return self._accented(name)
-        if name in ("angle", "measuredangle", "triangle", "square"):
+        if name in _FIGURES or (name == "Delta" and self.peek.kind == "letter"):
             # The mark and the letters after it are one name, `\angle ABC`.
-            letters = []
-            while self.peek.kind == "letter":
+            group = self.take("{")
+            letters: list[str] = []
+            while self.peek.kind in ("letter", "name") or (letters and self.peek.kind == "number"):
                 letters.append(self.next().text)
-            return symbol(f"{name.removeprefix('measured')} {''.join(letters)}")
+            if group:
+                self.expect("}")
+            return symbol(f"{name} {''.join(letters)}")
+        if name in _ACCENTS:
+            return self._accented(name)
+        if name in ("partial", "nabla"):
+            return symbol(f"{name} {spelled(self.power())}" if self.starts_atom() else name)
         if name in GREEK:
-            if name == "Delta" and self.peek.kind == "letter":
-                return symbol(f"Delta {self.next().text}")
-            applies = name in ("Phi", "phi", "psi", "Psi") and self.peek.text == "("
-            return call(name, *self._arguments()) if applies else symbol(name)
-        if name.startswith("mathbb"):
-            return symbol("reals" if name == "mathbbR" else name)
+            return self._applied(symbol(name))
+        if name == "ldots":
+            return symbol("ldots")
         raise Unparsable(f"unknown command \\{name}")
+
+    def _root(self) -> Node:
+        index = number(2)
+        if self.take("["):
+            index = self.statement(closing=("]",))
+            self.expect("]")
+        if self.peek.text in ("^", "_"):
+            raise Unparsable("a root of nothing")
+        return Node("root", (index, self.atom()))
 
     def _two_arguments(self, name: str) -> Node:
         braced = self.peek.text == "{"
         above = self._digit(last=False)
-        if name == "binomial":
-            return call(name, above, self._digit(last=True))
+        if name == "binom":
+            return call("binomial", above, self._digit(last=True))
         # `\frac{a} / b` is what some models write.
         below = self.power() if self.take("/") else self._digit(last=braced)
         return Node("quotient", (above, below))
 
     def _accented(self, name: str) -> Node:
         inside = self.atom()
-        plain = name == "underline" or (
-            name in ("vec", "overrightarrow", "overline") and inside.kind != "number"
-        )
-        return inside if plain else symbol(f"{name}({spelled(inside)})")
+        if name == "hat" and spelled(inside) in ("i", "j", "k", "imath", "bf:i", "bf:j", "bf:k"):
+            return symbol(f"bf:{spelled(inside)[-1]}")
+        if name == "overline" and inside.kind == "number":
+            raise Unparsable("a bar over digits that are no decimal")
+        is_number = name == "overline" and not free_symbols(inside) and inside.kind != "label"
+        if is_number and not any(part.name == "i" for part in nodes(inside)):
+            raise Unparsable("a bar over a real number")
+        return call("conj" if is_number else name, inside)
 
     def _function(self, name: str) -> Node:
-        r"""A function with its power, base and argument: `\sin^2 x`, `\log_2 8`, `\max(1, 2)`."""
+        r"""Return a function with its power, base and argument: `\sin^2 x`, `\log_2 8`, `\max(1,
+        2)`.
+        """
         base = exponent = None
         while mark := self.take("^", "_"):
             if mark.text == "^":
@@ -206,7 +309,11 @@ class Atoms:
             else:
                 base = self.atom()
         if not self.starts_atom() and self.peek.text != "-":
-            return symbol(name)
+            if exponent is not None:
+                raise Unparsable("a function of nothing")
+            return symbol(name if base is None else f"{name}_{spelled(base)}")
+        if name in ("max", "min", "gcd", "lcm") and self.peek.text not in ("(", "{", "[", "{set"):
+            raise Unparsable("a function of several without brackets")
         operand = self._operand()
         if not operand:
             raise Unparsable("a function of nothing")
@@ -221,7 +328,7 @@ class Atoms:
         return applied if exponent is None else Node("power", (applied, exponent))
 
     def _operand(self) -> tuple[Node, ...]:
-        """A group with its items, or the factors up to the next sign, function or group."""
+        """Return a group with its items, or the factors up to the next sign, function or group."""
         if self.peek.text in ("(", "{", "[", "{set") and self.peek.kind == "operator":
             return self._arguments()
         factors = [self.signed() if self.peek.text == "-" else self.power()]
@@ -230,9 +337,16 @@ class Atoms:
         return (factors[0] if len(factors) == 1 else Node("product", tuple(factors)),)
 
     def _ends_operand(self) -> bool:
+        return self._is_differential() or self.peek.text in (*"([{|", *FUNCTIONS)
+
+    def _is_differential(self) -> bool:
         kind, text = self.peek
-        is_differential = self.integrals and text == "d" and kind == "letter"
-        return bool(is_differential) or text in (*"([{|", *FUNCTIONS, *ALIASES)
+        is_start = text == "d" and self.ahead(1).kind in ("letter", "command")
+        return (
+            bool(self.integrals)
+            and kind == "letter"
+            and (is_start or (len(text) == 2 and text[0] == "d"))
+        )
 
     def _calculus(self, name: str) -> Node:
         lower = upper = Node("list")
@@ -242,57 +356,86 @@ class Atoms:
             else:
                 upper = self.atom()
         self.integrals += name == "int"
+        self.deeper()
         body = self.product()
+        self.depth -= 1
         self.integrals -= name == "int"
+        if lower.kind == "relation" and lower.args[0].kind == "symbol":
+            # The index has no name of its own: by nesting, the same in every sum.
+            index, own = lower.args[0].name, symbol(f"index {self.depth}")
+            names = {part.name for part in nodes(body) if part.kind == "symbol"}
+            new = {index: own} | {
+                name: symbol(f"{name.removesuffix(index)}{own.name}")
+                for name in names
+                if name.endswith(f"_{index}")
+            }
+            lower = lower._replace(args=(own, *lower.args[1:]))
+            body = substituted(body, new)
         return Node("calculus", (lower, upper, body), name)
 
     def _group(self, opening: str) -> Node:
-        """The group that `opening` (already taken) begins."""
+        """Return the group that `opening` (already taken) begins."""
         outer, self.bars, self.in_set = (self.bars, self.in_set), 0, opening == "{set"
         closings = BRACKETS.get(opening, ("}",))
         inside = self.statement(closing=(*closings, *("mid", ":", "|") * self.in_set))
-        if self.in_set and self.take("mid", "|", ":"):
+        is_builder = self.in_set and bool(self.take("mid", "|", ":"))
+        if is_builder:
+            self.in_set = False
             inside = Node("builder", (inside, self.statement(closing=closings)))
         self.bars, self.in_set = outer
+        if opening == "{" and self.take("choose"):
+            below = self.statement(closing=closings)
+            inside = call("binomial", inside, below)
         closing = self.expect(*closings).text
         if opening == "{":
-            is_set = inside.kind == "list" and inside.name == ","
+            is_set = inside.kind == "list" and inside.name == "," and inside.args
             return Node("set", inside.args) if is_set else inside
         if opening == "{set":
             items = inside.args if inside.kind == "list" else (inside,)
-            return inside if inside.kind == "builder" else Node("set", items)
-        if inside.kind == "list":
+            # One that has braces of its own is an element: a set of a set.
+            return inside if is_builder else Node("set", items)
+        if inside.kind == "list" and inside.name == ",":
             return Node("tuple", inside.args, "<>" if opening == "langle" else opening + closing)
+        if inside.kind == "matrix" and opening + closing in ("()", "[]"):
+            return inside._replace(name="matrix")
         if opening + closing in ("()", "[]", "langlerangle"):
-            return inside
+            return (
+                inside
+                if inside.kind != "number" or opening == "("
+                else Node("tuple", (inside,), "[]")
+            )
         raise Unparsable("a half-open bracket around one element")
 
-    def _absolute(self) -> Node:
-        """`|…|`, its first bar already taken."""
-        self.take("|")
+    def _absolute(self, bar: str) -> Node:
+        """Parse `|…|`, its first bar already taken."""
+        if self.bars > 8:
+            raise TooHard("bars")
         self.bars += 1
-        inside = self.statement(closing=("|",))
-        self.expect("|")
+        inside = self.statement(closing=(bar,))
+        self.expect(bar)
         self.bars -= 1
-        self.take("|")
-        return call("abs", inside)
+        return call("abs" if bar == "|" else "norm", inside)
 
     def _environment(self) -> Node:
-        r"""`\begin{name}` (already taken) up to its end: a matrix, or what a wrapper holds."""
+        r"""Parse `\begin{name}` (already taken) up to its end: a matrix or cases."""
         name = self._braced_letters().rstrip("*")
         if name == "array" and self.peek.text == "{":
             self._braced_letters()
-        if name in _MATRICES:
-            rows = tuple(Node("tuple", row, "row") for row in self._rows())
-            inside = Node("matrix", rows, "matrix")
-        else:
+        if name not in (*_MATRICES, "cases", "aligned"):
             raise Unparsable(f"environment {name}")
+        rows = tuple(Node("tuple", row, "row") for row in self._rows())
         self.expect("end")
-        self._braced_letters()
+        if self._braced_letters().rstrip("*") != name:
+            raise Unparsable("an environment that ends as another")
+        if name in ("cases", "aligned"):
+            if any(len(row.args) > 2 for row in rows):
+                raise Unparsable("cases with a third column")
+            return Node("cases", rows)
+        inside = Node("matrix", rows, "matrix" if name != "matrix" else "stack")
         return call("det", inside) if name == "vmatrix" else inside
 
     def _braced_letters(self) -> str:
-        """The name of an environment, or its columns."""
+        """Return the name of an environment, or its columns."""
         letters = []
         self.expect("{")
         while not self.take("}"):
@@ -305,7 +448,7 @@ class Atoms:
         rows: list[tuple[Node, ...]] = []
         row: list[Node] = []
         while self.peek.text != "end":
-            row.append(self.element())
+            row.append(self._cell())
             if self.take("&"):
                 continue
             rows.append(tuple(row))
@@ -314,93 +457,254 @@ class Atoms:
                 break
         return rows
 
+    def _cell(self) -> Node:
+        """Parse one entry; in cases, a condition in words too."""
+        while self.peek.text.lower() in ("if", "for", "when", ",", "where"):
+            self.next()
+        start = self.position
+        ends = ("&", "\\", "end")
+        try:
+            node = self.statement(closing=ends)
+            self.take(".")
+            if self.peek.text in ends and node.kind not in ("label", "unit"):
+                return node
+        except Unparsable:
+            pass
+        self.position = start
+        words = []
+        while self.peek.text not in ends and self.peek is not END:
+            words.append(self.next().text.lower())
+        return Node(
+            "phrase", (), " ".join(word for word in words if word not in ("is", "are", ".", "an"))
+        )
+
     def _exponent(self) -> Node:
-        """What is after `^`: a group, a number with its sign, or one atom."""
-        if self.peek.text == "-" and self.peek.kind == "operator":
-            return self.signed()
+        """Parse the exponent after `^`: a group, a number with its sign, or one atom."""
+        if self.peek.text in ("-", "+") and self.peek.kind == "operator":
+            sign = self.next().text
+            if self.peek.kind not in ("number", "letter") and self.peek.text not in (
+                "(",
+                "frac",
+                "{",
+            ):
+                # `3^+` and `x^-`: sides of a limit.
+                return symbol(sign)
+            operand = self._exponent()
+            return (
+                Node("product", (number(-1), operand))
+                if sign == "-" and operand.kind != "number"
+                else (
+                    number(-operand.value) if sign == "-" and operand.value is not None else operand
+                )
+            )
+        if self.peek.text == "*":
+            return symbol(self.next().text)
         base = self.atom()
-        return self._postfix(base) if self.peek.text == "^" and base.kind == "number" else base
+        if self.peek.text == "^" and base.kind in ("number", "symbol"):
+            self.deeper()
+            base = self._postfix(base)
+            self.depth -= 1
+        return base
 
     def _postfix(self, node: Node) -> Node:
-        """`node` with all that is attached to it."""
-        while token := self.take("^", "_", "!", "%", "'", "degree", "circ"):
-            if token.text == "^":
+        """Parse the marks after `node`, and return the node with them."""
+        count = 0
+        while token := self.take(*_POSTFIXES):
+            count += 1
+            if count > 8:
+                raise TooHard("too much is attached to one atom")
+            if token.text in ("^", "_") and node.name.startswith("bb:"):
+                node = symbol(f"{node.name}{token.text}{self._raw()}")
+            elif token.text == "^":
                 node = self._raised(node)
             elif token.text == "_":
                 node = self._lowered(node)
-            elif token.text in ("degree", "circ"):
+            elif token.text == "degree":
                 node = self._degrees(node)
             elif token.text == "'":
-                node = _primed(node)
+                node = self._primed(node, 1)
+            elif token.text == "!":
+                node = call("factorial2", node) if self.take("!") else Node("factorial", (node,))
+                if self.peek.text == "!":
+                    raise Unparsable("a third factorial sign")
+            elif node.kind in ("percent", "degree", "unit"):
+                raise Unparsable("a percentage of a quantity")
             else:
-                node = Node("factorial" if token.text == "!" else "percent", (node,))
+                node = Node("percent", (node,))
         return node
 
+    def _raw(self) -> str:
+        r"""Read the text after `^` or `_` of a set of numbers, `\mathbb{R}_{>0}`."""
+        if not self.take("{"):
+            return self.next().text
+        texts = []
+        while not self.take("}"):
+            if self.peek is END:
+                raise Unparsable("unexpected end")
+            texts.append(self.next().text)
+        return "".join(texts)
+
     def _degrees(self, node: Node) -> Node:
-        """An angle, or with C or F after it a temperature."""
-        return Node("degree", (node,))
+        """Return an angle, or with C or F after it a temperature; minutes and seconds may
+        follow.
+        """
+        if self.peek.text in ("C", "F") and self.peek.kind in ("letter", *WORDS):
+            return Node("unit", (node,), f"°{self.next().text}")
+        total = node
+        for scale, marks in ((60, 1), (3600, 2)):
+            if self.peek.kind == "number" and self._num_primes(1) == marks:
+                small = parse_number(self.next().text)
+                self._take_primes()
+                total = Node("sum", (total, Node("quotient", (small, number(scale)))))
+        return Node("degree", (total,))
+
+    def _num_primes(self, ahead: int) -> int:
+        r"""Count the primes that follow, `'` or `^{\prime}`."""
+        following = [token.text for token in self.tokens[self.position + ahead :][:8]]
+        if following[:2] == ["^", "{"] and "}" in following:
+            return following[2 : following.index("}")].count("'")
+        if following[:1] == ["^"]:
+            following = following[1:]
+        return next((n for n, text in enumerate(following) if text != "'"), len(following))
+
+    def _take_primes(self) -> None:
+        if self.take("^") and self.take("{"):
+            while self.take("'"):
+                pass
+            self.expect("}")
+        while self.take("'"):
+            pass
+
+    def _primed(self, node: Node, count: int) -> Node:
+        while self.take("'"):
+            count += 1
+        if node.kind == "number" and count < 3:
+            # Minutes and seconds of an angle.
+            return Node("degree", (Node("quotient", (node, number(60**count))),))
+        if node.kind != "symbol":
+            raise Unparsable("a prime on what is no name")
+        return self._applied(node._replace(name=node.name + "'" * count))
 
     def _raised(self, node: Node) -> Node:
-        exponent = self._exponent()
-        is_number = node.kind == "number"
-        if exponent.kind == "symbol" and exponent.name in ("circ", "degree", "o" * is_number):
+        exponent = self._circle() or self._exponent()
+        if exponent.kind == "symbol" and exponent.name in (
+            "circ",
+            "degree",
+            "o" * (node.kind == "number"),
+        ):
             return self._degrees(node)
-        if exponent == symbol("prime"):
-            return _primed(node)
-        if node.kind == "symbol" and self.take("_"):
-            node = self._lowered(node)
+        if exponent.kind == "symbol" and set(exponent.name) == {"'"}:
+            return self._primed(node, len(exponent.name))
+        if node.kind == "symbol":
+            if self.take("_"):
+                node = self._lowered(node)
+            is_inverse = exponent.value == -1 and self.peek.text == "("
+            if is_inverse and node.name[:1] in _FUNCTION_LETTERS:
+                return self._applied(node._replace(name=f"{node.name}^-1"))
+            if exponent.kind == "label":
+                raise Unparsable("a word as an exponent")
+        if node.kind == "symbol" and exponent == symbol("*"):
+            return call("overline", node)
+        if node.kind == "symbol" and node.name == "chi" and self.peek.text == "(":
+            return call(f"chi^{spelled(exponent)}", *self._arguments())
+        if node.kind == "matrix" and exponent.name in ("T", "top"):
+            return _transposed(node)
         return Node("power", (node, exponent))
+
+    def _circle(self) -> Node | None:
+        r"""Take `^\circ`, `^{\circ}` or `^{\prime}`: a mark, not an exponent."""
+        braced = self.peek.text == "{"
+        end = self.position + braced
+        while self.tokens[end].text == "'":
+            end += 1
+        is_number = self.position > 1 and self.tokens[self.position - 2].kind == "number"
+        end += self.tokens[end].text in ("circ", "degree") or (
+            is_number and self.tokens[end].text == "o"
+        )
+        marks = "".join(token.text for token in self.tokens[self.position + braced : end])
+        if not marks or (braced and self.tokens[end].text != "}"):
+            return None
+        self.position = end + braced
+        return symbol(marks)
 
     def _lowered(self, node: Node) -> Node:
         below = self.atom()
-        if node.kind == "number" and below.kind in ("number", "text", "product"):
-            return Node("base", (), node.name, below.value or number_word(spelled(below)))
-        if node.kind not in ("symbol", "call"):
+        if node.kind == "number" and below.kind in ("number", "label", "symbol"):
+            base = below.value or _BASES.get(below.name)
+            if base is None or not node.name.isdigit():
+                raise Unparsable("a base that is no number")
+            return Node("base", (), node.name.lstrip("0"), Fraction(base))
+        if node.kind not in ("symbol", "label"):
             raise Unparsable("a subscript on what is no name")
-        return node._replace(name=f"{node.name}_{spelled(below)}")
+        lowered = symbol(f"{node.name}_{spelled(below)}")
+        return self._applied(lowered)
 
     def with_unit(self, node: Node) -> Node:
-        """`node` with the unit after it: words, powers, and `/` between words."""
+        """Parse the unit after `node`: words, powers, and `/` between words."""
         parts = [self.next().text]
+        if parts[-1] in ("sq", "cu"):
+            self.take(".")
         while True:
             following = self.ahead(1)
-            is_word = following.kind == "text" or (
-                following.kind == "letter" and is_unit(following.text)
+            is_letter = self.peek.kind in ("name", "letter")
+            is_next = parts[-1] in ("per", "/") or (
+                is_unit(parts[-1].partition("^")[0]) and is_unit(self.peek.text)
             )
-            if self.peek.kind == "text":
-                parts.append(f" {self.next().text}")
+            if self.peek.kind in ("text", "word") or (is_letter and is_next):
+                parts.append(self.next().text)
+                if parts[-1] in ("sq", "cu"):
+                    self.take(".")
             elif self.take("^"):
-                parts.append(f"^{spelled(self._exponent()) or '?'}")
-            elif is_word and (sign := self.take("/", "cdot", "*")):
-                parts.append(("/" if sign.text == "/" else " ") + self.next().text)
+                exponent = self._exponent()
+                if exponent.value is None or exponent.value.denominator != 1:
+                    raise Unparsable("a unit to a power that is no integer")
+                parts.append(f"^{int(exponent.value)}")
+            elif following.kind in ("text", "word", "letter", "name") and (
+                sign := self.take("/", "cdot", "*")
+            ):
+                parts.append("/" if sign.text == "/" else "*")
+                parts.append(self.next().text)
             else:
-                return Node("unit", (node,), "".join(parts))
+                return Node("unit", (node,), " ".join(parts).replace(" ^", "^").replace("* ", ""))
 
 
-def _primed(node: Node) -> Node:
-    if node.kind not in ("symbol", "call"):
-        raise Unparsable("a prime on what is no name")
-    return node._replace(name=f"{node.name}'")
+def _transposed(node: Node) -> Node:
+    if len({len(row.args) for row in node.args}) > 1:
+        raise Unparsable("rows of unequal length")
+    columns = zip(*(row.args for row in node.args), strict=True)
+    return node._replace(args=tuple(Node("tuple", column, "row") for column in columns))
+
+
+_BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+          "ten": 10, "twelve": 12, "sixteen": 16}  # fmt: skip
+_REPEATING = re.compile(r"(\d*\.\d*?)(?:\((\d+)\)|\\overline\{(\d+)\}|((?:\\dot\{?\d\}?)+))")
+_DOTS = re.compile(r"(\d*\.\d*?)(\d+?)\2+(?:\\[lc]?dots|\.\.\.)")
 
 
 def parse_number(literal: str) -> Node:
-    """The node of a number token.
+    """Return the node of a number token.
 
     Raises:
+        Unparsable: dots after digits that do not repeat.
         TooHard: too many digits.
     """
-    exponent = literal.lower().partition("e")[2].lstrip("+-")
-    if len(literal) > MAX_DIGITS or len(exponent) > 3:
+    if len(literal) > MAX_DIGITS:
         raise TooHard("digits of a literal")
+    if literal.isdigit():
+        return number(int(literal), literal)
+    repeating = _REPEATING.fullmatch(literal) or _DOTS.fullmatch(literal)
+    if repeating:
+        plain, *repeated = repeating.groups()
+        digits = re.sub(r"\D", "", next(filter(None, repeated)))
+        places = len(plain.partition(".")[2])
+        tail = Fraction(int(digits), (10 ** len(digits) - 1) * 10**places)
+        return number(Fraction(f"0{plain}0") + tail)
+    if "dots" in literal or literal.endswith("..."):
+        raise Unparsable("digits that go on unknown")
     return number(Fraction(literal), literal)
 
 
-def spelled(node: Node) -> str:
-    """A name for a subscript or an accent: what it says, without spaces."""
-    inside = ",".join(spelled(part) for part in node.args)
-    return f"{node.name or node.kind}({inside})" if node.args else node.name
-
-
-_KNOWN = FUNCTIONS | ALIASES.keys() | GREEK | ACCENTS | _CALCULUS | _SYMBOLS.keys()
-_KNOWN |= _ROUNDINGS.keys() | names("frac binom dbinom tbinom begin emptyset angle measuredangle")
-_KNOWN |= {"langle", "{set"}
+_KNOWN = (
+    FUNCTIONS | GREEK | _ACCENTS | _CALCULUS | _SYMBOLS.keys() | _ROUNDINGS.keys() | _FIGURES
+    | names("frac binom begin emptyset langle {set partial nabla ldots")
+) - {"mod"}  # fmt: skip

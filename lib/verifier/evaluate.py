@@ -1,142 +1,238 @@
-"""Values of trees: exact where they are exact, with a bound of the error where they are not.
+"""Values of trees: exact, or as balls with a bound of the error.
 
 A value is a `Fraction` or a `Ball` (`lib.verifier.numbers`). Sums, products and quotients propagate
 the ball's radius, a function is evaluated at both of its ends; nothing is simplified.
 """
 
 import math
-import zlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from lib.verifier.numbers import Ball, ball, check_power, constant_ball
+from lib.verifier.numbers import Ball, ball, check_power, context_of
 from lib.verifier.tree import (
     MAX_BITS,
     MAX_FACTORIAL,
     MAX_OPERATIONS,
-    MAX_POINT_BITS,
     Node,
     TooHard,
     Undecided,
+    pairs,
     remembered,
     symbol,
 )
-from lib.verifier.vocabulary import may_go_unsaid, pairs
 
 Value = Any
 """Fraction | Ball: their operators mix, which no annotation of `Fraction` says."""
 
+DIGITS = 50
+"""Precision of a first look."""
+_COSTLY = 60
+"""Operations that a special function counts as."""
+
+
+class Work:
+    """The number of operations left to all evaluations that share it."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
 
 class Evaluation:
-    """One evaluation of trees at one point.
+    """Evaluations of trees at one point.
 
     Attributes:
-        branched: a root, power or logarithm met a number that is not a positive real.
+        branched: a value that is no real number was met, where the point is real.
+        low, high: sizes of the smallest and the largest value on the way, in bits.
     """
 
-    def __init__(self, values: Mapping[str, Fraction]) -> None:
+    def __init__(
+        self, values: Mapping[str, Fraction], digits: int = DIGITS, work: "Work | None" = None
+    ) -> None:
         self.values = values
         self.branched = False
-        self.operations = 0
+        self.work = work or Work(MAX_OPERATIONS)
+        self.digits = digits
+        self.low = self.high = 0.0
+        self.max_bits = 2_000 if values else MAX_BITS
+
+    @property
+    def context(self) -> Any:
+        """Where balls are computed; loads mpmath."""
+        return context_of(self.digits)
 
     def value(self, node: Node) -> Value:
-        """The value of `node`, a rational where no irrational number is met on the way.
+        """Return the value of `node`, a rational where no irrational number is met on the way.
 
         Raises:
             Undecided: there is none.
             TooHard: beyond the limits.
         """
         if node.kind == "number":
+            self._measure(node.value)
             return node.value
-        self.operations += 1
-        if self.operations > MAX_OPERATIONS:
-            raise TooHard(f"more than {MAX_OPERATIONS} operations")
+        self.count(1)
         try:
-            return self.sized(self._applied(node))
+            value = self.sized(self._applied(node))
         except (Undecided, TooHard):
             raise
         except (ArithmeticError, TypeError, ValueError) as error:
             # A pole, or another number of arguments.
             raise Undecided(str(error)) from error
+        self.branched |= isinstance(value, Ball) and not value.is_real
+        self._measure(value)
+        return value
+
+    def _measure(self, value: Value) -> None:
+        """Keep the smallest and the largest size, where functions are compared."""
+        if self.values:
+            if isinstance(value, Fraction):
+                size = value.numerator.bit_length() - value.denominator.bit_length()
+                # A difference of exact values is seen whatever their size.
+                size = size if value else 0
+            else:
+                size = value.middle.context.mag(value.middle) if value.middle else 0
+            self.low, self.high = min(self.low, size), max(self.high, size)
+
+    def count(self, operations: int) -> None:
+        """Count work.
+
+        Raises:
+            TooHard: it is beyond the limit.
+        """
+        self.work.left -= operations * max(1, self.digits // DIGITS)
+        if self.work.left < 0:
+            raise TooHard("too many operations")
 
     def sized(self, value: Value) -> Value:
-        """`value` within the limits; where functions are compared, long exact values as balls."""
+        """Return `value` within the limits; while comparing functions, long exact values become
+        balls.
+        """
         if isinstance(value, Ball):
             return value
         bits = _bits(value)
-        if bits > MAX_BITS:
+        if bits > (4 * MAX_BITS if self.values else MAX_BITS):
             raise TooHard(f"a number of more than {MAX_BITS} bits")
-        return ball(value) if self.values and bits > MAX_POINT_BITS else value
+        return self.ball(value) if bits > self.max_bits else value
+
+    def ball(self, value: Value) -> Ball:
+        """Return `value` as a ball of this precision."""
+        return ball(value, self.context)
+
+    def argument(self, value: Value, max_bits: int) -> Ball:
+        """Return `value` if a function that is slow for large arguments may take it."""
+        argument = self.ball(value)
+        if argument.middle and argument.middle.context.mag(argument.middle) > max_bits:
+            raise TooHard("a large argument")
+        return argument
 
     def _applied(self, node: Node) -> Value:
-        """A symbol's value, or that of an operation or function, its arguments evaluated first.
-
-        A function that is not known is a number that depends on its name, arguments and the point.
+        """Return a symbol's value, or that of an operation or function, its arguments evaluated
+        first.
         """
         if node.kind == "symbol":
             return self._symbol(node.name)
         name = node.name if node.kind == "call" else node.kind
-        if name == "unit" and not may_go_unsaid(node.name):
-            raise Undecided(f"no unit is called {node.name}")
+        if name not in _OPERATIONS and name not in _ANALYTIC:
+            raise Undecided(f"no value for a {name}")
         values = [self.value(part) for part in node.args]
         if name in _ANALYTIC:
+            self.count(5)
             function, _, inverse = _ANALYTIC[name].partition(":")
-            argument = ball(values[0])
+            argument = self.argument(values[0], 2_000)
+            if len(values) > 1:
+                raise Undecided("arguments")
             result = (1 / argument if inverse == "argument" else argument).apply(function)
             return 1 / result if inverse == "value" else result
-        if name in _OPERATIONS:
-            return _OPERATIONS[name](self, *values)
-        if node.kind != "call" or not self.values:
-            raise Undecided(f"no value for a {name}")
-        # What stands for an unknown value: another number at each point.
-        point = sorted(self.values.items())
-        return named_number(f"{point}:{name}({','.join(map(_rounded, values))})")
+        return _OPERATIONS[name](self, *values)
 
     def _symbol(self, name: str) -> Value:
-        """A constant, or the value at this point."""
+        """Return a constant, or the value at this point."""
         if name in self.values:
             return self.values[name]
         if name in ("e", "pi"):
-            return constant_ball(name)
+            return Ball(+getattr(self.context, name))
         if name == "i":
-            return ball(1j)
+            return self.ball(1j)
         raise Undecided(f"no value for {name}")
 
     def product(self, *factors: Value) -> Value:
-        """Multiplies, within the limits at each factor."""
+        """Multiply the factors, within the limits at each."""
         return reduce(lambda left, right: self.sized(left * right), factors)
 
     def power_of(self, base: Value, exponent: Value) -> Value:
-        """Base ** exponent; the real root where the root's index is odd."""
+        """Return base ** exponent; the real root if the root's index is odd."""
         if isinstance(exponent, Fraction):
             if isinstance(base, Fraction):
-                exact = _rational_power(base, exponent)
+                exact = _rational_power(base, exponent, self.max_bits)
                 if exact is not None:
                     return exact
             elif exponent.denominator == 1 and abs(exponent) < 10_000:
                 return base ** int(exponent)
             if exponent.denominator % 2 and _is_negative(base):
-                self.branched = True
                 size = self.power_of(-base, exponent)
                 return -size if exponent.numerator % 2 else size
-        middle = ball(base).middle
+        middle = self.ball(base).middle
         if not middle:
-            if ball(exponent).real > 0:
+            if self.ball(exponent).real > 0:
                 return base
             raise Undecided("power of zero")
-        check_power(abs(middle), abs(ball(exponent).middle))
+        self.count(5)
+        check_power(abs(middle), abs(self.ball(exponent).middle))
         return (self.log(base) * exponent).apply("exp")
 
-    def log(self, value: Value, base: Value = None) -> Ball:
-        """Logarithm to a base, natural without one."""
-        argument = ball(value)
+    def log(self, value: Value, base: Value = None) -> Value:
+        """Return the logarithm to a base, natural without one."""
+        is_rational = isinstance(value, Fraction) and isinstance(base, Fraction)
+        if is_rational and (exact := _rational_logarithm(value, base)) is not None:
+            return exact
+        argument = self.ball(value)
         if not argument.middle:
             raise Undecided("logarithm of zero")
-        self.branched |= not argument.is_real or argument.real < 0
+        self.branched |= argument.is_real and argument.real < 0
         result = argument.apply("log")
         return result if base is None else result / self.log(base)
+
+    def gamma(self, value: Value) -> Value:
+        """Return the gamma function, exact at integers."""
+        if isinstance(value, Fraction) and value.denominator == 1:
+            if value <= 0:
+                raise Undecided("a pole")
+            if value <= MAX_FACTORIAL and not (self.values and value > 300):
+                return Fraction(math.factorial(int(value) - 1))
+            if not self.values:
+                raise TooHard(f"factorial of more than {MAX_FACTORIAL}")
+        self.count(_COSTLY)
+        return self.argument(value, 80).apply("gamma")
+
+    def binomial(self, above: Value, below: Value) -> Value:
+        """Return the binomial coefficient: exact for integers, else through gamma."""
+        if (
+            all(isinstance(x, Fraction) and x.denominator == 1 for x in (above, below))
+            and above >= 0
+        ):
+            if not 0 <= below <= above:
+                if self.values:
+                    raise Undecided("a binomial beyond its row")
+                return Fraction(0)
+            if min(below, above - below) * _bits(above) <= MAX_BITS and not (
+                self.values and above > 300
+            ):
+                return Fraction(math.comb(int(above), int(below)))
+        one = Fraction(1)
+        return self.gamma(above + one) / (
+            self.gamma(below + one) * self.gamma(above + -below + one)
+        )
+
+    def double_factorial(self, value: Value) -> Value:
+        """Multiply every second integer from `value` down."""
+        if not isinstance(value, Fraction) or value.denominator != 1 or not value >= 0:
+            raise Undecided("double factorial of what is no natural number")
+        if value > 5 * MAX_FACTORIAL:
+            raise TooHard("double factorial")
+        self.count(_COSTLY)
+        return Fraction(math.prod(range(int(value), 0, -2)))
 
 
 def _bits(value: Fraction) -> int:
@@ -147,29 +243,8 @@ def _is_negative(value: Value) -> bool:
     return value < 0 if isinstance(value, Fraction) else value.is_real and value.real < 0
 
 
-def _gamma(value: Value) -> Value:
-    """The gamma function, exact at integers."""
-    if isinstance(value, Fraction) and value.denominator == 1 and value > 0:
-        if value > MAX_FACTORIAL:
-            raise TooHard(f"factorial of more than {MAX_FACTORIAL}")
-        return Fraction(math.factorial(int(value) - 1))
-    argument = ball(value)
-    if abs(argument.middle) > 2_000:
-        raise TooHard("gamma")
-    return argument.apply("gamma")
-
-
-def _factorial(value: Value) -> Value:
-    return _gamma(value + Fraction(1))
-
-
-def _binomial(above: Value, below: Value) -> Value:
-    """Through gamma, so that symbols may be anything."""
-    return _factorial(above) / (_factorial(below) * _factorial(above + -below))
-
-
 def _step(direction: Callable[[Any], int]) -> Callable[[Evaluation, Value], Fraction]:
-    """Floor or ceiling; of a ball only where both ends round alike."""
+    """Return floor or ceiling; of a ball only if both ends round alike."""
 
     def rounded(evaluation: Evaluation, value: Value) -> Fraction:
         radius = 0 if isinstance(value, Fraction) else value.radius
@@ -182,58 +257,104 @@ def _step(direction: Callable[[Any], int]) -> Callable[[Evaluation, Value], Frac
 
 
 def _real(value: Value) -> Any:
-    """A real number, of a ball its middle."""
+    """Return a real number, of a ball its middle."""
     if isinstance(value, Fraction) or value.is_real:
         return value.real
     raise Undecided("needs real numbers")
 
 
-def _size(value: Value) -> Any:
-    return _real(ball(value))
+def _extreme(sign: int) -> Callable[..., Value]:
+    """Return the max or min of values that are certainly apart."""
+
+    def extreme(evaluation: Evaluation, *values: Value) -> Value:
+        best = max(values, key=lambda value: sign * _real(evaluation.ball(value)))
+        for value in values:
+            gap = evaluation.ball(best) + -value
+            if value is not best and value != best and abs(gap.middle) <= gap.radius:
+                raise Undecided("which is larger")
+        return best
+
+    return extreme
 
 
-def _multiple(function: Callable[..., int]) -> Callable[..., Fraction]:
-    """Gcd and lcm, of integers only."""
+def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
+    """Return gcd, lcm or remainder, of integers only."""
 
     def applied(evaluation: Evaluation, *values: Value) -> Fraction:
         if not all(isinstance(value, Fraction) and value.denominator == 1 for value in values):
             raise Undecided("needs integers")
+        if sum(map(_bits, values)) > 20_000:
+            raise TooHard("integers")
         return Fraction(function(*map(int, values)))
 
     return applied
 
 
-def _rounded(value: Value) -> str:
-    number = complex(value.middle if isinstance(value, Ball) else value)
-    imaginary = f"{number.imag:+.8e}" if abs(number.imag) > 1e-12 else ""
-    return f"{number.real:.8e}{imaginary}"
+def _part(name: str) -> Callable[[Evaluation, Value], Value]:
+    """Return the real or imaginary part, or the conjugate."""
+
+    def part(evaluation: Evaluation, value: Value) -> Value:
+        if isinstance(value, Fraction):
+            return Fraction(0) if name == "imag" else value
+        context = evaluation.context
+        middle = context.conj(value.middle) if name == "conj" else getattr(value.middle, name)
+        return Ball(middle, value.radius)
+
+    return part
 
 
-def named_number(name: str) -> Fraction:
-    """A number between 0.3 and 2.7 that depends on a name only, so on no order."""
-    return Fraction(300 + zlib.crc32(name.encode()) % 2411, 1000)
+def _sign(evaluation: Evaluation, value: Value) -> Fraction:
+    size = _real(value)
+    if not isinstance(value, Fraction) and abs(size) <= value.radius:
+        raise Undecided("sign of what may be 0")
+    return Fraction((size > 0) - (size < 0))
 
 
-def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
-    """The power where that is rational and real, else None.
+def _rational_power(base: Fraction, exponent: Fraction, max_bits: int) -> Fraction | None:
+    """Return the power where that is rational and real, else None.
 
     Raises:
         TooHard: the result would be too long.
     """
     power, index = exponent.numerator, exponent.denominator
     if index > 1:
-        if base < 0 or _bits(base) > 100:
+        if base < 0 or _bits(base) > 2_000 or index > 100:
             return None
-        above, below = (round(part ** (1 / index)) for part in base.as_integer_ratio())
-        root = Fraction(above, below)
-        if root**index != base:
+        roots = [_integer_root(part, index) for part in base.as_integer_ratio()]
+        if roots[0] ** index != base.numerator or roots[1] ** index != base.denominator:
             return None
-        base = root
+        base = Fraction(*roots)
     if abs(base) == 1:
         return base ** (power % 2)
-    if base and abs(power) * _bits(base) > MAX_BITS:
+    if base and abs(power) * _bits(base) > max_bits:
+        if max_bits < MAX_BITS:
+            return None
         raise TooHard(f"a power of more than {MAX_BITS} bits")
     return base**power
+
+
+def _rational_logarithm(value: Fraction, base: Fraction) -> Fraction | None:
+    """Return the logarithm where it has a small numerator and denominator, else None."""
+    if value <= 0 or base <= 0 or base == 1 or max(_bits(value), _bits(base)) > 500:
+        return None
+    if value == 1:
+        return Fraction(0)
+    near = Fraction(math.log(value) / math.log(base)).limit_denominator(12)
+    if abs(near.numerator) > 2_000 or abs(near.numerator) * _bits(base) > 5_000:
+        return None
+    return near if base**near.numerator == value**near.denominator else None
+
+
+def _integer_root(value: int, index: int) -> int:
+    """Return the largest integer whose power is at most `value`."""
+    if index == 2 or value < 2:
+        return math.isqrt(value) if value > 1 else value
+    root = 1 << -(-value.bit_length() // index)
+    while True:
+        smaller = ((index - 1) * root + value // root ** (index - 1)) // index
+        if smaller >= root:
+            return root
+        root = smaller
 
 
 _ANALYTIC = pairs(
@@ -252,27 +373,31 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
     "root": lambda evaluation, index, value: evaluation.power_of(value, 1 / index),
     "percent": lambda evaluation, value: value / Fraction(100),
     "degree": lambda evaluation, value: evaluation.value(symbol("pi")) * value / Fraction(180),
-    # Not exact, since the unit may scale it.
-    "unit": lambda evaluation, value: ball(value),
     "ln": Evaluation.log,
     "log": Evaluation.log,
     "lg": lambda evaluation, value: evaluation.log(value, Fraction(10)),
     "abs": lambda evaluation, value: abs(value),
-    "max": lambda evaluation, *values: max(values, key=_size),
-    "min": lambda evaluation, *values: min(values, key=_size),
+    "max": _extreme(1),
+    "min": _extreme(-1),
     "floor": _step(math.floor),
     "ceil": _step(math.ceil),
-    "binomial": lambda evaluation, above, below: _binomial(above, below),
-    "factorial": lambda evaluation, value: _factorial(value),
-    "Gamma": lambda evaluation, value: _gamma(value),
-    "gcd": _multiple(math.gcd),
-    "lcm": _multiple(math.lcm),
+    "sgn": _sign,
+    "binomial": Evaluation.binomial,
+    "factorial": lambda evaluation, value: evaluation.gamma(value + Fraction(1)),
+    "factorial2": Evaluation.double_factorial,
+    "Gamma": Evaluation.gamma,
+    "gcd": _integers(math.gcd),
+    "lcm": _integers(math.lcm),
+    "mod": _integers(lambda value, modulus: value % modulus),
+    "Re": _part("real"),
+    "Im": _part("imag"),
+    "conj": _part("conj"),
 }
 
 
 @remembered(8192)
 def constant(node: Node) -> Value:
-    """The value of a tree without symbols.
+    """Return the value of a tree without symbols.
 
     Raises:
         Undecided, TooHard: see `Evaluation.value`.
@@ -281,11 +406,14 @@ def constant(node: Node) -> Value:
 
 
 def exact_value(node: Node) -> Fraction | None:
-    """The rational number that `node` denotes, None where it is none or is not known to be one.
+    """Return the rational number that `node` denotes, or None if it is none or is not known to be
+    one.
 
     Raises:
         TooHard: a number or a count on the way is beyond the limits.
     """
+    if node.kind == "number":
+        return node.value
     try:
         value = constant(node)
     except Undecided:
@@ -293,10 +421,12 @@ def exact_value(node: Node) -> Fraction | None:
     return value if isinstance(value, Fraction) else None
 
 
-def real_value(node: Node, values: Mapping[str, Fraction] | None = None) -> Fraction | None:
-    """The real number that `node` denotes, to 50 digits where it is not rational; else None."""
+def real_value(node: Node) -> Fraction | None:
+    """Return the real number that `node` denotes, to 50 digits where it is not rational; else
+    None.
+    """
     try:
-        value = _real(Evaluation(values).value(node) if values else constant(node))
+        value = _real(constant(node))
     except (Undecided, TooHard):
         return None
     if isinstance(value, Fraction):

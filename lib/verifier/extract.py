@@ -1,4 +1,4 @@
-r"""What a completion answers: what it marks is read before what it announces or concludes.
+r"""Extract a completion's answer: marks come before announcements and conclusions.
 
 With a prompt format that has marks, the answer between them, and nothing between them is none.
 Where those marks are missing, the rules of `_RULES` apply in their order, each only where those
@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from lib.verifier.tree import MAX_COMPLETION_CHARS
-from lib.verifier.vocabulary import has_prose, has_words
+from lib.verifier.words import has_prose, has_words
 
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")
 _ANNOTATION = re.compile(r"<<[^<>\n]{0,200}>>")
@@ -75,15 +75,13 @@ _UNCOMMITTED = re.compile(
 )
 """Words of more than one answer, or of a bound: no number beside them is what the text answers."""
 _AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$")
-_OPERATOR = re.compile(r"[-+*/^]|\\(?:cdot|times|pm|cup)")
 _TAIL = 4_000
-_MAX_JOINED = 20
 _MAX_BOXES = 3
 """Boxes around an answer, one inside the other."""
 
 
 def as_text(content: object) -> str:
-    """The text of a message's content or of a reference, whatever its type.
+    """Return the text of a message's content or of a reference, whatever its type.
 
     A list of parts is the text in them, as chat messages of servers have it; None has no text.
     """
@@ -94,11 +92,11 @@ def as_text(content: object) -> str:
 
 
 class Parsed(Protocol):
-    """What a prompt format reads in a completion."""
+    """A completion as a prompt format parses it."""
 
     @property
     def answer(self) -> str | None:
-        """What is between the marks of the answer, None where they are missing."""
+        """The text between the marks of the answer, or None."""
 
 
 class AnswerMarks(Protocol):
@@ -109,11 +107,12 @@ class AnswerMarks(Protocol):
         """Its marks, none for a format without."""
 
     def parse(self, completion: str) -> Parsed:
-        """The parts of a completion."""
+        """Parse a completion."""
 
 
 def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None) -> str | None:
-    """The answer that `completion` gives, None where it gives none; order and why: see above.
+    """Return the answer that `completion` gives, or None if it gives none; order and why: see
+    above.
 
     Never raises, and takes time linear in the text, whatever the text.
     """
@@ -126,7 +125,7 @@ def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None)
 
 
 def applied_rules(text: str) -> Iterator[tuple[str, str]]:
-    """Name and answer of each rule that reads one in `text`, in their order."""
+    """List the rules that read an answer in `text`, in order, with that answer."""
     match = _TEMPLATE.search(text)
     text = text[: match.start()] if match and match.start() else text
     text = _ANNOTATION.sub("", text) if "<<" in text else text
@@ -137,7 +136,9 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Contents of the last `\boxed{…}`, joined with those that belong to it, None without one."""
+    r"""Return the contents of the last `\boxed{…}`, joined with those that belong to it, or
+    None.
+    """
     boxes = list(_boxes(text))
     if not boxes:
         return None
@@ -147,7 +148,9 @@ def last_boxed(text: str) -> str | None:
         if same := _SAME.fullmatch(text, end, start):
             joined = f"{_clean(content)} {same[1]} {joined}"
         elif _JOINT.fullmatch(text, end, start):
-            joined = ", ".join(filter(None, (_clean(content), joined)))
+            # A box that is repeated is no second answer.
+            if _clean(content) != joined:
+                joined = ", ".join(filter(None, (_clean(content), joined)))
         else:
             break
         start = before
@@ -155,7 +158,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def unwrapped(answer: str) -> str:
-    """`answer` without the boxes or the tags around it, where it still has them."""
+    """Remove the boxes or tags around `answer`."""
     for _ in range(_MAX_BOXES):
         if "boxed" not in answer and "\\fbox" not in answer:
             return _tagged(answer) or answer
@@ -164,7 +167,9 @@ def unwrapped(answer: str) -> str:
 
 
 def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
-    """Start, end and content of each outermost box, braces balanced; the last may lack its end."""
+    """Yield start, end and content of each outermost box, braces balanced; the last may lack its
+    end.
+    """
     position = 0
     while match := _BOX.search(text, position):
         start = match.end()
@@ -175,7 +180,7 @@ def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _closing_brace(text: str, start: int) -> int | None:
-    """Where the group that opens at `start` is closed, None where it is not."""
+    """Find the end of the group that opens at `start`, or None."""
     depth = 0
     for match in _BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(match[0], 0)
@@ -205,12 +210,14 @@ def _hashed(text: str) -> str | None:
 
 
 def _cues(text: str) -> list[re.Match[str]]:
-    """The last marks and announcements, the last one first."""
+    """Return the last marks and announcements, the last one first."""
     return list(collections.deque(_CUE.finditer(text), maxlen=8))[::-1]
 
 
 def _marked(text: str) -> str | None:
-    """The last marked line that holds, itself or on the line below, nothing but an answer."""
+    """Return the last marked line that holds, itself or on the line below, nothing but an
+    answer.
+    """
     for cue in _cues(text):
         line = text[text.rfind("\n", 0, cue.start()) + 1 : cue.start()]
         if _LINE_START.fullmatch(line):
@@ -229,7 +236,7 @@ def _announced(text: str) -> str | None:
 
 
 def _statement(text: str) -> str | None:
-    """The answer in the sentence that `text` begins with."""
+    """Return the answer in the sentence that `text` begins with."""
     sentence = _SENTENCE_END.split(text.lstrip(), maxsplit=1)[0]
     clean = _clean(sentence)
     if not clean or _UNCOMMITTED.search(clean):
@@ -242,7 +249,7 @@ def _statement(text: str) -> str | None:
 
 
 def _bare(text: str) -> str | None:
-    """The whole text, where it is short and has either no words or nothing else."""
+    """Return the whole text, where it is short and has either no words or nothing else."""
     clean = _clean(text)
     if not clean or len(clean) > 400:
         return None
@@ -251,14 +258,16 @@ def _bare(text: str) -> str | None:
 
 
 def _concluding_line(text: str) -> str:
-    """The last line that has a number or a formula; of a text without any, the last one."""
+    """Return the last line that has a number or a formula; of a text without any, the last one."""
     lines = [line for line in text[-_TAIL:].splitlines() if line.strip()]
     telling = (line for line in reversed(lines) if re.search(r"\d|\$|\\[(\[a-zA-Z]", line))
     return next(telling, lines[-1] if lines else "")
 
 
 def _concluded(text: str) -> str | None:
-    """What follows the last verb or equals sign: one expression, or one word where no number is."""
+    """Return the text after the last verb or equals sign: one expression, or one word without a
+    number.
+    """
     line = _concluding_line(text)
     verb = _final(_VERB, line)
     rest = _clean(line[verb.end() :]) if verb else ""
@@ -272,7 +281,7 @@ def _concluded(text: str) -> str | None:
 
 
 def _last(text: str) -> str | None:
-    """The last formula, expression or number, whichever ends later."""
+    """Return the last formula, expression or number, whichever ends later."""
     tail = text[-_TAIL:]
     formula, number = _final(_FORMULA, tail), _final(_NUMBER_TEXT, tail)
     if formula and (number is None or number.end() <= formula.end()):
@@ -283,7 +292,9 @@ def _last(text: str) -> str | None:
 
 
 def _word(text: str, number: re.Match[str]) -> str:
-    r"""The number, or what it is a part of: `3\sqrt{13}`; `-2)`, of a pair, equals nothing."""
+    r"""Return the number, or what it is a part of: `3\sqrt{13}`; `-2)`, of a pair, equals
+    nothing.
+    """
     if not {*text[: number.start()][-1:], *text[number.end() :][:1]} & _SIGNS:
         return number[0].strip()
     start = text.rfind(" ", 0, number.start()) + 1
@@ -294,18 +305,18 @@ _SIGNS = {*"\\(){}[]^=+/"}
 
 
 def _final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    """The last match."""
+    """Return the last match."""
     last = collections.deque(pattern.finditer(text), maxlen=1)
     return last[0] if last else None
 
 
 def _content(formula: re.Match[str]) -> str:
-    """What is between the delimiters of a formula."""
+    """Return the text between a formula's delimiters."""
     return _clean(next(filter(None, formula.groups())))
 
 
 def _clean(text: str) -> str:
-    """Without the marks that surround an answer: quotes, bold, full stop, math delimiters."""
+    """Remove the marks around an answer: quotes, bold, full stop, math delimiters."""
     return text.strip().strip("*\"'“”` \n").removesuffix(".").strip()
 
 
@@ -340,7 +351,7 @@ _PLAIN_NUMBER = re.compile(
 
 
 def parse_mmlu_letter(text: str) -> str | None:
-    """The option that `text` chooses, "A" to "D", or None where it chooses none.
+    """Return the option that `text` chooses, "A" to "D", or None where it chooses none.
 
     In this order: the last box that holds a letter, the last letter after "answer", "choice" or
     "option" ("The correct answer is B."), a text that is nothing but a letter, a letter with
@@ -356,7 +367,7 @@ def parse_mmlu_letter(text: str) -> str | None:
 
 
 def parse_gsm8k_number(text: str) -> str | None:
-    """The last number in `text` without thousands separators ("72", "-1234.5"), None without one.
+    """Return the last number in `text` without thousands separators ("72", "-1234.5"), or None.
 
     A digit inside a word ("R2D2") is no number, and a full stop after one is no decimal point.
     """

@@ -14,7 +14,7 @@ _LITERAL = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)(?:/(\d+\
 
 
 def as_number(text: str) -> Fraction | None:
-    """The rational that `text` spells, None where it is no plain number.
+    """Return the rational that `text` spells, or None if it is no plain number.
 
     Reads "72", "-1,234.50", ".5", "1e5", "3/4". No LaTeX, no words: see `lib.verifier.parse`.
     """
@@ -31,24 +31,27 @@ def as_number(text: str) -> Fraction | None:
 
 
 class Ball:
-    """All numbers within `radius` of `middle`, which is real or complex, to 50 digits."""
+    """All numbers within `radius` of `middle`, which is real or complex.
+
+    Its precision is its context's, which is the middle's.
+    """
 
     __slots__ = ("middle", "radius")
 
     def __init__(self, middle: Any, radius: Any = 0) -> None:
         size = abs(middle)
-        # Neither infinite nor no number at all.
-        if size and not abs(_context().mag(size)) <= MAX_LOG2:
+        # Neither infinite nor NaN.
+        if size and not abs(size.context.mag(size)) <= MAX_LOG2:
             raise TooHard("magnitude")
         self.middle = middle
-        self.radius = radius + _EPSILON * size
+        self.radius = radius + size * middle.context.eps * 16
 
     def __add__(self, other: Fraction | Ball) -> Ball:
-        other = ball(other)
+        other = self.like(other)
         return Ball(self.middle + other.middle, self.radius + other.radius)
 
     def __mul__(self, other: Fraction | Ball) -> Ball:
-        other = ball(other)
+        other = self.like(other)
         radius = abs(self.middle) * other.radius + (abs(other.middle) + other.radius) * self.radius
         return Ball(self.middle * other.middle, radius)
 
@@ -78,7 +81,11 @@ class Ball:
             return Ball(self.middle * 0, (size + self.radius) ** exponent)
         check_power(size, abs(exponent))
         middle = self.middle**exponent
-        return Ball(middle, abs(exponent * middle) * (self.radius / size + _EPSILON))
+        return Ball(middle, abs(exponent * middle) * (self.radius / size + middle.context.eps))
+
+    def like(self, other: Fraction | Ball) -> Ball:
+        """Return `other` as a ball of this precision."""
+        return ball(other, self.middle.context)
 
     @property
     def real(self) -> Any:
@@ -87,27 +94,22 @@ class Ball:
 
     @property
     def is_real(self) -> bool:
-        """Whether the ball has a real number in it."""
+        """True if the ball has a real number in it."""
         return bool(abs(self.middle.imag) <= self.radius)
 
     def apply(self, name: str) -> Ball:
-        """An analytic function by its short name, such as asin, at both ends of the ball."""
-        function = getattr(_context(), name)
+        """Return an analytic function by its short name, such as asin, at both ends of the ball."""
+        function = getattr(self.middle.context, name)
         value = function(self.middle)
         ends = (function(self.middle + end) for end in (self.radius, -self.radius))
         return Ball(value, sum(abs(end - value) for end in ends))
 
 
-def ball(value: Fraction | complex | Ball) -> Ball:
-    """`value` as a ball."""
+def ball(value: Fraction | complex | Ball, context: Any) -> Ball:
+    """Return `value` as a ball."""
     if isinstance(value, Fraction):
-        return Ball(_context().mpf(value.numerator) / value.denominator)
-    return value if isinstance(value, Ball) else Ball(_context().convert(value))
-
-
-def constant_ball(name: str) -> Ball:
-    """A constant of mpmath, such as pi."""
-    return Ball(+getattr(_context(), name))
+        return Ball(context.mpf(value.numerator) / value.denominator)
+    return value if isinstance(value, Ball) else Ball(context.convert(value))
 
 
 def check_power(size: Any, exponent: Any) -> None:
@@ -116,19 +118,17 @@ def check_power(size: Any, exponent: Any) -> None:
     Raises:
         TooHard: it is.
     """
-    if exponent * abs(_context().mag(size) or 1) > MAX_LOG2:
+    if exponent * abs(size.context.mag(size) or 1) > MAX_LOG2:
         raise TooHard("power")
 
 
-@functools.cache
-def _context() -> Any:
-    """Of our own, and its precision never changes: what else uses mpmath may change that of its."""
+@functools.lru_cache(16)
+def context_of(digits: int) -> Any:
+    """Return an mpmath context of our own: other users of mpmath may change the precision of
+    theirs.
+    """
     from mpmath.ctx_mp import MPContext  # type: ignore[import-untyped]
 
     context = MPContext()
-    context.dps = 50
+    context.dps = digits
     return context
-
-
-_EPSILON = 1e-48
-"""Relative rounding error of one operation, with some room."""

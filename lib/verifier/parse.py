@@ -1,21 +1,24 @@
-"""From text to tree: a recursive-descent parser for LaTeX and plain notation alike.
+"""From tokens to a tree: a recursive-descent parser for LaTeX and plain notation alike.
 
 It reads what people and models write, not only what TeX accepts: `\\frac12`, `sqrt2`, `2**(1/4)`,
-`x^10`. Nothing is evaluated here, and nothing is ever executed. Precedence, loosest first:
-separators, relations, set operations, sums, products, signs, powers.
+`x^10`. It consumes every token, or refuses. Nothing is evaluated here, and nothing is ever
+executed. Precedence, loosest first: or, separators, relations, set operations, sums, products,
+signs, powers.
 """
 
 from fractions import Fraction
 
 from lib.verifier.atoms import Atoms
-from lib.verifier.normalize import END, tokenize
+from lib.verifier.tokens import END, Token
 from lib.verifier.tree import (
-    MAX_ANSWER_CHARS,
     MAX_DEPTH,
     MAX_ITEMS,
     Node,
     TooHard,
     Unparsable,
+    call,
+    free_symbols,
+    is_name,
     negated,
     number,
     remembered,
@@ -23,41 +26,50 @@ from lib.verifier.tree import (
 
 RELATIONS = {
     "=": "=", "<": "<", ">": ">", "le": "<=", "ge": ">=", "ne": "!=", "approx": "~", "in": "in",
-    "equiv": "=", "propto": "propto", "to": "to", "rightarrow": "to", "implies": "to",
-    "subset": "subset", "subseteq": "subset", "notin": "notin",
+    "ni": "ni", "equiv": "equiv", "propto": "propto", "to": "to", "iff": "iff", "mapsto": "mapsto",
+    "subset": "subset", "subseteq": "subseteq", "supset": "supset", "supseteq": "supseteq",
+    "notin": "notin", "sim": "sim", "cong": "cong", "parallel": "parallel", "perp": "perp",
+    "mid": "mid", "nmid": "nmid", "simeq": "simeq",
 }  # fmt: skip
-_TURNED = {">": "<", ">=": "<="}
+TURNED = {">": "<", ">=": "<=", "ni": "in", "supset": "subset", "supseteq": "subseteq"}
 SET_OPERATIONS = {"cup": "union", "cap": "intersection", "setminus": "difference"}
-_PRODUCT_SIGNS = ("*", "cdot", "times")
+_PRODUCT_SIGNS = ("*", "cdot", "times", "circ")
 _QUOTIENT_SIGNS = ("/", "div")
 _SIGNS = {"+": "+", "-": "-", "pm": "+-", "mp": "-+"}
 
 
 @remembered(8192)
-def parse(text: str) -> Node:
-    """The tree of a normalized answer; commas separate where they group no number.
+def parse(tokens: tuple[Token, ...]) -> Node:
+    """Return the tree of an answer's tokens.
 
     Raises:
         Unparsable: not mathematics that this parser knows.
         TooHard: beyond a limit.
     """
-    if len(text) > MAX_ANSWER_CHARS:
-        raise TooHard(f"more than {MAX_ANSWER_CHARS} characters")
-    parser = Parser(tokenize(text))
+    parser = Parser(tokens)
     tree = parser.statement()
     if parser.peek is not END:
         raise Unparsable(f"unexpected {parser.peek.text!r}")
+    _check_depth(tree)
     return tree
+
+
+def _check_depth(tree: Node) -> None:
+    """Refuse trees that recursion could not walk."""
+    level = [tree]
+    for _ in range(3 * MAX_DEPTH):
+        level = [part for node in level for part in node.args]
+        if not level:
+            return
+    raise TooHard("a tree that is too deep")
 
 
 class Parser(Atoms):
     """One method for each level of precedence."""
 
     def statement(self, *, closing: tuple[str, ...] = ()) -> Node:
-        """Everything up to the end or a closing bracket: one element, or a list of them."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise TooHard(f"nested more than {MAX_DEPTH} deep")
+        """Parse up to the end or a closing bracket: one element, or a list of them."""
+        self.deeper()
         items, separators = self._items(closing)
         self.depth -= 1
         if len(items) == 1 and not separators:
@@ -75,52 +87,90 @@ class Parser(Atoms):
             if not separator:
                 break
             separators.append(separator)
-        return items, separators
+        if len(separators) == len(items) and separators and separators[-1] != "," and items:
+            raise Unparsable("a separator at the end")
+        return items, separators[: max(len(items) - 1, 0)] if items else separators
 
     def _separator(self) -> str:
-        """The next separator, of ", and" the word; '' where there is none."""
-        separator = ""
-        while token := self.take(",", ";", "and", "or"):
-            separator = token.text if not separator or token.text in ("and", "or") else separator
-        return separator
+        """Return the next separator, of ", and" the word; '' where there is none."""
+        token = self.take(",", ";", "and", "or")
+        if token and token.text in ",;" and (word := self.take("and", "or")):
+            return f",{word.text}"
+        return token.text if token else ""
 
     def element(self) -> Node:
-        """Set expressions joined by relations; what is greater than is read from right to left."""
+        """Parse set expressions joined by relations; `>` is read from right to left."""
+        denied = bool(self.take("lnot"))
         operands, operators = [self.set_expression()], []
+        outer, self.residues = self.residues, False
         while operator := self._relation():
             operators.append(operator)
+            self.residues = operator == "equiv"
             operands.append(self.set_expression())
+        self.residues = outer
+        if denied:
+            if operators:
+                raise Unparsable("the negation of a relation")
+            return call("not", operands[0])
         if not operators:
-            return operands[0]
-        turned = [_TURNED.get(operator, operator) for operator in operators]
-        if turned != operators and not {"<", "<="} & {*operators}:
+            return (
+                operands[0]
+                if self.peek.text != "pmod"
+                else call("residue", operands[0], self._modulus() or operands[0])
+            )
+        if modulus := self._modulus() if operators == ["equiv"] else None:
+            return call("congruent", *operands, modulus)
+        turned = [TURNED.get(operator, operator) for operator in operators]
+        if turned != operators and not {"<", "<=", "in", "subset", "subseteq"} & {*operators}:
             operands, operators = operands[::-1], turned[::-1]
         return Node("relation", tuple(operands), " ".join(operators))
+
+    def _modulus(self) -> Node | None:
+        r"""Parse `\pmod 7`, `(\mod 7)` or `(7)` after a congruence."""
+        if self.take("pmod", "mod", "bmod"):
+            return self.power()
+        if self.peek.text == "(" and self.ahead(1).text in ("mod", "bmod"):
+            self.next(), self.next()
+            modulus = self.power()
+            self.expect(")")
+            return modulus
+        return None
 
     def _relation(self) -> str | None:
         token = self.peek
         if token.kind not in ("operator", "command") or token.text not in RELATIONS:
             return None
+        if self.in_set and token.text == "mid":
+            return None
         self.next()
         return RELATIONS[token.text]
 
     def set_expression(self) -> Node:
-        """Sums joined by set operations, from left to right."""
-        left = self.sum()
+        """Parse sums joined by set operations; mixed operations need brackets."""
+        left, sign = self.sum(), ""
         while token := self.take(*SET_OPERATIONS):
-            left = Node(SET_OPERATIONS[token.text], (left, self.sum()))
+            if sign and (sign != token.text or sign == "setminus"):
+                raise Unparsable("set operations of unknown order")
+            sign = token.text
+            left = Node(
+                SET_OPERATIONS[sign],
+                (*(left.args if left.kind == SET_OPERATIONS[sign] else (left,)), self.sum()),
+            )
         return left
 
     def sum(self) -> Node:
-        """Terms with their signs; ± opens a node of its own."""
-        terms = [self.product()]
+        """Parse terms with their signs; ± opens a node of its own."""
+        terms, num_both = [self.product()], 0
         while self.peek.text in _SIGNS and self.peek.kind in ("operator", "command"):
             sign = self.next().text
             term = self.product()
             if sign in ("pm", "mp"):
+                num_both += 1
+                if num_both > 4:
+                    raise TooHard("more than four ±")
                 left = terms[0] if len(terms) == 1 else Node("sum", tuple(terms))
                 terms = [Node("plusminus", (left, term), _SIGNS[sign])]
-            elif term.kind == "set" and sign == "-" and len(terms) == 1:
+            elif sign == "-" and len(terms) == 1 and (term.kind == "set" or _is_set(terms[0])):
                 # A minus before a set is their difference, `\\mathbb{R} - \\{1\\}`.
                 terms = [Node("difference", (terms[0], term))]
             else:
@@ -128,92 +178,151 @@ class Parser(Atoms):
         return terms[0] if len(terms) == 1 else Node("sum", tuple(terms))
 
     def product(self) -> Node:
-        """Factors, written with or without a sign between them, and units at their end."""
+        """Parse factors, with or without a sign between them, and units at their end."""
         left = self.signed()
         while True:
-            if self.peek.kind == "text":
-                left = self.with_unit(left)
-            elif self.take(*_PRODUCT_SIGNS):
-                left = _product(left, self.signed())
+            if self.peek.kind in ("text", "word") and left.kind != "label":
+                left = self._amount(self.with_unit(left))
+            elif sign := self.take(*_PRODUCT_SIGNS):
+                left = _times(left, self.signed(), sign.text)
             elif self.take(*_QUOTIENT_SIGNS):
-                left = _quotient(left, self.signed())
+                left = Node("quotient", (left, self.signed()))
             elif not self.in_set and self.take(":"):
-                left = Node("ratio", (left, self.signed()))
-            elif self.take("pmod", "bmod", "mod"):
-                left = Node("call", (left, self.power()), "mod")
+                terms = left.args if left.kind == "ratio" else (left,)
+                left = Node("ratio", (*terms, self.signed()))
+            elif not self.residues and self.take("bmod"):
+                left = call("mod", left, self.power())
             elif self.starts_atom():
                 left = self._implicit(left)
             else:
                 return left
 
+    def _amount(self, unit: Node) -> Node:
+        """Parse `5 ft 3 in`: further quantities right after one."""
+        parts = [unit]
+        while self.peek.kind == "number" and self.ahead(1).kind == "text":
+            parts.append(self.with_unit(self.power()))
+        return unit if len(parts) == 1 else Node("amount", tuple(parts))
+
     def _implicit(self, left: Node) -> Node:
-        """`left` times what follows it without a sign, or a mixed number."""
-        is_literal = self.peek.kind == self.tokens[self.position - 1].kind == "number"
-        left, right = _one_element(left), _one_element(self.power())
-        if mixed := _mixed(left, right):
-            return mixed
-        if _is_integer(left) and _is_integer(right) and self.take("/"):
-            below = self.power()
-            if mixed := _mixed(left, _quotient(right, below)):
+        """Return `left` times the factor that follows without a sign, or a mixed number."""
+        last, following = self.tokens[self.position - 1].kind, self.peek
+        is_part = following.kind == "number" or following == ("command", "frac")
+        right = self.power()
+        if is_part and _is_integer(left):
+            if mixed := _mixed(left, right):
                 return mixed
-        if is_literal and right.kind == "number":
+            if right.kind == "quotient" and all(map(_is_integer, right.args)):
+                raise Unparsable("an integer before an improper fraction")
+            if _is_integer(right) and self.take("/"):
+                if mixed := _mixed(left, Node("quotient", (right, self.power()))):
+                    return mixed
+                raise Unparsable("two numbers side by side")
+        if last == "number" and right.kind == "number" and following.kind == "number":
             raise Unparsable("two numbers side by side")
-        return _product(left, right)
+        if left.kind == "set" and len(left.args) == 1 and left.args[0].kind == "sum":
+            # Braces that group a factor.
+            left = left.args[0]
+        if "label" in (left.kind, right.kind) or left.kind in ("unit", "set", "amount"):
+            raise Unparsable("words among factors")
+        return _times(left, right, "")
 
     def signed(self) -> Node:
-        """A power with signs before it."""
+        """Return a power with signs before it."""
         sign = self.peek.text if self.peek.kind in ("operator", "command") else ""
         if sign not in _SIGNS:
             return self.power()
         count = 0
         while self.take(sign):
             count += 1
+        self.deeper()
         if sign in ("pm", "mp"):
-            return Node("plusminus", (self.signed_product(),), _SIGNS[sign])
-        operand = self.signed_product() if self.peek.text in _SIGNS else self._leading()
-        return negated(operand) if sign == "-" and count % 2 else operand
-
-    def signed_product(self) -> Node:
-        """What ± applies to: a product."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise TooHard(f"nested more than {MAX_DEPTH} deep")
-        operand = self.product()
+            operand = Node("plusminus", (self.product(),), _SIGNS[sign])
+        else:
+            operand = self.signed() if self.peek.text in _SIGNS else self._leading()
+            operand = negated(operand) if sign == "-" and count % 2 else operand
         self.depth -= 1
         return operand
 
     def _leading(self) -> Node:
-        """A power, or the mixed number that a sign stands before."""
+        """Return a power, or the mixed number that a sign stands before."""
         first = self.power()
         follows = self.peek.kind == "number" or self.peek == ("command", "frac")
         return self._implicit(first) if follows and _is_integer(first) else first
 
 
 def _grouped(items: list[Node], separators: list[str]) -> Node:
-    """A list; of items split by commas inside and semicolons outside, a list of lists."""
-    name = "or" if "or" in separators else separators[-1] if separators else ""
-    if ";" not in separators or name == "or" or len({*separators}) == 1:
-        return Node("list", tuple(items), name)
-    groups: list[list[Node]] = [[]]
-    for item, separator in zip(items, [*separators, ""], strict=False):
-        groups[-1].append(item)
-        if separator == ";":
-            groups.append([])
-    return Node("list", tuple(_grouped(group, [","]) for group in groups if group), ";")
+    """Group alternatives, each of them a list; semicolons and commas give a list of lists."""
+    ends = [separator.removeprefix(",") or "," for separator in separators]
+    for loose in ("or", ";"):
+        if loose not in ends or (loose == ";" and len({*ends}) == 1):
+            continue
+        if loose == "or" and ends.index("or") == len(ends) - 1 and {*ends[:-1]} <= {","}:
+            # `2, 3, or 5`
+            return Node("list", tuple(items), "or")
+        groups: list[tuple[list[Node], list[str]]] = [([], [])]
+        for item, separator in zip(items, [*separators, ""], strict=False):
+            groups[-1][0].append(item)
+            if separator.removeprefix(",") == loose:
+                groups.append(([], []))
+            else:
+                groups[-1][1].append(separator)
+        parts = [
+            group[0] if len(group) == 1 else _grouped(group, inner[: len(group) - 1])
+            for group, inner in groups
+            if group
+        ]
+        return Node("list", tuple(parts), "or" if loose == "or" else ",")
+    return _quantified(items, "and" if "and" in ends else ",")
 
 
-def _product(left: Node, right: Node) -> Node:
+def _quantified(items: list[Node], name: str) -> Node:
+    r"""Return a list; `2k, k \in Z` as a statement and what its letter stands for."""
+    *statements, last = items or [Node("list")]
+    is_membership = last.kind == "relation" and last.name == "in" and is_name(last.args[0])
+    if items and statements and is_membership:
+        statement = statements[0] if len(statements) == 1 else Node("list", tuple(statements), name)
+        if free_symbols(last.args[0]) & free_symbols(statement):
+            return Node("quantified", (statement, last))
+    return Node("list", tuple(items), name)
+
+
+def _is_set(node: Node) -> bool:
+    return node.kind in ("set", "builder", "union", "difference") or node.name.startswith("bb:")
+
+
+def _times(left: Node, right: Node, sign: str) -> Node:
+    """Return a product; of what does not commute, an operation by its sign."""
+    if (
+        sign == "cdot"
+        and _is_ordered(left)
+        and _is_ordered(right)
+        and "matrix" not in (left.kind, right.kind)
+    ):
+        return call("dot", left, right)
+    is_upper = sign == "times" and all(_is_capital(side) for side in (left, right))
+    if sign == "circ" or is_upper or (_is_ordered(left) and _is_ordered(right)):
+        return call(f"ordered {sign}", left, right)
     factors = left.args if left.kind == "product" else (left,)
     return Node("product", (*factors, right))
 
 
-def _quotient(above: Node, below: Node) -> Node:
-    return Node("quotient", (above, below))
+def _is_capital(node: Node) -> bool:
+    return node.kind == "symbol" and len(node.name) == 1 and node.name.isupper()
 
 
-def _one_element(node: Node) -> Node:
-    """Braces around one factor group it: `\\{x + y\\} z`."""
-    return node.args[0] if node.kind == "set" and len(node.args) == 1 else node
+def _is_ordered(node: Node) -> bool:
+    """Return True for a vector, a matrix, an operator, or a product that has one."""
+    if node.kind == "product":
+        return any(map(_is_ordered, node.args))
+    is_bold = node.kind == "symbol" and node.name.startswith(("bf:", "nabla"))
+    is_vector = node.kind == "call" and (node.name == "vec" or node.name.startswith("ordered"))
+    return (
+        is_bold
+        or is_vector
+        or node.kind == "matrix"
+        or (node.kind == "power" and _is_ordered(node.args[0]))
+    )
 
 
 def _is_integer(node: Node) -> bool:
@@ -221,7 +330,7 @@ def _is_integer(node: Node) -> bool:
 
 
 def _mixed(whole: Node, part: Node) -> Node | None:
-    """`1\\frac{1}{10}`: an integer before a proper fraction of integers."""
+    r"""Return `1\frac{1}{10}` as a number: an integer before a proper fraction of integers."""
     if part.kind in ("percent", "degree"):
         inside = _mixed(whole, part.args[0])
         return inside and Node(part.kind, (inside,))

@@ -31,7 +31,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lib.verifier.parse import parse
+from lib.verifier.phrases import read
 from lib.verifier.tree import (
     MAX_CALCULUS,
     MAX_INTEGRAND_NESTING,
@@ -42,11 +42,12 @@ from lib.verifier.tree import (
     Undecided,
     Unparsable,
     free_symbols,
+    names,
     nodes,
     number,
+    pairs,
     symbol,
 )
-from lib.verifier.vocabulary import names, pairs
 
 MEMORY_BYTES = 512 * 1024 * 1024
 """Address space; what needs more ends in a MemoryError, which counts as undecided."""
@@ -64,7 +65,7 @@ _CONSTANTS = pairs("pi=pi e=E i=I infinity=oo")
 
 
 def is_symbolic_question(*trees: Node) -> bool:
-    """Whether sympy could decide: scalars with calculus in them, within the limits."""
+    """Return True if sympy could decide: scalars with calculus in them, within the limits."""
     parts = [part for tree in trees for part in nodes(tree)]
     calculus = [part for part in parts if part.kind == "calculus"]
     return (
@@ -78,7 +79,7 @@ def is_symbolic_question(*trees: Node) -> bool:
 
 
 def _is_hard_power(base: Node, exponent: Node) -> bool:
-    """Symbols in both, or a large exponent."""
+    """Return True for symbols in both base and exponent, or a large exponent."""
     values = [part.value for part in nodes(exponent) if part.value]
     is_large = any(abs(value) > MAX_SYMBOLIC_EXPONENT for value in values)
     return is_large or all(free_symbols(part) - {"infinity"} for part in (base, exponent))
@@ -89,13 +90,13 @@ def _is_exponential(node: Node) -> bool:
 
 
 def nesting(node: Node) -> int:
-    """How deep functions, roots and exponentials are inside one another."""
+    """Return the depth of functions, roots and exponentials inside one another."""
     inside = max(map(nesting, node.args), default=0)
     return inside + (node.kind in ("call", "root") or _is_exponential(node))
 
 
 def same_symbolic(reference: Node, answer: Node) -> bool:
-    """Whether two expressions with integrals, limits or sums are equal.
+    """Return True if two expressions with integrals, limits or sums are equal.
 
     Raises:
         Undecided: sympy finds no closed form, or cannot tell.
@@ -107,14 +108,16 @@ def same_symbolic(reference: Node, answer: Node) -> bool:
 
 
 def _convert(node: Node) -> Any:
-    """A sympy expression."""
+    """Return a sympy expression."""
     import sympy
 
     if node.kind == "number" and node.value is not None:
         return sympy.Rational(node.value.numerator, node.value.denominator)
+    if node.kind == "symbol" and "_index" in node.name:
+        raise Undecided("a term that depends on the index")
     if node.kind == "symbol":
         constant = _CONSTANTS.get(node.name)
-        return getattr(sympy, constant) if constant else sympy.Symbol(node.name, positive=True)
+        return getattr(sympy, constant) if constant else sympy.Symbol(node.name, real=True)
     if node.kind == "calculus":
         result = _integral(*node.args) if node.name == "int" else _limit_or_sum(node)
         if result.has(sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit):
@@ -143,7 +146,7 @@ def _limit_or_sum(node: Node) -> Any:
         return sympy.limit(_convert(body), name, start, side)
     if node.name not in ("sum", "prod") or lower.name != "=":
         raise Undecided(node.name)
-    index = sympy.Symbol("index", integer=True, positive=True)
+    index = sympy.Symbol("index", integer=True)
     total = sympy.Sum if node.name == "sum" else sympy.Product
     return total(_convert(body).subs(name, index), (index, start, _convert(upper))).doit()
 
@@ -159,19 +162,25 @@ def _integral(lower: Node, upper: Node, body: Node) -> Any:
 
 
 def _without_differential(body: Node) -> tuple[Node, Node]:
-    """Integrand and variable of `f dx`, or of `dx` over something."""
+    """Return integrand and variable of `f dx`, or of `dx` over something."""
     if body.kind == "quotient":
         above, variable = _without_differential(body.args[0])
         return Node("quotient", (above, body.args[1])), variable
-    if body.kind != "product" or len(body.args) < 2 or body.args[-2] != symbol("d"):
-        raise Undecided("an integral without its variable")
-    return Node("product", (number(1), *body.args[:-2])), body.args[-1]
+    if body.kind == "product" and body.args[-1].kind == "symbol":
+        name = body.args[-1].name
+        if len(name) == 2 and name[0] == "d":
+            return Node("product", (number(1), *body.args[:-1])), symbol(name[1])
+        if body.args[-2] == symbol("d"):
+            return Node("product", (number(1), *body.args[:-2])), body.args[-1]
+    if body.kind == "symbol" and len(body.name) == 2 and body.name[0] == "d":
+        return number(1), symbol(body.name[1])
+    raise Undecided("an integral without its variable")
 
 
 def decide(reference: str, answer: str) -> tuple[bool, str]:
-    """Whether the two are equal, and how that was decided."""
+    """Return True if the two are equal, and how that was decided."""
     try:
-        return same_symbolic(parse(reference), parse(answer)), "symbolic"
+        return same_symbolic(read(reference), read(answer)), "symbolic"
     except (Undecided, Unparsable, TooHard):
         return False, "undecided"
     except _SYMPY_FAILS:
@@ -199,7 +208,7 @@ _counts: collections.Counter[str] = collections.Counter()
 
 
 def counters() -> dict[str, int]:
-    """What this process asked so far, for provenance.
+    """Return this process's counts of questions, for provenance.
 
     `worker_calls`, `worker_starts`, `timeouts` (worker ended for lateness), `over_budget` (answers
     refused because their batch had spent `BUDGET_S`), `worker_failures` (ended by itself, or did
@@ -214,7 +223,7 @@ _COUNTERS = (
 
 
 def count(name: str) -> None:
-    """One more of `name`."""
+    """Add one to the count of `name`."""
     _counts[name] += 1
 
 
@@ -226,7 +235,7 @@ def reset_counters() -> None:
 
 
 def count_answer() -> None:
-    """One more answer is compared; each batch has its own budget."""
+    """Count one more compared answer; each batch has its own budget."""
     _counts["answers"] += 1
     if _counts["answers"] % BATCH == 0:
         _worker.spent_s = 0.0
@@ -238,7 +247,7 @@ class WorkerLostError(RuntimeError):
 
 @functools.lru_cache(maxsize=4096)
 def ask(reference: str, answer: str) -> tuple[bool, str]:
-    """Whether two normalized texts are equal, and the step that decided.
+    """Ask the worker whether two normalized texts are equal; return the decision and its step.
 
     Raises:
         WorkerLostError: no answer in time; the question may be put again.
@@ -266,7 +275,7 @@ class _Worker:
         self.spent_s = 0.0
 
     def ask(self, question: str) -> tuple[bool, str]:
-        """One question and its answer; a worker that fails is replaced for the next."""
+        """Ask one question; a worker that fails is replaced for the next."""
         process = self.start()
         assert process.stdin is not None and process.stdout is not None
         backstop = threading.Timer(PATIENCE_S, process.kill)
@@ -290,7 +299,7 @@ class _Worker:
         raise WorkerLostError("timeout" if late else "worker failure")
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The worker, started if there is none."""
+        """Return the worker, started if there is none."""
         if self.process is None or self.process.poll() is not None:
             self.stop()
             count("worker_starts")
@@ -316,7 +325,7 @@ _inherited: list[_Worker] = []
 
 
 def _forget() -> None:
-    """In a forked child: the parent's worker is not ours to ask, to wait for or to stop."""
+    """Forget the parent's worker in a forked child: it is not the child's to ask or stop."""
     global _worker
     _inherited.append(_worker)
     _worker = _Worker()

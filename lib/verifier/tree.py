@@ -1,4 +1,4 @@
-"""The tree that an answer is parsed into, the limits of work on it, and the names of its values.
+"""The tree that an answer is parsed into, and the limits of work on it.
 
 One node type for all: what an answer can be is open-ended, and rules match on `kind`.
 
@@ -9,29 +9,33 @@ One node type for all: what an answer can be is open-ended, and rules match on `
 | sum, product | terms, factors | |
 | quotient, power | two | |
 | root | index, radicand | |
-| call | arguments | name of the function |
+| call | arguments | name of the function, of an operation without rules too |
 | plusminus | (operand) or (left, right) | name "+-" or "-+" |
 | percent, degree, factorial | one | |
 | unit | one | name the unit as written |
+| amount | units, `5 ft 3 in` | |
 | ratio | two or more | |
-| list | items | name the last separator: "," ";" "and" "or" |
+| list | items | name "," or "or" |
 | tuple | items | name the two brackets: "()", "[]", "(]", "[)", "<>" |
 | set | items | |
-| builder | variable, condition | |
+| builder | element, condition | |
 | union, intersection, difference | two | |
 | relation | operands | name the operators, joined with spaces |
+| quantified | statement, membership | |
+| cases | tuples (value, condition) | |
 | matrix | rows, each a tuple node | name the environment |
-| text | | name |
+| phrase | | name the words as read |
+| choice | its text, if any | name the letter |
+| time, date | | name in one spelling |
 | base | | name digits; value the base |
-| calculus | parts | name "sum", "prod", "int", "lim" |
+| calculus | lower, upper, body | name "sum", "prod", "int", "lim" |
 """
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
-
-from lib.verifier.vocabulary import FUNCTIONS, hedges
 
 T = TypeVar("T")
 
@@ -51,8 +55,8 @@ MAX_REMEMBERED_CHARS = 200_000
 MAX_TOKENS = 1_500
 """Tokens of one answer that are parsed."""
 
-MAX_DEPTH = 60
-"""Nesting of groups, fractions and powers."""
+MAX_DEPTH = 50
+"""Nesting of groups, fractions, roots, powers and whatever is attached to an atom."""
 
 MAX_ITEMS = 400
 """Elements of one list, set or tuple, after ± is spelled out."""
@@ -63,17 +67,14 @@ MAX_DIGITS = 1_500
 MAX_BITS = 100_000
 """Bits of numerator or denominator of an exact value."""
 
-MAX_POINT_BITS = 2_000
-"""Bits up to which a value stays exact where functions are compared at a point."""
-
-MAX_LOG2 = 3_000.0
+MAX_LOG2 = 1e60
 """Magnitude, as a power of two, of an inexact value: beyond it (or its inverse) undecided."""
 
 MAX_FACTORIAL = 5_000
 """Largest n of an exact n!."""
 
-MAX_OPERATIONS = 4_000
-"""Nodes that one comparison evaluates, all points together."""
+MAX_OPERATIONS = 6_000
+"""Nodes that one comparison evaluates, all points together; a special function counts as many."""
 
 MAX_SYMBOLIC_NODES = 120
 """Nodes of a question that sympy gets to see."""
@@ -94,7 +95,9 @@ _remembered_chars = 0
 def remembered(
     maxsize: int,
 ) -> Callable[[Callable[..., T]], "functools._lru_cache_wrapper[T]"]:
-    """`functools.lru_cache`, emptied by `bound_memory` too: a cache counts entries, not texts."""
+    """Cache like `functools.lru_cache`; `bound_memory` empties it, since a cache counts entries,
+    not text.
+    """
 
     def wrap(function: Callable[..., T]) -> "functools._lru_cache_wrapper[T]":
         _caches.append(cached := functools.lru_cache(maxsize)(function))
@@ -139,187 +142,128 @@ class TooHard(ValueError):
     """A work limit was passed; the message names it."""
 
 
+def names(text: str) -> frozenset[str]:
+    """Return the words of `text`."""
+    return frozenset(text.split())
+
+
+def pairs(text: str) -> dict[str, str]:
+    """Return the words of `text`, split at their first equals sign."""
+    return dict(word.split("=", 1) for word in text.split())
+
+
+FUNCTIONS = names(
+    "sin cos tan cot sec csc sinh cosh tanh coth sech csch arcsin arccos arctan arccot arcsec"
+    " arccsc "
+    "arsinh arcosh artanh ln log lg exp sqrt abs floor ceil sgn Gamma max min gcd lcm "
+    "factorial factorial2 binomial det Re Im conj mod"
+)
+"""Functions that are evaluated; whatever else is applied to arguments is opaque."""
+
+
 def number(value: Fraction | int, literal: str = "") -> Node:
-    """A number node."""
+    """Return a number node."""
     return Node("number", (), literal, Fraction(value))
 
 
 def symbol(name: str) -> Node:
-    """A symbol node."""
+    """Return a symbol node."""
     return Node("symbol", (), name)
 
 
 def call(name: str, *arguments: Node) -> Node:
-    """A function applied to arguments."""
+    """Return a function applied to arguments."""
     return Node("call", arguments, name)
 
 
+MINUS_ONE = number(-1)
+REALS = symbol("bb:R")
+INFINITY = symbol("infinity")
+
+
 def negated(node: Node) -> Node:
-    """Minus `node`; of a number literal, also under a unit, the negative literal."""
+    """Return minus `node`; of a number literal, also under a unit, the negative literal."""
     if node.kind == "number" and node.value is not None:
-        return Node("number", (), f"-{node.name}" if node.name else "", -node.value)
+        # A literal has one sign: minus minus 1 is 1.
+        name = node.name[1:] if node.name.startswith("-") else node.name and f"-{node.name}"
+        return Node("number", (), name, -node.value)
+    if node.kind in ("unit", "percent", "degree"):
+        return node._replace(args=(negated(node.args[0]),))
     return Node("product", (MINUS_ONE, node))
 
 
-def operands(node: Node, kind: str) -> Iterator[Node]:
-    """The operands that are joined by operations of this kind, however they are nested."""
-    if node.kind != kind:
-        yield node
-        return
-    for part in node.args:
-        yield from operands(part, kind)
+def difference(left: Node, right: Node) -> Node:
+    """Return left minus right."""
+    return Node("sum", (left, negated(right)))
 
 
 def nodes(node: Node) -> Iterator[Node]:
-    """`node` and all its parts."""
+    """Yield `node` and all its parts."""
     yield node
     for part in node.args:
         yield from nodes(part)
 
 
-def canonical(node: Node) -> str:
-    """A text that equal trees share; the order of terms and factors does not show in it."""
-    is_flat = node.kind in ("sum", "product")
-    parts = [canonical(part) for part in (operands(node, node.kind) if is_flat else node.args)]
-    if is_flat or node.kind in ("set", "union", "intersection") or node.name in ("gcd", "lcm"):
-        parts.sort()
-    label = str(node.value) if node.kind == "number" else f"{node.name}{node.value or ''}"
-    return f"{node.kind}:{label}({','.join(parts)})" if parts else f"{node.kind}:{label}"
-
-
 def substituted(node: Node, values: Mapping[str, Node]) -> Node:
-    """`node` with trees for some of its symbols."""
+    """Return `node` with trees for some of its symbols."""
     if node.kind == "symbol":
         return values.get(node.name, node)
     return node._replace(args=tuple(substituted(part, values) for part in node.args))
 
 
-MINUS_ONE = number(-1)
+def spelled(node: Node) -> str:
+    """Return the name of a subscript, an accent or a label: the whole tree, written out."""
+    value = node.value if node.value is not None else node.name
+    if node.args:
+        inside = ",".join(map(spelled, node.args))
+        return (
+            f"{node.kind}:{node.name}({inside})"
+            if node.kind != "call"
+            else f"{node.name}({inside})"
+        )
+    return str(value) if node.kind in ("number", "symbol") else f"{node.kind}:{value}"
 
 
 @remembered(8192)
 def free_symbols(node: Node) -> frozenset[str]:
-    """Names in `node` with no known number as their value, without indices of sums."""
+    """Return the names in `node` without a known value, bound ones excluded."""
     if node.kind == "symbol":
         return frozenset() if node.name in ("pi", "e", "i") else frozenset([node.name])
-    names = frozenset[str]().union(*map(free_symbols, node.args))
+    inside = frozenset[str]().union(*map(free_symbols, node.args))
     if node.kind == "calculus":
         index = node.args[0].args[0].name if node.args[0].kind == "relation" else ""
-        names -= {index, "infinity"}
-    return names
-
-
-_KNOWN = FUNCTIONS | {"mod"}
+        inside -= {index, "infinity"}
+    return inside
 
 
 @remembered(8192)
-def unknown_functions(node: Node) -> frozenset[str]:
-    """Functions in `node` that are none of mathematics, as names that a point has a value for."""
-    own = node.kind == "call" and node.name not in _KNOWN
-    inside = frozenset[str]().union(*map(unknown_functions, node.args))
-    return inside | {f"function {node.name}"} if own else inside
-
-
-_COMPOUND = ("tuple", "ratio", "unit", "union", "intersection")
-_CONSTANTS = ("pi", "e", "i", "infinity")
-
-
-class Named(NamedTuple):
-    """Values with the name that the answer gives them, '' without one.
-
-    Attributes:
-        approximate: what is written after ≈.
-    """
-
-    name: str
-    values: tuple[Node, ...]
-    approximate: tuple[Node, ...] = ()
-
-
-def named(node: Node) -> Named | None:
-    """The name and the values of a chain of equations, None where it states no value.
-
-    `x = 2 + 3 = 5` has two values, which the caller must find equal.
-    """
-    if node.kind != "relation":
-        return Named("", (node,))
-    operators = node.name.split(" ")
-    if operators == ["in"]:
-        return Named(spelling(node.args[0]), node.args[1:]) if is_name(node.args[0]) else None
-    if not set(operators) <= {"=", "~"}:
-        return None
-    operands = node.args
-    first, last = operands[0], operands[-1]
-    is_turned = is_name(last) and not (last.kind == "text" or is_name(first) or free_symbols(first))
-    if is_turned and "~" not in operators[1:]:
-        operands = operands[::-1]
-    count = next(
-        (n for n, part in enumerate(operands[:-1]) if not is_name(part)), len(operands) - 1
-    )
-    values, links = operands[count:], operators[count:]
-    exact = links.index("~") + 1 if "~" in links else len(values)
-    names = dict.fromkeys(map(spelling, operands[:count]))
-    return Named(",".join(names), values[:exact], values[exact:])
-
-
-def spelling(node: Node) -> str:
-    """A name as compared with others; of a function without its arguments."""
+def is_opaque(node: Node) -> bool:
+    """Return True if a part of `node` has no value that could be computed at a point."""
     if node.kind == "call" and node.name not in FUNCTIONS:
-        return f"function:{node.name}"
-    return canonical(node)
+        return True
+    return node.kind not in VALUED or any(map(is_opaque, node.args))
+
+
+VALUED = names("number symbol sum product quotient power root call percent degree factorial")
+"""Kinds of nodes that have a value at a point."""
+
+_CONSTANTS = ("pi", "e", "i", "infinity", "ldots")
+_DIFFERENTIAL = re.compile("d.$|partial .")
 
 
 def is_name(node: Node) -> bool:
-    """Whether `node` is something that an equation may define rather than constrain."""
+    """Return True if `node` is something that an equation may define rather than constrain."""
     kind, parts = node.kind, node.args
     if kind == "symbol":
-        return node.name not in _CONSTANTS
+        return node.name not in _CONSTANTS and not node.name.startswith("bb:")
     if kind == "call":
         return node.name not in FUNCTIONS or all(part.kind == "symbol" for part in parts)
     if kind == "product":
-        return _is_product_name(node)
-    if kind in ("text", "unit") and hedges(node.name):
-        return False
-    return kind == "text" or (kind in _COMPOUND and all(map(is_name, parts)))
-
-
-def _is_product_name(node: Node) -> bool:
-    """`AB` (a segment), `m\\angle A`, `f^{-1}(x)`; `xy` is a product."""
-    symbols = [part.name for part in node.args if part.kind == "symbol"]
-    if any(name.startswith("angle") for name in symbols):
-        return True
-    return len(symbols) == len(node.args) and all(name[:1].isupper() for name in symbols)
-
-
-def names_agree(right: str, actual: str) -> bool:
-    """Whether two spelled names, '' for none, may name the same thing.
-
-    Two variables must be the same, and two functions; but `y` may be written for `f(x)`, and a
-    letter for a quantity that the other answer gives in words or as a segment.
-    """
-    if not right or not actual or right == actual:
-        return True
-    kinds = [name.partition(":")[0] for name in (right, actual)]
-    if set(kinds) <= {"union", "intersection"}:
-        return False
-    return kinds[0] != kinds[1] or kinds[0] not in ("symbol", "function")
-
-
-def with_bound_names(node: Node) -> Node:
-    """`node` with the arguments of each function that it defines under names of their own."""
-    parts = node.args
-    if node.kind == "relation" and parts[0].kind == "call" and is_name(parts[0]):
-        values = {
-            part.name: symbol(f"argument {number}")
-            for number, part in enumerate(parts[0].args)
-            if part.kind == "symbol"
-        }
-        return substituted(node, values)
-    return node._replace(args=tuple(map(with_bound_names, parts)))
-
-
-def difference(node: Node) -> tuple[Node, str] | None:
-    """Left minus right and the relation to 0; None for a chain."""
-    if len(node.args) != 2:
-        return None
-    return Node("sum", (node.args[0], negated(node.args[1]))), node.name.replace("~", "=")
+        return any(part.name.startswith("angle ") for part in parts)
+    if kind == "quotient":
+        return all(part.kind == "symbol" and _DIFFERENTIAL.match(part.name) for part in parts)
+    if kind == "power":
+        return parts[0].kind == "symbol" and parts[0].name.isupper() and parts[1].value == -1
+    if kind in ("union", "intersection", "ratio", "tuple"):
+        return all(map(is_name, parts))
+    return kind in ("phrase", "label")

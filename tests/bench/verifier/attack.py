@@ -11,6 +11,7 @@ the family "published" (arXiv:2507.08794, arXiv:2505.22203, and the threads of p
 """
 
 import functools
+import math
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -236,7 +237,7 @@ def chains(case: Case) -> Iterator[Pair]:
 
 def parts(case: Case) -> Iterator[Pair]:
     """The reference as one part of something else."""
-    if case.is_expression and not case.mentions("f("):
+    if case.is_expression and not case.mentions("f(") and not case.asks_rounding:
         text = case.text
         yield from case.answered(
             f"(1)+({text})", f"({text})+(1)", f"(a)({text})", f"(q)+({text})", f"({text})(q)",
@@ -248,7 +249,7 @@ def parts(case: Case) -> Iterator[Pair]:
 def operations(case: Case) -> Iterator[Pair]:
     """A number with something done to it."""
     text = case.text
-    if case.value is None or abs(case.value) in (0, 1):
+    if case.value is None or abs(case.value) in (0, 1) or case.asks_rounding:
         return
     yield from case.answered(
         rf"({text})^2", rf"({text})^{{-1}}", rf"\frac{{1}}{{{text}}}", rf"2({text})", f"{text}i",
@@ -403,7 +404,7 @@ def decimals(case: Case) -> Iterator[Pair]:
 
 
 def _is_square(number: int) -> bool:
-    return round(number**0.5) ** 2 == number
+    return math.isqrt(number) ** 2 == number
 
 
 def roundings(case: Case) -> Iterator[Pair]:
@@ -430,14 +431,14 @@ _SIZES = (
 
 def sizes(case: Case) -> Iterator[Pair]:
     """A word of size or an operation in the place of a unit."""
-    if case.value is None or abs(case.value) in (0, 1):
+    if case.value is None or abs(case.value) in (0, 1) or case.text.endswith("/1"):
         return
     for word in _SIZES:
         if not case.mentions(word.split()[0][:5]):
             yield from case.answered(f"{case.text} {word}", rf"{case.text}\text{{ {word}}}")
 
 
-_UNITS = (
+UNITS = (
     ("cm", "mm"), ("m", "km"), ("kg", "g"), ("kPa", "Pa"), ("MHz", "Hz"), ("mA", "A"), ("L", "mL"),
     ("hours", "minutes"), ("days", "weeks"), ("m/s", "km/h"), ("cm^2", "cm^3"), ("m/s^2", "m/s"),
     ("feet", "inches"), ("dollars", "cents"), ("^\\circ\\text{C}", "^\\circ\\text{F}"),
@@ -452,7 +453,7 @@ def units(case: Case) -> Iterator[Pair]:
     if case.value is None or case.value in (0, -40) or "/" in case.text:
         return  # -40 °C is -40 °F.
     text = case.text
-    for one, two in _UNITS:
+    for one, two in UNITS:
         for first, second in ((one, two), (two, one)):
             if first.startswith("^"):
                 yield Pair(f"{text}{first}", f"{text}{second}")
@@ -482,7 +483,7 @@ def conditions(case: Case) -> Iterator[Pair]:
     if match and value(match[3]) is not None:
         for sign in {"<", ">", r"\le", r"\ge"} - {match[2].rstrip("q")}:
             yield from case.answered(f"{match[1]} {sign} {match[3]}")
-    if not case.is_expression or re.search(r"[nk]", re.sub(r"\\[A-Za-z]+", "", case.text)):
+    if not case.is_expression or re.search(r"[nk]|i$", re.sub(r"\\[A-Za-z]+", "", case.text)):
         return
     text = case.text
     for one, two in _KINDS[:-1]:
@@ -601,7 +602,7 @@ def words(case: Case) -> Iterator[Pair]:
 
 def hidden(case: Case) -> Iterator[Pair]:
     """The reference where nobody sees it, beside another answer."""
-    if case.value is None:
+    if case.value is None or case.asks_rounding:
         return
     text = case.text
     for other in others(case)[:2]:
@@ -705,9 +706,10 @@ def derived(family: Family, references: dict[str, str]) -> Iterator[Pair]:
             yield pair
 
 
-def bounded(pairs: Iterator[Pair], limit: int) -> list[Pair]:
-    """At most so many (0: all), the same ones each time, whatever others there are."""
-    return sorted(pairs, key=lambda pair: zlib.crc32(repr(pair[:3]).encode()))[: limit or None]
+def bounded(pairs: Iterator[Pair], limit: int, seed: int = 0) -> list[Pair]:
+    """At most so many (0: all), the same ones for a seed, whatever others there are."""
+    text = "{0}{1.reference}{1.answer}{1.problem}".format
+    return sorted(pairs, key=lambda pair: zlib.crc32(text(seed, pair).encode()))[: limit or None]
 
 
 def accepted_pairs(pairs: list[Pair], grader: Grader) -> list[Pair]:

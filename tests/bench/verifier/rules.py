@@ -1,7 +1,4 @@
-"""What each rule of the verifier earns on the labelled sets, and the table that the page prints.
-
-A rewriting earns the right answers that are refused without it; a step, those that it decides.
-"""
+"""What each step of the verifier decides on the labelled sets, and the page's table of it."""
 
 import collections
 import json
@@ -10,13 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lib.verifier import compare, extract_answer, readings
-from lib.verifier.readings import REFUSALS, TABLE
-from lib.verifier.tree import forget
+from lib.verifier import compare, extract_answer, rules
+from lib.verifier.rules import REFUSALS, TABLE, Rule
 
-SOURCE = Path(readings.__file__)
+SOURCE = Path(rules.__file__)
 PAGE = Path(__file__).parents[3] / "docs" / "verifier.md"
-GROUPS = ("FIRST", "RULES")
 
 Case = tuple[str, str, str]
 """Reference, answer, problem."""
@@ -40,21 +35,8 @@ def _problem(row: dict[str, Any]) -> str:
 
 
 def earned(folder: Path) -> dict[str, int]:
-    """Right answers by the name of the rule."""
-    cases = list(right_answers(folder))
-    decided = [_decided(case) for case in cases]
-    names = {rule.name for group in GROUPS for rule in getattr(readings, group)} | {"words"}
-    rewritten = [case for case, name in zip(cases, decided, strict=True) if name in names]
-    counts = collections.Counter(name for name in decided if name not in names)
-    counts["words"] = decided.count("words")
-    for group in GROUPS:
-        rules = getattr(readings, group)
-        for rule in rules:
-            setattr(readings, group, tuple(other for other in rules if other is not rule))
-            forget()
-            counts[rule.name] = sum(not _decided(case) for case in rewritten)
-        setattr(readings, group, rules)
-        forget()
+    """Right answers of the labelled sets by the step that decides them."""
+    counts = collections.Counter(map(_decided, right_answers(folder)))
     return {rule.name: counts[rule.name] for rule in TABLE}
 
 
@@ -67,14 +49,18 @@ def _decided(case: Case) -> str:
 
 def table() -> str:
     """The rules as the page prints them, and the names of what refuses."""
-    lines = ["|rule|rows|what it reads|equal|not equal|", "|---|--:|---|---|---|"]
+    lines = ["|step|rows|what is compared|equal|not equal|", "|---|--:|---|---|---|"]
     lines += [
-        f"|{rule.name}|{rule.rows}|{rule.description}|{_pair(rule.right)}|{_pair(rule.wrong)}|"
+        f"|{rule.name}{_mark(rule)}|{rule.rows}|{rule.description}|{_pair(rule.right)}|{_pair(rule.wrong)}|"
         for rule in TABLE
-        if rule.right
     ]
     refusals = ", ".join(f"`{name}` ({description})" for name, description in REFUSALS.items())
     return "\n".join([*lines, "", f"Refused: {refusals}.", ""])
+
+
+def _mark(rule: Rule) -> str:
+    """A mark for evidence that is no proof."""
+    return "" if rule.is_exact else " ≈"
 
 
 def _pair(example: tuple[str, ...]) -> str:

@@ -14,9 +14,11 @@ from lib.core.plugins import label
 from lib.prompts import prompt_format
 from lib.rewards.functions import STACKS, Grading, load_reward, rewards_of
 from lib.verifier.numbers import as_number
-from tests.bench.verifier.attack import FAMILIES, accepted_pairs, bounded, derived
+from tests.bench.verifier.attack import FAMILIES, Pair, accepted_pairs, bounded, derived
 from tests.bench.verifier.attack_by_training import false_rewards, holds_value, read_rollouts
+from tests.bench.verifier.edits import EDITS
 from tests.bench.verifier.graders import reckon
+from tests.bench.verifier.laws import KINDS, LAWS, Laws
 from tests.bench.verifier.references import references
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verifier"
@@ -277,14 +279,45 @@ def test_a_policy_trained_against_it_earned_nothing_falsely() -> None:
     assert 0 < sum(graded) < len(graded)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", KINDS)
 def test_pairs_wrong_by_construction_are_refused(family: str) -> None:
-    """A bounded sample; all of them: python -m tests.bench.verifier attack --limit 0."""
-    pairs = bounded(derived(FAMILIES[family], references(None)), 300)
+    """A bounded sample; all of them: python -m tests.bench.verifier laws --limit 0."""
+    pairs = bounded(derived(KINDS[family], references(None)), 300)
     assert pairs
     accepted = accepted_pairs(pairs, reckon)
     # One pair may be a fault of the construction; nobody is paid for a hedge.
-    assert len(accepted) <= (family != "hedges"), accepted[:10]
+    assert len(accepted) <= (family in FAMILIES and family != "hedges"), accepted[:10]
+
+
+@pytest.fixture(scope="module")
+def laws() -> Laws:
+    return Laws(reckon, references(None), seed=41, size=70)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_no_text_breaks_a_law_of_equality(laws: Laws, law: str) -> None:
+    """A small sample of `make attack`, which takes more references and those of public sets."""
+    tried = LAWS[law](laws)
+    assert tried.num_tried
+    assert tried.violations == []
+
+
+CLASSES = [
+    json.loads(line)
+    for line in (GOLDEN / "attack_classes.jsonl").read_text(encoding="utf-8").splitlines()
+]
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(row["class"] for row in CLASSES))
+def test_labelled_pairs_of_a_class_are_told_apart(name: str) -> None:
+    """Each class has right answers beside the wrong ones, or refusing everything would pass."""
+    rows = [row for row in CLASSES if row["class"] == name]
+    assert {row["equal"] for row in rows} == {True, False}
+    verdicts = [
+        reckon(row["answer"], row["reference"], "answer", row.get("problem", "")) for row in rows
+    ]
+    graded = zip(rows, verdicts, strict=True)
+    assert [row for row, verdict in graded if verdict != row["equal"]] == []
 
 
 @pytest.mark.parametrize(
@@ -297,10 +330,52 @@ def test_pairs_wrong_by_construction_are_refused(family: str) -> None:
         ("brackets", ["(2, 2)", r"\{1, 2\}", "(a, b)"]),
         ("last digits", ["x", r"\frac{2}{x}"]),
         ("hedges", ["x > 3", "0"]),
+        ("operators", [r"x^2 + C", r"\sin(x + \pi)", "2 \\cdot 2", r"(-1)^{m+1}", "x + 0"]),
+        ("exponents", ["1^2", "x^2 = 0", r"\max(2^3, 3^3)", "0^2"]),
+        ("inner signs", [r"\cos(3)", "(3)^2", r"\binom{5}{2}", "(0)", "(1,234)"]),
+        ("functions", [r"\sin 45^\circ", r"\sqrt{1}", r"\frac{5}{1}", r"\lfloor x \rfloor"]),
+        ("orders", ["(a, b)", "(x+1, 1+x)", r"\frac{a}{b}", r"\frac{|x|}{x}", "2^4", "3:3"]),
+        ("brackets of intervals", [r"(-\infty, \infty)", r"[1,2]\cup[2,3]", r"\{1, 2\}"]),
+        ("joined digits", ["1,234", "12", "5.", "(5)", "5.0", r"5\%", "x=5", "60^\\circ"]),
+        ("digits", ["0", r"13 \pmod{5}", "7"]),
+        ("items", ["1, 1", "1,234", "(1, 2)", r"k\pi, k \in \mathbb{Z}"]),
+        ("letters", ["x + 1", "5 m"]),
+        ("scaled", ["x^2 + C", "x = 1", "12"]),
+        ("opposites", ["A", r"\text{ABC}", "1 and 2", "abc"]),
     ],
 )
 def test_an_attack_derives_only_what_is_certainly_wrong(family: str, uncertain: list[str]) -> None:
-    assert list(derived(FAMILIES[family], dict.fromkeys(uncertain, ""))) == []
+    assert list(derived(KINDS[family], dict.fromkeys(uncertain, ""))) == []
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "edited"),
+    [
+        ("relations", "x = 5", r"x \ne  5"),
+        ("logic", r"p \land q", r"p \lor  q"),
+        ("operators", "x + 1", "x-1"),
+        ("exponents", "x^2", "x^3"),
+        ("indices", "a_1", "a_2"),
+        ("functions", r"\sqrt{7}", r"\sqrt[3]{7}"),
+        ("factorials", "n!", "n!!"),
+        ("inner signs", "(3, x)", "(-3, x)"),
+        ("marks", "x+y", r"x+\overline{y}"),
+        ("degrees", "2\\pi", "2\\pi^\\circ"),
+        ("brackets of intervals", "[1,2)", "(1,2)"),
+        ("kinds of brackets", "(1,2)", r"\{1,2\}"),
+        ("sequences that end", "1, 2, 3", r"1, 2, 3, \ldots"),
+        ("digits", "1.25", "12.5"),
+        ("joined digits", r"\frac{1}{2}", r"\mathbf{12}"),
+        ("orders", "(1, x)", "(x, 1)"),
+        ("items", "x, y", "y"),
+        ("letters", "x^2+x", "x^2+q"),
+        ("scaled", "x", "2(x)"),
+        ("opposites", r"\text{was}", r"saw"),
+        ("other units", "5 cm", "5 mm"),
+    ],
+)
+def test_an_edit_derives_what_says_something_else(family: str, text: str, edited: str) -> None:
+    assert Pair(text, edited) in list(derived(EDITS[family], {text: ""}))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def read(name: str) -> list[dict[str, Any]]:
 def graded(row: dict[str, Any], key: str = "pred") -> bool:
     is_text = row.get("form", "text") == "text"
     answer = extract_answer(row[key]) if is_text else row[key]
-    return compare(reference=row["gold"], answer=answer).equal
+    return compare(reference=row["gold"], answer=answer, problem=row.get("problem")).equal
 
 
 def test_labelled_pairs_have_at_most_3_false_positives() -> None:

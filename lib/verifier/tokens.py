@@ -1,0 +1,431 @@
+r"""Tokens of a text: each character is in a token, or neutral, or the text is refused.
+
+Neutral is how an answer is set, not what it says: spacing, sizes of brackets, math delimiters, a
+box, underline or colour around it, quotes, bold and a full stop around or after the whole. `\text`
+and its like only say that letters are words.
+"""
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+from lib.verifier.tree import (
+    FUNCTIONS,
+    MAX_ANSWER_CHARS,
+    MAX_DEPTH,
+    MAX_TOKENS,
+    TooHard,
+    Unparsable,
+    names,
+    pairs,
+    remembered,
+)
+from lib.verifier.units import is_unit
+from lib.verifier.words import HEDGES
+
+_COMMANDS = pairs(
+    "×=times ✕=times ·=cdot ⋅=cdot ∙=cdot ÷=div ±=pm ∓=mp √=sqrt ∛=sqrt[3] ∞=infty ≤=le ⩽=le "
+    "≥=ge ⩾=ge ≠=ne ≈=approx ≡=equiv ∈=in ∉=notin ∪=cup ∩=cap ∖=setminus ∅=emptyset ∠=angle "
+    "⟨=langle ⟩=rangle ⌊=lfloor ⌋=rfloor ⌈=lceil ⌉=rceil ∑=sum ∏=prod ∫=int λ=lambda Δ=Delta "
+    "Φ=Phi Ω=Omega Γ=Gamma Σ=Sigma Π=Pi Θ=Theta →=to ⇒=Rightarrow ↦=mapsto ¬=lnot ∧=land "
+    "∨=lor ∀=forall ∃=exists ⊂=subset ⊆=subseteq ⊃=supset ⊇=supseteq ∥=parallel ⊥=perp ∘=circ "
+    "∂=partial ∇=nabla ≅=cong ∼=sim △=triangle …=ldots ⋯=cdots ✓=checkmark ■=blacksquare "
+    "↔=leftrightarrow ⇔=iff ℓ=ell"
+) | {
+    chr(code): unicodedata.name(chr(code)).rsplit(" ", 1)[-1].lower()
+    for code in range(0x3B1, 0x3CA)
+    if code not in (0x3BB, 0x3C2)
+}
+_SIGNS = str.maketrans(
+    {sign: rf"\{name} " for sign, name in _COMMANDS.items() if len(sign) == 1}
+    | pairs("−=- –=- —=- ‐=- ‑=- ⁄=/ ∕=/ ∣=| ′=' ″='' ’=' ，=, 、=, 。=. ；=; ：=:")
+    | {"°": r"^\circ ", "º": r"^\circ ", "或": " or ", "且": " and ", "和": " and "}
+    | dict.fromkeys("\u200b\ufeff\u2061\u2062")
+    | {sign: rf"\mathbb{{{letter}}} " for sign, letter in zip("ℝℤℕℚℂ", "RZNQC", strict=True)}
+)
+_CIRCLED = re.compile("([①-⑳]),?")
+_VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
+_RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+")
+_LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉₊₋]+")
+_DAMAGED = re.compile(
+    "\t(?=ext|imes|heta|frac|an\\b|au|o\\b|riangle)|\f(?=rac|box|orall)|\v(?=ec|arphi"
+    "|arepsilon|ert|ee)"
+    "|[\b](?=eta|inom|oxed|egin|ar|mod)|\r(?=ight|ho|angle|floor|ceil)|\a(?=lpha|ngle|pprox)"
+    "|\n(?=eq|abla|otin)"
+)
+_ESCAPED = dict(zip("\t\f\v\b\r\a\n", "tfvbran", strict=True))
+_RAISED_TAG = re.compile(r"<su([pb])>\s*([^<>]*?)\s*</su\1>")
+_DOUBLED = re.compile(
+    r"(?<!\\)\\\\(?=(?:d?frac|tfrac|sqrt|left|right|begin|end|text|pi|cdot|times|infty|boxed|pm|cup"
+    r"|in|le|ge|leq|geq|circ|theta|alpha|ln|log|sin|cos|tan|mathbb|mathrm|binom|quad"
+    r"|[bB]igg?[lrm]?)(?![a-zA-Z]))"
+)
+
+
+def repaired(text: str) -> str:
+    r"""Restore a backslash that an escape removed, and mend `<sup>` and open braces."""
+    if not text.isprintable():
+        text = _DAMAGED.sub(lambda match: "\\" + _ESCAPED[match[0]], text)
+    if "<su" in text:
+        text = _RAISED_TAG.sub(
+            lambda match: f"{'^' if match[1] == 'p' else '_'}{{{match[2]}}}", text
+        )
+    open_braces = text.count("{") - text.count("}")
+    if open_braces == -1 and text.endswith("}") and "\\}" not in text:
+        return text[:-1]
+    is_cut = 0 < open_braces < 4 and "\\{" not in text and text[-1] not in "{^_"
+    return text + "}" * open_braces if is_cut else text
+
+
+def _ascii(text: str) -> str:
+    text = _CIRCLED.sub(lambda match: f"{ord(match[1]) - 0x245F},", text).rstrip(",")
+    text = _VULGAR.sub(_fraction, text)
+    text = _RAISED.sub(r"^{\g<0>}", text)
+    text = _LOWERED.sub(r"_{\g<0>}", text)
+    return unicodedata.normalize("NFKC", text.translate(_SIGNS)).translate(_SIGNS)
+
+
+def _fraction(match: re.Match[str]) -> str:
+    above, _, below = unicodedata.normalize("NFKC", match[0]).partition("⁄")
+    return rf"\frac{{{above}}}{{{below}}}"
+
+
+class Token(NamedTuple):
+    """One token.
+
+    Attributes:
+        kind: "number", "letter", "command", "separator", "operator", "end" or one of `WORDS`.
+        text: what it says; of a command the name without backslash.
+    """
+
+    kind: str
+    text: str
+
+
+END = Token("end", "")
+WORDS = ("word", "text", "name")
+"""Kinds of words: plain ones, those of `\\text` and its like, and names such as AB."""
+OPEN, CLOSE = Token("operator", "{"), Token("operator", "}")
+
+ONE_FOR = pairs(
+    "dfrac=frac tfrac=frac cfrac=frac leq=le geq=ge neq=ne leqslant=le geqslant=ge lt=< gt=> "
+    "cdotp=cdot ast=cdot varnothing=emptyset varphi=phi vartheta=theta varepsilon=epsilon "
+    "lvert=| rvert=| vert=| mid=mid lVert=‖ rVert=‖ Vert=‖ |=‖ colon=: backslash=setminus "
+    "smallsetminus=setminus bigcup=cup bigcap=cap approx=approx doteq=approx lbrace={set "
+    "rbrace=}set {={set }=}set lbrack=[ rbrack=] lparen=( rparen=) oo=infty inf=infty "
+    "infinity=infty Infinity=infty union=cup imaginaryI=i exponentialE=e rightarrow=to "
+    "longrightarrow=to Rightarrow=to Longrightarrow=to implies=to leftrightarrow=iff "
+    "Leftrightarrow=iff Longleftrightarrow=iff neg=lnot wedge=land vee=lor dotsc=ldots "
+    "dotsb=ldots dots=ldots cdots=ldots dotsm=ldots dbinom=binom tbinom=binom overrightarrow=vec "
+    "bar=overline degree=degree asin=arcsin acos=arccos atan=arctan acot=arccot tg=tan ctg=cot "
+    "arctg=arctan cosec=csc ceiling=ceil asinh=arsinh acosh=arcosh atanh=artanh arcsinh=arsinh "
+    "arccosh=arcosh arctanh=artanh GCD=gcd LCM=lcm Max=max Min=min sign=sgn log10=lg Abs=abs "
+    "widehat=hat not=ne notmid=nmid noteq=ne notequiv=nequiv measuredangle=angle prime='"
+)
+"""Commands with the same meaning."""
+_SIGN_FOR = {"<=": "le", ">=": "ge", "!=": "ne", "==": "=", ":=": "=", "**": "^", "->": "to",
+             "=>": "to", "<->": "iff", "...": "ldots"}  # fmt: skip
+
+_PLAIN = (
+    FUNCTIONS
+    | names(
+        "infty oo inf infinity Infinity asin acos atan asinh acosh atanh arcsinh arccosh arctanh "
+        "ceiling GCD LCM Max Min sign log10 Abs pi theta alpha beta gamma delta lambda omega phi "
+        "choose union emptyset"
+    )
+) - names("Re Im Gamma conj factorial2")
+"""Words that mean mathematics without a backslash."""
+
+_UPRIGHT = names(
+    "mathrm mathit mathsf rm it emph text mbox textbf textrm textit textsf texttt textup "
+    "operatorname hbox textnormal mathtt"
+)
+_BOLD = pairs("mathbf=bf boldsymbol=bf bm=bf bf=bf mathcal=cal mathscr=cal mathfrak=frak mathbb=bb")
+_AROUND = names("boxed fbox beginboxed underline")
+_NEUTRAL = (
+    r"\s+|~|\\[,;:! ]|\\(?:left|right)\s*\.(?!\d)|\\q?quad"
+    r"|\\(?:thinspace|negthinspace|negmedspace|negthickspace|medspace"
+    r"|thickspace|nobreakspace|hfill|newline|par|displaystyle|textstyle|limits|nolimits|mathstrut"
+    r"|left|right|middle|[bB]igg?[lrm]?)(?![a-zA-Z])|\\hspace\*?\{[^{}]*\}|\\[()\[\]]|\$"
+    r"|\\(?:text)?color\{[a-zA-Z]+\}"
+)
+_NUMBER = (
+    r"\d*\.\d*\(\d+\)(?!\d)|\d*\.\d*\\overline\s*\{\d+\}|\d*\.\d*(?:\\dot\s*\{?\d\}?)+"
+    r"|\d*\.\d+\s*(?:\\ldots|\\dots|\\cdots|\.\.\.)"
+    r"|(?<![\^_])\d{1,3}(?:(?: ?\{ ?, ?\} ?|, ?\\! ?"
+    r"|\\[,!;:] ?|~|'| )\d{3})+(?![\d/])(?:[.,]\d{1,2}(?!\d))?"
+    r"|\d{1,3}(?:\.\d{3})+(?:,\d{1,2}(?!\d)|(?<=\.\d{3}\.\d{3}))(?![\d.])"
+    r"|GROUPED\d+\.\d+|\.\d+|\d+\.(?=/)|\d+(?:(?=[eE][+-]?\d))?"
+)
+_PATTERN = (
+    rf"(?P<neutral>{_NEUTRAL})"
+    rf"|\\(?P<style>{'|'.join(sorted(_UPRIGHT | _BOLD.keys() | _AROUND, key=len, reverse=True))})"
+    r"\*?(?![a-zA-Z])\s*(?P<open>\{)?"
+    rf"|(?P<number>(?:{_NUMBER})(?:[eE][+-]?\d{{1,3}}(?![\d.]))?)"
+    r"|\\not\s*(?:=|\\(?P<denied>[a-z]+))"
+    r"|(?P<command>\\(?:[A-Za-z]+|[{}%|_&#\\$]))"
+    r"|(?P<word>[^\W\d_]+)"
+    r"|(?P<operator>\*\*|<->|->|<=|>=|!=|==|:=|=>|\.\.\.|[-+*/^_=<>()\[\]{}|,;:!%'&?.€£¥₹])"
+)
+_SEPARATE = re.compile(_PATTERN.replace("GROUPED", ""))
+_GROUPING = re.compile(_PATTERN.replace("GROUPED", r"[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d+)?|"))
+_DEPTH = {"(": 1, "[": 1, "{set": 1, ")": -1, "]": -1, "}set": -1}
+_TWO_LETTERS = names("is it of to so we be in as if no on an by at do he us my am pm or vs")
+_APPLIED = re.compile("(sin|cos|tan|cot|sec|csc|ln|log|exp)([xyz])")
+_PLAIN_UNITS = names("cm mm km kg ft lb yd oz hr ml mL kJ kW Hz Pa")
+"""Units of two letters that are rather no product of variables, as `mg` may be."""
+_SEPARATORS = {"and": "and", "or": "or", "land": "and", "lor": "or", ",": ",", ";": ";"}
+_VOWEL = re.compile("[aeiouyAEIOUY]|[^a-zA-Z]")
+_SIGN_WORDS = pairs("percent=% percents=% percentage=% pct=%")
+_END_MARKS = re.compile(
+    r"[\s$]*(?:\\(?:checkmark|blacksquare|square|qquad|quad|\\|,|;|!| )[\s$]*)+$"
+)
+_MARKS = ("(", ")", ".", ":", "%", "degree")
+_WRAPPINGS = (("```", "```"), ("**", "**"), ("`", "`"), ('"', '"'), ("“", "”"), ("``", "''"))
+CURRENCIES = frozenset("$€£¥₹")
+
+
+@remembered(8192)
+def tokenize(text: str) -> tuple[Token, ...]:
+    """Return the tokens of `text`, without the end token.
+
+    "1,234" is one number, except between brackets, where a comma more often separates.
+
+    Raises:
+        Unparsable: a character that is neither read nor neutral.
+        TooHard: beyond a limit.
+    """
+    if len(text) > MAX_ANSWER_CHARS:
+        raise TooHard(f"more than {MAX_ANSWER_CHARS} characters")
+    text = repaired(text) if text else text
+    text = text if text.isascii() else _ascii(text)
+    scanner = _Scanner(_DOUBLED.sub(r"\\", _unwrapped(text)))
+    scanner.run()
+    return tuple(scanner.tokens)
+
+
+def canonical(tokens: tuple[Token, ...]) -> str:
+    """Write tokens in one spelling; words of three letters and more lose their case."""
+    return " ".join(map(_spelled, tokens))
+
+
+def _spelled(token: Token) -> str:
+    if token.kind == "command":
+        return f"\\{token.text}"
+    is_word = token.kind in WORDS and (len(token.text) > 2 or token.text.lower() in _TWO_LETTERS)
+    return token.text.lower() if is_word else token.text
+
+
+_EUROPEAN = re.compile(r"\d{1,3}(?:[. ]\d{3})+,\d{1,2}")
+
+
+def _plain_number(text: str) -> str:
+    """Return a literal without what groups its digits."""
+    if "(" in text or "\\overline" in text or "dot" in text or "..." in text:
+        return re.sub(r"\s", "", text)
+    if _EUROPEAN.fullmatch(text):
+        text = text.replace(".", "").replace(",", ".")
+    mantissa, sign, power = text.lower().partition("e")
+    mantissa = mantissa if mantissa.count(".") < 2 else mantissa.replace(".", "")
+    return re.sub(r"[^\d.]", "", mantissa) + sign + power
+
+
+def says_something(text: str) -> bool:
+    """Return True if anything but signs, spacing and empty commands is in a text."""
+    text = _EMPTY_COMMAND.sub("", text[:MAX_ANSWER_CHARS])
+    return any(map(str.isalnum, re.sub(_NEUTRAL, "", text)))
+
+
+_EMPTY_COMMAND = re.compile(r"\\[a-zA-Z]+\s*\{\s*\}")
+
+
+def _unwrapped(text: str) -> str:
+    """Remove the marks around the whole: quotes, bold, a sign of its end, a full stop or comma."""
+    while True:
+        before = text
+        text = text.strip()
+        if len(text) < 3000 and (mark := _END_MARKS.search(text)) and mark.start():
+            text = text[: mark.start()].rstrip()
+        text = text.removesuffix("\\ldotp").rstrip()
+        text = text[:-1] if text.endswith("\\") and not text.endswith("\\\\") else text
+        if text.endswith((".", ",")) and not text.endswith("..") and not text.endswith("\\,"):
+            text = text[:-1]
+        for opening, closing in _WRAPPINGS:
+            size = len(opening)
+            if len(text) > 2 * size and text.startswith(opening) and text.endswith(closing):
+                inside = text[size:-size]
+                text = inside if opening not in inside and closing not in inside else text
+        if text == before:
+            return text
+
+
+class _Scanner:
+    """One pass over the text; groups of style are open as long as their braces are."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[Token] = []
+        self.depth = 0
+        self.groups: list[tuple[str, int]] = []
+        self.next_style = ""
+        self.upright_d = -1
+        # Where dollars are odd, the first is a currency.
+        self.currency = text.find("$") if len(re.findall(r"(?<!\\)\$", text)) % 2 else -1
+
+    def run(self) -> None:
+        """Read everything.
+
+        Raises:
+            Unparsable, TooHard: see `tokenize`.
+        """
+        position = 0
+        while position < len(self.text):
+            pattern = _SEPARATE if self.depth else _GROUPING
+            match = pattern.match(self.text, position)
+            if match is None:
+                raise Unparsable(f"unexpected {self.text[position]!r}")
+            if position == self.currency and self.text[position] == "$":
+                self.tokens.append(Token("text", "$"))
+            else:
+                self._read(match)
+            position = match.end()
+            if len(self.tokens) > MAX_TOKENS or len(self.groups) > 4 * MAX_DEPTH:
+                raise TooHard("tokens")
+        if self.groups:
+            raise Unparsable("a group that is not closed")
+
+    @property
+    def style(self) -> str:
+        """The innermost style; a style of bold and its like prevails over braces inside it."""
+        return self.next_style or next((style for style, _ in self.groups[::-1] if style), "")
+
+    def _read(self, match: re.Match[str]) -> None:
+        kind, text = match.lastgroup, match[0]
+        if kind == "neutral":
+            if text == "~" and not self.tokens:
+                # Before an answer it means about.
+                raise Unparsable("~ before an answer")
+            return
+        if match["style"]:
+            if match["open"]:
+                self.groups.append((match["style"], len(self.tokens)))
+                self.tokens.append(OPEN)
+            elif match["style"] not in _AROUND:
+                self.next_style = match["style"]
+            return
+        if kind == "number":
+            self._add_number(match)
+        elif kind == "command":
+            self._add_sign(ONE_FOR.get(text[1:], text[1:]), is_command=True)
+        elif kind == "word":
+            self._add_word(text, match.start())
+        elif kind == "operator":
+            self._add_sign(_SIGN_FOR.get(text, text), is_command=False)
+        else:
+            name = f"not{match['denied'] or ''}"
+            self._add_sign(ONE_FOR.get(name, name), is_command=True)
+        self.next_style = ""
+
+    def _add_number(self, match: re.Match[str]) -> None:
+        if _BOLD.get(self.style, "bf") != "bf":
+            raise Unparsable("digits as a symbol")
+        last = self.tokens[-1] if self.tokens else END
+        before = self.text[match.start() - 1 : match.start()]
+        is_raised = len(self.tokens) > 1 and self.tokens[-2].text in ("^", "_")
+        is_base = self.text.startswith("^", match.end())
+        # `x2` and `H2O` are written for x_2 and H_2O.
+        if (
+            last.kind == "letter"
+            and before.isalnum()
+            and before == last.text[-1]
+            and not is_raised
+            and not is_base
+        ):
+            self.tokens.append(Token("operator", "_"))
+        self.tokens.append(Token("number", _plain_number(match[0])))
+
+    def _add_sign(self, name: str, *, is_command: bool) -> None:
+        if name == "{":
+            self.groups.append(("", len(self.tokens)))
+        if name == "}" and not is_command:
+            return self._close()
+        if name == "degree" and self.tokens and self.tokens[-1].text == "^":
+            self.tokens.pop()
+        if separator := _SEPARATORS.get(name):
+            self.tokens.append(Token("separator", separator))
+            return None
+        self.depth += _DEPTH.get(name, 0)
+        if name in CURRENCIES:
+            self.tokens.append(Token("text", name))
+        elif name in FUNCTIONS or (name.isalpha() and len(name) > 1):
+            self.tokens.append(Token("command", name))
+        else:
+            is_letters = name.isalpha() and len(name) == 1
+            self.tokens.append(Token("letter" if is_letters else "operator", name))
+        return None
+
+    def _close(self) -> None:
+        """Return the end of a group; braces of a style around words are none of mathematics."""
+        if not self.groups:
+            raise Unparsable("a group that is not open")
+        style, start = self.groups.pop()
+        inside = self.tokens[start + 1 :]
+        has_words = any(token.kind in (*WORDS, "separator") for token in inside)
+        is_attached = start and self.tokens[start - 1].text in ("^", "_")
+        # `\\text{(B)}`, `\\mathrm{d}`, `\\text{ percent}`: what has no other meaning in a group.
+        is_mark = all(token.kind == "letter" or token.text in _MARKS for token in inside)
+        is_mark |= len(inside) == 1 and inside[0].text in FUNCTIONS
+        if style and style not in _AROUND and not is_attached and (has_words or is_mark):
+            del self.tokens[start]
+            if inside == [Token("letter", "d")] and style in _UPRIGHT:
+                self.upright_d = len(self.tokens)
+        else:
+            self.tokens.append(CLOSE)
+
+    def _add_word(self, run: str, start: int) -> None:
+        style = self.style
+        prefix = _BOLD.get(style, "")
+        last = next((token for token in self.tokens[::-1] if token != OPEN), END)
+        follows_value = last.kind == "number" or last.text in (")", "}", "/", "pi", "mu", "degree")
+        is_word = len(run) > 2 or not run.isascii() or style in _UPRIGHT or run.isupper()
+        is_styled_unit = (
+            style in _UPRIGHT and (follows_value or last.kind == "text") and is_unit(run)
+        )
+        is_spaced_inch = run == "in" and self.text[start - 1 : start].isspace()
+        is_plain_unit = len(run) > 2 or run in _PLAIN_UNITS or is_spaced_inch
+        if len(run) == 1 and run.isascii() and not is_styled_unit:
+            is_differential = (
+                last == Token("letter", "d")
+                and run != "d"
+                and (self.tokens[-2:-1] == [OPEN] or self.upright_d == len(self.tokens))
+            )
+            if is_differential and not prefix:
+                self.tokens[-1] = Token("letter", f"d{run}")
+            else:
+                self.tokens.append(Token("letter", f"{prefix}:{run}" if prefix else run))
+        elif run in ("st", "nd", "rd", "th") and (last.kind == "number" or last.text == "^"):
+            self.tokens.append(Token("text", run))
+        elif run.lower() in ("and", "or"):
+            self.tokens.append(Token("separator", run.lower()))
+        elif run in _PLAIN and not prefix:
+            self._add_sign(ONE_FOR.get(run, run), is_command=True)
+        elif run.lower() in _SIGN_WORDS and follows_value:
+            self.tokens.append(Token("operator", _SIGN_WORDS[run.lower()]))
+        elif run.lower() in ("degree", "degrees", "deg") and follows_value:
+            self.tokens.append(Token("command", "degree"))
+        elif (applied := _APPLIED.fullmatch(run)) and not style:
+            self.tokens += [Token("command", applied[1]), Token("letter", applied[2])]
+        elif is_styled_unit or (is_plain_unit and follows_value and is_unit(run)):
+            self.tokens.append(Token("text", run))
+        elif len(run) == 2 and not style and run.islower() and run[0] == "d" and run != "do":
+            self.tokens.append(Token("letter", run))
+        elif (is_word and not (prefix == "bf" and run.isupper())) or run.lower() in _TWO_LETTERS:
+            is_attached = self.text[start - 1 : start].isalnum() or self.text[
+                start - 1 : start
+            ] in ("}", ")", "^", "_")
+            is_name = (start and is_attached) or run.isupper() or not _VOWEL.search(run)
+            is_name = is_name and run.lower() not in HEDGES
+            kind = "text" if style in _UPRIGHT else "name" if is_name or prefix else "word"
+            self.tokens.append(Token(kind, f"{prefix}:{run}" if prefix and len(run) < 3 else run))
+        else:
+            self.tokens += [Token("letter", f"{prefix}:{x}" if prefix else x) for x in run]

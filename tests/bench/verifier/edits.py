@@ -1,0 +1,370 @@
+r"""Small edits of a reference, each of which changes what the reference says.
+
+Most are a substitution at one place (`SUBSTITUTIONS`): what is replaced, by what, and the texts in
+which the edit could leave the meaning as it is (`(-3)^2` with another sign, `\sin x + C`). The rest
+are functions, where an edit needs to see entries, digits or words. No edit looks at the problem.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tests.bench.verifier.attack import UNITS, Case, Family, Pair, value
+
+LENGTH = 80
+"""Characters of a reference, up to which it is edited."""
+
+_VARIABLE = r"(?<![\\A-Za-z])[a-dfghj-z](?![A-Za-z])"
+_ZERO = r"(?<![\d.,])0(?![\d.])"
+_EVEN = r"[)}|]\^\{?[2468]"
+"""An even power, which hides the sign of its base."""
+
+
+def _next(match: re.Match[str]) -> str:
+    """The whole match with its number one larger."""
+    at, end = match.start(1) - match.start(), match.end(1) - match.start()
+    return f"{match[0][:at]}{int(match[1]) + 1}{match[0][end:]}"
+
+
+class Edit(NamedTuple):
+    """A replacement at one place of a text."""
+
+    old: str
+    """Pattern of what is replaced."""
+    new: str | Callable[[re.Match[str]], str]
+    unless: str = r"(?!)"
+    """Pattern of texts that keep their meaning, or might."""
+    needs: str = ""
+    """Pattern of texts in which the edit is certain."""
+
+
+_INSENSITIVE = r"\\(?:min|max|l?floor|l?ceil|operatorname|gcd|lim)"
+_SUM = rf"[CcKkn]|\\in|dots|\\[mp][pm]|mod|\(-1\)|\\(?:sin|cos|tan|cot|text)|i|±|{_ZERO}"
+_SUM += f"|{_INSENSITIVE}"
+_BASES_OF_ONE = rf"(?:^|[^\d.])[01]\^|i\^|\(-1\)\^|=\s*0|\^\{{?0|{_ZERO}|{_INSENSITIVE}"
+_PLACES = r"\\(?:log|int|sum|prod|lim|max|min)"
+_POINTS = r"\\sqrt\s*\{?[01]\}?(?![\d.])"
+
+SUBSTITUTIONS: dict[str, tuple[Edit, ...]] = {
+    "relations": (
+        Edit("=", r"\\ne ", r"=.*=|[<>!]|\\[lgn]e|_\{|\\sum|\\prod"),
+        Edit(r"<(?!=)", r"\\le ", "mathbb|integer|text"),
+        Edit(r"<(?!=)", ">"),
+        Edit(r">(?!=)", "<", r"mathbb\{R\}_|->"),
+        Edit(r"\\leq?(?![a-z])|≤", "<", "mathbb|integer|text"),
+        Edit(r"\\geq?(?![a-z])|≥", r"\\le ", "=.*="),
+        Edit(r"\\in(?![a-z])", r"\\notin "),
+        Edit(r"\\notin", r"\\in "),
+        Edit(r"\\cup(?![a-z])|∪", r"\\cap "),
+        Edit(r"\\cap(?![a-z])|∩", r"\\cup "),
+        Edit(r"\\setminus", r"\\cup "),
+        Edit(r"\\subset(eq)?", r"\\supset\1 "),
+        Edit(r"\\equiv", r"\\not\\equiv "),
+        Edit(r"\\parallel", r"\\perp "),
+        Edit(r"\\perp", r"\\parallel "),
+        Edit(r"\\cong", r"\\sim "),
+        Edit(r"\\sim(?![a-z])", r"\\cong "),
+        Edit(r"\\mid", r"\\nmid ", r"\\\{"),
+    ),
+    "logic": (
+        Edit(r"\\(?:land|wedge)", r"\\lor "),
+        Edit(r"\\(?:lor|vee)", r"\\land "),
+        Edit(r"\\forall", r"\\exists "),
+        Edit(r"\\exists", r"\\forall "),
+        Edit(r"\\(?:lnot|neg)(?![a-z])", ""),
+        Edit(r"\\(?:to|rightarrow|Rightarrow|implies)(?![a-z])", r"\\leftarrow ", r"\\lim"),
+        Edit(r"\\leftrightarrow|\\iff", r"\\to "),
+        Edit(r"\band\b", "or", r"or|^[^<>]*$|\\text\{[^{}]*[A-Za-z]{4}"),
+        Edit(r"\bor\b", "and", r"and|^[^<>]*$|\\text\{[^{}]*[A-Za-z]{4}"),
+    ),
+    "operators": (
+        Edit(r"\\(?:cdot|times)(?![a-z])", "+", rf"^[\d.\s]*\\\w+[\d.\s]*$|{_ZERO}"),
+        Edit(r"(?<=[\w)}\]])\s*\+\s*(?=[\w(\\])", "-", _SUM),
+        Edit(r"(?<=[\w)}\]])\s*-\s*(?=[\w(\\])", "+", _SUM + "|[A-Za-z]{2}-|-[A-Za-z]{2}"),
+        Edit("/", "+", rf"-\s*\d|{_ZERO}|/1(?![\d.])|{_INSENSITIVE}|</"),
+        Edit(r"(?<=[A-Za-z}])\s*/\s*(?=\\?[A-Za-z])", " "),
+    ),
+    "exponents": (
+        Edit(r"\^(\d)(?!\d)", _next, _BASES_OF_ONE),
+        Edit(r"\^\{(\d+)\}", _next, _BASES_OF_ONE),
+        Edit(r"\^(?:\d|\{\d+\})", "", _BASES_OF_ONE + r"|\^\{?1(?!\d)"),
+    ),
+    "indices": (
+        Edit(r"_(\d)(?!\d)", _next, rf"{_PLACES}|(?<!\d)\d_"),
+        Edit(r"_\{(\d+)\}", _next, rf"{_PLACES}|(?<!\d)\d_"),
+        Edit(r"_(?:\w|\{\w+\})", "", rf"{_PLACES}|mathbb|_\{{?10(?!\d)|(?<!\d)\d_"),
+        Edit(r"\\log_\{?(\d+)\}?(?=\s*\(?[a-dfghj-z])", _next),
+    ),
+    "functions": (
+        *(
+            Edit(rf"\\{old}(?![a-z])", rf"\\{new} ", r"\\pi|\\circ|°|,", _VARIABLE)
+            for old, new in (
+                *(("sin", "cos"), ("cos", "sin"), ("tan", "sin"), ("sec", "csc"), ("sinh", "cosh")),
+                *(("ln", "log_7"), ("arcsin", "arccos"), ("arctan", "arcsin"), ("ln", "exp")),
+            )
+        ),
+        Edit(r"\\max(?![a-z])", r"\\min", needs=_VARIABLE),
+        Edit(r"\\min(?![a-z])", r"\\max", needs=_VARIABLE),
+        Edit(r"\\lfloor(.*)\\rfloor", r"\\lceil\1\\rceil", needs=rf"(?:/|frac|sqrt).*{_VARIABLE}"),
+        Edit(r"\\lfloor(.*)\\rfloor", r"(\1)", needs=r"/|frac|sqrt"),
+        Edit(r"\\sqrt(?!\[)", r"\\sqrt[3]", _POINTS),
+        Edit(r"\\sqrt\[3\]", r"\\sqrt", _POINTS),
+        Edit(r"\\sqrt(?!\[)", "", _POINTS),
+        Edit(r"\\[dt]?frac(?=\{)", r"\\binom", rf"\}}\{{-?1\}}|(\{{.*\}})\1|frac\{{d|\(-1|{_ZERO}"),
+        Edit(r"\\(?:gcd|operatorname\{gcd\})", r"\\operatorname{lcm}", needs=","),
+        Edit(r"\|([a-z])\|", r"(\1)", r"\|\^"),
+    ),
+    "factorials": (
+        Edit(r"(?<=[\w)])!(?![!=])", "", r"(?<![\d.])[0-2]!|!!"),
+        Edit(r"(?<=[\w)])!(?![!=])", "!!", r"(?<![\d.])[0-2]!|!!"),
+    ),
+    "inner signs": (
+        Edit(
+            r"(?<=[=({,\[])\s*(?=\d*[1-9])",
+            "-",
+            r"\\pm|±|\||\\(?:cos|sec|binom|text|sqrt\[)|mod|_\{\d|i\^|\(-?1\)"
+            rf"|\d\)\^|{_EVEN}|\d,\d{{3}}|\{{,|[a-z]{{3}}\(|mathbb|integer|{_INSENSITIVE}",
+        ),
+    ),
+    "marks": (
+        *(
+            Edit(rf"(?<=[-+=(,*])({_VARIABLE})(?!')", new, r"[CcKk]|[A-Za-z]{3}(?!\{)")
+            for new in (r"\1'", r"\\overline{\1}", r"\\vec{\1}", r"\\hat{\1}", r"\\dot{\1}")
+        ),
+        Edit(r"'", "", r"\d'|'\d|''|text|[a-z]{2}'"),
+        Edit(r"'(?!')", "''", r"\d'|'\d|''|text|[a-z]{2}'"),
+        Edit(r"\\(?:vec|overrightarrow|dot|tilde)\{([^{}]*)\}", r"\1", r"\|"),
+        Edit(r"\\(?:overline|bar|hat)\{([^{}]*)\}", r"\1", r"\||\{[A-Z]{2}\}|\.\d*\\overline"),
+        Edit(r"\\(vec|overrightarrow)\{([A-Z])([A-Z])\}", r"\\\1{\3\2}"),
+    ),
+    "degrees": (
+        Edit(r"\\pi$|π$", r"\\pi^\\circ", r"\\circ|°"),
+        Edit(r"\^\s*\{?\\circ\}?|°", "'"),
+        Edit(r"\\?%|％", "‰"),
+        Edit(r"^(\d+\.\d+)$", r"\1\\%", r"^[0.]*$"),
+    ),
+    "brackets of intervals": tuple(
+        Edit(
+            old,
+            new,
+            r"\\\{|\\sqrt\[|(\d)\]\s*\\cup\s*\[\1|infty\s*\\right\)$",
+            r"^[\[(][^,()[\]]+,[^,()[\]]+[\])]$|cup",
+        )
+        for old, new in (
+            *((r"\[", "("), (r"\]", ")")),
+            *((r"\((?!-\\infty)(?=[^()\[\]]*\])", "["), (r"(?<!\\infty)\)$", "]")),
+        )
+    ),
+    "kinds of brackets": (
+        Edit(r"^\\\{([^{}()]*,[^{}()]*)\\\}$", r"(\1)"),
+        Edit(r"^\(([^()]*,[^()]*)\)$", r"\\{\1\\}"),
+        Edit(r"^\[([^\[\],]*,[^\[\],]*)\]$", r"\\{\1\\}"),
+        Edit(r"^(\\\{[^{}]*\\\})$", r"\\{\1\\}", "mid|:"),
+    ),
+    "sequences that end": (
+        Edit(r"^([^(){}\[\]]*\w,\s*\w+)$", r"\1, \\ldots", r"[.=]|dots|text|^\d+,\d{3}"),
+        Edit(r",\s*(?:\\[lc]?dots|\.\.\.)\s*(?=[,.]|$|\\)", ""),
+    ),
+}
+
+
+def _substituted(edits: tuple[Edit, ...]) -> Family:
+    def family(case: Case) -> Iterator[Pair]:
+        text = case.text
+        for edit in edits:
+            if re.search(edit.unless, text) or not re.search(edit.needs, text):
+                continue
+            for match in re.finditer(edit.old, text):
+                new = edit.new(match) if callable(edit.new) else match.expand(edit.new)
+                yield Pair(text, text[: match.start()] + new + text[match.end() :])
+
+    return family
+
+
+def digits(case: Case) -> Iterator[Pair]:
+    """Two digits transposed, one dropped or doubled, a decimal point moved or set."""
+    text = case.text
+    if re.search(rf"mod|{_BASES_OF_ONE}", text):
+        return
+    for match in re.finditer(r"(?<![_\d.])(?<!_\{)\d+(?:\.\d+)?", text):
+        number, whole = match[0], match[0].isdigit()
+        changed = [
+            number[:at] + number[at + 1] + number[at] + number[at + 2 :]
+            for at in range(len(number) - 1)
+            if number[at : at + 2].isdigit() and number[at] != number[at + 1]
+        ]
+        if whole and len(number) > 1 and number[0] != "0" and text[match.end() :][:1] not in (",",):
+            changed += [number[:at] + number[at + 1 :] for at in range(len(number))]
+            changed += [number[: at + 1] + number[at:] for at in range(len(number))]
+            changed.append(f"{number[:-1]}.{number[-1]}")
+        elif "." in number and float(number):
+            before, _, after = number.partition(".")
+            changed.append(f"{before}{after[0]}.{after[1:] or 0}")
+        for other in dict.fromkeys(changed):
+            yield Pair(text, text[: match.start()] + other + text[match.end() :])
+
+
+def joined_digits(case: Case) -> Iterator[Pair]:
+    """The digits without what was between them, in bold, as text and bare."""
+    text = case.text
+    joined = "".join(re.findall(r"\d", text))
+    built = re.fullmatch(r"(?:\d|\\frac|\\sqrt|\\pi|[-{}^().,/! ])+", text)
+    plain = re.fullmatch(r"\(?\s*[\d, ]+\.?0*\s*\)?", text) and "," not in text.strip("0123456789 ")
+    grouped = re.fullmatch(r"\d{1,3}(?:(?:,|\{,\})\d{3})+(?:\.0*)?", text)
+    if built and joined.strip("0") and not plain and not grouped and not text.endswith("."):
+        yield from (Pair(text, shape % joined) for shape in (r"\mathbf{%s}", r"\text{%s}", "%s"))
+
+
+def _entries(text: str) -> list[str]:
+    """Parts between the commas that stand in no bracket."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def _is_turned(one: str, two: str) -> bool:
+    """Whether these in the other order say something else, however the letters are called."""
+    letters = [set(re.findall(_VARIABLE, re.sub(r"\\\w+", " ", part))) for part in (one, two)]
+    return sorted(one) != sorted(two) and (not all(letters) or letters[0] == letters[1])
+
+
+def orders(case: Case) -> Iterator[Pair]:
+    """Two entries of a tuple, an interval, a matrix, a ratio or a fraction swapped."""
+    text = case.text
+    if match := re.fullmatch(r"([(\[])(.*)([)\]])", text):
+        parts = _entries(match[2])
+        if len(parts) > 1 and all(parts) and "\\," not in text and _is_turned(parts[0], parts[1]):
+            inside = ", ".join((parts[1], parts[0], *parts[2:]))
+            yield Pair(text, f"{match[1]}{inside}{match[3]}")
+    body = re.search(r"(\\begin\{[pb]matrix\})(.*)(\\end)", text)
+    for mark in ("&", r"\\") if body else ():
+        cells = body[2].split(mark)  # type: ignore[index]
+        for at in range(len(cells) - 1):
+            one, two = (cell.strip() for cell in cells[at : at + 2])
+            if value(one) is not None and value(two) is not None and value(one) != value(two):
+                swapped = mark.join((*cells[:at], two, one, *cells[at + 2 :]))
+                yield Pair(text, text[: body.start(2)] + swapped + text[body.end(2) :])  # type: ignore[union-attr]
+    fractions = r"\\([dt]?frac|binom)\{([^{}|]+)\}\{([^{}|]+)\}"
+    for match in () if re.search(_INSENSITIVE, text) else re.finditer(fractions, text):
+        one, two = match[2], match[3]
+        sizes = abs(value(one) or 0), abs(value(two) or 1)
+        if _is_turned(one, two) and value(one) != 0 and sizes[0] != sizes[1]:
+            turned = rf"\{match[1]}{{{two}}}{{{one}}}"
+            yield Pair(text, text[: match.start()] + turned + text[match.end() :])
+    if (match := re.fullmatch(r"(\d+)\s*:\s*(\d+)", text)) and int(match[1]) != int(match[2]):
+        yield Pair(text, f"{match[2]}:{match[1]}")
+    if match := re.fullmatch(r"(\d+)\^\{?(\d+)\}?", text):
+        base, power = int(match[1]), int(match[2])
+        if len({base, power, 2, 4}) > 2 and base != power:
+            yield Pair(text, f"{power}^{{{base}}}")
+
+
+def items(case: Case) -> Iterator[Pair]:
+    """An item more or one less in a list or set of formulas or words."""
+    body = re.fullmatch(r"(\\\{)?(.*?)(\\\})?", case.text)
+    parts = _entries(body[2]) if body else []
+    unclear = r"\\in|\\,|where|for|text|dots|\.\.|mid|:|[\[(]|\{,|[<>]|\\[lg]e|\}\s*\S+\s*\\\{"
+    if re.search(unclear, case.text) or value(case.text) is not None:
+        return
+    if len(set(parts)) < max(2, len(parts)) or not all(parts):
+        return
+    before, after = body[1] or "", body[3] or ""  # type: ignore[index]
+    yield Pair(case.text, f"{before}{', '.join((*parts, '907.31'))}{after}")
+    for at in range(len(parts)):
+        rest = ", ".join((*parts[:at], *parts[at + 1 :]))
+        yield Pair(case.text, f"{before}{rest}{after}")
+
+
+def letters(case: Case) -> Iterator[Pair]:
+    """A variable that occurs several times, at one place replaced or in capitals."""
+    text = case.text
+    if re.search(rf"text|mathrm|dots|\.\.|{_ZERO}", text):
+        return
+    for name in sorted(set(re.findall(_VARIABLE, text)) - {"q"}):
+        places = [match.start() for match in re.finditer(_VARIABLE, text) if match[0] == name]
+        for at in places if len(places) > 1 else ():
+            yield Pair(text, f"{text[:at]}q{text[at + 1 :]}")
+            yield Pair(text, text[:at] + name.upper() + text[at + 1 :])
+
+
+def scaled(case: Case) -> Iterator[Pair]:
+    """A formula, doubled, with 1 added, or times i."""
+    if case.is_expression and case.value is None and not re.search("[CcKk]", case.text):
+        text = case.text
+        yield from (Pair(text, shape.format(text)) for shape in ("2({})", "({})+1", "i({})"))
+
+
+_OPPOSITES = (
+    *("all some", "every some", "some all", "always sometimes", "never always", "most least"),
+    *("more less", "fewer more", "greater less", "even odd", "odd even", "both neither"),
+    *("positive negative", "negative positive", "increasing decreasing", "maximum minimum"),
+    *("minimum maximum", "before after", "after before", "first second", "second first"),
+    *("left right", "inside outside", "rational irrational", "prime composite", "two three"),
+    *("larger smaller", "true false", "True False", "Yes No", "No Yes", "convergent divergent"),
+    *("parallel perpendicular", "acute obtuse", "north south", "Monday Tuesday", "and or"),
+    *("radius diameter", "length width", "reject accept", "with without", "wins loses"),
+    *("converges diverges", "exists vanishes", "no some", "red blue", "a.m. p.m.", "AM PM"),
+)
+
+
+def opposites(case: Case) -> Iterator[Pair]:
+    """A word that says the opposite; a word with its letters or a phrase with its words turned."""
+    text = case.text
+    for old, new in map(str.split, _OPPOSITES):
+        has_words = old != "and" or not re.search(r"\d|[,&$]|\b[A-Z]\b|\\text", text)
+        for match in re.finditer(rf"(?<![\\\w]){re.escape(old)}(?!\w)", text) if has_words else ():
+            yield Pair(text, text[: match.start()] + new + text[match.end() :])
+    bare = re.fullmatch(r"\\text\{([A-Za-z][a-z]{2,})\}|([A-Za-z][a-z]{3,})", text)
+    word = (bare[1] or bare[2]).lower() if bare else ""
+    for at in range(len(word) - 1):
+        if word[at] != word[at + 1]:
+            yield Pair(text, rf"\text{{{word[:at]}{word[at + 1]}{word[at]}{word[at + 2 :]}}}")
+    if word and word != word[::-1]:
+        yield Pair(text, word[::-1])
+    words = re.fullmatch(r"\\text\{([A-Za-z ]+)\}|([A-Za-z ]+)", text)
+    phrase = (words[1] or words[2]).split() if words else []
+    if len(phrase) > 2 and not {"and", "or", "is", "are"} & {*phrase} and phrase[0] != phrase[-1]:
+        yield Pair(text, " ".join((phrase[-1], *phrase[1:-1], phrase[0])))
+
+
+def other_units(case: Case) -> Iterator[Pair]:
+    """The unit of a quantity replaced by another."""
+    text = case.text
+    if not re.search(r"\d", text):
+        return
+    for pair in UNITS:
+        for one, two in (pair, pair[::-1]):
+            short = len(one) == 1 and not re.search(r"text|mathrm", text)
+            match = re.search(rf"(?<![A-Za-z\\/^]){re.escape(one)}(?![A-Za-z/^])", text)
+            if match and not short:
+                yield Pair(text, text[: match.start()] + two + text[match.end() :])
+
+
+def _short(family: Family) -> Family:
+    """The family on answers, not on whole solutions, which some sets have in their place."""
+
+    def short(case: Case) -> Iterator[Pair]:
+        if len(case.text) <= LENGTH and not re.search(r"boxed|\n|\\\\n", case.text):
+            yield from family(case)
+
+    return short
+
+
+_KINDS: dict[str, Family] = {
+    **{name: _substituted(edits) for name, edits in SUBSTITUTIONS.items()},
+    "digits": digits,
+    "joined digits": joined_digits,
+    "orders": orders,
+    "items": items,
+    "letters": letters,
+    "scaled": scaled,
+    "opposites": opposites,
+    "other units": other_units,
+}
+
+EDITS = {name: _short(family) for name, family in _KINDS.items()}

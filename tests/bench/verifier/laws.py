@@ -1,0 +1,225 @@
+r"""Laws that hold whatever the answers are, tried without labels.
+
+edit        a reference with a change of what it says is refused: a table of `KINDS` of changes
+disjoint    an answer equals two references only if these equal each other; references as answers
+universal   the same for random strings of tokens: no text answers everything
+reflexive   a reference equals itself
+symmetric   equality holds in both orders
+transitive  what equals the same text is equal
+
+The conventions of docs/verifier.md are no violations: a unit, a label or a per cent sign that one
+side leaves out, and a rounding. `is_loose` tells where one may be at work.
+"""
+
+import functools
+import itertools
+import random
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tests.bench.verifier.attack import FAMILIES, Case, Family, accepted_pairs, bounded, derived
+from tests.bench.verifier.edits import EDITS, LENGTH
+from tests.bench.verifier.fuzz import LEAVES, PIECES
+from tests.bench.verifier.graders import Grader
+
+KINDS: dict[str, Family] = FAMILIES | EDITS
+"""All changes of a reference that are wrong by construction."""
+
+TOKENS = (
+    *LEAVES,
+    *PIECES,
+    *(
+        "not",
+        "no",
+        "none",
+        "all",
+        "some",
+        "every",
+        "real numbers",
+        "yes",
+        "NO",
+        "true",
+        "same",
+        "to",
+    ),
+    *(
+        "A",
+        "B",
+        "C",
+        "f(x)",
+        "f",
+        "k",
+        "a",
+        "b",
+        "t",
+        "AB",
+        "dx",
+        "0:0",
+        ":0",
+        "0",
+        "00",
+        "-0",
+        "0.0",
+    ),
+    *(
+        r"\text{",
+        r"\mathbf{",
+        r"\mathrm{",
+        r"\overline{",
+        r"\vec{",
+        "}{",
+        r"\frac{",
+        r"\sqrt{",
+        "{}",
+    ),
+    *(r"\forall", r"\exists", r"\land", r"\lor", r"\neg", r"\emptyset", r"\mathbb{Z}", r"\notin"),
+    *(r"\times", r"\ldots", "...", "?", "'", "''", "%", r"\%", r"\$", "€", "°", "m", "kg", "s^2"),
+    *(r"\circ", r"\mid", r"\to", r"\equiv", r"\pmod{", r"\ne", r"\approx", r"\sim", r"\perp", "IV"),
+    *(
+        "0/0",
+        r"\infty-\infty",
+        "x-x",
+        "0x",
+        "1=1",
+        "x=x",
+        "nan",
+        "inf",
+        "None",
+        '"',
+        "#",
+        "[]",
+        "|x|",
+    ),
+)
+
+_LOOSE = re.compile(
+    r"%|\\text|\\math|\\circ|[°$€£=≈:;,∈]|approx|\d\.\d|\\in\b|_\{?10|(?<![\\A-Za-z])[A-Za-z]{2}"
+    r"|^\(?[A-Ja-j]\)?$"
+)
+
+
+class Tried(NamedTuple):
+    """How often a law was tried, and the texts that break it."""
+
+    num_tried: int
+    violations: list[tuple[str, ...]]
+
+
+def is_loose(*texts: str) -> bool:
+    """Whether a convention may make one of these equal to texts that are not equal themselves."""
+    return any(_LOOSE.search(text) for text in texts)
+
+
+def _is_convention(answer: str, one: str, two: str) -> bool:
+    """Whether a convention may be why two references equal an answer.
+
+    They have the same digits, or one is an angle or named; a percentage is two numbers by itself.
+    """
+    digits = [re.sub(r"\D", "", text).strip("0") for text in (one, two)]
+    is_free = any(re.search(r"\\circ|°|^\w\s*=", text) for text in (one, two))
+    return "%" in answer or (is_loose(one, two) and (is_free or digits[0] == digits[1] != ""))
+
+
+class Laws:
+    """The laws over references, random strings and pairs known to be equal, for one grader."""
+
+    def __init__(self, grader: Grader, texts: dict[str, str], seed: int, size: int) -> None:
+        draw = random.Random(seed)
+        short = sorted(text for text in texts if len(text) < LENGTH and "\n" not in text)
+        self.texts, self.seed, self.grader = texts, seed, grader
+        self.references = draw.sample(short, min(size, len(short)))
+        self.strings = sorted(
+            {
+                draw.choice(["", " "]).join(draw.choices(TOKENS, k=draw.randint(1, 5)))
+                for _ in range(2 * size)
+            }
+        )
+
+    @functools.cache  # noqa: B019 (one object a run)
+    def equal(self, reference: str, answer: str) -> bool:
+        return self.grader(answer, reference, "answer", "")
+
+    @functools.cached_property
+    def hits(self) -> dict[str, list[str]]:
+        """The references that each reference and each string equals."""
+        answers = dict.fromkeys((*self.references, *self.strings))
+        return {
+            answer: [one for one in self.references if self.equal(one, answer)]
+            for answer in answers
+        }
+
+    def edit(self, kind: str, limit: int) -> Tried:
+        """Changes of one kind of every reference."""
+        pairs = bounded(derived(KINDS[kind], self.texts), limit, self.seed)
+        accepted = accepted_pairs(pairs, self.grader)
+        return Tried(len(pairs), [(pair.reference, pair.answer) for pair in accepted])
+
+    def _shared(self, answers: list[str]) -> Tried:
+        """One clash for each answer at most: it is the answer that is at fault."""
+
+        def clashes(answer: str) -> Iterator[tuple[str, ...]]:
+            for one, two in itertools.combinations(self.hits[answer][:12], 2):
+                equal = self.equal(one, two) or self.equal(two, one)
+                if not (equal or _is_convention(answer, one, two)):
+                    yield answer, one, two
+
+        violations = [clash for answer in answers for clash in itertools.islice(clashes(answer), 1)]
+        return Tried(len(answers) * len(self.references), violations)
+
+    def disjoint(self) -> Tried:
+        return self._shared(self.references)
+
+    def universal(self) -> Tried:
+        return self._shared(self.strings)
+
+    def reflexive(self) -> Tried:
+        texts = [text for text in self.texts if Case(text).text]
+        return Tried(len(texts), [(text,) for text in texts if not self.equal(text, text)])
+
+    def symmetric(self) -> Tried:
+        pairs = [(one, answer) for answer, hits in self.hits.items() for one in hits]
+        pairs = [pair for pair in pairs if not is_loose(*pair)]
+        return Tried(len(pairs), [(one, two) for one, two in pairs if not self.equal(two, one)])
+
+    def transitive(self) -> Tried:
+        """Over the triples found: two answers that equal one reference, in both orders."""
+        triples = [
+            (one, middle, two)
+            for middle in self.references
+            for one, two in itertools.permutations(self._equal_to(middle), 2)
+        ]
+        return Tried(
+            len(triples), [triple for triple in triples if not self.equal(triple[0], triple[2])]
+        )
+
+    def _equal_to(self, reference: str) -> list[str]:
+        """At most eight texts at hand that equal a reference, with no convention in any."""
+        if is_loose(reference):
+            return []
+        found = (text for text, hits in self.hits.items() if reference in hits)
+        strict = (
+            text
+            for text in dict.fromkeys((*found, *spellings(reference)))
+            if not is_loose(text) and text != reference and self.equal(reference, text)
+        )
+        return list(itertools.islice(strict, 8))
+
+
+def spellings(text: str) -> Iterator[str]:
+    """Other ways to write a formula, each with the same meaning."""
+    yield f"({text})"
+    yield f"1({text})"
+    yield rf"\frac{{{text}}}{{1}}"
+    yield rf"0+{text}"
+    yield rf"-(-({text}))"
+    yield rf"\left({text}\right)^1"
+    yield text.replace(r"\frac", r"\dfrac").replace(" ", "")
+    yield re.sub(r"\\frac\{(\w+)\}\{(\w+)\}", r"(\1/\2)", text)
+    yield re.sub(r"\\sqrt\{(\w+)\}", r"{(\1)^{1/2}}", text)
+
+
+LAWS: dict[str, Callable[[Laws], Tried]] = {
+    law.__name__: law
+    for law in (Laws.disjoint, Laws.universal, Laws.reflexive, Laws.symmetric, Laws.transitive)
+}
