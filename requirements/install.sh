@@ -10,10 +10,11 @@ supported() { "$1" -c 'import sys; sys.exit(sys.version_info[:2] not in {(3, 11)
 
 find_python() {
     local candidate
-    for candidate in ${PYTHON:-python3.11 python3.12 python3}; do
+    for candidate in "${PYTHON:-python3.11}" "python${PYTHON:-3.12}" "${PYTHON:-python3}"; do
         if supported "$candidate"; then echo "$candidate"; return; fi
     done
-    fail "reckon needs Python 3.11 or 3.12, found neither as ${PYTHON:-python3.11, python3.12 or python3} ($(python3 --version 2>&1 || true)). Install one, or name it: make setup PYTHON=/path/to/python3.11"
+    candidate=${PYTHON:-python3}
+    fail "reckon needs Python 3.11 or 3.12, and $candidate is $(command -v "$candidate" >/dev/null && "$candidate" --version 2>&1 || echo "no command here"). Install one, or name it: make setup PYTHON=/path/to/python3.11"
 }
 
 lock="requirements/$1.txt"

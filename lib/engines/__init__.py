@@ -1,1 +1,1 @@
-"""What runs a model: the transformers and vLLM engines, and the tiny model made from nothing."""
+"""Engines that generate: transformers and vLLM; and the tiny model made from nothing."""

@@ -1,5 +1,4 @@
-"""What an engine is: it turns prompts into completions, and records why each one ended; and the one
-that params name, around one of the pipeline's checkpoints.
+"""The interface of an engine: prompts in, completions with their finish reasons out.
 
 P prompts, G completions each.
 """
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How completions are sampled.
+    """The sampling settings of completions.
 
     Attributes:
         num_completions: completions per prompt (G).
@@ -56,12 +55,12 @@ class Sampling:
 
     @property
     def truncates(self) -> bool:
-        """Whether tokens are sampled from a part of the vocabulary."""
+        """True if tokens are sampled from a part of the vocabulary."""
         return self.temperature > 0 and (self.top_p < 1 or self.top_k > 0 or self.min_p > 0)
 
 
 class NotFiniteError(UserError):
-    """Logits that no token can be drawn from."""
+    """Logits with NaN or infinities, from which no token can be drawn."""
 
 
 class Engine(abc.ABC):
@@ -74,7 +73,7 @@ class Engine(abc.ABC):
 
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:
-        """Whether `open` would find what it needs besides the library.
+        """Check everything that `open` needs besides the library.
 
         Raises:
             UserError: it would not.
@@ -96,7 +95,7 @@ class Engine(abc.ABC):
         memory_share: float = VLLM_SHARE,
         device: str = "",
     ) -> "Engine":
-        """An engine that generates from `checkpoint`; `open_engine` calls that of a name.
+        """Return an engine for `checkpoint`; `open_engine` calls this on the named class.
 
         Args:
             checkpoint: what `prepare`, `sft` or `grpo` wrote.
@@ -121,7 +120,7 @@ class Engine(abc.ABC):
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
-        """`sampling.num_completions` completions for each of the prompts, in their order.
+        """Return `sampling.num_completions` completions for each prompt, in order.
 
         A completion ends after the first stop string, whatever tokens it is made of: its text with
         the stop string, its token ids with the token that completed it. Where prompt and completion
@@ -137,7 +136,7 @@ class Engine(abc.ABC):
     def stream(
         self, prompt: Sequence[int], sampling: Sampling, show: Callable[[str], None]
     ) -> GeneratedCompletion:
-        """One completion; `show` gets its text in pieces, or at once from an engine like vLLM's."""
+        """Generate one completion; `show` gets its text in pieces, or at once from vLLM."""
         ((completion,),) = self.generate([prompt], sampling)
         show(completion.text)
         return completion
@@ -153,11 +152,11 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give memory and processes back; the engine is not used after it."""
+        """Free memory and processes; the engine is not used afterwards."""
 
 
 def check_engine(name: str, checkpoint: Path, *, base: Path) -> None:
-    """Look for what `open_engine` will need, before a model is loaded or trained.
+    """Check everything that `open_engine` needs, before a model is loaded or trained.
 
     Raises:
         UserError: the engine is not installed, or its server is down or serves another model.
@@ -166,7 +165,7 @@ def check_engine(name: str, checkpoint: Path, *, base: Path) -> None:
 
 
 def open_engine(name: str, checkpoint: Path, **settings: Any) -> Engine:
-    """The engine of that name around a checkpoint; the caller closes it.
+    """Open the named engine on a checkpoint; the caller closes it.
 
     Args:
         name: of `ENGINES`; `evaluate.engine`, `rollout.engine` or `validation.engine`.
@@ -180,7 +179,7 @@ def open_engine(name: str, checkpoint: Path, **settings: Any) -> Engine:
 
 @contextlib.contextmanager
 def loading(folder: Path) -> Iterator[None]:
-    """What libraries raise on a folder that holds no whole model, as a mistake in one line."""
+    """Turn libraries' exceptions on an incomplete model folder into one line."""
     try:
         yield
     except (OSError, ValueError, SafetensorError) as error:
@@ -199,7 +198,7 @@ def _implementation(name: str) -> type[Engine]:
 def encode(
     tokenizer: "PreTrainedTokenizerBase", conversations: Sequence[Sequence[Message]]
 ) -> list[list[int]]:
-    """Each conversation as the token ids of a prompt."""
+    """Render each conversation to the token ids of a prompt."""
     return [
         list(
             tokenizer.apply_chat_template(
@@ -213,7 +212,7 @@ def encode(
 def longest_completions(
     prompts: Sequence[Sequence[int]], sampling: Sampling, *, positions: int | None
 ) -> list[int]:
-    """Longest completion of each prompt: `max_new_tokens`, or the positions that are left.
+    """Return each prompt's longest completion: `max_new_tokens`, or the positions left.
 
     Raises:
         UserError: a prompt leaves none.
@@ -230,7 +229,7 @@ def longest_completions(
 
 
 def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
-    """128 bits that key each prompt's random numbers.
+    """Derive 128 bits per prompt that key its random numbers.
 
     They depend on seed and prompt and not on the request's other prompts, so that a request cut in
     two gives the same completions. A prompt that comes again gets another key.
@@ -245,6 +244,6 @@ def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
 
 
 def text_until(stop_strings: Sequence[str], text: str) -> str:
-    """`text` to the end of its first stop string; all of it where there is none."""
+    """Cut `text` after its first stop string; return all of it if there is none."""
     ends = [text.find(stop) + len(stop) for stop in stop_strings if stop in text]
     return text[: min(ends)] if ends else text

@@ -1,4 +1,4 @@
-"""Repairs of other people's code: for each, the place upstream, the versions, and when it can go.
+"""Repairs of libraries: for each, the place upstream, the versions, and when it can go.
 
 Seen with vLLM 0.32.0, TRL 1.14.0 and Unsloth 2026.10.7. Nothing here is applied by being imported.
 """
@@ -11,20 +11,14 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    # `import_first` calls this module, and Unsloth has to come before torch.
-    import torch
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 VLLM_ENVIRONMENT = {
     # The engine in this process: sync and sampler can be reached, and start-up is 2 s, not 18 s.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     # Threads are torch's own, as many as `torch_threads` says.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    # The runner whose log-probs were checked, the only one that there is on a CPU.
-    "VLLM_USE_V2_MODEL_RUNNER": "0",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }
@@ -32,7 +26,7 @@ VLLM_ENVIRONMENT = {
 
 
 def prepare_vllm() -> None:
-    """Set vLLM's environment; to be called before its first import."""
+    """Set vLLM's environment before its first import."""
     os.environ |= VLLM_ENVIRONMENT | os.environ
     # vllm/triton_utils/dispatcher.py, 0.32.0, walks through all of torch's names.
     warnings.filterwarnings("ignore", message=r"`torch\.distributed\.reduce_op` is deprecated")
@@ -40,7 +34,7 @@ def prepare_vllm() -> None:
 
 
 def keep_trl() -> None:
-    """Give TRL its own trainers back after `import unsloth`.
+    """Restore TRL's own trainers after `import unsloth`.
 
     unsloth/models/rl.py, `PatchFastRL`, 2026.10.7, puts classes that it generates in their place:
     a `GRPOTrainer` whose `compute_loss` never calls `_compute_loss`, whose log-probs may be None
@@ -59,49 +53,36 @@ def keep_trl() -> None:
     utils.disable_gradient_checkpointing = lambda *_: contextlib.nullcontext()
 
 
-def reload_weights(worker: Any, weights: "Iterable[tuple[str, torch.Tensor]]") -> None:
-    """Write a whole model's weights into a running vLLM.
+def pack_heads(model: Any) -> None:
+    """Pack the output layers anew after their weights were replaced on a CPU.
 
     vllm/model_executor/model_loader/reload/layerwise.py, `finalize_layerwise_processing`, 0.32.0:
     a layer for which no weights came stays as it was, and a head that is tied to the embeddings
     gets none. On a CPU it has packed its own copy (vllm/model_executor/layers/utils.py,
-    `dispatch_cpu_unquantized_gemm`) and would go on with the old one, silently; here it packs
-    again. The caller resets the prefix cache, which the worker does not see. The second part can
-    go when vLLM packs a tied head anew.
-
-    Args:
-        worker: vLLM's, of any executor.
+    `dispatch_cpu_unquantized_gemm`) and would go on with the old one, silently. Can go when vLLM
+    packs a tied head anew.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
-    worker.reload_weights(weights_iterator=weights)
-    for layer in worker.get_model().modules():
+    for layer in model.modules():
         if isinstance(layer, ParallelLMHead):
             layer.quant_method.process_weights_after_loading(layer)
 
 
-def keep_linear_weights() -> None:
-    """Let weights be loaded into a running vLLM on a CPU.
+def forget_layers() -> None:
+    """Let the model of a vLLM engine go whose weights were replaced.
 
-    vllm/model_executor/layers/utils.py, `dispatch_cpu_unquantized_gemm`, 0.32.0: it packs each
-    linear layer for oneDNN and drops the weight that a loader would write to. `reload_weights`
-    makes new ones, but with tied embeddings leaves the packed `lm_head` of the old model in use,
-    silently. Here layers stay plain. For engines that are built after the call. Can go when vLLM's
-    CPU backend loads weights into a running engine, tied embeddings included.
+    vllm/model_executor/model_loader/reload/meta.py, `restore_layer_on_meta`, 0.32.0, writes each
+    layer into what a dictionary with weak keys has for it, which then never lets it go. Can go when
+    `restore_layer_refs` takes a copy.
     """
-    from vllm.model_executor.layers import utils
+    from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
 
-    utils.dispatch_cpu_unquantized_gemm = _stay_plain
-
-
-def _stay_plain(layer: Any, remove_weight: bool) -> None:
-    import torch
-
-    layer.cpu_linear = torch.nn.functional.linear
+    LAYERWISE_INFO.clear()
 
 
 def executor_on(gpu: int) -> type:
-    """What vLLM runs an engine in this process with, on the GPU of that number.
+    """Return the executor of an in-process vLLM on the GPU of that number.
 
     vllm/v1/executor/uniproc_executor.py, `UniProcExecutor._distributed_args`, 0.32.0, takes the
     number from `DeviceConfig.device`, which keeps the kind of a device and drops its number. Can go
@@ -173,7 +154,7 @@ def undisturbed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def process_group_kept() -> Iterator[None]:
-    """Let an engine go without torch's process group, through which the ranks of training talk.
+    """Protect torch's process group, which training uses, while an engine shuts down.
 
     vllm/distributed/parallel_state.py, `destroy_distributed_environment`, 0.32.0 ends the default
     group, whoever made it: training on several ranks would fail at its end, with nothing written.
@@ -212,7 +193,7 @@ def load_onto_numbered_cpu() -> None:
 
 
 class EpochSampler:
-    """The orders that `sampler` gives, one epoch after the other, starting at any of them.
+    """The orders of `sampler`, one epoch after the other, starting at any epoch.
 
     Args:
         epoch: the one that begins. It is asked for, since accelerate's loaders pass a `set_epoch`
@@ -267,7 +248,7 @@ def order_by_epoch(trainer: Any) -> None:
 
 
 def resume_token_count(trainer: Any, state: Mapping[str, Any]) -> None:
-    """Set the tokens that SFT and DPO have trained on, which TRL counts and does not save.
+    """Restore SFT's and DPO's count of trained tokens, which TRL does not save.
 
     trl/trainer/sft_trainer.py, `SFTTrainer.__init__`, 1.14.0: `_total_train_tokens` starts at 0.
     Can go when TRL saves it.

@@ -47,7 +47,8 @@ _BELOW_ONE = 1 - 2.0**-40
 
 
 def can_decode(model: PreTrainedModel) -> bool:
-    """Whether `decode` does what `generate` does with this model: plain attention in all layers.
+    """Return True if `decode` does the same as `generate` with this model: plain attention in all
+    layers.
 
     Not where Unsloth runs it: it takes an empty cache for none, and fills none while training.
     """
@@ -65,13 +66,13 @@ def can_decode(model: PreTrainedModel) -> bool:
 
 
 def forward_arguments(model: PreTrainedModel) -> set[str]:
-    """Names of what the model's forward pass takes, or the one's below an adapter."""
+    """Return the argument names of the model's forward pass, below an adapter if there is one."""
     inner = model.get_base_model() if isinstance(model, PeftModel) else model
     return set(inspect.signature(type(inner).forward).parameters)
 
 
 def decode(model: PreTrainedModel, rows: "Rows") -> None:
-    """Let every row end, with forward passes of our own."""
+    """Generate until every row has ended, with forward passes of our own."""
     cache = Cache(
         layers=[_RoomyLayer(rows.capacity) for _ in DynamicCache(config=model.config).layers]
     )
@@ -107,7 +108,7 @@ def decode(model: PreTrainedModel, rows: "Rows") -> None:
 
 
 class Rows:
-    """The completions of a batch as they grow: B rows, of which ended ones are dropped.
+    """The growing completions of a batch: B rows, from which ended ones are dropped.
 
     Tensors have the rows that are still in the batch, `places` says which of all rows those are.
 
@@ -132,6 +133,7 @@ class Rows:
         watch: Callable[[list[int]], None] | None = None,
         first_completion: int = 0,
     ) -> None:
+        # G
         count = sampling.num_completions
         self.sampling, self.endings, self.watch = sampling, endings, watch
         self.num_steps, self.limits = 0, [limit for limit in limits for _ in range(count)]
@@ -140,8 +142,10 @@ class Rows:
         self.log_probs: list[list[float]] = [[] for _ in self.places]
         self.completions: list[GeneratedCompletion | None] = [None for _ in self.places]
 
+        # P
         lengths = [len(prompt) for prompt in prompts]
         self.longest = max(lengths)
+        # Columns that the cache can ever need.
         self.capacity = self.longest + max(limits)
         padded = [[0] * (self.longest - len(prompt)) + list(prompt) for prompt in prompts]
         self.prompt_tokens = torch.tensor(padded, device=device)  # [P, T], padded on the left
@@ -160,7 +164,7 @@ class Rows:
         ).to(device)
 
     def extend(self, logits: Tensor) -> Tensor:
-        """[B] the next token of each row in the batch; rows that it completes have ended.
+        """Append the next token [B] to each row in the batch; rows may end with it.
 
         Raises:
             NotFiniteError: a row has logits that no token can be drawn from.
@@ -188,6 +192,7 @@ class Rows:
 
     def _completed(self, place: int) -> GeneratedCompletion | None:
         token_ids = self.token_ids[place]
+        # `limits` is at least 1, so that a completion has a token.
         at_limit = len(token_ids) == self.limits[place]
         end = self.endings.find(token_ids, at_limit=at_limit)
         return end and GeneratedCompletion(
@@ -202,7 +207,8 @@ class Rows:
         return None not in self.completions
 
     def drop_ended(self) -> Tensor | None:
-        """[rows that go on] their numbers in the batch, None where it is too soon to drop."""
+        """Return the numbers of the rows that continue, or None while dropping does not pay."""
+        # Copying the cache costs a pass over it, so that a few ended rows stay.
         going = [row for row, place in enumerate(self.places) if self.completions[place] is None]
         if len(self.places) - len(going) < _ENDED_SHARE * len(self.places):
             return None
@@ -214,11 +220,13 @@ class Rows:
         return kept
 
     def mask(self) -> Tensor:
-        """[B, T] which places of the cache, the next one included, hold tokens of the row."""
+        """Return a mask [B, T] of the cache's places that hold tokens of the row, the next one
+        included.
+        """
         return self.seen[:, : self.longest + self.num_steps]
 
     def positions(self) -> Tensor:
-        """[B] position of the latest token.
+        """Return the position [B] of the latest token.
 
         An ended row that is still computed stays at its last one: a table of positions ends.
         """
@@ -226,7 +234,7 @@ class Rows:
 
 
 def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor | None]:
-    """[B] a token for each row, and [B] float32 their log-probs where `sampling` asks for them.
+    """Sample a token per row [B], with float32 log-probs [B] if `sampling` asks for them.
 
     Args:
         logits: [B, V] any floating type.
@@ -235,6 +243,7 @@ def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor
     Returns:
         `_NO_TOKEN` for a row whose logits are NaN or infinite.
     """
+    # A division by 0 otherwise.
     greedy = sampling.temperature == 0
     scores = logits.float() if greedy else logits.float() / sampling.temperature
     if greedy:
@@ -259,11 +268,12 @@ def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor
 
 
 def truncate(scores: Tensor, sampling: Sampling) -> Tensor:
-    """[B, V] with -inf for what min-p, top-k and top-p leave out.
+    """Set the logits [B, V] that min-p, top-k and top-p exclude to -inf.
 
     In vLLM's order (vllm/v1/sample/sampler.py, `Sampler.sample`, 0.32.0): top-p is a share of what
     the other two leave. transformers applies min-p last, which keeps more tokens.
     """
+    # transformers' own warpers, so that ties and edges are cut as everywhere.
     warpers = LogitsProcessorList()
     if sampling.min_p:
         warpers.append(MinPLogitsWarper(sampling.min_p))
@@ -278,7 +288,8 @@ def truncate(scores: Tensor, sampling: Sampling) -> Tensor:
 def uniforms(
     keys: Sequence[int], *, num_completions: int, num_steps: int, first: int = 0
 ) -> Tensor:
-    """[P · G, num_steps] float64 in [0, 1), of the completions from number `first` on."""
+    """Draw float64 [P · G, num_steps] in [0, 1) for the completions from number `first` on."""
+    # [P, G, steps]
     numbers = np.empty((len(keys), first + num_completions, num_steps))
     # Numbers of completions before `first` are drawn and dropped: a batch that is cut in parts
     # then has those of one that is not.
@@ -288,7 +299,7 @@ def uniforms(
 
 
 class Endings:
-    """Where completions end: at an end token, after a stop string, or at the longest length.
+    """The ends of completions: an end token, a stop string, or the longest length.
 
     A stop string is searched in the decoded text, however tokens cut it. Text is decoded only after
     tokens that can complete one (`may_stop`): a few of a vocabulary.
@@ -312,7 +323,10 @@ class Endings:
         self.may_stop = self._may_stop(vocab_size)
 
     def find(self, token_ids: Sequence[int], *, at_limit: bool) -> tuple[Finish, str] | None:
-        """Why a completion ends with the last of these tokens, and its text; None: it goes on."""
+        """Return finish reason and text if the completion ends with the last of these tokens,
+        else None.
+        """
+        # Earlier tokens were looked at when they came.
         last = token_ids[-1]
         if last not in self.end_tokens and last not in self.may_stop and not at_limit:
             return None
@@ -325,7 +339,7 @@ class Endings:
         return ("length", text) if at_limit else None
 
     def _may_stop(self, vocab_size: int) -> Collection[int]:
-        """Tokens after which text has to be searched.
+        """List the tokens after which text has to be searched.
 
         The token that completes a stop string brings its last character, unless that is a space
         (which decoding may remove) or is put together from several tokens' bytes.
@@ -338,14 +352,17 @@ class Endings:
 
 
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """Tokens that end a completion: the tokenizer's EOS and those of the model's config."""
+    """Return the tokens that end a completion: the tokenizer's EOS and those of the model's
+    config.
+    """
+    # A number, a list (Llama 3, Qwen) or None.
     configured = getattr(model.generation_config, "eos_token_id", None)
     ends = configured if isinstance(configured, list | tuple) else [configured]
     return {end for end in (*ends, tokenizer.eos_token_id) if end is not None}
 
 
 class _RoomyLayer(DynamicLayer):
-    """Keys and values of one layer, in memory for `capacity` tokens that is set aside at once."""
+    """Keys and values of one layer, in memory for `capacity` tokens allocated at once."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__()
@@ -355,12 +372,13 @@ class _RoomyLayer(DynamicLayer):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        """Append [B, H, T, D]; returns all that there is."""
+        """Append [B, H, T, D], and return the whole cache."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             # The prompt's, before they are repeated: room for [P] rows would be thrown away.
             self.keys, self.values = key_states, value_states
             return self.keys, self.values
+        # [B, H, T, D]: tokens that are there.
         start = self.keys.shape[-2]
         end = start + key_states.shape[-2]
         if not self.room:
@@ -370,15 +388,16 @@ class _RoomyLayer(DynamicLayer):
                 self.room[-1][:, :, :start] = states
         for room, states in zip(self.room, (key_states, value_states), strict=True):
             room[:, :, start:end] = states
+        # Views: nothing is copied at a step, where torch.cat would copy the whole cache.
         self.keys, self.values = (room[:, :, :end] for room in self.room)
         return self.keys, self.values
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Each row `repeats` times."""
+        """Repeat each row `repeats` times."""
         super().batch_repeat_interleave(repeats)
         self.room = []  # of the old number of rows; the next `update` sets it aside anew
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Only these rows."""
+        """Keep only these rows."""
         super().batch_select_indices(indices)
         self.room = []

@@ -1,9 +1,11 @@
-"""The NVIDIA GPUs that the driver lists, and why torch cannot use them: no heavy import.
+"""The NVIDIA GPUs of the driver, and the reasons why torch cannot use them; no heavy import.
 
 Where it cannot, torch computes on the CPU without a word, and a run of hours becomes one of weeks.
 """
 
+import contextlib
 import dataclasses
+import math
 import os
 import re
 import subprocess
@@ -13,39 +15,49 @@ from collections.abc import Sequence
 LEAST_DRIVER = {"12": 525, "13": 580}
 """By the first number of the CUDA that torch was built for."""
 
+LEAST_CAPABILITY = 7.5
+"""Of the GPUs that CUDA 13 compiles for, and torch and vLLM with it."""
+
+BFLOAT16_CAPABILITY = 8.0
+"""Of the GPUs that compute in bfloat16, and for which flash attention is written."""
+
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """CUDA's own variable; empty, it hides all GPUs: whoever sets it so means the CPU."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """One NVIDIA GPU as its driver describes it; memory in bytes."""
+    """One NVIDIA GPU as its driver describes it; memory in bytes, capability as 8.0."""
 
     name: str
     driver: str
     memory: int
     free: int
+    capability: float = math.inf
 
 
 def find_gpus() -> tuple[Gpu, ...]:
-    """What the driver's own tool lists; nothing where they are hidden, or there is no driver."""
-    query = "--query-gpu=name,driver_version,memory.total,memory.free"
-    arguments = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
+    """List the GPUs of the driver's own tool; none if they are hidden or there is no driver."""
     if os.environ.get(VISIBLE) in ("", "-1"):
         return ()
-    try:
-        table = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return ()
-    rows = re.findall(r"^(.+?), *(.+?), *(\d+), *(\d+)$", table, re.MULTILINE)
-    return tuple(
-        Gpu(name, driver, int(total) * 2**20, int(free) * 2**20)
-        for name, driver, total, free in rows
-    )
+    fields = "--query-gpu=name,driver_version,memory.total,memory.free"
+    for last in (",compute_cap", ""):  # old drivers do not know it
+        arguments = ["nvidia-smi", fields + last, "--format=csv,noheader,nounits"]
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            table = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+            rows = re.findall(
+                r"^(.+?), *(.+?), *(\d+), *(\d+)(?:, *([\d.]+))?$", table, re.MULTILINE
+            )
+            return tuple(
+                Gpu(name, driver, int(total) * 2**20, int(free) * 2**20, float(known or "inf"))
+                for name, driver, total, free, known in rows
+            )
+    return ()
 
 
 def gpu_fault(gpus: Sequence[Gpu]) -> str:
-    """Why torch would train on the CPU beside these GPUs, and what helps; '' where it would not.
+    """Explain why torch would train on the CPU beside these GPUs, with the remedy; '' if it would
+    not.
 
     Torch is imported where there is a GPU, and nowhere else.
     """

@@ -21,7 +21,7 @@ from lib.artifacts import read_json, write_json
 from lib.artifacts.hub import find, kernel_repository
 from lib.artifacts.models import ADAPTER_FILES
 from lib.core.errors import UserError
-from lib.engines.pretrained import fit_embeddings, read_pointer, weights_of
+from lib.engines.pretrained import fit_embeddings, load_pretrained, read_pointer, weights_of
 from lib.engines.unsloth import adapt_unsloth, load_unsloth
 from lib.params.model import FLASH_KERNEL, Lora, Model
 
@@ -34,19 +34,20 @@ ADAPTER_ONLY = {"save_embedding_layers": False, "selected_adapters": ["default"]
 
 
 def load_tokenizer(checkpoint: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer saved with a checkpoint, padding on the left as generation needs."""
-    return AutoTokenizer.from_pretrained(checkpoint, padding_side="left")
+    """Load a checkpoint's tokenizer, padding on the left as generation needs."""
+    return load_pretrained(AutoTokenizer, checkpoint, padding_side="left")
 
 
 def max_positions(config: Any) -> int | None:
-    """Tokens that prompt and completion may have together; None where the model sets no limit."""
+    """Return the limit on tokens of prompt and completion together; None if there is none."""
     text = config.get_text_config(decoder=True)
     positions: int | None = getattr(text, "max_position_embeddings", None)
     return positions
 
 
 def rope_switch(config: Any) -> int | None:
-    """Tokens beyond which a `longrope` model (Phi-3, Phi-4-mini) rotates all keys by other factors.
+    """Return the length beyond which a `longrope` model (Phi-3, Phi-4-mini) rotates all keys by
+    other factors.
 
     A cache then holds stale ones (transformers 5.17's `generate` keeps them too). None for any
     other model.
@@ -57,17 +58,17 @@ def rope_switch(config: Any) -> int | None:
 
 
 def read_max_positions(folder: Path) -> int | None:
-    """`max_positions` of the model in a folder, without loading it."""
-    return max_positions(AutoConfig.from_pretrained(folder))
+    """Return `max_positions` of the model in a folder, without loading it."""
+    return max_positions(load_pretrained(AutoConfig, folder))
 
 
 def read_dtype(folder: Path) -> str:
-    """The precision that the model in a folder was saved in."""
-    return str(AutoConfig.from_pretrained(folder).dtype or "float32").removeprefix("torch.")
+    """Return the dtype that the model in a folder was saved in."""
+    return str(load_pretrained(AutoConfig, folder).dtype or "float32").removeprefix("torch.")
 
 
 def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedModel | PeftModel:
-    """A checkpoint ready to be trained further: an adapter stays an adapter.
+    """Load a checkpoint to be trained further; an adapter stays an adapter.
 
     Args:
         checkpoint: what `prepare`, `sft` or `grpo` wrote.
@@ -76,7 +77,7 @@ def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedM
     if not is_adapter(checkpoint):
         return _load_full(checkpoint, dtype=settings.dtype, attention=settings.attention)
     full = _load_full(base, dtype=settings.dtype, attention=settings.attention)
-    policy = PeftModel.from_pretrained(full, checkpoint, is_trainable=True)
+    policy = load_adapter(full, checkpoint, is_trainable=True)
     # Whoever saves it while training would ask the Hub for a model that is called by its id.
     policy.peft_config["default"].base_model_name_or_path = str(weights_of(base))
     return policy
@@ -90,7 +91,8 @@ def trainable_policy(
     seed: int,
     memory_share: float = 0.0,
 ) -> PreTrainedModel | PeftModel:
-    """A checkpoint as a phase trains it: with an adapter where params have LoRA, on their backend.
+    """Load a checkpoint for a training phase, with an adapter if params have LoRA, on their
+    backend.
 
     Args:
         checkpoint: what the phase before wrote.
@@ -113,11 +115,24 @@ def trainable_policy(
 
 
 def load_merged(checkpoint: Path, *, base: Path, dtype: str, attention: str) -> PreTrainedModel:
-    """A checkpoint as one model for inference, an adapter folded into the weights."""
+    """Load a checkpoint as one model for inference, an adapter folded into the weights."""
     if not is_adapter(checkpoint):
         return _load_full(checkpoint, dtype=dtype, attention=attention)
     full = _load_full(base, dtype=dtype, attention=attention)
-    return PeftModel.from_pretrained(full, checkpoint).merge_and_unload()
+    # W + (alpha / rank) · B A in the weights' own dtype.
+    return load_adapter(full, checkpoint).merge_and_unload()
+
+
+def load_adapter(model: PreTrainedModel, folder: Path, *, is_trainable: bool = False) -> PeftModel:
+    """Return the model with the adapter in `folder` on top of it.
+
+    Raises:
+        UserError: the adapter is not kept as safetensors.
+    """
+    weights = folder / ADAPTER_FILES[1]
+    if not weights.is_file():
+        raise UserError(f"{folder} has no {weights.name}; other weights can run code")
+    return PeftModel.from_pretrained(model, folder, is_trainable=is_trainable)
 
 
 def copy_adapter(adapter: Path, *, base: Path, checkpoint: Path) -> None:
@@ -137,7 +152,8 @@ def copy_adapter(adapter: Path, *, base: Path, checkpoint: Path) -> None:
 
 
 def is_adapter(checkpoint: Path) -> bool:
-    """Whether a checkpoint holds only an adapter."""
+    """Return True if a checkpoint holds only an adapter."""
+    # adapter_config.json, which a full model lacks.
     return (checkpoint / ADAPTER).is_file()
 
 
@@ -168,6 +184,7 @@ def save_policy(
     adapter_only = ADAPTER_ONLY if isinstance(model, PeftModel) else {}
     model.save_pretrained(checkpoint, state_dict=weights, **adapter_only)
     tokenizer.save_pretrained(checkpoint)
+    # peft writes a model card with its version.
     (checkpoint / "README.md").unlink(missing_ok=True)
     if is_adapter(checkpoint):
         # peft keeps the names of the layers in a set, whose order changes from run to run.
@@ -178,7 +195,7 @@ def save_policy(
 
 
 def _name_of(pointer: Mapping[str, Any]) -> dict[str, str | None]:
-    """What an adapter calls the model that it belongs to: no path of this machine's cache."""
+    """Return an adapter's name for its base model, without a path of this machine's cache."""
     if not pointer.get("name"):
         return {}
     return {
@@ -188,7 +205,7 @@ def _name_of(pointer: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def with_kernel(attention: str) -> str:
-    """`model.attention` as transformers takes it.
+    """Return `model.attention` as transformers takes it.
 
     A kernel at a commit is named without it: transformers looks for the version in the name
     (`flash.*2`), and would find another one in the commit's digits. Which files it is goes to the
@@ -206,8 +223,11 @@ def with_kernel(attention: str) -> str:
 def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
     weights = weights_of(path)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            weights, dtype=getattr(torch, dtype), attn_implementation=with_kernel(attention)
+        model = load_pretrained(
+            AutoModelForCausalLM,
+            weights,
+            dtype=getattr(torch, dtype),
+            attn_implementation=with_kernel(attention),
         )
     except (ImportError, ValueError) as error:
         # transformers says that a package is missing, also where the Hub gave no kernel.

@@ -1,20 +1,28 @@
-"""A base model from the Hub or a folder, of which `prepare` keeps tokenizer and pointer.
+"""A base model from the Hub or a folder; `prepare` keeps its tokenizer and a pointer.
 
 Weights of several gigabytes are not copied into the pipeline. `base.json` says which they are, with
 the hash of every file, and every later stage finds them by it.
 """
 
-import hashlib
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.artifacts import read_json, write_json
-from lib.artifacts.hub import WEIGHTS, find, is_on_hub, model_repository
+from lib.artifacts.hub import (
+    DEQUANTIZED,
+    WEIGHTS,
+    file_sha256,
+    find,
+    gguf_file,
+    is_on_hub,
+    model_repository,
+)
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
 from lib.engines import tiny
@@ -22,13 +30,45 @@ from lib.params.model import Model
 from lib.prompts import PromptFormat
 
 POINTER = "base.json"
-"""Beside the tokenizer of every base model: what it is, and the hashes of its files."""
+"""Beside the tokenizer of every base model: what it is, and the hashes of its files; `gguf` is that
+of a GGUF file."""
 
-KEPT = ("config.json", "generation_config.json")
+LICENSE = "LICENSE"
+
+KEPT = ("config.json", "generation_config.json", LICENSE)
 """Files of a pretrained model that are small enough to stand beside its pointer."""
 
 PADDING = ("<|finetune_right_pad_id|>", "<|pad|>", "<pad>", "[PAD]")
 """Tokens that a tokenizer without a padding token may have for it; else its EOS pads."""
+
+
+DAMAGED = (AttributeError, LookupError, RecursionError, StrictDataclassError, TypeError)
+"""What transformers raises on JSON files of another form than it expects."""
+
+
+def load_pretrained(auto: Any, folder: Path, **options: Any) -> Any:
+    """Load what a folder holds by `auto`, a class of transformers; code in the folder never runs.
+
+    Raises:
+        UserError: it needs code of its own, or its files do not fit together.
+    """
+    try:
+        # Left open, transformers asks standard input, where the first question of a list may say y.
+        return auto.from_pretrained(folder, trust_remote_code=False, **options)
+    except (*DAMAGED, ValueError, RuntimeError) as error:
+        if "trust_remote_code" in str(error):
+            fault = (
+                "brings code of its own (auto_map in its JSON files), which is never run; "
+                "use a model whose architecture transformers has"
+            )
+        elif "mismatched_sizes" in str(error):
+            fault = "cannot be loaded as a model: config.json and weights differ in their shapes"
+        elif isinstance(error, DAMAGED):
+            words = " ".join(f"{type(error).__name__}: {error}".split())
+            fault = f"cannot be loaded as a model: {words}"
+        else:
+            raise
+        raise UserError(f"{folder} {fault}") from error
 
 
 def write_base(
@@ -63,12 +103,13 @@ def write_base(
 def prompted_tokenizer(
     folder: Path, *, prompt_format: PromptFormat, tag_tokens: bool, name: str
 ) -> PreTrainedTokenizerBase:
-    """A pretrained tokenizer with the prompt format's chat template, and its tags where asked for.
+    """Return a pretrained tokenizer with the prompt format's chat template, and its tags if asked
+    for.
 
     Raises:
         UserError: it has no `tokenizer.json` (lengths are counted with that) or no EOS.
     """
-    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    tokenizer = load_pretrained(AutoTokenizer, folder, padding_side="left")
     if not tokenizer.is_fast or tokenizer.eos_token is None:
         raise UserError(
             f"model.name={name}: expected a fast tokenizer (tokenizer.json) that has an "
@@ -84,15 +125,21 @@ def prompted_tokenizer(
 
 
 def find_weights(name: str, revision: str) -> Path:
-    """The folder that holds a pretrained model: the one named, or where its commit was fetched to.
+    """Return a pretrained model's folder: the one named, or that of its fetched commit.
 
     Raises:
-        UserError: no such folder, repository or revision, no permission, no network.
+        UserError: no such folder, repository or revision, no permission, no network, or a GGUF
+            file that cannot be read.
     """
-    on_hub = is_on_hub(name, revision)
-    folder = find(model_repository(name, revision)) if on_hub else Path(name)
+    place = find(model_repository(name, revision)) if is_on_hub(name, revision) else Path(name)
+    file = gguf_file(place)
+    folder = place
+    if file:
+        from lib.engines.gguf import dequantized  # which loads by `load_pretrained`
+
+        folder = dequantized(file)
     if not (folder / "config.json").is_file():
-        raise UserError(f"model.name={name}: no folder with a config.json is there")
+        raise UserError(f"model.name={name}: no GGUF file or folder with a config.json is there")
     if not _weight_files(folder):
         raise UserError(
             f"model.name={name}: no *.safetensors in {folder}; other weights can run code"
@@ -101,7 +148,7 @@ def find_weights(name: str, revision: str) -> Path:
 
 
 def weights_of(checkpoint: Path) -> Path:
-    """Where the weights of a checkpoint lie: in it, or where its pointer says.
+    """Return the folder of a checkpoint's weights: its own, or the one its pointer names.
 
     Raises:
         UserError: they cannot be found, or are not those that `prepare` saw.
@@ -115,17 +162,17 @@ def weights_of(checkpoint: Path) -> Path:
 
 
 def read_pointer(checkpoint: Path) -> dict[str, Any]:
-    """`name`, `revision` and `files` of a base model; empty for any other checkpoint."""
+    """Read `name`, `revision` and `files` of a base model; empty for any other checkpoint."""
     path = checkpoint / POINTER
     return dict(read_json(path)) if path.is_file() else {}
 
 
 def has_added_rows(checkpoint: Path) -> bool:
-    """Whether its model has rows that its weights on disk lack (see `fit_embeddings`)."""
+    """Return True if the model has rows that its weights on disk lack (see `fit_embeddings`)."""
     if not read_pointer(checkpoint).get("name"):
         return False
-    before = AutoTokenizer.from_pretrained(weights_of(checkpoint))
-    return bool(_added_tokens(AutoTokenizer.from_pretrained(checkpoint), before))
+    before = load_pretrained(AutoTokenizer, weights_of(checkpoint))
+    return bool(_added_tokens(load_pretrained(AutoTokenizer, checkpoint), before))
 
 
 def _added_tokens(tokenizer: PreTrainedTokenizerBase, before: PreTrainedTokenizerBase) -> list[str]:
@@ -144,7 +191,7 @@ def fit_embeddings(
         tokenizer: with the added tokens.
         weights: the folder of the pretrained model, whose tokenizer knows the pieces.
     """
-    before = AutoTokenizer.from_pretrained(weights)
+    before = load_pretrained(AutoTokenizer, weights)
     added = _added_tokens(tokenizer, before)
     if not added:
         return
@@ -159,7 +206,7 @@ def fit_embeddings(
 
 
 def _tables(model: PreTrainedModel) -> list[torch.Tensor]:
-    """Rows of the input and output embeddings, which may be one and the same."""
+    """Return the rows of the input and output embeddings, which may be one and the same."""
     layers: tuple[Any, ...] = (model.get_input_embeddings(), model.get_output_embeddings())
     return list({id(layer.weight): layer.weight for layer in layers if layer is not None}.values())
 
@@ -172,22 +219,22 @@ def _write_pointer(directory: Path, folder: Path, *, name: str, revision: str) -
     files = [folder / "config.json", *_weight_files(folder)]
     if name:
         files += sorted(folder.glob("tokenizer*"))
-    hashes = {path.name: {"sha256": _sha256(path), "size": path.stat().st_size} for path in files}
-    write_json(directory / POINTER, {"name": name, "revision": revision, "files": hashes})
+    hashes = {
+        path.name: {"sha256": file_sha256(path), "size": path.stat().st_size} for path in files
+    }
+    pointer = {"name": name, "revision": revision, "files": hashes}
+    if folder.parent.name == DEQUANTIZED:
+        pointer["gguf"] = folder.name
+    write_json(directory / POINTER, pointer)
 
 
 def _check_unchanged(pointer: dict[str, Any], folder: Path) -> None:
-    """Sizes always; hashes where nothing else pins the content, as a commit does."""
+    """Compare file sizes, and hashes where nothing else pins the content, as a commit does."""
     for name, seen in pointer["files"].items():
         path = folder / name
         same = path.is_file() and path.stat().st_size == seen["size"]
-        if not same or not (pointer["revision"] or _sha256(path) == seen["sha256"]):
+        if not same or not (pointer["revision"] or file_sha256(path) == seen["sha256"]):
             raise UserError(
                 f"{path} is not the file that `prepare` saw; "
                 "put it back, or take it as it is with `dvc repro --force prepare`"
             )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

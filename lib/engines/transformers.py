@@ -80,6 +80,7 @@ class TransformersEngine(Engine):
     ) -> "TransformersEngine":
         """See `Engine`."""
         if policy is None:
+            # Merged: an unmerged adapter launches twice as many kernels per token.
             loaded = load_merged(checkpoint, base=base, dtype=dtype, attention=attention)
             policy = loaded.to(torch.accelerator.current_accelerator() or "cpu")
         return cls(policy, load_tokenizer(checkpoint), batch_size=batch_size, label=label)
@@ -91,6 +92,7 @@ class TransformersEngine(Engine):
         if self.model is None:
             raise RuntimeError("the engine is closed")
         model, endings = self.model, self._endings_of(self.model, sampling.stop_strings)
+        # [P] so that no row runs beyond the model's positions.
         limits = longest_completions(prompts, sampling, positions=max_positions(model.config))
         switch, longest = (
             rope_switch(model.config),
@@ -102,8 +104,11 @@ class TransformersEngine(Engine):
                 "(rope_type longrope) computes all positions otherwise, which cached keys do not "
                 "follow; lower max_new_tokens, or use engine vllm"
             )
+        # By content, so that a prompt's samples do not depend on its neighbours.
         keys = prompt_keys(prompts, seed=sampling.seed)
+        # Like lengths together: less padding in the prefill.
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+        # Prompts per batch; G completions of each.
         per_batch = max(1, self.batch_size // sampling.num_completions)
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
         hidden = None if self.label else True
@@ -145,6 +150,7 @@ class TransformersEngine(Engine):
             nonlocal shown
             text = self.tokenizer.decode(token_ids, skip_special_tokens=True)
             text = text_until(sampling.stop_strings, text)
+            # A later token can still change the text of the one before (byte-level BPE).
             if text.startswith(shown) and shown != text and not text.endswith(_HALF_CHARACTER):
                 show(text[len(shown) :])
                 shown = text
@@ -154,6 +160,7 @@ class TransformersEngine(Engine):
             ((completion,),) = self.generate([prompt], sampling)
         finally:
             self._watch = None
+        # The rest after the last whole character.
         if completion.text != shown:
             show(completion.text[len(shown) :])
         return completion
@@ -162,10 +169,11 @@ class TransformersEngine(Engine):
         """Generate from `policy` from now on; a model in memory needs no copy."""
         self.model = policy
         self._num_syncs += 1
+        # A version that changes with each call; the weights are the policy's own.
         return str(self._num_syncs)
 
     def close(self) -> None:
-        """Let go of the model."""
+        """Drop the model."""
         self.model = None
         self._endings.clear()
 
@@ -175,6 +183,7 @@ class TransformersEngine(Engine):
                 self.tokenizer,
                 end_tokens=end_tokens(model, self.tokenizer),
                 stop_strings=stop_strings,
+                # Rows of the head: more than the tokenizer has where the vocabulary is padded.
                 vocab_size=model.get_output_embeddings().weight.shape[0],
             )
         return self._endings[stop_strings]
@@ -182,7 +191,7 @@ class TransformersEngine(Engine):
 
 @contextlib.contextmanager
 def _inference(model: PreTrainedModel) -> Iterator[None]:
-    """Without gradients and dropout; a model in training goes back to it."""
+    """Switch gradients and dropout off; a model in training returns to training afterwards."""
     training = model.training
     model.eval()
     try:
@@ -228,7 +237,11 @@ def generate(model: PreTrainedModel, rows: Rows) -> None:
             input_ids=rows.prompt_tokens.repeat_interleave(count, dim=0),
             attention_mask=rows.prompt_mask.long().repeat_interleave(count, dim=0),
             generation_config=GenerationConfig(
-                do_sample=False, max_new_tokens=max(rows.limits), pad_token_id=0, eos_token_id=None
+                # `rows` samples and ends; these only keep `generate` from doing so.
+                do_sample=False,
+                max_new_tokens=max(rows.limits),
+                pad_token_id=0,
+                eos_token_id=None,
             ),
             custom_generate=until_ended,
         )
@@ -236,11 +249,12 @@ def generate(model: PreTrainedModel, rows: Rows) -> None:
 
 @contextlib.contextmanager
 def _without_saved_config(model: PreTrainedModel) -> Iterator[None]:
-    """Without the config that the model was saved with, from which `generate` fills in the rest.
+    """Hide the config saved with the model, from which `generate` fills in missing settings.
 
     It would search for the saved stop strings by itself, and apply penalties that `decode` lacks.
     """
     inner = model.get_base_model() if isinstance(model, PeftModel) else model
+    # PEFT forwards attribute reads, but `generate` sets its own on the outer model.
     holders = [each for each in {model, inner} if "generation_config" in vars(each)]
     saved = [each.generation_config for each in holders]
     for each in holders:

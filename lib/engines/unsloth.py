@@ -1,4 +1,4 @@
-"""The Unsloth backend: the policy loaded, adapted and trained through Unsloth's patched kernels.
+"""The Unsloth backend: load, adapt and train the policy with Unsloth's kernels.
 
 Unsloth replaces classes of transformers and TRL when it is imported, so it has to come before them
 (`import_first`), and only where params ask for it: importing it needs a GPU. Its functions take
@@ -51,7 +51,7 @@ PATCHED = ("transformers", "trl", "peft")
 
 
 def import_first(backend: str, *, generates: bool) -> None:
-    """Set what CUDA's allocator and Unsloth read when they start, then import Unsloth.
+    """Set the environment of CUDA's allocator and Unsloth, then import Unsloth.
 
     For the backend `transformers` nothing is imported. What the environment has already is kept,
     and TRL's trainers stay TRL's (`compat.keep_trl`).
@@ -81,19 +81,21 @@ def import_first(backend: str, *, generates: bool) -> None:
 
 
 def shares_weights(model: Model, *, engine: str) -> bool:
-    """Whether rollouts come from a vLLM below the policy itself, with no copy of its weights."""
+    """Return True if rollouts come from a vLLM below the policy itself, without a copy of its
+    weights.
+    """
     return model.backend == "unsloth" and ENGINES[engine].below_unsloth
 
 
 def is_unsloth(model: Any) -> bool:
-    """Whether `model` came from Unsloth, which replaces its forward pass and `generate`."""
+    """Return True if `model` came from Unsloth, which replaces its forward pass and `generate`."""
     return hasattr(model, "for_training")
 
 
 def load_unsloth(
     weights: Path, *, settings: Model, seed: int, memory_share: float = 0.0
 ) -> "PreTrainedModel":
-    """The model in the folder `weights`, ready to be adapted or, without LoRA, to be trained.
+    """Load the model in the folder `weights`, to be adapted or, without LoRA, trained.
 
     Args:
         seed: of what Unsloth draws while loading.
@@ -117,6 +119,7 @@ def load_unsloth(
             fast_inference=shares,
             gpu_memory_utilization=memory_share or 0.5,
             random_state=seed,
+            trust_remote_code=False,
             max_lora_rank=max(settings.lora.rank, 1),
         )
     if shares and getattr(model, "vllm_engine", None) is None:
@@ -130,7 +133,7 @@ def load_unsloth(
 def adapt_unsloth(
     model: "PreTrainedModel", *, settings: Model, seed: int, adapter: Path | None
 ) -> "PeftModel":
-    """Put LoRA adapters on `model`; with `adapter`, those that an earlier phase trained.
+    """Put LoRA adapters on `model`; with `adapter`, those of an earlier phase.
 
     Raises:
         UserError: the trained adapter does not fit onto params' LoRA.

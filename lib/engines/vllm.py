@@ -1,14 +1,16 @@
 """Generation with vLLM (arXiv:2309.06180) in this process, on a GPU or a CPU."""
 
+import abc
 import contextlib
 import gc
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import PeftConfig, PeftModel
+from torch import Tensor
 from tqdm import tqdm
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -23,8 +25,9 @@ from lib.engines.base import (
     prompt_keys,
     text_until,
 )
+from lib.engines.gpu import VISIBLE
 from lib.engines.policy import ADAPTER_ONLY, is_adapter, load_merged, load_tokenizer
-from lib.engines.pretrained import has_added_rows, weights_of
+from lib.engines.pretrained import has_added_rows, load_pretrained, weights_of
 from lib.engines.registry import ENGINES, VLLM_SHARE
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -33,8 +36,18 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Of vLLM 0.32's attention on a CPU; another one fails deep in its kernels."""
 
+AT_A_TIME = 512
+"""Completions that vLLM may work at together, at least: it queues those that its cache has no room
+for, and a smaller number would leave a GPU idle."""
+
 FREE_SHARE = 0.95
 """Of what is free, the most that vLLM is told to take: it refuses to start where less is left."""
+
+FIRST = "default"
+"""What vLLM calls the weights that it was started with."""
+
+UNFINISHED = "unfinished"
+"""Version of an engine whose weights are being replaced, or whose update broke off."""
 
 SLEEP_LEVEL = 1
 """Unsloth's allocator leaves the weights where they are on this one, and drops the cache."""
@@ -43,7 +56,7 @@ _GIB = 2**30
 
 
 class VllmBase(Engine):
-    """What vLLM's engines share, in this process or behind HTTP: requests, answers, adapters."""
+    """The common part of vLLM's engines, in process or behind HTTP: requests, answers, adapters."""
 
     def __init__(
         self,
@@ -58,6 +71,7 @@ class VllmBase(Engine):
         self.label = label
         self._ends: tuple[int, ...] = ()
         self._num_adapters = self._num_syncs = 0
+        self._version = FIRST
         self._scratch = tempfile.TemporaryDirectory(prefix="reckon-vllm-", dir=scratch)
 
     def generate(
@@ -88,14 +102,14 @@ class VllmBase(Engine):
         answers = self._answer(prompts, requests, sampling) if prompts else []
         return [group * (sampling.num_completions // len(group)) for group in answers]
 
+    @abc.abstractmethod
     def _answer(
         self,
         prompts: Sequence[Sequence[int]],
         requests: Sequence[dict[str, Any]],
         sampling: Sampling,
     ) -> list[list[GeneratedCompletion]]:
-        """`n` completions for each prompt."""
-        raise NotImplementedError
+        """Return `n` completions for each prompt."""
 
     def _completion(
         self,
@@ -105,15 +119,22 @@ class VllmBase(Engine):
         reason: str,
         stopped_by: str | int | None,
         log_probs: Iterable[float],
+        versions: Set[str],
     ) -> GeneratedCompletion:
-        """A completion of vLLM in our terms.
+        """Convert a completion of vLLM into ours.
 
         The text is decoded here: vLLM's own lacks the end where that is half a character.
 
         Args:
             reason: `length`, or `stop` for a stop string and for an end token.
             stopped_by: the stop string, if it was one.
+            versions: of the weights that made its tokens.
+
+        Raises:
+            UserError: they are not the weights that this engine was given.
         """
+        if versions != {self._version}:
+            raise UserError(self._stale(", ".join(sorted(versions - {self._version}))))
         finish: Finish = "length"
         if reason != "length":
             finish = "stop" if isinstance(stopped_by, str) else "eos"
@@ -125,18 +146,49 @@ class VllmBase(Engine):
             log_probs=tuple(log_probs) if sampling.log_probs else None,
         )
 
+    def _stale(self, version: str) -> str:
+        """Explain why a completion of weights of that version is not used."""
+        return f"vLLM generated from weights {version}, not {self._version}; report this"
+
     def sync(self, policy: PreTrainedModel) -> str:
         """See `Engine`. An adapter goes by its files."""
         self._num_syncs += 1
+        # Of all runs, no other one has a scratch folder of that name.
+        name = f"{Path(self._scratch.name).name}-{self._num_syncs}"
         if not isinstance(policy, PeftModel):
-            return self._sync_full(policy)
+            self._send(policy, name)
+            return self._version
         folder = Path(self._scratch.name) / str(self._num_adapters)
-        policy.save_pretrained(folder, **ADAPTER_ONLY)
+        policy.save_pretrained(folder, state_dict=_adapter_of(policy), **ADAPTER_ONLY)
         self.use_adapter(folder)
-        return f"adapter {self._num_adapters}"
+        return name
 
-    def _sync_full(self, policy: PreTrainedModel) -> str:
+    def _send(self, policy: PreTrainedModel, version: str) -> None:
+        """Have vLLM take the weights of `policy`, and read the version that it then has."""
         raise NotImplementedError
+
+    def _call(self, name: str, **body: Any) -> None:
+        """Call a function of vLLM's weight transfer by the name of its route, with its body."""
+        raise NotImplementedError
+
+    # The four calls by which vLLM's trainers drive an engine (`VLLMWeightSyncClient`).
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """See vLLM."""
+        self._call("init_weight_transfer_engine", init_info=init_info)
+
+    def start_weight_update(self) -> None:
+        """See vLLM, which would go on showing the version before if the update broke off."""
+        self._call("update_weight_version", new_version=UNFINISHED)
+        self._call("start_weight_update")
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """See vLLM."""
+        self._call("update_weights", update_info=update_info)
+
+    def finish_weight_update(self) -> None:
+        """See vLLM; who sends names the version afterwards."""
+        self._call("finish_weight_update")
 
     def use_adapter(self, folder: Path) -> None:
         """Generate with the LoRA adapter in `folder`, in place of another one."""
@@ -144,12 +196,13 @@ class VllmBase(Engine):
         self._num_adapters += 1
         self._replace_adapter(folder)
 
+    @abc.abstractmethod
     def _replace_adapter(self, folder: Path) -> None:
-        raise NotImplementedError
+        """Have vLLM take the adapter in `folder`, and drop the one before."""
 
 
 class InProcessVllm(VllmBase):
-    """What vLLM's engines in this process share: an `LLM`, and at most one adapter in use."""
+    """The common part of in-process engines: an `LLM`, and at most one adapter in use."""
 
     facts = ENGINES["vllm"]
     _llm: Any
@@ -179,6 +232,7 @@ class InProcessVllm(VllmBase):
                     token_ids=output.token_ids,
                     reason=output.finish_reason,
                     stopped_by=output.stop_reason,
+                    versions={span.version for span in output.weight_versions or ()},
                     log_probs=[
                         step[token].logprob
                         for step, token in zip(output.logprobs, output.token_ids, strict=True)
@@ -196,9 +250,9 @@ class InProcessVllm(VllmBase):
             self._llm.llm_engine.remove_lora(self._adapter.lora_int_id)
         self._adapter = self._request(folder)
 
+    @abc.abstractmethod
     def _request(self, folder: Path) -> Any:
         """How vLLM is asked for the adapter in `folder`."""
-        raise NotImplementedError
 
     def _on_device(self) -> contextlib.AbstractContextManager[None]:
         """Kernels go to the GPU where the engine is, if that is not the current one."""
@@ -209,7 +263,7 @@ class InProcessVllm(VllmBase):
 
 
 class VllmEngine(InProcessVllm):
-    """An `Engine` that holds its own copy of the weights; one at a time in a process.
+    """An `Engine` with its own copy of the weights; one at a time in a process.
 
     Args:
         weights: folder of a complete model.
@@ -217,7 +271,6 @@ class VllmEngine(InProcessVllm):
         max_seq_length: tokens of prompt and completion together.
         batch_size: completions generated at a time.
         lora_rank: of the adapter that `sync` or `use_adapter` brings; 0 for none.
-        receives_weights: `sync` brings full weights, for which a CPU needs `keep_linear_weights`.
         memory_share: of a GPU's memory, for weights and cache; less where less is free.
         label: name of the progress bar; '' shows none.
         device: a GPU like `cuda:1`; '' for the process's own.
@@ -235,7 +288,6 @@ class VllmEngine(InProcessVllm):
         max_seq_length: int,
         batch_size: int,
         lora_rank: int = 0,
-        receives_weights: bool = False,
         memory_share: float = VLLM_SHARE,
         label: str = "",
         device: str = "",
@@ -256,11 +308,11 @@ class VllmEngine(InProcessVllm):
             self._llm = _build(
                 weights,
                 tokenizer,
-                keep_linear=receives_weights and not lora_rank,
                 max_seq_length=max_seq_length,
+                batch_size=batch_size,
                 settings={
                     "dtype": dtype,
-                    "max_num_seqs": batch_size,
+                    "max_num_seqs": max(batch_size, AT_A_TIME),
                     "gpu_memory_utilization": _share_of_free(memory_share),
                     "distributed_executor_backend": executor,
                     **(lora_room(lora_rank) if lora_rank else {}),
@@ -301,7 +353,6 @@ class VllmEngine(InProcessVllm):
                 dtype=dtype,
                 max_seq_length=max_seq_length,
                 lora_rank=_lora_rank(checkpoint, policy),
-                receives_weights=policy is not None,
                 label=label,
                 **settings,
             )
@@ -309,11 +360,13 @@ class VllmEngine(InProcessVllm):
             engine.use_adapter(checkpoint)
         return engine
 
-    def _sync_full(self, policy: PreTrainedModel) -> str:
-        """Tensor by tensor."""
-        weights = policy.state_dict()
+    def _send(self, policy: PreTrainedModel, version: str) -> None:
+        from lib.engines.transfer import HOST, PolicyWeights, trainer_init
+
+        source = PolicyWeights(policy, self._llm.model_config.dtype)
         with self._on_device():
-            self._llm.apply_model(lambda model: model.load_weights(weights.items()))
+            # Of several ranks, each sends to its own engine.
+            trainer_init(HOST, client=self, source=source).send_weights()
             # What is cached was computed with the old weights; vLLM keeps it, and says so, while
             # requests are under way.
             emptied = self._llm.reset_prefix_cache()
@@ -322,7 +375,12 @@ class VllmEngine(InProcessVllm):
                 "vLLM kept keys and values of the weights before in its prefix cache, and its "
                 "completions would be of both; set rollout.engine to transformers, and report this"
             )
-        return f"weights {self._num_syncs}"
+        self._llm.update_weight_version(version)
+        self._version = self._llm.get_weight_version()
+
+    def _call(self, name: str, **body: Any) -> None:
+        call = getattr(self._llm, name)
+        call(body) if name == "update_weights" else call(**body)
 
     def _request(self, folder: Path) -> Any:
         from vllm.lora.request import LoRARequest
@@ -339,6 +397,7 @@ class VllmEngine(InProcessVllm):
         with kept, self._on_device():
             self._llm.llm_engine.engine_core.shutdown()
             self._llm = None
+            compat.forget_layers()
             cleanup_dist_env_and_memory()
         gc.collect()
         self._scratch.cleanup()
@@ -350,7 +409,7 @@ class VllmEngine(InProcessVllm):
 
 
 class SharedVllmEngine(InProcessVllm):
-    """The vLLM that Unsloth loaded below its policy (`fast_inference`), which lives on after it.
+    """The vLLM that Unsloth loaded below its policy (`fast_inference`); it outlives this engine.
 
     The policy trains on the tensors that vLLM generates from, so that only an adapter ever goes
     from one to the other, and memory holds the weights once. In standby (`UNSLOTH_VLLM_STANDBY`)
@@ -408,7 +467,7 @@ class SharedVllmEngine(InProcessVllm):
 
 
 def _share_of_free(share: float) -> float:
-    """`share` of the current GPU, or less where a desktop or another process has some of it."""
+    """Return `share` of the current GPU, or less if another process has some of it."""
     if not torch.cuda.is_available():
         return share
     free, total = torch.cuda.mem_get_info()
@@ -417,7 +476,7 @@ def _share_of_free(share: float) -> float:
 
 @contextlib.contextmanager
 def _memory_explained(weights: Path) -> Iterator[None]:
-    """What vLLM raises where memory is short, as one line with a remedy."""
+    """Turn vLLM's exceptions about memory into one line with a remedy."""
     try:
         yield
     except (ValueError, torch.OutOfMemoryError) as error:
@@ -434,20 +493,23 @@ def _build(
     weights: Path,
     tokenizer: PreTrainedTokenizerBase,
     *,
-    keep_linear: bool,
     max_seq_length: int,
+    batch_size: int,
     settings: dict[str, Any],
 ) -> Any:
     from vllm import LLM
     from vllm.distributed import model_parallel_is_initialized
     from vllm.platforms import current_platform
 
+    from lib.engines.transfer import HOST
+
     if model_parallel_is_initialized():
         raise RuntimeError("another vLLM engine is open in this process; close it first")
-    if current_platform.is_cpu():
-        if keep_linear:
-            compat.keep_linear_weights()
-        batch_size = settings["max_num_seqs"]
+    on_a_cpu = current_platform.is_cpu()
+    if not (on_a_cpu or torch.cuda.is_available()):
+        # It asks NVML, which ignores the variable, and stops at an assertion.
+        raise UserError(f"the vLLM that is installed runs on GPUs only, and {VISIBLE} hides them")
+    if on_a_cpu:
         settings |= on_cpu(weights, max_seq_length=max_seq_length, batch_size=batch_size)
     return LLM(
         model=str(weights),
@@ -457,20 +519,19 @@ def _build(
         disable_log_stats=True,
         # Of the distribution that is sampled from, which the trainer scores under too.
         logprobs_mode="processed_logprobs",
-        # vLLM's default on a GPU, and off on a CPU, where sync and sampler were checked.
-        async_scheduling=False,
+        weight_transfer_config={"backend": HOST},
         use_tqdm_on_load=False,
         **settings,
     )
 
 
 def on_cpu(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict[str, Any]:
-    """Settings of vLLM on a CPU: no graphs to capture, a cache of the size that the batch needs.
+    """Return vLLM's settings on a CPU: no graphs to capture, a cache sized for the batch.
 
     Raises:
         UserError: there is no attention for the model's heads.
     """
-    config = AutoConfig.from_pretrained(weights)
+    config = load_pretrained(AutoConfig, weights)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     if head_dim not in CPU_HEAD_DIMS:
         raise UserError(
@@ -489,15 +550,24 @@ def on_cpu(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict
     }
 
 
+def _adapter_of(policy: PeftModel) -> dict[str, Tensor]:
+    """Return the adapter's weights, whole on every rank even if FSDP2 shards them."""
+    return {
+        name: getattr(weight, "full_tensor", lambda weight=weight: weight)()
+        for name, weight in policy.state_dict().items()
+        if "lora_" in name
+    }
+
+
 def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
-    """Of the adapter that the engine starts with or that `sync` will bring; 0 for none."""
+    """Return the rank of the adapter at the start or from `sync`; 0 for none."""
     if isinstance(policy, PeftModel):
         return int(policy.peft_config["default"].r)
     return int(PeftConfig.from_pretrained(checkpoint).r) if is_adapter(checkpoint) else 0
 
 
 def lora_room(rank: int, *, adapters: int = 1) -> dict[str, Any]:
-    """Settings of a vLLM with room for so many adapters of ranks up to `rank`.
+    """Return vLLM's settings for so many adapters of ranks up to `rank`.
 
     Raises:
         UserError: it has no such rank.

@@ -76,5 +76,8 @@ def _answer(completion: GeneratedCompletion) -> Any:
         token_ids=completion.token_ids,
         logprobs=[{token: SimpleNamespace(logprob=value)} for token, value in sampled],
         finish_reason="length" if completion.finish == "length" else "stop",
+        weight_versions=[
+            SimpleNamespace(version="default", start=0, end=len(completion.token_ids))
+        ],
         stop_reason=completion.text[-1] if completion.finish == "stop" else None,
     )

@@ -1,6 +1,7 @@
 """A GPU that torch cannot use ends a run before it trains on the CPU."""
 
 import importlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from lib.engines.gpu import VISIBLE, find_gpus, gpu_fault
 from lib.params import compose_preset
 from tests.conftest import ROOT
 
-Driver = Callable[[str], None]
+Driver = Callable[..., None]
 
 ROW = "NVIDIA H100 80GB, {}, 81559, 81000"
 
@@ -24,10 +25,14 @@ ROW = "NVIDIA H100 80GB, {}, 81559, 81000"
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
     """Let nvidia-smi list a card of a driver's version, and torch be built for CUDA 13."""
 
-    def install(version: str) -> None:
+    def install(version: str, capability: str = "9.0") -> None:
         tool = tmp_path / "bin/nvidia-smi"
         tool.parent.mkdir(exist_ok=True)
-        tool.write_text(f"#!/bin/sh\necho '{ROW.format(version)}'\n")
+        row = ROW.format(version)
+        # Older tools refuse a query for the last field.
+        newest = f"echo {row!r}, {capability}" if capability else "exit 2"
+        cases = f"*compute_cap*) {newest};; *) echo {row!r};;"
+        tool.write_text(f"#!/bin/sh\ncase $1 in {cases} esac\n")
         tool.chmod(0o755)
         monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
 
@@ -41,6 +46,10 @@ def test_the_drivers_tool_is_read(driver: Driver, monkeypatch: pytest.MonkeyPatc
     driver("580.1")
     (gpu,) = find_gpus()
     assert (gpu.name, gpu.driver, gpu.free) == ("NVIDIA H100 80GB", "580.1", 81000 * 1024**2)
+    assert gpu.capability == 9.0
+    driver("450.1", "")
+    (gpu,) = find_gpus()
+    assert (gpu.driver, gpu.capability) == ("450.1", math.inf)
     monkeypatch.setenv("PATH", "")
     assert find_gpus() == ()
 

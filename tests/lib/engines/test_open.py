@@ -12,6 +12,7 @@ import torch
 
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
+from lib.engines import compat
 from lib.engines.base import open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.server import server_command, shape_of
@@ -47,36 +48,61 @@ def test_vllm_that_is_not_installed_is_one_line(
         open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
 
 
-def test_vllm_schedules_as_it_was_checked(
-    base: Path, smoke: Params, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Built(Exception):
-        """In place of the engine."""
+class Built(Exception):
+    """In place of the engine."""
+
+
+def open_vllm(base: Path, smoke: Params, patch: pytest.MonkeyPatch, *, is_cpu: bool) -> None:
+    """As far as `LLM`, whose settings are raised."""
 
     def stop(**settings: Any) -> None:
         raise Built(settings)
 
-    fake_vllm.install(monkeypatch)
-    monkeypatch.setattr(sys.modules["vllm"], "LLM", stop, raising=False)
+    fake_vllm.install(patch)
+    patch.setattr(sys.modules["vllm"], "LLM", stop, raising=False)
     for name, content in {
         "vllm.distributed": {"model_parallel_is_initialized": lambda: False},
-        "vllm.platforms": {"current_platform": SimpleNamespace(is_cpu=lambda: False)},
+        "vllm.platforms": {"current_platform": SimpleNamespace(is_cpu=lambda: is_cpu)},
+        "lib.engines.transfer": {"HOST": "host"},
     }.items():
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**content))
+        patch.setitem(sys.modules, name, SimpleNamespace(**content))
+    open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
+
+
+def test_vllm_schedules_as_it_does_by_default(
+    base: Path, smoke: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(Built) as stopped:
-        open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
+        open_vllm(base, smoke, monkeypatch, is_cpu=True)
     (settings,) = stopped.value.args
-    assert settings["async_scheduling"] is False
+    assert "async_scheduling" not in settings and settings["max_num_seqs"] == 512
+    assert settings["weight_transfer_config"] == {"backend": "host"}
     assert settings["max_model_len"] == smoke.model.max_seq_length
+    assert not [name for name in compat.VLLM_ENVIRONMENT if "RUNNER" in name]
 
 
-def test_a_vllm_that_keeps_old_keys_and_values_is_refused() -> None:
-    engine, kept = VllmEngine.__new__(VllmEngine), iter([True, False])
-    engine._gpu, engine._num_syncs = None, 0
+def test_a_vllm_for_gpus_that_are_hidden_is_refused(
+    base: Path, smoke: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks NVML for them, and stops at an assertion: v1/worker/gpu_worker.py, 0.32.0."""
+    with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES"):
+        open_vllm(base, smoke, monkeypatch, is_cpu=False)
+
+
+def test_a_vllm_that_keeps_old_keys_and_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = SimpleNamespace(send_weights=lambda: None)
+    names = ("PolicyWeights", "trainer_init")
+    transfer = SimpleNamespace(HOST="host", **dict.fromkeys(names, lambda *_, **__: sent))
+    monkeypatch.setitem(sys.modules, "lib.engines.transfer", transfer)
+    engine, kept, versions = VllmEngine.__new__(VllmEngine), iter([True, False]), []
+    engine._gpu, engine._num_syncs, engine._scratch = None, 0, SimpleNamespace(name="run")
     engine._llm = SimpleNamespace(
-        apply_model=lambda load: None, reset_prefix_cache=lambda: next(kept)
+        model_config=SimpleNamespace(dtype=torch.float32),
+        reset_prefix_cache=lambda: next(kept),
+        update_weight_version=versions.append,
+        get_weight_version=lambda: versions[-1],
     )
-    engine.sync(torch.nn.Linear(1, 1))
+    assert engine.sync(torch.nn.Linear(1, 1)) == "run-1"
     with pytest.raises(UserError, match="prefix cache"):
         engine.sync(torch.nn.Linear(1, 1))
 
@@ -99,9 +125,11 @@ def test_the_servers_command_names_weights_and_options(base: Path, smoke: Params
         "--generation-config vllm",
         "--enable-lora",
         "--max-lora-rank 64",
-        "--worker-extension-cls lib.engines.worker.Extension",
+        "--worker-extension-cls lib.engines.transfer.Extension",
+        '--weight-transfer-config {"backend": "host"}',
+        "--enable-scale-out",
         "--logprobs-mode processed_logprobs",
-        "--no-async-scheduling",
+        "--max-num-seqs 512",
     ):
         assert option in line
     assert line.endswith("--seed 1")

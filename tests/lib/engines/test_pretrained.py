@@ -1,7 +1,11 @@
 """A Hub model's base is tokenizer and pointer; what is loaded through it is the model itself."""
 
+import ast
+import io
 import os
+import shutil
 import socket
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,21 +15,30 @@ import pytest
 import torch
 from peft import PeftModel
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     modeling_flash_attention_utils,
 )
 from transformers.integrations import hub_kernels
 
-from lib.artifacts import read_json
+from lib.artifacts import read_json, write_json
 from lib.artifacts.hub import kernel_repository
 from lib.core.errors import UserError
 from lib.engines.policy import add_adapter, load_merged, load_policy, load_tokenizer, save_policy
-from lib.engines.pretrained import find_weights, read_pointer, weights_of, write_base
+from lib.engines.pretrained import (
+    find_weights,
+    load_pretrained,
+    read_pointer,
+    weights_of,
+    write_base,
+)
 from lib.params import Params, preset_params
 from lib.params.model import FLASH_KERNEL, Model
 from lib.prompts import prompt_format, prompt_text
+from tests.conftest import ROOT
 from tests.lib.engines.hub_models import COMMIT, write_model, write_snapshot
+from tests.lib.export.conftest import make_adapter
 from tests.pipeline.systems import SYSTEMS
 
 
@@ -250,3 +263,62 @@ def test_a_presets_attention_asks_the_network_for_nothing(
         ]
         assert torch.allclose(*answers, atol=1e-5)
     assert sum(len(kernel.calls) for kernel in loaded) == with_flash == 4
+
+
+@pytest.mark.parametrize("auto", [AutoConfig, AutoTokenizer, AutoModelForCausalLM])
+def test_a_models_own_code_is_never_run_nor_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auto: Any
+) -> None:
+    """Asked, transformers takes a first line `y` of standard input for the consent."""
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    named = {"AutoConfig": "own.Own", "AutoTokenizer": ["own.Own", None]}
+    for name in ("config.json", "tokenizer_config.json"):
+        write_json(tmp_path / name, {"model_type": "own", "auto_map": named})
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(UserError, match=f"{tmp_path} brings code of its own"):
+        load_pretrained(auto, tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("config.json", {"hidden_size": "x"}, "hidden_size"),
+        ("config.json", {"hidden_size": 8}, "differ in their shapes"),
+        ("tokenizer_config.json", {"eos_token": 5}, "eos_token"),
+    ],
+)
+def test_files_that_do_not_fit_together_are_one_line(
+    base: Path, tmp_path: Path, name: str, changes: dict[str, Any], words: str
+) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(base, folder)
+    write_json(folder / name, {**read_json(folder / name), **changes})
+    with pytest.raises(UserError, match=rf"\A{folder} cannot be loaded[^\n]*{words}[^\n]*\Z"):
+        load_pretrained(AutoTokenizer, folder)
+        load_pretrained(AutoModelForCausalLM, folder)
+
+
+def test_an_adapter_that_can_run_code_is_refused(base: Path, tmp_path: Path, smoke: Params) -> None:
+    adapter = make_adapter(base, tmp_path / "sft", smoke)
+    (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
+    with pytest.raises(UserError, match="can run code"):
+        load_merged(adapter, base=base, dtype="float32", attention="sdpa")
+
+
+def test_nothing_else_calls_from_pretrained() -> None:
+    """But for classes that run no code, and Unsloth's, which is told the same."""
+    files = [
+        path for folder in ("lib", "stages", "plugins") for path in ROOT.glob(f"{folder}/**/*.py")
+    ]
+    called = {
+        f"{ast.unparse(node.value)} in {path.relative_to(ROOT)}"
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "from_pretrained"
+    }
+    harmless = {"PeftModel", "PeftConfig", "GenerationConfig"}
+    assert {place for place in called if place.split()[0] not in harmless} == {
+        "auto in lib/engines/pretrained.py",
+        "_fast_language_model() in lib/engines/unsloth.py",
+    }

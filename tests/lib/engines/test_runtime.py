@@ -1,5 +1,8 @@
 """What the same numbers depend on."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from lib.engines.runtime import configure, prefer_reproducible_kernels
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from tests.lib.training.steps import build, letters, plain_sft, reward_with
+from tests.vllm_server import free_port
 
 
 @pytest.fixture
@@ -24,6 +28,28 @@ def process_settings() -> Iterator[None]:
     yield
     torch.use_deterministic_algorithms(kernels, warn_only=True)
     fills.fill_uninitialized_memory = filled
+
+
+def test_a_process_on_each_node_has_the_threads_of_params() -> None:
+    """accelerate/state.py, 1.15.0, `PartialState` sets them anew where it finds no variable."""
+    script = (
+        "import torch, lib.engines.runtime as r; r.configure(seed=0, threads=3); "
+        "from accelerate import PartialState; PartialState(cpu=True); "
+        "print(torch.distributed.get_world_size(), torch.get_num_threads())"
+    )
+    plain = {name: value for name, value in os.environ.items() if "OMP" not in name}
+    one = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "2"}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    nodes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            env={**plain, **one, **address, "RANK": rank},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    assert [node.communicate()[0].strip() for node in nodes] == ["2 3", "2 3"]
 
 
 @pytest.mark.usefixtures("process_settings")

@@ -7,8 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+import torch
 
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
@@ -95,6 +98,38 @@ def test_full_weights_are_the_checkpoints_then_the_policys(
 
 
 @pytest.mark.vllm
+def test_weights_that_broke_off_are_used_by_nobody(
+    vllm_url: str, base: Path, full: Model, prompts: list[list[int]]
+) -> None:
+    """Of a layer's matrices only the first has come; the next update must not count it."""
+    from lib.engines.transfer import PolicyWeights
+
+    policy = moved(load_policy(base, base=base, settings=full))
+    engine, other = connect(base, vllm_url), connect(base, vllm_url)
+    for each in (engine, other):
+        each.use_weights()
+    plain = PolicyWeights.__iter__
+
+    def breaks_off(self: PolicyWeights) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, weight in plain(self):
+            yield name, weight
+            if name.endswith("q_proj.weight"):
+                raise RuntimeError("broke off")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PolicyWeights, "__iter__", breaks_off)
+        with pytest.raises(RuntimeError, match="broke off"):
+            engine.sync(policy)
+    assert httpx.get(f"{vllm_url}/weight_info").json()["weight_version"] == "unfinished"
+    again = connect(base, vllm_url)
+    again.sync(moved(policy))
+    assert gap(again, policy, prompts) < 1e-4
+    for each in (engine, other):
+        with pytest.raises(UserError, match="other weights"):
+            each.generate(prompts, drawn())
+
+
+@pytest.mark.vllm
 def test_a_server_that_was_started_anew_is_found_out(
     base: Path, full: Model, prompts: list[list[int]], tmp_path: Path
 ) -> None:
@@ -121,7 +156,7 @@ def test_a_server_that_was_started_anew_is_found_out(
         assert gap(engine, policy, prompts) < 1e-4
 
 
-Answer = Callable[[str], tuple[int, object]]
+Answer = Callable[[str, dict[str, Any]], tuple[int, Any]]
 
 
 @pytest.fixture
@@ -132,7 +167,11 @@ def stand_in(base: Path) -> Iterator[Callable[[Answer], str]]:
     def start(answer: Answer) -> str:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                status, body = answer(self.path)
+                sent = self.rfile.read(int(self.headers.get("content-length") or 0))
+                status, body = answer(self.path, json.loads(sent or "{}"))
+                if not status:  # as a process that was killed
+                    self.connection.close()
+                    return
                 content = json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
@@ -154,12 +193,24 @@ def stand_in(base: Path) -> Iterator[Callable[[Answer], str]]:
         server.server_close()
 
 
-def serving(model: Path, *, name: str = "", **others: tuple[int, object]) -> Answer:
-    """A server that `model` was the start of; `others` by the last part of their path."""
+def serving(model: Path, *, name: str = "", **others: Any) -> Answer:
+    """A server that `model` was the start of.
+
+    `others` by the last part of their path: answers, or functions from what was posted to them.
+    """
     served = name or f"served@{shape_of(model)}-{hash_path(model)}"
     models = {"data": [{"id": served, "root": str(model), "max_model_len": 256, "parent": None}]}
-    answers = {"collective_rpc": (200, {"results": [["process", ""]]}), **others}
-    return lambda path: answers.get(path.rpartition("/")[2], (200, models))
+    answers = {
+        "weight_info": (200, {"weight_version": "default"}),
+        "get_world_size": (200, {"world_size": 1}),
+        **others,
+    }
+
+    def answer(path: str, posted: dict[str, Any]) -> tuple[int, Any]:
+        other = answers.get(path.partition("?")[0].rpartition("/")[2], (200, models))
+        return other(posted) if callable(other) else other
+
+    return answer
 
 
 def connect(base: Path, url: str) -> ServerEngine:
@@ -206,77 +257,147 @@ def test_training_and_saving_change_no_shape(base: Path, full: Model, tmp_path: 
     assert shape_of(tmp_path) == shape_of(base)
 
 
+def choice(*versions: str) -> dict[str, object]:
+    """A completion of three tokens, each of which weights of another version may have made."""
+    spans = [{"version": v, "start": i, "end": i + 1} for i, v in enumerate(versions)]
+    common = {"finish_reason": "stop", "stop_reason": None, "logprobs": None}
+    return {"token_ids": [5, 6, 7], **common, "weight_versions": spans}
+
+
 @pytest.mark.parametrize(
-    ("state", "happened"),
+    ("versions", "happened"),
     [
-        (["another process", ""], "started anew"),
-        (["process", "another run's"], "other weights"),
-        (["process", "unfinished"], "other weights"),
+        (["default"], "started anew"),
+        (["another run's-1"], "other weights"),
+        (["unfinished"], "other weights"),
+        (["own", "another run's-1"], "other weights"),
     ],
 )
-@pytest.mark.parametrize("already", [False, True])
 def test_answers_of_other_weights_are_not_used(
-    base: Path, stand_in, prompts, state: list[str], happened: str, already: bool
+    base: Path, stand_in, prompts, versions: list[str], happened: str
 ) -> None:
-    """Those that a server had before a batch, and those that it was sent while it answered."""
-    now = ["process", ""]
-    choice = {"token_ids": [5], "finish_reason": "stop", "stop_reason": None, "logprobs": None}
-
-    def answer(path: str) -> tuple[int, object]:
-        if path.endswith("completions"):
-            now[:] = state
-        changes = {
-            "collective_rpc": (200, {"results": [list(now)]}),
-            "completions": (200, {"choices": [choice] * 2}),
-        }
-        return serving(base, **changes)(path)
-
-    engine = connect(base, stand_in(answer))
+    own = hash_path(base)
+    made = [version.replace("own", own) for version in versions]
+    engine = connect(base, stand_in(serving(base, generate=(200, {"choices": [choice(*made)]}))))
     engine.use_weights()
-    now[:] = state if already else now
     with pytest.raises(UserError, match=happened):
-        engine.generate(prompts, drawn(num_completions=2))
+        engine.generate(prompts, drawn(num_completions=1))
 
 
-def test_what_the_server_objects_to_is_passed_on(base: Path, stand_in, prompts) -> None:
-    full = stand_in(serving(base, completions=(400, {"error": "no room"})))
-    with pytest.raises(UserError, match=r"400.*no room"):
-        engine = connect(base, full)
-        engine.use_weights()
+def test_an_adapter_that_a_new_server_lacks_is_explained(base: Path, stand_in, prompts) -> None:
+    unknown = (404, {"error": "The model `x` does not exist"})
+    engine = connect(base, stand_in(serving(base, generate=unknown)))
+    engine.use_weights()
+    with pytest.raises(UserError, match="started anew"):
         engine.generate(prompts, drawn())
 
 
-def test_a_server_that_answers_others_takes_no_weights(base: Path, full: Model, stand_in) -> None:
-    engine = connect(base, stand_in(serving(base, reset_prefix_cache=(200, {"success": False}))))
-    with pytest.raises(UserError, match="requests"):
-        engine.sync(load_policy(base, base=base, settings=full))
+def test_what_the_server_objects_to_is_passed_on(base: Path, stand_in, prompts) -> None:
+    now = (200, {"weight_version": hash_path(base)})
+    busy = serving(base, generate=(400, {"error": "no room"}), weight_info=now)
+    engine = connect(base, stand_in(busy))
+    engine.use_weights()
+    with pytest.raises(UserError, match=r"400.*no room"):
+        engine.generate(prompts, drawn())
 
 
-def test_weights_go_through_the_folder_that_both_sides_see(
-    base: Path, full: Model, stand_in, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_shared_folder_that_is_not_there_is_refused(
+    base: Path, stand_in, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECKON_VLLM_SHARED", str(tmp_path))
-    version = ""
-    written = []
-
-    def answer(path: str) -> tuple[int, object]:
-        nonlocal version
-        folders = list(tmp_path.glob("*/weights"))
-        if folders and path.endswith("collective_rpc") and not version:
-            written.append(sorted(file.name for file in folders[0].iterdir()))
-            version = f"{folders[0].parent.name}-1"
-        answers = {
-            "collective_rpc": (200, {"results": [["process", version]]}),
-            "reset_prefix_cache": (200, {"success": True}),
-        }
-        return serving(base, **answers)(path)
-
-    engine = connect(base, stand_in(answer))
-    engine.sync(load_policy(base, base=base, settings=full))
-    assert "model.safetensors" in written[0]
-    assert not list(tmp_path.glob("*/*"))
-    engine.close()
-    assert not list(tmp_path.iterdir())
     monkeypatch.setenv("RECKON_VLLM_SHARED", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="RECKON_VLLM_SHARED"):
-        connect(base, engine.url)
+        connect(base, stand_in(serving(base)))
+
+
+def echo(request: dict[str, Any]) -> tuple[int, Any]:
+    """For each of `n` a completion whose one token is of its seed; vLLM counts seeds up, too."""
+    seed, number = (request["sampling_params"][name] for name in ("seed", "n"))
+    return 200, {"choices": [{**choice(), "token_ids": [(seed + i) % 500]} for i in range(number)]}
+
+
+def tokens(engine: ServerEngine, prompts: list[list[int]], number: int) -> list[list[int]]:
+    groups = engine.generate(prompts, drawn(num_completions=number))
+    return [[one.token_ids[0] for one in group] for group in groups]
+
+
+@pytest.fixture
+def any_version(monkeypatch: pytest.MonkeyPatch, base: Path) -> None:
+    monkeypatch.setattr(
+        "tests.lib.engines.test_server.choice", functools.partial(choice, hash_path(base))
+    )
+
+
+def test_many_completions_are_seeded_as_one_request_would_be(
+    base: Path, stand_in, prompts, any_version
+) -> None:
+    most = []
+
+    def answer(request: dict[str, Any]) -> tuple[int, Any]:
+        most.append(request["sampling_params"]["n"])
+        return echo(request)
+
+    engine = connect(base, stand_in(serving(base, generate=answer)))
+    engine.use_weights()
+    for group in tokens(engine, prompts, 1100):
+        assert group == [(group[0] + i) % 500 for i in range(1100)]
+    assert max(most) == 512
+
+
+def test_two_servers_give_the_completions_of_one(
+    base: Path, stand_in, prompts, any_version
+) -> None:
+    both = threading.Barrier(2)
+    met = []
+
+    def answer(request: dict[str, Any]) -> tuple[int, Any]:
+        if len(met) < 2:  # each has to have one
+            met.append(both.wait(60))
+        return echo(request)
+
+    alone = connect(base, stand_in(serving(base, generate=echo)))
+    urls = [stand_in(serving(base, generate=answer)) for _ in range(2)]
+    shared = connect(base, ",".join(urls))
+    for engine in (alone, shared):
+        engine.use_weights()
+    assert tokens(shared, prompts, 4) == tokens(alone, prompts, 4)
+
+
+def test_a_server_that_falls_out_leaves_its_prompts_to_the_others(
+    base: Path, stand_in, prompts, any_version, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dead = stand_in(serving(base, generate=(0, None)))
+    alive = stand_in(serving(base, generate=echo))
+    engine, alone = connect(base, f"{dead},{alive}"), connect(base, alive)
+    for each in (engine, alone):
+        each.use_weights()
+    assert tokens(engine, prompts, 4) == tokens(alone, prompts, 4)
+    assert f"no answer from a vLLM server at {dead}" in capsys.readouterr().err
+    assert [server.url for server in engine.servers] == [alive]
+    alone = connect(base, dead)
+    alone.use_weights()
+    with pytest.raises(UserError, match="no answer"):
+        tokens(alone, prompts, 4)
+
+
+def test_adapters_go_to_the_servers_that_are_left(
+    base: Path, stand_in, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    posted: list[str] = []
+
+    def take(request: dict[str, Any]) -> tuple[int, Any]:
+        posted.append(request["lora_name"])
+        return 200, {}
+
+    dead = stand_in(serving(base, load_lora_adapter=(0, None), unload_lora_adapter=(0, None)))
+    # One that was started anew knows no adapter.
+    anew = stand_in(serving(base, load_lora_adapter=take, unload_lora_adapter=(404, {})))
+    alive = stand_in(serving(base, load_lora_adapter=take, unload_lora_adapter=take))
+    engine = connect(base, f"{dead},{anew},{alive}")
+    engine.use_adapter(tmp_path)
+    assert [server.url for server in engine.servers] == [anew, alive]
+    assert f"no answer from a vLLM server at {dead}" in capsys.readouterr().err
+    engine.close()
+    assert len(posted) == 3 and len(set(posted)) == 1
+    alone = connect(base, dead)
+    with pytest.raises(UserError, match="no answer"):
+        alone.use_adapter(tmp_path)

@@ -257,7 +257,6 @@ READ = {
         "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE": "1",
         "UNSLOTH_COMPILE_LOCATION": "data/scratch/unsloth",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_USE_V2_MODEL_RUNNER": "0",
     },
     False: {
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",

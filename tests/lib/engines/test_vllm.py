@@ -32,7 +32,6 @@ def engine(base: Path):
         dtype="float32",
         max_seq_length=256,
         batch_size=64,
-        receives_weights=True,
     )
     yield opened
     opened.close()

