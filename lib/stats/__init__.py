@@ -1,10 +1,10 @@
-"""Statistics of evaluation: what graded completions show, and how surely.
+"""Statistics of graded completions: rates, pass@k and differences with their errors.
 
-The unit that is drawn at random is the problem: completions of one problem are not independent,
-so every standard error here is computed over problems (arXiv:2411.00640).
+The unit of random sampling is the problem. Completions of one problem are not independent, so
+every standard error is computed over problems (arXiv:2411.00640).
 """
 
-from lib.stats.attempts import maj_at_k, pass_at_k, pass_hat_k
+from lib.stats.attempts import maj_at_k, num_attempts, pass_at_k, pass_hat_k
 from lib.stats.differences import (
     Difference,
     independent_difference,
@@ -16,22 +16,25 @@ from lib.stats.estimates import (
     Interval,
     clustered_mean,
     mean_estimate,
-    seeds_interval,
     share_interval,
 )
+from lib.stats.seeds import SeedsMean, holm, seeds_mean
 
 __all__ = [
     "Difference",
     "Estimate",
     "Interval",
+    "SeedsMean",
     "clustered_mean",
+    "holm",
     "independent_difference",
     "maj_at_k",
     "mean_estimate",
     "minimum_detectable_difference",
+    "num_attempts",
     "paired_difference",
     "pass_at_k",
     "pass_hat_k",
-    "seeds_interval",
+    "seeds_mean",
     "share_interval",
 ]

@@ -1,16 +1,39 @@
-"""What several completions of one problem show: pass@k, pass^k, maj@k.
+"""Several completions of one problem: pass@k, pass^k, maj@k.
 
-All of them are expectations over a random set of k of the N completions that were sampled, computed
-exactly, so that a larger N lowers the variance and leaves the meaning as it is.
+Each is an expectation over a random set of k of the N sampled completions, computed exactly: a
+larger N lowers the variance and does not change the meaning.
 """
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lib.core.errors import UserError
+
+
+def num_attempts(completions: Mapping[str, Sequence[Any]], *, what: str) -> int:
+    """Return the number of completions per problem, the same for all.
+
+    Args:
+        completions: problem id → its completions.
+        what: name of the set, for the message.
+
+    Raises:
+        UserError: problems have different numbers, so that there is no common pass@k.
+    """
+    (first, own), *others = completions.items()
+    for problem, each in others:
+        if len(each) != len(own):
+            raise UserError(
+                f"{what}: problem {first} has {len(own)} completions and problem {problem} "
+                f"{len(each)}; expected the same number: evaluate again (`dvc repro`)"
+            )
+    return len(own)
 
 
 def pass_at_k(*, num_completions: int, num_correct: int, k: int) -> float:
-    """Chance that at least one of k completions is right: 1 - C(N-c, k) / C(N, k).
+    """Return the chance that at least one of k completions is right: 1 - C(N-c, k) / C(N, k).
 
     Unbiased (arXiv:2107.03374, equation 1), unlike 1 - (1 - c/N)^k.
 
@@ -20,13 +43,16 @@ def pass_at_k(*, num_completions: int, num_correct: int, k: int) -> float:
     if not 0 <= num_correct <= num_completions:
         raise ValueError(f"num_correct={num_correct} of num_completions={num_completions}")
     _check_k(k, num_completions)
+    # Sets of k completions without a right one. Exact integers: factorials as floats overflow at
+    # 171!.
     misses = math.comb(num_completions - num_correct, k)
     return 1.0 - misses / math.comb(num_completions, k)
 
 
 def pass_hat_k(*, num_completions: int, num_correct: int, k: int) -> float:
-    """pass^k, the chance that all of k completions are right: C(c, k) / C(N, k)
-    (arXiv:2406.12045).
+    """Return pass^k, the chance that all of k completions are right: C(c, k) / C(N, k).
+
+    Source: arXiv:2406.12045.
 
     Raises:
         ValueError: num_correct outside 0 … N, or k outside 1 … N.
@@ -37,12 +63,11 @@ def pass_hat_k(*, num_completions: int, num_correct: int, k: int) -> float:
 
 
 def maj_at_k(*, answers: Sequence[str | None], correct: Sequence[bool], k: int) -> float:
-    """Chance that a majority vote among k completions is right (self-consistency,
-    arXiv:2203.11171).
+    """Return the chance that a majority vote among k completions is right.
 
-    Right answers are one candidate however they are spelled ("0.5", "1/2"); wrong ones are
-    candidates by their text. A completion without an answer casts no vote. Ties are broken by a
-    fair draw; with no vote at all the problem is missed.
+    Self-consistency, arXiv:2203.11171. Right answers are one candidate, however they are written
+    ("0.5", "1/2"); wrong answers are candidates by their text. A completion without an answer casts
+    no vote. Ties are broken by a fair draw; without any vote the problem counts as wrong.
 
     Raises:
         ValueError: answers and correct differ in length, or k outside 1 … N.
@@ -55,28 +80,33 @@ def maj_at_k(*, answers: Sequence[str | None], correct: Sequence[bool], k: int) 
     )
     num_right = sum(correct)
     silent = len(answers) - num_right - wrong.total()
+    # Σ over the votes for the right answer that a draw of k can hold.
     won = sum(
         math.comb(num_right, votes) * _ways_to_win(tuple(wrong.values()), silent, k, votes)
         for votes in range(1, min(num_right, k) + 1)
     )
+    # All draws of k from N are equally likely.
     return won / math.comb(len(answers), k)
 
 
 def _ways_to_win(rivals: tuple[int, ...], silent: int, k: int, votes: int) -> float:
-    """Ways to draw the other k - votes completions so that `votes` wins, ties counted fairly.
+    """Count the draws of the other k - votes completions in which the right answer wins.
 
-    `ways[size, tied]` counts draws from the rivals seen so far: `size` completions, of whom no
-    rival has more than `votes`, and `tied` rivals have exactly as many.
+    A tie of m + 1 answers counts as 1 / (m + 1). `ways[size, tied]` counts draws of `size`
+    completions from the rivals so far: no rival has more than `votes`, and `tied` rivals have
+    exactly `votes`.
     """
     ways = {(0, 0): 1}
     for rival in rivals:
         extended: Counter[tuple[int, int]] = Counter()
         for (size, tied), count in ways.items():
             for taken in range(min(rival, votes, k - votes - size) + 1):
+                # A rival with more than `votes` would win, so none takes more.
                 reached = (size + taken, tied + (taken == votes))
                 extended[reached] += count * math.comb(rival, taken)
         ways = dict(extended)
     return sum(
+        # The rest of the draw are completions without an answer; a tie is won one time in tied + 1.
         count * math.comb(silent, k - votes - size) / (tied + 1)
         for (size, tied), count in ways.items()
     )

@@ -1,4 +1,4 @@
-"""Whether one checkpoint is better than another, and how small a difference could be seen."""
+"""Differences between two checkpoints, and the smallest detectable difference."""
 
 import dataclasses
 import math
@@ -12,10 +12,10 @@ from scipy.special import stdtrit
 from lib.stats.estimates import LEVEL, Estimate, Interval, Z, mean_estimate, padded_mean
 
 PADDING = 2.0
-"""Problems that are added to a difference: one each way."""
+"""Problems added to a difference: one gain and one loss."""
 
 POWER = 0.8
-"""Chance of seeing a difference of the size that is called detectable."""
+"""Chance that an experiment shows a difference of the detectable size."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Difference:
     """`after` minus `before`.
 
     Attributes:
-        difference: of the two means, with its own standard error.
+        difference: difference of the two means, with its own standard error.
         interval: 95 % interval of the difference.
-        p_value: two-sided, of the hypothesis that there is no difference.
+        p_value: two-sided; the null hypothesis is no difference.
     """
 
     difference: Estimate
@@ -33,26 +33,26 @@ class Difference:
     p_value: float
 
     def is_worse(self, alpha: float = 0.05) -> bool:
-        """Whether `after` is below `before` by more than chance explains."""
+        """Return True if `after` is below `before` by more than chance explains."""
         return self.difference.value < 0 and self.p_value < alpha
 
     def is_better(self, alpha: float = 0.05) -> bool:
-        """Whether `after` is above `before` by more than chance explains."""
+        """Return True if `after` is above `before` by more than chance explains."""
         return self.difference.value > 0 and self.p_value < alpha
 
 
 def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]) -> Difference:
     """Compare two checkpoints on the same problems (arXiv:2411.00640, section 4).
 
-    The difference is taken problem by problem, which removes what makes problems hard or easy for
-    both. Interval and p-value are those of Bonett and Price (2012): one gain and one loss are
-    added, each as large as the changes are, so that problems of which none changed bound the
-    difference too. The p-value is never below 2^(1-m) with m problems that changed: no test by
-    random signs can show more (two problems that both improved have no spread, and prove little).
+    Differences are taken per problem, so that the problems' difficulty cancels. Interval and
+    p-value are those of Bonett and Price (2012): one gain and one loss are added, each of the size
+    of the changes. Even problems of which none changed then give an interval with a width. The
+    p-value is at least 2^(1-m) for m changed problems, the smallest of a sign test: two problems
+    that both improved have no spread, but prove little.
 
     Args:
-        before: score by problem id (0/1, or the mean over a problem's completions).
-        after: the same of the other checkpoint.
+        before: problem id → score (0/1, or the mean over a problem's completions).
+        after: the other checkpoint's scores of the same problems.
 
     Raises:
         ValueError: the problems differ, or there are none.
@@ -62,13 +62,16 @@ def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]
             f"not the same problems: {len(before.keys() - after.keys())} only before, "
             f"{len(after.keys() - before.keys())} only after"
         )
+    # [P] one change per problem: completions of one problem are not independent.
     changes = np.array([after[problem] - before[problem] for problem in before])
     difference = mean_estimate(changes)
     num_changed = int(np.count_nonzero(changes))
+    # The size of the two added changes: 1 for greedy answers, less for means over samples.
     step = change_size(np.sum(changes**2), num_changed)
     centre, error = padded_mean(
         difference.value, difference.se, difference.n, extremes=(-step, step), padding=PADDING
     )
+    # Two-sided sign test with m changes all of one sign; capped before it underflows.
     floor = 2.0 ** (1 - min(num_changed, 1000))
     return Difference(
         difference=difference,
@@ -78,10 +81,10 @@ def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]
 
 
 def change_size(sum_of_squares: ArrayLike, num_changed: ArrayLike) -> NDArray[np.float64]:
-    """Root mean square of the changes that are not 0, and of one change from wrong to right.
+    """Return the root mean square of all nonzero changes and of one whole change.
 
-    1 where every change is a whole one, as with greedy answers; less where a problem's share of
-    right completions moves a little.
+    1 if every change is from 0 to 1 or back, as with greedy answers; less if the problems' rates
+    change by parts.
     """
     return np.sqrt((np.asarray(sum_of_squares) + 1.0) / (np.asarray(num_changed) + 1.0))
 
@@ -90,15 +93,17 @@ def independent_difference(*, before: Estimate, after: Estimate) -> Difference:
     """Compare two rates when only they are known: se² = se_before² + se_after².
 
     One right and one wrong problem are added to each (Agresti and Caffo 2000). For the same
-    problems this is too wide (their scores go together), never too narrow in practice; it is what
-    committed metrics allow. Where an error is unknown nothing is concluded.
+    problems the interval is too wide, since their scores correlate; committed metrics allow no
+    better one. With an unknown error the interval is [−1, 1].
     """
+    # Independent samples: variances add up.
     smaller, spread = min(before.n, after.n), math.hypot(before.se, after.se)
     (low, low_error), (high, high_error) = (
         padded_mean(side.value, side.se, side.n, extremes=(0.0, 1.0), padding=PADDING)
         for side in (before, after)
     )
     centre = float(high - low)
+    # Infinite, not NaN: the interval is then clipped to [−1, 1] and the p-value is 1.
     error = math.inf if math.isnan(spread) else math.hypot(float(low_error), float(high_error))
     return Difference(
         difference=Estimate(after.value - before.value, spread, smaller),
@@ -108,7 +113,7 @@ def independent_difference(*, before: Estimate, after: Estimate) -> Difference:
 
 
 def minimum_detectable_difference(*, sd: float, n: int) -> float:
-    """The smallest true difference that n problems show with probability `POWER`.
+    """Return the smallest true difference that n problems show with probability `POWER`.
 
     Args:
         sd: standard deviation over problems of the paired difference (√n times its standard
@@ -120,14 +125,16 @@ def minimum_detectable_difference(*, sd: float, n: int) -> float:
     """
     if n < 2:
         raise ValueError(f"n={n}; a spread needs at least 2 problems")
+    # The difference at which the interval excludes 0 in `POWER` of all experiments.
     reach = float(stdtrit(n - 1, (1 + LEVEL) / 2)) + NormalDist().inv_cdf(POWER)
     return reach * sd / math.sqrt(n)
 
 
 def _interval(centre: float, error: float) -> Interval:
+    # A difference of two shares lies in [−1, 1].
     return Interval(max(-1.0, centre - Z * error), min(1.0, centre + Z * error))
 
 
 def _p_value(centre: float, error: float) -> float:
-    """P(|Z| ≥ |z|), both tails."""
+    """Return P(|Z| ≥ |z|), both tails."""
     return 2 * NormalDist().cdf(-abs(centre / error))

@@ -1,4 +1,4 @@
-"""A number with its uncertainty, and the intervals around it."""
+"""Measured means with their standard errors and intervals."""
 
 import dataclasses
 import math
@@ -10,14 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 LEVEL = 0.95
-"""Share of all experiments in which an interval covers the truth."""
+"""Confidence level: share of experiments whose interval covers the truth."""
 
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """The range `low` … `high` that covers the truth in a share `LEVEL` of all experiments."""
+    """The range `low` … `high`, built to cover the truth in a share `LEVEL` of all experiments."""
 
     low: float
     high: float
@@ -29,8 +29,8 @@ class Estimate:
 
     Attributes:
         value: the mean.
-        se: its standard error; nan where n = 1, since one problem tells nothing of the spread.
-        n: how many independent units (problems) it rests on.
+        se: its standard error; NaN for n = 1, where the spread is unknown.
+        n: number of independent units (problems).
     """
 
     value: float
@@ -39,7 +39,7 @@ class Estimate:
 
     @property
     def interval(self) -> Interval:
-        """`value` ± t·se with Student's t at n - 1 degrees of freedom; unbounded where n = 1."""
+        """`value` ± t·se with Student's t at n - 1 degrees of freedom; unbounded for n = 1."""
         if self.n < 2:
             return Interval(-math.inf, math.inf)
         reach = float(stdtrit(self.n - 1, (1 + LEVEL) / 2)) * self.se
@@ -47,7 +47,7 @@ class Estimate:
 
 
 def mean_estimate(values: ArrayLike) -> Estimate:
-    """Mean of one value per problem, with standard error s / √n.
+    """Average one value per problem, with standard error s / √n.
 
     Args:
         values: [P] one number per problem (0 or 1 for a rate, or a mean over its completions).
@@ -60,7 +60,7 @@ def mean_estimate(values: ArrayLike) -> Estimate:
 
 
 def clustered_mean(values: ArrayLike, clusters: Sequence[Hashable]) -> Estimate:
-    """Mean over completions, with the standard error clustered by problem (arXiv:2411.00640).
+    """Average completions, with the standard error clustered by problem (arXiv:2411.00640).
 
     With residuals summed per problem, se² = P / (P - 1) · Σ_p (Σ_i (x_pi - mean))² / N². One
     completion per problem gives the ordinary s / √n; copies of a completion change nothing.
@@ -70,15 +70,17 @@ def clustered_mean(values: ArrayLike, clusters: Sequence[Hashable]) -> Estimate:
         clusters: [N] the problem of each completion; `Estimate.n` counts the distinct ones.
 
     Raises:
-        ValueError: no values, or another number of clusters than of values.
+        ValueError: no values, or not one cluster per value.
     """
     flat = np.asarray(values, dtype=np.float64)
     if flat.ndim != 1 or flat.size == 0:
         raise ValueError(f"values has shape {flat.shape}; expected [N] with N of at least 1")
     if len(clusters) != flat.size:
         raise ValueError(f"{flat.size} values but {len(clusters)} clusters")
+    # Clusters by number, in the order of their first completion.
     numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
     mean = float(flat.mean())
+    # [P] Σ_i (x_pi − mean)
     residuals = np.bincount([numbers[cluster] for cluster in clusters], weights=flat - mean)
     count = len(numbers)
     if count == 1:
@@ -88,34 +90,16 @@ def clustered_mean(values: ArrayLike, clusters: Sequence[Hashable]) -> Estimate:
 
 
 def share_interval(estimate: Estimate) -> Interval:
-    """Interval of a rate, or of any mean of shares (pass@k, maj@k), inside [0, 1].
+    """Return the interval of a rate, or of any mean of shares (pass@k, maj@k), inside [0, 1].
 
-    That of Agresti and Coull (1998), on problems instead of tosses: z²/2 problems that are wholly
-    right and z²/2 that are wholly wrong are added, then it is `mean ± z·se`. It has a width at 0
-    and 1 too. How often it covers the truth: docs/statistics.md.
+    Agresti and Coull (1998), with problems as trials: add z²/2 problems that are wholly right and
+    z²/2 that are wholly wrong, then take `mean ± z·se`. The interval has a width at 0 and 1 too.
+    docs/statistics.md has its coverage.
     """
     low, high = padded_bounds(
         estimate.value, estimate.se, estimate.n, extremes=(0.0, 1.0), padding=Z**2
     )
     return Interval(max(0.0, float(low)), min(1.0, float(high)))
-
-
-def seeds_interval(values: ArrayLike, *, n: int) -> Interval:
-    """Interval of the mean over seeds of paired differences: Student's t over seeds.
-
-    One gain and one loss are added to the problems of all seeds together: seeds that agree by
-    accident (none changed a grade) prove no more than their problems do.
-
-    Args:
-        values: [S] the difference of each seed.
-        n: problems of each seed.
-    """
-    estimate = mean_estimate(values)
-    if estimate.n < 2:
-        return estimate.interval
-    seen = estimate.interval.high - estimate.value
-    reach = math.hypot(seen, Z * math.sqrt(2) / (estimate.n * n + 2))
-    return Interval(max(-1.0, estimate.value - reach), min(1.0, estimate.value + reach))
 
 
 def padded_mean(
@@ -126,20 +110,23 @@ def padded_mean(
     extremes: tuple[ArrayLike, ArrayLike],
     padding: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard error after `padding` problems are added, half at each of `extremes`.
+    """Return mean and standard error after adding `padding` problems, half at each of `extremes`.
 
-    Every argument may be an array. Where the error is unknown (nan: one problem, or metrics without
-    it) the spread is that of wholes, the largest that values up to 1 can have.
+    Every argument may be an array. An unknown error (NaN: one problem, or metrics without it)
+    becomes that of values of 0 and 1, the largest for values in [0, 1].
     """
     low, high = (np.asarray(extreme, dtype=np.float64) for extreme in extremes)
     mean, count = np.asarray(value, dtype=np.float64), np.asarray(n, dtype=np.float64)
     error = np.asarray(se, dtype=np.float64)
+    # Σ x²: from se² = s² / n if it is known; else Σ |x|, as for values of 0 and ±1.
     squares = count * np.where(
         np.isnan(error), np.abs(mean), (count - 1) * np.nan_to_num(error) ** 2 + mean**2
     )
     total = count + padding
     padded = (count * mean + padding / 2 * (low + high)) / total
+    # Population variance with the added problems.
     spread = (squares + padding / 2 * (low**2 + high**2)) / total - padded**2
+    # Rounding may leave −1e-17.
     return padded, np.sqrt(np.maximum(spread, 0.0) / total)
 
 
@@ -151,6 +138,6 @@ def padded_bounds(
     extremes: tuple[ArrayLike, ArrayLike],
     padding: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """`padded_mean` ± z of its errors."""
+    """Return `padded_mean`'s mean ± z times its error."""
     mean, error = padded_mean(value, se, n, extremes=extremes, padding=padding)
     return mean - Z * error, mean + Z * error

@@ -1,1 +1,1 @@
-"""Experiments as files: variants of the committed params, over seeds, with the claim they test."""
+"""Studies: variants of the committed params over seeds, and the claim that they test."""

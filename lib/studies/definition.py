@@ -1,4 +1,4 @@
-"""What a file under `studies/` may say."""
+"""The schema of a file under `studies/`."""
 
 import copy
 import json
@@ -10,29 +10,30 @@ from pydantic import Field, model_validator
 from ruamel.yaml import YAML
 
 from lib.core.errors import UserError
-from lib.params import Params
+from lib.params import Params, preset_params
 from lib.params.load import parse_params, parse_section, read_yaml
 from lib.params.model import Checkpoint
 from lib.params.section import Name, Section
 
 STUDIES = Path("studies")
 
+# Texts that `dvc exp run --set-param` takes without quotes.
 PLAIN = re.compile(r"[\w./:+-]+")
 
 Value = Any
-"""What YAML holds."""
+"""A YAML value: scalar, list or mapping."""
 
 
 class Variant(Section):
     """One way to train.
 
-    Variants of the same `params` are one run for each seed, whose stages share what they can.
+    Variants with the same `params` share one run per seed.
     """
 
     checkpoint: Checkpoint
-    """Which checkpoint of its run is measured."""
+    """The checkpoint of its run to measure."""
     params: dict[str, Value] = Field(default_factory=dict)
-    """Values by dotted key, in place of params.yaml's."""
+    """Values by dotted key; they replace those of params.yaml."""
 
 
 class Contrast(Section):
@@ -40,14 +41,19 @@ class Contrast(Section):
 
     before: Name
     after: Name
-    expect: Literal["better", "worse", "no difference"]
-    """What the claim says of `after`."""
+    expect: Literal["better", "worse", "no difference", "not better"]
+    """The claim about `after`; `not better` is no difference or worse."""
+    margin: Annotated[float, Field(gt=0)] = 2.0
+    """In percentage points; a smaller difference counts as no difference."""
+    exploratory: bool = False
+    """True for a comparison chosen after a look at the numbers: reported, but not a claim."""
     measure: str = ""
-    """In what, like pass@8 or `harder pass@8`; '' for pass@1 where there are samples."""
+    """Measure to compare in, such as pass@8 or `harder pass@8`; '' for pass@1, or greedy accuracy
+    without samples."""
 
     @property
     def name(self) -> str:
-        """Its key in a study's numbers."""
+        """The key of this comparison in study.json."""
         return f"{self.before} to {self.after}"
 
 
@@ -55,11 +61,14 @@ class Study(Section):
     """An experiment that anyone can repeat."""
 
     claim: str
-    """What the comparisons test, in a sentence."""
+    """The hypothesis that the comparisons test, in a sentence."""
     source: str
-    """Where it was claimed, like arXiv:2506.10947; '' for this project."""
+    """Source of the claim, such as arXiv:2506.10947; '' for this project."""
+    preset: str = ""
+    """Preset that the variants start from; '' for params.yaml as it is."""
     benchmarks: tuple[str, ...] = ()
-    """The sets that are measured; none for the first of evaluate.benchmarks."""
+    """Benchmarks to measure; empty for the first of evaluate.benchmarks."""
+    # Two seeds give an interval of one degree of freedom, too wide for any claim.
     seeds: Annotated[tuple[int, ...], Field(min_length=3)]
     variants: Annotated[dict[Name, Variant], Field(min_length=2)]
     comparisons: Annotated[tuple[Contrast, ...], Field(min_length=1)]
@@ -76,15 +85,15 @@ class Study(Section):
         return self
 
     def named(self, benchmark: str, measure: str) -> str:
-        """A measure's name: that of the first set goes without saying."""
+        """Return the measure's name, prefixed with the benchmark unless it is the first."""
         return measure if benchmark == self.benchmarks[0] else f"{benchmark} {measure}"
 
 
 def study_file(name: str) -> Path:
-    """The file of a study: a path, or a name in `studies/` with or without .yaml.
+    """Find a study's file by path, or by name in `studies/` with or without .yaml.
 
     Raises:
-        UserError: there is none; lists those that there are.
+        UserError: there is none; lists the known ones.
     """
     for path in (Path(name), STUDIES / name, STUDIES / f"{name}.yaml"):
         if path.suffix == ".yaml" and path.is_file():
@@ -94,14 +103,17 @@ def study_file(name: str) -> Path:
 
 
 def load_study(path: Path) -> Study:
-    """The study in a file, each variant's params checked and its sets filled in.
+    """Read a study, check each variant's params, and fill in the benchmarks.
 
     Raises:
-        UserError: one line for each thing that is wrong with it.
+        UserError: an invalid study; the schema's faults come one a line.
     """
-    content = read_yaml(path)
+    # Aliases: variants of a study may share params by a YAML anchor.
+    content = read_yaml(path, aliases=True)
     study = parse_section(Study, content, origin=str(path))
     current = read_yaml(Path("params.yaml"))
+    if study.preset:
+        study = _over_preset(study, parse_params(current, origin="params.yaml"))
     sets = study.benchmarks or parse_params(current, origin="params.yaml").evaluate.benchmarks[:1]
     study = study.model_copy(update={"benchmarks": sets})
     for variant_name, variant in study.variants.items():
@@ -110,10 +122,15 @@ def load_study(path: Path) -> Study:
         most = evaluate.num_samples
         sampled = [f"pass@{k}" for k in sorted({1, min(8, most), most})] if most else []
         measures = ["greedy", *sampled] if evaluate.greedy else sampled
-        measures = [study.named(of, measure) for of in study.benchmarks for measure in measures]
-        with_grpo = [of.params for of in study.variants.values() if of.checkpoint == "grpo"]
+        # problem_scores computes these three: pass@1, pass@8 and pass@k of all samples.
+        measures = [study.named(each, measure) for each in study.benchmarks for measure in measures]
+        # `training` exists for an SFT checkpoint only if a variant of the same params ran GRPO:
+        # SFT's samples are those of GRPO's first step.
+        with_grpo = [each.params for each in study.variants.values() if each.checkpoint == "grpo"]
         measured = study.variants.values()
-        if all(of.checkpoint in ("sft", "grpo") and of.params in with_grpo for of in measured):
+        if all(
+            each.checkpoint in ("sft", "grpo") and each.params in with_grpo for each in measured
+        ):
             measures.append("training")
         compared = [each.measure for each in study.comparisons if each.measure]
         for key, names, known in (
@@ -127,18 +144,36 @@ def load_study(path: Path) -> Study:
     return study
 
 
+def _over_preset(study: Study, current: Params) -> Study:
+    """Add the preset's differences from `current` to the params of each variant.
+
+    Return the new study; a variant's own values take precedence.
+    """
+    # Only the differences: each becomes an `-S` of the experiment.
+    usual = current.flat()
+    preset = preset_params(study.preset).flat()
+    differing = {key: value for key, value in preset.items() if value != usual[key]}
+    variants = {
+        name: variant.model_copy(update={"params": {**differing, **variant.params}})
+        for name, variant in study.variants.items()
+    }
+    return study.model_copy(update={"variants": variants})
+
+
 def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Params:
-    """Params.yaml's `content` with a variant's values.
+    """Return params.yaml's `content` with a variant's values, validated.
 
     Raises:
-        UserError: a key that params.yaml has not, or a value that it refuses.
+        UserError: a key that params.yaml does not have, or an invalid value.
     """
     changed: Any = copy.deepcopy(content)
     for dotted, value in variant.params.items():
         *sections, key = dotted.split(".")
         place = changed
         for section in sections:
+            # {} for an unknown section: the key is then missing in it, and the error names it.
             place = place.get(section, {}) if isinstance(place, dict) else {}
+        # A seed among the params would give all seeds of the study one result.
         if dotted == "seed":
             raise UserError(f"{origin}.params: `seed` is set by the study's `seeds`")
         if not isinstance(place, dict) or key not in place:
@@ -154,12 +189,13 @@ def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Pa
 
 
 def hydra(value: Value) -> str:
-    """A value as `dvc exp run --set-param` takes it."""
+    """Format a value as `dvc exp run --set-param` takes it."""
     if isinstance(value, dict):
         return f"{{{','.join(f'{key}:{hydra(each)}' for key, each in value.items())}}}"
     if isinstance(value, list):
         return f"[{','.join(map(hydra, value))}]"
+    # JSON writes true, null and numbers as Hydra's grammar reads them; Python's True it would not.
     if not isinstance(value, str):
         return json.dumps(value)
-    # Text that YAML would read as something else is quoted, as is text with other characters.
+    # Quoted: text that YAML would read as another type ("1e-3", "true"), and special characters.
     return value if PLAIN.fullmatch(value) and YAML().load(value) == value else repr(value)

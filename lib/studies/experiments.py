@@ -1,15 +1,20 @@
-"""Run what a study asks for, as DVC experiments; what ran before on the same code is kept."""
+"""Run a study's experiments with DVC; reuse the results of earlier runs on the same code."""
 
 import concurrent.futures
+import contextlib
 import csv
 import dataclasses
 import hashlib
 import json
 import math
+import os
+import re
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -21,22 +26,35 @@ from ruamel.yaml import YAML
 from lib.artifacts import read_json, write_json
 from lib.artifacts.completions import GREEDY, SAMPLED, GradedCompletion
 from lib.core.errors import UserError
+from lib.core.git import git
+from lib.params.load import read_yaml
 from lib.report.compare import graded_rows
 from lib.report.comparisons import problem_grades
 from lib.stats import pass_at_k
 from lib.studies.definition import Study, Value, Variant, hydra
 
 Scores = Mapping[str, Mapping[str, Mapping[str, float]]]
-"""By benchmark and measure: the score of each problem, by its id."""
+"""Benchmark → measure → problem id → score."""
 
 DISTINCT = "distinct"
-"""The share of pairs of right sampled completions to a problem that differ."""
+"""Measure: share of differing pairs among a problem's right sampled completions."""
 
 ENTROPY = "entropy"
-"""The measure that is no rate: nats per token."""
+"""Measure in nats per token; all others are rates."""
+
+# The interpreter of this process: a `dvc` on PATH may belong to another environment.
+DVC = [sys.executable, "-m", "dvc"]
+
+GRACE_S = 30.0
+"""Seconds to wait after each of SIGINT, SIGTERM and SIGKILL."""
+
+PROGRESS = re.compile(r"Running stage '.+':|(sft|grpo|dpo) step=.+")
+"""Lines of an experiment's output that report progress."""
+
+NO_RUN = "study: the committed run is not up to date here; run `dvc repro` first"
 
 TRAINING = {"training": "answer_accuracy", ENTROPY: "entropy"}
-"""Measures of what GRPO samples, and their columns in its curve."""
+"""Measures of GRPO's training samples → their columns in its curve."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +62,7 @@ class Experiment:
     """One run of the pipeline: a seed, and the params of one or more variants.
 
     Attributes:
-        variants: by name, with the checkpoint of each.
+        variants: the variants that share this run, by name.
     """
 
     name: str
@@ -54,20 +72,20 @@ class Experiment:
 
     @property
     def targets(self) -> list[str]:
-        """What DVC is to bring up to date."""
+        """The DVC stages to bring up to date."""
         return sorted({f"grade@{variant.checkpoint}" for variant in self.variants.values()})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What all experiments of a study gave.
+    """The measurements of all experiments of a study.
 
     Attributes:
-        scores: by variant and seed.
-        validation: by variant and seed, greedy accuracy by training step; empty where the
-            checkpoint was not trained.
-        training: by variant and seed, what `TRAINING` names; {} where no GRPO ran.
-        hours: that the experiments took, added up.
+        scores: by (variant, seed).
+        validation: by (variant, seed): training step → greedy accuracy; {} for an untrained
+            checkpoint.
+        training: by (variant, seed): the measures of `TRAINING`; {} without GRPO.
+        hours: sum of the experiments' durations.
     """
 
     scores: Mapping[tuple[str, int], Scores]
@@ -77,9 +95,10 @@ class Outcome:
 
 
 def experiments_of(name: str, study: Study) -> list[Experiment]:
-    """Seed by seed; of each seed, variants with the same params together."""
+    """List the experiments, seed by seed; variants with the same params share one."""
     groups: dict[str, dict[str, Variant]] = {}
     for variant_name, variant in study.variants.items():
+        # A dict cannot be a key; its sorted JSON can.
         key = json.dumps(variant.params, sort_keys=True)
         groups.setdefault(key, {})[variant_name] = variant
     return [
@@ -95,55 +114,136 @@ def experiments_of(name: str, study: Study) -> list[Experiment]:
 
 
 def run_study(
-    name: str, study: Study, *, scratch: Path, jobs: int, say: Callable[[str], None]
+    name: str, study: Study, *, scratch: Path, jobs: int, log: Callable[[str], None]
 ) -> Outcome:
-    """What the study's experiments gave; runs those that have not run.
+    """Run the experiments that have not run yet, and return the measurements of all.
 
-    Of each seed, one experiment runs first and leaves what the others share in DVC's run-cache.
+    One experiment of each seed runs first and fills DVC's run-cache with the stages that the
+    others share. The first failure ends the others, as an interrupt does.
 
     Args:
-        scratch: where scores are kept for the next time, by experiment.
+        scratch: folder with a file of measurements for each finished experiment.
         jobs: experiments at a time.
-        say: gets a line for each experiment that ended, with the time left.
+        log: called with a line for each stage, step and finished experiment, the last with the
+            time left.
 
     Raises:
-        UserError: an experiment failed, or the committed run is not there.
+        UserError: an experiment failed or was interrupted, or the committed run is missing.
     """
-    state = _state()
+    state = _lock_hash()
     experiments = experiments_of(name, study)
-    waiting = [each for each in experiments if not _kept(each, scratch, state)]
+    # Finished experiments are files in scratch, so that an interrupted study resumes.
+    waiting = [each for each in experiments if not _stored(each, scratch, state)]
+    # Seed → its first experiment: `reversed`, since the last entry of a dict wins.
     first = {each.seed: each.name for each in reversed(waiting)}
+    processes = Processes(log)
     ran: dict[str, concurrent.futures.Future[float]] = {}
+    seconds: list[float] = []
 
     def run_after(shared: concurrent.futures.Future[float] | None, each: Experiment) -> float:
+        # Raises if the seed's first experiment failed: the others would fail alike.
         if shared:
             shared.result()
-        return _run(each, scratch, state)
+        return _run(each, scratch, state, processes)
 
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+    # Threads: each only waits for the output of its own DVC process.
+    pool = concurrent.futures.ThreadPoolExecutor(jobs)
+    try:
+        # First experiments first (False < True): a thread never waits for one still in the queue.
         for each in sorted(waiting, key=lambda each: each.name != first[each.seed]):
             ran[each.name] = pool.submit(run_after, ran.get(first[each.seed]), each)
         names = {future: name for name, future in ran.items()}
-        seconds: list[float] = []
         for future in concurrent.futures.as_completed(names):
             seconds.append(future.result())
-            say(progress_line(names[future], seconds, total=len(waiting), jobs=jobs))
+            log(progress_line(names[future], seconds, total=len(waiting), jobs=jobs))
+    except (KeyboardInterrupt, UserError) as error:
+        fault = error.message if isinstance(error, UserError) else "study: interrupted"
+        done = len(experiments) - len(waiting) + len(seconds)
+        raise UserError(
+            f"{fault}\n{done} of {len(experiments)} experiments are done; `make study "
+            f"STUDY={name}` runs the others, without the stages that they finished"
+        ) from None
+    finally:
+        # Cancel the queue, end the running experiments, then wait for their threads.
+        pool.shutdown(wait=False, cancel_futures=True)
+        processes.end()
+        pool.shutdown()
     scores: dict[tuple[str, int], Scores] = {}
     validation: dict[tuple[str, int], Mapping[str, float]] = {}
     training: dict[tuple[str, int], Mapping[str, float]] = {}
     total = 0.0
     for each in experiments:
-        kept = _kept(each, scratch, state)
-        total += kept["seconds"]
+        stored = _stored(each, scratch, state)
+        total += stored["seconds"]
         for variant in each.variants:
-            scores[variant, each.seed] = kept["scores"][variant]
-            validation[variant, each.seed] = kept["validation"][variant]
-            training[variant, each.seed] = kept["training"][variant]
+            scores[variant, each.seed] = stored["scores"][variant]
+            validation[variant, each.seed] = stored["validation"][variant]
+            training[variant, each.seed] = stored["training"][variant]
     return Outcome(scores=scores, validation=validation, training=training, hours=total / 3600)
 
 
+class Processes:
+    """The running experiments, each in a process group of its own.
+
+    Ctrl-C in a terminal reaches only the study, which then interrupts each group once.
+    """
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._running: dict[str, subprocess.Popen[str]] = {}
+        self._ended = False
+        self._lock = threading.Lock()
+
+    def run(self, name: str, command: Sequence[str]) -> None:
+        """Run a command to its end; its progress is logged under `name`.
+
+        Raises:
+            UserError: it failed; the message ends with the last 20 lines of its output.
+        """
+        with self._lock:
+            # Under the lock: `end` must not miss a process that starts at the same time.
+            if self._ended:
+                raise UserError(f"study: experiment {name} was not started")
+            process = self._running[name] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                process_group=0,
+                text=True,
+                errors="replace",
+            )
+        # Read to the end: a full pipe would stop the experiment.
+        assert process.stdout
+        tail: deque[str] = deque(maxlen=20)
+        for line in process.stdout:
+            tail.append(line.rstrip())
+            if PROGRESS.match(line):
+                self._log(f"{name}: {line.strip()}")
+        if process.wait():
+            raise UserError(f"study: experiment {name} failed:\n" + "\n".join(tail))
+
+    def end(self) -> None:
+        """Interrupt the running experiments, wait for their end, and refuse to start others."""
+        with self._lock:
+            self._ended = True
+        # SIGINT first: a stage then saves what it needs to resume.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            running = [each for each in self._running.values() if each.poll() is None]
+            for process in running:
+                # Its thread may have read the exit code just now.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+            end = time.monotonic() + GRACE_S
+            for process in running:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0, end - time.monotonic()))
+
+
 def progress_line(name: str, seconds: Sequence[float], *, total: int, jobs: int) -> str:
-    """What just ended, and how long the rest will take at the mean of those that ended."""
+    """Report the experiment that just ended, and the time left at the mean duration so far."""
+    # The experiments that are left run `jobs` at a time.
     rounds = math.ceil((total - len(seconds)) / jobs)
     return (
         f"study {len(seconds)}/{total} experiment={name} minutes={seconds[-1] / 60:.1f} "
@@ -151,58 +251,112 @@ def progress_line(name: str, seconds: Sequence[float], *, total: int, jobs: int)
     )
 
 
-def _state() -> str:
-    """The hash of what dvc.lock says of the code, params and data up to the grades.
+def _lock_hash() -> str:
+    """Hash dvc.lock's entries of code, params and data up to the grades.
 
     Raises:
-        UserError: the lock is not committed, so that no commit says what was measured; or its run
-            is not there, without which DVC cannot check out what experiments share.
+        UserError: the lock is not committed, so that no commit records what was measured; or the
+            committed run's outputs are missing, which DVC needs to check out shared stages.
     """
+    # `dvc exp run` starts from HEAD, not from the working tree.
     changed = ["git", "diff", "--quiet", "HEAD", "--", "dvc.lock"]
     if subprocess.run(changed, check=False).returncode:
         raise UserError("study: dvc.lock is not committed; commit it with the code and params")
-    status = [sys.executable, "-m", "dvc", "status", "--quiet", "--with-deps", "grade"]
+    status = [*DVC, "status", "--quiet", "--with-deps", "grade"]
     if subprocess.run(status, capture_output=True, check=False).returncode:
-        raise UserError("study: the committed run is not up to date here; run `dvc repro` first")
+        raise UserError(NO_RUN)
     stages = YAML(typ="safe").load(Path("dvc.lock"))["stages"]
+    # Export and report only read the grades: a change there must not repeat hours of training.
     measured = {name: stages[name] for name in stages if name not in ("export", "report")}
     return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _kept(experiment: Experiment, scratch: Path, state: str) -> Mapping[str, Any]:
-    """What the experiment gave the last time; {} where code or params are others by now."""
+MEASURED = ("data/problems", "data/models", "data/completions", "reports/metrics/evaluate")
+"""Outputs of the default run; a change of code or data that matters to a study changes them."""
+
+
+def made_from(definition: Path) -> dict[str, str]:
+    """Return the commit, the device and the hashes of a study's inputs.
+
+    `default run` hashes problems, weights, completions and metrics of the committed params as
+    dvc.lock records them, so that an edit of code counts only if it changes a result.
+
+    Args:
+        definition: the study's file.
+
+    Raises:
+        UserError: the committed run is missing.
+    """
+    # Any checkpoint's: all were evaluated on one machine.
+    provenance = next(Path("reports/provenance/evaluate").glob("*.json"), None)
+    if not provenance:
+        raise UserError(NO_RUN)
+    return {
+        "commit": git("rev-parse", "--short=12", "HEAD"),
+        "device": read_json(provenance)["device"],
+        **_inputs(definition),
+    }
+
+
+def changed_inputs(state: Mapping[str, str], definition: Path) -> list[str]:
+    """Return the names of all inputs that have changed since `made_from` recorded them."""
+    return [name for name, value in _inputs(definition).items() if state.get(name) != value]
+
+
+def _inputs(definition: Path) -> dict[str, str]:
+    lock = YAML(typ="safe").load(Path("dvc.lock"))["stages"]
+    outs = [
+        (out["path"], out["md5"])
+        # "@": evaluate and grade, a stage for each checkpoint.
+        for stage in ("prepare", "sft", "grpo", *(name for name in lock if "@" in name))
+        for out in lock[stage]["outs"]
+        if out["path"].startswith(MEASURED)
+    ]
+    inputs = {
+        "definition": read_yaml(definition, aliases=True),
+        "params.yaml": read_yaml(Path("params.yaml")),
+        "default run": sorted(outs),
+    }
+    return {
+        name: hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        for name, content in inputs.items()
+    }
+
+
+def _stored(experiment: Experiment, scratch: Path, state: str) -> Mapping[str, Any]:
+    """Return an experiment's stored measurements; {} if code or params have changed since."""
+    # `>=` on items: the stored content has all entries of the identity.
     path = scratch / f"{experiment.name}.json"
     content = read_json(path) if path.is_file() else {}
     return content if content.items() >= _identity(experiment, state).items() else {}
 
 
 def _identity(experiment: Experiment, state: str) -> dict[str, Any]:
-    """What decides an experiment's scores."""
+    """Return everything that decides an experiment's scores."""
     checkpoints = {name: variant.checkpoint for name, variant in experiment.variants.items()}
     return {"state": state, "params": dict(experiment.params), "checkpoints": checkpoints}
 
 
-def _run(experiment: Experiment, scratch: Path, state: str) -> float:
-    """Run in a copy of the checkout, so that the workspace stays as it is; the seconds it took.
+def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes) -> float:
+    """Run an experiment in a copy of the checkout, and return the seconds it took.
 
-    An older one of that name goes first: `--force` would take its name too, and switch off the
-    run-cache with it.
+    An older experiment of the same name is removed first. `--force` would replace it too, but
+    also switch off the run-cache.
     """
-    # Two at a time meet at the checkout's lock, which each holds for seconds.
-    command = [sys.executable, "-m", "dvc", "--wait-for-lock", "exp"]
+    # Experiments that run at a time compete for DVC's lock of the checkout, held for seconds.
+    command = [*DVC, "--wait-for-lock", "exp"]
     start = time.monotonic()
     subprocess.run([*command, "remove", experiment.name], capture_output=True, check=False)
     settings = {"seed": experiment.seed, **experiment.params}
     sets: list[str] = []
     for key, value in settings.items():
         setting = f"{key}={hydra(value)}"
-        # A mapping is taken for changes within what is there, which may be no mapping.
+        # `-S key={…}` merges into the existing value, which may not be a mapping: it is deleted (~)
+        # and added (+) instead.
         sets += [f"-S=~{key}", f"-S=+{setting}"] if isinstance(value, dict) else ["-S", setting]
     run = [*command, "run", "--temp", "--name", experiment.name, *sets, *experiment.targets]
-    done = subprocess.run(run, capture_output=True, text=True, check=False)
-    if done.returncode:
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        raise UserError(f"study: experiment {experiment.name} failed:\n{tail}")
+    # --temp: in a copy of the checkout, so that the working tree stays as it is.
+    processes.run(experiment.name, run)
     seconds = time.monotonic() - start
     content = {**_identity(experiment, state), "seconds": seconds, **measurements(experiment)}
     write_json(scratch / f"{experiment.name}.json", content)
@@ -210,30 +364,35 @@ def _run(experiment: Experiment, scratch: Path, state: str) -> float:
 
 
 def measurements(experiment: Experiment) -> dict[str, Any]:
-    """What an experiment that ran gave, by variant."""
+    """Read the measurements of a finished experiment, by variant."""
     side = DVCFileSystem(rev=experiment.name)
     checkpoints = {name: variant.checkpoint for name, variant in experiment.variants.items()}
-    # Where it did not, the checkout has the curve of another run.
+    # Without GRPO in this experiment, the commit still has the curve of the default run.
     grpo_ran = "grpo" in checkpoints.values()
     return {
         "scores": {
-            name: problem_scores(graded_rows(side, Path(f"data/graded/{of}.jsonl")))
-            for name, of in checkpoints.items()
+            name: problem_scores(graded_rows(side, Path(f"data/graded/{checkpoint}.jsonl")))
+            for name, checkpoint in checkpoints.items()
         },
         "validation": {
-            name: _curve(side, f"{of}_validation", "answer_accuracy")
-            for name, of in checkpoints.items()
+            name: _curve(side, f"{checkpoint}_validation", "answer_accuracy")
+            for name, checkpoint in checkpoints.items()
         },
         "training": {
-            name: _sampled(side, of) if grpo_ran else {} for name, of in checkpoints.items()
+            name: _sampled(side, checkpoint) if grpo_ran else {}
+            for name, checkpoint in checkpoints.items()
         },
     }
 
 
 def _sampled(side: DVCFileSystem, checkpoint: str) -> dict[str, float]:
-    """Of GRPO's samples: of SFT those of the first step, of GRPO the mean of the last tenth."""
+    """Return the measures of GRPO's training samples.
+
+    SFT's values are those of the first step, GRPO's the mean over the last tenth of the steps.
+    """
     measures: dict[str, float] = {}
     for name, column in TRAINING.items():
+        # A file's rows are in the order of the steps.
         steps = list(_curve(side, "grpo", column).values())
         parts = {"sft": steps[:1], "grpo": steps[-math.ceil(len(steps) / 10) :]}
         if part := parts.get(checkpoint):
@@ -242,22 +401,24 @@ def _sampled(side: DVCFileSystem, checkpoint: str) -> dict[str, float]:
 
 
 def _curve(side: DVCFileSystem, name: str, column: str) -> dict[str, float]:
-    """A column by training step; nothing of untrained weights."""
+    """Read a column of a curve by training step; {} if nothing was trained."""
     path = f"reports/curves/{name}.csv"
     if not side.exists(path):
         return {}
     rows = csv.DictReader(side.read_text(path).splitlines())
-    return {row["step"]: float(row[column]) for row in rows}
+    # A second update on the same rollouts logs no accuracy: its cell is empty.
+    return {row["step"]: float(row[column]) for row in rows if row[column]}
 
 
 def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict[str, float]]]:
-    """Per benchmark: greedy accuracy, pass@1, pass@8 and pass@k of every problem.
+    """Score every problem of each benchmark: greedy accuracy, pass@1, pass@8 and pass@k.
 
-    And `DISTINCT` of problems with two right ones or more.
+    Problems with at least two right completions also get `DISTINCT`.
     """
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for (benchmark, mode), problems in problem_grades(rows).items():
         for problem, right in problems.items():
+            # A set: with a single completion, all three values of k are 1.
             for k in {1, min(8, len(right)), len(right)}:
                 measure = "greedy" if mode == GREEDY else f"pass@{k}"
                 score = pass_at_k(num_completions=len(right), num_correct=sum(right), k=k)
@@ -267,6 +428,7 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict
         if row.mode == SAMPLED and row.answer_ok:
             texts[row.benchmark, row.problem_id][row.completion] += 1
     for (benchmark, problem), counts in texts.items():
+        # 0 pairs where only one completion is right.
         if pairs := math.comb(counts.total(), 2):
             same = sum(math.comb(count, 2) for count in counts.values())
             scores[benchmark].setdefault(DISTINCT, {})[problem] = 1 - same / pairs

@@ -1,9 +1,9 @@
-"""A study's numbers, its verdict in words, and its page."""
+"""A study's numbers, the verdicts on its claims, and its page."""
 
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,28 +12,41 @@ from markdown_it import MarkdownIt
 
 from lib.artifacts import read_json
 from lib.core.errors import UserError
-from lib.report.charts import Figure, figure_svg, measured, whiskers
-from lib.report.text import Table, markdown_table, percent, points, render
-from lib.stats import mean_estimate, seeds_interval
-from lib.studies.definition import Study
+from lib.report.charts import Figure, figure_svg, learning_curve, whiskers
+from lib.report.text import Table, markdown_table, percent, points, render_template
+from lib.stats import (
+    Interval,
+    SeedsMean,
+    holm,
+    mean_estimate,
+    paired_difference,
+    seeds_mean,
+)
+from lib.stats.estimates import Estimate, Z, padded_mean
+from lib.studies.definition import Contrast, Study
 from lib.studies.experiments import DISTINCT, ENTROPY, TRAINING, Outcome
 
 START = "<!-- python -m stages.study --study {} --pages -->"
 END = "<!-- /study -->"
-"""Around what a study writes into the README."""
+"""Marks around a study's table in the README."""
+
+ALPHA = 0.05
+"""Chance that any claim of a study holds by accident (family-wise, after Holm)."""
 
 FEW_STEPS = 3
-"""A curve of so many points or fewer is not drawn."""
+"""A curve with at most this many points is not drawn."""
 
 
-def study_metrics(study: Study, outcome: Outcome, *, num_validated: int) -> dict[str, Any]:
-    """Rates of each variant and differences of each comparison, by seed and their means.
+def study_metrics(
+    study: Study, outcome: Outcome, *, num_validated: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the rates of each variant and the differences of each comparison, over seeds.
 
-    A rate's interval and a difference's are over seeds, and never of zero width
-    (`lib.stats.seeds_interval`); a seed's difference is of two models on the same problems.
+    Intervals are over seeds, and never narrower than an interval over the problems only
+    (`lib.stats.seeds_mean`). A seed's difference compares two models on the same problems.
 
     Args:
-        num_validated: problems of a seed that validation asked while training.
+        num_validated: by variant: problems per seed in each validation during training.
     """
     seeds = study.seeds
     scores = {
@@ -44,38 +57,66 @@ def study_metrics(study: Study, outcome: Outcome, *, num_validated: int) -> dict
         }
         for key, sets in outcome.scores.items()
     }
-    # Those that all have: where nothing is right, no two right completions differ.
+    # Only measures that all have: a variant without right answers has no DISTINCT.
     measures = [
-        name for name in next(iter(scores.values())) if all(name in of for of in scores.values())
+        name
+        for name in next(iter(scores.values()))
+        if all(name in each for each in scores.values())
     ]
-    sampled = [name for name in TRAINING if all(name in of for of in outcome.training.values())]
-    rates, comparisons, validation = {}, {}, {}
+    sampled = [name for name in TRAINING if all(name in each for each in outcome.training.values())]
+    rates: dict[str, dict[str, Any]] = {}
+    comparisons, validation = {}, {}
     for variant in study.variants:
-        rates[variant] = {
-            measure: _over_seeds(
-                {seed: fmean(scores[variant, seed][measure].values()) for seed in seeds},
-                n=len(scores[variant, seeds[0]][measure]),
+        rates[variant] = {}
+        for measure in measures:
+            # Per seed [P]: seeds of a study with generated problems have different problems.
+            problems = {seed: [*scores[variant, seed][measure].values()] for seed in seeds}
+            rates[variant][measure] = _over_seeds(
+                {seed: fmean(each) for seed, each in problems.items()},
+                n=len(problems[seeds[0]]),
+                problem_se=[_rate_error(mean_estimate(each)) for each in problems.values()],
             )
-            for measure in measures
-        }
         for name in sampled:
             own = {seed: outcome.training[variant, seed][name] for seed in seeds}
-            rates[variant][name] = _over_seeds(own)
+            # Entropy has no largest value.
+            highest = math.inf if name == ENTROPY else 1.0
+            rates[variant][name] = _over_seeds(own, highest=highest)
         curves = {seed: outcome.validation[variant, seed] for seed in seeds}
-        # Of the steps that all seeds have.
+        # Only steps that all seeds validated at.
         if steps := set.intersection(*map(set, curves.values())):
             validation[variant] = {
-                step: _over_seeds({seed: of[step] for seed, of in curves.items()}, n=num_validated)
+                step: _over_seeds(
+                    {seed: curve[step] for seed, curve in curves.items()},
+                    n=num_validated[variant],
+                    # NaN: unknown, taken as that of answers that are right or wrong.
+                    problem_se=[
+                        _rate_error(Estimate(curve[step], math.nan, num_validated[variant]))
+                        for curve in curves.values()
+                    ],
+                )
                 for step in sorted(steps, key=int)
             }
     for each in study.comparisons:
         before, after = rates[each.before], rates[each.after]
+        # By measure: mean of the seeds' differences, equal to the difference of the means.
         keys = {seed: f"seed_{seed}" for seed in seeds}
         comparisons[each.name] = {
             measure: _over_seeds(
                 {seed: after[measure][key] - before[measure][key] for seed, key in keys.items()},
                 n=before[measure].get("n"),
+                problem_se=[
+                    _error(
+                        paired_difference(
+                            before=scores[each.before, seed][measure],
+                            after=scores[each.after, seed][measure],
+                        ).interval
+                    )
+                    for seed in seeds
+                    # Measures of training have no scores by problem, and so no error over them.
+                    if "n" in before[measure]
+                ],
                 lowest=-math.inf,
+                highest=math.inf,
             )
             for measure in before
         }
@@ -87,62 +128,141 @@ def study_metrics(study: Study, outcome: Outcome, *, num_validated: int) -> dict
     }
 
 
+def _rate_error(estimate: Estimate) -> float:
+    """Return the standard error of `share_interval`, which is above 0 at rates of 0 and 1 too."""
+    _, error = padded_mean(
+        estimate.value, estimate.se, estimate.n, extremes=(0.0, 1.0), padding=Z**2
+    )
+    return float(error)
+
+
+def _error(interval: Interval) -> float:
+    """Return the standard error behind a 95 % interval over problems."""
+    return (interval.high - interval.low) / (2 * Z)
+
+
 def _over_seeds(
-    values: Mapping[int, float], *, n: int | None = None, lowest: float = 0.0
+    values: Mapping[int, float],
+    *,
+    n: int | None = None,
+    problem_se: Sequence[float] = (),
+    lowest: float = 0.0,
+    highest: float = 1.0,
 ) -> dict[str, Any]:
-    """The mean over seeds with its interval, and what each seed gave.
+    """Return the mean over seeds with its error and interval, and each seed's value.
 
     Args:
-        n: problems of each seed; None where the value is no rate.
-        lowest: that there can be: 0 of what is no difference.
+        n: problems per seed; None if the value is not a rate over problems.
+        problem_se: each seed's standard error over its problems.
+        lowest, highest: bounds of the interval, those of a rate unless given.
     """
-    each = list(values.values())
-    interval = seeds_interval(each, n=n) if n else mean_estimate(each).interval
+    mean = seeds_mean([*values.values()], problem_se=problem_se)
     return {
-        "mean": fmean(each),
-        "low": max(lowest, interval.low),
-        "high": interval.high,
+        "mean": mean.value,
+        "se": mean.se,
+        "problem_se": mean.problem_se,
+        "low": max(lowest, mean.interval.low),
+        "high": min(highest, mean.interval.high),
         **({"n": n} if n else {}),
         **{f"seed_{seed}": value for seed, value in values.items()},
     }
 
 
-def verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
-    """Of each comparison, in a sentence: whether it came out as the claim says."""
+def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
+    """Judge each comparison in one sentence.
+
+    A claim holds if its p-value, corrected for all claims of the study (Holm), is below 0.05.
+    "No difference" is a claim too. It holds if the difference is shown to be smaller than the
+    margin; an interval that contains 0 is not enough.
+    """
     measures = _measures(metrics)
     headline = "pass@1" if "pass@1" in measures else measures[0]
-    lines = []
+    means, names = [], []
     for each in study.comparisons:
-        measure = each.measure or headline
-        numbers = metrics["comparisons"][each.name][measure]
-        low, high = numbers["low"], numbers["high"]
-        seen = "better" if low > 0 else "worse" if high < 0 else "no difference"
-        settled = low > 0 or high < 0
-        verdict = "As claimed" if seen == each.expect else "Not as claimed"
-        seeds = [numbers[f"seed_{seed}"] for seed in study.seeds]
-        above = sum(value > 0 for value in seeds)
-        lines.append(
-            f"**{verdict if settled or seen == each.expect else 'Not settled'}**: `{each.after}` "
-            f"against `{each.before}` in {measure}: {points(numbers['mean'])} points "
-            f"({points(low)} to {points(high)}), above on {above} of {len(seeds)} seeds; expected "
-            f"{each.expect}, {f'seen {seen}' if settled else 'the interval holds 0'}."
-        )
-    return lines
+        names.append(each.measure or headline)
+        numbers = metrics["comparisons"][each.name][names[-1]]
+        errors = numbers["se"], len(study.seeds), numbers["problem_se"]
+        means.append(SeedsMean(numbers["mean"], *errors))
+    # Exploratory comparisons are not tested, so that they cost the claims no power.
+    claims = [place for place, each in enumerate(study.comparisons) if not each.exploratory]
+    corrected = holm([_p_value(study.comparisons[place], means[place]) for place in claims])
+    adjusted = dict(zip(claims, corrected, strict=True))
+    return [
+        _verdict(study, metrics, each, names[place], means[place], adjusted.get(place))
+        for place, each in enumerate(study.comparisons)
+    ]
+
+
+def _p_value(claim: Contrast, mean: SeedsMean) -> float:
+    """Return the p-value of a claim's null hypothesis; small if the claim holds."""
+    margin = claim.margin / 100
+    if claim.expect == "no difference":
+        return mean.p_equivalent(margin)
+    # better and worse: two-sided; the sign of the mean decides between the two.
+    return mean.p_below(margin) if claim.expect == "not better" else mean.p_value
+
+
+def _verdict(
+    study: Study,
+    metrics: Mapping[str, Any],
+    claim: Contrast,
+    measure: str,
+    mean: SeedsMean,
+    p_value: float | None,
+) -> str:
+    """Return the sentence for one comparison; `p_value` is corrected, None if exploratory."""
+    numbers = metrics["comparisons"][claim.name][measure]
+    interval = mean.interval
+    seen = "better" if interval.low > 0 else "worse" if interval.high < 0 else "no difference"
+    # The two-sided test of better and worse ignores the sign.
+    expected = {"better": mean.value > 0, "worse": mean.value < 0}.get(claim.expect, True)
+    # What refutes a claim; any clear difference refutes "no difference".
+    contrary = {"better": ["worse"], "worse": ["better"], "not better": ["better"]}
+    if p_value is None:
+        verdict = "Exploratory"
+    elif p_value < ALPHA and expected:
+        verdict = "As claimed"
+    elif seen in contrary.get(claim.expect, ["better", "worse"]):
+        verdict = "Not as claimed"
+    else:
+        verdict = "Not settled"
+    above = sum(numbers[f"seed_{seed}"] > 0 for seed in study.seeds)
+    wanted = {
+        "no difference": f"less than {claim.margin:g} points either way",
+        "not better": f"worse, or better by less than {claim.margin:g} points",
+    }.get(claim.expect, claim.expect)
+    chance = "" if p_value is None else f"; p {_chance(p_value)}"
+    return (
+        f"**{verdict}**: `{claim.after}` against `{claim.before}` in {measure}: "
+        f"{points(mean.value)} points ({points(interval.low)} to {points(interval.high)}), above "
+        f"on {above} of {len(study.seeds)} seeds; expected {wanted}{chance}."
+    )
+
+
+def _chance(p_value: float) -> str:
+    return "< 0.001" if p_value < 0.001 else f"= {p_value:.3f}"
 
 
 def _measures(metrics: Mapping[str, Any]) -> list[str]:
-    """Those of the first set, of other sets, and of training: study.json has them by name."""
+    """Sort the measures: first benchmark, other benchmarks, then training."""
     names = next(iter(metrics["variants"].values()))
     return sorted(
         names, key=lambda name: (name in TRAINING, " " in name, DISTINCT in name, len(name), name)
     )
 
 
-def study_markdown(name: str, study: Study, metrics: Mapping[str, Any]) -> str:
-    """The study as a page."""
+def study_markdown(
+    name: str, study: Study, metrics: Mapping[str, Any], changed: Sequence[str] = ()
+) -> str:
+    """Render the study as a Markdown page.
+
+    Args:
+        changed: names of the study's inputs that have changed since its experiments ran.
+    """
     rates, measures = metrics["variants"], _measures(metrics)
     sets: dict[str, list[str]] = {}
     for measure in measures:
+        # "harder pass@8" is on the set `harder`, "pass@8" on the first (`Study.named`).
         benchmark = measure.rpartition(" ")[0] or study.benchmarks[0]
         on = "what GRPO samples" if measure in TRAINING else benchmark
         sets.setdefault(on, []).append(measure)
@@ -151,8 +271,8 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any]) -> str:
             f"Variants on {on}",
             ("variant", "checkpoint", *names),
             tuple(
-                (variant, of.checkpoint, *(_range(rates[variant], measure) for measure in names))
-                for variant, of in study.variants.items()
+                (name, variant.checkpoint, *(_range(rates[name], measure) for measure in names))
+                for name, variant in study.variants.items()
             ),
         )
         for on, names in sets.items()
@@ -167,33 +287,37 @@ def study_markdown(name: str, study: Study, metrics: Mapping[str, Any]) -> str:
                 _range(numbers, measure, points),
                 *(_form(measure, points)(numbers[measure][f"seed_{seed}"]) for seed in study.seeds),
             )
+            # Once each: two claims may be about one pair of variants.
             for name in dict.fromkeys(each.name for each in study.comparisons)
             for numbers in [metrics["comparisons"][name]]
             for measure in measures
         ),
     )
-    first, *others = (of.params for of in study.variants.values())
-    shared = dict(item for item in first.items() if all(item in of.items() for of in others))
+    # Params that all variants share are listed once, under "all".
+    first, *others = (variant.params for variant in study.variants.values())
+    shared = dict(item for item in first.items() if all(item in each.items() for each in others))
     own = {
-        variant: {key: value for key, value in of.params.items() if key not in shared}
-        for variant, of in study.variants.items()
+        name: {key: value for key, value in variant.params.items() if key not in shared}
+        for name, variant in study.variants.items()
     }
-    return render(
+    return render_template(
         "study.md.j2",
         title=name,
         study=study,
-        verdicts=verdicts(study, metrics),
+        verdicts=claim_verdicts(study, metrics),
         tables=(*variants, differences),
         table=markdown_table,
         figures=study_figures(study, metrics),
         params={variant: values for variant, values in {"all": shared, **own}.items() if values},
         json=json.dumps,
         hours=metrics["hours"],
+        made_from=metrics.get("made_from", {}),
+        changed=changed,
     )
 
 
 def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
-    """Each variant's mean rate, a panel for each measure; and how GRPO got there, step by step."""
+    """Plot each variant's mean rates, a panel per measure, and GRPO's accuracy by step."""
     rates = metrics["variants"]
     panels = [
         whiskers(
@@ -206,6 +330,7 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
             labels=list(study.variants),
         )
         for measure in _measures(metrics)
+        # In nats, which have no place on an axis in percent.
         if measure != ENTROPY
     ]
     caption = "Means over seeds with 95 % intervals."
@@ -223,18 +348,21 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
 def _curve_figure(
     study: Study, metrics: Mapping[str, Any], curves: Mapping[str, Mapping[str, Any]]
 ) -> Figure:
-    """Greedy accuracy while GRPO trains; variants of other SFT than its own as level lines."""
+    """Plot greedy accuracy while GRPO trains; variants with another SFT are level lines."""
     rows: list[dict[str, Any]] = [
         {"step": int(step), "series": variant, **_bounds(numbers)}
         for variant, steps in curves.items()
         for step, numbers in sorted(steps.items(), key=lambda point: int(point[0]))
     ]
     first, last = min(row["step"] for row in rows), max(row["step"] for row in rows)
+    # A curve begins at its own SFT checkpoint: a level line for that would only repeat the point.
     starts = [{}, *(study.variants[variant].params for variant in curves)]
     finished = [
-        variant
-        for variant, of in study.variants.items()
-        if of.checkpoint == "sft" and of.params not in starts
+        name
+        for name, variant in study.variants.items()
+        if variant.checkpoint == "sft" and variant.params not in starts
+        # With evaluate.greedy off there is no greedy rate to draw.
+        if "greedy" in metrics["variants"][name]
     ]
     rows += [
         {"step": step, "series": variant, **_bounds(metrics["variants"][variant]["greedy"])}
@@ -242,7 +370,7 @@ def _curve_figure(
         for step in (first, last)
     ]
     title = f"greedy accuracy on {study.benchmarks[0].replace('_', '-')} problems"
-    panel = measured(rows, title=title, series=[*curves, *finished])
+    panel = learning_curve(rows, title=title, series=[*curves, *finished])
     return Figure("curve", "While GRPO trains", "Means over seeds, 95 % bands.", (panel,), 1)
 
 
@@ -251,18 +379,26 @@ def _bounds(numbers: Mapping[str, Any]) -> dict[str, float]:
     return bounds | ({"n": numbers["n"]} if "n" in numbers else {})
 
 
-def write_pages(name: str, study: Study, folder: Path, *, readme: Path | None = None) -> list[str]:
-    """Write the study's page and figures, and the page over all studies; its verdicts.
+def write_pages(
+    name: str,
+    study: Study,
+    folder: Path,
+    *,
+    changed: Sequence[str] = (),
+    readme: Path | None = None,
+) -> list[str]:
+    """Write the study's page and figures and the page over all studies; return the verdicts.
 
     Args:
-        folder: of all studies; `study.json` in the study's own has the numbers.
-        readme: gets the study's table, where it has one of this study.
+        folder: the folder of all studies; its `<name>/study.json` has the numbers.
+        changed: see `study_markdown`.
+        readme: its table of this study is replaced, if it has one.
 
     Raises:
-        UserError: the study has no numbers, or those of another definition.
+        UserError: the study has no numbers, or numbers of another definition.
     """
     own = folder / name
-    # From the file, so that a page says what the file says, rounded once.
+    # From the file, so that page and file agree: the file's numbers are rounded.
     metrics = read_json(own / "study.json") if (own / "study.json").is_file() else {}
     expected = {(variant, f"seed_{seed}") for variant in study.variants for seed in study.seeds}
     if expected != {
@@ -273,22 +409,23 @@ def write_pages(name: str, study: Study, folder: Path, *, readme: Path | None = 
         if key.startswith("seed_")
     }:
         raise UserError(
-            f"{own / 'study.json'} has not the variants and seeds of studies/{name}.yaml; run "
-            f"`make study STUDY={name}`"
+            f"{own / 'study.json'} does not have the variants and seeds of studies/{name}.yaml; "
+            f"run `make study STUDY={name}`"
         )
     for figure in study_figures(study, metrics):
         (own / f"{figure.name}.svg").write_text(figure_svg(figure), encoding="utf-8")
-    page = study_markdown(name, study, metrics)
+    page = study_markdown(name, study, metrics, changed)
     (own / "study.md").write_text(page, encoding="utf-8")
     (folder / "index.html").write_text(studies_page(folder), encoding="utf-8")
     if readme:
         text = with_rates(readme.read_text("utf-8"), name, study, metrics)
         readme.write_text(text, encoding="utf-8")
-    return verdicts(study, metrics)
+    return claim_verdicts(study, metrics)
 
 
 def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any]) -> str:
-    """`readme` with the study's rates between its marks, a column a variant; as it is without."""
+    """Return `readme` with the study's table between its marks; unchanged if it has no marks."""
+    # Without this study's marks, `start` is empty.
     before, start, rest = readme.partition(START.format(name))
     if not start:
         return readme
@@ -303,23 +440,29 @@ def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any])
 
 
 def studies_page(folder: Path) -> str:
-    """All studies below `folder` as one HTML page that needs no network."""
+    """Render all studies below `folder` as one HTML page that needs no network."""
     pages = {}
     for page in sorted(folder.glob("*/study.md")):
-        content = MarkdownIt("commonmark").enable("table").render(page.read_text("utf-8"))
+        # HTML off: study.md is Markdown only, with text of YAML files in it.
+        markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+        content = markdown.render(page.read_text("utf-8"))
+        # Inline, so that the page is one file.
         for figure in re.findall(r'<img src="\w+\.svg"[^>]*>', content):
             svg = page.parent / figure.split('"')[1]
             content = content.replace(figure, svg.read_text("utf-8"))
         pages[page.parent.name] = content
-    return render("studies.html.j2", pages=pages)
+    return render_template("studies.html.j2", pages=pages)
 
 
 def _range(rates: Mapping[str, Any], measure: str, form: Callable[[float], str] = percent) -> str:
-    """A measure's mean and interval; what is no rate has a form of its own."""
+    """Format a measure's mean and interval; entropy is in nats, not in percent."""
     own = _form(measure, form)
-    return "{} ({} to {})".format(*(own(rates[measure][of]) for of in ("mean", "low", "high")))
+    return "{} ({} to {})".format(
+        *(own(rates[measure][bound]) for bound in ("mean", "low", "high"))
+    )
 
 
 def _form(measure: str, form: Callable[[float], str]) -> Callable[[float], str]:
+    """Return the formatter of a measure; a difference of entropies has a sign."""
     signed = "+" if form is points else ""
     return form if measure != ENTROPY else lambda nats: f"{nats:{signed}.3f}".replace("-", "−")

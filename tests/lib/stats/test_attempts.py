@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.stats import maj_at_k, pass_at_k, pass_hat_k
+from lib.core.errors import UserError
+from lib.stats import maj_at_k, num_attempts, pass_at_k, pass_hat_k
 
 grades = st.lists(st.booleans(), min_size=1, max_size=8)
 
@@ -60,3 +61,9 @@ def test_many_completions_need_no_enumeration():
 def test_impossible_counts_are_refused(num_correct, k):
     with pytest.raises(ValueError, match=str(k) if 0 <= num_correct <= 3 else str(num_correct)):
         pass_at_k(num_completions=3, num_correct=num_correct, k=k)
+
+
+def test_problems_with_unequal_numbers_of_attempts_are_refused() -> None:
+    assert num_attempts({"p": "ab", "q": "cd"}, what="x") == 2
+    with pytest.raises(UserError, match="x: problem p has 2 completions and problem r 3"):
+        num_attempts({"p": "ab", "q": "cd", "r": "efg"}, what="x")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from lib.stats import maj_at_k, pass_at_k, seeds_interval
+from lib.stats import maj_at_k, pass_at_k, seeds_mean
 from lib.stats.differences import PADDING, change_size
 from lib.stats.estimates import Z, padded_bounds, padded_mean
 
@@ -135,7 +135,14 @@ def seeds_covered(n: int, rate: float, seeds: int, generator: np.random.Generato
     gains = generator.beta(ALIKE * rate, ALIKE * (1 - rate), size=(REPEATS // 2, seeds))
     chances = np.stack([gains * 0.9, gains * 0.1, 1 - gains], axis=-1)
     counts = generator.multinomial(n, chances)
-    intervals = [seeds_interval(values, n=n) for values in (counts[..., 0] - counts[..., 1]) / n]
+    gain, changed = (counts[..., 0] - counts[..., 1]) / n, (counts[..., 0] + counts[..., 1]) / n
+    se = np.sqrt((changed - gain**2) / (n - 1))
+    low, high = padded_bounds(gain, se, n, extremes=(-1.0, 1.0), padding=PADDING)
+    errors = (high - low) / (2 * Z)
+    intervals = [
+        seeds_mean(values, problem_se=each).interval
+        for values, each in zip(gain, errors, strict=True)
+    ]
     bounds = np.array([(each.low, each.high) for each in intervals]).T
     return inside((bounds[0], bounds[1]), 0.8 * rate)
 
@@ -163,7 +170,8 @@ def inside(bounds: tuple[Array, Array], truth: float) -> float:
 
 def test_every_interval_covers():
     for name, (even, edge) in simulate():
-        assert 0.93 <= even.mean() <= 0.98, name
+        # Over seeds it is the larger of two intervals, wide where both errors are alike.
+        assert 0.93 <= even.mean() <= (0.995 if "seeds" in name else 0.98), name
         # 400 experiments have a standard error of a point; the lowest of many rates is 3 below.
         assert min(even.min(), edge.min()) >= 0.905, name
 

@@ -28,6 +28,17 @@ def compare(before, after):
     )
 
 
+def test_whole_changes_give_bonett_and_prices_interval() -> None:
+    """20 problems, 10 gains and 2 losses: of 22, 11 gains and 3 losses (2012, equation 4)."""
+    change = compare([0] * 10 + [1] * 2 + [0] * 8, [1] * 10 + [0] * 10)
+    centre = (11 - 3) / 22
+    error = math.sqrt(((11 + 3) / 22 - centre**2) / 22)
+    assert change.difference.value == pytest.approx(0.4)
+    assert change.interval.low == pytest.approx(centre - 1.959964 * error, abs=1e-6)
+    assert change.interval.high == pytest.approx(centre + 1.959964 * error, abs=1e-6)
+    assert change.p_value == pytest.approx(math.erfc(centre / error / math.sqrt(2)))
+
+
 @given(pairs)
 def test_swapping_the_checkpoints_turns_the_sign_alone(scores):
     before = {problem: float(first) for problem, (first, _) in scores.items()}

@@ -9,7 +9,6 @@ from lib.stats import (
     Estimate,
     clustered_mean,
     mean_estimate,
-    seeds_interval,
     share_interval,
 )
 
@@ -72,14 +71,3 @@ def test_a_rate_of_unknown_error_has_whole_problems_interval():
     known = share_interval(Estimate(0.612, of_problems(306, 500).se, 500))
     unknown = share_interval(Estimate(0.612, math.nan, 500))
     assert (unknown.low, unknown.high) == pytest.approx((known.low, known.high), abs=1e-4)
-
-
-def test_seeds_that_agree_to_the_last_problem_still_leave_doubt():
-    interval = seeds_interval([0.0, 0.0, 0.0], n=500)
-    assert -0.01 < interval.low < 0 < interval.high < 0.01
-
-
-def test_seeds_that_differ_get_students_t():
-    values = [0.2, 0.3, 0.25]
-    plain, padded = mean_estimate(values).interval, seeds_interval(values, n=500)
-    assert (padded.low, padded.high) == pytest.approx((plain.low, plain.high), abs=1e-3)

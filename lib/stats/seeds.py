@@ -1,0 +1,113 @@
+"""Statistics over seeds: interval and p-values of a mean, and correction for several claims.
+
+The unit of random sampling is the seed. It decides weights, order and sampling, and in studies of
+generated problems the problems too.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr, stdtr, stdtrit
+
+from lib.stats.estimates import LEVEL, Interval, Z
+
+
+@dataclasses.dataclass(frozen=True)
+class SeedsMean:
+    """The mean over seeds of a rate or of a difference.
+
+    Attributes:
+        value: the mean.
+        se: its standard error over seeds; NaN for one seed.
+        num_seeds: the number of seeds.
+        problem_se: its standard error over problems, 0 if the value is not a mean over problems.
+            It bounds interval and p-values from below: seeds that agree by accident prove no more
+            than their problems do.
+    """
+
+    value: float
+    se: float
+    num_seeds: int
+    problem_se: float = 0.0
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the standard error: (S + 1) / 2, at most S - 1.
+
+        About half of those for normal values. Seeds are often skewed (one or two far from the
+        rest), and the variance of s² grows with the kurtosis. docs/statistics.md has the coverage.
+        """
+        return min(self.num_seeds - 1, (self.num_seeds + 1) / 2)
+
+    @property
+    def interval(self) -> Interval:
+        """The 95 % interval by Student's t; unbounded for one seed."""
+        if self.num_seeds < 2:
+            return Interval(-math.inf, math.inf)
+        over_seeds = float(stdtrit(self.freedom, (1 + LEVEL) / 2)) * self.se
+        reach = max(over_seeds, Z * self.problem_se)
+        return Interval(self.value - reach, self.value + reach)
+
+    @property
+    def p_value(self) -> float:
+        """The two-sided p-value of "the true mean is 0"."""
+        return min(1.0, 2 * min(self.p_below(0.0), self.p_above(0.0)))
+
+    def p_above(self, bound: float) -> float:
+        """Return the one-sided p-value of "the true mean is at most `bound`"."""
+        if self.num_seeds < 2:
+            return 1.0
+        below = bound - self.value
+        # se is 0 if all values are equal: the p-value is then 0 or 1.
+        over_seeds = stdtr(self.freedom, below / self.se) if self.se else float(below >= 0)
+        # Many problems: normal, not t.
+        over_problems = ndtr(below / self.problem_se) if self.problem_se else float(below >= 0)
+        return float(max(over_seeds, over_problems))
+
+    def p_below(self, bound: float) -> float:
+        """Return the one-sided p-value of "the true mean is at least `bound`"."""
+        return dataclasses.replace(self, value=-self.value).p_above(-bound)
+
+    def p_equivalent(self, margin: float) -> float:
+        """Return the p-value of "the true mean is `margin` or more from 0".
+
+        Two one-sided tests (Schuirmann 1987): the larger of both p-values.
+        """
+        return max(self.p_above(-margin), self.p_below(margin))
+
+
+def seeds_mean(values: ArrayLike, *, problem_se: Sequence[float] = ()) -> SeedsMean:
+    """Average one value per seed.
+
+    Args:
+        values: [S] the rate or the paired difference of each seed.
+        problem_se: [S] standard error of each seed over its own problems; the mean's is
+            √(Σ se²) / S. Empty if the value is not a mean over problems.
+
+    Raises:
+        ValueError: no values.
+    """
+    each = np.asarray(values, dtype=np.float64)
+    if each.size == 0:
+        raise ValueError("no values; expected one for each seed")
+    se = float(each.std(ddof=1)) / math.sqrt(each.size) if each.size > 1 else math.nan
+    return SeedsMean(float(each.mean()), se, each.size, math.hypot(*problem_se) / each.size)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust the p-values of several claims for multiple testing (Holm 1979).
+
+    Claims with an adjusted p-value below 0.05 include a false one in at most 5 % of experiments.
+
+    Returns:
+        The adjusted p-values in the order of `p_values`.
+    """
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        # Step-down: the k-th smallest is multiplied by m − k, and no later one may be smaller.
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = largest
+    return adjusted
