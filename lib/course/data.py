@@ -1,5 +1,5 @@
-"""The public course's data: prompts and completions as token ids, rows packed from documents, and
-what is read in responses on MMLU and GSM8K.
+"""The public course's data functions: token ids, packed rows, and parsers of MMLU and GSM8K
+responses.
 
     stream = BOS d_1 EOS BOS d_2 EOS …   (BOS where the tokenizer adds one)
     row k: inputs stream[kT : kT+T], labels stream[kT+1 : kT+T+1]
@@ -12,8 +12,9 @@ Shapes: B sequences, N packed rows, T tokens: the longest prompt + completion in
 or `seq_length`.
 """
 
+import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
-from lib.artifacts import read_records
 from lib.core.errors import UserError
 from lib.verifier import parse_gsm8k_number, parse_mmlu_letter
 
@@ -71,15 +71,18 @@ def tokenize_prompt_and_output(
         [tokenizer.encode(text, add_special_tokens=False) for text in texts]
         for texts in (prompt_strs, output_strs)
     )
+    # [B, 1]
     starts = torch.tensor([[len(prompt)] for prompt in prompts])
     ends = starts + torch.tensor([[len(completion)] for completion in completions])
     rows = [
         torch.tensor(prompt + completion, dtype=torch.long)
         for prompt, completion in zip(prompts, completions, strict=True)
     ]
+    # Needed only for rows of unequal length.
     pad = tokenizer.pad_token_id
     if pad is None and len(set(map(len, rows))) > 1:
         raise ValueError("the tokenizer has no pad token: set `tokenizer.pad_token` first")
+    # [B, T + 1]
     ids = pad_sequence(rows, batch_first=True, padding_value=pad or 0)
     # a completion without a prompt has no logits that score its first token: the shift drops it
     positions = torch.arange(1, ids.shape[1])
@@ -88,7 +91,7 @@ def tokenize_prompt_and_output(
 
 
 def encode_alpaca(tokenizer: "PreTrainedTokenizerBase", *, prompt: str, response: str) -> list[int]:
-    """Token ids of one instruction and its response in Alpaca's template, ended by EOS.
+    """Return the token ids of one instruction and its response in Alpaca's template, with EOS.
 
     The tokenizer's own special tokens are kept (Llama's BOS); EOS is never doubled.
 
@@ -97,12 +100,13 @@ def encode_alpaca(tokenizer: "PreTrainedTokenizerBase", *, prompt: str, response
     """
     if tokenizer.eos_token_id is None:
         raise ValueError("the tokenizer has no EOS token, which ends every document")
+    # A tokenizer with `add_eos_token` has added EOS already.
     ids = list(tokenizer.encode(ALPACA_TEMPLATE.format(prompt=prompt, response=response)))
     return ids if ids[-1] == tokenizer.eos_token_id else [*ids, tokenizer.eos_token_id]
 
 
 def cut_rows(documents: Iterable[Sequence[int]], *, seq_length: int) -> list[dict[str, Tensor]]:
-    """Join documents (token ids that already end with EOS) and cut rows of `seq_length`.
+    """Join documents (token ids ending with EOS) and cut rows of `seq_length`.
 
     Each row is {"input_ids": [T], "labels": [T]}, the labels shifted by one.
 
@@ -139,11 +143,12 @@ def get_packed_sft_dataset(
         UserError: a row is not such an object, or the file does not fill one row.
         ValueError: `seq_length` < 1, or the tokenizer has no EOS token.
     """
-    pairs = read_records(
-        Path(dataset_path), _pair, what='{"prompt": text, "response": text}', remedy="mend it"
-    )
-    documents = [encode_alpaca(tokenizer, prompt=prompt, response=text) for prompt, text in pairs]
+    documents = [
+        encode_alpaca(tokenizer, prompt=prompt, response=response)
+        for prompt, response in _pairs(Path(dataset_path))
+    ]
     if shuffle:
+        # A generator of its own: the global random state stays as it is.
         order = torch.randperm(len(documents), generator=torch.Generator().manual_seed(seed))
         documents = [documents[i] for i in order.tolist()]
     packed = cut_rows(documents, seq_length=seq_length)
@@ -159,7 +164,7 @@ def get_packed_sft_dataset(
 def iterate_batches(
     dataset: Sequence[dict[str, Tensor]], batch_size: int, shuffle: bool, *, seed: int = 0
 ) -> DataLoader[dict[str, Tensor]]:
-    """Go through a dataset once, in batches; the last one may be smaller.
+    """Return a loader of one pass over a dataset; the last batch may be smaller.
 
     Args:
         dataset: rows of equal shape.
@@ -167,19 +172,29 @@ def iterate_batches(
         shuffle: another order in each pass.
         seed: decides the orders.
     """
+    # Shuffling from the global state would depend on what ran before.
     generator = torch.Generator().manual_seed(seed)
     return DataLoader(dataset, batch_size=batch_size, shuffle=shuffle, generator=generator)  # type: ignore[arg-type]
 
 
-def _pair(row: Mapping[str, Any]) -> tuple[str, str]:
-    pair = row["prompt"], row["response"]
-    if not all(isinstance(text, str) for text in pair):
-        raise TypeError("prompt and response have to be texts")
-    return pair
+def _pairs(path: Path) -> Iterator[tuple[str, str]]:
+    # Not `lib.artifacts.read_records`, whose room imports more than a student's environment has.
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                match json.loads(line):
+                    case {"prompt": str(prompt), "response": str(response)}:
+                        yield prompt, response
+                    case _:
+                        raise ValueError("another shape")
+            except ValueError as error:
+                raise UserError(
+                    f'{path}:{number}: expected {{"prompt": text, "response": text}}: {error}'
+                ) from error
 
 
 def parse_mmlu_response(mmlu_example: Mapping[str, Any], model_output: str) -> str | None:
-    """The option that a response chooses, "A" to "D", or None where it chooses none.
+    """Return the chosen option of a response, "A" to "D"; None if there is none.
 
     Args:
         mmlu_example: "question", "options" and the like; not read: a letter is what is asked for.
@@ -188,5 +203,5 @@ def parse_mmlu_response(mmlu_example: Mapping[str, Any], model_output: str) -> s
 
 
 def parse_gsm8k_response(model_output: str) -> str | None:
-    """The last number in a response, or None where there is none."""
+    """Return the last number in a response; None if there is none."""
     return parse_gsm8k_number(model_output)

@@ -1,4 +1,4 @@
-"""The public course's log-probs, means, losses and steps: names, arguments and return values are
+"""The public course's log-probs, means, losses and steps; names, arguments and return values are
 its contract.
 
     masked_mean                             Σ m·x / Σ m
@@ -36,7 +36,7 @@ from lib.objectives.logprobs import (
     score_labels,
     selective_log_softmax,
 )
-from lib.objectives.losses import aggregate_token_losses, check_choice, clipped_surrogate
+from lib.objectives.losses import average_token_losses, check_choice, clipped_surrogate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -87,6 +87,7 @@ def get_response_log_probs(
         {"input_ids": input_ids},
         labels,
         torch.ones_like(labels, dtype=torch.bool),
+        # In logits: the contract counts tokens, `score_labels` entries of [rows, V].
         chunk_numel=chunk_size * vocabulary,
         entropy_grad=return_token_entropy,
     )
@@ -104,9 +105,10 @@ def masked_mean(tensor: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
 
     Returns:
         `tensor`'s shape without `dim`. NaN where the mask is 0 throughout: such a mean does not
-        exist. Losses that must survive an empty row use `aggregate_token_losses` instead.
+        exist. Losses that must survive an empty row use `average_token_losses` instead.
     """
     counted = mask.bool().expand_as(tensor)
+    # Not a product: 0 · NaN is NaN.
     kept = torch.where(counted, tensor, 0)
     return kept.sum(dim=dim) / counted.sum(dim=dim)
 
@@ -128,6 +130,7 @@ def masked_normalize(
     Returns:
         `tensor`'s shape without `dim`; 0 where the mask is 0 throughout.
     """
+    # The constant stands in for the length, so nothing is counted.
     kept = torch.where(mask.bool().expand_as(tensor), tensor, 0)
     return kept.sum(dim=dim) / normalize_constant
 
@@ -168,6 +171,7 @@ def compute_group_normalized_rewards(
     pairs = zip(rollout_responses, repeated_ground_truths, strict=True)
     scores = [reward_fn(completion, reference) for completion, reference in pairs]
     raw_rewards = torch.tensor([score["reward"] for score in scores], dtype=torch.float32)
+    # [P, G]: completions of one problem are next to each other.
     groups = raw_rewards.view(-1, group_size)
     baseline: Baseline = "group" if normalize_by_std else "mean"
     advantages = group_advantages(groups, baseline=baseline, eps=advantage_eps)
@@ -181,7 +185,7 @@ def compute_group_normalized_rewards(
 def compute_naive_policy_gradient_loss(
     raw_rewards_or_advantages: Tensor, policy_log_probs: Tensor
 ) -> Tensor:
-    """REINFORCE, per token: −A · log π.
+    """Compute REINFORCE per token: −A · log π.
 
     Args:
         raw_rewards_or_advantages: [B, 1], the same for each token of a completion.
@@ -193,6 +197,7 @@ def compute_naive_policy_gradient_loss(
     Raises:
         ValueError: a shape that would broadcast along the wrong axis.
     """
+    # [B] instead of [B, 1] would broadcast along tokens if B = T, without an error.
     _check_column("raw_rewards_or_advantages", raw_rewards_or_advantages, policy_log_probs)
     return -raw_rewards_or_advantages * policy_log_probs
 
@@ -203,7 +208,7 @@ def compute_grpo_clip_loss(
     old_log_probs: Tensor,
     cliprange: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The clipped surrogate, per token.
+    """Compute the clipped surrogate per token.
 
     Args:
         advantages: [B, 1].
@@ -219,6 +224,7 @@ def compute_grpo_clip_loss(
         ValueError: a shape that would broadcast along the wrong axis.
     """
     _check_column("advantages", advantages, policy_log_probs)
+    # `high=None`: symmetric, 1 + ε above.
     losses, clipped = clipped_surrogate(
         advantages, policy_log_probs - old_log_probs, low=cliprange, high=None
     )
@@ -233,7 +239,7 @@ def compute_policy_gradient_loss(
     old_log_probs: Tensor | None = None,
     cliprange: float | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Per-token loss by the public course's name.
+    """Compute the loss per token by the public course's name of it.
 
     Args:
         policy_log_probs: [B, T].
@@ -267,7 +273,7 @@ def sft_microbatch_train_step(
     gradient_accumulation_steps: int,
     normalize_constant: float = 1.0,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Negative log-likelihood of the response tokens, and its backward pass.
+    """Compute the negative log-likelihood of the response tokens, and run its backward pass.
 
     Args:
         policy_log_probs: [B, T] with a graph to go back through.
@@ -280,6 +286,7 @@ def sft_microbatch_train_step(
         log-likelihood per response token (NaN without any), "num_tokens".
     """
     per_row = masked_normalize(-policy_log_probs, response_mask, -1, normalize_constant)
+    # Divided here, since gradients of micro-batches add up.
     loss = per_row.mean() / gradient_accumulation_steps
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach(), {
@@ -298,7 +305,8 @@ def grpo_microbatch_train_step(
     old_log_probs: Tensor | None = None,
     cliprange: float | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Policy-gradient loss, averaged per completion and then over them, and its backward pass.
+    """Compute the policy-gradient loss, averaged per completion and then over completions, and run
+    its backward pass.
 
     Where the mask is 0 nothing is read: a NaN or −∞ there leaves the gradient 0. A completion
     whose mask is 0 throughout adds 0 to the mean.
@@ -322,6 +330,7 @@ def grpo_microbatch_train_step(
     """
     ignored = ~response_mask.bool()
     per_token, metadata = compute_policy_gradient_loss(
+        # [B, T]; a −∞ on padding would turn into NaN in the gradient, even times 0.
         policy_log_probs.masked_fill(ignored, 0),
         loss_type,
         raw_rewards,
@@ -329,10 +338,11 @@ def grpo_microbatch_train_step(
         None if old_log_probs is None else old_log_probs.masked_fill(ignored, 0),
         cliprange,
     )
-    loss = aggregate_token_losses(per_token, response_mask, loss_type="grpo")
+    loss = average_token_losses(per_token, response_mask, average="completions")
     loss = loss / gradient_accumulation_steps
     loss.backward()  # type: ignore[no-untyped-call]
     if "is_clipped" in metadata:
+        # Over response tokens; `compute_grpo_clip_loss` sees no mask and counts padding too.
         clipped = metadata["is_clipped"].to(per_token.dtype)
         metadata["clip_fraction"] = masked_mean(clipped, response_mask)
     return loss.detach(), metadata
@@ -358,7 +368,7 @@ def compute_per_instance_dpo_loss(
     response_chosen: str,
     response_rejected: str,
 ) -> Tensor:
-    """DPO's loss of one pair of responses to an instruction, in Alpaca's template.
+    """Compute DPO's loss of one pair of responses to an instruction, in Alpaca's template.
 
     The models may be on different devices; only `lm` gets gradients.
 
@@ -379,11 +389,16 @@ def compute_per_instance_dpo_loss(
     policy = [_log_prob(lm, ids) for ids in (better, worse)]
     with torch.no_grad():
         reference = [_log_prob(lm_ref, ids) for ids in (better, worse)]
+    # Scalars in nats; the reference may be on another GPU.
     margin = policy[0] - policy[1] - (reference[0] - reference[1]).to(policy[0].device)
+    # Not log(sigmoid): float32's sigmoid is 0 below −88, and its log −∞.
     return -logsigmoid(beta * margin)
 
 
 def _log_prob(model: torch.nn.Module, ids: list[int]) -> Tensor:
-    """Scalar: log-probability of `ids` after the first; what both responses share cancels."""
+    """Return the log-probability of `ids` after the first; the part common to both responses
+    cancels.
+    """
+    # [1, T + 1]; no padding, so the whole row counts.
     row = torch.tensor([ids], device=next(model.parameters()).device)
     return get_response_log_probs(model, row[:, :-1], row[:, 1:])["log_probs"].sum()

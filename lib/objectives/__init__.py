@@ -1,14 +1,48 @@
-"""Objectives: what training maximises, as plain torch functions, importable by themselves.
+"""Training objectives as plain torch functions, importable by themselves.
 
-logprobs, advantages, losses, kl and optim are what a run calls; `docs/objectives.md` lists them
-with equations and papers. `lib.course` is the public course's contract on top of them. The sizes
-at which log-probs are made in parts stand here, without torch, so that a plan can count with them.
+`docs/objectives.md` lists them with equations and papers; `lib.course` is the public course's
+contract on top of them. This module holds the facts about the losses and the sizes from which
+log-probs are computed in chunks. It does not import torch, so that params and plans can use it.
 """
 
-CHUNK_NUMEL = 2**25
-"""Logits that `fused_scores` holds at a time: 128 MiB in float32, 220 rows at V = 151,936. Half as
-many cost a tenth more CPU time, twice as many save none (docs/objectives.md)."""
+import dataclasses
+from typing import Literal
 
-LARGE = 2**26
-"""Logits of a micro-batch (256 MiB in float32) above which they are not made as a whole: memory no
-longer grows with them, for one more product with the output layer (docs/objectives.md)."""
+Average = Literal["completions", "micro_batch_tokens", "step_tokens", "longest"]
+"""The divisor of the token losses: each completion's tokens and then the completions; the tokens of
+the micro-batch or of the optimiser step; or the longest length allowed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LossFacts:
+    """The facts about a loss, known by its name without torch.
+
+    Attributes:
+        average: see `Average`.
+        clips: True if tokens outside of the clip range lose their gradient.
+        uses_ratio: True if it corrects for rollouts of an older policy.
+    """
+
+    average: Average
+    clips: bool = True
+    uses_ratio: bool = True
+
+
+LOSSES = {
+    "grpo": LossFacts("completions"),
+    "bnpo": LossFacts("micro_batch_tokens"),
+    "dr_grpo": LossFacts("longest"),
+    "dapo": LossFacts("step_tokens"),
+    "cispo": LossFacts("step_tokens", clips=False),
+    "reinforce": LossFacts("completions", clips=False, uses_ratio=False),
+}
+"""The losses by their names in `grpo.loss`. A new loss is a line here, its formula in
+`lib.objectives.losses`, and a row in docs/objectives.md."""
+
+CHUNK_NUMEL = 2**25
+"""Number of logits in a chunk of `fused_scores`: 128 MiB in float32, 220 rows at V = 151,936. Half
+as many cost a tenth more CPU time, twice as many save none."""
+
+MAX_WHOLE_LOGITS = 2**26
+"""Largest number of logits of a micro-batch computed as a whole (256 MiB in float32). Above it,
+chunks bound the memory, for one more product with the output layer (docs/objectives.md)."""

@@ -34,9 +34,9 @@ def group_advantages(
 
     Args:
         rewards: [P, G] total reward per completion, any scale.
-        baseline: see the table above; `grpo.advantage` in params has the same names. A function
-            of rewards [P, G], called with `right` too, gives the advantages itself.
-        right: [P, G] bool, which completions have the right answer, whatever they earn.
+        baseline: a name from the table above, as in `grpo.advantage`. Or a function from rewards
+            [P, G] and the keyword `right` to advantages.
+        right: [P, G] bool, True for completions with the right answer, whatever their reward.
         eps: added to the standard deviation (TRL's value by default).
 
     Returns:
@@ -52,23 +52,28 @@ def group_advantages(
         raise ValueError(f"no baseline `{baseline}`; there are {', '.join(get_args(Baseline))}")
     if baseline == "none":
         return rewards
+    # G; the reward's scale is arbitrary, so that only differences within a group mean anything.
     group_size = rewards.shape[-1]
     if group_size < 2:
         raise ValueError(f"group_size={group_size}; `{baseline}` advantages need at least 2")
     centred = rewards - rewards.mean(-1, keepdim=True)
     if baseline == "rloo":
+        # r_i − mean(others) = G/(G−1) · (r_i − mean(all)): no loop over the group.
         centred = centred * (group_size / (group_size - 1))
     elif baseline == "group":
+        # [P, 1] unbiased, as torch and TRL have it; the paper does not say which.
         centred = centred / (rewards.std(-1, keepdim=True) + eps)
     elif baseline == "batch":
+        # One deviation over all P · G rewards: easy and hard groups keep their own weight.
         centred = centred / (rewards.std() + eps)
+    # Exact zeros: rounding noise of 1e-8, divided by eps, would be an advantage of 1e-4.
     return torch.where(has_signal(rewards).unsqueeze(-1), centred, 0)
 
 
 def has_signal(rewards: Tensor) -> Tensor:
-    """Which groups have rewards that differ, and so move the policy.
+    """Return a mask of the groups with differing rewards; only these move the policy.
 
-    By max − min: a standard deviation of equal floats need not be 0 (0.1 thrice: 1e-9).
+    By max − min: a standard deviation of equal floats need not be 0 (0.1 three times: 1e-9).
 
     Args:
         rewards: [P, G].

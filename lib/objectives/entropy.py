@@ -16,7 +16,7 @@ import math
 
 @dataclasses.dataclass
 class EntropyCoefficient:
-    """See the module.
+    """The coefficient c of the module's equation, with its steering.
 
     Attributes:
         coefficient: c, of a steered run the first one.
@@ -33,17 +33,19 @@ class EntropyCoefficient:
 
     @property
     def is_used(self) -> bool:
-        """Whether any step of a run has the bonus."""
+        """True if any step of the run has the bonus."""
         return self.coefficient > 0 or self.target > 0
 
     @property
-    def of_step(self) -> float:
-        """The coefficient that this step's loss takes."""
+    def step_coefficient(self) -> float:
+        """The coefficient in this step's loss."""
         return self.coefficient if not self.target or self.last <= self.target else 0.0
 
     def update(self, entropy: float) -> None:
         """Steer by a step's mean entropy over all ranks."""
         if self.target:
+            # A fixed step in the direction of the target: entropy's gradient is too noisy to
+            # follow.
             change = self.STEP if entropy <= self.target else -self.STEP
             self.coefficient = min(max(self.coefficient + change, 0.0), self.MOST)
         self.last = entropy

@@ -1,4 +1,4 @@
-"""KL(π ‖ π_ref), estimated from the log-probs of the tokens that π drew.
+"""KL(π ‖ π_ref), estimated from the log-probs of tokens drawn from π.
 
 With d = log π(y) − log π_ref(y) for a token y drawn from π:
 
@@ -7,11 +7,11 @@ With d = log π(y) − log π_ref(y) for a token y drawn from π:
     k3 = e^(−d) − 1 + d       unbiased, ≥ 0, low variance: GRPO's (arXiv:2402.03300, eq. 4)
 
 Source: J. Schulman, "Approximating KL divergence" (2020, a note without an arXiv number).
-As a *loss* they behave otherwise than as a *number*: differentiated through log π on tokens drawn
-from π itself, the expected gradient of k1 is 0, that of k2 is KL(π ‖ π_ref)'s own, and that of k3
-is the gradient of KL(π_ref ‖ π). Multiplied by the ratio ρ = π/π_old (`kl_weighted` in
-`policy_loss`; DeepSeek-V3.2, arXiv:2512.02556) k1 and k3 have the gradient of KL(π ‖ π_ref), also
-for tokens that an older policy drew. Tests verify all of this by enumeration.
+Their gradients differ from their values. Differentiated through log π on tokens drawn from π, the
+expected gradient of k1 is 0, of k2 that of KL(π ‖ π_ref), and of k3 that of KL(π_ref ‖ π).
+Multiplied by the ratio ρ = π/π_old (`kl_weighted` in `policy_loss`; DeepSeek-V3.2,
+arXiv:2512.02556), k1 and k3 have the gradient of KL(π ‖ π_ref), also for tokens of an older policy.
+Tests verify all of this by enumeration.
 
 Differs from the paper in: nothing; GRPO adds k3 as it is, DeepSeek-V3.2 and TRL ρ·k3.
 
@@ -47,5 +47,6 @@ def kl_per_token(
     if estimator == "k2":
         return difference.square() / 2
     if estimator == "k3":
+        # expm1 keeps precision near 0, where policy and reference agree.
         return (-difference).expm1() + difference
     raise ValueError(f"no KL estimator `{estimator}`; there are k1, k2, k3")

@@ -2,16 +2,16 @@
 
     log π(y) = z_y − logsumexp(z_S),   H = −Σ_{v∈S} p_v · log p_v,   p = softmax(z_S),   z = W h
 
-S is the whole vocabulary, or what top-k, top-p and min-p leave of it (`Truncate`): the distribution
-that the tokens were sampled from. S is computed from z and has no gradient. A y outside S, which
-rounding or an update has moved over the edge, keeps its z_y: its log-prob stays finite, and its
-gradient is onehot(y) − p as for the others.
+S is the support of the sampling distribution: the whole vocabulary, or the rest of it after top-k,
+top-p and min-p (`Truncate`). S is computed from z and has no gradient. Rounding or an update can
+move a y out of S. It keeps its z_y: its log-prob stays finite, and its gradient is onehot(y) − p
+like that of the others.
 
-From whole logits, logits [N, V], their softmax and their gradient exist at one time. `fused_scores`
-takes the hidden states instead and makes the logits of a chunk of rows at a time, once in the
-forward pass and once more in the backward pass: the peak does not grow with N, for one more product
-with the output layer. Both compute in float32 whatever the logits' type: a bfloat16 logsumexp over
-150,000 entries is off in the second digit.
+With whole logits [N, V], their softmax and gradient exist at the same time. `fused_scores` takes
+the hidden states instead. It computes the logits of a chunk of rows at a time, in the forward pass
+and again in the backward pass. Its peak does not grow with N, for one more product with the output
+layer. Both compute in float32 whatever the logits' type: a bfloat16 logsumexp over 150,000 entries
+is off in the second digit.
 
 Shapes: N rows (positions to score), V vocabulary, D hidden size.
 """
@@ -29,7 +29,7 @@ from torch.nn.functional import linear
 from lib.objectives import CHUNK_NUMEL
 
 Truncate = Callable[[Tensor], Tensor]
-"""[n, V] scores to the same with −∞ outside of S, as the sampler does it; a new tensor."""
+"""Maps [n, V] logits to a new tensor with −∞ outside of S, by the sampler's rules."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TokenScores:
 def selective_log_softmax(
     logits: Tensor, index: Tensor, *, chunk_size: int | None = None
 ) -> Tensor:
-    """Log-probability of one token per row.
+    """Return the log-probability of one token per row.
 
     Args:
         logits: [..., V].
@@ -66,7 +66,7 @@ def selective_log_softmax(
 
 
 def compute_entropy(logits: Tensor, chunk_size: int | None = None) -> Tensor:
-    """Entropy of the next-token distribution, in nats.
+    """Return the entropy of the next-token distribution, in nats.
 
     Args:
         logits: [..., V]; −∞ (a token that is ruled out) is allowed.
@@ -76,9 +76,11 @@ def compute_entropy(logits: Tensor, chunk_size: int | None = None) -> Tensor:
         [...], float32 or wider, between 0 and log V.
     """
     if chunk_size is not None:
+        # Any label: only the entropy is read.
         labels = torch.zeros(logits.shape[:-1], dtype=torch.long, device=logits.device)
         return score_logits(logits, labels, rows=chunk_size).entropy
     log_p = at_least_float32(logits).log_softmax(-1)
+    # Clamped, since 0 · (−∞) is NaN and the limit of p log p is 0.
     return -(log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(-1)
 
 
@@ -102,10 +104,11 @@ def fused_scores(
         labels: [N] tokens to score.
         bias: [V].
         temperature: divides the logits.
-        truncate: after the temperature; None for the whole vocabulary. It sorts a chunk's logits,
-            in the forward pass and again in the backward pass.
-        chunk_numel: logits held at a time; at least one row's.
+        truncate: applied after the temperature; None for the whole vocabulary. It sorts a chunk's
+            logits, in the forward pass and again in the backward pass.
+        chunk_numel: number of logits in a chunk; at least one row is computed.
     """
+    # Rows whose logits fit into chunk_numel; `weight` is [V, D].
     rows = max(1, chunk_numel // len(weight))
     return TokenScores(
         *_FusedScores.apply(hidden, weight, bias, labels, 1 / temperature, truncate, rows)  # type: ignore[no-untyped-call]
@@ -120,12 +123,13 @@ def score_logits(
     truncate: Truncate | None = None,
     rows: int = 128,
 ) -> TokenScores:
-    """Score labels from logits that exist, `rows` at a time; gradients as in `fused_scores`.
+    """Score labels from given logits, `rows` at a time; gradients as in `fused_scores`.
 
     Args:
         logits: [..., V].
         labels: [...] tokens to score.
     """
+    # [N, V]
     flat = logits.reshape(-1, logits.shape[-1])
     scores = _FusedScores.apply(  # type: ignore[no-untyped-call]
         flat, None, None, labels.reshape(-1), 1 / temperature, truncate, rows
@@ -134,23 +138,24 @@ def score_logits(
 
 
 class Float32Head(torch.nn.Linear):
-    """An output layer that computes in float32 from weights of any type, under autocast too."""
+    """An output layer computing in float32 from weights of any dtype, under autocast too."""
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[..., V] float32 logits."""
+        """Return float32 logits [..., V]."""
+        # Autocast would cast the float32 product back to bfloat16.
         with torch.autocast(hidden.device.type, enabled=False):
             bias = None if self.bias is None else self.bias.float()
             return linear(hidden.float(), self.weight.float(), bias)
 
 
 def cast_head(model: Any) -> None:
-    """Let the output layer compute in float32 from now on: MiniMax-M1, arXiv:2506.13585.
+    """Make the output layer compute in float32 from now on: MiniMax-M1, arXiv:2506.13585.
 
-    Weights keep their type (TRL makes them float32 too), and so does what is saved. The class is
-    exchanged and not `forward`, which `score_labels` replaces for a call.
+    Weights keep their dtype, in checkpoints too (TRL converts them to float32). The class is
+    replaced and not `forward`, which `score_labels` replaces during a call.
 
     Raises:
-        ValueError: the output layer is none of torch's own, such as one with an adapter.
+        ValueError: the output layer is no plain `torch.nn.Linear`, for example with an adapter.
     """
     head = model.get_output_embeddings()
     if type(head) is not torch.nn.Linear:
@@ -159,15 +164,16 @@ def cast_head(model: Any) -> None:
 
 
 def can_fuse(model: Any) -> bool:
-    """Whether `score_labels` computes what `model` does: a plain output layer, nothing after it.
+    """Return True if the model's logits are its output layer's result, so `score_labels` applies.
 
-    Not with an adapter on the output layer, nor where the model scales or soft-caps its logits,
-    which shows when one token is put through.
+    False with an adapter on the output layer, or if the model scales or soft-caps its logits. A
+    forward pass of two tokens shows that.
     """
     head = model.get_output_embeddings()
     if type(head) not in (torch.nn.Linear, Float32Head) or "forward" in vars(head):
         return False
     made: list[Tensor] = []
+    # The head's own output, to be compared with the model's.
     hook = head.register_forward_hook(lambda _, __, logits: made.append(logits))
     try:
         with torch.no_grad():
@@ -175,6 +181,7 @@ def can_fuse(model: Any) -> bool:
             logits = model(input_ids=torch.tensor([[1, 2]], device=head.weight.device)).logits
     finally:
         hook.remove()
+    # A scale or soft cap after the head (Gemma, Granite, Cohere) shows as a difference.
     return len(made) == 1 and torch.equal(made[0].float(), logits.float())
 
 
@@ -190,36 +197,42 @@ def score_labels(
     entropy_grad: bool = False,
     head: Any = None,
 ) -> TokenScores:
-    """Scores [B, T] of the labels where the mask is True and 0 elsewhere, without whole logits.
+    """Score the labels [B, T] where the mask is True, 0 elsewhere, without whole logits.
 
-    For the call, the output layer scores in place of making logits: within its own forward pass,
-    since FSDP has gathered its weight there and nowhere else.
+    During the call, the output layer's forward pass returns scores instead of logits. It happens
+    there because FSDP gathers the layer's weight only for its own forward pass.
 
     Args:
-        model: one that `can_fuse`, in whatever DDP or FSDP wraps it with.
-        inputs: its arguments; `T` logits a row are asked of it.
+        model: a model for which `can_fuse` is True, or its DDP or FSDP wrapper.
+        inputs: the model's arguments, for `T` logits a row.
         labels: [B, T].
         mask: [B, T] bool.
         entropy_grad: let gradients flow through the entropy too.
-        head: the output layer, where a wrapper hides it.
+        head: the output layer, if a wrapper hides it.
     """
     head = head or model.get_output_embeddings()
 
     def scores_in_place_of_logits(hidden: Tensor) -> Tensor:
+        # The class of a cast head says that its logits are float32 under autocast too.
         exact = isinstance(head, Float32Head)
         with torch.autocast(hidden.device.type, enabled=False) if exact else nullcontext():
+            # Found once: a GPU is waited for each time.
+            places = mask.flatten().nonzero()[:, 0]
+            scored = hidden.flatten(0, 1)[places]
             scores = fused_scores(
-                hidden[mask].float() if exact else hidden[mask],
+                scored.float() if exact else scored,
                 head.weight,
-                labels[mask],
+                labels.flatten()[places],
                 bias=head.bias,
                 temperature=temperature,
                 truncate=truncate,
                 chunk_numel=chunk_numel,
             )
+        # Logged only, unless there is a bonus: its gradient costs another pass over V.
         entropy = scores.entropy if entropy_grad else scores.entropy.detach()
+        # [N, 2] in place of logits: one tensor through the model's forward, which returns logits.
         pair = torch.stack([scores.log_probs, entropy], -1)
-        return pair.new_zeros((*mask.shape, 2)).index_put((mask,), pair)
+        return pair.new_zeros((mask.numel(), 2)).index_put((places,), pair).view(*mask.shape, 2)
 
     head.forward = scores_in_place_of_logits
     try:
@@ -230,7 +243,7 @@ def score_labels(
 
 
 class _FusedScores(torch.autograd.Function):
-    """d log p_y / dz = onehot(y) − p,   dH / dz = −p · (log p + H), a chunk of rows at a time."""
+    """Fused log-softmax, gather and entropy, one chunk of rows at a time."""
 
     @staticmethod
     def forward(
@@ -243,7 +256,7 @@ class _FusedScores(torch.autograd.Function):
         truncate: Truncate | None,
         rows: int,
     ) -> tuple[Tensor, Tensor]:
-        # Logits that exist have their type already, whatever autocast says.
+        # Given logits keep their dtype, whatever autocast is set to.
         kind = hidden.dtype if weight is None else _compute_dtype(hidden)
         layer = _Layer(hidden, weight, bias, scale, kind=kind)
         log_probs, entropy, norm = layer.empty(3, len(hidden))
@@ -254,17 +267,21 @@ class _FusedScores(torch.autograd.Function):
         )
         for at in _slices(len(hidden), rows):
             z = layer.logits(hidden[at], out=logits)
+            # [n] before the cuts: a label outside of S keeps its logit.
             label = z.gather(-1, labels[at, None]).squeeze(-1)
             z = truncate(z) if truncate else z
+            # [n, V] into memory that every chunk reuses.
             p = torch.softmax(z, -1, out=probabilities[: len(z)])
             # log p = z − norm, read where p is largest: elsewhere it may have underflowed.
             norm[at] = z.amax(-1) - p.amax(-1).log()
             log_probs[at] = label - norm[at]
+            # H = logsumexp(z) − Σ p z
             entropy[at] = norm[at] - p.mul_(_finite_(z)).sum(-1)
-        # The parameters themselves are saved, not what autocast made of them: FSDP2 frees the
-        # gathered weight after the forward pass, and gathers it again into the same tensor.
+        # The parameters themselves are saved, not their autocast copies: FSDP2 frees the gathered
+        # weight after the forward pass, and gathers it again into the same tensor.
         ctx.save_for_backward(hidden, weight, bias, labels, norm, entropy)
         ctx.scale, ctx.truncate, ctx.rows, ctx.kind = scale, truncate, rows, layer.kind
+        # None for an output without gradient, not a tensor of zeros.
         ctx.set_materialize_grads(False)
         return log_probs, entropy
 
@@ -273,20 +290,24 @@ class _FusedScores(torch.autograd.Function):
     def backward(ctx: Any, to_log_probs: Tensor | None, to_entropy: Tensor | None) -> Any:
         hidden, weight, bias, labels, norm, entropy = ctx.saved_tensors
         layer = _Layer(hidden, weight, bias, ctx.scale, kind=ctx.kind)
-        of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.empty_like(hidden) if of_hidden else None
+        for_hidden, for_weight, for_bias = ctx.needs_input_grad[:3]
+        grad_hidden = torch.empty_like(hidden) if for_hidden else None
         # Summed over the chunks in float32, whatever the weight's type.
-        grad_weight = torch.zeros_like(weight, dtype=norm.dtype) if of_weight else None
-        grad_bias = torch.zeros_like(bias, dtype=norm.dtype) if of_bias else None
+        grad_weight = torch.zeros_like(weight, dtype=norm.dtype) if for_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=norm.dtype) if for_bias else None
         logits = layer.empty(min(ctx.rows, len(hidden)), layer.vocab_size)
         for at in _slices(len(hidden), ctx.rows):
             z = layer.logits(hidden[at], out=logits)
+            # [n, V] the logits again, from the hidden states: recomputed, not kept.
             log_p = (ctx.truncate(z) if ctx.truncate else z).sub_(norm[at, None])
+            # [n] dL / d log p_y
             upstream = torch.zeros_like(norm[at]) if to_log_probs is None else to_log_probs[at]
             slope = upstream = ctx.scale * upstream[:, None]
             if to_entropy is not None:
+                # [n, V] log p + H
                 uncertain = _finite_(log_p.clone()).add_(entropy[at, None])
                 slope = uncertain.mul_(ctx.scale * to_entropy[at, None]).add_(upstream)
+            # d log p_y / dz = onehot(y) − p, and dH / dz = −p · (log p + H).
             grad = log_p.exp_().mul_(-slope).scatter_add_(-1, labels[at, None], upstream)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
@@ -294,6 +315,7 @@ class _FusedScores(torch.autograd.Function):
             if grad_hidden is not None:
                 grad_hidden[at] = grad if layer.weight is None else grad @ layer.weight
             if grad_weight is not None and ctx.kind == norm.dtype:
+                # [V, n] @ [n, D], added in place
                 grad_weight.addmm_(grad.T, hidden[at])
             elif grad_weight is not None:
                 grad_weight += grad.T @ hidden[at].to(ctx.kind)
@@ -306,7 +328,7 @@ class _FusedScores(torch.autograd.Function):
 
 
 class _Layer:
-    """The output layer in the type that it computes in; without a weight, rows are logits."""
+    """The output layer in its compute dtype; without a weight, the rows are logits."""
 
     def __init__(
         self,
@@ -324,11 +346,11 @@ class _Layer:
         self.like = at_least_float32(hidden[:0])
 
     def empty(self, *shape: int) -> Tensor:
-        """Float32 or wider, as logits and scores are."""
+        """Allocate an uninitialized tensor of float32 or wider, the dtype of logits and scores."""
         return self.like.new_empty(shape)
 
     def logits(self, rows: Tensor, *, out: Tensor) -> Tensor:
-        """[n, V], the first n rows of `out`."""
+        """Write the first n rows' logits [n, V] into `out` and return them."""
         z = out[: len(rows)]
         if self.weight is None:
             z.copy_(rows)
@@ -338,11 +360,12 @@ class _Layer:
                 z += self.bias
         else:
             z.copy_(linear(rows.to(self.kind), self.weight, self.bias))
+        # 1 / temperature
         return z.mul_(self.scale) if self.scale != 1 else z
 
 
 def _compute_dtype(hidden: Tensor) -> torch.dtype:
-    """Autocast's type where autocast is on, to be remembered: it ends before a backward pass."""
+    """Return autocast's dtype where autocast is on; it ends before the backward pass."""
     device = hidden.device.type
     autocast = torch.is_autocast_enabled(device)
     return torch.get_autocast_dtype(device) if autocast else hidden.dtype
@@ -353,13 +376,13 @@ def _slices(total: int, size: int) -> list[slice]:
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """Half precision made wider; float32 and float64 as they are."""
+    """Widen half precision to float32; return float32 and float64 as they are."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
 def _finite_(log_p: Tensor) -> Tensor:
     """Replace −∞ in place: 0·log 0 is 0, in value and gradient, where 0·(−∞) is NaN.
 
-    By what does not overflow either when it is multiplied by a gradient.
+    By −1e30, which does not overflow when multiplied by a gradient.
     """
     return log_p.clamp_(min=-1e30)

@@ -24,9 +24,9 @@ objective), and a row without tokens counts as 0 rather than as 0/0. `reinforce`
 `grpo`. CISPO's lower bound, which the paper sets so low that it never binds, is left out; the
 upper one is the paper's 1 + ε_high, where TRL's `epsilon_high` is that sum.
 
-sg: no gradient goes through. The surrogate drops a token whose ratio left the clip range; CISPO
-bounds its weight, and every token keeps a gradient. Where A < 0 the surrogate bounds ρ from below
-only: a token that became 100 times likelier has 100 times the loss, which δ ends.
+sg: no gradient goes through. The surrogate drops tokens with a ratio outside of the clip range;
+CISPO bounds their weight, and every token keeps a gradient. If A < 0, the surrogate bounds ρ only
+from below: a token that became 100 times likelier has 100 times the loss. δ bounds it.
 
 Shapes: B completions, T tokens.
 """
@@ -38,18 +38,99 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from lib.objectives import LOSSES, Average
 from lib.objectives.kl import KLEstimator, kl_per_token
 
-LossType = Literal["reinforce", "grpo", "bnpo", "dr_grpo", "dapo", "cispo"]
 TokenLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""One's own: log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T] to losses of
-the tokens [B, T], averaged like `dapo`."""
+"""A plugin's loss: maps log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T]
+to token losses [B, T], which are averaged like `dapo`'s."""
 RatioLevel = Literal["token", "sequence"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Objective:
+    """The settings of a loss, the same for a whole run.
+
+    Attributes:
+        loss: a name from the module's table, as in `grpo.loss`; or a function in place of ratio,
+            clip and averaging.
+        clip_low: ε; the ratio is clipped at 1 − ε.
+        clip_high: ε_high; the ratio is clipped at 1 + ε_high. None: ε.
+        delta: δ; None for the one-sided clip where A < 0. `reinforce` and `cispo` do not read it.
+        ratio_level: "sequence" is GSPO.
+        kl_coef: β.
+        kl_estimator: TRL and GRPO use k3.
+        kl_weighted: multiply the estimate by ρ (DeepSeek-V3.2, arXiv:2512.02556; TRL's default),
+            which makes k1 and k3 unbiased for the policy in training, in value and gradient.
+        max_completion_length: for `dr_grpo`.
+
+    Raises:
+        ValueError: unknown names.
+    """
+
+    loss: str | TokenLoss
+    clip_low: float = 0.2
+    clip_high: float | None = None
+    delta: float | None = None
+    ratio_level: RatioLevel = "token"
+    kl_coef: float = 0.0
+    kl_estimator: KLEstimator = "k3"
+    kl_weighted: bool = True
+    max_completion_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.loss):
+            check_choice("loss", self.loss, tuple(LOSSES))
+        check_choice("ratio_level", self.ratio_level, get_args(RatioLevel))
+
+    @property
+    def high(self) -> float:
+        """The upper clip range, ε_high."""
+        return self.clip_low if self.clip_high is None else self.clip_high
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LossInputs:
+    """One micro-batch as a loss reads it.
+
+    Attributes:
+        log_probs: [B, T] of the policy in training.
+        advantages: [B], one per completion.
+        mask: [B, T], 1 on the tokens that count; elsewhere nothing is read.
+        old_log_probs: [B, T] of the policy before the first update on these completions; None for
+            the policy itself (ratio 1, with its gradient). `reinforce` does not read it.
+        correction: [B, 1] or [B, T], multiplies the token losses but not the KL penalty.
+        reference_log_probs: [B, T] of the reference policy, needed with a `kl_coef`.
+        entropy: [B, T], with gradient; needed when `entropy_coef` is not 0.
+        entropy_coef: c in this step.
+        num_tokens: for `dapo`, `cispo` and the entropy, see `average_token_losses`.
+
+    Raises:
+        ValueError: wrong shapes, or a missing entropy.
+    """
+
+    log_probs: Tensor
+    advantages: Tensor
+    mask: Tensor
+    old_log_probs: Tensor | None = None
+    correction: Tensor | None = None
+    reference_log_probs: Tensor | None = None
+    entropy: Tensor | None = None
+    entropy_coef: float = 0.0
+    num_tokens: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.advantages.shape != self.log_probs.shape[:1]:
+            raise ValueError(
+                f"advantages: expected [{len(self.log_probs)}], got {self.advantages.shape}"
+            )
+        if self.entropy_coef and self.entropy is None:
+            raise ValueError(f"entropy_coef={self.entropy_coef} needs `entropy`")
 
 
 @dataclasses.dataclass(frozen=True)
 class PolicyLoss:
-    """A loss to call backward on, and what to log beside it.
+    """A loss for backward, with the clip mask and the KL to log.
 
     Attributes:
         loss: scalar.
@@ -63,101 +144,62 @@ class PolicyLoss:
     kl: Tensor
 
 
-def policy_loss(
-    policy_log_probs: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    loss_type: LossType | TokenLoss,
-    old_log_probs: Tensor | None = None,
-    clip_low: float = 0.2,
-    clip_high: float | None = None,
-    delta: float | None = None,
-    ratio_level: RatioLevel = "token",
-    correction: Tensor | None = None,
-    reference_log_probs: Tensor | None = None,
-    kl_coef: float = 0.0,
-    kl_estimator: KLEstimator = "k3",
-    kl_weighted: bool = True,
-    entropy: Tensor | None = None,
-    entropy_coef: float = 0.0,
-    max_completion_length: int | None = None,
-    num_tokens: float | None = None,
-) -> PolicyLoss:
-    """One objective from its parts: ratio, clip, KL and averaging.
-
-    Args:
-        policy_log_probs: [B, T] of the policy in training.
-        advantages: [B], one per completion.
-        mask: [B, T], 1 on the tokens that count; elsewhere nothing is read.
-        loss_type: see the module; `grpo.loss` in params has the same names. A function in place
-            of ratio, clip and averaging.
-        old_log_probs: [B, T] of the policy before the first update on these completions; None
-            means this very policy (ratio 1, but with its gradient). `reinforce` does not read it.
-        clip_low: ε; the ratio is held above 1 − ε.
-        clip_high: ε_high; the ratio is held below 1 + ε_high. None: ε.
-        delta: δ; None for the one-sided clip where A < 0. `reinforce` and `cispo` do not read it.
-        ratio_level: "sequence" is GSPO.
-        correction: [B, 1] or [B, T], multiplies the token losses but not the KL penalty.
-        reference_log_probs: [B, T] of the reference policy, needed when `kl_coef` is not 0.
-        kl_coef: β.
-        kl_estimator: TRL and GRPO use k3.
-        kl_weighted: multiply the estimate by ρ (DeepSeek-V3.2, arXiv:2512.02556; TRL's default),
-            which makes k1 and k3 unbiased for the policy in training, in value and gradient.
-        entropy: [B, T], with gradient; needed when `entropy_coef` is not 0.
-        entropy_coef: c.
-        max_completion_length: for `dr_grpo`.
-        num_tokens: for `dapo`, `cispo` and the entropy, see `aggregate_token_losses`.
+def policy_loss(inputs: LossInputs, objective: Objective) -> PolicyLoss:
+    """Compute one objective from its parts: ratio, clip, KL and averaging.
 
     Raises:
-        ValueError: unknown names, wrong shapes, or a missing argument.
+        ValueError: the objective needs an input that is None.
     """
-    if not callable(loss_type):
-        check_choice("loss_type", loss_type, get_args(LossType))
-    if advantages.shape != policy_log_probs.shape[:1]:
-        raise ValueError(f"advantages: expected [{len(policy_log_probs)}], got {advantages.shape}")
-    credit, ignored = advantages.unsqueeze(-1), ~mask.bool()
-    log_probs = policy_log_probs.masked_fill(ignored, 0)
-    if old_log_probs is None or loss_type == "reinforce":
+    mask, own = inputs.mask, objective.loss
+    # [B, 1] broadcasts over tokens: the whole completion shares one advantage.
+    credit, ignored = inputs.advantages.unsqueeze(-1), ~mask.bool()
+    # Padding may hold anything, −∞ too; a 0 keeps NaN out of 0 · x and of its gradient.
+    log_probs = inputs.log_probs.masked_fill(ignored, 0)
+    if inputs.old_log_probs is None or own == "reinforce":
+        # On policy: ρ is 1, and its gradient that of log π.
         old = log_probs.detach()
     else:
-        old = old_log_probs.masked_fill(ignored, 0)
-    log_ratio = log_importance_ratio(log_probs, old, mask, level=ratio_level)
-    if callable(loss_type):
-        losses, clipped = loss_type(log_probs, old, credit, ~ignored), torch.zeros_like(ignored)
-    elif loss_type == "reinforce":
+        old = inputs.old_log_probs.masked_fill(ignored, 0)
+    log_ratio = log_importance_ratio(log_probs, old, mask, level=objective.ratio_level)
+    if callable(own):
+        losses, clipped = own(log_probs, old, credit, ~ignored), torch.zeros_like(ignored)
+    elif own == "reinforce":
         losses, clipped = -credit * log_probs, torch.zeros_like(ignored)
-    elif loss_type == "cispo":
-        ratio, most = log_ratio.detach().exp(), 1 + (clip_low if clip_high is None else clip_high)
+    elif own == "cispo":
+        # The ratio is a weight without gradient (arXiv:2506.13585, equation 4).
+        ratio, most = log_ratio.detach().exp(), 1 + objective.high
         losses = -ratio.clamp(max=most) * credit * log_probs
         clipped = (ratio > most) & (credit > 0)
     else:
         losses, clipped = clipped_surrogate(
-            credit, log_ratio, low=clip_low, high=clip_high, delta=delta
+            credit, log_ratio, low=objective.clip_low, high=objective.high, delta=objective.delta
         )
-    if correction is not None:
-        losses = losses * correction
+    # Off-policy weights of the sampler; the KL penalty below is about the policy itself.
+    if inputs.correction is not None:
+        losses = losses * inputs.correction
     kl = torch.zeros_like(log_probs)
-    if kl_coef:
-        if reference_log_probs is None:
-            raise ValueError(f"kl_coef={kl_coef} needs `reference_log_probs`")
-        reference = reference_log_probs.masked_fill(ignored, 0)
-        kl = kl_per_token(log_probs, reference, estimator=kl_estimator)
-        if kl_weighted:
+    if objective.kl_coef:
+        if inputs.reference_log_probs is None:
+            raise ValueError(f"kl_coef={objective.kl_coef} needs `reference_log_probs`")
+        reference = inputs.reference_log_probs.masked_fill(ignored, 0)
+        kl = kl_per_token(log_probs, reference, estimator=objective.kl_estimator)
+        if objective.kl_weighted:
+            # Unbiased in value and gradient for tokens of an older policy.
             kl = kl * log_ratio.exp()
-        losses = losses + kl_coef * kl
-    loss = aggregate_token_losses(
+        losses = losses + objective.kl_coef * kl
+    loss = average_token_losses(
         losses,
         mask,
-        loss_type="dapo" if callable(loss_type) else loss_type,
-        max_completion_length=max_completion_length,
-        num_tokens=num_tokens,
+        # A plugin has no averaging of its own.
+        average="step_tokens" if callable(own) else LOSSES[own].average,
+        max_completion_length=objective.max_completion_length,
+        num_tokens=inputs.num_tokens,
     )
-    if entropy_coef:
-        if entropy is None:
-            raise ValueError(f"entropy_coef={entropy_coef} needs `entropy`")
-        mean = aggregate_token_losses(entropy, mask, loss_type="dapo", num_tokens=num_tokens)
-        loss = loss - entropy_coef * mean
+    if inputs.entropy_coef and inputs.entropy is not None:
+        mean = average_token_losses(
+            inputs.entropy, mask, average="step_tokens", num_tokens=inputs.num_tokens
+        )
+        loss = loss - inputs.entropy_coef * mean
     return PolicyLoss(loss, clipped, kl.detach())
 
 
@@ -169,11 +211,16 @@ def clipped_surrogate(
     high: float | None,
     delta: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Per-token loss, and where the clip removed the gradient."""
+    """Return the loss per token, and a mask of the tokens with their gradient removed by the
+    clip.
+    """
     ratio = log_ratio.exp()
+    # clip(ρ, 1−ε, 1+ε_high)
     held = ratio.clamp(1 - low, 1 + (low if high is None else high))
+    # δ binds only where A < 0: for A > 0 the clip at 1 + ε_high comes first.
     bounded = ratio if delta is None else ratio.clamp(max=delta)
     unclipped, clipped = bounded * advantages, held * advantages
+    # The minimum took a constant: its gradient in θ is 0.
     removed = (clipped < unclipped) | ((bounded < ratio) & (advantages < 0))
     return -torch.minimum(unclipped, clipped), removed
 
@@ -181,63 +228,62 @@ def clipped_surrogate(
 def log_importance_ratio(
     policy_log_probs: Tensor, old_log_probs: Tensor, mask: Tensor, *, level: RatioLevel
 ) -> Tensor:
-    """How much likelier the completion's tokens have become since they were sampled, log ρ.
+    """Return log ρ, the change of the completion's log-probs since they were sampled.
 
     Returns:
         [B, T] for "token"; [B, 1] for "sequence", the mean over the tokens that count (the
         geometric mean of the token ratios; 0 for a row without tokens).
-
-    Raises:
-        ValueError: unknown level.
     """
-    check_choice("ratio_level", level, get_args(RatioLevel))
     log_ratio = policy_log_probs - old_log_probs
     if level == "token":
         return log_ratio
+    # [B, 1] log of the product of the token ratios.
     total = torch.where(mask.bool(), log_ratio, 0).sum(-1, keepdim=True)
+    # Length-normalised, or long completions would always be clipped (arXiv:2507.18071, equation 7).
     return total / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
-def aggregate_token_losses(
+def average_token_losses(
     token_losses: Tensor,
     mask: Tensor,
     *,
-    loss_type: LossType,
+    average: Average,
     max_completion_length: int | None = None,
     num_tokens: float | None = None,
 ) -> Tensor:
-    """Average a loss over tokens and completions, as the objective named `loss_type` does.
+    """Average a loss over tokens and completions.
 
-    Micro-batches of equal size give the full batch's loss: averaged for reinforce, grpo and
-    dr_grpo, *added up* for dapo and cispo with the whole step's `num_tokens`. For bnpo they do
-    not: its divisor is the micro-batch's own.
+    Micro-batches of equal size give the full batch's loss: averaged for "completions" and
+    "longest", *added up* for "step_tokens" with the whole step's `num_tokens`. For
+    "micro_batch_tokens" they do not: its divisor is the micro-batch's own.
 
     Args:
         token_losses: [B, T].
         mask: [B, T], 1 on the tokens that count.
-        loss_type: see the module.
-        max_completion_length: divisor per completion of `dr_grpo`, which needs it.
-        num_tokens: divisor of `dapo` and `cispo`, above 0: the tokens that count in all
-            micro-batches of the optimiser step; None: those of this batch.
+        max_completion_length: divisor per completion of "longest", which needs it.
+        num_tokens: divisor of "step_tokens", above 0: the tokens that count in all micro-batches of
+            the optimiser step; None: those of this batch.
 
     Raises:
-        ValueError: unknown loss type, or `dr_grpo` without `max_completion_length`.
+        ValueError: "longest" without `max_completion_length`.
     """
-    check_choice("loss_type", loss_type, get_args(LossType))
     kept = torch.where(mask.bool(), token_losses, 0)
-    if loss_type in ("reinforce", "grpo"):
+    if average == "completions":
+        # Mean per completion, then over completions: short ones weigh as much as long ones.
         return (kept.sum(-1) / mask.sum(-1).clamp(min=1)).mean()
-    if loss_type == "dr_grpo":
+    if average == "longest":
+        # A constant divisor: no length bias.
         if max_completion_length is None:
             raise ValueError("dr_grpo divides by max_completion_length, which is missing")
         return kept.sum() / (len(kept) * max_completion_length)
-    if loss_type in ("dapo", "cispo") and num_tokens is not None:
+    if average == "step_tokens" and num_tokens is not None:
+        # Each token of the optimiser step weighs the same.
         return kept.sum() / num_tokens
     return kept.sum() / mask.sum().clamp(min=1)
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a name that is not one of `choices`.
+    """Refuse a name outside of `choices`.
 
     Raises:
         ValueError: lists them.

@@ -1,4 +1,4 @@
-"""Losses and advantages from `plugins/` (`lib.core.plugins`), held to their shapes."""
+"""Losses and advantages from `plugins/` (`lib.core.plugins`), checked for shape."""
 
 import inspect
 from collections.abc import Callable
@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from lib.core.errors import UserError
-from lib.core.plugins import in_words, is_plugin, load_plugin
+from lib.core.plugins import guarded, is_plugin, load_plugin
 
 
 def objective(name: str) -> Any:
-    """`name` itself; of a plugin, its function: a loss or an advantage.
+    """Return `name` itself, or the plugin function of that name: a loss or an advantage.
 
-    Loss: log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T] to the losses of
-    the tokens [B, T]. Advantage: rewards [P, G] to advantages [P, G]; one with a parameter `right`
-    also gets which completions are right, [P, G] bool. Both have the shape of their first argument.
+    A loss maps log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T] to token
+    losses [B, T]. An advantage maps rewards [P, G] to advantages [P, G]; if it has a parameter
+    `right`, it also gets the mask of right completions, [P, G] bool.
 
     Raises:
-        UserError: it is no function; when it is called, it raises or gives another shape.
+        UserError: it is not a function; or, on a call, it raises or returns another shape.
     """
     if not is_plugin(name):
         return name
@@ -31,10 +31,8 @@ def objective(name: str) -> Any:
 
     def checked(*tensors: Tensor, **verdicts: Tensor) -> Tensor:
         inputs = f"tensors of shapes {', '.join(str(list(tensor.shape)) for tensor in tensors)}"
-        try:
+        with guarded(name, inputs=inputs):
             result = own(*tensors, **{key: verdicts[key] for key in verdicts if key in takes})
-        except Exception as error:
-            raise in_words(name, error, inputs=inputs) from error
         shape = list(tensors[0].shape)
         if not isinstance(result, Tensor) or list(result.shape) != shape:
             got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__

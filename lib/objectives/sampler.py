@@ -1,20 +1,21 @@
-"""What the sampler drew from against what the trainer computes, and the correction for it.
+"""The mismatch between the sampler's and the trainer's distributions, and its correction.
 
-Before the first update both should have one distribution. An engine with kernels or weights of its
-own differs a little, and its tokens are drawn off-policy. With π the trainer's distribution and q
-the sampler's, both after temperature, min-p, top-k and top-p:
+Before the first update, both should have the same distribution. An engine with its own kernels or
+weights differs a little, so its tokens are off-policy. With π the trainer's distribution and q the
+sampler's, both after temperature, min-p, top-k and top-p:
 
     r_t = π(y_t) / q(y_t)       E_q[r_t] = 1 where the two have the same support
     token       w_t = g(r_t)                arXiv:2510.18855 (IcePop), which masks
     sequence    w = g(Π_t r_t)              TRL's default, which masks
     truncate    g(r) = min(r, cap)          truncated importance sampling (Ionides, 2008)
-    mask        g(r) = r, 0 above cap       such a token or completion is hardly the policy's
-    ESS         (Σ w)² / (n Σ w²)           Kish (1965): 1 for equal weights, 1/n for one alone
+    mask        g(r) = r, 0 above cap       drops tokens or completions unlike the policy's
+    ESS         (Σ w)² / (n Σ w²)           Kish (1965): 1 for equal weights, 1/n for a single one
 
-The weight multiplies the token losses and not the KL penalty. A product over a completion is exact
-and its variance grows with the length; a token's own ratio is biased and keeps long completions.
+The weight multiplies the token losses and not the KL penalty. The product over a completion is
+exact, but its variance grows with the length. A token's ratio is biased, and keeps long
+completions.
 
-Differs from the papers in: no lower bound, which IcePop has too.
+Differs from the papers in: there is no lower bound; IcePop has one.
 
 Shapes: B completions, T tokens.
 """
@@ -33,10 +34,10 @@ Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "seque
 
 @dataclasses.dataclass(frozen=True)
 class SamplerComparison:
-    """How far apart sampler and trainer are.
+    """The distance between sampler and trainer, and the correcting weights.
 
     Attributes:
-        gap: [B, T] |log π − log q| in nats, 0 where the mask is; what the gap check judges.
+        gap: [B, T] |log π − log q| in nats, 0 where the mask is 0; for the gap check.
         weights: [B, T] for a level of tokens, [B, 1] of sequences; without gradient.
     """
 
@@ -55,8 +56,8 @@ def compare_with_sampler(
     """Compare the two log-probs of the sampled tokens, for the gap check and for the correction.
 
     Args:
-        trainer_log_probs: [B, T] under the weights that the completions were sampled from.
-        sampler_log_probs: [B, T] that the sampler reported.
+        trainer_log_probs: [B, T] under the weights at sampling.
+        sampler_log_probs: [B, T] as the sampler reported them.
         mask: [B, T], 1 on the tokens that count.
         correction: level and g of the module's table.
         cap: largest weight.
@@ -66,13 +67,16 @@ def compare_with_sampler(
     """
     check_choice("correction", correction, get_args(Correction))
     level, bound = correction.split("_")
+    # [B, T] log r_t; without gradient, since the weight is no part of the objective.
     log_ratio = torch.where(mask.bool(), trainer_log_probs.detach() - sampler_log_probs, 0)
+    # [B, T] or [B, 1]: the log of the product over a completion.
     total = log_ratio if level == "token" else log_ratio.sum(-1, keepdim=True)
     ratio = total.exp()
+    # truncate keeps the completion with less weight; mask drops it from the loss.
     weights = ratio.clamp(max=cap) if bound == "truncate" else torch.where(ratio > cap, 0, ratio)
     return SamplerComparison(log_ratio.abs(), weights)
 
 
 def effective_sample_share(mean: float, mean_square: float) -> float:
-    """ESS as a share of the sample, from the mean weight and the mean squared weight."""
+    """Return ESS / n from the mean weight and the mean squared weight."""
     return mean**2 / mean_square if mean_square else 0.0

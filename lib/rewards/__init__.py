@@ -1,4 +1,4 @@
-"""What a completion earns: it is judged once (`rollout`), and rewards are functions of that.
+"""Rewards of completions: `rollout` judges a completion once, and rewards are functions of that.
 
-`stacks` has a file per named stack, and `functions` finds rewards by name and scores a batch.
+`stacks` has a file for each named stack; `functions` finds rewards by name and scores a batch.
 """

@@ -1,10 +1,9 @@
-"""Rewards by name, of stacks and of plugins, and how completions are scored together.
+"""Rewards by name, from stacks and plugins, and the scoring of completions with them.
 
-A stack's file is imported when it is named. Rewards are functions of a `Rollout`; TRL's signature
-is at the edge only, for TRL's trainer and for functions of one's own:
-`(prompts, completions, *, completion_ids, **columns) -> list`, one value per completion, where
-completions are chat messages (or texts), columns those of the dataset, and `trainer_state`,
-`log_metric` and `log_extra` come with them.
+A stack's file is imported when it is named. Rewards are functions of a `Rollout`. TRL's trainer and
+plugins may use TRL's signature instead, `(prompts, completions, *, completion_ids, **columns) ->
+list`, with one value per completion. Completions are then chat messages or texts. Columns are the
+dataset's, with `trainer_state`, `log_metric` and `log_extra`.
 """
 
 import dataclasses
@@ -12,16 +11,19 @@ import importlib
 import inspect
 import math
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from lib.core.errors import UserError
-from lib.core.plugins import in_words, is_plugin, label, load_plugin
+from lib.core.plugins import guarded, is_plugin, label, load_plugin
 from lib.prompts.formats import PromptFormat
 from lib.rewards.rollout import BoundedReward, Rollout, as_messages, completion_text
 from lib.verifier.extract import as_text
+from lib.verifier.rules import INEXACT
 
+# File names and no imports: a run imports only its own stack, so DVC re-runs only what uses it.
 STACKS = tuple(sorted(file.stem for file in Path(__file__).parent.glob("stacks/[!_]*.py")))
 
 UNBOUNDED = (-math.inf, math.inf)
@@ -30,25 +32,28 @@ RewardFn = Callable[..., list[float]]
 """TRL's signature."""
 
 ANSWER_ACCURACY = "answer_accuracy"
-"""Column of the curve with the share of completions whose answer is right, whatever is rewarded."""
+"""Column of the curve: the share of completions with a right answer, whatever their reward."""
 
-FIELDS = {"problem": "problem", "tags": "tags", "completion_ids": "token_ids"}
-"""Columns that need not be there, and what a `Rollout` calls them."""
+DECIDED_BY = "reward/decided_by/"
+"""Prefix of columns of the curve: the share of right answers decided by each step without proof."""
+
+OPTIONAL_COLUMNS = {"problem": "problem", "tags": "tags", "completion_ids": "token_ids"}
+"""Optional columns, with the names of the `Rollout`'s fields."""
 
 
 class Grading:
-    """How completions are judged, and what they earn.
+    """The rules for judging and rewarding completions.
 
     Args:
-        names: of rewards, such as those of `rewards_of("tiny")`, a bare `answer`, or
+        names: reward names: `stack:name` as from `rewards_of`, a bare `name`, or
             `plugins/rewards/file.py:name`.
-        weights: one for each of them.
-        prompt_format: the format that the prompts ask for.
+        weights: one for each name.
+        prompt_format: the format of the prompts.
         settings: see `Rollout`.
 
     Raises:
-        UserError: a name that no file has (lists those that there are), a setting that is needed
-            and not set, a prompt format without the tags that are counted.
+        UserError: an unknown name (lists the known ones), a missing setting, or a prompt format
+            without the tags that a reward counts.
     """
 
     def __init__(
@@ -61,6 +66,8 @@ class Grading:
     ) -> None:
         self.prompt_format, self.settings, self.weights = prompt_format, settings, weights
         self.rewards: list[RewardFn] = [self._function(name) for name in names]
+        # Arguments and rollouts of the last batch: F reward functions share one verdict a
+        # completion.
         self._columns: tuple[object, ...] = ()
         self._rollouts: list[Rollout] = []
 
@@ -69,7 +76,7 @@ class Grading:
         return RolloutReward(name, reward, self) if isinstance(reward, BoundedReward) else reward
 
     def rollout(self, completion: str, **fields: Any) -> Rollout:
-        """A completion to judge; `fields` are `Rollout`'s."""
+        """Return a completion as a `Rollout` with these rules; `fields` are further ones of it."""
         return Rollout(
             completion=completion,
             prompt_format=self.prompt_format,
@@ -86,26 +93,28 @@ class Grading:
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[Rollout]:
-        """One for each completion; of a new batch, the accuracy is logged.
+        """Return one rollout per completion, and log the accuracy of a new batch.
 
         Args:
-            reference, reference_answer: two names of the right answers.
+            reference, reference_answer: the right answers, under either name.
 
         Raises:
-            UserError: there is not one reference per completion.
+            UserError: the references are missing, or not as many as completions.
         """
         reference = reference_answer if reference is None else reference
-        told = (completions, reference, *map(columns.get, FIELDS))
-        # TRL calls one function after another with the same lists: these are judged already.
-        if self._columns and all(map(operator.is_, self._columns, told)):
+        batch = (completions, reference, *map(columns.get, OPTIONAL_COLUMNS))
+        # TRL calls one function after another with the same list objects: judged already.
+        if self._columns and all(map(operator.is_, self._columns, batch)):
             return self._rollouts
         if reference is None or len(reference) != len(completions):
             raise UserError(
                 "reward: the dataset has no column `reference` with one right answer a completion; "
                 "`prepare` writes it: run `dvc repro prepare`"
             )
-        known = {field: columns[name] for name, field in FIELDS.items() if columns.get(name)}
-        self._columns = told
+        known = {
+            field: columns[name] for name, field in OPTIONAL_COLUMNS.items() if columns.get(name)
+        }
+        self._columns = batch
         self._rollouts = [
             self.rollout(
                 completion_text(text),
@@ -114,43 +123,50 @@ class Grading:
             )
             for text, right, *values in zip(completions, reference, *known.values(), strict=True)
         ]
+        # Once per batch: the other reward functions have returned above.
         if log_metric and completions:
-            log_metric(ANSWER_ACCURACY, accuracy(self._rollouts))
+            for name, value in judged_metrics(self._rollouts).items():
+                log_metric(name, value)
         return self._rollouts
 
 
 class FormatError(UserError):
-    """A reward that cannot read what the prompt format asks for."""
+    """A reward cannot read the prompt format."""
 
 
 class RolloutReward:
-    """A reward of rollouts by its name, which TRL may call too."""
+    """A named reward of rollouts, callable by TRL too."""
 
     def __init__(self, name: str, reward: BoundedReward, grading: Grading) -> None:
+        # TRL names its columns after `__name__`: rewards/<name>/mean.
         self.__name__, self.score, self.grading = label(name), reward.score, grading
+        # Called for its error: a missing setting ends the run before training.
         reward.range(grading.settings)
-        marks, wanted = grading.prompt_format.marks, reward.marks
-        if wanted not in (None, len(marks), marks):
-            what = " ".join(wanted) if isinstance(wanted, tuple) else f"{wanted} tags"
+        marks, expected = grading.prompt_format.marks, reward.marks
+        # None: any format; 4: any four tags; a tuple: exactly these tags, () for a box.
+        if expected not in (None, len(marks), marks):
+            described = " ".join(expected) if isinstance(expected, tuple) else f"{expected} tags"
             raise FormatError(
-                f"reward `{self.__name__}` reads {what or 'a box'}, and prompt.format "
+                f"reward `{self.__name__}` reads {described or 'a box'}, and prompt.format "
                 f"`{grading.prompt_format.name}` has {' '.join(marks) or 'a box'}: change one"
             )
 
     def __call__(
         self, prompts: object = None, completions: Sequence[Any] = (), **columns: Any
     ) -> list[float]:
-        """See the module."""
+        """Return the rewards of a batch, called as TRL calls a reward function."""
         return list(map(self.score, self.grading.rollouts(completions, **columns)))
 
 
 def scores(
     functions: Sequence[RewardFn], rollouts: Sequence[Rollout], **columns: Any
 ) -> list[list[float]]:
-    """[F] what each function gives the rollouts; `columns` are for those with TRL's signature.
+    """Return F lists of rewards, one value per rollout.
 
-    `reference_solution` is empty unless it is among them: completions that are graded hold none.
+    Functions with TRL's signature also get `columns`. `reference_solution` is empty unless it is in
+    `columns`: graded completions have none.
     """
+    # [B] each, in the names of TRL's GRPOTrainer and of its examples on GSM8K.
     arguments = {
         "prompts": [rollout.prompt for rollout in rollouts],
         "completions": [as_messages(rollout.completion) for rollout in rollouts],
@@ -162,6 +178,7 @@ def scores(
         **columns,
     }
     return [
+        # Judged rollouts go in directly: through TRL's signature they would be judged again.
         list(map(function.score, rollouts))
         if isinstance(function, RolloutReward)
         else function(**arguments)
@@ -170,12 +187,24 @@ def scores(
 
 
 def accuracy(rollouts: Sequence[Rollout]) -> float:
-    """Share of the rollouts whose answer is right."""
+    """Return the share of rollouts with a right answer."""
     return sum(rollout.answer_ok for rollout in rollouts) / len(rollouts)
 
 
+def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Return the accuracy, and the share of right answers decided by each step of evidence.
+
+    A step that decided none is left out: a policy with plain numbers has no such metric.
+    """
+    right = [rollout.verdict.decided_by for rollout in rollouts if rollout.answer_ok]
+    shares = {
+        f"{DECIDED_BY}{name}": right.count(name) / len(right) for name in INEXACT if name in right
+    }
+    return {ANSWER_ACCURACY: accuracy(rollouts), **shares}
+
+
 def rewards_of(stack: str) -> tuple[str, ...]:
-    """The rewards of a stack as `stack:name`, in the order of the weights."""
+    """List the rewards of a stack as `stack:name`, in the order of the weights."""
     return tuple(f"{stack}:{name}" for name in _rewards(stack))
 
 
@@ -187,17 +216,18 @@ def _rewards(stack: str) -> dict[str, BoundedReward]:
 
 
 def reward_names() -> list[str]:
-    """Names of all rewards, without their stacks; imports all files."""
+    """List the names of all rewards, without their stacks; imports all files."""
     return [name for stack in STACKS for name in _rewards(stack)]
 
 
 def load_reward(name: str) -> BoundedReward:
-    """The reward called `name`: of `stack:name` only that file is read, of a bare name all are.
+    """Return the reward `name`: `stack:name` imports one stack, a bare name all of them.
 
     Raises:
-        UserError: no stack has it; lists those that there are.
+        UserError: no stack has it; lists the known rewards.
     """
     stack, _, bare = name.rpartition(":")
+    # A bare name imports every stack, so params' stack is passed on as `stack:name`.
     for file in [stack] if stack else STACKS:
         if bare in _rewards(file):
             return _rewards(file)[bare]
@@ -208,9 +238,9 @@ def load_reward(name: str) -> BoundedReward:
 def stack_range(
     names: Sequence[str], weights: Sequence[float], **settings: Any
 ) -> tuple[float, float]:
-    """Smallest and largest weighted total of a stack, each reward taken by itself.
+    """Return the smallest and largest weighted total of a stack, taking each reward by itself.
 
-    Infinite where one of `plugins/` does not say.
+    Infinite if a plugin's reward has no bounds.
 
     Raises:
         UserError: an unknown name.
@@ -219,21 +249,22 @@ def stack_range(
     for name, weight in zip(names, weights, strict=True):
         reward = load_plugin(name) if is_plugin(name) else load_reward(name)
         ends = reward.range(settings) if isinstance(reward, BoundedReward) else UNBOUNDED
-        # A weight of 0 takes away what has no bound, too.
+        # Sorted, since a negative weight swaps the ends; without the case of weight 0, an
+        # unbounded reward would give 0 · ∞, NaN.
         low, high = sorted(weight * end for end in ends) if weight else (0.0, 0.0)
         lowest, highest = lowest + low, highest + high
     return lowest, highest
 
 
 def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
-    """The plugin called `name`, held to what a reward promises.
+    """Return the plugin `name`, checked against a reward's contract.
 
     It is a `BoundedReward`, a function from a `Rollout` to a number, or a function with TRL's
-    signature, which its parameter `completions` tells. None for a completion, which TRL takes as
-    "does not apply", adds nothing.
+    signature, recognised by its parameter `completions`. None for a completion counts as 0.
 
     Raises:
-        UserError: it is none of them; when it is called, it raises or gives anything but numbers.
+        UserError: it is none of these; or, on a call, it raises or returns anything but finite
+            numbers.
     """
     own = load_plugin(name)
     reward = own if isinstance(own, BoundedReward) else BoundedReward(own, UNBOUNDED)
@@ -241,14 +272,17 @@ def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
         raise UserError(f"{name}: expected a function or a BoundedReward, got {own!r}")
 
     def numbers(count: int, inputs: str, *rollout: Rollout, **columns: Any) -> list[float]:
-        try:
+        with guarded(name, inputs=inputs):
             result: Any = reward.score(*rollout, **columns)
+            # TRL sums rewards without its None ("does not apply"): 0 gives the same total.
             values = [result] if rollout else [0.0 if value is None else value for value in result]
-        except Exception as error:
-            raise in_words(name, error, inputs=inputs) from error
         for value in values:
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                raise UserError(f"{name}: gave {value!r} for {inputs}; expected a finite number")
+            # Not math.isfinite, which raises for an integer beyond the floats.
+            if not (isinstance(value, int | float) and abs(value) <= sys.float_info.max):
+                shown = (
+                    "an integer beyond a float's range" if isinstance(value, int) else repr(value)
+                )
+                raise UserError(f"{name}: gave {shown} for {inputs}; expected a finite number")
         if len(values) != count:
             raise UserError(f"{name}: {len(values)} values for {inputs}; expected one for each")
         return [float(value) for value in values]
@@ -268,6 +302,7 @@ def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
         return numbers(len(messages), inputs + ", ".join(columns), completions=messages, **columns)
 
     score_all.__name__ = label(name)
+    # TRL passes `completions` by name; a function of a `Rollout` has no such parameter.
     if "completions" in inspect.signature(reward.score).parameters:
         return score_all
     return dataclasses.replace(reward, score=score)

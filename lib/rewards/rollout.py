@@ -1,7 +1,6 @@
-"""A completion, judged once, and a reward: a function of that to a number."""
+"""A completion judged once, and rewards as functions of it."""
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, wraps
 from typing import Any, TypeVar
@@ -12,34 +11,33 @@ from lib.core.errors import UserError
 from lib.prompts import Message, ParsedCompletion, PromptFormat
 from lib.verifier.equivalence import Verdict, compare
 from lib.verifier.extract import as_text, extract_answer, last_boxed, parse_mmlu_letter
-from lib.verifier.normalize import normalize
-from lib.verifier.tree import MAX_ANSWER_CHARS
+from lib.verifier.tokens import says_something
 
-Kept = TypeVar("Kept")
-
-_EMPTY_COMMAND = re.compile(r"\\[a-zA-Z]+\s*\{\s*\}")
+Value = TypeVar("Value")
 
 
+# Frozen, and `cached_property` still works: it writes to `__dict__`. eq=False: equality and hash by
+# identity, so that long texts are not compared.
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Rollout:
-    """One completion of a problem. What is read in it, and the verdict on it, are computed at first
-    use and kept, so that all rewards, the grade and the curve share one verdict.
+    """One completion of a problem, with its verdict computed once for all rewards, the grade and
+    the curve.
 
     Form and answer are judged independently: a right answer outside the format's marks counts as
-    right (`extract_answer` falls back on boxes, other tags, "the answer is …" and the last number),
-    so that the report can tell a model that cannot solve from one that cannot format.
+    right (`extract_answer` falls back on boxes, other tags, "the answer is …" and the last number).
+    The report can so distinguish wrong answers from a wrong format.
 
     Attributes:
         completion: the text, without its prompt.
         reference: the right answer.
-        prompt_format: the format that the prompt asked for.
-        problem: text of the problem, context of the comparison; None where it is not known.
-        tags: the problem's; they say whether it is multiple choice, or an instruction, which has
-            no right answer.
+        prompt_format: the format of the prompt.
+        problem: text of the problem, context of the comparison; None if unknown.
+        tags: the problem's tags; they mark multiple choice, and instructions, which have no right
+            answer.
         prompt: chat messages.
-        token_ids: of the completion; None where the caller does not tell.
-        settings: what rewards can be set to (params: `reward`), and `max_completion_tokens`.
-        is_answer: the completion is the answer itself, extracted by somebody else.
+        token_ids: the completion's tokens; None if unknown.
+        settings: the settings of rewards (params: `reward`), and `max_completion_tokens`.
+        is_answer: True if the completion is an answer extracted elsewhere.
     """
 
     completion: str
@@ -51,11 +49,12 @@ class Rollout:
     token_ids: Sequence[int] | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_answer: bool = False
+    # Verdicts by answer text, and results of `once_per_rollout` by function.
     memo: dict[Any, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @property
     def num_tokens(self) -> int:
-        """Length of the completion in tokens.
+        """The length of the completion in tokens.
 
         Raises:
             UserError: the caller passed no `completion_ids`.
@@ -71,32 +70,38 @@ class Rollout:
 
     @cached_property
     def parsed(self) -> ParsedCompletion:
-        """The completion as its format reads it."""
+        """The completion parsed by its format."""
         return self.prompt_format.parse(self.completion)
 
     @cached_property
-    def marked(self) -> str | None:
-        """What is where the format wants the answer, a box inside it opened; None for nothing."""
+    def marked_answer(self) -> str | None:
+        """The text in the format's place for the answer, without a box around it; None if there
+        is none.
+        """
         marked = self.parsed.answer
+        # Models trained on boxes put one inside the tags: <answer>\boxed{72}</answer>.
         return (marked and last_boxed(marked)) or marked or None
 
     @cached_property
     def answer(self) -> str | None:
-        """What the completion answers, inside the format's marks or not; None for nothing."""
+        """The completion's answer, inside the format's marks or not; None if there is none."""
         if self.is_answer:
             return self.completion
         if INSTRUCTION in self.tags:
             return None
         if MULTIPLE_CHOICE in self.tags:
-            return parse_mmlu_letter(self.marked or self.completion)
-        # A format without marks only says where the answer should be, as the rules do.
+            # The marks first: reasoning names other options, of which one may come last.
+            return parse_mmlu_letter(self.marked_answer or self.completion)
+        # Without tags (`boxed`), the format's own place is among the places `extract_answer` reads.
         if self.marks and self.parsed.answer is not None:
-            return self.marked
+            return self.marked_answer
         return extract_answer(self.completion)
 
     def compare(self, answer: str | None) -> Verdict:
-        """The verifier's verdict on a text as the answer, given once for each text."""
+        """Return the verifier's verdict on a text as the answer, computed once per text."""
         answer = answer and answer.strip()
+        # By text: rewards of a stack extract answers in their own ways. The verifier's symbolic
+        # worker can take seconds for one.
         if answer not in self.memo:
             self.memo[answer] = compare(
                 reference=self.reference, answer=answer, problem=self.problem
@@ -106,48 +111,51 @@ class Rollout:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Whether `answer` is right, and the step that decided (docs/verifier.md lists them)."""
+        """The verdict on `answer`, and the step that decided (docs/verifier.md lists them)."""
         if INSTRUCTION in self.tags:
             return Verdict(False, UNGRADED)
         return self.compare(self.answer)
 
     @property
     def answer_ok(self) -> bool:
-        """Whether the answer equals the reference, inside the marks or not."""
+        """True if the answer equals the reference, inside the marks or not."""
         return self.verdict.equal
 
     @cached_property
     def format_ok(self) -> bool:
-        """Whether the completion as a whole has the required form, around an answer that says
-        something: were empty marks a form, a policy could earn for the frame only."""
+        """True if the whole completion has the required form around an answer with a letter or
+        digit.
+        """
         if INSTRUCTION in self.tags or not self.parsed.format_ok:
             return self.parsed.format_ok
-        answer = _EMPTY_COMMAND.sub("", normalize((self.parsed.answer or "")[:MAX_ANSWER_CHARS]))
-        return any(map(str.isalnum, answer))
+        # Empty marks or \boxed{\text{}} are no answer: a policy could earn by the frame only.
+        return says_something(self.parsed.answer or "")
 
     @cached_property
     def strict_ok(self) -> bool:
-        """Whether the form holds, and what is in the place of the answer equals the reference."""
+        """True if the form holds and the text in the answer's place equals the reference."""
         if INSTRUCTION in self.tags or not self.format_ok:
             return False
         if MULTIPLE_CHOICE in self.tags:
-            return self.marked is not None and self.answer_ok
-        return self.compare(self.marked).equal
+            # `answer` has read the letter from the marks already.
+            return self.marked_answer is not None and self.answer_ok
+        return self.compare(self.marked_answer).equal
 
     @property
     def label(self) -> str:
-        """Format digit, then answer digit: "11" both, "10" form only, "01", "00"."""
+        """The format digit, then the answer digit: "11" both, "10" form only, "01", "00"."""
         return f"{self.format_ok:d}{self.answer_ok:d}"
 
 
-def kept(read: Callable[[Rollout], Kept]) -> Callable[[Rollout], Kept]:
-    """`read`, computed once for each rollout: for what several rewards of a stack look for."""
+def once_per_rollout(read: Callable[[Rollout], Value]) -> Callable[[Rollout], Value]:
+    """Compute `read` once per rollout, for several rewards of a stack."""
 
     @wraps(read)
-    def once(rollout: Rollout) -> Kept:
+    def once(rollout: Rollout) -> Value:
+        # A result may be None, so presence counts and not the value.
         if read not in rollout.memo:
             rollout.memo[read] = read(rollout)
-        value: Kept = rollout.memo[read]
+        value: Value = rollout.memo[read]
         return value
 
     return once
@@ -155,14 +163,14 @@ def kept(read: Callable[[Rollout], Kept]) -> Callable[[Rollout], Kept]:
 
 @dataclasses.dataclass(frozen=True)
 class BoundedReward:
-    """A reward of a stack, or of one's own.
+    """A reward of a stack or a plugin, with its range.
 
     Attributes:
-        score: value of one rollout.
+        score: returns the value of one rollout.
         bounds: smallest and largest value, as a pair or as a function of the settings.
-        needs: settings without which it cannot be computed.
-        marks: what the prompt format must have: 4, any four tags, which are counted; or these, ()
-            for a box; None, where any format will do.
+        needs: names of required settings.
+        marks: the required prompt format: 4 for any with four tags, a tuple for exactly these tags,
+            () for a box, None for any format.
     """
 
     score: Callable[[Rollout], float]
@@ -171,10 +179,10 @@ class BoundedReward:
     marks: int | tuple[str, ...] | None = None
 
     def range(self, settings: Mapping[str, Any]) -> tuple[float, float]:
-        """Smallest and largest value under these settings.
+        """The smallest and largest value under these settings.
 
         Raises:
-            UserError: one that it needs is not among them.
+            UserError: a required setting is missing.
         """
         for name in self.needs:
             if settings.get(name) is None:
@@ -183,12 +191,12 @@ class BoundedReward:
 
 
 def completion_text(completion: Any) -> str:
-    """The text of a completion; of chat messages, the last one's content."""
+    """Return a completion's text; of chat messages, the last one's content."""
     if isinstance(completion, str):
         return completion
     return as_text(completion[-1]["content"]) if completion else ""
 
 
 def as_messages(text: str) -> list[Message]:
-    """A completion as the chat messages that TRL makes of it."""
+    """Return a completion as TRL's chat messages."""
     return [{"role": "assistant", "content": text}]

@@ -1,1 +1,5 @@
-"""What every training phase shares: arguments, checkpoints, validation, tracking, ranks."""
+"""The training phases: SFT, GRPO, DPO, and their common parts."""
+
+from lib.core.process import leave_tensorflow
+
+leave_tensorflow()

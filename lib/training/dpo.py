@@ -1,8 +1,8 @@
 """Direct preference optimisation (arXiv:2305.18290): TRL's `DPOTrainer` on mined pairs.
 
-The reference policy is the checkpoint that training starts from. Token ids come with the pairs, as
-they were generated: TRL would tokenise prompt and completion together, where the end of one and the
-start of the other can fuse into a token that was never sampled.
+The reference policy is the checkpoint at the start of training. The pairs hold token ids as they
+were sampled. TRL would tokenise prompt and completion together, and could fuse the end of one and
+the start of the other into a token that was never sampled.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,17 +19,17 @@ from lib.params.schema import Params
 from lib.training.phase.setup import Setup, prepare_trainer, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 
-SHOWN = ("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected")
+LINE_COLUMNS = ("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected")
 
-TOKENS = ("prompt_ids", "chosen_ids", "rejected_ids")
-"""What TRL's trainer reads of a pair."""
+ID_COLUMNS = ("prompt_ids", "chosen_ids", "rejected_ids")
+"""Columns of a pair for TRL's trainer."""
 
 
 class PairTrainer(DPOTrainer):
-    """TRL's trainer for pairs that are token ids already.
+    """TRL's DPO trainer for pairs of token ids.
 
-    Overrides the private `_prepare_dataset` (trl 1.14), which would tokenise text; it can go when
-    TRL leaves a dataset with these columns alone, as its `SFTTrainer` does.
+    Overrides the private `_prepare_dataset` (trl 1.14), which would tokenise text. Unnecessary once
+    TRL accepts a dataset with these columns, as its `SFTTrainer` does.
     """
 
     def _prepare_dataset(
@@ -39,22 +39,23 @@ class PairTrainer(DPOTrainer):
 
 
 def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: Path) -> Setup:
-    """The DPO of `params` on a file of pairs, ready to start from the checkpoint `init`.
+    """Build the DPO of `params` on a file of pairs, to start from the checkpoint `init`.
 
     Args:
         pairs: rows with `prompt_ids`, `chosen_ids` and `rejected_ids` (see `lib.evaluation.pairs`).
         base: the weights below an adapter.
-        scratch: folder for what the trainer writes on its own.
+        scratch: the trainer's output folder.
 
     Raises:
         UserError: there is no pair, or one is longer than `model.max_seq_length`.
     """
     model = params.model
     dataset = pair_dataset(read_jsonl(pairs), max_seq_length=model.max_seq_length)
+    # An adapter of an earlier phase is trained further.
     policy = load_policy(init, base=base, settings=model)
     if model.lora.rank and not is_adapter(init):
         policy = add_adapter(policy, model.lora)
-    # Of an adapter, TRL keeps a frozen copy as the reference; of a whole model it needs a second.
+    # TRL copies an adapter as the reference policy; for full weights it needs a second model.
     adapted = hasattr(policy, "peft_config")
     trainer = PairTrainer(
         model=policy,
@@ -62,32 +63,36 @@ def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: P
         args=dpo_arguments(params, scratch=scratch),
         train_dataset=dataset,
         processing_class=load_tokenizer(init),
-        callbacks=[ProgressLines("dpo", SHOWN)],
+        callbacks=[ProgressLines("dpo", LINE_COLUMNS)],
     )
     prepare_trainer(trainer, params.dpo)
     return Setup(trainer=trainer)
 
 
 def dpo_arguments(params: Params, *, scratch: Path) -> DPOConfig:
-    """Params to TRL's arguments; nothing is cut, since `pair_dataset` has refused what is long."""
+    """Translate params to TRL's arguments; nothing is cut, since `pair_dataset` refuses long
+    pairs.
+    """
     dpo = params.dpo
     return DPOConfig(
         **shared_arguments(params, dpo, batch=dpo.batch_size, scratch=scratch),
         num_train_epochs=dpo.num_epochs,
+        # TRL would cut from the end, and with it the answer.
         max_length=None,
         beta=dpo.beta,
+        # TRL takes a list, to mix losses; one here.
         loss_type=[dpo.loss],
         label_smoothing=dpo.label_smoothing,
     )
 
 
 def pair_dataset(pairs: Iterable[Mapping[str, Any]], *, max_seq_length: int) -> Dataset:
-    """The token ids of the pairs.
+    """Return the pairs' token ids as a dataset.
 
     Raises:
         UserError: there is none, or a prompt with its completion is too long.
     """
-    rows = [{name: list(pair[name]) for name in TOKENS} for pair in pairs]
+    rows = [{name: list(pair[name]) for name in ID_COLUMNS} for pair in pairs]
     if not rows:
         raise UserError("dpo: the file of pairs is empty; `dvc repro pairs` writes it")
     lengths = [

@@ -1,4 +1,4 @@
-"""GRPO on a model as it is, in one call from Python: no stage and no params.yaml before it."""
+"""GRPO on any model in one Python call, without stages and params.yaml."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,7 +14,8 @@ from lib.params import preset_params
 from lib.params.data import KnownSource
 from lib.params.schema import Params
 from lib.problems.sources import read_source
-from lib.prompts import prompt_format, save_prompt, system_prompt
+from lib.prompts import prompt_format, save_prompt
+from lib.prompts.saved import system_prompt as resolve_system_prompt
 from lib.rewards.functions import RewardFn
 from lib.training.grpo import grpo_setup
 from lib.training.phase.setup import Setup
@@ -27,28 +28,31 @@ PRESET = "s1-qwen2.5-0.5b"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MathSetup(Setup):
-    """A `Setup` that answers to the names of S1's `MathTrainingSetup` too."""
+    """A `Setup` with the attribute names of S1's `MathTrainingSetup`."""
 
     @property
     def dataset(self) -> Dataset:
-        """`prompt`, chat messages, with `reference_answer` and `reference_solution`."""
+        """The problems with `prompt` (chat messages), `reference_answer` and
+        `reference_solution`.
+        """
+        # `PolicyGradientTrainer` has `problems`, TRL's trainer a dataset.
         rows = getattr(self.trainer, "problems", None) or self.trainer.train_dataset
         names = ("prompt", "reference_answer", "reference_solution")
         return Dataset.from_list([{name: row[name] for name in names} for row in rows])
 
     @property
     def reward_funcs(self) -> Sequence[RewardFn]:
-        """`rewards`."""
+        """The reward functions: another name of `rewards`."""
         return self.rewards
 
     @property
     def grpo_args(self) -> dict[str, Any]:
-        """The trainer's arguments."""
+        """The trainer's arguments as a dictionary."""
         return dict(self.trainer.args.to_dict())
 
     @property
     def artifacts(self) -> Setup:
-        """What `run_training` takes: all of it."""
+        """The setup itself, for `run_training`."""
         return self
 
 
@@ -58,33 +62,40 @@ def math_training_setup(
     params: Params | None = None,
     folder: Path = Path("data/scratch/math-grpo"),
     split: Literal["train", "test"] = "train",
+    problems: Path | None = None,
+    system_prompt: str | None = None,
     revision: str = "",
 ) -> MathSetup:
-    """The GRPO of `params` on `model`, ready to start.
+    """Build the GRPO of `params` on `model`, ready to start.
 
     Args:
-        model: a folder that holds one, or an id on the Hub, whose commit is `revision`, or
-            that of `params` where they name the same model.
-        params: S1's where none are given.
-        folder: gets the model's tokenizer with its prompt (`base`), and what the trainer writes.
+        model: a model's folder, or its id on the Hub.
+        params: None for S1's.
+        folder: gets the base model with its prompt (`base`), and the trainer's output.
         split: of GSM8K, from data/hub or from the Hub.
+        problems: a file in the format of `prepare`, in place of GSM8K.
+        system_prompt: replaces `prompt.system` of params.
+        revision: the model's commit on the Hub; '' for the commit in `params` if they name the same
+            model.
 
     Raises:
-        UserError: as `grpo_setup`, or there is no such model, or GSM8K cannot be had.
+        UserError: see `grpo_setup`; or the model or GSM8K is missing.
     """
     params = params or preset_params(PRESET)
     if model == params.model.name:
         revision = revision or params.model.revision
     configure(seed=params.seed, threads=params.torch_threads)
-    source = KnownSource(known=GSM8K[split], limit="all")
-    problems = folder / f"{source.known}.jsonl"
-    rows = (row for _, row in read_source(source))
-    write_problems(problems, (row for row in rows if isinstance(row, Problem)))
+    if problems is None:
+        source = KnownSource(known=GSM8K[split], limit="all")
+        problems = folder / f"{source.known}.jsonl"
+        rows = (row for _, row in read_source(source))
+        write_problems(problems, (row for row in rows if isinstance(row, Problem)))
     named = params.model.model_copy(update={"name": model, "revision": revision})
     base, rendering = folder / "base", params.prompt.rendering
     prompt = prompt_format(**rendering)
     write_base(base, read_problems(problems), prompt_format=prompt, model=named, seed=params.seed)
-    system = system_prompt(params.prompt.system, prompt_format=prompt)
+    setting = params.prompt.system if system_prompt is None else system_prompt
+    system = resolve_system_prompt(setting, prompt_format=prompt)
     save_prompt(base, system=system, rendering=rendering)
     setup = grpo_setup(
         params.model_copy(update={"model": named}),

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on worked solutions: TRL's `SFTTrainer`, loss on completions only."""
+"""Supervised fine-tuning on solutions: TRL's `SFTTrainer`, loss on completions only."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,19 +13,19 @@ from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.engines.unsloth import shares_weights
 from lib.params.schema import Params
 from lib.prompts import Message, PromptFormat
-from lib.prompts.formats import target_of
+from lib.prompts.formats import render_target
 from lib.training.phase.setup import Setup, prepare_trainer, prompt_settings, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 
-SHOWN = ("loss", "mean_token_accuracy", "grad_norm", "learning_rate")
+LINE_COLUMNS = ("loss", "mean_token_accuracy", "grad_norm", "learning_rate")
 
 
 def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> Setup:
-    """The SFT of `params` on a file of problems, ready to start.
+    """Build the SFT of `params` on a file of problems, ready to start.
 
     Args:
-        base: what `prepare` wrote, or another checkpoint with a system prompt beside it.
-        scratch: folder for what the trainer writes on its own.
+        base: the base model from `prepare`, or another checkpoint with a system prompt file.
+        scratch: the trainer's output folder.
 
     Raises:
         UserError: an example is longer than `model.max_seq_length`, so training would cut it.
@@ -34,14 +34,15 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
     rows, tokenizer = list(read_problems(problems)), load_tokenizer(base)
     prompt_format, system = prompt_settings(params, base)
     examples = sft_dataset(rows, tokenizer, prompt_format=prompt_format, system=system)
+    # Prompt and completion together, EOS included.
     lengths = [len(token_ids) for token_ids in examples["input_ids"]]
-    # An example without its end teaches never to stop, so that nothing is cut.
+    # Refused and not truncated: an example without its EOS teaches the model never to stop.
     if too_long := sum(length > model.max_seq_length for length in lengths):
         raise UserError(
             f"model.max_seq_length={model.max_seq_length}: {too_long} of {len(lengths)} SFT "
             f"examples are longer; the longest has {max(lengths)} tokens: raise it to that"
         )
-    # Validation samples, on a vLLM below Unsloth's policy where there is one.
+    # Unsloth's policy can bring a vLLM on its own weights; only validation samples in SFT.
     shares = sft.eval_steps and shares_weights(model, engine=validation.engine)
     trainer = SFTTrainer(
         model=trainable_policy(
@@ -55,17 +56,18 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
             **shared_arguments(params, sft, batch=sft.batch_size, scratch=scratch),
             num_train_epochs=sft.num_epochs,
             packing=sft.packing,
-            # Of packed rows; what TRL would cut is refused above.
+            # The length of packed rows. Unpacked rows are not cut: longer ones are refused above.
             max_length=model.max_seq_length if sft.packing else None,
+            # Labels of the prompt are −100; the mask comes with the examples.
             completion_only_loss=True,
             train_sampling_strategy="group_by_length" if sft.group_by_length else "random",
         ),
         train_dataset=examples,
         processing_class=tokenizer,
-        callbacks=[ProgressLines("sft", SHOWN)],
+        callbacks=[ProgressLines("sft", LINE_COLUMNS)],
     )
     prepare_trainer(trainer, sft)
-    return Setup(trainer=trainer, problems=rows)
+    return Setup(trainer=trainer, problems=rows, settings=params.model_dump())
 
 
 def sft_dataset(
@@ -75,17 +77,17 @@ def sft_dataset(
     prompt_format: PromptFormat,
     system: str,
 ) -> Dataset:
-    """Token ids of prompt and completion, and which of them are the completion's.
+    """Tokenize prompts and completions, with a mask of the completion's tokens.
 
-    The two are tokenised apart, the prompt as generation tokenises it. TRL tokenises them together,
-    where the end of the prompt and the start of the completion can fuse into one token; the prompt
-    that is trained on is then not the one that is generated from, and TRL only warns.
+    Both are tokenised separately, the prompt as for generation. TRL tokenises them together, and
+    can fuse the end of the prompt and the start of the completion into one token. Training then
+    sees another prompt than generation, and TRL only warns.
     """
     return Dataset.from_list(
         [
             _tokens(
                 prompt_format.prompt(problem.problem, system=system),
-                target_of(problem, prompt_format),
+                render_target(problem, prompt_format),
                 tokenizer,
             )
             for problem in problems
@@ -96,7 +98,7 @@ def sft_dataset(
 def _tokens(
     prompt: list[Message], target: str, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, list[int]]:
-    # Unsloth's patched tokenizers return token ids alone where nothing is said.
+    # `return_dict`, since Unsloth's patched tokenizers return bare token ids by default.
     rendered = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
     prompt_ids = rendered["input_ids"]
     completion_ids = tokenizer(target + tokenizer.eos_token, add_special_tokens=False)["input_ids"]

@@ -1,8 +1,8 @@
-"""A reader of rows of one's own, for the `adapter` of a source."""
+"""A plugin adapter, for the `adapter` of a source."""
 
 from typing import Any
 
 
 def nested(row: dict[str, Any]) -> dict[str, Any]:
-    """Rows like {"task": {"text": "What is 2 + 3?"}, "gold": ["5"]}."""
+    """Convert rows like {"task": {"text": "What is 2 + 3?"}, "gold": ["5"]}."""
     return {"problem": row["task"]["text"], "answer": row["gold"][0]}

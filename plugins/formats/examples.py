@@ -1,4 +1,4 @@
-"""A prompt format of one's own, for `prompt.format`."""
+"""A plugin prompt format, for `prompt.format`."""
 
 from lib.prompts import TaggedFormat
 
@@ -6,5 +6,6 @@ steps = TaggedFormat(
     name="steps",
     working=("<steps>", "</steps>"),
     answer=("<result>", "</result>"),
+    # The model writes <steps> itself, instead of finding it at the end of the prompt.
     opened_by_prompt=False,
 )

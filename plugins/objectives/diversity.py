@@ -1,4 +1,4 @@
-"""Advantages that keep a policy's answers apart, from the verdicts and not from the rewards.
+"""Advantages that keep a policy's answers diverse, from verdicts and not from rewards.
 
 P problems, G completions of each, c of them right.
 """
@@ -9,36 +9,40 @@ import torch
 from torch import Tensor
 
 K = 4
-"""Attempts that `pass_at_4` asks one right answer of."""
+"""k of `pass_at_4`."""
 
 
 def maxrl(rewards: Tensor, right: Tensor) -> Tensor:
-    """[P, G] (r − mean r) / mean r over right or wrong, 0 where none is right.
+    """Return (r − mean r) / mean r [P, G] over right or wrong, 0 if none is right.
 
-    MaxRL: the more seldom a problem is solved, the more it weighs (arXiv:2602.02710).
+    MaxRL (arXiv:2602.02710): the rarer a right answer, the larger its advantage.
     """
     solved = right.to(rewards.dtype)
     share = solved.mean(-1, keepdim=True)
+    # `where` computes both branches: the discarded one has NaN from 0 / 0.
     return torch.where(share > 0, (solved - share) / share, 0)
 
 
 def pass_at_4(rewards: Tensor, right: Tensor) -> Tensor:
-    """[P, G] a completion's part in the group's standardised pass@4 (arXiv:2508.10751).
+    """Return each completion's share [P, G] of the group's standardised pass@4 (arXiv:2508.10751).
 
-    0 where all subsets of four completions hold a right one, or none does.
+    0 if all subsets of four completions have a right one, or none has.
     """
     size = right.shape[-1]
-    table = torch.tensor([_of_count(count, size) for count in range(size + 1)])
+    # [G + 1, 2] by number of right completions, for a right and for a wrong one.
+    table = torch.tensor([_advantages_by_count(count, size) for count in range(size + 1)])
     credit = table.to(rewards)[right.sum(-1)]
     return torch.where(right, credit[:, :1], credit[:, 1:])
 
 
-def _of_count(count: int, size: int) -> tuple[float, float]:
-    """Advantage of a right completion and of a wrong one, with `count` of `size` right."""
+def _advantages_by_count(count: int, size: int) -> tuple[float, float]:
+    """Return the advantage of a right and of a wrong completion, with `count` of `size` right."""
+    # `comb` is 0 if fewer than k completions are wrong: pass@k is then 1.
     mean = 1 - math.comb(size - count, K) / math.comb(size, K)
     deviation = math.sqrt(mean * (1 - mean))
+    # Every subset has a right completion, or none has one.
     if deviation == 0:
         return 0.0, 0.0
-    # Of the groups of k that hold this wrong completion, those whose others are wrong too fail.
+    # A subset of k with this wrong completion fails if its other k - 1 are wrong too.
     passed = 1 - math.comb(size - count - 1, K - 1) / math.comb(size - 1, K - 1)
     return (1 - mean) / deviation, (passed - mean) / deviation

@@ -1,7 +1,7 @@
-"""Rewards that should teach nothing, or less: negative controls, and verifiers that err.
+"""Negative controls: rewards that should teach nothing or harm, and verifiers with errors.
 
-Named in `reward.extra`, with weight 0 for the stack's own rewards. Noise is keyed by problem and
-completion: the same completion is judged the same way in every run.
+Named in `reward.extra`, with weight 0 for the stack's own rewards. Noise depends on problem and
+completion only: the same completion gets the same reward in every run.
 """
 
 import hashlib
@@ -14,32 +14,36 @@ Completions = list[list[dict[str, str]]]
 
 
 def _chance(rollout: Rollout) -> float:
-    """A number in [0, 1) that problem and completion decide."""
+    """Return a number in [0, 1), a hash of problem and completion."""
     text = f"{rollout.problem}\0{rollout.completion}"
+    # 48 bits, which a float holds exactly.
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
 
 
-def _share(score: Callable[[Rollout], float]) -> BoundedReward:
+def _bounded(score: Callable[[Rollout], float]) -> BoundedReward:
     return BoundedReward(score, (0.0, 1.0))
 
 
-truth = _share(lambda rollout: float(rollout.answer_ok))
+# The verifier's verdict without noise: the upper bound of the others.
+truth = _bounded(lambda rollout: float(rollout.answer_ok))
 
-format_alone = _share(lambda rollout: float(rollout.format_ok))
+format_alone = _bounded(lambda rollout: float(rollout.format_ok))
 
-random = _share(lambda rollout: float(_chance(rollout) < 0.5))
+random = _bounded(lambda rollout: float(_chance(rollout) < 0.5))
 
-wrong_label = _share(lambda rollout: float(bool(rollout.answer) and not rollout.answer_ok))
+wrong_label = _bounded(lambda rollout: float(bool(rollout.answer) and not rollout.answer_ok))
 
 
 def majority(
     completions: Completions, problem: list[str], reference: list[str], **columns: object
 ) -> list[float]:
-    """1 for what ends like most completions of the same problem do (TTRL, arXiv:2504.16084)."""
+    """Return 1 for completions with the problem's most frequent answer (TTRL, arXiv:2504.16084)."""
+    # The last word stands for the answer: a reward with TRL's signature gets only text.
     endings = [messages[0]["content"].split()[-1:] for messages in completions]
     votes: dict[str, Counter[str]] = {}
     for question, ending in zip(problem, endings, strict=True):
         votes.setdefault(question, Counter()).update(ending)
+    # Ties go to the ending that came first.
     most = {question: count.most_common(1) for question, count in votes.items()}
     return [
         float(bool(ending) and ending[0] == most[question][0][0])
@@ -48,14 +52,14 @@ def majority(
 
 
 def _noisy(*, false_negatives: float, false_positives: float) -> BoundedReward:
-    """The truth, with a share of right answers called wrong and of wrong ones called right."""
+    """Return the verdict as a reward, flipped for a share of right and of wrong answers."""
 
     def score(rollout: Rollout) -> float:
         right, chance = rollout.answer_ok, _chance(rollout)
         flipped = chance < (false_negatives if right else false_positives)
         return float(right != flipped)
 
-    return _share(score)
+    return _bounded(score)
 
 
 false_negatives_10 = _noisy(false_negatives=0.1, false_positives=0.0)
@@ -65,8 +69,8 @@ false_positives_40 = _noisy(false_negatives=0.0, false_positives=0.4)
 
 
 def _always(verdict: bool, where: Callable[[Rollout], bool]) -> BoundedReward:
-    """The truth, but one verdict on all of a class: an error that a policy can learn."""
-    return _share(lambda rollout: float(verdict if where(rollout) else rollout.answer_ok))
+    """Return the verdict as a reward, but constant on a class: an error that a policy can learn."""
+    return _bounded(lambda rollout: float(verdict if where(rollout) else rollout.answer_ok))
 
 
 def _is_above_50(rollout: Rollout) -> bool:

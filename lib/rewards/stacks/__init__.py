@@ -1,5 +1,5 @@
-"""Reward stacks: a file each, imported when it is named, a dependency of the stages that use it.
+"""Reward stacks, one file each.
 
-A new stack is one file with its `REWARDS`, in the order of the weights. Weights are the caller's
-(params: `reward.weights`): a stack tells only what is measured.
+A file is imported when its stack is named, and is a dependency of the stages that use it. A new
+stack is one file with its `REWARDS`, in the order of `reward.weights` in params.
 """

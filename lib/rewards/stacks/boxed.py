@@ -4,8 +4,9 @@ from lib.rewards.rollout import BoundedReward, Rollout
 
 
 def boxed(rollout: Rollout) -> float:
-    """1.0 when there is a box, and what is in the last one is right."""
+    """Return 1.0 if there is a box and the last one holds the right answer."""
     return float(rollout.strict_ok)
 
 
+# (): needs a format without tags, with its answer in a box.
 REWARDS = {"boxed": BoundedReward(boxed, (0.0, 1.0), marks=())}

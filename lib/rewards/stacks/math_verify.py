@@ -1,36 +1,42 @@
-"""Stack `math_verify`: one answer by three graders, each 0 or 1, and whether they disagree.
+"""Stack `math_verify`: one answer under three graders, each 0 or 1, and their disagreement.
 
-The same text, ours, and Hugging Face's math-verify, which extracts by itself: with weights
-0, 1, 0, 0 they are only compared.
+The graders: equal text, our verifier, and Hugging Face's math-verify, which extracts the answer by
+itself. With weights 0, 1, 0, 0 only our verifier counts, and the others are logged.
 """
 
 from typing import Any
 
-from lib.rewards.rollout import BoundedReward, Rollout, kept
+from lib.rewards.rollout import BoundedReward, Rollout, once_per_rollout
 
 
 def string_match(rollout: Rollout) -> float:
-    """1.0 when the answer is the reference's text."""
+    """Return 1.0 if the answer is the reference's text."""
+    # Chained: equal texts, and not two empty ones.
     return float((rollout.answer or "").strip() == rollout.reference.strip() != "")
 
 
 def sympy_match(rollout: Rollout) -> float:
-    """1.0 when our verifier finds them equal, with sympy where nothing before it decides."""
+    """Return 1.0 if our verifier finds both equal, with sympy if nothing before it decides."""
     return float(rollout.answer_ok)
 
 
-@kept
+@once_per_rollout
 def math_verify(rollout: Rollout) -> float:
-    """1.0 when math-verify does, with its defaults; what it cannot parse, or fails on, is wrong."""
+    """Return 1.0 if math-verify, with its defaults, finds both equal; its failures count as
+    wrong.
+    """
     from math_verify import parse, verify
 
+    # The whole completion: math-verify extracts its answer by its own rules.
     reference, text = rollout.reference, rollout.completion
+    # math-verify reads LaTeX only between dollars. `verify` takes the reference first, and is not
+    # symmetric.
     right: Any = parse(reference if "$" in reference else f"${reference}$")
     return float(verify(right, parse(text) or parse(f"${text}$")))
 
 
 def graders_disagree(rollout: Rollout) -> float:
-    """1.0 when one of them says something else than the others."""
+    """Return 1.0 if one grader disagrees with the others."""
     return float(len({grader(rollout) for grader in (string_match, sympy_match, math_verify)}) > 1)
 
 

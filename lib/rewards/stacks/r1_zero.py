@@ -17,21 +17,22 @@ def r1_zero_reward_fn(
     *,
     problem: str | None = None,
 ) -> dict[str, Any]:
-    """Format and answer reward of the course that this contract comes from.
+    """Score format and answer as the public course does.
 
     Args:
         response: completion of a prompt that ends inside `<think>`.
-        ground_truth: the right answer; of several given, one suffices.
+        ground_truth: the right answer, or several, of which any counts.
         fast: decide by text, numbers, structure and numerical identity only; False also asks the
             symbolic worker.
         problem: text of the problem, see `is_equivalent`.
 
     Returns:
-        `format_reward` 1.0 when `</think> <answer>` and `</answer>` occur, `answer_reward` 1.0
-        when moreover the answer is right, `reward` 1.0 only when both are; `class`, format and
-        answer each on its own: "11", "10", "01" for a right answer without the form, "00".
+        `format_reward`: 1.0 if `</think> <answer>` and `</answer>` occur. `answer_reward` and
+        `reward`: 1.0 if the answer is right too. `class`: the format digit, then the answer digit,
+        judged independently: "11", "10", "01", "00".
     """
     has_form, answer = _strict(response)
+    # For `class`: a right answer counts there without the form.
     answer = answer if has_form else extract_answer(response)
     references = [ground_truth] if isinstance(ground_truth, str | float | int) else ground_truth
     right = any(
@@ -47,17 +48,20 @@ def r1_zero_reward_fn(
 
 
 def r1_zero(rollout: Rollout) -> float:
-    """1.0 when the strict form holds and the answer is right; `fast` is no question here, where
-    the symbolic worker has been asked for the answer accuracy anyway."""
+    """Return 1.0 if the strict form holds and the answer is right."""
     has_form, answer = _strict(rollout.completion)
+    # No `fast` here: `answer_ok` has the symbolic worker's verdict anyway.
     return float(has_form and rollout.compare(answer).equal)
 
 
 def _strict(response: str) -> tuple[bool, str | None]:
-    """Whether the form holds, and what is between the last tags, a box inside them opened."""
+    """Return True with the text after the last `<answer>` if the strict form holds, else False,
+    None.
+    """
+    # One space between the tags, as in the course's grader.
     if "</think> <answer>" not in response or "</answer>" not in response:
         return False, None
-    inside = response.rpartition("<answer>")[2].partition("</answer>")[0]
+    inside = response.rpartition("<answer>")[2].replace("</answer>", "")
     return True, last_boxed(inside) if "\\boxed" in inside else inside
 
 

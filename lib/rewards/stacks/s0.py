@@ -1,28 +1,29 @@
 """Stack `s0`: format exactly +3, tags −3…+1.5, answer −2…+5, number −1.5…+3; sum −6.5…+12.5.
 
-The prompt ends inside the working, so the opening tag of the working is not looked for.
+The prompt ends with the opening tag of the reasoning, so completions are not searched for it.
 """
 
 import re
 
-from lib.rewards.rollout import BoundedReward, Rollout, kept
+from lib.rewards.rollout import BoundedReward, Rollout, once_per_rollout
 from lib.verifier.numbers import as_number
 
 _NUMBER = re.compile(r"-?[\d.,]+")
 
 
 def match_format_exactly(rollout: Rollout) -> float:
-    """3.0 when the working is closed and the text ends with an answer between its tags."""
+    """Return 3.0 if the reasoning is closed and the text ends with an answer between its tags."""
     return 0.0 if _tagged_answer(rollout) is None else 3.0
 
 
 def match_format_approximately(rollout: Rollout) -> float:
-    """For each of the three tags 0.5 if it occurs exactly once, else −1.0."""
+    """Return the sum over three tags: 0.5 for a tag occurring exactly once, else −1.0."""
+    # The prompt holds the opening tag of the reasoning, a completion the other three.
     return sum(0.5 if rollout.completion.count(tag) == 1 else -1.0 for tag in rollout.marks[1:])
 
 
 def check_answer(rollout: Rollout) -> float:
-    """5.0 same text, 3.5 equal, 2.0 within 10 %, 1.5 within 20 %, else −2.0."""
+    """Return 5.0 for the same text, 3.5 if equal, 2.0 within 10 %, 1.5 within 20 %, else −2.0."""
     answer = _tagged_answer(rollout)
     if not answer:
         return -2.0
@@ -37,26 +38,30 @@ def check_answer(rollout: Rollout) -> float:
 
 
 def check_numbers(rollout: Rollout) -> float:
-    """3.0 when the first number after the answer's opening tag is the reference, else −1.5."""
+    """Return 3.0 if the first number after the answer's opening tag is the reference, else −1.5."""
     _, opened, after = rollout.completion.partition(rollout.marks[2])
+    # A search and not the answer: the closing tag may be missing.
     match = _NUMBER.search(after) if opened else None
+    # Without the full stop or comma of a sentence around it: "72." is 72.
     number = as_number(match[0].rstrip(".,")) if match else None
     right = number is not None and number == as_number(rollout.reference)
     return 3.0 if right else -1.5
 
 
-@kept
+@once_per_rollout
 def _tagged_answer(rollout: Rollout) -> str | None:
-    """What is between the answer's tags, without space around it, when the form holds."""
+    """Return the text between the answer's tags, stripped, if the form holds."""
     _, closed, after = rollout.completion.partition(rollout.marks[1])
     _, opened, rest = after.partition(rollout.marks[2])
     answer, ended, trailing = rest.partition(rollout.marks[3])
+    # Each opening tag is searched behind the tag before it, so the order is checked too.
     whole = closed and opened and ended and answer and not trailing.strip()
     return answer.strip() if whole else None
 
 
 def _ratio(answer: str, reference: str) -> float | None:
     number, right = as_number(answer), as_number(reference)
+    # No ratio to a reference of 0.
     return None if number is None or not right else float(number / right)
 
 

@@ -1,14 +1,18 @@
 """Stack `s1`: correctness 1.0, numeric 0.1, format 4 × 0.025; sum 1.2."""
 
-from lib.rewards.rollout import BoundedReward, Rollout, kept
+import re
+
+from lib.rewards.rollout import BoundedReward, Rollout, once_per_rollout
 from lib.verifier.numbers import as_number
 
 TOLERANCE = 1e-6
-"""Difference up to which two numbers count as equal in this stack."""
+"""Largest difference of two numbers that count as equal in this stack."""
+
+_HASHES = re.compile(r"####\s*(-?\d[\d,]*(?:\.\d+)?)")
 
 
 def correctness(rollout: Rollout) -> float:
-    """1.0 when the answer equals the reference as text or as a number within 1e-6."""
+    """Return 1.0 if the answer equals the reference as text or as a number within 1e-6."""
     answer = _answer(rollout)
     if answer is None:
         return 0.0
@@ -20,24 +24,31 @@ def correctness(rollout: Rollout) -> float:
 
 
 def numeric(rollout: Rollout) -> float:
-    """0.1 when the answer is a number, right or not."""
+    """Return 0.1 if the answer is a number, right or not."""
     answer = _answer(rollout)
     return 0.1 if answer is not None and as_number(answer) is not None else 0.0
 
 
 def xml_format(rollout: Rollout) -> float:
-    """0.025 for each of the four tags that occurs exactly once."""
-    return 0.025 * sum(rollout.completion.count(tag) == 1 for tag in rollout.marks)
+    """Return 0.025 for each of the four tags present, in any case."""
+    text = rollout.completion.lower()
+    return 0.025 * sum(tag.lower() in text for tag in rollout.marks)
 
 
-@kept
+@once_per_rollout
 def _answer(rollout: Rollout) -> str | None:
-    """The answer between its tags; without those, what follows the last `####`."""
-    if rollout.parsed.answer is not None:
-        return rollout.parsed.answer
-    _, hashes, after = rollout.completion.rpartition("####")
-    lines = after.strip().splitlines()
-    return lines[0].strip() if hashes and lines else None
+    """Return the text in the first answer tags, in any case; without them, the number after
+    `####`.
+    """
+    opened, closed = (re.compile(re.escape(tag), re.IGNORECASE) for tag in rollout.marks[2:])
+    # The first pair, where a tagged format's own parser reads the last.
+    if (start := opened.search(rollout.completion)) and (
+        end := closed.search(rollout.completion, start.end())
+    ):
+        return rollout.completion[start.end() : end.start()].strip()
+    # GSM8K's own solutions end in `#### 72`, so a model may have learned that form.
+    after = _HASHES.search(rollout.completion)
+    return after and after[1]
 
 
 REWARDS = {

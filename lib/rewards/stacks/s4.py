@@ -8,40 +8,51 @@ _INTEGER = re.compile(r"[-+]?\d+")
 
 
 def correctness(rollout: Rollout) -> float:
-    """2.0 when the answer between the tags is right."""
+    """Return 2.0 if the answer between the tags is right."""
     return 2.0 if rollout.compare(rollout.parsed.answer).equal else 0.0
 
 
 def integer(rollout: Rollout) -> float:
-    """0.5 when the answer between the tags is an integer, right or not."""
+    """Return 0.5 if the answer between the tags is an integer, right or not."""
     answer = rollout.parsed.answer
     return 0.5 if answer is not None and _INTEGER.fullmatch(answer.strip()) else 0.0
 
 
 def strict_format(rollout: Rollout) -> float:
-    """0.5 when the whole completion is the two blocks, every tag on a line of its own; after the
-    last one a completion may end."""
+    """Return 0.5 if the completion is two blocks with every tag on its own line, and nothing
+    else.
+    """
     start, end, opening, closing = rollout.marks
     text, head, tail = rollout.completion.removesuffix("\n"), f"{start}\n", f"\n{closing}"
+    # `find` and no pattern with two `.*`: time linear in the text.
     between = text.find(f"\n{end}\n{opening}\n", len(head))
+    # The tags in the middle may not share their line break with the last one: an empty answer.
     inside = len(text) - len(tail) >= between + len(f"\n{end}\n{opening}\n")
     return 0.5 if text.startswith(head) and text.endswith(tail) and between > 0 and inside else 0.0
 
 
 def soft_format(rollout: Rollout) -> float:
-    """0.5 when the two blocks occur in order, whatever stands around and between them."""
+    """Return 0.5 if the two blocks occur in order and the completion ends with the second."""
+    if not rollout.completion.rstrip().endswith(rollout.marks[3]):
+        return 0.0
     position = 0
     for tag in rollout.marks:
+        # From the tag before on, which checks the order.
         position = rollout.completion.find(tag, position) + len(tag)
+        # `find` gave −1.
         if position < len(tag):
             return 0.0
     return 0.5
 
 
 def tag_count(rollout: Rollout) -> float:
-    """0.125 for each tag that occurs exactly once and on its own line; what follows is free."""
+    """Return 0.125 for each tag occurring exactly once, on its own line; text may follow the
+    last one.
+    """
+    # So that a tag on the first or last line has line breaks around it.
     text = f"\n{rollout.completion}\n"
     once = [tag for tag in rollout.marks if text.count(tag) == 1]
+    # Only the last tag may have text behind it on its line.
     last = rollout.marks[3]
     alone = [tag for tag in once if f"\n{tag}\n" in text or (tag == last and f"\n{tag}" in text)]
     return 0.125 * len(alone)

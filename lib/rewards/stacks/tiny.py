@@ -4,12 +4,12 @@ from lib.rewards.rollout import BoundedReward, Rollout
 
 
 def format_reward(rollout: Rollout) -> float:
-    """1.0 when the completion has the required form as a whole."""
+    """Return 1.0 if the whole completion has the required form."""
     return float(rollout.format_ok)
 
 
 def answer_reward(rollout: Rollout) -> float:
-    """1.0 when the answer is right, and the completion has the required form as a whole."""
+    """Return 1.0 if the answer is right and the whole completion has the required form."""
     return float(rollout.strict_ok)
 
 

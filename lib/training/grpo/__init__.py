@@ -1,8 +1,10 @@
-"""Group Relative Policy Optimization (arXiv:2402.03300) and its kin, from params to a trainer."""
+"""Build a GRPO trainer (arXiv:2402.03300) from params."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 from transformers import PreTrainedConfig, Trainer, TrainingArguments
 
@@ -15,29 +17,32 @@ from lib.engines.unsloth import shares_weights
 from lib.params.schema import Params
 from lib.rewards.functions import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
-from lib.training.phase.launch import num_processes
+from lib.training.phase.launch import is_main_process, num_processes
 from lib.training.phase.ranks import check_grpo_can_shard
 from lib.training.phase.rollout_log import RolloutLog
 from lib.training.phase.setup import Setup, prepare_trainer, prompt_settings, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 from lib.training.phase.warning_signs import Limits, WarningSigns
 
-SHOWN = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
+LINE_COLUMNS = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
 
 
 def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratch: Path) -> Setup:
-    """The GRPO of `params` on a file of problems, ready to start from the checkpoint `init`: with
-    `PolicyGradientTrainer`, or TRL's `GRPOTrainer` where `grpo.trainer` says so.
+    """Build the GRPO of `params` on a file of problems, to start from the checkpoint `init`.
+
+    The trainer is `PolicyGradientTrainer`, or TRL's `GRPOTrainer` for `grpo.trainer: trl`.
 
     Args:
         base: the weights below an adapter, with the system prompt beside them.
-        scratch: folder for what the trainer writes on its own.
+        scratch: the trainer's output folder.
 
     Raises:
-        UserError: fewer problems than one step takes, processes that cannot share a step, rollouts
-            beyond a switch of the model's positions, or an engine that is not there.
+        UserError: fewer problems than one step takes, a prompt without room for a completion,
+            processes unable to share a step, rollouts longer than the positions of one RoPE scale,
+            or a missing engine.
     """
     grpo, rollout, reward, model = params.grpo, params.rollout, params.reward, params.model
+    # Before the policy is loaded, which can take minutes.
     check_engine(rollout.engine, init, base=base)
     read = list(read_problems(problems))
     if len(read) < grpo.prompts_per_step:
@@ -66,13 +71,28 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
             "(rope_type longrope) computes all positions otherwise, so that a completion is not "
             f"scored as it was sampled; set it to {switch} or less"
         )
+    # Ratios compare the policy with itself: dropout would make them noise.
     switch_off_noise(policy)
     tokenizer, (prompt_format, system) = load_tokenizer(init), prompt_settings(params, base)
     prompts = [prompt_format.prompt(problem.problem, system=system) for problem in read]
+    # As the engine encodes them, chat template included.
     longest = max(map(len, encode(tokenizer, prompts)))
-    # One token is left over, as in S0's source, whose max_prompt_length is one more than that.
-    room = max(1, model.max_seq_length - longest - 1)
-    rollout = rollout.model_copy(update={"max_new_tokens": min(room, rollout.max_new_tokens)})
+    # One token stays unused, as in S0's source: its max_prompt_length is the longest prompt + 1.
+    room, binds = model.max_seq_length - longest - 1, ""
+    if room < 1:
+        raise UserError(
+            f"model.max_seq_length={model.max_seq_length}: the longest GRPO prompt has {longest} "
+            f"tokens, which leaves none for a completion; raise it above {longest + 1}, or lower "
+            "prepare.lengths.prompt_percentile"
+        )
+    if room < rollout.max_new_tokens:
+        binds = (
+            f"the {room} tokens that prompts of up to {longest} leave in "
+            f"model.max_seq_length={model.max_seq_length}"
+        )
+        if is_main_process():
+            click.echo(f"grpo completions get {binds}")
+        rollout = rollout.model_copy(update={"max_new_tokens": room})
     grading = Grading(
         reward.names,
         reward.weights,
@@ -84,11 +104,15 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
         "model": policy,
         "processing_class": tokenizer,
         "callbacks": [
-            ProgressLines("grpo", SHOWN),
+            ProgressLines("grpo", LINE_COLUMNS),
             WarningSigns(
                 "grpo",
-                Limits.of(
-                    reward, max_new_tokens=rollout.max_new_tokens, dtype=model.inference_dtype
+                Limits.from_reward(
+                    reward,
+                    max_new_tokens=rollout.max_new_tokens,
+                    dtype=model.inference_dtype,
+                    binds=binds,
+                    sft=not params.sft.skipped or bool(params.sft.adapter),
                 ),
             ),
         ],
@@ -98,7 +122,7 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
             "prompt": prompt,
             "problem": problem.problem,
             "reference": problem.reference,
-            # What reward functions written for the one-call example of TRL and its kin ask for.
+            # Column names of reward functions written for TRL's examples.
             "reference_answer": problem.reference,
             "reference_solution": problem.solution,
             "tags": list(problem.tags),
@@ -107,7 +131,7 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
     ]
     trainer: Trainer
     if grpo.trainer == "trl":
-        # The only import of TRL's that looks for vLLM.
+        # Imported here: TRL's GRPOTrainer imports vLLM if it is installed.
         from lib.training.grpo.trl import build_trl
 
         trainer = build_trl(
@@ -129,16 +153,23 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
             **common,
         )
     prepare_trainer(trainer, grpo)
-    setup = Setup(trainer=trainer, problems=read, rewards=trainer.reward_funcs)
+    setup = Setup(
+        trainer=trainer,
+        problems=read,
+        rewards=trainer.reward_funcs,
+        settings=params.model_dump(),
+    )
     if not isinstance(trainer, PolicyGradientTrainer):
         return setup
     live = ENGINES[rollout.engine].live
-    check_grpo_can_shard(trainer, rollout.engine, live=live)
+    # After `prepare_trainer`: accelerate knows by then what it shards.
+    check_grpo_can_shard(trainer)
     engine = open_engine(
         rollout.engine,
         init,
         base=base,
         **model.loading,
+        # All completions of this process at once.
         batch_size=grpo.prompts_per_step * grpo.group_size // num_processes(),
         policy=trainer.model,
         memory_share=rollout.gpu_memory_utilization,
@@ -151,7 +182,7 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
 
 
 def grpo_arguments(params: Params, *, scratch: Path) -> dict[str, Any]:
-    """Keyword arguments of `transformers.TrainingArguments`.
+    """Return the keyword arguments of `transformers.TrainingArguments`.
 
     Raises:
         UserError: the processes of this run cannot share a step in whole groups.
@@ -165,21 +196,26 @@ def grpo_arguments(params: Params, *, scratch: Path) -> dict[str, Any]:
     return {
         **shared_arguments(params, grpo, batch=grpo.batch_size, scratch=scratch),
         "max_steps": grpo.max_steps,
-        # Problems are chosen by the step, so that a resumed run has none to skip.
+        # The step decides the problems, so that a resumed run has no batches to skip.
         "ignore_data_skip": True,
     }
 
 
 def switch_off_noise(policy: torch.nn.Module) -> None:
-    """Dropout, skipped layers and a router's jitter: the policy that is scored is the one that
-    sampled.
+    """Switch off dropout, skipped layers and a router's jitter, so that scoring repeats sampling.
 
-    Some models (OPT, Starcoder2) call `dropout` as a function, with a number that a module holds;
-    others (Falcon, Persimmon) with one of their config.
+    Some models (OPT, Starcoder2) call `dropout` as a function with a module's attribute, others
+    (Falcon, Persimmon) with their config's. Modules get a copy of the config to change, since the
+    policy's own config is saved.
     """
+    copies: dict[int, PreTrainedConfig] = {}
     for module in policy.modules():
+        owners: list[Any] = [module]
         config = getattr(module, "config", None)
-        for owner in (module, config) if isinstance(config, PreTrainedConfig) else (module,):
+        if isinstance(config, PreTrainedConfig) and module is not policy:
+            module.config = copies.setdefault(id(config), copy.copy(config))
+            owners.append(module.config)
+        for owner in owners:
             for name, value in vars(owner).items():
                 noise = isinstance(owner, torch.nn.Dropout) or "drop" in name or "jitter" in name
                 if noise and isinstance(value, float):

@@ -1,5 +1,5 @@
-"""The numbers of GRPO's curve: collected over a step's micro-batches and ranks, and over the steps
-between two points.
+"""The numbers of GRPO's curve, averaged over a step's micro-batches and ranks, then over logged
+steps.
 
 B completions of this process, F reward functions, b rows of a micro-batch, T tokens.
 """
@@ -24,33 +24,36 @@ ESS = "sampling/effective_sample_share"
 
 
 class Curve:
-    """Means over steps, of means and extremes over a step."""
+    """Means over steps of each step's means and extremes."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
         self.values: dict[str, list[float]] = defaultdict(list)
-        """Of the steps since the last point."""
-        # Of the step that is under way, on this process: [sum, count], and numbers to choose from.
+        """A value per step since the last point, by name."""
+        # This process's numbers of the current step: [2] sum and count, and [2, n] candidates for
+        # an extreme in the first row, 1 or 0 for "counts" in the second. They stay on the device:
+        # reading a number from it would wait for its queue.
         self._sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(2, dtype=torch.float64))
-        self._extremes: dict[str, list[float]] = defaultdict(list)
+        self._extremes: dict[str, list[Tensor]] = defaultdict(list)
 
     def record(self, name: str, value: float) -> None:
-        """One number of this step, the same on all ranks."""
+        """Record one number of this step; every rank passes the same."""
         self.values[name].append(value)
 
     def add(self, numbers: Mapping[str, float]) -> None:
-        """Add a completion's numbers to means over the step; other ranks may have other names."""
+        """Add a completion's numbers to the step's means; other ranks may have other names."""
         for name, number in numbers.items():
             self._sums[name] += torch.tensor([number, 1.0])
 
     def gather(self, local: Sequence[Any]) -> Tensor:
-        """The rows of all ranks."""
+        """Gather the rows of all ranks."""
         rows = torch.tensor(local, device=self.accelerator.device, dtype=torch.float32)
+        # Collective: every rank calls it equally often.
         gathered: Tensor = self.accelerator.gather(rows)
         return gathered
 
     def add_rewards(self, names: Sequence[str], rewards: Tensor, totals: Tensor) -> None:
-        """Record what all ranks' completions earned.
+        """Record the rewards of all ranks' completions.
 
         Args:
             rewards: [B, F].
@@ -63,9 +66,10 @@ class Curve:
         self.record("reward_std", _std(totals.flatten()))
 
     def add_lengths(self, lengths: Sequence[int], truncated: Sequence[bool]) -> None:
-        """Record how long this process's completions are, and how many are cut."""
+        """Record the lengths of this process's completions, and the truncated share."""
         every, cut = self.gather(list(zip(lengths, truncated, strict=True))).T
         self.record("completions/clipped_ratio", cut.mean().item())
+        # TRL logs 0 where no completion ended by itself.
         ended = torch.zeros(1) if cut.all() else every[cut == 0]
         for name, values in (("length", every), ("terminated_length", ended)):
             for statistic in ("mean", "min", "max"):
@@ -73,20 +77,19 @@ class Curve:
                 self.record(f"completions/{statistic}_{name}", value)
 
     def add_comparison(self, comparison: SamplerComparison, mask: Tensor) -> None:
-        """Add how far a micro-batch's sampler is from its trainer."""
+        """Add a micro-batch's distance between sampler and trainer."""
         gap, weights = comparison.gap, comparison.weights
         self._add(f"{GAP}/mean", gap, mask)
         self._add(f"{RATIO}/mean", weights, mask)
         self._add(SQUARE, weights.square(), mask)
-        if mask.any():
-            self._extremes[f"{GAP}/max"].append(gap.max().item())
-            self._extremes[f"{RATIO}/min"].append(weights.amin().item())
-            self._extremes[f"{RATIO}/max"].append(weights.amax().item())
+        extremes = {f"{GAP}/max": gap.max(), f"{RATIO}/min": weights.amin()}
+        for name, value in {**extremes, f"{RATIO}/max": weights.amax()}.items():
+            self._choose_from(name, value.view(1), mask.any().view(1))
 
     def add_loss(
         self, loss: PolicyLoss, *, entropy: Tensor, advantages: Tensor, mask: Tensor, kl: bool
     ) -> None:
-        """Add what a micro-batch's loss was made of.
+        """Add the parts of a micro-batch's loss.
 
         Args:
             entropy: [b, T] of the policy.
@@ -100,23 +103,33 @@ class Curve:
             self._add(f"clip_ratio/{name}_mean", clipped.float(), mask)
         if kl:
             self._add("kl", loss.kl, mask)
-        self._extremes["clip_ratio/low_min"] += _row_means(low.float(), mask)
-        self._extremes["clip_ratio/high_max"] += _row_means(high.float(), mask)
+        tokens = mask.sum(-1)
+        for name, clipped in {"low_min": low, "high_max": high}.items():
+            shares = (clipped.float() * mask).sum(-1) / tokens
+            self._choose_from(f"clip_ratio/{name}", shares, tokens > 0)
+
+    def _choose_from(self, name: str, values: Tensor, kept: Tensor) -> None:
+        self._extremes[name].append(torch.stack([values.double(), kept.double()]))
 
     def _add(self, name: str, values: Tensor, mask: Tensor) -> None:
-        """Add to a mean over the step's tokens that count, or over its completions where `values`
-        has one number for each."""
+        """Add to a mean over the step's counted tokens, or over its completions if `values` has
+        one number for each.
+        """
         kept = mask.any(-1, keepdim=True) if values.shape[1] == 1 else mask
-        self._sums[name] += torch.stack([(values * kept).sum(), kept.sum()]).cpu().double()
+        self._sums[name] = torch.stack(
+            [(values * kept).sum(), kept.sum()]
+        ).double() + self._sums.get(name, 0)
 
     def close_step(self) -> Mapping[str, float]:
-        """The step's means; where no token counted, there is none.
+        """Close the step and compute its means; without counted tokens there is none.
 
-        Once a step, since ranks leave out unequally many micro-batches, and log what they like: a
-        collective in each of them would meet another one.
+        Called once a step: ranks skip different numbers of micro-batches and log different names,
+        so a collective per micro-batch would meet another rank's later one.
         """
         own = {name: total.tolist() for name, total in self._sums.items()}
-        ranks = gather_object([(own, dict(self._extremes))])
+        choices = {name: torch.cat(parts, 1).T.tolist() for name, parts in self._extremes.items()}
+        kept = {name: [value for value, counts in rows if counts] for name, rows in choices.items()}
+        ranks = gather_object([(own, kept)])
         self._sums.clear()
         self._extremes.clear()
         means: dict[str, float] = {}
@@ -135,7 +148,7 @@ class Curve:
         return means
 
     def take_point(self) -> dict[str, float]:
-        """Means over the steps since the last call."""
+        """Return the means over the steps since the last call."""
         means: dict[str, float] = {}
         for name, values in self.values.items():
             known = [value for value in values if not math.isnan(value)]
@@ -146,14 +159,8 @@ class Curve:
 
 
 def _std(values: Tensor) -> float:
-    """Unbiased; NaN for fewer than two."""
+    """Return the unbiased standard deviation; NaN for fewer than two values."""
     if len(values) < 2:
         return math.nan
     variance = (values - values.mean()).square().mean() * (len(values) / (len(values) - 1))
     return math.sqrt(variance.item())
-
-
-def _row_means(values: Tensor, mask: Tensor) -> list[float]:
-    """Means over the tokens that count, of rows that have any."""
-    counts = mask.sum(-1)
-    return ((values * mask).sum(-1) / counts)[counts > 0].tolist()

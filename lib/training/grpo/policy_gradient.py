@@ -1,4 +1,5 @@
-"""GRPO and its kin on `transformers.Trainer`, in the order of a step.
+"""Policy-gradient training (GRPO and its variants) on `transformers.Trainer`, in the order of a
+step.
 
     roll out    an `Engine` completes P problems G times, chosen and seeded by the step
     reward      each completion is judged once (`lib.rewards.rollout`), then scored by each reward
@@ -6,14 +7,14 @@
     advantage   `lib.objectives.advantages`
     arrange     rows of like prompt and length share a micro-batch
     score       log-probs under the policy (`lib.training.grpo.scoring`)
-    check       the sampler's log-probs against these, and the correction for what they differ by
-                (that its weights are the policy's, their version says at each roll-out)
+    check       the sampler's log-probs against these, and the correction for their difference
+                (that the sampler has the policy's weights is checked by version at each roll-out)
     loss        `lib.objectives.losses`; backward pass, clipping and optimiser are `Trainer`'s
 
-Differs from the papers in: dynamic sampling draws as many new problems as are missing, not a whole
-batch, for a bounded number of rounds. The old policy's log-probs are those of the first pass over
-the rollouts, which saves a forward pass; a micro-batch whose advantages are all 0 is left out where
-nothing else gives it a gradient (and so out of entropy and clip_ratio).
+Differs from the papers in: dynamic sampling draws only as many new problems as there are groups
+without signal, not a whole batch, for a bounded number of rounds. The first pass over the rollouts
+gives the old policy's log-probs, which saves a forward pass. A micro-batch with advantages of 0
+only is skipped unless it has a gradient otherwise; entropy and clip_ratio are then without it.
 
 P problems of this process, G completions of each (a group), B = P·G; F reward functions; b rows of
 a micro-batch, T tokens of its longest completion.
@@ -30,7 +31,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput
 
@@ -40,13 +41,13 @@ from lib.core.plugins import is_plugin
 from lib.engines.base import Engine, NotFiniteError, Sampling, encode
 from lib.objectives.advantages import group_advantages, has_signal
 from lib.objectives.entropy import EntropyCoefficient
-from lib.objectives.losses import policy_loss
+from lib.objectives.losses import LossInputs, Objective, policy_loss
 from lib.objectives.own import objective
 from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
-from lib.rewards.functions import ANSWER_ACCURACY, Grading, accuracy, scores
+from lib.rewards.functions import Grading, judged_metrics, scores
 from lib.training.grpo.curve import Curve
-from lib.training.grpo.scoring import MicroBatch, ReferencePolicy, Scorer, padded
+from lib.training.grpo.scoring import MicroBatch, ReferencePolicy, Scorer, pad_rows
 from lib.training.phase.ranks import whole_on_every_rank
 from lib.training.phase.tracking import timed
 from lib.training.phase.warning_signs import GAP
@@ -54,15 +55,15 @@ from lib.training.phase.warning_signs import GAP
 
 @dataclasses.dataclass(kw_only=True)
 class Sample:
-    """One completion of a problem.
+    """One sampled completion of a problem; a rollout once its rewards are set.
 
     Attributes:
-        problem: "prompt", chat messages, "problem", "reference", "tags", and columns that only
-            reward functions read.
-        rewards: [F]; empty before the functions were called.
-        right: whether its answer is, whatever it earns; False before it was judged.
-        metrics: the accuracy, and what reward functions logged, of all completions that were
-            scored together.
+        problem: "prompt" (chat messages), "problem", "reference", "tags", and further columns for
+            reward functions.
+        rewards: [F]; empty until the reward functions are called.
+        right: True if the answer is right, whatever its reward; False until it is judged.
+        metrics: means over all completions scored in the same call: the accuracy, and numbers that
+            reward functions logged.
     """
 
     problem: Mapping[str, Any]
@@ -73,18 +74,18 @@ class Sample:
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
-Group = list[Sample]
+SampleGroup = list[Sample]
 
 
 class PolicyGradientTrainer(Trainer):
-    """A `Trainer` whose data are its own rollouts and whose loss is a policy gradient.
+    """A `Trainer` that trains on its own rollouts with a policy-gradient loss.
 
     Args:
-        problems: what `Sample.problem` holds.
-        grading: rewards that are functions of a rollout, or have TRL's signature, and get
-            `trainer_state`, `log_metric` and `log_extra` too.
-        grpo: params' section.
-        sampling: of rollouts; the seed is the step's.
+        problems: mappings with the keys of `Sample.problem`.
+        grading: the rewards. A function with TRL's signature also gets `trainer_state`,
+            `log_metric` and `log_extra`.
+        grpo: the section `grpo` of params.
+        sampling: settings of the rollouts; each step sets its own seed.
     """
 
     def __init__(
@@ -100,9 +101,22 @@ class PolicyGradientTrainer(Trainer):
         self.problems = problems
         self.grading = grading
         self.reward_funcs = list(grading.rewards)
+        # [F]
         self.reward_weights = torch.tensor(grading.weights)
         self.grpo = grpo
-        self.loss, self.advantage = objective(grpo.loss), objective(grpo.advantage)
+        self.advantage = objective(grpo.advantage)
+        self.objective = Objective(
+            loss=objective(grpo.loss),
+            clip_low=grpo.epsilon,
+            # params.yaml has no nulls: 0 stands for "as epsilon", and for "no bound".
+            clip_high=grpo.epsilon_high or None,
+            delta=grpo.delta or None,
+            ratio_level=grpo.importance_level,
+            kl_coef=grpo.beta,
+            kl_weighted=grpo.kl_weighted,
+            max_completion_length=sampling.max_new_tokens,
+        )
+        # For the comparison with the trainer's: [T] float32 per completion, not [T, V].
         self.sampling = dataclasses.replace(sampling, log_probs=True)
         # Version of the weights that the engine generated from last, and the last gap in nats.
         self._synced, self._gap = "", math.nan
@@ -111,9 +125,9 @@ class PolicyGradientTrainer(Trainer):
         self.rollouts: list[Sample] = []
         """The B samples of the last roll-out, G in a row for each problem."""
         self.batches: list[MicroBatch] = []
-        """The same rollouts in the order and grouping in which they are trained on."""
+        """The same rollouts, arranged for the passes of a step."""
         self.extra_columns: dict[str, list[Any]] = {}
-        """Columns that reward functions logged of those rollouts through `log_extra`."""
+        """Columns of the rollouts from reward functions, logged through `log_extra`."""
         self.curve = Curve(self.accelerator)
         self.bonus = EntropyCoefficient(grpo.entropy_coef, grpo.entropy_target)
         if self.bonus.is_used:
@@ -128,17 +142,17 @@ class PolicyGradientTrainer(Trainer):
             entropy_grad=self.bonus.is_used,
             float32_head=grpo.cast_lm_head_to_fp32,
         )
-        # Trainer then divides each micro-batch's loss by how many a step has; `num_tokens` is
-        # scaled to match in `_arrange`.
+        # False: Trainer divides each micro-batch's loss by the number of micro-batches in a step
+        # (transformers' `training_step`). `_arrange` scales `num_tokens` to match.
         self.model_accepts_loss_kwargs = False
         self.reference = ReferencePolicy(self.model) if grpo.beta else None
 
     def roll_out_with(self, engine: Engine, *, live: bool) -> None:
-        """Generate with `engine` from now on; it is closed when training ends, however it ends.
+        """Set the engine of all rollouts; `train` closes it.
 
         Args:
-            live: it computes with the policy's own weights, of which it holds no copy, so that its
-                log-probs need no correction.
+            live: True if the engine computes with the policy's own weights, not with a copy. Its
+                log-probs then need no correction.
         """
         self.engine, self.live = engine, live
 
@@ -151,7 +165,7 @@ class PolicyGradientTrainer(Trainer):
     # Roll out
 
     def get_train_dataloader(self) -> Iterator[dict[str, MicroBatch]]:
-        """Micro-batches, rolled out when `Trainer` asks for a step's first one.
+        """Yield the micro-batches of each step; a step's first one triggers its rollouts.
 
         A plain generator: a loader that accelerate prepares reads one batch ahead, and would roll
         out with the policy before the update.
@@ -161,15 +175,15 @@ class PolicyGradientTrainer(Trainer):
             self.batches = self.roll_out()
             for _ in range(self.grpo.num_iterations):
                 for batch in self.batches:
-                    # Not bare: Trainer moves and counts what is in a mapping. The object goes
-                    # through as it is, and keeps its old log-probs over the iterations.
+                    # In a dict: Trainer moves and counts the tensors of a mapping. The object goes
+                    # through untouched, and keeps `old_log_probs` over the iterations.
                     yield {"batch": batch}
 
     def roll_out(self) -> list[MicroBatch]:
-        """The micro-batches of this step's rollouts."""
+        """Sample, score and arrange this step's rollouts, and return the micro-batches."""
         assert self.engine is not None
-        with self._whole_policy() as policy:
-            self._check_version(self.engine.sync(policy))
+        # Sharded under FSDP2: an engine with a copy of the weights gathers one parameter at a time.
+        self._check_version(self.engine.sync(self.accelerator.unwrap_model(self.model_wrapped)))
         groups = self._reward(self._complete(self._problems_of_step(), round_=0))
         if self.grpo.dynamic_sampling:
             groups = self._refill(groups)
@@ -178,38 +192,43 @@ class PolicyGradientTrainer(Trainer):
         self.curve.add_lengths(
             [len(one.token_ids) for one in completions], [one.truncated for one in completions]
         )
-        # Of each completion that is trained on: a round that replaced a few groups weighs little.
+        # Weighted by the completions that are trained on: a refill round counts with its share.
         for rollout in self.rollouts:
             self.curve.add(rollout.metrics)
+        # Advantages need all rewards, so that rows can only be packed afterwards.
         batches = self._arrange(self._advantages())
         if self.reference:
+            # One swap for all micro-batches: it copies every trained weight twice.
             with self.reference.in_place_of(self.model), torch.no_grad():
                 for batch in batches:
                     batch.reference_log_probs = self.scorer.score(self.model, batch).log_probs
         return batches
 
     def _problems_of_step(self) -> list[Mapping[str, Any]]:
-        """P problems: this process's part of the step's, of an order that each epoch shuffles."""
+        """Return this process's share of the step's P problems; each epoch shuffles their order."""
         total = self.grpo.prompts_per_step
         generation = self.state.global_step // self.grpo.num_iterations
+        # An epoch has whole steps only; its remainder differs from epoch to epoch by the shuffle.
         epoch, place = divmod(generation, len(self.problems) // total)
         order = list(range(len(self.problems)))
         if self.grpo.shuffle:
             generator = torch.Generator().manual_seed(self.args.seed)
-            # Drawn anew up to this epoch: a resumed run has the order of one that went through.
+            # From the first epoch on, so that a resumed run shuffles as an uninterrupted one.
             for _ in range(epoch + 1):
                 order = torch.randperm(len(self.problems), generator=generator).tolist()
+        # Whole groups stay on one rank, so that advantages need no communication.
         mine = self._part_of_rank(order[place * total : (place + 1) * total])
         return [self.problems[index] for index in mine]
 
-    def _complete(self, problems: Sequence[Mapping[str, Any]], *, round_: int) -> list[Group]:
-        """Groups of G completions for each of the problems."""
+    def _complete(self, problems: Sequence[Mapping[str, Any]], *, round_: int) -> list[SampleGroup]:
+        """Sample G completions for each problem."""
         assert self.engine is not None
         rank = self.accelerator.process_index
+        # Keyed by the step: a resumed run samples what an uninterrupted one would.
         seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_, rank)
         prompts = encode(self.processing_class, [problem["prompt"] for problem in problems])
-        # An engine on the policy's own weights generates while they are all at hand.
-        whole = self._whole_policy() if self.live else contextlib.nullcontext()
+        # A live engine reads the policy's own parameters, which FSDP2 gathers for this block.
+        whole = whole_on_every_rank(self) if self.live else contextlib.nullcontext()
         sampling = dataclasses.replace(self.sampling, seed=seed)
         try:
             with timed("generation"), whole:
@@ -220,66 +239,64 @@ class PolicyGradientTrainer(Trainer):
             [Sample(problem=problem, prompt_ids=ids, completion=one) for one in group]
             for problem, ids, group in zip(problems, prompts, completions, strict=True)
         ]
-        # As TRL counts: each completion with its prompt, replaced groups included.
-        rows = (row for group in groups for row in group)
-        length = sum(len(row.prompt_ids) + len(row.completion.token_ids) for row in rows)
+        # TRL's count: prompt and completion tokens of every sample, replaced groups included.
+        samples = (sample for group in groups for sample in group)
+        length = sum(len(one.prompt_ids) + len(one.completion.token_ids) for one in samples)
         self.state.num_input_tokens_seen += int(self.curve.gather([float(length)]).sum())
         self.curve.values["num_tokens"] = [self.state.num_input_tokens_seen]
         return groups
 
-    @contextlib.contextmanager
-    def _whole_policy(self) -> Iterator[PreTrainedModel]:
-        with whole_on_every_rank(self):
-            yield self.accelerator.unwrap_model(self.model_wrapped)
-
     # Reward
 
-    def _reward(self, groups: list[Group]) -> list[Group]:
-        rows = [rollout for group in groups for rollout in group]
+    def _reward(self, groups: list[SampleGroup]) -> list[SampleGroup]:
+        """Judge and score the samples in place, and return their groups."""
+        samples = [sample for group in groups for sample in group]
         metrics: dict[str, list[float]] = defaultdict(list)
         self.extra_columns = {}
-        judged = ("prompt", "problem", "reference", "tags")
+        fields = ("prompt", "problem", "reference", "tags")
         rollouts = [
             self.grading.rollout(
-                row.completion.text,
-                token_ids=row.completion.token_ids,
-                **{name: row.problem[name] for name in judged},
+                sample.completion.text,
+                token_ids=sample.completion.token_ids,
+                **{name: sample.problem[name] for name in fields},
             )
-            for row in rows
+            for sample in samples
         ]
+        extra = [name for name in samples[0].problem if name not in fields]
         columns = {
-            **{n: [row.problem[n] for row in rows] for n in rows[0].problem if n not in judged},
+            **{name: [sample.problem[name] for sample in samples] for name in extra},
             "trainer_state": self.state,
             "log_metric": lambda name, value: metrics[name].append(value),
             "log_extra": lambda name, values: self.extra_columns.update({name: list(values)}),
         }
         with timed("rewards"):
-            metrics[ANSWER_ACCURACY] = [accuracy(rollouts)]
-            earned = scores(self.reward_funcs, rollouts, **columns)
+            metrics |= {name: [value] for name, value in judged_metrics(rollouts).items()}
+            # F lists of B
+            values = scores(self.reward_funcs, rollouts, **columns)
         device = self.accelerator.device
-        rewards = torch.tensor(earned, dtype=torch.float32, device=device).T  # [B, F]
+        rewards = torch.tensor(values, dtype=torch.float32, device=device).T  # [B, F]
         # A function may log a name several times; the point holds its mean.
-        means = {name: sum(values) / len(values) for name, values in metrics.items()}
-        for row, rollout, of_row in zip(rows, rollouts, rewards, strict=True):
-            row.rewards, row.right, row.metrics = of_row, rollout.answer_ok, means
+        means = {name: sum(logged) / len(logged) for name, logged in metrics.items()}
+        for sample, rollout, reward in zip(samples, rollouts, rewards, strict=True):
+            sample.rewards, sample.right, sample.metrics = reward, rollout.answer_ok, means
         return groups
 
     def _totals(self, rewards: Tensor) -> Tensor:
-        """[groups, G] weighted sums of [groups · G, F]."""
+        """Sum weighted rewards [groups · G, F] to totals [groups, G]."""
         totals = (rewards * self.reward_weights.to(rewards)).sum(-1)  # [groups · G]
         return totals.view(-1, self.grpo.group_size)
 
     # Dynamic sampling
 
-    def _refill(self, groups: list[Group]) -> list[Group]:
-        """Groups that carry a signal: those of `groups` in their places, others for the rest.
+    def _refill(self, groups: list[SampleGroup]) -> list[SampleGroup]:
+        """Replace groups whose rewards are all equal by newly sampled ones.
 
-        Every rank draws as many problems as the rank that misses most: generation on a policy cut
-        across ranks, and logging, are collective. What a rank has too many of is dropped. A place
-        that no round filled keeps its group where `grpo.dynamic_sampling_fallback` is `train`.
+        Every rank draws as many problems as the rank with the most missing groups, because
+        generation with a sharded policy and logging are collective. Surplus groups are dropped.
+        With `grpo.dynamic_sampling_fallback: train`, a group that no round replaced stays.
 
         Raises:
-            UserError: after all rounds there is a rank with a group without signal, and the
+            UserError: a group is still without signal on some rank after all rounds, and the
                 fallback is `error`.
         """
         rounds, signals = self.grpo.dynamic_sampling, self._with_signal(groups)
@@ -291,7 +308,8 @@ class PolicyGradientTrainer(Trainer):
             good = self._with_signal(others)
             signals += good
             spare = [group for group, signal in zip(others, good, strict=True) if signal]
-            # Not strict: this rank drew for the rank that misses most, so it may have more.
+            # Not strict: this rank drew as many as the rank with the most missing, so it may have
+            # a surplus.
             for place, group in zip(missing, spare, strict=False):
                 groups[place] = group
             missing = missing[len(spare) :]
@@ -312,36 +330,45 @@ class PolicyGradientTrainer(Trainer):
             self.curve.record(f"dynamic_sampling/{name}", self.curve.gather([share]).mean().item())
         return groups
 
-    def _with_signal(self, groups: Sequence[Group]) -> list[bool]:
-        """Which groups move the policy: rewards differ, and not all rows are masked."""
-        totals = self._totals(torch.stack([row.rewards for group in groups for row in group]))
-        cut, signals = self.grpo.mask_truncated, has_signal(totals).tolist()
+    def _with_signal(self, groups: Sequence[SampleGroup]) -> list[bool]:
+        """Return a mask of the groups that move the policy: rewards differ, and at least one
+        rollout is not masked as truncated.
+        """
+        totals = self._totals(torch.stack([one.rewards for group in groups for one in group]))
+        masks, signals = self.grpo.mask_truncated, has_signal(totals).tolist()
         return [
-            differ and not (cut and all(row.completion.truncated for row in group))
+            differ and not (masks and all(one.completion.truncated for one in group))
             for group, differ in zip(groups, signals, strict=True)
         ]
 
     def _others(self, count: int, round_: int) -> list[Mapping[str, Any]]:
-        """`count` problems for this process: no two ranks draw the same one."""
+        """Draw `count` further problems for this process; no two ranks draw the same one."""
         key = keyed_seed(self.args.seed, "refill", self.state.global_step, round_)
         # All ranks draw the same places, and each takes its own stretch of them.
         total = count * self.accelerator.num_processes
+        # Without replacement: no two of these groups, on any rank, are of the same problem.
         places = random.Random(key).sample(range(len(self.problems)), total)
         return [self.problems[place] for place in self._part_of_rank(places)]
 
     def _part_of_rank(self, rows: Any) -> Any:
-        """The stretch that is this process's of rows that all processes hold."""
+        """Return this process's equal share of the rows of all processes, in the order of ranks."""
         size, rank = len(rows) // self.accelerator.num_processes, self.accelerator.process_index
         return rows[rank * size : (rank + 1) * size]
 
     # Advantages
 
     def _advantages(self) -> Tensor:
-        """[B] advantages of this process's rollouts; `batch` and the curve need all processes'."""
-        rewards = self.accelerator.gather(torch.stack([row.rewards for row in self.rollouts]))
+        """Compute this process's advantages [B].
+
+        The rewards of all processes are gathered for `grpo.advantage: batch`, which divides by
+        their deviation, and for the curve.
+        """
+        # [B · ranks, F]
+        rewards = self.accelerator.gather(torch.stack([one.rewards for one in self.rollouts]))
+        # [P · ranks, G]
         totals = self._totals(rewards)
         right = self.accelerator.gather(
-            torch.tensor([row.right for row in self.rollouts], device=totals.device)
+            torch.tensor([one.right for one in self.rollouts], device=totals.device)
         )
         advantages = group_advantages(
             totals, baseline=self.advantage, right=right.view_as(totals)
@@ -349,6 +376,7 @@ class PolicyGradientTrainer(Trainer):
 
         names = [function.__name__ for function in self.reward_funcs]
         self.curve.add_rewards(names, rewards, totals)
+        # Share of groups without a gradient: TRL's name, measured by max − min.
         flat = 1 - has_signal(totals).float().mean()
         self.curve.record("frac_reward_zero_std", flat.item())
         own: Tensor = self._part_of_rank(advantages)
@@ -357,10 +385,11 @@ class PolicyGradientTrainer(Trainer):
     # Micro-batches
 
     def _arrange(self, advantages: Tensor) -> list[MicroBatch]:
-        """Rows of one prompt, and prompts of like length, together; those without signal first."""
+        """Return micro-batches of rollouts sorted by signal, prompt length, prompt and length."""
         rows, size = self.rollouts, self.args.per_device_train_batch_size
         order = list(range(len(rows)))
         if self._packs:
+            # [P]
             by_group = advantages.view(-1, self.grpo.group_size).any(-1).tolist()
 
             def key(row: int) -> tuple[Any, ...]:
@@ -370,6 +399,7 @@ class PolicyGradientTrainer(Trainer):
                 # that the scorer computes it once.
                 return signal, len(prompt), prompt, len(rows[row].completion.token_ids)
 
+            # Stable: rows of equal key keep the order of their samples.
             order.sort(key=key)
         # By the engine's finish reason: the last token does not tell a completion that a stop
         # string ended from a truncated one.
@@ -378,8 +408,9 @@ class PolicyGradientTrainer(Trainer):
             * len(row.completion.token_ids)
             for row in rows
         ]
-        # At least 1 in all: a bound for each micro-batch would let few tokens count for less.
+        # Tokens in the loss on all ranks. At least 1, for a step whose completions are all masked.
         total = max(self.curve.gather([float(sum(map(sum, counted)))]).sum().item(), 1.0)
+        # Rows without signal come first, so that whole micro-batches of them can be left out.
         parts = [order[start : start + size] for start in range(0, len(order), size)]
         return [
             self._collate(
@@ -396,7 +427,7 @@ class PolicyGradientTrainer(Trainer):
 
     @property
     def _packs(self) -> bool:
-        # bnpo divides by a micro-batch's own tokens, so it matters to it which rows share one.
+        # bnpo divides by the tokens of a micro-batch, so sorting rows would change its loss.
         return self.grpo.loss != "bnpo"
 
     def _collate(self, rollouts: Sequence[Sample], *, counted: Any, **kwargs: Any) -> MicroBatch:
@@ -404,14 +435,17 @@ class PolicyGradientTrainer(Trainer):
         prompts = [rollout.prompt_ids for rollout in rollouts]
         completions = [rollout.completion for rollout in rollouts]
         ids = [completion.token_ids for completion in completions]
+        # An engine need not report log-probs (`GeneratedCompletion.log_probs`); [b, T] of 0 then.
         log_probs = [completion.log_probs or () for completion in completions]
         return MicroBatch(
-            prompt_ids=padded(prompts, value=pad, left=True).to(device),
-            prompt_mask=padded([[1] * len(row) for row in prompts], value=0, left=True).to(device),
-            completion_ids=padded(ids, value=pad).to(device),
-            completion_mask=padded([[1] * len(row) for row in ids], value=0).to(device),
-            loss_mask=padded(counted, value=False).to(device),
-            sampler_log_probs=padded(log_probs, value=0.0).to(device),
+            prompt_ids=pad_rows(prompts, value=pad, left=True).to(device),
+            prompt_mask=pad_rows([[1] * len(row) for row in prompts], value=0, left=True).to(
+                device
+            ),
+            completion_ids=pad_rows(ids, value=pad).to(device),
+            completion_mask=pad_rows([[1] * len(row) for row in ids], value=0).to(device),
+            loss_mask=pad_rows(counted, value=False).to(device),
+            sampler_log_probs=pad_rows(log_probs, value=0.0).to(device),
             **kwargs,
         )
 
@@ -424,34 +458,30 @@ class PolicyGradientTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Tensor:
-        """The loss of one micro-batch; `Trainer` averages over those of a step."""
+        """Compute one micro-batch's loss; `Trainer` averages over a step's micro-batches."""
         batch: MicroBatch = inputs["batch"]
         if self._without_gradient(batch):
             # `Trainer` calls `backward` on whatever comes back.
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
+        # [b, T], with gradient
         scores = self.scorer.score(model, batch)
         # The first of `num_iterations` passes: the policy is still the one that sampled.
         if batch.old_log_probs is None:
             batch.old_log_probs = scores.log_probs.detach()
             self._compare_with_sampler(batch)
         loss = policy_loss(
-            scores.log_probs,
-            batch.advantages,
-            batch.loss_mask,
-            loss_type=self.loss,
-            old_log_probs=batch.old_log_probs,
-            clip_low=self.grpo.epsilon,
-            clip_high=self.grpo.epsilon_high or None,
-            delta=self.grpo.delta or None,
-            ratio_level=self.grpo.importance_level,
-            correction=batch.correction,
-            reference_log_probs=batch.reference_log_probs,
-            kl_coef=self.grpo.beta,
-            kl_weighted=self.grpo.kl_weighted,
-            entropy=scores.entropy,
-            entropy_coef=self.bonus.of_step,
-            max_completion_length=self.sampling.max_new_tokens,
-            num_tokens=batch.num_tokens,
+            LossInputs(
+                log_probs=scores.log_probs,
+                advantages=batch.advantages,
+                mask=batch.loss_mask,
+                old_log_probs=batch.old_log_probs,
+                correction=batch.correction,
+                reference_log_probs=batch.reference_log_probs,
+                entropy=scores.entropy,
+                entropy_coef=self.bonus.step_coefficient,
+                num_tokens=batch.num_tokens,
+            ),
+            self.objective,
         )
         self.curve.add_loss(
             loss,
@@ -465,15 +495,17 @@ class PolicyGradientTrainer(Trainer):
         return loss.loss
 
     def _without_gradient(self, batch: MicroBatch) -> bool:
-        # The last one of a step is real on every rank: AdamW takes no step without gradients, and
-        # DDP averages them in its backward pass. Sharded policies need equally many passes.
+        # A step's last micro-batch is always computed, on every rank: AdamW skips parameters
+        # without a gradient, and DDP averages gradients in its backward pass. A sharded policy
+        # gathers weights in each forward pass, so ranks must make equally many.
         sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        # These give rows with zero advantage a gradient too.
         penalised = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
         needed = batch.last or sharded or not self._packs or penalised
         return not (needed or batch.advantages.any())
 
     def _compare_with_sampler(self, batch: MicroBatch) -> None:
-        """Before the first update on a batch, the trainer's log-probs should be the sampler's."""
+        """Compare the trainer's log-probs with the sampler's before the first update on a batch."""
         assert batch.old_log_probs is not None
         comparison = compare_with_sampler(
             batch.old_log_probs,
@@ -501,35 +533,35 @@ class PolicyGradientTrainer(Trainer):
             self.curve.record("entropy_coef", self.bonus.coefficient)
 
     def _check_version(self, version: str | None) -> None:
-        """Refuse to learn from a sampler that is not the policy.
+        """Refuse to train on completions sampled from stale weights.
 
-        How far their log-probs are apart is no proof, since engines round apart: that is warned of
-        (`lib.training.phase.warning_signs`).
+        A gap between log-probs is no proof of stale weights, since engines round differently: a gap
+        only gives a warning (`lib.training.phase.warning_signs`).
 
         Raises:
-            UserError: the engine has not taken the policy's weights.
+            UserError: the version is missing, or the same as at the last roll-out.
         """
         if not version or version == self._synced:
             raise UserError(
                 f"step {self.state.global_step + 1}: {type(self.engine).__name__} still generates "
-                f"from weights of an earlier step (version {self._synced or 'of the start'}); "
-                "nothing of it is learned. Use rollout.engine=transformers, and report this"
+                f"with weights of an earlier step (version {self._synced or 'of the start'}), so "
+                "training stops. Use rollout.engine=transformers, and report this"
             )
         self._synced = version
 
     def _diverged(self, what: str) -> UserError:
         return UserError(
-            f"step {self.state.global_step + 1}: {what} are no numbers (last gap between sampler "
+            f"step {self.state.global_step + 1}: {what} are NaN or infinite (last gap of sampler "
             f"and trainer: {self._gap:.3g} nats per token); lower grpo.learning_rate or "
             "grpo.max_grad_norm, or set model.dtype=float32"
         )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the means of what was recorded since the last log."""
+        """Log with the curve's means since the last log added."""
         super().log({**logs, **self.curve.take_point()}, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """0, since the model's estimate would read token ids, which stand in micro-batches."""
+        """Return 0: `Trainer` would estimate from input ids, a key that the batches here lack."""
         return 0
 
 
@@ -540,15 +572,17 @@ class SavedCoefficient(TrainerCallback, ExportableState):
         self.bonus = bonus
 
     def state(self) -> dict[str, Any]:
-        """What `Trainer` writes into the checkpoint (`ExportableState`)."""
+        """Return the checkpoint's entry for this callback (`ExportableState`)."""
         return {"args": {}, "attributes": dataclasses.asdict(self.bonus)}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take the checkpoint's coefficient where a run is resumed; one that starts has its own."""
+        """Restore the checkpoint's coefficient when a run resumes."""
+        # Trainer has filled `stateful_callbacks` from the checkpoint before this event.
         vars(self.bonus).update(state.stateful_callbacks[type(self).__name__]["attributes"])
 
 
 def keyed_seed(*parts: object) -> int:
-    """A seed that shares nothing with those of neighbouring keys."""
+    """Derive a 63-bit seed from a key; neighbouring keys give unrelated seeds."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    # 63 bits: torch's and numpy's seeds are signed 64-bit integers.
     return int.from_bytes(digest[:8], "big") >> 1

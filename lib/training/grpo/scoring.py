@@ -1,6 +1,6 @@
-"""Completions under the policy: rows that go through it together, and the scores of their tokens.
+"""Scores of completions under the policy: micro-batches of rows, and their tokens' log-probs.
 
-Two ways to the same numbers with less arithmetic or memory:
+Two methods with the same result and less arithmetic or memory:
 
     shared prompts  a prompt is computed once for all of its completions in a micro-batch; they
                     continue from its keys and values, through which the gradient returns
@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import DynamicCache
 
@@ -26,7 +27,7 @@ from lib.core.errors import UserError
 from lib.engines.base import Sampling
 from lib.engines.decoding import can_decode, forward_arguments, truncate
 from lib.engines.unsloth import is_unsloth
-from lib.objectives import LARGE
+from lib.objectives import MAX_WHOLE_LOGITS
 from lib.objectives.logprobs import (
     TokenScores,
     Truncate,
@@ -41,20 +42,21 @@ from lib.objectives.logprobs import (
 
 @dataclasses.dataclass(kw_only=True)
 class MicroBatch:
-    """Rows of one forward pass, with all that their loss needs.
+    """The rows of one forward pass, with all inputs of their loss.
 
     Attributes:
-        rows: their places among the step's rollouts.
+        rows: indices among the step's rollouts.
         prompt_ids, prompt_mask: [b, C], padded on the left.
         completion_ids, completion_mask: [b, T], padded on the right.
-        loss_mask: [b, T] bool, tokens that the loss counts.
+        loss_mask: [b, T] bool, True for tokens in the loss.
         advantages: [b].
         sampler_log_probs: [b, T] as the engine reported them.
-        num_tokens: of the optimiser step, that `dapo` divides by, in micro-batches of one process.
-        last: of the step.
-        reference_log_probs: [b, T], with a KL penalty.
-        old_log_probs: [b, T], from the first pass on.
-        correction: [b, 1] or [b, T], from the first pass on, for an engine with its own weights.
+        num_tokens: `dapo`'s divisor: the step's tokens in the loss, divided by the number of
+            micro-batches and processes.
+        last: True for the last micro-batch of the step.
+        reference_log_probs: [b, T]; None without a KL penalty.
+        old_log_probs: [b, T]; None before the first pass.
+        correction: [b, 1] or [b, T]; None before the first pass, or for a live engine.
     """
 
     rows: Sequence[int]
@@ -72,8 +74,9 @@ class MicroBatch:
     correction: Tensor | None = None
 
 
-def padded(rows: Sequence[Sequence[Any]], *, value: Any, left: bool = False) -> Tensor:
-    """[b, longest]; `value` fills short rows on the right, or on the left."""
+def pad_rows(rows: Sequence[Sequence[Any]], *, value: Any, left: bool = False) -> Tensor:
+    """Pad rows to [b, longest] with `value`, on the right or on the left."""
+    # At least 1 token: an engine returns no empty completion.
     width = max(len(row) for row in rows)
     fills = ([value] * (width - len(row)) for row in rows)
     return torch.tensor(
@@ -86,11 +89,11 @@ class Scorer:
 
     Args:
         policy: without wrappers.
-        sampling: log-probs and entropy are those of the distribution that it samples from.
+        sampling: decides the distribution of log-probs and entropy: temperature and cuts.
         entropy_grad: let gradients flow through the entropy too.
-        float32_head: let the output layer compute in float32, wherever the policy is used.
-        shares_prompts: allowed where one process holds the whole policy; two forward passes before
-            one backward pass are more than DDP and FSDP follow.
+        float32_head: make the output layer compute in float32, in scoring and generation.
+        shares_prompts: compute a prompt once for its completions. Needs one process with the whole
+            policy: DDP and FSDP do not support two forward passes before one backward pass.
     """
 
     def __init__(
@@ -113,24 +116,25 @@ class Scorer:
         cut = functools.partial(truncate, sampling=sampling)
         self.truncate: Truncate | None = cut if sampling.truncates else None
         self.shares_prompts = shares_prompts and can_decode(policy)
-        # Unsloth replaces the forward pass, and asks the output layer in its own ways.
+        # Unsloth replaces the forward pass, and with it the call of the output layer.
         unsloth = is_unsloth(policy)
-        # Known from the first score on; before that, the policy cannot be asked.
+        # None until the first score: `can_fuse` needs a forward pass.
         self.fuses: bool | None = False if unsloth else None
         # Without them, a model with learned positions counts the padding before a prompt.
         self.takes_positions = not unsloth and "position_ids" in forward_arguments(policy)
 
     def score(self, model: Any, batch: MicroBatch) -> TokenScores:
-        """[b, T] scores of the completions' tokens, 0 behind their ends.
+        """Score the completions' tokens [b, T]; 0 after their ends.
 
         Args:
-            model: the policy, in whatever wraps it.
+            model: the policy, or its DDP or FSDP wrapper.
         """
         if self.fuses is None:
             # Here and not in the constructor: accelerate puts the policy under autocast, and FSDP2
             # on its device, when training starts, and a flash kernel refuses float32. On every rank
             # at its first score, whatever its size: under FSDP2 a forward pass is collective.
             self.fuses = can_fuse(self.policy)
+        # [b, C + T], padding on both outer sides
         ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
         mask = torch.cat([batch.prompt_mask, batch.completion_mask], 1)
         prefix = batch.prompt_ids.shape[1]  # C
@@ -140,13 +144,14 @@ class Scorer:
         if self.takes_positions:
             inputs["position_ids"] = positions
         if self.shares_prompts:
-            # A place that is masked tells no prompts apart, whatever stands there.
+            # Padding as −1: two prompts are the same if their real tokens are.
             # [p, C] distinct prompts, and [b] which of them a row has.
             prompts, owner = torch.unique(
                 ids[:, :prefix].masked_fill(~batch.prompt_mask.bool(), -1),
                 dim=0,
                 return_inverse=True,
             )
+            # A prompt of one token has nothing to cache, and distinct prompts nothing to share.
             if prefix > 1 and len(prompts) < len(ids):
                 # The completions and, before them, the last token of their prompt, whose keys and
                 # values are computed with them: its logits score the first token.
@@ -162,7 +167,7 @@ class Scorer:
         return self._scores(model, inputs, batch)
 
     def _prompt_cache(self, model: Any, prompts: Tensor) -> DynamicCache:
-        """Keys and values of the distinct prompts [p, C - 1]; -1 stands for padding."""
+        """Compute keys and values of the distinct prompts [p, C - 1]; -1 is padding."""
         cache, mask = DynamicCache(), (prompts >= 0).long()
         model(
             input_ids=prompts.clamp(min=0),
@@ -183,7 +188,7 @@ class Scorer:
         labels = torch.nn.functional.pad(batch.completion_ids, (0, 1))
         kept = torch.nn.functional.pad(batch.completion_mask, (0, 1)).bool()
         # b · (T + 1) · V logits; chunks cost one more product with the head.
-        if self.fuses and kept.numel() * len(self.head.weight) > LARGE:
+        if self.fuses and kept.numel() * len(self.head.weight) > MAX_WHOLE_LOGITS:
             scores = score_labels(
                 model,
                 inputs,
@@ -194,8 +199,9 @@ class Scorer:
                 entropy_grad=self.entropy_grad,
                 head=self.head,
             )
+            # The last label was padding.
             return TokenScores(scores.log_probs[:, :-1], scores.entropy[:, :-1])
-        # Sliced, since a model that takes no `logits_to_keep` returns all.
+        # Sliced, since a model without the argument `logits_to_keep` returns all logits.
         scores = self._from_logits(model(**inputs).logits[:, -length - 1 :], labels)
         ended = ~kept[:, :-1]
         return TokenScores(
@@ -204,6 +210,7 @@ class Scorer:
         )
 
     def _from_logits(self, logits: Tensor, labels: Tensor) -> TokenScores:
+        # Both need the whole distribution in the backward pass: chunked, not kept.
         if self.truncate or self.entropy_grad:
             return score_logits(
                 logits, labels, temperature=self.temperature, truncate=self.truncate
@@ -218,15 +225,16 @@ class Scorer:
 
 
 class ReferencePolicy:
-    """What the KL penalty measures from: the weights that training starts from, and no second
-    model."""
+    """The KL penalty's reference: a copy of the trained weights at the start, not a second
+    model.
+    """
 
     def __init__(self, policy: torch.nn.Module) -> None:
         self._weights = [weight.detach().clone() for weight in _trained_weights(policy)]
 
     @contextlib.contextmanager
     def in_place_of(self, policy: torch.nn.Module) -> Iterator[None]:
-        """Within the block, the policy has these weights."""
+        """Swap the reference weights into the policy within the block."""
         self._exchange(policy)
         try:
             yield
@@ -235,10 +243,15 @@ class ReferencePolicy:
 
     @torch.no_grad()
     def _exchange(self, policy: torch.nn.Module) -> None:
+        for module in policy.modules():
+            # What a forward pass has gathered and kept is no part of the weights.
+            if isinstance(module, FSDPModule):
+                module.reshard()
         for at, weight in enumerate(_trained_weights(policy)):
             # Copied before accelerate sharded the policy: whole at the first exchange.
             other = self._weights[at].to(weight.device)
             if isinstance(weight, DTensor) and not isinstance(other, DTensor):
+                # FSDP2's layout of this parameter.
                 other = distribute_tensor(other, weight.device_mesh, weight.placements)
             self._weights[at] = weight.detach().clone()
             weight.copy_(other)

@@ -1,8 +1,8 @@
 """GRPO by TRL's own `GRPOTrainer`, unmodified (`grpo.trainer: trl`).
 
-The oracle and the contender of `policy_gradient`, and the way of a user who trusts it more. It
-generates by itself, with transformers or with vLLM in this process, and logs its own
-columns; params' validation refuses what it cannot do.
+It is the oracle in the tests of `policy_gradient`, its rival in speed, and an alternative for
+users. It generates by itself, with transformers or with vLLM in this process, and logs its own
+columns. The validation of params refuses settings beyond its reach.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from lib.params.training import Grpo, RolloutSampling
 from lib.rewards.functions import Grading
 
 SCALES = {"group": "group", "batch": "batch", "mean": "none"}
-"""`grpo.advantage` in TRL's words."""
+"""TRL's `scale_rewards` by `grpo.advantage`."""
 
 
 def build_trl(
@@ -30,7 +30,7 @@ def build_trl(
     settings: Model,
     **kwargs: Any,
 ) -> GRPOTrainer:
-    """A `GRPOTrainer` that is ready to start.
+    """Build a `GRPOTrainer`, ready to start.
 
     Args:
         rows: "prompt" and the columns that reward functions read.
@@ -40,16 +40,18 @@ def build_trl(
     """
     vllm = {
         "use_vllm": True,
+        # In this process, on the trainer's GPU; the other mode needs TRL's own server.
         "vllm_mode": "colocate",
         "vllm_gpu_memory_utilization": rollout.gpu_memory_utilization,
         # By default, memory is set aside for all of the model's positions.
         "vllm_max_model_length": settings.max_seq_length,
     }
-    # For the KL penalty on full weights, TRL loads the policy's files once more, as float32 unless
-    # it is told otherwise.
+    # For the KL penalty on full weights, TRL loads the policy's files once more, by default as
+    # float32.
     loaded = {"dtype": settings.dtype, "attn_implementation": with_kernel(settings.attention)}
     return GRPOTrainer(
         args=GRPOConfig(
+            # TRL takes its prompts from a data loader, which a resumed run has to wind forward.
             **{**arguments, "ignore_data_skip": False},
             num_generations=grpo.group_size,
             generation_batch_size=grpo.prompts_per_step * grpo.group_size,
@@ -80,6 +82,7 @@ def build_trl(
             top_p=rollout.top_p,
             top_k=rollout.top_k,
             min_p=rollout.min_p or None,
+            # As `switch_off_noise` does for our trainer.
             disable_dropout=True,
             **(vllm if rollout.engine == "vllm" else {}),
         ),

@@ -1,1 +1,1 @@
-"""What every phase shares: the road from start to outputs, and what it meets on the way."""
+"""The common parts of all training phases."""

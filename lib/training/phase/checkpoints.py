@@ -1,11 +1,11 @@
-"""Checkpoints to resume from: whole or not at all, and never those of another configuration.
+"""Checkpoints to resume from: complete or absent, and only of the same configuration.
 
-    data/scratch/<stage>/<fingerprint>/checkpoint-<step>   to go on from; removed on success
-    data/scratch/<stage>/<fingerprint>/writing/            where the trainer writes the next one
-    data/scratch/<stage>/checkpoints/checkpoint-<step>     whole, the last `keep_checkpoints`
+    data/scratch/<stage>/<fingerprint>/checkpoint-<step>   to resume from; removed on success
+    data/scratch/<stage>/<fingerprint>/writing/            the trainer's output folder
+    data/scratch/<stage>/checkpoints/checkpoint-<step>     of finished runs: `keep_checkpoints`
 
-A checkpoint gets its manifest, a hash for each of its files, last, and then its name. They live
-outside the stage's outs, which DVC deletes before a run.
+The last file of a checkpoint is its manifest, a hash for each file; then the checkpoint is renamed.
+The folders lie outside the stage's outs, which DVC deletes before a run.
 """
 
 import dataclasses
@@ -23,23 +23,24 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from lib.artifacts import fingerprint, hash_path, read_json, stage_code, write_json
 from lib.core.errors import UserError
-from lib.prompts.saved import FORMAT_FILE, SAVED
+from lib.prompts.saved import FORMAT_FILE, SYSTEM_FILE
 
 MANIFEST = "manifest.json"
 COUNTS = "counts.json"
-"""What provenance will hold, as known at a checkpoint."""
+"""File with the counts for provenance up to a checkpoint."""
 
-KEPT = "checkpoints"
-LEAST = 2
-"""Checkpoints held while training: should the newest be damaged, there is the one before."""
+FINISHED = "checkpoints"
+MIN_CHECKPOINTS = 2
+"""Checkpoints kept while training: if the newest is damaged, the one before is used."""
 
 
 def run_fingerprint(stage: str, *, settings: Mapping[str, Any], inputs: Mapping[str, Path]) -> str:
-    """16 hex digits of all that decides a run: params, inputs, code, packages, number of ranks."""
+    """Hash the decisive inputs of a run: params, files, code, packages, number of ranks."""
     decisive = {
         "stage": stage,
         "settings": settings,
         "code": stage_code(stage, settings),
+        # Ranks share out batches: another number samples and rounds differently.
         "ranks": os.environ.get("WORLD_SIZE", "1"),
     }
     return fingerprint(decisive, inputs=inputs)
@@ -57,21 +58,21 @@ class Checkpoints:
 
     @property
     def writing(self) -> Path:
-        """Where the trainer writes; nothing is resumed from there."""
+        """The trainer's output folder; no run resumes from it."""
         return self.folder / "writing"
 
     def by_step(self) -> list[Path]:
-        """All that have their name, oldest first."""
-        return sorted(self.folder.glob("checkpoint-*"), key=step_of)
+        """List all sealed checkpoints, oldest first."""
+        return sorted(self.folder.glob("checkpoint-*"), key=checkpoint_step)
 
     def newest(self, say: Callable[[str], None]) -> Path | None:
-        """The last checkpoint whose files are what they were when it was written.
+        """Return the last checkpoint with files matching their manifest; None if there is none.
 
         Args:
-            say: told what is wrong with each one that is passed over.
+            say: called with a line for each damaged checkpoint.
         """
         if any(self.writing.glob("checkpoint-*")):
-            say("a checkpoint was only half written; it is not used")
+            say("ignores a half-written checkpoint")
         for checkpoint in reversed(self.by_step()):
             damage = find_damage(checkpoint)
             if not damage:
@@ -80,36 +81,38 @@ class Checkpoints:
         return None
 
     def seal(self, step: int, counts: Mapping[str, Any]) -> None:
-        """Add `counts` and a manifest to what the trainer wrote, and give it its name."""
+        """Add `counts` and a manifest to the trainer's checkpoint, and rename it."""
         written = self.writing / f"checkpoint-{step}"
         drop_reference(written)
         write_json(written / COUNTS, counts)
+        # Last of the files: a checkpoint without it was interrupted.
         write_json(written / MANIFEST, _hashes(written))
+        # The rename is atomic on one file system.
         named = self.folder / written.name
         shutil.rmtree(named, ignore_errors=True)
         written.rename(named)
 
     def drop_all_but(self, number: int) -> None:
-        """Remove the older ones."""
+        """Remove all checkpoints except the last `number`."""
         for checkpoint in self.by_step()[:-number]:
             shutil.rmtree(checkpoint)
 
     def clear_writing(self) -> None:
-        """Remove what an interrupted run was writing."""
+        """Remove the unfinished checkpoint of an interrupted run."""
         shutil.rmtree(self.writing, ignore_errors=True)
 
     def finish(self, *, keep: int, base: Path | None = None) -> None:
-        """After a whole run: keep the last `keep`, from which training can also go on.
+        """Keep the last `keep` checkpoints after a complete run; training can resume from these.
 
         Args:
-            base: its prompt format and system prompt go along, without which nothing says how to
-                ask a model that does not lie beside it.
+            base: the folder with the prompt format and system prompt. They are copied into each
+                checkpoint, so that it can be evaluated anywhere.
         """
-        kept = self.folder.parent / KEPT
+        kept = self.folder.parent / FINISHED
         shutil.rmtree(kept, ignore_errors=True)
         for checkpoint in self.by_step()[-keep:] if keep else []:
-            (checkpoint / MANIFEST).unlink()  # of the run's own; files are added here
-            for name in (FORMAT_FILE, SAVED):
+            (checkpoint / MANIFEST).unlink()  # it would not match: files are added here
+            for name in (FORMAT_FILE, SYSTEM_FILE):
                 if base and (base / name).is_file():
                     shutil.copy(base / name, checkpoint)
             kept.mkdir(exist_ok=True)
@@ -117,38 +120,38 @@ class Checkpoints:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def others(self) -> list[Path]:
-        """Folders of other configurations that never came to their end."""
+        """List folders with checkpoints of other configurations, left by interrupted runs."""
         return sorted(
             path
             for path in self.folder.parent.glob("*/")
-            if path.name not in (KEPT, self.folder.name) and any(path.glob("checkpoint-*"))
+            if path.name not in (FINISHED, self.folder.name) and any(path.glob("checkpoint-*"))
         )
 
 
 def drop_reference(checkpoint: Path) -> None:
-    """Remove the frozen adapter that TRL keeps as reference policy and the trainer saves along.
+    """Remove TRL's frozen adapter, the reference policy, from a checkpoint.
 
-    It is made anew from the starting checkpoint, and were it there, transformers 5.17 would load it
-    alone and go on with an untrained policy (`Trainer._load_from_checkpoint`: folders of adapters,
-    else the adapter at the top).
+    The trainer makes it anew from the starting checkpoint. With its folder present, transformers
+    5.17 would load only that adapter and resume with an untrained policy
+    (`Trainer._load_from_checkpoint`: folders of adapters, else the adapter at the top).
     """
     for config in checkpoint.glob("*/adapter_config.json"):
         shutil.rmtree(config.parent)
 
 
 class SealCheckpoints(TrainerCallback):
-    """Seal each checkpoint that the trainer wrote, and drop the old ones.
+    """Seals checkpoints as the trainer writes them, and drops the old ones.
 
     Args:
-        keep: how many are wanted after the run.
-        counts: of the run so far.
+        keep: number of checkpoints to keep after the run.
+        counts: returns the run's counts so far.
     """
 
     def __init__(
         self, checkpoints: Checkpoints, *, keep: int, counts: Callable[[], Mapping[str, Any]]
     ) -> None:
         self.checkpoints = checkpoints
-        self.keep = max(LEAST, keep)
+        self.keep = max(MIN_CHECKPOINTS, keep)
         self.counts = counts
 
     def on_step_end(
@@ -158,10 +161,10 @@ class SealCheckpoints(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Log before saving: means over logged steps are no part of a checkpoint.
+        """Log before saving: means over logged steps are not part of a checkpoint.
 
         Raises:
-            UserError: the weights, of a checkpoint or of the end, are no numbers.
+            UserError: weights of a checkpoint, or at the end, are NaN or infinite.
         """
         if control.should_save:
             control.should_log = True
@@ -175,7 +178,8 @@ class SealCheckpoints(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Every rank has written its part before the manifest is made."""
+        """Wait for every rank's part before the manifest is made."""
+        # Sharded checkpoints: each rank writes files of its own.
         ranks = PartialState()
         ranks.wait_for_everyone()
         if state.is_world_process_zero:
@@ -184,8 +188,9 @@ class SealCheckpoints(TrainerCallback):
         ranks.wait_for_everyone()
 
     def _check_finite(self, model: torch.nn.Module, step: int) -> None:
-        """Refuse weights that are no numbers; on every rank, each of which may hold a part."""
+        """Refuse weights with NaN or infinite values, checked on every rank for its own part."""
         parts = [
+            # FSDP2 cuts each parameter: this rank's part only, and no gathering.
             weight.to_local() if isinstance(weight, DTensor) else weight
             for weight in model.parameters()
         ]
@@ -193,26 +198,27 @@ class SealCheckpoints(TrainerCallback):
         if not all(gather_object([finite])):
             stage = self.checkpoints.folder.parent.name
             raise UserError(
-                f"step {step}: the weights are no numbers (NaN or infinite), so that no checkpoint "
-                f"is kept of them; lower {stage}.learning_rate or {stage}.max_grad_norm, or set "
+                f"step {step}: the weights are NaN or infinite, so they are not saved; "
+                f"lower {stage}.learning_rate or {stage}.max_grad_norm, or set "
                 "model.dtype=float32"
             )
 
 
-def step_of(checkpoint: Path) -> int:
-    """The step in a checkpoint's name."""
+def checkpoint_step(checkpoint: Path) -> int:
+    """Return the step in a checkpoint's name."""
+    # transformers' names: checkpoint-<step>
     return int(checkpoint.name.rpartition("-")[2])
 
 
 def find_damage(checkpoint: Path) -> str:
-    """What differs from the manifest, in words; '' where nothing does."""
+    """Describe the first difference from the manifest; '' if there is none."""
     try:
         expected = read_json(checkpoint / MANIFEST)
     except (OSError, UserError):
         return "no manifest"
-    # In one of the two only, or with another hash in each.
+    # Files in only one of the two, or with different hashes.
     differing = {name for name, _ in expected.items() ^ _hashes(checkpoint).items()} - {MANIFEST}
-    return f"{min(differing)} is not what was written" if differing else ""
+    return f"{min(differing)} has changed" if differing else ""
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""How many processes a launcher was told to start, and how they share an optimiser step. No torch.
+"""The number of processes of a launch, and their shares of an optimiser step. No torch.
 
-`accelerate launch --num_processes 2 --cpu` starts one process, says nothing and exits with 0
-(accelerate 1.15). A stage therefore reads what its launcher was told from the launcher's own
-command line, and refuses to train with another number of ranks.
+`accelerate launch --num_processes 2 --cpu` starts one process without a warning and exits with 0
+(accelerate 1.15). A stage therefore reads the expected number from its launcher's command line, and
+refuses to train with another number of ranks.
 """
 
 import argparse
@@ -18,37 +18,38 @@ from lib.params.load import read_yaml
 
 
 def check_world_size() -> None:
-    """Refuse to train when the launcher did not start what it was told to.
+    """Refuse to train if the launcher started another number of processes than its options say.
 
     Raises:
-        UserError: says both numbers, and a launcher that does what it says on a CPU.
+        UserError: names both numbers, and torchrun, which starts as many on a CPU.
     """
     started = num_processes()
+    # Nearest first; shells, make and DVC between are no launchers.
     for process in psutil.Process().parents():
-        told = expected_world_size(_command_line(process))
-        if told is None:
+        expected = expected_world_size(_command_line(process))
+        if expected is None:
             continue
-        if told != started:
+        if expected != started:
             raise UserError(
-                f"the launcher was told to start {told} processes and started {started}; "
+                f"the launcher was told to start {expected} processes and started {started}; "
                 "on CPUs use LAUNCH='torchrun --nproc_per_node "
-                f"{told}', on GPUs check that there are {told}"
+                f"{expected}', on GPUs check that there are {expected}"
             )
         return
 
 
 def num_processes() -> int:
-    """Processes that a launcher (torchrun, accelerate) started for this run, on all machines."""
+    """Return the number of processes of this run on all machines (torchrun, accelerate)."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_main_process() -> bool:
-    """Whether this process writes what all of them made."""
+    """Return True on rank 0, the process to write the outputs."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str, int]:
-    """Cut one optimiser step's batch into forward passes per process.
+    """Return the size and number of the forward passes per process in an optimiser step.
 
     Raises:
         UserError: the processes cannot share the micro-batch evenly.
@@ -66,12 +67,14 @@ def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str,
 
 
 def expected_world_size(command: Sequence[str]) -> int | None:
-    """Processes that a launcher's command line asks for; None if it is no launcher's, or leaves
-    the number to the machine (`--nproc_per_node gpu`, `--nnodes 1:4`)."""
+    """Return the number of processes in a launcher's command line; None if it has no fixed
+    number (`--nproc_per_node gpu`, `--nnodes 1:4`) or is no launcher's.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("nproc-per-node", "nnodes", "num-processes", "config-file"):
         parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}")
     options, _ = parser.parse_known_args(list(command))
+    # torchrun itself, `python …/torchrun`, or `python -m torch.distributed.run`.
     names = [Path(word).name for word in command[:3]]
     if "torchrun" in names or "torch.distributed.run" in command[:3]:
         numbers = [options.nproc_per_node or "1", options.nnodes or "1"]

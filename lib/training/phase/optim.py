@@ -1,4 +1,4 @@
-"""AdamW whose state lives in CPU memory.
+"""AdamW with its state in CPU memory.
 
     m ← β₁m + (1−β₁)g,  v ← β₂v + (1−β₂)g²,  θ ← θ − lr·(m̂ / (√v̂ + ε) + λθ)
 
@@ -49,7 +49,7 @@ class MemoryEfficientAdamW(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update of every parameter that has a gradient.
+        """Update every parameter with a gradient once.
 
         Args:
             closure: evaluates the model again and returns the loss.
@@ -70,6 +70,7 @@ class MemoryEfficientAdamW(Optimizer):
         if not state:
             state["step"] = torch.tensor(0.0)
             state.update({moment: _host_zeros_like(param) for moment in _MOMENTS})
+        # Two tensors of this parameter's size on the GPU; on a CPU the state itself.
         mean, square = (state[name].to(param.device, non_blocking=True) for name in _MOMENTS)
         adamw(
             [param],
@@ -88,11 +89,12 @@ class MemoryEfficientAdamW(Optimizer):
             maximize=False,
         )
         for name, moment in zip(_MOMENTS, (mean, square), strict=True):
+            # On a CPU the update was in place.
             if moment is not state[name]:
                 state[name].copy_(moment, non_blocking=True)
 
     def _wait_for_copies(self) -> None:
-        """Copies to pinned memory are asynchronous; `state_dict` must not read half of one."""
+        """Wait for asynchronous copies to pinned memory, before `state_dict` reads them."""
         devices = {p.device for group in self.param_groups for p in group["params"] if p.is_cuda}
         for device in devices:
             torch.cuda.current_stream(device).synchronize()
@@ -103,6 +105,7 @@ class MemoryEfficientAdamW(Optimizer):
         Raises:
             ValueError: the groups do not match.
         """
+        # Groups only: torch would cast the moments to the parameter's device and dtype.
         super().load_state_dict({**state_dict, "state": {}})
         saved_ids = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
         params = chain.from_iterable(group["params"] for group in self.param_groups)
@@ -113,13 +116,15 @@ class MemoryEfficientAdamW(Optimizer):
 
 
 def _host_zeros_like(param: Tensor) -> Tensor:
-    """Zeros in CPU memory; strides as the parameter's, which copies between the two need."""
+    """Return zeros in CPU memory with the parameter's strides; asynchronous copies need equal
+    strides.
+    """
     zeros = torch.zeros_like(param, device="cpu", memory_format=torch.preserve_format)
     return zeros.pin_memory() if param.is_cuda else zeros
 
 
 def _to_host(saved: dict[str, Tensor], param: Tensor) -> dict[str, Tensor]:
-    """A saved state as a copy of our own: moments like the parameter, the count in float32."""
+    """Copy a saved state: moments shaped like the parameter, the count in float32."""
     state = {"step": torch.as_tensor(saved["step"], dtype=torch.float32, device="cpu").clone()}
     for moment in _MOMENTS:
         state[moment] = _host_zeros_like(param).copy_(saved[moment])

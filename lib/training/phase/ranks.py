@@ -1,4 +1,4 @@
-"""What several processes of one training run owe each other: equal weights, and one whole copy."""
+"""Weights of a model across several processes: gathered whole, and equal on all."""
 
 import contextlib
 import hashlib
@@ -14,24 +14,24 @@ from lib.core.errors import UserError
 
 
 def gather_weights(trainer: Trainer) -> dict[str, Tensor] | None:
-    """All weights of a model that is cut across ranks, for the first of them to save.
+    """Gather a sharded model's weights on the first rank, for saving.
 
-    Called on every rank. None where each holds the whole model, which is then saved as it is.
+    Call it on every rank. None if each rank holds the whole model, which is then saved as it is.
     """
     if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
         return None
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-    # Gathered one by one, tied weights are copies; the others are made from the one that is saved.
+    # Gathered one by one, tied weights become copies: only the first of them is saved.
     tied = getattr(trainer.model, "all_tied_weights_keys", {})
     return {name: weight for name, weight in weights.items() if name not in tied}
 
 
 @contextlib.contextmanager
 def whole_on_every_rank(trainer: Trainer) -> Iterator[None]:
-    """Let each rank compute with all weights of the policy, as often as it likes.
+    """Keep all weights of the policy on each rank within the block.
 
-    FSDP2 gathers a block's weights in every forward pass. Ranks would wait for each other at every
-    token, and for ever once the completions of one have ended.
+    FSDP2 gathers a block's weights in every forward pass, a collective. Ranks that generate would
+    wait for each other at every token, and for ever once one rank's completions have ended.
     """
     if not isinstance(trainer.model, FSDPModule):
         yield
@@ -39,38 +39,31 @@ def whole_on_every_rank(trainer: Trainer) -> Iterator[None]:
     policy: Any = trainer.model
     policy.set_reshard_after_forward(False)
     try:
-        # Gathers all weights, and they stay; one pass on each rank, however many follow.
+        # One pass on each rank gathers all weights, and they stay for any number of passes.
         with torch.no_grad():
             policy(input_ids=torch.zeros(1, 1, dtype=torch.long, device=policy.device))
         yield
     finally:
         plugin = trainer.accelerator.state.fsdp_plugin
         policy.set_reshard_after_forward(bool(plugin.reshard_after_forward))
-        # Cuts the weights up again, and forgets the forward passes, which ranks made unequally many
-        # of: FSDP2 plans its backward pass by them.
+        # Shards the weights again and forgets the order of forward passes: FSDP2 plans its backward
+        # pass by them, and the ranks made unequally many.
         policy.reset_iter_state()
 
 
-def check_grpo_can_shard(trainer: Trainer, engine: str, *, live: bool) -> None:
-    """Whether what generates can see the policy's weights where they are cut across ranks.
+def check_grpo_can_shard(trainer: Trainer) -> None:
+    """Refuse sharding under which the engine cannot read the policy's weights.
 
     Raises:
         UserError: says what to use instead.
     """
-    plugin = trainer.accelerator.state.deepspeed_plugin if trainer.is_deepspeed_enabled else None
-    if plugin is not None and plugin.zero_stage == 3:
+    state = trainer.accelerator.state
+    if trainer.is_deepspeed_enabled and state.deepspeed_plugin.zero_stage == 3:
         raise UserError(
             "grpo cannot generate with weights cut by DeepSpeed's ZeRO-3; use "
             "lib/presets/accelerate/zero2.yaml or fsdp2.yaml"
         )
-    if not trainer.is_fsdp_enabled:
-        return
-    if not live:
-        raise UserError(
-            f"rollout.engine={engine} cannot be given weights that FSDP cuts across ranks; use "
-            "rollout.engine=transformers, or lib/presets/accelerate/ddp.yaml or zero2.yaml"
-        )
-    if trainer.accelerator.state.fsdp_plugin.fsdp_version != 2:
+    if trainer.is_fsdp_enabled and state.fsdp_plugin.fsdp_version != 2:
         raise UserError(
             "grpo cannot generate with weights cut by FSDP's first version; set fsdp_version: 2, "
             "as lib/presets/accelerate/fsdp2.yaml does"
@@ -78,12 +71,12 @@ def check_grpo_can_shard(trainer: Trainer, engine: str, *, live: bool) -> None:
 
 
 def check_ranks_agree(trainer: Trainer) -> None:
-    """Compare the weights that the ranks came to, where each holds all of them.
+    """Compare the ranks' final weights if each rank holds all of them.
 
-    Called on every rank.
+    Call it on every rank.
 
     Raises:
-        RuntimeError: they differ, so gradients were not averaged and the ranks trained apart.
+        RuntimeError: they differ: gradients were not averaged, so each rank trained by itself.
     """
     accelerator = trainer.accelerator
     if accelerator.num_processes == 1 or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:

@@ -1,8 +1,8 @@
-"""Keeps some rollouts of each GRPO step, so that what was learned from can be read afterwards.
+"""Keep some rollouts of each GRPO step to be read afterwards.
 
-Of each step they are the problems that come first by hash, so that some of them come up again and
-show how the answers to one problem change. The rows are part of each checkpoint's
-`trainer_state.json`: a run that is resumed has those up to its checkpoint, once.
+Each step logs its first problems by hash, so that some problems recur and show how their answers
+change. The rows are part of each checkpoint's `trainer_state.json`, so a resumed run has every row
+once.
 """
 
 import dataclasses
@@ -19,14 +19,15 @@ from lib.artifacts.completions import TrainingRollout
 from lib.params.training import Grpo
 
 MAX_BYTES = 2**25
-"""About what a run keeps: beyond it, rollouts of every second, third … generation are left out."""
+"""Approximate limit of a run's log: for more, only every second, third … generation is kept."""
 TEXT_BYTES, TOKEN_BYTES = 2048, 8
-"""Of a row: prompt and numbers, and each token of the completion."""
+"""Estimated bytes of a row: prompt and numbers, and each token of the completion."""
 DIGITS = 6
 
 
 def kept_generations(grpo: Grpo, *, max_new_tokens: int) -> int:
-    """Generations of rollouts of which the log keeps one."""
+    """Return how many generations share one log entry."""
+    # All rows of a run, if every generation were kept.
     rows = grpo.max_steps * grpo.log_problems * grpo.group_size / grpo.num_iterations
     return math.ceil(rows * (TEXT_BYTES + TOKEN_BYTES * max_new_tokens) / MAX_BYTES) or 1
 
@@ -34,7 +35,7 @@ def kept_generations(grpo: Grpo, *, max_new_tokens: int) -> int:
 class RolloutLog(TrainerCallback, ExportableState):
     """Keeps whole groups: every completion of `grpo.log_problems` problems of a step.
 
-    On several ranks they are problems of the first rank.
+    On several ranks, only the first rank's problems are logged.
 
     Args:
         trainer: a `PolicyGradientTrainer`.
@@ -48,19 +49,20 @@ class RolloutLog(TrainerCallback, ExportableState):
         self.rows: list[str] = []
 
     def state(self) -> dict[str, Any]:
-        """See `ExportableState`."""
+        """Return the checkpoint's entry for this callback (`ExportableState`)."""
         return {"args": {}, "attributes": {"rows": list(self.rows)}}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Take the checkpoint's rows where a run is resumed; one that starts has none."""
+        """Restore the checkpoint's rows when a run resumes."""
         self.rows = list(state.stateful_callbacks[type(self).__name__]["attributes"]["rows"])
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """After the first step on new rollouts, when the trainer has scored them."""
+        """Keep rollouts after the first step on new ones, when the trainer has scored them."""
+        # The same rollouts serve `num_iterations` steps.
         generation, iteration = divmod(state.global_step - 1, self.grpo.num_iterations)
         if state.is_world_process_zero and iteration == 0 and generation % self.every == 0:
             rows = logged_rollouts(self.trainer, self.grpo.log_problems, step=state.global_step)
@@ -68,28 +70,32 @@ class RolloutLog(TrainerCallback, ExportableState):
 
 
 def rollout_rows(trainer: Trainer) -> list[Mapping[str, Any]]:
-    """What a trainer's log kept; [] where it has none."""
+    """Return a trainer's logged rollouts; [] if it has none."""
     callbacks = trainer.callback_handler.callbacks
     return [json.loads(row) for log in callbacks if isinstance(log, RolloutLog) for row in log.rows]
 
 
 def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[TrainingRollout]:
-    """The groups of the trainer's last rollouts whose problems come first by hash.
+    """Return the trainer's last rollouts of the `num_problems` problems that come first by hash.
 
     Args:
         trainer: a `PolicyGradientTrainer` after a step.
     """
     size = trainer.grpo.group_size
+    # [P] one per group
     texts = [rollout.problem["problem"] for rollout in trainer.rollouts[::size]]
+    # By hash, so that a problem kept once is kept whenever it comes up.
     first = sorted(range(len(texts)), key=lambda group: _rank(texts[group]))[:num_problems]
     places = [size * group + sample for group in sorted(first) for sample in range(size)]
     scores = _scores(trainer)
     names = [function.__name__ for function in trainer.reward_funcs]
     weights = trainer.reward_weights.tolist()
-    # Refilled groups are rewarded apart from the others, and their columns are no longer at hand.
-    # A column that a reward logged of other rows than these says nothing of them.
+    # Groups of a refill are rewarded in calls of their own, so `extra_columns` is the last call's
+    # only. Likewise a column of another length is not of these rollouts.
     columns = {} if trainer.grpo.dynamic_sampling else trainer.extra_columns
-    extra = {name: of for name, of in columns.items() if len(of) == len(trainer.rollouts)}
+    extra = {
+        name: values for name, values in columns.items() if len(values) == len(trainer.rollouts)
+    }
     rows = []
     for place in places:
         rollout = trainer.rollouts[place]
@@ -99,6 +105,7 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
                 step=step,
                 problem=rollout.problem["problem"],
                 reference=rollout.problem["reference"],
+                # With special tokens: the log shows what the model read.
                 prompt=trainer.processing_class.decode(rollout.prompt_ids),
                 sample=place % size,
                 completion=rollout.completion.text,
@@ -118,14 +125,16 @@ def _rank(problem: str) -> bytes:
 
 
 def _scores(trainer: Any) -> dict[int, dict[str, Any]]:
-    """By place among the rollouts, what the micro-batches hold of them."""
+    """Collect the micro-batches' numbers by place among the rollouts."""
     scores: dict[int, dict[str, Any]] = {}
     for batch in trainer.batches:
         counted, gaps = batch.loss_mask, [None] * len(batch.rows)
         if batch.correction is not None:
+            # Masked by the sampler's correction: no loss either.
             counted = counted & (batch.correction > 0)
         if batch.old_log_probs is not None:
             mask = batch.completion_mask
+            # [b] mean absolute gap in nats per token.
             apart = ((batch.old_log_probs - batch.sampler_log_probs).abs() * mask).sum(-1)
             gaps = (apart / mask.sum(-1)).tolist()
         columns: Sequence[Sequence[Any]] = (

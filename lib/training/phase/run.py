@@ -1,4 +1,4 @@
-"""Run one training phase from start to outputs; the same road for SFT, GRPO and DPO."""
+"""Run one training phase from start to outputs, the same for SFT, GRPO and DPO."""
 
 import dataclasses
 import re
@@ -34,8 +34,8 @@ from lib.training.phase.checkpoints import (
     COUNTS,
     Checkpoints,
     SealCheckpoints,
+    checkpoint_step,
     run_fingerprint,
-    step_of,
 )
 from lib.training.phase.launch import check_world_size, is_main_process
 from lib.training.phase.ranks import check_ranks_agree, gather_weights
@@ -55,13 +55,13 @@ Counts = Mapping[str, Mapping[str, int]]
 NO_METRIC = re.compile(
     r"_std$(?<!zero_std)|/(std|min|max)$|/(min|max)_|terminated|_(min|max)$|sampling/.*_(ratio|diff)"
 )
-"""Columns of the curve that `dvc metrics diff` need not show: how a mean is spread, and how far the
-sampler is from the trainer, which a warning tells of."""
+"""Columns of the curve left out of metrics: the spread of means, and the sampler's distance from
+the trainer, for which there is a warning."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """Where a phase's results go: a checkpoint, and the files that describe it."""
+    """The paths of a phase's results: a checkpoint, and the files that describe it."""
 
     model: Path
     metrics: Path
@@ -87,26 +87,27 @@ def run_phase(
     adapter: Path | None = None,
     scratch: Path = SCRATCH,
 ) -> None:
-    """Train, or pass the incoming checkpoint on where the phase is skipped.
+    """Train, or pass the incoming checkpoint on if the phase is skipped.
 
-    What was interrupted resumes from its last checkpoint if params, inputs, code and packages are
-    what they were, and ends with the same files as a run without interruption.
+    An interrupted phase resumes from its last checkpoint if params, inputs, code and packages are
+    unchanged. It ends with the same files as a run without interruption.
 
     Args:
-        build: makes the trainer, given a folder for what it writes on its own.
-        section: the stage's own params.
-        init: the checkpoint that the phase starts from.
+        build: returns the trainer; its argument is the trainer's output folder.
+        section: the stage's own section of params.
+        init: the checkpoint to start from.
         settings: all params that the phase depends on.
-        counts: asked after training for what provenance should hold of it, as numbers by name;
-            they are added up over interruptions.
+        counts: called after training; its numbers by name go into provenance, added up over
+            interruptions.
         validator: measures the policy every `section.eval_steps`.
-        adapter: trained before on the weights of `init`, it is passed on by a skipped phase.
-        scratch: holds a folder with the stage's lock, log and checkpoints.
+        adapter: an adapter trained on the weights of `init`, passed on by a skipped phase.
+        scratch: parent of the folder with the stage's lock, log and checkpoints.
 
     Raises:
-        UserError: another process runs this stage, this one was interrupted, or the launcher did
-            not start what it was told to.
+        UserError: another process runs this stage, this one was interrupted, or the launcher
+            started another number of processes than its options say.
     """
+    # `accelerate launch --num_processes 2 --cpu` starts one process and exits with 0 (1.15).
     check_world_size()
 
     def describe(
@@ -115,7 +116,7 @@ def run_phase(
         rollouts: Sequence[Mapping[str, Any]] = (),
         validated: Sequence[GradedCompletion] = (),
     ) -> None:
-        """Write the files beside the checkpoint; the state of a skipped phase has no points."""
+        """Write the files beside the checkpoint; a skipped phase has a state without points."""
         if outputs.rollouts:
             write_jsonl(outputs.rollouts, rollouts)
         if outputs.validation_completions:
@@ -125,7 +126,10 @@ def run_phase(
             columns = validation_columns(list(validator.sets))
             write_curve(outputs.validation_curve, validation_points(state), columns=columns)
         write_curve(outputs.curve, points)
-        last = points[-1] if points else {}
+        # Each column's last value: a second update on the same rollouts logs no rewards, so the
+        # last point may lack them.
+        last = {name: value for point in points for name, value in point.items()}
+        # Metrics are the last point's means; spreads stay in the curve.
         means = {name: last[name] for name in last if not NO_METRIC.search(name)}
         write_metrics(outputs.metrics, {"step": 0, **means})
         write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
@@ -137,11 +141,13 @@ def run_phase(
             if adapter:
                 copy_adapter(adapter, base=init, checkpoint=outputs.model)
             else:
+                # DVC caches by content, so that the copy takes no space there.
                 shutil.copytree(init, outputs.model, dirs_exist_ok=True)
-            # What is not the start has been trained, here or elsewhere.
+            # An adapter was trained, if not by this run: provenance says `skipped: false` for it.
             describe(TrainerState(), {"skipped": adapter is None, **counts()})
         return
 
+    # Without validation the stage still writes its curve, empty: DVC expects every out.
     watching = validator if section.eval_steps else None
     if watching:
         # Before a model is loaded, and not after hours of training up to the first point.
@@ -163,12 +169,14 @@ def run_phase(
             say.start()
             if others := checkpoints.others():
                 names = ", ".join(map(str, others))
-                say(f"{stage} leaves checkpoints of other params, inputs or code alone: {names}")
+                say(f"{stage} does not use checkpoints of other params, inputs or code: {names}")
             newest = None
             if is_main_process():
                 newest = checkpoints.newest(lambda line: say(f"{stage} {line}"))
+                # Only rank 0 touches the folder, and holds the lock.
                 checkpoints.clear_writing()
 
+            # Every rank builds; the weights are loaded on each.
             trainer = build(checkpoints.writing)
             compat.order_by_epoch(trainer)
             for callback in trainer.callback_handler.callbacks:
@@ -181,15 +189,15 @@ def run_phase(
                 trainer.add_callback(WandbRun(trainer, mode=mode, settings=settings, name=name))
             trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, counts=all_counts))
 
-            # Ranks on several machines may see different ones, and would wait for each other for
-            # ever.
+            # Rank 0 decides: on several machines, ranks may see different checkpoints, and ranks
+            # at different steps would wait for each other for ever.
             (name,) = broadcast_object_list([newest.name if newest else ""])
             checkpoint = checkpoints.folder / name if name else None
             if checkpoint:
                 compat.load_onto_numbered_cpu()
                 before = read_json(checkpoint / COUNTS)
                 compat.resume_token_count(trainer, read_json(checkpoint / "trainer_state.json"))
-                say(f"{stage} resumes from step {step_of(checkpoint)} ({checkpoint})")
+                say(f"{stage} resumes from step {checkpoint_step(checkpoint)} ({checkpoint})")
             with closing(watching) if watching else nullcontext():
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
@@ -200,7 +208,7 @@ def run_phase(
                     save_policy(
                         trainer.model, trainer.processing_class, unfinished, weights=weights
                     )
-                # The report repeats them.
+                # Into provenance, from which the report repeats them.
                 warnings = [
                     sign
                     for callback in trainer.callback_handler.callbacks
@@ -219,7 +227,7 @@ def run_phase(
 
 
 def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
-    """`after` with the counts of `before` added, name by name."""
+    """Return `after` with the counts of `before` added by name."""
     added = {name: Counter(counts) for name, counts in after.items()}
     for name, counts in before.items():
         added.setdefault(name, Counter()).update(counts)
@@ -227,8 +235,8 @@ def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
 
 
 def resume_hint(checkpoints: Checkpoints, stage: str) -> str:
-    """What the same command does next."""
+    """Return a sentence on the effect of running the same command again."""
     named = checkpoints.by_step()
     if named:
-        return f"the same command resumes from step {step_of(named[-1])}"
+        return f"the same command resumes from step {checkpoint_step(named[-1])}"
     return f"the same command starts again ({stage}.save_steps sets how often it is saved)"

@@ -1,8 +1,8 @@
-"""A training run that is ready and has not started, and what SFT, GRPO and DPO build it with."""
+"""A training run ready to start, and the common parts of building one."""
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +23,34 @@ from lib.training.phase.tracking import WandbRun, curve_points
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setup:
-    """A trainer, what it learns from, and what it is rewarded for.
+    """A trainer, its data and its rewards.
 
     Attributes:
         problems: none in DPO, which learns from pairs.
-        rewards: with TRL's signature, in the order of `reward.weights`; in GRPO alone.
+        rewards: with TRL's signature, in the order of `reward.weights`; GRPO only.
+        settings: the params of the run, for W&B's config.
     """
 
     trainer: Trainer
     problems: Sequence[Problem] = ()
     rewards: Sequence[RewardFn] = ()
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def prompt_settings(params: Params, base: Path) -> tuple[PromptFormat, str]:
-    """How problems are put to the model: the prompt format, and the system prompt of `base`."""
+    """Return the prompt format, and the system prompt saved with `base`."""
     return prompt_format(**params.prompt.rendering), saved_system(base)
 
 
 def shared_arguments(
     params: Params, section: Optimisation, *, batch: int, scratch: Path
 ) -> dict[str, Any]:
-    """Keyword arguments of `transformers.TrainingArguments`.
+    """Return the keyword arguments of `transformers.TrainingArguments`.
 
     Args:
-        section: the phase's own of `params`.
+        section: the phase's section of `params`.
         batch: rows of an optimiser step, on all ranks.
-        scratch: folder for whatever a trainer writes on its own; not an output of the stage.
+        scratch: the trainer's output folder; not an output of the stage.
     """
     compat.one_gpu_per_process()
     gpu, model = torch.accelerator.is_available(), params.model
@@ -68,22 +70,24 @@ def shared_arguments(
         # Without it and without a GPU, transformers refuses to compute in bf16, and accelerate lets
         # several ranks train apart.
         "use_cpu": not gpu,
-        # Unsloth's policy brings its own (`lib.engines.unsloth`); this would put it out of action.
+        # Unsloth's policy has its own (`lib.engines.unsloth`), which transformers' would replace.
         "gradient_checkpointing": model.gradient_checkpointing and model.backend != "unsloth",
         "seed": params.seed,
         "save_strategy": "steps" if section.save_steps else "no",
         "save_steps": section.save_steps or 1,
+        # `WandbRun` and `ProgressLines` log instead.
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": torch.cuda.is_available(),
+        # accelerate would take MPI if torch was built with it.
         "ddp_backend": None if gpu or num_processes() == 1 else "gloo",
     }
 
 
 def prepare_trainer(trainer: Trainer, section: Optimisation) -> None:
-    """Make `trainer` print no dictionaries and build the optimiser that params name.
+    """Remove transformers' printing of dictionaries, and set the optimiser named in params.
 
-    It still groups the parameters, builds the schedule and saves the state.
+    The trainer still groups the parameters, builds the schedule and saves the optimiser's state.
     """
     trainer.remove_callback(PrinterCallback)
     if section.optimizer == "memory_efficient_adamw":
@@ -99,18 +103,18 @@ def prepare_trainer(trainer: Trainer, section: Optimisation) -> None:
 
 
 def run_training(setup: Setup, *, to: Path | None = None) -> list[dict[str, float]]:
-    """Train to the end; the curve, a point per logged step. An open W&B run gets it too.
+    """Train to the end and return the curve, a point per logged step. An open W&B run gets it too.
 
-    It is the trainer's plain road: what stages add (resuming, validation, outputs of the DAG) is
-    `lib.training.phase.run.run_phase`.
+    Stages call `lib.training.phase.run.run_phase` instead, which adds resuming, validation and the
+    outputs of the DAG.
 
     Args:
         to: folder for the checkpoint; None saves nothing.
     """
-    # Imported by whoever opened a run.
+    # No import: whoever opened a run has imported wandb.
     wandb = sys.modules.get("wandb")
     if wandb and wandb.run is not None:
-        tracking = WandbRun(setup.trainer, mode="disabled", settings={}, name="")
+        tracking = WandbRun(setup.trainer, mode="disabled", settings=setup.settings, name="")
         setup.trainer.add_callback(tracking)
     setup.trainer.train()
     if to and setup.trainer.is_world_process_zero():

@@ -1,12 +1,12 @@
-"""What a training run shows and leaves behind: a progress bar, a line per logged step, a curve, and
-a run on Weights & Biases where the environment asks for it.
+"""The output of a training run: progress bar, a line per logged step, curve, and W&B if the
+environment asks for it.
 
     WANDB_MODE      disabled (the default), offline, online (offline where there is no key)
     WANDB_PROJECT   reckon, unless set
     WANDB_NAME      the stage and its fingerprint, unless set
     WANDB_ENTITY, WANDB_DIR, WANDB_API_KEY as in W&B's own manual
 
-Tracking is environment and no param: it changes no result.
+Tracking is set by environment variables, not by params: it changes no result.
 """
 
 import contextlib
@@ -27,15 +27,16 @@ from lib.training.phase.launch import is_main_process
 MODES = ("disabled", "offline", "online")
 
 CLOCKS = ("step_time", "runtime", "per_second", "epoch")
-"""Logged values that differ between equal runs, or say what `step` says; kept out of curves."""
+"""Parts of column names kept out of curves: times, which differ between equal runs, and `epoch`,
+which repeats `step`."""
 
 SECONDS: defaultdict[str, float] = defaultdict(float)
-"""What parts of the phase under way took in this process, by name."""
+"""Seconds spent in this process by parts of the current phase, by name."""
 
 
 @contextlib.contextmanager
 def timed(part: str) -> Iterator[None]:
-    """Add what the block takes to the part's seconds."""
+    """Add the block's duration to the part's seconds."""
     start = time.monotonic()
     try:
         yield
@@ -44,9 +45,9 @@ def timed(part: str) -> Iterator[None]:
 
 
 class Announcer:
-    """Says a line on the console, above a bar, and appends it to the stage's training.log.
+    """Prints lines above a progress bar, and appends them to the stage's training.log.
 
-    Only the first rank says anything.
+    Only the first rank prints.
 
     Args:
         stage: first word of each line.
@@ -59,14 +60,14 @@ class Announcer:
         self.first_rank = is_main_process()
 
     def start(self) -> None:
-        """Say where the log is; a line with the time parts it from the run before."""
+        """Print the log's path; a line with the time separates this run from earlier ones."""
         if self.first_rank:
             self.log.parent.mkdir(parents=True, exist_ok=True)
             self._append(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} process {os.getpid()}")
         self(f"{self.stage} log={self.log}")
 
     def __call__(self, line: str) -> None:
-        """Say and append one line."""
+        """Print one line and append it to the log."""
         if self.first_rank:
             tqdm.write(line)
             self._append(line)
@@ -76,27 +77,27 @@ class Announcer:
             file.write(line + "\n")
 
 
-LOSS_SAYS_NOTHING = (
+LOSS_NOTE = (
     "a loss near 0 is normal: on policy, centred advantages cancel in its value and not in its "
     "gradient; look at reward, answer accuracy, entropy and grad_norm"
 )
 
 
 class ProgressLines(TrainerCallback):
-    """One greppable line per logged step, below a bar where the output is a terminal.
+    """Prints one greppable line per logged step, below a bar on a terminal.
 
     Args:
         stage: first word of each line.
-        shown: columns on the line, in order; all of them are in the curve.
+        columns: the columns on the line, in order; all of them are in the curve.
     """
 
-    def __init__(self, stage: str, shown: tuple[str, ...]) -> None:
+    def __init__(self, stage: str, columns: tuple[str, ...]) -> None:
         self.stage = stage
-        self.shown = shown
+        self.columns = columns
         self.bar: tqdm[Any] | None = None
         self.say: Callable[[str], None] = tqdm.write
-        """Where lines go; `run_phase` puts the stage's `Announcer` here."""
-        self.start = self.previous = Mark(0, 0.0, 0.0)
+        """Prints a line; `run_phase` sets the stage's `Announcer`."""
+        self.start = self.previous = self.counted = Mark(0, 0.0, 0.0)
 
     def on_train_begin(
         self,
@@ -109,13 +110,14 @@ class ProgressLines(TrainerCallback):
         SECONDS.clear()
         tokens = [entry["num_tokens"] for entry in state.log_history if "num_tokens" in entry]
         self.start = Mark(state.global_step, max(tokens, default=0.0), time.monotonic())
-        self.previous = self.start
+        self.previous = self.counted = self.start
         if state.is_world_process_zero:
             self.bar = tqdm(
                 total=state.max_steps,
                 initial=state.global_step,
                 desc=self.stage,
                 unit="step",
+                # tqdm's None: a bar only if stderr is a terminal.
                 disable=None,
             )
 
@@ -126,7 +128,9 @@ class ProgressLines(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Move the bar."""
+        """Advance the bar, and log the last step whatever `logging_steps` is."""
+        if state.global_step >= state.max_steps:
+            control.should_log = True
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)
 
@@ -138,18 +142,25 @@ class ProgressLines(TrainerCallback):
         logs: Mapping[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Print the line, with the pace since the line before and the time left at the run's."""
+        """Print the line, with the pace since the line before and the time left at the run's
+        pace.
+        """
         if self.bar is None or not logs or "loss" not in logs:
             return
         if self.stage == "grpo" and self.previous is self.start:
-            self.say(f"grpo {LOSS_SAYS_NOTHING}")
-        now = Mark(state.global_step, logs.get("num_tokens", 0.0), time.monotonic())
-        values = [f"{name}={logs[name]:.4g}" for name in self.shown if name in logs]
+            self.say(f"grpo {LOSS_NOTE}")
+        # A second update on the same rollouts adds no tokens: tokens/s spans both updates.
+        tokens = logs.get("num_tokens", self.counted.tokens)
+        now = Mark(state.global_step, tokens, time.monotonic())
+        values = [f"{name}={logs[name]:.4g}" for name in self.columns if name in logs]
+        # Over the whole run, since the last steps may have validated or saved.
         left = (state.max_steps - now.step) * now.seconds_per_step(self.start)
         step = f"step={now.step}/{state.max_steps}"
-        pace = [*now.pace(self.previous), f"left={tqdm.format_interval(left)}"]
+        pace = [*now.pace(self.previous, self.counted), f"left={tqdm.format_interval(left)}"]
         self.say(" ".join([self.stage, step, *values, *pace]))
         self.previous = now
+        if tokens > self.counted.tokens:
+            self.counted = now
 
     def on_train_end(
         self,
@@ -158,7 +169,7 @@ class ProgressLines(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Close the bar, and say where the time of this process went."""
+        """Close the bar, and print how this process spent its time."""
         if self.bar is None:
             return
         self.bar.close()
@@ -167,16 +178,16 @@ class ProgressLines(TrainerCallback):
         if now.step > self.start.step:
             parts = [f"{part}={spent / seconds:.0%}" for part, spent in SECONDS.items()]
             took = f"time={tqdm.format_interval(seconds)}"
-            self.say(" ".join([self.stage, took, *now.pace(self.start), *parts]))
+            self.say(" ".join([self.stage, took, *now.pace(self.start, self.start), *parts]))
 
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """How far training was, when.
+    """Step, tokens and clock at one moment of training.
 
     Attributes:
-        tokens: that it had read and written; 0 where nobody counts them.
-        time: in seconds, of a clock that never goes back.
+        tokens: prompt and completion tokens so far; 0 if they are not counted.
+        time: seconds of the monotonic clock.
     """
 
     step: int
@@ -184,18 +195,18 @@ class Mark:
     time: float
 
     def seconds_per_step(self, earlier: "Mark") -> float:
-        """On average since then."""
+        """Return the mean seconds per step since the mark."""
         return (self.time - earlier.time) / max(1, self.step - earlier.step)
 
-    def pace(self, earlier: "Mark") -> list[str]:
-        """Seconds per step and tokens per second since then, as words of a line."""
-        speed = (self.tokens - earlier.tokens) / max(1e-9, self.time - earlier.time)
-        tokens = [f"tokens/s={speed:.0f}"] if self.tokens > earlier.tokens else []
+    def pace(self, earlier: "Mark", counted: "Mark") -> list[str]:
+        """Format seconds per step and tokens per second since the mark."""
+        speed = (self.tokens - counted.tokens) / max(1e-9, self.time - counted.time)
+        tokens = [f"tokens/s={speed:.0f}"] if self.tokens > counted.tokens else []
         return [f"s/step={self.seconds_per_step(earlier):.3g}", *tokens]
 
 
 def curve_points(state: TrainerState) -> list[dict[str, float]]:
-    """What was logged, a point per step, without clocks."""
+    """Return the logged values, a point per step, without clocks."""
     points: list[dict[str, float]] = []
     for entry in state.log_history:
         kept = {
@@ -209,7 +220,7 @@ def curve_points(state: TrainerState) -> list[dict[str, float]]:
 
 
 def wandb_mode() -> str:
-    """What WANDB_MODE says.
+    """Read WANDB_MODE.
 
     Raises:
         UserError: none of `MODES`.
@@ -224,7 +235,7 @@ class WandbRun(TrainerCallback):
     """Logs hyper-parameters, every curve, and the distribution of each reward per logged step.
 
     Args:
-        trainer: asked for the rewards of its last rollouts.
+        trainer: has the rewards of the last rollouts.
         settings: the params that the phase depends on.
         name: of the run, unless WANDB_NAME is set.
     """
@@ -247,9 +258,9 @@ class WandbRun(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Open a run, or take the one that is open.
+        """Open a W&B run, or use the open one.
 
-        Points that a run before an interruption has sent are not sent again.
+        Points sent before an interruption are not sent again.
         """
         if not state.is_world_process_zero:
             return
@@ -258,8 +269,12 @@ class WandbRun(TrainerCallback):
         self.num_sent = len(state.log_history) if state.global_step else 0
         if wandb.run is not None:
             self.run, self.opened = wandb.run, False
+            config = {
+                key: self.settings[key] for key in self.settings if key not in self.run.config
+            }
+            self.run.config.update(config)
             return
-        # Without a key W&B asks for one, or ends the run; `make wandb-sync` sends it later.
+        # Without a key W&B would ask for one or raise: offline, for `make wandb-sync` later.
         keyless = self.mode == "online" and not wandb.login(prompt=False)
         mode: Any = "offline" if keyless else self.mode
         self.run = wandb.init(
@@ -267,6 +282,7 @@ class WandbRun(TrainerCallback):
             name=os.environ.get("WANDB_NAME") or self.name,
             config=dict(self.settings),
             mode=mode,
+            # By default W&B wraps stdout and stderr of the process to upload them.
             settings=wandb.Settings(silent=True, console="off"),
         )
 
@@ -277,7 +293,7 @@ class WandbRun(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Send what the trainer has logged since, validation included."""
+        """Send the trainer's new log entries, validation included."""
         if self.run is None:
             return
         new = state.log_history[self.num_sent :]

@@ -1,8 +1,7 @@
-"""Validation by generation: what the policy answers while it trains, without disturbing it.
+"""Validation by generation: the policy's answers while it trains, without disturbing it.
 
 At step 0, every `eval_steps` and at the end the policy answers the problems of `validation.sets`
-greedily. The points stand in the trainer's log beside the loss's, so that they outlive an
-interruption with it.
+greedily. The points are entries of the trainer's log, like the loss's, so checkpoints hold them.
 """
 
 import contextlib
@@ -34,7 +33,7 @@ from lib.stats import clustered_mean
 from lib.training.phase.setup import prompt_settings
 from lib.training.phase.tracking import timed
 
-MEASURED = (
+MEASURES = (
     "format_accuracy",
     "answer_accuracy",
     "reasoning_present",
@@ -43,23 +42,23 @@ MEASURED = (
 )
 """Names in `lib.grading.metrics`."""
 
-KEPT = 256
-"""Completions of a set that are kept of the last point, to be read."""
+MAX_ROWS = 256
+"""Completions per set of the last point, written to be read."""
 
 PREFIX = "validation/"
-"""Of the columns in the trainer's log."""
+"""Prefix of validation's columns in the trainer's log."""
 
 
 class Validator(TrainerCallback):
     """Measures the policy on sets of problems at step 0, every few steps and at the end.
 
-    Every rank generates all of it: a rank that went ahead would wait in the next collective, and a
-    sharded model generates on all ranks or on none.
+    Every rank generates all completions. A sharded model generates on all ranks or on none, and a
+    rank without validation would only wait in the next collective.
 
     Args:
-        problems: folder that `prepare` filled with a set for each of `validation.sets`; the first
+        problems: folder with a file for each of `validation.sets`, written by `prepare`. The first
             set is the headline.
-        init: the checkpoint that training starts from.
+        init: the checkpoint at the start of training.
         base: the weights below an adapter, with the system prompt beside them.
     """
 
@@ -73,6 +72,7 @@ class Validator(TrainerCallback):
         self.sampling = Sampling(
             num_completions=1,
             max_new_tokens=longest,
+            # Greedy, so that points differ by the weights only.
             temperature=0.0,
             stop_strings=self.prompt_format.stop_strings,
         )
@@ -84,12 +84,12 @@ class Validator(TrainerCallback):
         )
         self.engine: Engine | None = None
         self.rows: list[GradedCompletion] = []
-        """Of the last point, `KEPT` of each set at most."""
+        """Completions of the last point, at most `MAX_ROWS` of each set."""
 
     def watch(
         self, trainer: Trainer, *, stage: str, steps: int, say: Callable[[str], None]
     ) -> None:
-        """Measure what `trainer` trains from now on; whoever calls this closes it afterwards.
+        """Measure the policy of `trainer` from now on; the caller closes this validator afterwards.
 
         Args:
             say: called with one line per set.
@@ -102,7 +102,9 @@ class Validator(TrainerCallback):
         trainer.add_callback(self)
 
     def open_engine(self, policy: PreTrainedModel) -> Engine:
-        """Around the policy, or with room for a copy of its weights, which `sync` brings."""
+        """Open the engine: on the policy itself, or beside it with a copy of the weights from
+        `sync`.
+        """
         return open_engine(
             self.settings.engine,
             self.init,
@@ -115,16 +117,17 @@ class Validator(TrainerCallback):
         )
 
     def close(self) -> None:
-        """Let go of the engine."""
+        """Close the engine if one is open."""
         if self.engine:
             self.engine.close()
 
     def answers(self, engine: Engine) -> dict[str, list[GradedCompletion]]:
-        """A graded completion of each problem, by set."""
+        """Return a graded completion of each problem, by set."""
         return {name: self._answer_set(engine, problems) for name, problems in self.sets.items()}
 
     def _answer_set(self, engine: Engine, problems: Sequence[Problem]) -> list[GradedCompletion]:
         prompts = [self.prompt_format.prompt(each.problem, system=self.system) for each in problems]
+        # One group of one completion for each prompt.
         completions = engine.generate(encode(engine.tokenizer, prompts), self.sampling)
         return [
             row
@@ -139,8 +142,9 @@ class Validator(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Step 0, unless the run is resumed; one that was stopped after its last step only lacks
-        the completions."""
+        """Measure step 0 of a new run; a run resumed after its last step only samples its
+        completions.
+        """
         if state.global_step == 0:
             self._measure(state, kwargs["model"])
         elif state.global_step == state.max_steps:
@@ -153,12 +157,15 @@ class Validator(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Before the step's checkpoint is written, which therefore holds the point."""
+        """Measure before the step's checkpoint is written, so that the checkpoint holds the
+        point.
+        """
         if state.global_step % self.steps == 0 or state.global_step == state.max_steps:
             self._measure(state, kwargs["model"])
 
     def _answers(self, model: PreTrainedModel) -> dict[str, list[GradedCompletion]]:
-        with timed("validation"), undisturbed(model):
+        with timed("validation"), preserved_modes(model):
+            # At the first point: the policy is on its device by then.
             if self.engine is None:
                 self.engine = self.open_engine(model)
             self.engine.sync(model)
@@ -166,7 +173,7 @@ class Validator(TrainerCallback):
         self.rows = [
             dataclasses.replace(row, checkpoint=self.stage, benchmark=name, mode=VALIDATION)
             for name, rows in answers.items()
-            for row in rows[:KEPT]
+            for row in rows[:MAX_ROWS]
         ]
         return answers
 
@@ -175,8 +182,10 @@ class Validator(TrainerCallback):
         point: dict[str, float] = {"step": state.global_step}
         for number, (name, values) in enumerate(measured.items()):
             self.say(self._line(state, name, values))
+            # The headline's columns bear no set's name.
             prefix = PREFIX if number == 0 else f"{PREFIX}{name}/"
             point |= {prefix + measure: value for measure, value in values.items()}
+        # Into the trainer's state: a checkpoint saves it, and a resumed run has it.
         state.log_history.append(point)
 
     def _line(self, state: TrainerState, name: str, values: Mapping[str, float]) -> str:
@@ -192,18 +201,18 @@ class Validator(TrainerCallback):
 
 
 def means(rows: Sequence[GradedCompletion]) -> dict[str, float]:
-    """`MEASURED` and the standard error of the answer accuracy."""
+    """Return the means of `MEASURES` and the standard error of the answer accuracy."""
     ids = [row.problem_id for row in rows]
     measured = {
-        name: clustered_mean([float(RATES[name](row)) for row in rows], ids) for name in MEASURED
+        name: clustered_mean([float(RATES[name](row)) for row in rows], ids) for name in MEASURES
     }
     values = {name: estimate.value for name, estimate in measured.items()}
     return {**values, "answer_accuracy_se": measured["answer_accuracy"].se}
 
 
 @contextlib.contextmanager
-def undisturbed(model: torch.nn.Module) -> Iterator[None]:
-    """Put back, after the block, the modules' train mode and every random state."""
+def preserved_modes(model: torch.nn.Module) -> Iterator[None]:
+    """Restore the modules' train modes and every random state after the block."""
     modes = {module: module.training for module in model.modules()}
     try:
         with random_states_kept(gpus=range(torch.cuda.device_count())):
@@ -214,7 +223,7 @@ def undisturbed(model: torch.nn.Module) -> Iterator[None]:
 
 
 def validation_points(state: TrainerState) -> list[dict[str, float]]:
-    """The points of the curves, one per measured step; the other sets' columns bear their name."""
+    """Return the points of the validation curve, one per measured step, from the trainer's log."""
     return [
         {name.removeprefix(PREFIX): value for name, value in entry.items()}
         for entry in state.log_history
@@ -222,7 +231,8 @@ def validation_points(state: TrainerState) -> list[dict[str, float]]:
     ]
 
 
+# Columns of the first set have plain names, those of another set `<set>/` before them.
 def validation_columns(sets: Sequence[str]) -> list[str]:
-    """Columns of the curves, also where nothing was measured."""
-    names = [*MEASURED, "answer_accuracy_se"]
+    """Return the columns of the validation curve, the same with and without points."""
+    names = [*MEASURES, "answer_accuracy_se"]
     return [*names, *(f"{name}/{measure}" for name in sets[1:] for measure in names)]

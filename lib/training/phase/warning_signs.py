@@ -1,6 +1,6 @@
-"""Signs that reinforcement goes wrong, read off its curve and said in words, each once.
+"""Warning signs in GRPO's curve, each reported once in words.
 
-They are a function of what was logged, so that a run that was interrupted ends with the same ones.
+The signs are a function of the log, so an interrupted and resumed run ends with the same ones.
 """
 
 import dataclasses
@@ -13,57 +13,66 @@ from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lib.params.training import Reward
-from lib.rewards.functions import ANSWER_ACCURACY, stack_range
+from lib.rewards.functions import ANSWER_ACCURACY, DECIDED_BY, stack_range
 
 Point = Mapping[str, float]
 
 GAP = "sampling/sampling_logp_difference"
-"""Columns with how far the sampler's log-probs are from the trainer's: `/mean` and `/max`."""
+"""Columns with the distance of the sampler's log-probs from the trainer's: `/mean`, `/max`."""
 
-STEADY = 3
-"""Logged points in a row that make a sign: one step of few completions says little."""
+STREAK = 3
+"""Logged points in a row for a sign: one step has too few completions."""
 WINDOW = 10
-"""Logged points of the means that are compared over time."""
-NEAR = 0.01
-"""Part of the range of rewards within which a mean is at its end."""
-COLLAPSED = 0.1
-"""Part of its first value below which entropy has collapsed."""
-MANY_CUT = 0.5
-"""Share of completions at the length limit that is too much."""
-DRIFTED, ROUNDING = 10.0, 1e-6
-"""Times the sampler's first gap to the trainer that are more than rounding, and the nats per token
-that any two ways to compute in float32 are apart."""
-APART = {"float32": 0.001, "bfloat16": 0.05}
-"""Nats per token between sampler and trainer on equal weights that are more than rounding in that
-precision: ten times and more of what was measured (docs/vllm.md)."""
-EXPECTED_UNTIL = {"s0": 20}
-"""Last step up to which the source of a stack expects rewards at their minimum."""
-EXPLODED = 20.0
-"""Times the usual norm of a gradient that are an explosion."""
-RISEN, FALLEN = 0.05, 0.05
-"""Part of the range of rewards, and points of accuracy, that are more than a swing."""
+"""Logged points in each of the two means compared over time."""
+EDGE = 0.01
+"""Share of the reward's range: a mean this close to an end counts as at it."""
+COLLAPSE = 0.1
+"""Share of its first value below which entropy has collapsed."""
+TRUNCATED_SHARE = 0.5
+"""Share of completions at the length limit for a warning."""
+DRIFT_FACTOR, ROUNDING = 10.0, 1e-6
+"""A gap of this multiple of the first one is drift. The first one counts as at least float32's
+rounding, in nats per token."""
+MAX_GAP = {"float32": 0.001, "bfloat16": 0.05}
+"""Largest gap in nats per token between sampler and trainer on equal weights, by precision: at
+least ten times the measured rounding (docs/vllm.md)."""
+MINIMUM_UNTIL = {"s0": 20}
+"""Last step for which a stack's source expects rewards at their minimum."""
+EXPLOSION_FACTOR = 20.0
+"""Multiple of the gradient's usual norm for a warning."""
+REWARD_RISE, ACCURACY_FALL = 0.05, 0.05
+"""Rise as a share of the reward's range, and fall in accuracy, beyond noise."""
+
+JUMPED = 0.2
+"""Rise of the share of right answers that a step of evidence decided that is more than a swing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the numbers of a run are held against.
+    """The thresholds for a run's numbers.
 
     Attributes:
-        lowest, highest: mean rewards of completions that earn nothing, or everything.
+        lowest, highest: ends of the reward's range.
         max_new_tokens: longest completion.
-        apart: one of `APART`.
-        expected_until: see `EXPECTED_UNTIL`.
+        binds: the cause of that length in words; '' for `rollout.max_new_tokens` itself.
+        gap: from `MAX_GAP`.
+        expected_until: from `MINIMUM_UNTIL`.
+        sft: True if SFT has taught the format before.
     """
 
     lowest: float
     highest: float
     max_new_tokens: int
-    apart: float = APART["bfloat16"]
+    binds: str = ""
+    gap: float = MAX_GAP["bfloat16"]
     expected_until: int = 0
+    sft: bool = True
 
     @classmethod
-    def of(cls, reward: Reward, *, max_new_tokens: int, dtype: str = "bfloat16") -> "Limits":
-        """Those of the rewards that params choose."""
+    def from_reward(
+        cls, reward: Reward, *, max_new_tokens: int, dtype: str = "bfloat16", **others: Any
+    ) -> "Limits":
+        """Return the limits for the rewards of params."""
         lowest, highest = stack_range(
             reward.names,
             reward.weights,
@@ -73,29 +82,40 @@ class Limits:
             lowest=lowest,
             highest=highest,
             max_new_tokens=max_new_tokens,
-            apart=APART[dtype],
-            expected_until=EXPECTED_UNTIL.get(reward.stack, 0),
+            **others,
+            gap=MAX_GAP[dtype],
+            expected_until=MINIMUM_UNTIL.get(reward.stack, 0),
+        )
+
+    @property
+    def format_remedy(self) -> str:
+        """The likely cause of a missing format, with its remedy."""
+        if self.sft:
+            return "SFT has not taught the format; raise sft.num_epochs"
+        return (
+            "the model does not follow the prompt; show the format there (prompt.system), or in SFT"
         )
 
     @property
     def near(self) -> float:
-        """Distance within which a mean reward is at an end of the range; no reward is near an end
-        that is not known."""
+        """The distance from an end of the reward's range within which a mean is at that end; 0
+        for an unknown range.
+        """
         width = self.highest - self.lowest
-        return NEAR * width if math.isfinite(width) else 0.0
+        return EDGE * width if math.isfinite(width) else 0.0
 
 
 class WarningSigns(TrainerCallback):
-    """Reads the curve point by point, prints each sign when it shows, and keeps them."""
+    """Reads the curve point by point, prints each sign when it appears, and keeps it."""
 
     def __init__(self, stage: str, limits: Limits) -> None:
         self.stage = stage
         self.limits = limits
         self.points: list[Point] = []
         self.signs: list[dict[str, Any]] = []
-        """As provenance holds them: since which step, of which kind, in words and with the knob."""
+        """Entries for provenance: "step", "kind", and "text" with the param to change."""
         self.say: Callable[[str], None] = tqdm.write
-        """Where lines go; `run_phase` puts the stage's `Announcer` here."""
+        """Prints a line; `run_phase` sets the stage's `Announcer`."""
 
     def on_train_begin(
         self,
@@ -104,7 +124,7 @@ class WarningSigns(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Take up what was logged before an interruption."""
+        """Restore the points logged before an interruption."""
         self.points, self.signs = [], []
         for entry in state.log_history:
             if "loss" in entry:
@@ -118,41 +138,41 @@ class WarningSigns(TrainerCallback):
         logs: Point | None = None,
         **kwargs: Any,
     ) -> None:
-        """Look at the point that was logged."""
+        """Check the logged point, and print new signs."""
         if logs and "loss" in logs:
             for sign in self.observe({**logs, "step": state.global_step}):
                 self.say(f"{self.stage} WARNING step={sign['step']} {sign['text']}")
 
     def observe(self, point: Point) -> list[dict[str, Any]]:
-        """The signs that this point completes and that were not seen before."""
+        """Add a point, and return the signs new with it."""
         self.points.append(point)
         seen = {sign["kind"] for sign in self.signs}
         new = [
             {"step": int(point["step"]), "kind": kind, "text": text}
-            for kind, look in LOOKS.items()
-            if kind not in seen and (text := look(self.points, self.limits))
+            for kind, check in CHECKS.items()
+            if kind not in seen and (text := check(self.points, self.limits))
         ]
         self.signs += new
         return new
 
 
 def reward_at_minimum_early(points: list[Point], limits: Limits) -> str:
-    """No completion earns anything, in steps of which the stack's source expects that."""
+    """Detect completions earning nothing in steps for which the stack's source expects it."""
     rewards = _at_minimum(points, limits, early=True)
     return rewards and (
-        f"the mean reward has been {rewards} over {STEADY} logged steps, the least that the stack "
+        f"the mean reward has been {rewards} over {STREAK} logged steps, the least that the stack "
         f"gives: its source expects that of the first {limits.expected_until} steps "
         "(docs/expectations.md); it is a fault if it lasts"
     )
 
 
 def reward_at_minimum(points: list[Point], limits: Limits) -> str:
-    """No completion earns anything, and nobody expects that."""
+    """Detect completions earning nothing."""
     rewards = _at_minimum(points, limits, early=False)
     return rewards and (
-        f"the mean reward has been {rewards} over {STEADY} logged steps, and the stack's range is "
-        f"{limits.lowest:g} ... {limits.highest:g}: completions earn nothing, SFT has not taught "
-        "the format. See `make debug-rollouts CHECKPOINT=data/models/sft`; raise sft.num_epochs"
+        f"the mean reward has been {rewards} over {STREAK} logged steps, and the stack's range is "
+        f"{limits.lowest:g} ... {limits.highest:g}: completions earn nothing. See "
+        f"`make debug-rollouts CHECKPOINT=data/models/sft`; {limits.format_remedy}"
     )
 
 
@@ -163,10 +183,11 @@ def _at_minimum(points: list[Point], limits: Limits, *, early: bool) -> str:
 
 
 def no_signal(points: list[Point], limits: Limits) -> str:
-    """Equal rewards in every group: no advantage, no gradient."""
+    """Detect equal rewards in every group: no advantage, no gradient."""
     if not _steady(points, "frac_reward_zero_std", lambda value: value >= 1):
         return ""
     reward = points[-1].get("reward", float("nan"))
+    # Equal rewards at the top: everything is solved; at the bottom: nothing is.
     best = reward >= limits.highest - limits.near
     remedy = (
         "Everything is earned already: take harder problems (prepare.grpo)"
@@ -175,18 +196,19 @@ def no_signal(points: list[Point], limits: Limits) -> str:
         "sometimes (`make difficulty`)"
     )
     return (
-        f"every group has had equal rewards over {STEADY} logged steps (mean reward {reward:.3g}): "
+        f"every group has had equal rewards over {STREAK} logged steps (mean reward {reward:.3g}): "
         f"no advantage, no gradient. {remedy}"
     )
 
 
 def entropy_collapse(points: list[Point], limits: Limits) -> str:
-    """The policy says one thing only, and has nothing left to choose from."""
+    """Detect a policy without variety: entropy far below its start."""
     values = _column(points, "entropy")
-    if len(values) < 2 * STEADY:
+    if len(values) < 2 * STREAK:
         return ""
-    first = sum(values[:STEADY]) / STEADY
-    if max(values[-STEADY:]) >= COLLAPSED * first:
+    # nats per token, mean over the first points
+    first = sum(values[:STREAK]) / STREAK
+    if max(values[-STREAK:]) >= COLLAPSE * first:
         return ""
     return (
         f"entropy has collapsed to {values[-1]:.3g} nats per token, from {first:.3g} at the start: "
@@ -196,23 +218,25 @@ def entropy_collapse(points: list[Point], limits: Limits) -> str:
 
 
 def at_the_limit(points: list[Point], limits: Limits) -> str:
-    """Completions that never come to their end."""
-    shares = _steady(points, "completions/clipped_ratio", lambda value: value >= MANY_CUT)
+    """Detect completions truncated at the length limit."""
+    shares = _steady(points, "completions/clipped_ratio", lambda value: value >= TRUNCATED_SHARE)
+    limit = limits.binds or f"rollout.max_new_tokens={limits.max_new_tokens}"
     return shares and (
-        f"completions run into rollout.max_new_tokens={limits.max_new_tokens}: a share of {shares} "
-        f"over {STEADY} logged steps is cut off before its answer. Raise it, add `overlong` to "
-        "reward.extra, or set grpo.mask_truncated"
+        f"completions run into {limit}: a share of {shares} over {STREAK} logged steps is cut off "
+        f"before its answer. Raise {'model.max_seq_length' if limits.binds else 'it'}, add "
+        "`overlong` to reward.extra, or set grpo.mask_truncated"
     )
 
 
 def reward_hacking(points: list[Point], limits: Limits) -> str:
-    """Reward rises while answer accuracy falls."""
+    """Detect a rising reward beside a falling answer accuracy."""
     rewards, rights = _column(points, "reward"), _column(points, ANSWER_ACCURACY)
     if min(len(rewards), len(rights)) < 2 * WINDOW:
         return ""
     (before, after), (right, still) = _ends(rewards), _ends(rights)
-    risen = after - before >= RISEN * (limits.highest - limits.lowest)
-    if not risen or right - still < FALLEN:
+    # Relative to the stack's range: rewards of 12.5 and of 1 are alike here.
+    risen = after - before >= REWARD_RISE * (limits.highest - limits.lowest)
+    if not risen or right - still < ACCURACY_FALL:
         return ""
     return (
         f"reward has risen from {before:.3g} to {after:.3g} while answer accuracy has fallen from "
@@ -222,69 +246,89 @@ def reward_hacking(points: list[Point], limits: Limits) -> str:
     )
 
 
+def evidence_jumps(points: list[Point], limits: Limits) -> str:
+    """More and more right answers are decided by evidence, where a policy may have found a hole."""
+    if len(points) < 2 * WINDOW:
+        return ""
+    for name in sorted(name for name in points[-1] if name.startswith(DECIDED_BY)):
+        # Where a step decided none, its column is missing.
+        before, after = _ends([point.get(name, 0.0) for point in points])
+        if after - before >= JUMPED:
+            return (
+                f"{name} has risen from {before:.3g} to {after:.3g} of the right answers (means of "
+                f"{WINDOW} logged steps): read them with `make debug-rollouts`, and what the step "
+                "means in docs/verifier.md"
+            )
+    return ""
+
+
 def gradient_explodes(points: list[Point], limits: Limits) -> str:
-    """A gradient that is no number, or many times what it was: clipped, it is mostly direction."""
+    """Detect a gradient norm of NaN, infinity or many times its usual size."""
     norms = _column(points, "grad_norm")
     if norms and not math.isfinite(norms[-1]):
         return (
-            f"the gradient's norm is {norms[-1]}: weights or losses are no numbers any more. Lower "
+            f"the gradient's norm is {norms[-1]}: weights or losses are NaN or infinite. Lower "
             "grpo.learning_rate"
         )
-    # Steps without signal have none.
-    usual = statistics.median([norm for norm in norms[:-STEADY] if norm] or [math.inf])
-    high = _steady(points, "grad_norm", lambda norm: norm > EXPLODED * usual)
+    # Without zeros: a step without signal has no gradient.
+    usual = statistics.median([norm for norm in norms[:-STREAK] if norm] or [math.inf])
+    high = _steady(points, "grad_norm", lambda norm: norm > EXPLOSION_FACTOR * usual)
     if len(norms) < WINDOW or not high:
         return ""
     return (
-        f"the gradient's norm has been {high} over {STEADY} logged steps, and {usual:.3g} before: "
+        f"the gradient's norm has been {high} over {STREAK} logged steps, and {usual:.3g} before: "
         "lower grpo.learning_rate or grpo.max_grad_norm"
     )
 
 
 def sampler_apart(points: list[Point], limits: Limits) -> str:
-    """Sampler and trainer never computed the same model, which drift from a first gap hides."""
+    """Detect a sampler that computes another model than the trainer, already on equal weights."""
+    # A sampler this far off from the start has a large first gap, which would hide a drift.
     first = _first_gap(points)
-    if first <= limits.apart:
+    if first <= limits.gap:
         return ""
     return (
         f"the sampler's log-probs are {first:.3g} nats per token from the trainer's at the start, "
-        f"on equal weights, where rounding leaves less than {limits.apart:g}: one of them computes "
+        f"on equal weights, where rounding leaves less than {limits.gap:g}: one of them computes "
         "another model (dropout, positions, an engine's settings). Compare with "
         "rollout.engine=transformers"
     )
 
 
 def sampler_drift(points: list[Point], limits: Limits) -> str:
-    """The sampler is further from the trainer than this pair was when their weights were equal.
+    """Detect a sampler further from the trainer than at equal weights.
 
-    What two engines' arithmetic makes of the same weights depends on both, on the precision and on
-    the model (docs/vllm.md): hence the pair's own first gap.
+    Rounding on equal weights depends on both engines, the precision and the model (docs/vllm.md),
+    so the run's own first gap is the measure.
     """
     first = _first_gap(points)
-    bound = DRIFTED * max(first, ROUNDING)
+    # A first gap of 0 (the policy's own weights) must not make rounding a drift.
+    bound = DRIFT_FACTOR * max(first, ROUNDING)
     gaps = _steady(points, f"{GAP}/mean", lambda value: value > bound)
     return gaps and (
-        f"the sampler's log-probs have been {gaps} nats per token from the trainer's over {STEADY} "
+        f"the sampler's log-probs have been {gaps} nats per token from the trainer's over {STREAK} "
         f"logged steps, from {first:.3g} at the start, when their weights were the same: it rounds "
         "otherwise than it did, or is on other weights. Compare with rollout.engine=transformers"
     )
 
 
-LOOKS: dict[str, Callable[[list[Point], Limits], str]] = {
+CHECKS: dict[str, Callable[[list[Point], Limits], str]] = {
     "reward_at_minimum_early": reward_at_minimum_early,
     "reward_at_minimum": reward_at_minimum,
     "no_signal": no_signal,
     "entropy_collapse": entropy_collapse,
     "at_the_limit": at_the_limit,
     "reward_hacking": reward_hacking,
+    "evidence_jumps": evidence_jumps,
     "gradient_explodes": gradient_explodes,
     "sampler_apart": sampler_apart,
     "sampler_drift": sampler_drift,
 }
-"""By kind: says what is wrong after these points, '' where nothing is."""
+"""Checks by kind of sign: each returns its text, '' for no sign."""
 
 
 def _first_gap(points: list[Point]) -> float:
+    # Before the first update, so that both have the same weights.
     return next((point[f"{GAP}/mean"] for point in points if f"{GAP}/mean" in point), 0.0)
 
 
@@ -292,15 +336,15 @@ def _column(points: list[Point], name: str) -> list[float]:
     return [point[name] for point in points if name in point]
 
 
-def _steady(points: list[Point], name: str, holds: Callable[[float], bool]) -> str:
-    """The last values in words if `holds` is true of all, '' if not or if there are too few."""
-    values = _column(points, name)[-STEADY:]
-    if len(values) < STEADY or not all(map(holds, values)):
+def _steady(points: list[Point], name: str, test: Callable[[float], bool]) -> str:
+    """Format the last values if `test` is true of all; '' if not, or if there are too few."""
+    values = _column(points, name)[-STREAK:]
+    if len(values) < STREAK or not all(map(test, values)):
         return ""
     low, high = f"{min(values):.3g}", f"{max(values):.3g}"
     return low if low == high else f"{low} to {high}"
 
 
 def _ends(values: list[float]) -> tuple[float, float]:
-    """Mean of the first window and of the last."""
+    """Return the means of the first and the last window."""
     return sum(values[:WINDOW]) / WINDOW, sum(values[-WINDOW:]) / WINDOW

@@ -45,6 +45,19 @@ def test_a_gsm8k_response_is_its_last_number(response: str, number: str | None) 
     assert adapters.run_parse_gsm8k_response(model_output=response) == number
 
 
+def test_the_course_needs_torch_and_transformers_only() -> None:
+    code = """
+import sys, torch, transformers
+before = {*sys.modules, *sys.stdlib_module_names, "lib"}
+from tests.lib.course import course_adapters
+print({name.partition(".")[0] for name in {*sys.modules} - before} - before - {"tests"})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "set()\n", done.stdout + done.stderr
+
+
 def test_the_course_s_suite_runs_as_the_page_says(tmp_path: Path) -> None:
     page = (ROOT / "docs/objectives.md").read_text(encoding="utf-8")
     section = page.split("## A public course's functions")[1]
@@ -55,6 +68,7 @@ def test_the_course_s_suite_runs_as_the_page_says(tmp_path: Path) -> None:
     (suite / "test_metrics.py").write_text(SUITE)
 
     for place, here in {
+        "make -C ~/reckon dev": "true",
         "~/reckon/.venv/bin/python": sys.executable,
         "~/reckon": str(ROOT),
         "~": str(tmp_path),

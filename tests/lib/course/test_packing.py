@@ -87,14 +87,18 @@ def test_batches_cover_the_dataset_once(path: Path, tokenizer: PreTrainedTokeniz
 
 @pytest.mark.parametrize(
     ("line", "key"),
-    [('{"prompt": "p"}', "response"), ('{"prompt": 3, "response": "r"}', "prompt"), ("{", "JSON")],
+    [
+        ('{"prompt": "p"}', "response"),
+        ('{"prompt": 3, "response": "r"}', "prompt"),
+        ("{", "column"),
+    ],
 )
 def test_a_row_that_is_no_pair_is_named(
     tmp_path: Path, tokenizer: PreTrainedTokenizerFast, line: str, key: str
 ) -> None:
     file = tmp_path / "pairs.jsonl"
     file.write_text(f"{json.dumps(PAIRS[0])}\n{line}\n")
-    with pytest.raises(UserError, match=f":2: .*{key}"):
+    with pytest.raises(UserError, match=rf"pairs\.jsonl:2: expected .*{key}"):
         get_packed_sft_dataset(tokenizer, file, 8, False)
 
 

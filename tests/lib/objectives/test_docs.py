@@ -4,10 +4,10 @@ import re
 from typing import get_args
 
 from lib.course import CourseLossType
+from lib.objectives import LOSSES
 from lib.objectives.advantages import Baseline
-from lib.objectives.losses import LossType
 from lib.objectives.sampler import Correction
-from lib.params.training import ADVANTAGES, LOSSES, Grpo
+from lib.params.training import ADVANTAGES, Grpo
 from tests.conftest import ROOT
 
 
@@ -17,7 +17,7 @@ def test_every_choice_that_params_take_has_a_row() -> None:
     corrections = get_args(Grpo.model_fields["sampler_correction"].annotation)
     for choices, taken in (
         (get_args(Baseline), ADVANTAGES),
-        (get_args(LossType), LOSSES),
+        (LOSSES, LOSSES),
         (get_args(Correction), corrections),
     ):
         assert set(choices) == set(taken)

@@ -172,7 +172,7 @@ def test_the_heads_weight_has_the_gradient_of_whole_logits(tied: bool, autocast:
     assert (model.lm_head.weight is model.model.embed_tokens.weight) == tied
     ids = torch.randint(100, (2, 9), generator=torch.Generator().manual_seed(0))
     labels, mask = ids.roll(-1, 1), torch.arange(9).expand(2, 9) < torch.tensor([[8], [5]])
-    found = []
+    matches = []
     for rows in (None, 3):
         model.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -185,8 +185,8 @@ def test_the_heads_weight_has_the_gradient_of_whole_logits(tied: bool, autocast:
                     chunk_numel=rows * VOCAB_SIZE,
                 ).log_probs  # fmt: skip
         scores.square().sum().backward()
-        found.append((scores.detach(), {n: p.grad.clone() for n, p in model.named_parameters()}))
-    (whole, expected), (chunked, actual) = found
+        matches.append((scores.detach(), {n: p.grad.clone() for n, p in model.named_parameters()}))
+    (whole, expected), (chunked, actual) = matches
     torch.testing.assert_close(chunked, whole, atol=5e-2 if autocast else 1e-5, rtol=1e-4)
     for name, gradient in expected.items():
         largest = gradient.abs().max()
@@ -234,6 +234,72 @@ def test_scores_and_gradients_are_those_of_autograd(
         torch.testing.assert_close(scores.entropy, entropy)
         total = (upstream * torch.stack([scores.log_probs, scores.entropy])).sum()
         torch.testing.assert_close(torch.autograd.grad(total, inputs, retain_graph=True), wanted)
+
+
+def random_tensor(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@pytest.mark.parametrize("autocast", [True, False])
+def test_under_autocast_products_are_in_its_type_and_sums_are_not(autocast: bool) -> None:
+    kind = torch.bfloat16 if autocast else torch.float32
+    hidden, weight, upstream = (
+        random_tensor(9, 64).requires_grad_(),
+        random_tensor(50, 64).requires_grad_(),
+        random_tensor(9),
+    )
+    labels = torch.arange(9)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        scores = fused_scores(hidden, weight, labels)
+        plain = score_logits(hidden @ weight.T, labels)
+        existing = random_tensor(9, 9).requires_grad_()
+        exact = score_logits(existing, labels)
+    of_hidden, of_weight = torch.autograd.grad(
+        (upstream * scores.log_probs).sum(), (hidden, weight)
+    )
+
+    half, wide = hidden.detach().to(kind), weight.detach().to(kind)
+    logits = (half @ wide.T).float()
+    expected = logits.log_softmax(-1)
+    for each in (scores, plain):
+        torch.testing.assert_close(each.log_probs, expected[range(9), labels], rtol=1e-6, atol=1e-5)
+        entropy = -(expected.exp() * expected).sum(-1)
+        torch.testing.assert_close(each.entropy, entropy, rtol=1e-5, atol=1e-5)
+    slope = (torch.eye(50)[labels] - expected.exp()) * upstream[:, None]
+    torch.testing.assert_close(of_hidden, (slope.to(kind) @ wide).float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(of_weight, (slope.to(kind).T @ half).float(), rtol=1e-5, atol=1e-5)
+    # Logits that exist are scored as they are.
+    unrounded = existing.log_softmax(-1)[range(9), labels]
+    torch.testing.assert_close(exact.log_probs, unrounded, rtol=1e-6, atol=1e-6)
+    ours, theirs = (
+        torch.autograd.grad(each.sum(), existing) for each in (exact.log_probs, unrounded)
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("autocast", [True, False])
+@pytest.mark.parametrize("trained", [{"hidden"}, {"weight"}, {"bias"}, {"weight", "bias"}])
+def test_what_is_not_trained_takes_nothing_from_the_others(
+    trained: set[str], autocast: bool
+) -> None:
+    """As a head over states without gradient, or a frozen head."""
+
+    def gradients(trained: set[str]) -> dict[str, Tensor | None]:
+        inputs = {
+            "hidden": random_tensor(9, 8),
+            "weight": random_tensor(20, 8),
+            "bias": random_tensor(20),
+        }
+        for name in trained:
+            inputs[name].requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            scores = fused_scores(**inputs, labels=torch.arange(9), chunk_numel=80)
+        (scores.log_probs.sum() + scores.entropy.sum()).backward()
+        return {name: each.grad for name, each in inputs.items()}
+
+    every, some = gradients({"hidden", "weight", "bias"}), gradients(trained)
+    assert {name for name, gradient in some.items() if gradient is not None} == trained
+    assert all(some[name].equal(every[name]) for name in trained)
 
 
 @pytest.mark.parametrize("autocast", [True, False])

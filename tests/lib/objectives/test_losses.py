@@ -5,14 +5,11 @@ import torch
 from torch import Tensor
 
 from lib.course import compute_naive_policy_gradient_loss, compute_policy_gradient_loss
-from lib.objectives.losses import (
-    LossType,
-    aggregate_token_losses,
-    policy_loss,
-)
+from lib.objectives import LOSSES
+from lib.objectives.losses import average_token_losses
 from lib.objectives.sampler import compare_with_sampler, effective_sample_share
+from tests.lib.objectives.losses import loss_of
 
-LOSS_TYPES: tuple[LossType, ...] = ("reinforce", "grpo", "bnpo", "dr_grpo", "dapo", "cispo")
 B, T = 4, 6
 
 
@@ -44,7 +41,7 @@ def test_at_ratio_one_the_clipped_gradient_is_reinforces(
     policy: Tensor, advantages: Tensor, mask: Tensor
 ) -> None:
     gradients = [
-        torch.autograd.grad(policy_loss(policy, advantages, mask, loss_type=t).loss, policy)[0]
+        torch.autograd.grad(loss_of(policy, advantages, mask, loss=t).loss, policy)[0]
         for t in ("reinforce", "grpo")
     ]
     torch.testing.assert_close(gradients[0], gradients[1])
@@ -60,23 +57,25 @@ def test_at_ratio_one_the_clipped_gradient_is_reinforces(
         ("dr_grpo", (1 + 2 + 5) / (3 * 10)),
     ],
 )
-def test_aggregation_by_hand(loss_type: LossType, expected: float) -> None:
+def test_aggregation_by_hand(loss_type: str, expected: float) -> None:
     losses = torch.tensor([[1.0, 2.0], [5.0, 99.0], [99.0, 99.0]])
     mask = torch.tensor([[1, 1], [1, 0], [0, 0]])
-    loss = aggregate_token_losses(losses, mask, loss_type=loss_type, max_completion_length=10)
+    loss = average_token_losses(
+        losses, mask, average=LOSSES[loss_type].average, max_completion_length=10
+    )
     assert loss.item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("loss_type", ["reinforce", "grpo", "dr_grpo", "dapo"])
 def test_micro_batches_give_the_full_batchs_gradient(
-    loss_type: LossType, policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
+    loss_type: str, policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
 ) -> None:
     def gradient(rows: slice) -> Tensor:
-        loss = policy_loss(
+        loss = loss_of(
             policy[rows],
             advantages[rows],
             mask[rows],
-            loss_type=loss_type,
+            loss=loss_type,
             old_log_probs=old[rows],
             max_completion_length=T,
             num_tokens=int(mask.sum()),
@@ -89,9 +88,9 @@ def test_micro_batches_give_the_full_batchs_gradient(
 
 
 @pytest.mark.parametrize("ratio_level", ["token", "sequence"])
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+@pytest.mark.parametrize("loss_type", LOSSES)
 def test_padding_changes_nothing_and_gets_no_gradient(
-    loss_type: LossType,
+    loss_type: str,
     ratio_level: str,
     policy: Tensor,
     old: Tensor,
@@ -99,8 +98,8 @@ def test_padding_changes_nothing_and_gets_no_gradient(
     mask: Tensor,
 ) -> None:
     def run(log_probs: Tensor, olds: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        result = policy_loss(
-            log_probs, advantages, kept, loss_type=loss_type, old_log_probs=olds,
+        result = loss_of(
+            log_probs, advantages, kept, loss=loss_type, old_log_probs=olds,
             ratio_level=ratio_level, reference_log_probs=olds, kl_coef=0.1,
             max_completion_length=T,
         )  # fmt: skip
@@ -119,12 +118,12 @@ def test_padding_changes_nothing_and_gets_no_gradient(
     assert (gradient[~mask] == 0).all()
 
 
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+@pytest.mark.parametrize("loss_type", LOSSES)
 def test_a_batch_without_tokens_is_a_differentiable_zero(
-    loss_type: LossType, policy: Tensor, old: Tensor, advantages: Tensor
+    loss_type: str, policy: Tensor, old: Tensor, advantages: Tensor
 ) -> None:
-    result = policy_loss(
-        policy, advantages, torch.zeros(B, T), loss_type=loss_type, old_log_probs=old,
+    result = loss_of(
+        policy, advantages, torch.zeros(B, T), loss=loss_type, old_log_probs=old,
         max_completion_length=T,
     )  # fmt: skip
     result.loss.backward()
@@ -138,8 +137,8 @@ def test_reinforce_does_not_read_the_old_policy(
     policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
 ) -> None:
     losses = [
-        policy_loss(
-            policy, advantages, mask, loss_type="reinforce", old_log_probs=olds,
+        loss_of(
+            policy, advantages, mask, loss="reinforce", old_log_probs=olds,
             reference_log_probs=old, kl_coef=0.5,
         ).loss
         for olds in (old, None)
@@ -150,7 +149,7 @@ def test_reinforce_does_not_read_the_old_policy(
 def test_clipped_tokens_are_those_without_gradient(
     policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
 ) -> None:
-    result = policy_loss(policy, advantages, mask, loss_type="bnpo", old_log_probs=old)
+    result = loss_of(policy, advantages, mask, loss="bnpo", old_log_probs=old)
     gradient = torch.autograd.grad(result.loss, policy)[0]
     torch.testing.assert_close(result.clipped[mask], gradient[mask] == 0)
     assert 0 < result.clipped[mask].double().mean() < 1
@@ -165,9 +164,9 @@ def test_the_samplers_correction_leaves_the_penalty(
     assert (ratio > 3).any() and (ratio < 3).any()
     torch.testing.assert_close(correction[:, 0], torch.where(ratio > 3, 0, ratio))
     assert not correction.requires_grad
-    knobs = {"loss_type": "bnpo", "old_log_probs": old, "reference_log_probs": old}
-    plain = policy_loss(policy, advantages * correction[:, 0], mask, kl_coef=0.5, **knobs)
-    corrected = policy_loss(policy, advantages, mask, kl_coef=0.5, correction=correction, **knobs)
+    knobs = {"loss": "bnpo", "old_log_probs": old, "reference_log_probs": old}
+    plain = loss_of(policy, advantages * correction[:, 0], mask, kl_coef=0.5, **knobs)
+    corrected = loss_of(policy, advantages, mask, kl_coef=0.5, correction=correction, **knobs)
     torch.testing.assert_close(corrected.loss, plain.loss)
 
 
@@ -186,12 +185,12 @@ def test_micro_batches_give_the_full_batchs_entropy_bonus(
     policy: Tensor, advantages: Tensor, mask: Tensor
 ) -> None:
     entropy = policy.detach().abs().requires_grad_()
-    knobs = {"loss_type": "grpo", "entropy_coef": 0.7}
-    whole = policy_loss(policy, advantages, mask, entropy=entropy, **knobs).loss
-    plain = policy_loss(policy, advantages, mask, loss_type="grpo").loss
+    knobs = {"loss": "grpo", "entropy_coef": 0.7}
+    whole = loss_of(policy, advantages, mask, entropy=entropy, **knobs).loss
+    plain = loss_of(policy, advantages, mask, loss="grpo").loss
     torch.testing.assert_close(whole, plain - 0.7 * entropy[mask].mean())
     halves = [
-        policy_loss(
+        loss_of(
             policy[rows], advantages[rows], mask[rows], entropy=entropy[rows],
             num_tokens=mask.sum().item() / 2, **knobs,
         ).loss
@@ -205,7 +204,7 @@ def test_wrong_shapes_and_missing_arguments_are_refused(policy: Tensor, mask: Te
     with pytest.raises(ValueError, match=r"\[4, 1\]"):
         compute_naive_policy_gradient_loss(torch.ones(B), square)
     with pytest.raises(ValueError, match="advantages"):
-        policy_loss(policy, torch.ones(B, 1), mask, loss_type="grpo")
+        loss_of(policy, torch.ones(B, 1), mask, loss="grpo")
     for loss_type, absent in (("no_baseline", "raw_rewards"), ("grpo_clip", "advantages")):
         with pytest.raises(ValueError, match=absent):
             compute_policy_gradient_loss(policy, loss_type)
@@ -214,14 +213,14 @@ def test_wrong_shapes_and_missing_arguments_are_refused(policy: Tensor, mask: Te
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"loss_type": "ppo"}, "loss_type"),
-        ({"loss_type": "grpo", "ratio_level": "word"}, "ratio_level"),
-        ({"loss_type": "dr_grpo"}, "max_completion_length"),
-        ({"loss_type": "grpo", "kl_coef": 0.1}, "reference_log_probs"),
+        ({"loss": "ppo"}, "loss"),
+        ({"loss": "grpo", "ratio_level": "word"}, "ratio_level"),
+        ({"loss": "dr_grpo"}, "max_completion_length"),
+        ({"loss": "grpo", "kl_coef": 0.1}, "reference_log_probs"),
     ],
 )
 def test_wrong_arguments_are_refused(
     policy: Tensor, advantages: Tensor, mask: Tensor, arguments: dict[str, object], match: str
 ) -> None:
     with pytest.raises(ValueError, match=match):
-        policy_loss(policy, advantages, mask, **arguments)  # type: ignore[arg-type]
+        loss_of(policy, advantages, mask, **arguments)  # type: ignore[arg-type]

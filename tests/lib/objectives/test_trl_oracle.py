@@ -16,8 +16,9 @@ from lib.course import compute_per_instance_dpo_loss, encode_alpaca, get_respons
 from lib.objectives.advantages import Baseline, group_advantages
 from lib.objectives.entropy import EntropyCoefficient
 from lib.objectives.logprobs import compute_entropy, selective_log_softmax
-from lib.objectives.losses import LossType, PolicyLoss, RatioLevel, policy_loss
+from lib.objectives.losses import PolicyLoss, RatioLevel
 from lib.objectives.sampler import Correction, compare_with_sampler
+from tests.lib.objectives.losses import loss_of
 from tests.lib.objectives.tiny import PAD, tiny_model, tiny_tokenizer
 
 PROMPT_LENGTH, T, B = 3, 7, 4
@@ -82,7 +83,7 @@ def trls(
     trainer: GRPOTrainer,
     batch: dict[str, Tensor],
     *,
-    loss_type: LossType = "grpo",
+    loss_type: str = "grpo",
     level: RatioLevel = "token",
     beta: float = 0.0,
     high: float = 0.2,
@@ -95,14 +96,14 @@ def trls(
     return trainer._compute_loss(trainer.model, batch)
 
 
-def loss_of(trainer: GRPOTrainer, batch: dict[str, Tensor], **settings: Any) -> PolicyLoss:
+def ours_of(trainer: GRPOTrainer, batch: dict[str, Tensor], **settings: Any) -> PolicyLoss:
     """Ours, on the same batch."""
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-    return policy_loss(
+    return loss_of(
         log_probs(trainer.model, ids),
         batch["advantages"],
         batch["completion_mask"],
-        **{"old_log_probs": batch["old_per_token_logps"], "loss_type": "grpo"} | settings,
+        **{"old_log_probs": batch["old_per_token_logps"], "loss": "grpo"} | settings,
     )
 
 
@@ -121,7 +122,7 @@ def assert_equal(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
 def test_policy_loss_is_trls(
     trainer: GRPOTrainer,
     batch: dict[str, Tensor],
-    loss_type: LossType,
+    loss_type: str,
     clip_high: float,
     ratio_level: RatioLevel,
     kl_coef: float,
@@ -133,10 +134,10 @@ def test_policy_loss_is_trls(
     high = 1 + clip_high if loss_type == "cispo" else clip_high
     loss = trls(trainer, batch, loss_type=loss_type, level=ratio_level, beta=kl_coef, high=high)
     theirs = value_and_gradients(trainer.model, loss)
-    result = loss_of(
+    result = ours_of(
         trainer,
         batch,
-        loss_type=loss_type,
+        loss=loss_type,
         clip_high=clip_high,
         ratio_level=ratio_level,
         reference_log_probs=batch["ref_per_token_logps"],
@@ -171,7 +172,7 @@ def test_the_two_sided_clip_is_trls(
     theirs = value_and_gradients(trainer.model, loss)
 
     def ours(delta: float | None) -> tuple[Tensor, dict[str, Tensor]]:
-        result = loss_of(trainer, batch, loss_type="dapo", delta=delta, ratio_level=ratio_level)
+        result = ours_of(trainer, batch, loss="dapo", delta=delta, ratio_level=ratio_level)
         return value_and_gradients(trainer.model, result.loss)
 
     assert_equal(ours(delta), theirs)
@@ -205,16 +206,16 @@ def test_the_entropy_bonus_and_its_coefficient_are_trls(
         theirs = value_and_gradients(trainer.model, trls(trainer, batch))
         logits = trainer.model(ids).logits[:, -T - 1 : -1]
         entropy = compute_entropy(logits)
-        result = policy_loss(
+        result = loss_of(
             selective_log_softmax(logits, batch["completion_ids"]),
             batch["advantages"],
             mask,
-            loss_type="grpo",
+            loss="grpo",
             old_log_probs=batch["old_per_token_logps"],
             entropy=entropy,
-            entropy_coef=bonus.of_step,
+            entropy_coef=bonus.step_coefficient,
         )
-        applied.append(bonus.of_step)
+        applied.append(bonus.step_coefficient)
         bonus.update(entropy[mask.bool()].mean().item())
         assert_equal(value_and_gradients(trainer.model, result.loss), theirs)
         assert bonus.coefficient == pytest.approx(trainer.entropy_coef)

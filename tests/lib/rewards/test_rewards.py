@@ -12,7 +12,7 @@ import pytest
 from lib.core.errors import UserError
 from lib.core.plugins import label
 from lib.prompts import PromptFormat, prompt_format
-from lib.rewards.functions import STACKS, Grading, rewards_of, stack_range
+from lib.rewards.functions import STACKS, Grading, judged_metrics, rewards_of, stack_range
 
 ROOT = Path(__file__).parents[3]
 WORKING_OUT, XML = prompt_format("working_out"), prompt_format("xml")
@@ -67,6 +67,15 @@ def test_stack_s0_has_the_exact_values(completion: str, expected: list[float]) -
         ("<answer>71</answer>", [0.0, 0.1, 0.05]),
         ("<answer>72.0000001</answer>", [1.0, 0.1, 0.05]),
         ("<answer>many</answer>", [0.0, 0.0, 0.05]),
+        # As the source's code reads: the first answer, tags in any case and however often, and
+        # after hashes the number only.
+        ("<answer>72</answer> <answer>71</answer>", [1.0, 0.1, 0.05]),
+        ("<answer>71</answer> <answer>72</answer>", [0.0, 0.1, 0.05]),
+        ("<Reasoning>x</REASONING><ANSWER> 72 </Answer>", [1.0, 0.1, 0.1]),
+        ("work\n#### 72 dollars", [1.0, 0.1, 0.0]),
+        ("#### none\n#### -1,072.0 or 3\n#### 5", [0.0, 0.1, 0.0]),
+        ("#### $72", [0.0, 0.0, 0.0]),
+        ("<answer>72\n#### 72", [1.0, 0.1, 0.025]),
         ("nothing", [0.0, 0.0, 0.0]),
     ],
 )
@@ -80,7 +89,8 @@ def test_stack_s1_has_the_exact_values(completion: str, expected: list[float]) -
         (S4_RIGHT, [2.0, 0.5, 0.5, 0.5, 0.5]),
         (S4_RIGHT.rstrip("\n"), [2.0, 0.5, 0.5, 0.5, 0.5]),  # as a completion ends
         (S4_RIGHT + "\n", [2.0, 0.5, 0.0, 0.5, 0.5]),
-        (S4_RIGHT + "and more", [2.0, 0.5, 0.0, 0.5, 0.5]),
+        (S4_RIGHT + "and more", [2.0, 0.5, 0.0, 0.0, 0.5]),
+        ("well, " + S4_RIGHT, [2.0, 0.5, 0.0, 0.5, 0.375]),
         ("<reasoning>x</reasoning> <answer>72</answer>", [2.0, 0.5, 0.0, 0.5, 0.0]),
         ("<answer>\n72\n</answer>", [2.0, 0.5, 0.0, 0.0, 0.25]),
         ("<answer>\n7/2\n</answer>", [0.0, 0.0, 0.0, 0.0, 0.25]),
@@ -90,6 +100,21 @@ def test_stack_s1_has_the_exact_values(completion: str, expected: list[float]) -
 )
 def test_stack_s4_has_the_exact_values(completion: str, expected: list[float]) -> None:
     assert values("s4", completion) == expected
+
+
+@pytest.mark.parametrize(
+    ("reference", "completion", "right"),
+    [
+        (r"\sqrt{2}", r"\sqrt{2}", 1.0),
+        (r"so $\sqrt{2}$", r"\sqrt{2}", 1.0),
+        (r"\sqrt{2}", r"so $\sqrt{2}$", 1.0),
+        (r"$\sqrt{2}$", r"$\sqrt{3}$", 0.0),
+    ],
+)
+def test_math_verify_is_given_dollars_where_there_are_none(
+    reference: str, completion: str, right: float
+) -> None:
+    assert values("math_verify", completion, reference)[2] == right
 
 
 def test_stack_tiny_scores_form_and_answer_apart() -> None:
@@ -128,6 +153,7 @@ def test_the_page_lists_what_the_sources_rewards_pay_for() -> None:
 def test_stack_r1_zero_pays_only_for_both() -> None:
     assert values("r1_zero", "x </think> <answer>72</answer>") == [1.0]
     assert values("r1_zero", "x </think> <answer>71</answer>") == [0.0]
+    assert values("r1_zero", "x </think> <answer> 72 </answer> more text") == [0.0]
     assert values("r1_zero", "the answer is 72") == [0.0]
 
 
@@ -184,8 +210,8 @@ def test_an_unknown_reward_is_an_error_that_lists_the_known() -> None:
 def test_references_may_be_called_reference_answer() -> None:
     rewards = Grading(rewards_of("s1"), [1.0] * 3, prompt_format=XML).rewards
     completions = ["<reasoning>\n6 * 12\n</reasoning>\n<answer>\n72\n</answer>"]
-    asked = {"prompts": ["?"], "completions": completions, "reference_answer": ["72"]}
-    assert [reward(**asked) for reward in rewards] == [[1.0], [0.1], [0.1]]
+    arguments = {"prompts": ["?"], "completions": completions, "reference_answer": ["72"]}
+    assert [reward(**arguments) for reward in rewards] == [[1.0], [0.1], [0.1]]
 
 
 def test_a_missing_reference_column_is_an_error() -> None:
@@ -284,3 +310,17 @@ def test_the_column_problem_is_the_context_of_the_answer(name: str) -> None:
     problem = "What is it, to three decimal places?"
     columns = {"completions": [completion], "reference": ["0.667"]}
     assert reward(problem=[problem], **columns) > reward(**columns)
+
+
+def test_right_answers_that_evidence_decides_are_shared_out() -> None:
+    grading = Grading(["tiny:answer"], prompt_format=prompt_format("boxed"))
+    pairs = [("2", "2"), (r"\sin 2x", r"2\sin x\cos x"), (r"\ln 6", r"\ln 2+\ln 3"), ("2", "3")]
+    rollouts = [
+        grading.rollout(rf"\boxed{{{answer}}}", reference=reference) for reference, answer in pairs
+    ]
+    metrics = judged_metrics(rollouts)
+    assert metrics.pop("answer_accuracy") == 0.75
+    assert metrics == pytest.approx(
+        {"reward/decided_by/points": 1 / 3, "reward/decided_by/numeric": 1 / 3}
+    )
+    assert judged_metrics(rollouts[:1]) == {"answer_accuracy": 1.0}

@@ -61,6 +61,9 @@ def test_a_grade_says_what_was_extracted_and_what_decided() -> None:
         ("hm </think> <answer>1/2</answer>", (1.0, 1.0, 1.0, "11")),
         (r"hm </think> <answer>\boxed{0.5}</answer>", (1.0, 1.0, 1.0, "11")),
         ("hm </think> <answer>1/3</answer>", (1.0, 0.0, 0.0, "10")),
+        # The course's function removes the closing tag and reads on behind it.
+        ("hm </think> <answer> 1/2 </answer>\n", (1.0, 1.0, 1.0, "11")),
+        ("hm </think> <answer> 1/2 </answer> more text", (1.0, 0.0, 0.0, "10")),
         ("hm </think><answer>1/2</answer>", (0.0, 0.0, 0.0, "01")),
         ("hm </think> <answer>1/2", (0.0, 0.0, 0.0, "01")),
         (r"\boxed{1/2}", (0.0, 0.0, 0.0, "01")),
@@ -91,9 +94,9 @@ def test_the_thorough_mode_alone_asks_the_symbolic_worker() -> None:
 @pytest.mark.parametrize("name", ["working_out", "xml", "r1_zero"])
 def test_empty_marks_are_neither_a_form_nor_an_answer(name: str) -> None:
     """Otherwise the frame alone earns, and a number of the working counts as the answer."""
-    chosen = prompt_format(name)
-    completion = chosen.target(solution="3 + 1 = 4", reference="")
-    graded = rollout(completion, "4", chosen)
+    own_format = prompt_format(name)
+    completion = own_format.target(solution="3 + 1 = 4", reference="")
+    graded = rollout(completion, "4", own_format)
     assert (graded.label, graded.answer) == ("00", None)
-    rewards = Grading(("format", "answer"), prompt_format=chosen).rewards
+    rewards = Grading(("format", "answer"), prompt_format=own_format).rewards
     assert [reward([None], [completion], reference=["4"]) for reward in rewards] == [[0.0], [0.0]]

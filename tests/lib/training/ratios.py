@@ -30,7 +30,7 @@ def assert_ratios(trainer: PolicyGradientTrainer, cut: dict[str, Any]) -> None:
     uncut = dataclasses.replace(trainer.sampling, top_p=1.0, top_k=0, min_p=0.0)
     batches = trainer.roll_out()
 
-    def of(sampling: Any) -> torch.Tensor:
+    def ratio(sampling: Any) -> torch.Tensor:
         scorer = Scorer(trainer.model, sampling=sampling, shares_prompts=True)
         with torch.no_grad():
             scored = [scorer.score(trainer.model, batch).log_probs for batch in batches]
@@ -41,9 +41,9 @@ def assert_ratios(trainer: PolicyGradientTrainer, cut: dict[str, Any]) -> None:
             ]
         )
 
-    inside = of(trainer.sampling)
+    inside = ratio(trainer.sampling)
     assert len(inside) > 100
     assert inside.mean() == pytest.approx(1, abs=0.002)
     assert (inside - 1).abs().max() < 1e-3
     if set(cut) - {"temperature"}:
-        assert of(uncut).mean() < 0.97
+        assert ratio(uncut).mean() < 0.97

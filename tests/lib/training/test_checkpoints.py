@@ -12,9 +12,9 @@ from lib.core.errors import UserError
 from lib.training.phase.checkpoints import (
     Checkpoints,
     SealCheckpoints,
+    checkpoint_step,
     find_damage,
     run_fingerprint,
-    step_of,
 )
 from lib.training.phase.run import add_counts
 
@@ -40,8 +40,8 @@ def saved(tmp_path: Path) -> Checkpoints:
 
 def spoken(checkpoints: Checkpoints) -> tuple[int | None, list[str]]:
     lines: list[str] = []
-    found = checkpoints.newest(lines.append)
-    return (step_of(found) if found else None), lines
+    checkpoint = checkpoints.newest(lines.append)
+    return (checkpoint_step(checkpoint) if checkpoint else None), lines
 
 
 def test_the_newest_whole_checkpoint_is_by_step(saved: Checkpoints) -> None:
@@ -49,7 +49,7 @@ def test_the_newest_whole_checkpoint_is_by_step(saved: Checkpoints) -> None:
     write(saved, 100)
     assert spoken(saved) == (100, [])
     saved.drop_all_but(2)
-    assert [step_of(path) for path in saved.by_step()] == [10, 100]
+    assert [checkpoint_step(path) for path in saved.by_step()] == [10, 100]
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut", "missing", "added", "no manifest", "garbled"])
@@ -96,7 +96,7 @@ def test_a_half_written_checkpoint_is_said_and_never_used(saved: Checkpoints) ->
     (half / "model.safetensors").write_bytes(b"half")
     step, lines = spoken(saved)
     assert step == 10
-    assert "half written" in "".join(lines)
+    assert "half-written" in "".join(lines)
     saved.clear_writing()
     assert spoken(saved) == (10, [])
 
@@ -125,21 +125,21 @@ def test_a_changed_param_input_or_rank_number_is_another_run(
     problems = tmp_path / "sft.jsonl"
     problems.write_text("a", encoding="utf-8")
 
-    def of(stage: str = "sft", lr: float = 0.1) -> str:
+    def run_id(stage: str = "sft", lr: float = 0.1) -> str:
         settings = {"sft": {"lr": lr}, "validation": {"stack": "tiny"}}
         return run_fingerprint(stage, settings=settings, inputs={"problems": problems})
 
-    first = of()
-    assert of() == first
-    others = {of(stage="grpo"), of(lr=0.2)}
+    first = run_id()
+    assert run_id() == first
+    others = {run_id(stage="grpo"), run_id(lr=0.2)}
     problems.write_text("b", encoding="utf-8")
-    others.add(of())
+    others.add(run_id())
     problems.write_text("a", encoding="utf-8")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    others.add(of())
+    others.add(run_id())
     monkeypatch.delenv("WORLD_SIZE")
     monkeypatch.setattr(artifacts, "versions", lambda: {"torch": "0"})
-    others.add(of())
+    others.add(run_id())
     assert len({first, *others}) == 6
 
 

@@ -38,10 +38,12 @@ def dull_for(dull: set[str], scored: list[str]) -> Reward:
     """The same reward for every completion of some problems; notes what it scores."""
 
     def reward(prompts: Any, completions: Any, **columns: Any) -> list[float]:
-        asked = [prompt[-1]["content"] for prompt in prompts]
-        scored.extend(asked)
+        questions = [prompt[-1]["content"] for prompt in prompts]
+        scored.extend(questions)
         earned = letters(completions)
-        return [0.1 if text in dull else value for text, value in zip(asked, earned, strict=True)]
+        return [
+            0.1 if text in dull else value for text, value in zip(questions, earned, strict=True)
+        ]
 
     return reward
 
@@ -70,9 +72,11 @@ def test_no_group_without_signal_reaches_loss_or_metrics(
     trainer, steps = train(dull_for(dull, scored))
     points = curve_points(trainer.state)
     for batch, point in zip(steps.batches, points, strict=True):
-        asked = trainer.processing_class.batch_decode(batch.prompt_ids, skip_special_tokens=True)
-        assert not any(problem in text for problem in dull for text in asked)
-        assert all(sum(text == one for text in asked) % 4 == 0 for one in asked)
+        questions = trainer.processing_class.batch_decode(
+            batch.prompt_ids, skip_special_tokens=True
+        )
+        assert not any(problem in text for problem in dull for text in questions)
+        assert all(sum(text == one for text in questions) % 4 == 0 for one in questions)
         lengths = batch.completion_mask.sum(1).float()
         assert point["completions/mean_length"] == pytest.approx(lengths.mean().item())
         assert point["frac_reward_zero_std"] == 0

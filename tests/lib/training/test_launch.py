@@ -86,7 +86,7 @@ def test_a_launch_file_uses_verbs_that_exist(file: str) -> None:
 def test_a_launch_files_gpus_can_share_its_presets_batches(file: str, gpus: str) -> None:
     text = (LAUNCH_FILES / file).read_text(encoding="utf-8")
     processes = math.prod(
-        int(number) for found in re.findall(gpus, text) for number in found if number
+        int(number) for match in re.findall(gpus, text) for number in match if number
     )
     (preset,) = re.findall(r"make preset PRESET=(\S+)", text)
     params = preset_params(preset)

@@ -16,7 +16,6 @@ from lib.engines.base import encode
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.engines.transformers import TransformersEngine
 from lib.objectives.advantages import group_advantages
-from lib.objectives.losses import policy_loss
 from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Grpo
@@ -25,6 +24,7 @@ from lib.prompts import prompt_format
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.grpo.scoring import MicroBatch
 from lib.training.phase.tracking import curve_points
+from tests.lib.objectives.losses import loss_of
 from tests.lib.training.steps import Steps, letters, plain_grpo
 
 Builder = Callable[..., PolicyGradientTrainer]
@@ -70,7 +70,7 @@ def gradients(trainer: PolicyGradientTrainer, batch: MicroBatch, **knobs: Any) -
     scores = of_all.gather(-1, batch.completion_ids.unsqueeze(-1)).squeeze(-1)
     if knobs.get("entropy_coef"):
         knobs["entropy"] = -(of_all.exp() * of_all).sum(-1)
-    policy_loss(scores, batch.advantages, batch.loss_mask, **knobs).loss.backward()
+    loss_of(scores, batch.advantages, batch.loss_mask, **knobs).loss.backward()
     return {n: p.grad.clone() for n, p in trainer.model.named_parameters() if p.grad is not None}
 
 
@@ -100,7 +100,7 @@ def test_the_gradient_of_a_step_is_the_objectives(built: Builder, name: str) -> 
     assert (old is None) == (name == "reinforce")
     changes = OBJECTIVES[name]
     knobs: dict[str, Any] = {
-        "loss_type": changes["loss"],
+        "loss": changes["loss"],
         "old_log_probs": old,
         "clip_low": changes.get("epsilon", 0.2),
         "clip_high": changes.get("epsilon_high"),
@@ -113,14 +113,18 @@ def test_the_gradient_of_a_step_is_the_objectives(built: Builder, name: str) -> 
         "max_completion_length": trainer.sampling.max_new_tokens,
     }
     ours = gradients(trainer, batch, **knobs)
-    plain = {"loss_type": "reinforce" if name == "grpo" else "grpo", "old_log_probs": old}
+    plain = {"loss": "reinforce" if name == "grpo" else "grpo", "old_log_probs": old}
     unmasked = dataclasses.replace(batch, loss_mask=batch.completion_mask.bool())
     others = gradients(trainer, unmasked, **plain)
     assert_gradients(theirs, ours, None if name == "reinforce" else others)
 
 
 def test_a_completion_gets_what_the_longest_prompt_leaves(
-    sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
+    sets: GeneratedSets,
+    base: Path,
+    smoke: Params,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     most = smoke.model.max_seq_length - 1
     rollout = smoke.rollout.model_copy(update={"max_new_tokens": most})
@@ -129,7 +133,15 @@ def test_a_completion_gets_what_the_longest_prompt_leaves(
     prompts = [own.prompt(each.problem, system=smoke.prompt.system) for each in sets.grpo]
     longest = max(map(len, encode(tokenizer, prompts)))
     assert trainer.sampling.max_new_tokens == most - longest < most
+    assert (
+        f"get the {most - longest} tokens that prompts of up to {longest}" in capsys.readouterr()[0]
+    )
     assert plain_grpo(sets.grpo, base, smoke, tmp_path).sampling.max_new_tokens == 16
+    assert capsys.readouterr().out == ""
+    for length in (longest + 1, longest - 5):
+        filled = smoke.model.model_copy(update={"max_seq_length": length})
+        with pytest.raises(UserError, match=rf"max_seq_length={length}: .* {longest} tokens"):
+            plain_grpo(sets.grpo, base, smoke, tmp_path, model=filled)
 
 
 def test_the_entropy_bonus_keeps_the_policy_more_random(built: Builder) -> None:
@@ -189,7 +201,7 @@ def test_a_step_takes_the_correction_that_params_name(built: Builder, correction
         log_ratio = log_ratio.sum(-1, keepdim=True)
     ratio = log_ratio.exp()
     weights = torch.where(ratio > cap, cap if correction.endswith("truncate") else 0.0, ratio)
-    knobs = {"loss_type": trainer.grpo.loss, "num_tokens": batch.num_tokens}
+    knobs = {"loss": trainer.grpo.loss, "num_tokens": batch.num_tokens}
     ours = gradients(trainer, batch, correction=weights, **knobs)
     assert_gradients(steps.gradients[0], ours, gradients(trainer, batch, **knobs))
     counted = weights[batch.loss_mask] if weights.shape[1] > 1 else weights
@@ -432,7 +444,7 @@ def test_fused_scores_train_as_whole_logits_do(
     built: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(large: int) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
-        monkeypatch.setattr("lib.training.grpo.scoring.LARGE", large)
+        monkeypatch.setattr("lib.training.grpo.scoring.MAX_WHOLE_LOGITS", large)
         trainer = built(max_steps=1, beta=0.1, rollout={"temperature": 0.7})
         steps = Steps(trainer)
         trainer.train()

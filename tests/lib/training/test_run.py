@@ -32,7 +32,7 @@ from lib.training.phase import validation
 from lib.training.phase.run import run_phase
 from lib.training.phase.validation import Validator
 from stages import sft
-from tests.lib.training.runs import StopAt, changed, outputs_in, write_inputs
+from tests.lib.training.runs import StopAt, changed, outputs_in, run, write_inputs
 from tests.lib.training.steps import plain_grpo, plain_sft
 
 STEPS = 8
@@ -223,7 +223,7 @@ def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(
 def test_completions_of_the_last_validation_are_kept(
     phase: Phase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(validation, "KEPT", 3)
+    monkeypatch.setattr(validation, "MAX_ROWS", 3)
     folder = phase()
     rows = list(read_graded(folder / "validation.jsonl"))
     assert {(row.checkpoint, row.mode) for row in rows} == {("sft", "validation")}
@@ -243,18 +243,37 @@ def test_a_changed_param_starts_again(
         phase(stop=4)
     other = changed(short, {"sft": {"learning_rate": 0.01}})
     finished = phase(params=other)
-    said = capsys.readouterr().out
-    assert "resumes from step" not in said
-    assert "leaves checkpoints of other params" in said
+    output = capsys.readouterr().out
+    assert "resumes from step" not in output
+    assert "checkpoints of other params" in output
     log = (finished / "scratch/sft/training.log").read_text(encoding="utf-8")
     assert f"step={STEPS}/{STEPS} loss=" in log
-    assert set(said.splitlines()) <= set(log.splitlines())
+    assert set(output.splitlines()) <= set(log.splitlines())
 
 
 def test_without_checkpoints_an_interrupted_phase_starts_again(phase: Phase, short: Params) -> None:
     unsaved = changed(short, {"sft": {"save_steps": 0, "keep_checkpoints": 0}})
     with pytest.raises(UserError, match=r"starts again.*sft\.save_steps"):
         phase(stop=5, params=unsaved)
+
+
+def test_metrics_hold_each_columns_last_value(
+    sets: GeneratedSets, base: Path, tmp_path: Path
+) -> None:
+    """The second update on a step's rollouts logs no rewards; both steps are logged unsaved."""
+    folder = write_inputs(tmp_path / "run", base, sets)
+    grpo = {"max_steps": 2, "num_iterations": 2, "eval_steps": 0}
+    for logging_steps, logged in ((1, ["1", "2"]), (5, ["2"])):
+        grpo |= {"logging_steps": logging_steps, "save_steps": 0, "keep_checkpoints": 0}
+        (folder / "changes.json").write_text(json.dumps({"grpo": grpo}), encoding="utf-8")
+        run("grpo", folder)
+        points = list(csv.DictReader(results(folder, "grpo")["curve"].splitlines()))
+        assert [point["step"] for point in points] == logged
+        metrics = read_json(outputs_in(folder, "grpo").metrics)
+        assert metrics["step"] == 2
+        for name in ("reward", "answer_accuracy", "completions/mean_length", "num_tokens"):
+            assert metrics[name] == float(points[0][name]), name
+        assert metrics["learning_rate"] == float(points[-1]["learning_rate"])
 
 
 KILLED: dict[str, tuple[str, int, dict[str, Any]]] = {

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from lib.core.errors import UserError
-from lib.engines.policy import load_tokenizer
+from lib.engines.policy import load_tokenizer, save_policy
 from lib.params.model import Model
 from lib.training.grpo import scoring
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
@@ -38,7 +38,7 @@ CUT = {"top_p": 0.8, "top_k": 50, "min_p": 0.05}
 def test_the_mean_ratio_is_one(
     built: Builder, cut: dict[str, Any], fused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring, "LARGE", 0 if fused else 2**40)
+    monkeypatch.setattr(scoring, "MAX_WHOLE_LOGITS", 0 if fused else 2**40)
     assert_ratios(built(), cut)
 
 
@@ -132,6 +132,13 @@ def test_every_architecture_is_scored_as_it_was_sampled(
     (point,) = curve_points(trainer.state)
     assert point["sampling/sampling_logp_difference/max"] < 1e-4
     assert point["kl"] < 1e-6
+    # What is saved says of dropout what the start said.
+    save_policy(trainer.model, trainer.processing_class, tmp_path / "saved")
+    configs = [
+        json.loads((folder / "config.json").read_text()) for folder in (own, tmp_path / "saved")
+    ]
+    started, saved = ({n: v for n, v in each.items() if "drop" in n} for each in configs)
+    assert saved == started != {}
 
 
 def test_grpo_beyond_a_longropes_switch_is_refused(

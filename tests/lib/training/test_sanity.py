@@ -55,7 +55,9 @@ def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path: Path) -> None:
     probe = trainer(sets.grpo, group_size=16)
     groups = probe._reward(probe._complete(probe.problems, round_=0))
     rates = [fmean(rollout.right for rollout in group) for group in groups]
-    problems = [of for of, rate in zip(sets.grpo, rates, strict=True) if 0.2 <= rate <= 0.8]
+    problems = [
+        problem for problem, rate in zip(sets.grpo, rates, strict=True) if 0.2 <= rate <= 0.8
+    ]
     assert len(problems) >= NUM_PROBLEMS
     reinforced = trainer(problems[:NUM_PROBLEMS], max_steps=60, learning_rate=0.001)
     reinforced.train()

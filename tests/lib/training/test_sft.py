@@ -26,13 +26,13 @@ def test_the_loss_covers_only_the_completion_and_its_end(
     trainer, sets: GeneratedSets, base: Path, smoke: Params
 ) -> None:
     tokenizer = load_tokenizer(base)
-    chosen = prompt_format(smoke.prompt.format)
+    own_format = prompt_format(smoke.prompt.format)
     batch = trainer.data_collator([trainer.train_dataset[index] for index in range(4)])
     for problem, token_ids, labels in zip(
         sets.sft, batch["input_ids"], batch["labels"], strict=False
     ):
         learned = labels[labels != -100].tolist()
-        target = chosen.target(solution=problem.solution, reference=problem.reference)
+        target = own_format.target(solution=problem.solution, reference=problem.reference)
         assert tokenizer.decode(learned) == target + tokenizer.eos_token
         assert learned[-1] == tokenizer.eos_token_id
         prompt = token_ids[labels == -100]
@@ -41,21 +41,21 @@ def test_the_loss_covers_only_the_completion_and_its_end(
 
 def test_training_sees_the_prompt_tokens_of_generation(sets: GeneratedSets, base: Path) -> None:
     tokenizer = load_tokenizer(base)
-    chosen = prompt_format("boxed")
-    tokenizer.chat_template = chosen.chat_template
+    own_format = prompt_format("boxed")
+    tokenizer.chat_template = own_format.chat_template
     tokenizer.add_tokens(["\n\\boxed"])  # fuses where the prompt ends and a bare answer begins
     bare = [dataclasses.replace(problem, solution="") for problem in sets.sft[:4]]
-    rows = sft_dataset(bare, tokenizer, prompt_format=chosen, system="")
+    rows = sft_dataset(bare, tokenizer, prompt_format=own_format, system="")
     for problem, row in zip(bare, rows, strict=True):
-        prompt = chosen.prompt(problem.problem, system="")
-        given = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
-        assert row["input_ids"][: len(given)] == given
-        assert row["completion_mask"] == [0] * len(given) + [1] * (
-            len(row["input_ids"]) - len(given)
+        prompt = own_format.prompt(problem.problem, system="")
+        prompt_ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
+        assert row["input_ids"][: len(prompt_ids)] == prompt_ids
+        assert row["completion_mask"] == [0] * len(prompt_ids) + [1] * (
+            len(row["input_ids"]) - len(prompt_ids)
         )
         answer = {"role": "assistant", "content": f"\\boxed{{{problem.reference}}}"}
         together = tokenizer.apply_chat_template([*prompt, answer])["input_ids"]
-        assert together[: len(given)] != given
+        assert together[: len(prompt_ids)] != prompt_ids
 
 
 @pytest.mark.parametrize("ending", ["", "\n\nDone. "])

@@ -17,6 +17,7 @@ from lib.artifacts import read_json
 from lib.core.errors import UserError
 from lib.problems.generated import GeneratedSets
 from lib.training.phase.ranks import check_grpo_can_shard
+from lib.training.phase.warning_signs import GAP
 from tests.lib.training.runs import launch, write_inputs
 from tests.lib.training.test_ranks import lora
 
@@ -41,10 +42,12 @@ def changes(rank: int) -> dict[str, Any]:
     }
 
 
-def trained(way: str, stage: str, inputs: Path, rank: int) -> Path:
+def trained(way: str, stage: str, inputs: Path, rank: int, *, engine: str = "transformers") -> Path:
     folder = inputs.with_name(way)
     shutil.copytree(inputs, folder)
-    (folder / "changes.json").write_text(json.dumps(changes(rank)), encoding="utf-8")
+    (folder / "changes.json").write_text(
+        json.dumps({**changes(rank), "rollout": {"engine": engine}}), encoding="utf-8"
+    )
     ran = start(way, stage, folder)
     assert ran.returncode == 0, ran.stderr
     return folder
@@ -116,6 +119,27 @@ def test_sharded_weights_end_as_two_whole_copies_do(stage: str, rank: int, input
     assert max(weight.abs().max().item() for weight in moved) > 1e-3
 
 
+@pytest.mark.vllm
+@LORA
+@pytest.mark.parametrize("engine", ["vllm", "vllm-server"])
+def test_sharded_weights_reach_vllm_as_whole_ones_do(
+    engine: str, rank: int, inputs: Path, request: pytest.FixtureRequest
+) -> None:
+    """To each rank's own engine, or from the first one to a server; all gather each weight."""
+    with pytest.MonkeyPatch.context() as patch:
+        if engine == "vllm-server":
+            patch.setenv("RECKON_VLLM_URL", request.getfixturevalue("vllm_url"))
+        cut, whole = (
+            trained(way, "grpo", inputs, rank, engine=engine) for way in ("shards", "replicas")
+        )
+    assert held(cut) == [0.5, 0.5]
+    agree(cut / "models/grpo", whole / "models/grpo")
+    for folder in (cut, whole):
+        points = list(csv.DictReader((folder / "curve.csv").open()))
+        assert len(points) > 1
+        assert max(float(point[f"{GAP}/mean"]) for point in points) < 1e-5
+
+
 @pytest.mark.slow
 def test_an_interrupted_run_with_sharded_weights_resumes(inputs: Path) -> None:
     whole = trained("shards", "sft", inputs, 0)
@@ -138,13 +162,11 @@ def trainer_on(version: int) -> Any:
     )
 
 
-def test_engines_that_copy_sharded_weights_are_refused() -> None:
-    with pytest.raises(UserError, match="engine=vllm"):
-        check_grpo_can_shard(trainer_on(2), "vllm", live=False)
+def test_weights_that_the_first_fsdp_cuts_are_refused() -> None:
     with pytest.raises(UserError, match="fsdp_version: 2"):
-        check_grpo_can_shard(trainer_on(1), "transformers", live=True)
-    check_grpo_can_shard(trainer_on(2), "transformers", live=True)
-    check_grpo_can_shard(trainer_on(0), "vllm", live=False)
+        check_grpo_can_shard(trainer_on(1))
+    check_grpo_can_shard(trainer_on(2))
+    check_grpo_can_shard(trainer_on(0))
 
 
 @pytest.mark.parametrize("stage", [2, 3])
@@ -156,4 +178,4 @@ def test_weights_that_deepspeed_cuts_are_refused(stage: int) -> None:
         accelerator=SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin)),
     )
     with pytest.raises(UserError, match="ZeRO-3") if stage == 3 else contextlib.nullcontext():
-        check_grpo_can_shard(trainer, "transformers", live=True)
+        check_grpo_can_shard(trainer)

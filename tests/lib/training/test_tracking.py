@@ -40,3 +40,34 @@ def test_a_line_gives_the_pace_since_the_last_and_the_time_left(
         "grpo step=6/10 reward=0.25 s/step=10 tokens/s=50 left=00:30",
         "grpo time=00:30 s/step=7.5 tokens/s=67 generation=67%",
     ]
+
+
+def test_updates_on_old_rollouts_count_their_time_and_no_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`num_iterations: 2`: 1,000 tokens in 8 s, and 2 s for the second update on them."""
+    clock = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    arguments, control = TrainingArguments(output_dir=str(tmp_path)), TrainerControl()
+    state = TrainerState(max_steps=4)
+    state.is_world_process_zero = True
+    lines: list[str] = []
+    progress = ProgressLines("grpo", ())
+    progress.say = lines.append
+
+    progress.on_train_begin(arguments, state, control)
+    for seconds, tokens in ((8.0, {"num_tokens": 1000.0}), (2.0, {})) * 2:
+        clock += seconds
+        state.global_step += 1
+        if tokens:
+            tokens = {"num_tokens": 500.0 * (state.global_step + 1)}
+        progress.on_log(arguments, state, control, logs={"loss": 0.5, **tokens})
+    progress.on_train_end(arguments, state, control)
+
+    assert [line.partition(" left")[0] for line in lines[1:]] == [
+        "grpo step=1/4 s/step=8 tokens/s=125",
+        "grpo step=2/4 s/step=2",
+        "grpo step=3/4 s/step=8 tokens/s=100",
+        "grpo step=4/4 s/step=2",
+        "grpo time=00:20 s/step=5 tokens/s=100",
+    ]

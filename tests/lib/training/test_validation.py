@@ -24,7 +24,7 @@ from lib.training.phase.run import run_phase
 from lib.training.phase.validation import (
     Validator,
     means,
-    undisturbed,
+    preserved_modes,
     validation_columns,
     validation_points,
 )
@@ -96,12 +96,12 @@ def test_the_metrics_of_a_set_are_those_of_its_completions(
 
 
 def test_lines_and_curve_bear_the_same_numbers(read: Read, base: Path, sets: GeneratedSets) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     engine = Scripted(load_tokenizer(base), sets)
     trainer = SimpleNamespace(engine=engine, add_callback=lambda callback: None)
     engine.facts = ENGINE_FACTS["vllm"]
     validator = read("vllm")
-    validator.watch(trainer, stage="sft", steps=2, say=said.append)  # type: ignore[arg-type]
+    validator.watch(trainer, stage="sft", steps=2, say=lines.append)  # type: ignore[arg-type]
     state = TrainerState(max_steps=5)
     policy = torch.nn.Dropout()
     for state.global_step in range(6):
@@ -114,15 +114,15 @@ def test_lines_and_curve_bear_the_same_numbers(read: Read, base: Path, sets: Gen
     assert [point["step"] for point in points] == [0, 2, 4, 5]
     assert sorted(points[0]) == sorted(["step", *validation_columns(list(validator.sets))])
     assert points[0]["answer_accuracy"] == points[0]["harder/answer_accuracy"] == 0.5
-    assert len(said) == 8
-    assert all(text in said[0] for text in ("step=0/5", "held_out", "answer=50.0%", "28.9"))
+    assert len(lines) == 8
+    assert all(text in lines[0] for text in ("step=0/5", "held_out", "answer=50.0%", "28.9"))
 
 
 def test_module_modes_and_random_states_are_put_back() -> None:
     model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Dropout())
     model[1].eval()
     state = torch.get_rng_state()
-    with undisturbed(model):
+    with preserved_modes(model):
         model.eval()
         torch.manual_seed(1)
     assert (model.training, model[0].training, model[1].training) == (True, True, False)
@@ -163,7 +163,7 @@ def test_validation_changes_no_weight(
 
     if "vllm-server" in (rolls_out, validates):
         request.getfixturevalue("served")
-    weights, said = [], []
+    weights, lines = [], []
     for watched in (False, True):
         torch.manual_seed(0)
         trainer = plain_grpo(
@@ -179,10 +179,10 @@ def test_validation_changes_no_weight(
         with contextlib.ExitStack() as stack:
             if watched:
                 validator = stack.enter_context(contextlib.closing(read(validates, lora=lora)))
-                validator.watch(trainer, stage="grpo", steps=2, say=said.append)
+                validator.watch(trainer, stage="grpo", steps=2, say=lines.append)
             trainer.train()
         weights.append({name: w.detach().clone() for name, w in trainer.model.named_parameters()})
-    assert len(said) == 6  # steps 0, 2 and 3 on two sets
+    assert len(lines) == 6  # steps 0, 2 and 3 on two sets
     for name, weight in weights[0].items():
         assert torch.equal(weight, weights[1][name]), name
 

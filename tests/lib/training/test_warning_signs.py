@@ -1,5 +1,6 @@
 """Each sign shows on the curve that it is a sign of, once, with its numbers and its knob."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tests.lib.training.runs import outputs_in
 from tests.lib.training.steps import plain_grpo
 
 GAP = "sampling/sampling_logp_difference/mean"
-LIMITS = Limits(lowest=-6.5, highest=12.5, max_new_tokens=48, apart=0.05)
+LIMITS = Limits(lowest=-6.5, highest=12.5, max_new_tokens=48, gap=0.05)
 
 
 def curve(length: int = 30, **columns: Sequence[float]) -> list[Mapping[str, float]]:
@@ -66,6 +67,12 @@ SIGNS = [
     ("gradient_explodes", 13, {"grad_norm": [0.1] * 10 + [30.0]}, ["30", "0.1", "max_grad_norm"]),
     # Two windows of ten, the means of which differ by enough.
     ("reward_hacking", 20, {"reward": RISING, ANSWER_ACCURACY: FALLING}, ["2.9", "0.255"]),
+    (
+        "evidence_jumps",
+        20,
+        {"reward/decided_by/points": [0.0] * 10 + [0.25] * 10},
+        ["reward/decided_by/points", "0.25"],
+    ),
 ]
 
 
@@ -95,8 +102,21 @@ def test_a_run_without_fault_shows_no_sign(columns: dict[str, list[float]]) -> N
     assert signs_of(curve(**columns), LIMITS) == []
 
 
+def test_a_limit_that_the_prompts_set_is_named() -> None:
+    bound = dataclasses.replace(LIMITS, binds="the 48 tokens that model.max_seq_length=256 leaves")
+    text = one(curve(**{"completions/clipped_ratio": [0.8]}), bound)["text"]
+    assert "256 leaves: a share" in text and "Raise model.max_seq_length," in text
+    assert "max_new_tokens" not in text
+
+
+def test_a_system_without_sft_is_not_told_to_train_longer() -> None:
+    bound = dataclasses.replace(LIMITS, sft=False)
+    text = one(curve(reward=[-6.5]), bound)["text"]
+    assert "prompt.system" in text and "num_epochs" not in text
+
+
 def test_s0_expects_the_least_reward_for_20_steps_only() -> None:
-    limits = Limits.of(preset_params("s0-qwen3-4b").reward, max_new_tokens=1846)
+    limits = Limits.from_reward(preset_params("s0-qwen3-4b").reward, max_new_tokens=1846)
     early, late = signs_of(curve(reward=[-6.5]), limits)
     assert (early["step"], late["step"]) == (3, 21)
     assert "expects that of the first 20 steps" in early["text"] and "SFT" not in early["text"]
@@ -118,23 +138,23 @@ def test_a_sampler_that_drifts_is_held_against_its_own_first_gap(
 def test_what_rounding_may_be_depends_on_the_precision(smoke: Params) -> None:
     half = smoke.model.model_copy(update={"mixed_precision": "bf16"})
     limits = [
-        Limits.of(smoke.reward, max_new_tokens=16, dtype=model.inference_dtype)
+        Limits.from_reward(smoke.reward, max_new_tokens=16, dtype=model.inference_dtype)
         for model in (smoke.model, half)
     ]
-    assert [limit.apart for limit in limits] == [0.001, 0.05]
+    assert [limit.gap for limit in limits] == [0.001, 0.05]
 
 
 def test_the_range_is_that_of_the_rewards_that_params_choose(smoke: Params) -> None:
-    found = Limits.of(smoke.reward, max_new_tokens=16)
-    assert (found.lowest, found.highest) == (0.0, 1.25)
+    limits = Limits.from_reward(smoke.reward, max_new_tokens=16)
+    assert (limits.lowest, limits.highest) == (0.0, 1.25)
     more = smoke.reward.model_copy(update={"extra": ("overlong",), "weights": (0.25, 1.0, 2.0)})
-    assert Limits.of(more, max_new_tokens=16).lowest == -2.0
+    assert Limits.from_reward(more, max_new_tokens=16).lowest == -2.0
 
 
 def test_accuracy_is_logged_whatever_is_rewarded() -> None:
-    chosen, logged = prompt_format("working_out"), {}
-    (form,) = Grading(["format"], prompt_format=chosen).rewards
-    texts = [chosen.target(solution="", reference=answer) for answer in ("1", "2", "2", "2")]
+    own_format, logged = prompt_format("working_out"), {}
+    (form,) = Grading(["format"], prompt_format=own_format).rewards
+    texts = [own_format.target(solution="", reference=answer) for answer in ("1", "2", "2", "2")]
     references = ["1", "1", "1", "2"]
     assert form(None, texts, reference=references, log_metric=logged.__setitem__) == [1.0] * 4
     assert logged == {ANSWER_ACCURACY: 0.5}

@@ -1,0 +1,89 @@
+"""What a micro-batch reads from the device: a GPU has to be waited for each time."""
+
+from collections import Counter
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lib.objectives.logprobs import score_labels
+from lib.objectives.losses import PolicyLoss
+from lib.objectives.sampler import SamplerComparison
+from lib.training.grpo.curve import Curve
+
+READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__")
+"""Of a tensor; those that `torch.cuda.set_sync_debug_mode` finds besides are in `OPERATIONS`."""
+
+OPERATIONS = ("aten.nonzero", "aten._local_scalar_dense", "aten.masked_select")
+
+
+class Operations(TorchDispatchMode):
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self.counts = counts
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        name = str(function.overloadpacket)
+        masks = [i for i in args[1] if i is not None] if name.startswith("aten.index") else []
+        if name in OPERATIONS or any(mask.dtype is torch.bool for mask in masks):
+            self.counts[name] += 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """How often each thing was done that a GPU is waited for."""
+    counts: Counter[str] = Counter()
+    for name in READS:
+        plain = getattr(torch.Tensor, name)
+
+        def read(self: torch.Tensor, *args: Any, name: str = name, plain: Any = plain) -> Any:
+            counts[name] += 1
+            return plain(self, *args)
+
+        monkeypatch.setattr(torch.Tensor, name, read)
+    with Operations(counts):
+        yield counts
+
+
+def test_the_curve_reads_nothing_before_the_step_is_closed(waits: Counter[str]) -> None:
+    curve = Curve(SimpleNamespace(device="cpu", num_processes=1))
+    mask = torch.tensor([[True, True, False], [False, False, False]])
+    ones = torch.ones(2, 3)
+    loss = PolicyLoss(loss=ones, clipped=ones.bool(), kl=0.5 * ones)
+    comparison = SamplerComparison(gap=0.25 * ones * mask, weights=2 * ones)
+    for each in (mask, torch.zeros_like(mask)):
+        curve.add_comparison(comparison, each)
+        curve.add_loss(
+            loss, entropy=3 * ones, advantages=torch.tensor([-1.0, 1.0]), mask=each, kl=True
+        )
+    assert not waits
+    curve.close_step()
+    point = curve.take_point()
+    assert point["entropy"] == 3 and point["kl"] == 0.5
+    assert point["clip_ratio/low_min"] == 1 and point["clip_ratio/high_max"] == 0
+    assert point["sampling/sampling_logp_difference/max"] == 0.25
+    assert point["sampling/importance_sampling_ratio/min"] == 2
+
+
+def test_a_fused_score_looks_for_its_places_once(waits: Counter[str]) -> None:
+    head = torch.nn.Linear(4, 7, bias=False)
+    hidden = torch.randn(2, 3, 4, requires_grad=True)
+
+    class Model:
+        get_output_embeddings = staticmethod(lambda: head)
+
+        def __call__(self, **_: Any) -> Any:
+            return SimpleNamespace(logits=head.forward(hidden))
+
+    mask = torch.tensor([[True, False, True], [False, True, True]])
+    labels = torch.randint(0, 7, (2, 3))
+    scores = score_labels(Model(), {}, labels, mask)
+    scores.log_probs.sum().backward()
+    assert waits == {"aten.nonzero": 1}
+    whole = torch.nn.functional.linear(hidden, head.weight).log_softmax(-1)
+    expected = whole.gather(-1, labels[..., None])[..., 0] * mask
+    torch.testing.assert_close(scores.log_probs, expected)
