@@ -1,1 +1,1 @@
-"""Evaluation: completions of held-out problems, graded one by one, and what they add up to."""
+"""Evaluation: completions of held-out problems by any model."""

@@ -1,11 +1,12 @@
-"""Let a checkpoint answer benchmarks, greedily and by sampling; nothing is graded here.
+"""Generate a checkpoint's completions of benchmarks, greedy and sampled; nothing is graded here.
 
-Prompts of like length share a chunk, so that little of a batch is padding, and the random numbers
-depend on seed and prompt, not on the chunks before. A run writes to a folder that its fingerprint
-names: a hash of the settings, of what it reads, of the versions and of the code. A chunk counts
-once all of its rows are on the disk, so the half line and the half chunk of a kill are cut off and
-generated again: the result has the bytes of a run that was never stopped. Changed settings name
-another folder.
+Prompts of similar length share a chunk, so that little of a batch is padding. The random numbers
+depend on seed and prompt, not on earlier chunks.
+
+A run resumes. Its scratch folder is named by its fingerprint, a hash of settings, inputs, versions
+and code, so that changed settings start afresh. A chunk counts as done once all of its rows are on
+disk; half a line or half a chunk after a kill is cut off and generated again. The result has the
+bytes of a run that was never stopped.
 """
 
 import contextlib
@@ -49,16 +50,18 @@ def complete_checkpoint(
     evaluate: Evaluate,
     seed: int,
 ) -> dict[str, Any]:
-    """Let what `prepare`, `sft` or `grpo` wrote to `checkpoint` answer; returns `complete`'s facts.
+    """Generate completions with a checkpoint of this pipeline; return the facts of `complete`.
 
     Args:
         completions: JSONL that gets one row per completion (see `Task.row`).
         base: the weights that an adapter was trained on.
         problems: folder with one set of problems per benchmark.
     """
+    # Not the reward and not the training sections: a change there generates nothing anew.
     sections = {"model": model, "prompt": prompt, "evaluate": evaluate}
     settings = {name: section.model_dump(mode="json") for name, section in sections.items()}
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
+    # The checkpoint's name too: two checkpoints of equal weights write different rows.
     name = rows_fingerprint({**settings, "seed": seed, "name": checkpoint.name}, inputs=inputs)
     engine = open_engine(
         evaluate.engine, checkpoint, base=base, **model.loading, batch_size=evaluate.batch_size
@@ -74,6 +77,7 @@ def complete_checkpoint(
             seed=seed,
             scratch=scratch,
             completions=completions,
+            # An adapter has no config of its own; its base has the positions.
             positions=read_max_positions(base if is_adapter(checkpoint) else checkpoint),
         )
 
@@ -92,29 +96,33 @@ def complete(
     positions: int | None,
     long_is_wrong: bool = False,
 ) -> dict[str, Any]:
-    """Let an engine answer, whatever its model is.
+    """Generate the completions that are missing in `scratch`, and write all to `completions`.
 
     Args:
         label: the name of the model in rows and on the progress bar.
-        scratch: folder of what is done so far.
+        scratch: folder of the chunks that are done.
         completions: JSONL that gets the rows, by benchmark, mode, problem and sample.
-        positions: of the model, None where it sets no limit.
-        long_is_wrong: a problem whose prompt leaves no position for an answer is answered wrongly;
-            otherwise it is refused.
+        positions: the model's context length, None for no limit.
+        long_is_wrong: count a problem as wrong if its prompt leaves no position for an answer;
+            False refuses it.
 
     Returns:
-        For provenance, what it takes to generate the same again beside settings and inputs.
+        Facts for provenance: engine, prompt and sampling, which with settings and inputs are
+        enough to generate the same completions again.
 
     Raises:
         UserError: a prompt is too long for the model, before anything is generated.
     """
+    # vLLM schedules by itself and is only fast with many requests at once: 16 batches a chunk.
     batch = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
     tasks: list[Task] = []
     for benchmark, problems in benchmarks.items():
         prompts = [prompt_format.prompt(each.problem, system=system) for each in problems]
         token_ids = encode(engine.tokenizer, prompts)
+        # Stable: prompts of equal length stay in the order of the problems on every machine.
         by_length = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))
         room = math.inf if positions is None else positions
+        # `<`: at least one position is left for the completion.
         fitting = [place for place in by_length if len(token_ids[place]) < room]
         if longest := by_length[len(fitting) :]:
             fault = (
@@ -126,8 +134,10 @@ def complete(
                 raise UserError(f"{fault}; leave the problem out, or take a model with more")
             counted = f"{len(longest)} of {len(problems)} problems are too long"
             click.echo(f"Warning: {fault}; {counted} and counted as wrong", err=True)
+        # A hard benchmark may need longer completions than the common decoding allows.
         decoding = decoding_of(evaluate, benchmark)
         for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
+            # Problems a chunk: the G completions of a problem are never split over two chunks.
             size = max(1, batch // sampling.num_completions)
             chunks = [fitting[start : start + size] for start in range(0, len(fitting), size)]
             tasks.append(
@@ -148,6 +158,7 @@ def complete(
                 )
             )
     generate_missing(engine, tasks, label=label)
+    # The chunks are in the order of prompt length, the file in the order of the problems.
     answered = itertools.chain.from_iterable(task.stream.rows() for task in tasks)
     rows = itertools.chain(answered, *(task.unanswered() for task in tasks))
     write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
@@ -172,14 +183,15 @@ def complete(
 
 
 def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
-    """16 hex digits of everything that the rows depend on."""
+    """Hash everything that decides the rows (16 hex digits)."""
+    # {}: `evaluate` lists no dependency whose path names a param.
     decisive = {"settings": settings, "code": stage_code("evaluate", {})}
     return fingerprint(decisive, inputs=inputs)
 
 
 @contextmanager
 def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path]:
-    """The folder of a run called `name`; it stays where the block is left by an error or a kill.
+    """Yield a run's locked scratch folder; it is deleted unless the block raises or is killed.
 
     Raises:
         UserError: another process is writing there.
@@ -187,13 +199,19 @@ def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path
     folder = root / name
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
+        # The kernel releases the lock of a killed process: no stale lock stops the next run.
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
                 f"the same evaluation is running already and writes to {folder}; wait for it"
             ) from None
-        yield folder
+        try:
+            yield folder
+        except KeyboardInterrupt:
+            click.echo(f"Interrupted; {folder} keeps the rows, the same command resumes", err=True)
+            raise
+        # Only after success: the completions file then holds the rows.
         shutil.rmtree(folder)
 
 
@@ -201,7 +219,7 @@ class Stream:
     """The rows of one benchmark in one mode, chunk by chunk.
 
     Args:
-        path: JSONL file; what an earlier process left of it is kept as far as it is whole.
+        path: JSONL file; complete chunks of an earlier process are kept.
         sizes: rows of each chunk, in order.
     """
 
@@ -213,34 +231,40 @@ class Stream:
 
     @property
     def num_rows(self) -> int:
-        """Rows that are there."""
+        """The number of rows on disk."""
         return sum(self.sizes[: self.num_done])
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add the next chunk; it is on the disk when this returns.
+        """Append the next chunk; it is on disk when this returns.
 
         Args:
-            rows: with `place`, the number of their problem, and `sample`.
+            rows: each with `place`, the number of its problem, and `sample`.
         """
+        # One `writelines` and one fsync a chunk: a power cut loses at most the last chunk.
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            # flush hands the rows to the kernel, fsync to the disk.
             file.flush()
             os.fsync(file.fileno())
         self.num_done += 1
 
     def _cut(self) -> int:
-        """Cut the file behind its last whole chunk; returns how many there are."""
+        """Truncate the file after its last complete chunk, and return the number of chunks."""
         with self.path.open("a+b") as file:
+            # "a+b" opens at the end, and creates the file if it is missing.
             file.seek(0)
+            # A last line without a line break was cut by a kill.
             lengths = (len(line) for line in file if line.endswith(b"\n"))
             ends = list(itertools.accumulate(lengths, initial=0))
+            # ends[i] is the byte after i lines; rows[j] the number of lines after j chunks.
             rows = list(itertools.accumulate(self.sizes, initial=0))
             num_done = sum(num_rows < len(ends) for num_rows in rows) - 1
             file.truncate(ends[rows[num_done]])
         return num_done
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The rows in the order of problem and sample, read one by one."""
+        """Yield the rows in the order of problem and sample."""
+        # Only offsets are sorted in memory: the texts of a long evaluation may not fit.
         offset, index = 0, []
         with self.path.open("rb") as file:
             for line in file:
@@ -259,11 +283,12 @@ class Task:
     """One benchmark in one mode, cut into chunks.
 
     Attributes:
-        prompts: one conversation per problem.
-        token_ids: the same as the model reads them.
-        chunks: places of problems; together, every place once that is not `too_long`.
+        problems: [P]; a place below is an index into it.
+        prompts: [P] one conversation per problem.
+        token_ids: [P] the prompts as token ids.
+        chunks: places by chunk; every place that is not in `too_long` occurs once.
         too_long: places of problems whose prompt leaves no position for an answer.
-        stream: its rows, as far as they are there.
+        stream: the rows that are on disk.
     """
 
     benchmark: str
@@ -278,20 +303,24 @@ class Task:
     stream: Stream
 
     def unanswered(self) -> Iterator[dict[str, Any]]:
-        """Rows of the problems that are too long: completions that are empty and truncated."""
+        """Return rows for problems that exceed the context: empty, truncated completions."""
+        # "length" makes them truncated, so that they are not mistaken for short answers.
         empty = GeneratedCompletion(text="", token_ids=(), finish="length")
         for place in self.too_long:
             for sample in range(self.sampling.num_completions):
                 yield self.row(place, sample, empty)
 
     def settings(self) -> dict[str, Any]:
-        """The sampling, without the stop strings, which are the format's."""
+        """Return the sampling settings without the stop strings, which the format has."""
+        # They are in the row's `prompt_format` already.
         fields = dataclasses.asdict(self.sampling)
         del fields["stop_strings"]
         return fields
 
     def row(self, place: int, sample: int, completion: GeneratedCompletion) -> dict[str, Any]:
-        """A completion with all that grading reads, so that the file is enough by itself."""
+        """Return a completion with everything that grading needs, so that the file is
+        self-contained.
+        """
         problem = self.problems[place]
         return {
             "benchmark": self.benchmark,
@@ -303,6 +332,7 @@ class Task:
             "subject": problem.subject,
             "level": problem.level,
             "tags": problem.tags,
+            # `grade` rebuilds the format from this, whatever params say by then.
             "prompt_format": {"name": self.prompt_format.name, "tags": self.prompt_format.marks},
             "prompt": self.prompts[place],
             "completion": completion.text,
@@ -314,7 +344,8 @@ class Task:
 
 
 def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> dict[str, Sampling]:
-    """The modes in which a benchmark is answered."""
+    """List the modes of answering a benchmark: greedy, sampled or both."""
+    # Temperature 0 takes the likeliest token; top-p would change nothing.
     greedy = Sampling(
         num_completions=1,
         max_new_tokens=decoding.max_new_tokens,
@@ -328,21 +359,23 @@ def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> 
         temperature=decoding.temperature,
         top_p=decoding.top_p,
     )
+    # num_samples is 0 for none, which drops the mode.
     modes = {GREEDY: (decoding.greedy, greedy), SAMPLED: (decoding.num_samples, sampled)}
     return {mode: sampling for mode, (wanted, sampling) in modes.items() if wanted}
 
 
 def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> None:
-    """Generate the chunks that are not there yet, under a bar."""
+    """Generate all chunks that are missing on disk, with a progress bar."""
     total = sum(sum(task.stream.sizes) for task in tasks)
     done = sum(task.stream.num_rows for task in tasks)
     num_tokens, start = 0, time.monotonic()
     with tqdm(
         total=total,
-        # Those of an earlier process, which tell nothing of the speed.
+        # tqdm leaves completions of an earlier process out of its speed.
         initial=done,
         desc=label,
         unit="completion",
+        # None: no bar where stderr is not a terminal.
         disable=None,
     ) as bar:
         for task in tasks:
@@ -355,12 +388,13 @@ def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> No
                 ]
                 task.stream.append(rows)
                 num_tokens += sum(row["num_tokens"] for row in rows)
+                # In tokens, since completions differ widely in length.
                 speed = num_tokens / max(time.monotonic() - start, 1e-9)
                 bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
                 bar.update(len(rows))
 
 
 def decoding_of(evaluate: Evaluate, benchmark: str) -> Decoding:
-    """How a benchmark is answered: its override, or what holds for all."""
+    """Return a benchmark's decoding settings: its override, or the common ones."""
     overrides = {override.benchmark: override for override in evaluate.overrides}
     return overrides.get(benchmark, evaluate)

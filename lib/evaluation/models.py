@@ -1,4 +1,4 @@
-"""Measure models outside the pipeline and write, for each, the files that the stages write."""
+"""Measure any model outside the pipeline; the files have the layout of the stages' files."""
 
 import contextlib
 import dataclasses
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from lib.artifacts import ROOT, hash_code, write_json, write_metrics, write_provenance
 from lib.artifacts.completions import GREEDY, GradedCompletion, read_graded
@@ -27,16 +28,16 @@ from lib.prompts import system_prompt
 def labelled_models(
     model_ids: Sequence[str], *, formats: Sequence[str], system: str | None, base: Path | None
 ) -> dict[str, ExternalModel]:
-    """Every model in every format, by a label of its own for tables and files.
+    """Give each model in each format a label of its own for tables and files.
 
     Args:
         model_ids: folders or Hub ids.
-        formats: see `external_model`; none for the format that each model came with.
+        formats: format names as `external_model` takes them; empty for each model's own format.
         system: system prompt as `prompt.system` in params; None for the model's own.
-        base: of adapters whose base is not found by itself.
+        base: base model for adapters whose base is not found automatically.
 
     Raises:
-        UserError: no such model or format, or a model that does not say its format.
+        UserError: no such model or format, or a model without a recorded format.
     """
     if not model_ids:
         raise UserError("which model? MODEL=data/models/grpo, or a Hub id; several by commas")
@@ -44,6 +45,7 @@ def labelled_models(
     for model_id in model_ids:
         for name in formats or [""]:
             model = external_model(model_id, format_name=name, base=base)
+            # Raises here, before any weights are loaded, if a model names no format.
             own_format = model.prompt_format
             if system is not None:
                 message = system_prompt(system, prompt_format=own_format)
@@ -53,13 +55,14 @@ def labelled_models(
 
 
 def _label(model_id: str, format_name: str, *, taken: Collection[str]) -> str:
-    """The last word of the name, more where that is taken, and the format where one is set."""
+    """Return the last part of the name, extended if it is taken, and the format if one is set."""
     parts, ending = Path(model_id).parts, f".{format_name}" if format_name else ""
+    # The shortest tail of the path that is free: two folders `grpo` become a-grpo and b-grpo.
     for start in reversed(range(len(parts))):
         label = re.sub(r"[^\w.-]+", "-", "-".join(parts[start:]) + ending)
         if label not in taken:
             return label
-    raise UserError(f"MODEL: `{model_id}` stands there twice")
+    raise UserError(f"MODEL: `{model_id}` is listed twice")
 
 
 def measure_model(
@@ -73,11 +76,12 @@ def measure_model(
     limit: int,
     out: Path,
 ) -> dict[str, Any]:
-    """Let one model answer, grade it, and write all files under `out`; returns its metrics.
+    """Generate and grade one model's completions, write all files under `out`, return the metrics.
 
     Args:
-        params: for reward, attention and room; `evaluate` and `seed` are the reader's.
-        limit: problems per benchmark, 0 for all; `sets` hold no more already.
+        params: reward, attention and max_seq_length are taken from it; `evaluate` and `seed` are
+            passed separately, since the caller may change them.
+        limit: problems per benchmark, 0 for all; for provenance, `sets` are cut already.
 
     Raises:
         UserError: the model cannot be loaded.
@@ -85,6 +89,7 @@ def measure_model(
     prompt_format, system = model.prompt_format, model.system
     attention, max_seq_length = params.model.attention, params.model.max_seq_length
     settings = {
+        # The pipeline's list of checkpoints changes no number here.
         "evaluate": evaluate.model_dump(mode="json", exclude={"checkpoints"}),
         "attention": attention,
         "dtype": model.dtype,
@@ -97,9 +102,11 @@ def measure_model(
         },
     }
     inputs = {"model": model.folder, "base": model.base} | {each.name: each.path for each in sets}
+    # The label too: rows hold it, so that a run under another label cannot resume from them.
     name = rows_fingerprint({**settings, "label": label}, inputs=inputs)
     completions, graded = (out / kind / f"{label}.jsonl" for kind in ("completions", "graded"))
-    # What was generated is kept until it is graded: grading again costs seconds, generating hours.
+    # The scratch folder is deleted after grading: if the verifier crashes, the generated rows,
+    # which may have taken hours, are still there.
     with scratch_of(name) as scratch:
         engine = model.open(
             evaluate.engine,
@@ -107,6 +114,7 @@ def measure_model(
             max_seq_length=max_seq_length,
             batch_size=evaluate.batch_size,
         )
+        # Closed before grading: the verifier's workers need no GPU, the next model needs it whole.
         with contextlib.closing(engine):
             facts = complete(
                 engine,
@@ -121,7 +129,8 @@ def measure_model(
                 positions=model.positions_on(evaluate.engine, max_seq_length=max_seq_length),
                 long_is_wrong=True,
             )
-            # Rendered here: a template of the model's own may be more than ours can be.
+            # Rendered by the tokenizer: a model's own template may call functions of transformers
+            # (`strftime_now`) that `lib.prompts.template` does not have.
             prompts = {
                 each.name: {
                     problem.id: engine.tokenizer.apply_chat_template(
@@ -154,15 +163,16 @@ def measure_model(
         **facts,
     )
     for each in sets:
+        # Instructions have no right answer: a judge elsewhere compares the outputs.
         if any(INSTRUCTION in problem.tags for problem in each.problems):
             write_json(out / each.name / f"{label}.json", alpaca_outputs(graded, each.name, label))
     return metrics
 
 
 def alpaca_outputs(graded: Path, benchmark: str, generator: str) -> list[dict[str, str]]:
-    """One object per instruction, as `alpaca_eval --model_outputs` (AlpacaEval's judge) reads them.
+    """Return one object per instruction, in the format of `alpaca_eval --model_outputs`.
 
-    The greedy completion of each, the first sampled one where there is none.
+    The output is the greedy completion, or the first sampled one if there is no greedy one.
     """
     outputs: dict[str, GradedCompletion] = {}
     for row in read_graded(graded):
@@ -180,17 +190,18 @@ def alpaca_outputs(graded: Path, benchmark: str, generator: str) -> list[dict[st
 
 
 def every_setting(text: str) -> dict[str, str]:
-    """Each combination of values by commas in `key=value` words, by what its label ends in.
+    """Expand comma-separated values of `key=value` words into all combinations, by label.
 
     `temperature=0.6,1.0 top_p=0.95` is two: `.temperature=0.6`, `.temperature=1.0`.
     """
+    # itertools.product varies the last word fastest: rows of the table come in that order.
     choices = []
     for word in text.split():
         key, sign, values = word.partition("=")
         choices.append([f"{key}{sign}{value}" for value in values.split(",")])
     return {
         "".join(
-            f".{word}" for word, of in zip(words, choices, strict=True) if len(of) > 1
+            f".{word}" for word, options in zip(words, choices, strict=True) if len(options) > 1
         ): " ".join(words)
         for words in itertools.product(*choices)
     }
@@ -199,19 +210,19 @@ def every_setting(text: str) -> dict[str, str]:
 def apply_settings(
     section: Mapping[str, Any], text: str, *, benchmarks: Sequence[str]
 ) -> tuple[Evaluate, int | None]:
-    """The `evaluate` section of params for other benchmarks, with settings of the reader's.
+    """Return the `evaluate` section of params with other benchmarks and the caller's settings.
 
     Args:
-        section: of params.yaml.
-        text: `key=value` by spaces; `benchmark.key=value` for one benchmark only. A temperature
-            of 0 is one greedy completion and no samples.
-        benchmarks: what is measured.
+        section: `evaluate` of params.yaml.
+        text: `key=value` separated by spaces; `benchmark.key=value` for one benchmark only. A
+            temperature of 0 means one greedy completion and no samples.
+        benchmarks: names of the benchmarks to measure.
 
     Returns:
-        The section, and `seed=` where that was set.
+        The section, and the seed if `seed=` is set.
 
     Raises:
-        UserError: no `key=value`, an unknown key or benchmark, or a value that is none.
+        UserError: a word without `=`, an unknown key or benchmark, or an invalid value.
     """
     common, single = dict(section), dict[str, dict[str, Any]]()
     for word in text.split():
@@ -222,14 +233,22 @@ def apply_settings(
         if name in ("checkpoints", "benchmarks", "overrides"):
             raise UserError(f"SET: `{name}` is not set here; see MODEL and BENCHMARKS")
         changed = single.setdefault(benchmark, {}) if benchmark else common
-        changed[name] = YAML(typ="safe").load(value)
+        # As YAML 1.2, like params.yaml: 1e-05 is a number, `no` is a text.
+        try:
+            changed[name] = YAML(typ="safe").load(value)
+        except YAMLError:
+            raise UserError(f"SET: `{word}`: `{value}` is not YAML") from None
     for changed in (common, *single.values()):
+        # Sampling divides by the temperature: 0 is asked for as greedy instead.
         if changed.get("temperature") == 0:
             changed |= {"greedy": True, "num_samples": 0, "temperature": section["temperature"]}
+    # The seed is params' own key, not one of `evaluate`.
     seed = common.pop("seed", None)
     if not isinstance(seed, int | None):
         raise UserError(f"SET: `seed={seed}`: expected a whole number")
     decoding = {key: common[key] for key in Decoding.model_fields}
+    # An override has all keys of `Decoding`: those that are not set for it are the common ones.
     overrides = [{**decoding, **own, "benchmark": name} for name, own in single.items()]
     content = {**common, "benchmarks": list(benchmarks), "overrides": overrides}
+    # Checked as params.yaml is: an unknown key or a value out of range names SET.
     return parse_section(Evaluate, content, origin="SET", above=("evaluate",)), seed

@@ -1,6 +1,7 @@
-"""Preference pairs from graded rollouts: a right against a wrong completion of one problem (DPO).
+"""Preference pairs for DPO: a right against a wrong completion of one problem.
 
-Token ids are kept as they were generated, so that what is trained on is what was sampled.
+Token ids are kept as generated: encoding a completion's text again may give other tokens than were
+sampled.
 """
 
 import contextlib
@@ -18,13 +19,13 @@ from lib.rewards.rollout import Rollout
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pair:
-    """One preference: both completions answer the same prompt.
+class PreferencePair:
+    """One preference: two completions of the same prompt.
 
     Attributes:
-        chosen, rejected: the completions as text, for whoever reads the file.
-        prompt_ids: as the engine was asked.
-        chosen_ids, rejected_ids: as generated, the end token where there was one.
+        chosen, rejected: the completions as text, for people; training uses the ids.
+        prompt_ids: the prompt's token ids as the engine read them.
+        chosen_ids, rejected_ids: as generated, with the end token if there was one.
     """
 
     problem_id: str
@@ -39,14 +40,16 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class GradedGroup:
-    """The completions of one problem.
+    """The judged completions of one problem.
 
     Attributes:
-        prompt_ids: as the engine was asked.
-        num_completions: all of them; some are neither right nor wrong.
-        right: the right answer in the required form, ended by itself.
-        wrong: another answer or none. A right answer in the wrong form is neither: as the chosen
-            one it would teach to leave the form, as the rejected one to leave the answer.
+        prompt_ids: the prompt's token ids as the engine read them.
+        num_completions: all of them, those in neither list included.
+        right: completions with the right answer in the required form, not truncated.
+        wrong: completions with another answer or none.
+
+    A right answer in the wrong form is in neither list. As the chosen completion it would teach
+    the wrong form, as the rejected one it would teach against the right answer.
     """
 
     problem: Problem
@@ -57,7 +60,7 @@ class GradedGroup:
 
     @property
     def num_right_answers(self) -> int:
-        """Whatever their form."""
+        """The number of right answers, whatever their form."""
         return self.num_completions - len(self.wrong)
 
 
@@ -74,11 +77,11 @@ def sample_checkpoint(
     batch_size: int,
     seed: int,
 ) -> list[GradedGroup]:
-    """Graded rollouts of what `sft` or `grpo` wrote to `checkpoint`, under a bar.
+    """Sample and grade completions of a checkpoint of this pipeline, with a progress bar.
 
     Args:
         base: the weights that an adapter was trained on.
-        engine: what generates, of `ENGINES`.
+        engine: a name in `ENGINES`.
     """
     used_format = prompt_format(**prompt.rendering)
     opened = open_engine(
@@ -90,10 +93,11 @@ def sample_checkpoint(
         label=f"sample {checkpoint.name}",
     )
     with contextlib.closing(opened):
-        return sample_groups(
+        return graded_groups(
             opened,
             problems,
             prompt_format=used_format,
+            # The system prompt that `prepare` saved beside the base, as training reads it.
             system=saved_system(base),
             sampling=Sampling(
                 **rollout.decoding,
@@ -104,7 +108,7 @@ def sample_checkpoint(
         )
 
 
-def sample_groups(
+def graded_groups(
     engine: Engine,
     problems: Sequence[Problem],
     *,
@@ -128,6 +132,7 @@ def sample_groups(
                 problem=problem.problem,
                 tags=problem.tags,
             )
+            # A truncated right answer is not chosen: it would teach to run into the limit.
             if not rollout.answer_ok:
                 group.wrong.append(completion)
             elif rollout.format_ok and not completion.truncated:
@@ -136,14 +141,14 @@ def sample_groups(
     return groups
 
 
-def preference_pairs(groups: Sequence[GradedGroup], *, at_most: int) -> list[Pair]:
-    """`at_most` pairs of a right and a wrong completion of each problem.
+def preference_pairs(groups: Sequence[GradedGroup], *, at_most: int) -> list[PreferencePair]:
+    """Return up to `at_most` pairs of a right and a wrong completion per problem.
 
     Raises:
-        UserError: no problem has both kinds; says which kind is missing, and what to change.
+        UserError: no problem has both; names the missing kind and the params to change.
     """
     pairs = [
-        Pair(
+        PreferencePair(
             problem_id=group.problem.id,
             problem=group.problem.problem,
             reference=group.problem.reference,
@@ -154,18 +159,18 @@ def preference_pairs(groups: Sequence[GradedGroup], *, at_most: int) -> list[Pai
             rejected_ids=wrong.token_ids,
         )
         for group in groups
-        for right, wrong in matched(group.right, group.wrong, at_most=at_most)
+        for right, wrong in matched_pairs(group.right, group.wrong, at_most=at_most)
     ]
     if pairs:
         return pairs
     if not any(group.right for group in groups):
         fault = (
-            "not one is right in the required form, so there is nothing to prefer; "
+            "no completion is right in the required form, so there is nothing to prefer; "
             "train SFT further (sft.num_epochs), or look with `make debug-rollouts`"
         )
     elif not any(group.wrong for group in groups):
         fault = (
-            "not one has a wrong answer, so there is nothing to reject; "
+            "no completion has a wrong answer, so there is nothing to reject; "
             "take harder problems (prepare.grpo), or leave dpo.init empty"
         )
     else:
@@ -173,12 +178,16 @@ def preference_pairs(groups: Sequence[GradedGroup], *, at_most: int) -> list[Pai
             "each problem is solved always or never; raise dpo.pairs.num_completions or "
             "rollout.temperature, or take problems of middle difficulty (`make difficulty`)"
         )
+    # Every fault names the setting to change: with no pair, DPO has nothing to train on.
     size = f"{len(groups)} problems x {groups[0].num_completions} completions"
     raise UserError(f"dpo.pairs: no pair in {size}: {fault}")
 
 
-def sampling_metrics(groups: Sequence[GradedGroup], rows: Sequence[Pair]) -> dict[str, float]:
-    """What was sampled, and how much of it became pairs."""
+def sampling_metrics(
+    groups: Sequence[GradedGroup], rows: Sequence[PreferencePair]
+) -> dict[str, float]:
+    """Count the samples, and the pairs made from them."""
+    # `right` and `wrong` do not add up to 1: right answers in the wrong form are in neither.
     num_problems = len(groups)
     return {
         "num_rows": len(rows),
@@ -191,10 +200,11 @@ def sampling_metrics(groups: Sequence[GradedGroup], rows: Sequence[Pair]) -> dic
     }
 
 
-def matched(
+def matched_pairs(
     right: Sequence[GeneratedCompletion], wrong: Sequence[GeneratedCompletion], *, at_most: int
 ) -> Iterator[tuple[GeneratedCompletion, GeneratedCompletion]]:
-    """Pairs of different completions; each is used once before any is used again."""
+    """Pair different completions; each is used once before any is used again."""
+    # Along diagonals: (0, 0), (1, 1), … come before (0, 1), so that no text dominates the pairs.
     rights, wrongs = _distinct(right), _distinct(wrong)
     places = sorted(
         ((i, j) for i in range(len(rights)) for j in range(len(wrongs))),
@@ -205,4 +215,5 @@ def matched(
 
 
 def _distinct(completions: Sequence[GeneratedCompletion]) -> list[GeneratedCompletion]:
+    # Copies of one completion would weigh it more in training. A dict keeps the order.
     return list({completion.token_ids: completion for completion in completions}.values())

@@ -1,7 +1,7 @@
-"""Export: a model that leaves the pipeline complete and checked."""
+"""Export: one complete, verified model."""
 
 BATCH = 16
-"""Prompts at a time; both sides of a comparison use the same, so that they round alike."""
+"""Prompts per batch; both sides of a comparison use the same, so that they round alike."""
 
 MOST_TOKENS = 256
-"""Of each completion that the proof reads along."""
+"""Tokens of each completion that are compared; bounds the time of verifying."""

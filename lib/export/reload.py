@@ -1,10 +1,12 @@
-"""Load what was written again, in a process of its own, and compare it with what was trained.
+"""Load an export in a process of its own, and compare it with the trained checkpoint.
 
-A fresh process has nothing of the exporting one in memory, so that it sees what another machine
-would see. Every form reads along the checkpoint's own greedy tokens, so that one near-tie does not
-set two completions apart for good. What counts is a mean difference of the tokens' log-probs beyond
-that of the type's arithmetic, and another likeliest token only where the checkpoint's leads by more
-than `FLIP` times that. P prompts, N tokens of all completions, V vocabulary.
+A fresh process shares no memory with the exporting one, so that it loads what another machine
+would load. Every form scores the checkpoint's own greedy tokens: had each generated its own, one
+near-tie would make two completions differ from there on. Two faults count: a mean difference of
+the tokens' log-probs above the tolerance, and another likeliest token at a place where the
+checkpoint's leads by more than `FLIP` times the tolerance.
+
+P prompts, N tokens of all completions, T tokens of one, V vocabulary.
 """
 
 import contextlib
@@ -16,13 +18,13 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from peft import PeftModel
 from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel
 
 from lib.core.errors import UserError
 from lib.engines.base import Engine, Sampling, encode, open_engine
-from lib.engines.policy import load_merged, load_tokenizer, max_positions
+from lib.engines.policy import load_adapter, load_merged, load_tokenizer, max_positions
+from lib.engines.pretrained import load_pretrained
 from lib.engines.runtime import configure, released_memory
 from lib.export import BATCH
 from lib.prompts import Message
@@ -30,23 +32,24 @@ from lib.prompts import Message
 ADAPTER_FOLDER = "adapter"
 
 FLIP = 10
-"""Times the mean difference of log-probs that one token's may be, and so a tie that it breaks."""
+"""Largest lead of a token that rounding may overturn, in tolerances of the mean difference."""
 
 PLACES = 16
-"""Of each completion that vLLM reads: each is a request."""
+"""Tokens of each completion that vLLM is compared on; each is a request of its own."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answers:
-    """How likely a model finds the checkpoint's completions.
+    """The likelihood of the checkpoint's completions under a model.
 
     Attributes:
-        prompts: [P] each prompt as the tokenizer encodes it.
-        vocab_size: of the model.
-        log_probs: [N] of the tokens.
-        likeliest: [N] the token that the model would have there.
-        places: which of all tokens the N are; of vLLM, to which each is a request, only some.
-        margins: [N] nats by which that one leads before the next; needed of the checkpoint only.
+        prompts: [P] token ids of each prompt, as the form's tokenizer encodes it.
+        vocab_size: V, rows of the output embedding.
+        log_probs: [N] log-prob of each token.
+        likeliest: [N] the model's likeliest token at the same place.
+        places: [N] indices of the tokens among all tokens; fewer for vLLM (`PLACES`).
+        margins: [N] lead of the likeliest token over the next, in nats; only the checkpoint's
+            are used.
     """
 
     prompts: list[list[int]]
@@ -59,13 +62,12 @@ class Answers:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is loaded again, and what it reads.
+    """The form to load, and the completions to read.
 
     Attributes:
-        folder: what was written.
+        folder: the exported model.
         base: the weights below an adapter.
-        forms: by kind, the type that it is run in; kinds are merged, adapter, and vllm for merged
-            as vLLM reads it.
+        forms: kind → type of the arithmetic. Kinds: merged, adapter, vllm (merged, run by vLLM).
         conversations: [P] chat messages of the held-out prompts.
         completions: [P] the checkpoint's greedy tokens, the end of sequence included.
         threads: CPU threads; another number rounds differently.
@@ -82,60 +84,78 @@ class Request:
 
 
 Readings = dict[str, Answers | str]
-"""By kind, what a form answers; for vLLM it may be why it cannot run the model here."""
+"""Kind → the form's answers; for vLLM possibly the reason why it cannot run the model here."""
 
 
 def read_afresh(request: Request) -> Readings:
-    """Load each form in a new Python process, and let it read.
+    """Load each form in a new Python process, vLLM's in one of its own, and let it read.
 
     Raises:
-        UserError: a form cannot be loaded.
+        UserError: a form of transformers cannot be loaded.
     """
+    forms = dict(request.forms)
+    on_vllm = {"vllm": forms.pop("vllm")} if "vllm" in forms else {}
+    readings = _in_new_process(dataclasses.replace(request, forms=forms))
+    if on_vllm:
+        try:
+            readings |= _in_new_process(dataclasses.replace(request, forms=on_vllm))
+        except UserError as error:  # a kernel can end the process
+            readings["vllm"] = error.message
+    return readings
+
+
+def _in_new_process(request: Request) -> Readings:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
             return pool.submit(read_forms, request).result()
-        # Files that are damaged, memory that is short, a process that was ended.
+        # Damaged files; too little memory; a killed process (BrokenProcessPool, a RuntimeError).
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            # The last line: torch's messages begin with a heading, the cause follows.
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise UserError(
-                f"export: what was written cannot be loaded again ({reason[-1].strip()})"
+                f"export: the exported model cannot be loaded ({reason[-1].strip()})"
             ) from error
 
 
 def read_forms(request: Request) -> Readings:
-    """Let each form read the completions."""
+    """Score the completions with each form, and return the answers."""
     configure(seed=0, threads=request.threads)
     prompts = encode(load_tokenizer(request.folder), request.conversations)
     readings: Readings = {}
     for kind, dtype in request.forms.items():
         try:
             readings[kind] = _read_form(kind, dtype, prompts, request)
-        except UserError as error:
+        except Exception as error:  # vLLM's own are of any type, and must not cost the export
             if kind != "vllm":
                 raise
-            readings[kind] = error.message
+            reason = str(error).strip().splitlines()
+            readings[kind] = ": ".join([type(error).__name__, *reason[-1:]])
+            if isinstance(error, UserError):
+                readings[kind] = error.message
     return readings
 
 
-@released_memory()  # a GPU has room for one form
+# A GPU may have room for one form only.
+@released_memory()
 def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request) -> Answers:
     if kind == "vllm":
         return _read_on_vllm(prompts, request, dtype=dtype)
     full = request.base if kind == "adapter" else request.folder
     model = load_merged(full, base=request.base, dtype=dtype, attention=request.attention)
     if kind == "adapter":
-        # On top of the base, as its users have it, and not folded.
-        model = PeftModel.from_pretrained(model, request.folder / ADAPTER_FOLDER)
+        # Not folded: users of the adapter load it on top of the base.
+        model = load_adapter(model, request.folder / ADAPTER_FOLDER)
     return read(model.to(device_here()), prompts, request.completions)
 
 
 def device_here() -> torch.device:
-    """A GPU where there is one: verifying generates as much as a small evaluation."""
+    """Return a GPU if there is one; verifying generates as much as a small evaluation."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def read(model: PreTrainedModel, prompts: list[list[int]], completions: list[list[int]]) -> Answers:
-    """How likely `model` finds the completions."""
+    """Score the completions with `model`, and return its answers."""
+    # Dropout off.
     model.eval()
     pairs = zip(prompts, completions, strict=True)
     log_probs, likeliest, margins = (
@@ -143,6 +163,7 @@ def read(model: PreTrainedModel, prompts: list[list[int]], completions: list[lis
     )
     return Answers(
         prompts=prompts,
+        # The weights' rows, not config.vocab_size: tokens may have been added.
         vocab_size=model.get_output_embeddings().weight.shape[0],
         log_probs=log_probs,
         likeliest=likeliest,
@@ -154,9 +175,11 @@ def read(model: PreTrainedModel, prompts: list[list[int]], completions: list[lis
 def _read_one(
     model: PreTrainedModel, prompt: list[int], completion: list[int]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """[T] log-probs, likeliest tokens and margins along one completion."""
+    """Return log-probs, likeliest tokens and margins [T] along one completion."""
+    # [1, prompt + T - 1]: one at a time, without padding; the last token predicts nothing here.
     ids = torch.tensor([prompt + completion[:-1]], device=model.device)
     with torch.inference_mode():
+        # [T, V], in float32: in 16 bits, log_softmax would lose more than the comparison allows.
         logits = model(input_ids=ids, logits_to_keep=len(completion)).logits[0].float()
     tokens = torch.tensor(completion, device=model.device)
     log_probs = logits.log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
@@ -165,25 +188,27 @@ def _read_one(
 
 
 def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: float) -> float:
-    """The mean difference of the tokens' log-probs, in nats, where answers are as expected.
+    """Return the mean difference of the tokens' log-probs in nats, if the answers agree.
 
     Args:
-        expected: of the same completions, all tokens.
-        tolerance: the largest such difference.
+        expected: answers on the same completions, at all tokens.
+        tolerance: largest mean difference, in nats.
 
     Raises:
-        UserError: they differ; tells how.
+        UserError: the answers differ; the message names the difference.
     """
     log_probs, likeliest, margins = (
-        of[answers.places] for of in (expected.log_probs, expected.likeliest, expected.margins)
+        values[answers.places]
+        for values in (expected.log_probs, expected.likeliest, expected.margins)
     )
     error = float((answers.log_probs - log_probs).abs().mean())
+    # 0 where both have the same likeliest token.
     flip = float(torch.where(answers.likeliest != likeliest, margins, 0.0).max())
     if answers.prompts != expected.prompts:
-        fault = "its tokenizer encodes the prompts otherwise"
+        fault = "its tokenizer encodes the prompts differently"
     elif answers.vocab_size != expected.vocab_size:
-        fault = f"a vocabulary of {answers.vocab_size} tokens, not of {expected.vocab_size}"
-    elif not error <= tolerance:  # nan is a fault too
+        fault = f"its vocabulary has {answers.vocab_size} tokens, not {expected.vocab_size}"
+    elif not error <= tolerance:  # NaN is a fault too
         fault = f"log-probs are off by {error:.2g} nats on average, at most {tolerance:g}"
     elif flip > FLIP * tolerance:
         fault = (
@@ -196,20 +221,21 @@ def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: flo
 
 
 def _read_on_vllm(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
-    """Load the model with vLLM and let it read.
+    """Load the model with vLLM, and return its answers.
 
     Raises:
         UserError: vLLM cannot run this model here.
     """
     folder, completions = request.folder, request.completions
     longest = max(map(len, prompts)) + max(map(len, completions))
-    text = AutoConfig.from_pretrained(folder).get_text_config(decoder=True)
+    text = load_pretrained(AutoConfig, folder).get_text_config(decoder=True)
     engine = open_engine(
         "vllm",
         folder,
         base=folder,
         dtype=dtype,
         attention=request.attention,
+        # vLLM reserves memory for this length; the model's own would be far more than is needed.
         max_seq_length=min(longest, max_positions(text) or longest),
         batch_size=BATCH,
     )
@@ -220,14 +246,15 @@ def _read_on_vllm(prompts: list[list[int]], request: Request, *, dtype: str) -> 
 def read_places(
     engine: Engine, prompts: list[list[int]], completions: list[list[int]], *, vocab_size: int
 ) -> Answers:
-    """What an engine finds likeliest at `PLACES` of each completion.
+    """Return an engine's likeliest tokens at `PLACES` of each completion.
 
-    It tells the log-prob of its own token only. Near a tie that is the other token's too, and
-    elsewhere another token is a flip.
+    An engine returns only the log-prob of the token that it generated, here the likeliest one.
+    Near a tie, another token has nearly the same log-prob; elsewhere another token is a fault.
     """
     contexts, places, start = [], [], 0
     for prompt, completion in zip(prompts, completions, strict=True):
         for place in range(0, len(completion), -(-len(completion) // PLACES)):
+            # The step is ⌈length / PLACES⌉: the places are spread over the whole completion.
             places.append(start + place)
             contexts.append(prompt + completion[:place])
         start += len(completion)

@@ -1,1 +1,1 @@
-"""Completions judged, ours or anybody's: grades, rewards and metrics; no torch."""
+"""Grades, rewards and metrics of completions from any source; no torch."""

@@ -1,22 +1,22 @@
-"""Grade stored completions, whoever wrote them: a JSONL file in, the same rows with grades out.
+"""Grade stored completions of any origin: a JSONL file in, the same rows with grades out.
 
-Columns are looked for by their usual names. A row that cannot be graded is kept with its reason, so
-that the file that is written has as many rows as the one that was read.
+Columns are recognised by their usual names. A row that cannot be graded is written with the reason,
+so that output and input have the same number of rows.
 """
 
-import json
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import read_jsonl, write_jsonl
+from lib.artifacts import JsonLine, json_lines, read_records, write_jsonl
 from lib.core.errors import UserError
 from lib.prompts import PROMPT_FORMATS, PromptFormat
 from lib.rewards.functions import Grading, rewards_of, scores
 from lib.stats import clustered_mean, share_interval
 
-COLUMNS = {
+COLUMN_NAMES = {
     "completion": "completion response output generation generated_text model_output text resps "
     "choices outputs",
     "answer": "pred prediction predicted_answer extracted_answer",
@@ -25,12 +25,16 @@ COLUMNS = {
     "label": "label equal correct is_correct answer_ok exact_match",
     "id": "problem_id id question_id doc_id custom_id",
 }
-"""Usual names of a column, the first that a row has; `answer` is a bare answer, not extracted."""
+"""Column → its usual names, tried in this order; `answer` is a bare answer, extracted elsewhere."""
 
+VERDICT = ("grade", "error")
+"""Output columns. Input columns of these names are dropped: another grader wrote them."""
+
+# "1.0" and "0.0", as a float column writes them, are looked up without their ".0".
 LABELS = {"true": True, "right": True, "1": True, "false": False, "wrong": False, "0": False}
 
 
-def grade_file(
+def grade_external(
     source: Path,
     out: Path,
     *,
@@ -38,44 +42,49 @@ def grade_file(
     prompt_format: PromptFormat | None = None,
     stack: str = "",
 ) -> Iterator[str]:
-    """Grade every row of `source`, and write it, with its grade, to `out`.
+    """Grade every row of `source`, write it with its grade to `out`, and return a summary.
 
     Args:
-        references: rows with what `source` lacks, of the same id.
-        prompt_format: read answers between its marks, and tell whether each has the form.
-        stack: rewards of 0 or 1, such as `math_verify`'s, beside the verdict.
+        references: rows with the references and problems that `source` lacks. They are paired by
+            id, or by row number if neither file has ids.
+        prompt_format: read answers between its marks, and add `format_ok` to the grades.
+        stack: rewards of 0 or 1 to compute beside the verdict, such as `math_verify`'s.
 
     Returns:
-        The summary: bad rows, each rate clustered by problem, and, where rows have labels, how
-        often each grader agrees with them.
+        Lines with the bad rows, each rate with its interval over problems and, if rows have
+        labels, each grader's agreement with the labels.
 
     Raises:
-        UserError: `source` has no row that can be graded.
+        UserError: no row of `source` can be graded, or the references cannot be paired.
     """
-    # `boxed` has no marks: the answer is wherever the rules find it.
+    # `boxed` has no marks, so that answers of any layout are extracted by the verifier's rules.
     grading = Grading(
         rewards_of(stack) if stack else (), prompt_format=prompt_format or PROMPT_FORMATS["boxed"]
     )
-    known = {_first(row, "id"): row for row in (read_jsonl(references) if references else ())}
-    lines = source.read_text(encoding="utf-8", errors="replace").split("\n")
-    rows = {
-        number: _graded(line, grading, known, form=prompt_format is not None)
-        for number, line in enumerate(lines, 1)
-        if line.strip()
+    lines = list(json_lines(source))
+    reference_rows, notes = _paired_references(references, lines) if references else ({}, [])
+    verdicts = {
+        line.number: _verdict(
+            line, grading, reference_rows.get(line.number, {}), form=prompt_format is not None
+        )
+        for line in lines
     }
-    write_jsonl(out, list(rows.values()))
-    errors = {number: row["error"] for number, row in rows.items() if "error" in row}
-    grades = {number: row["grade"] for number, row in rows.items() if "grade" in row}
+    errors = {number: each["error"] for number, each in verdicts.items() if "error" in each}
+    grades = {number: each["grade"] for number, each in verdicts.items() if "grade" in each}
+    # Nothing is written where nothing was graded: `out` may hold the result of an earlier run.
     if not grades:
         first = next(iter(errors.values()), "it is empty")
         raise UserError(f"{source}: no row can be graded; the first: {first}")
+    write_jsonl(out, ({**_row(line), **verdicts[line.number]} for line in lines))
     names = [reward.__name__ for reward in grading.rewards]
-    return _summary(grades, errors, ["right", *(["format_ok"] if prompt_format else []), *names])
+    names = ["right", *(["format_ok"] if prompt_format else []), *names]
+    return itertools.chain(notes, _summary(grades, errors, names))
 
 
 def _summary(
     grades: Mapping[int, Mapping[str, Any]], errors: Mapping[int, str], names: Sequence[str]
 ) -> Iterator[str]:
+    """Yield the summary's lines, the bad rows first."""
     for number, error in errors.items():
         yield f"line {number}: {error}"
     problems = [grade["problem"] for grade in grades.values()]
@@ -85,12 +94,15 @@ def _summary(
         values = [grade[name] for grade in grades.values()]
         estimate = clustered_mean(values, problems)
         interval = share_interval(estimate)
+        # One problem has no spread over problems, so that an interval would rest on nothing.
         between = f" [{interval.low:.4f}, {interval.high:.4f}]" if estimate.n > 1 else ""
         yield f"{name} {estimate.value:.4f}{between}"
+        # (label, grade) → rows: the confusion matrix of this grader against the labels.
         counts = Counter(
             (grade["label"], bool(value))
             for grade, value in zip(grades.values(), values, strict=True)
         )
+        # Rows without a label count under None and are in neither sum.
         right, wrong = (counts[label, True] + counts[label, False] for label in (True, False))
         if (right or wrong) and name not in ("format_ok", "graders_disagree"):
             yield (
@@ -103,28 +115,36 @@ def _summary(
         yield f"graders disagree on lines {', '.join(apart) or 'none'}"
 
 
-def _graded(
-    line: str, grading: Grading, known: Mapping[Any, Mapping[str, Any]], *, form: bool
+def _row(line: JsonLine) -> dict[str, Any]:
+    """Return a line's row without its own verdict columns; a line that is no object as text."""
+    if not isinstance(line.value, dict):
+        return {"line": line.text}
+    return {key: value for key, value in line.value.items() if key not in VERDICT}
+
+
+def _verdict(
+    line: JsonLine, grading: Grading, reference_row: Mapping[str, Any], *, form: bool
 ) -> dict[str, Any]:
-    """The row of one line with its grade, or with the reason why it has none."""
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        return {"line": line, "error": f"no JSON: {error}"}
-    if not isinstance(row, dict):
-        return {"line": line, "error": f"expected an object, got {type(row).__name__}"}
-    # lm-eval keeps the benchmark's own columns below `doc`.
+    """Return `{"grade": …}` of a line's row, or `{"error": …}` if it cannot be graded."""
+    if line.fault:
+        return {"error": f"not JSON: {line.fault}"}
+    if not isinstance(row := line.value, dict):
+        return {"error": f"expected an object, got {type(row).__name__}"}
+    # lm-eval's `--log_samples` keeps the benchmark's own columns below `doc`.
     doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
-    told = {**known.get(_first(row, "id"), {}), **doc, **row}
-    fields = {column: _first(told, column) for column in COLUMNS}
+    fields = {column: _first(row, column) for column in COLUMN_NAMES}
+    for column in ("reference", "problem"):
+        values = (_first(each, column) for each in (row, doc, reference_row))
+        fields[column] = next((value for value in values if value is not None), None)
+    # A completion goes before a bare answer: extraction is then ours, the same for all models.
     text, problem = _text(fields["completion"]), _text(fields["problem"])
     is_answer = text is None and fields["answer"] is not None
     if text is None and not is_answer:
-        return {**row, "error": f"not one completion in any of {COLUMNS['completion']}"}
-    # GSM8K's own column, which lm-eval takes as it is, ends its solution so.
+        return {"error": f"expected one completion in one of {COLUMN_NAMES['completion']}"}
+    # GSM8K's `answer`, which lm-eval leaves as it is, is a worked solution that ends in "#### 42".
     reference = "" if fields["reference"] is None else str(fields["reference"])
     if not (reference := reference.rpartition("####")[2].strip()):
-        return {**row, "error": f"no reference: none of {COLUMNS['reference']}"}
+        return {"error": f"no reference in any of {COLUMN_NAMES['reference']}"}
     rollout = grading.rollout(
         str(fields["answer"]) if text is None else text,
         reference=reference,
@@ -133,28 +153,80 @@ def _graded(
     )
     names = [reward.__name__ for reward in grading.rewards]
     earned = [values[0] for values in scores(grading.rewards, [rollout])]
+    # The clusters of the standard errors: several completions of a problem count as one problem.
+    named_by = (fields["id"], problem, reference)
     grade = {
         "right": rollout.answer_ok,
         "answer": rollout.answer,
         "reason": rollout.verdict.decided_by,
         "label": LABELS.get(str(fields["label"]).lower().removesuffix(".0")),
-        "problem": str(fields["id"] or problem or reference),
+        "problem": next(str(each) for each in named_by if each not in (None, "")),
         **({"format_ok": rollout.format_ok} if form else {}),
         **dict(zip(names, earned, strict=True)),
     }
-    return {**row, "grade": grade}
+    return {"grade": grade}
+
+
+def _paired_references(
+    path: Path, lines: Sequence[JsonLine]
+) -> tuple[Mapping[int, Mapping[str, Any]], list[str]]:
+    """Pair completions with references by id, or by order if neither file has ids.
+
+    Returns:
+        The reference row by line number of the completions, and notes for the summary.
+
+    Raises:
+        UserError: neither way gives each row exactly one reference.
+    """
+    remedy = "one reference a line, with an `id` as in the completions"
+    references = list(read_records(path, dict, what="a row", remedy=remedy))
+    names = [_first(row, "id") for row in references]
+    wanted = {line.number: _first(_row(line), "id") for line in lines}
+    # Only where no row of either file has an id: pairing by order would otherwise hide a shift.
+    no_ids = all(name is None for name in (*names, *wanted.values()))
+    if no_ids and len(references) == len(lines):
+        by_order = dict(zip(wanted, references, strict=True))
+        return by_order, [f"neither file has ids: {len(lines)} pairs, row by row"]
+    if unnamed := names.count(None):
+        raise UserError(
+            f"{path}: {unnamed} rows without an id, for {len(lines)} completions; expected an id "
+            "in each, or as many rows as completions and no id in either file"
+        )
+    # By text: one file may write the id 7 as a number, the other as "7".
+    known: dict[str, int] = {}
+    for number, name in enumerate(map(str, names)):
+        if (first := known.setdefault(name, number)) < number:
+            raise UserError(
+                f"{path}: row {number + 1} has the id {name} of row {first + 1}; expected one "
+                "reference for each id"
+            )
+    return {
+        number: references[known[str(name)]]
+        for number, name in wanted.items()
+        if name is not None and str(name) in known
+    }, []
 
 
 def _first(row: Mapping[str, Any], column: str) -> Any:
-    return next((row[name] for name in COLUMNS[column].split() if row.get(name) is not None), None)
+    # null counts as missing: exports of tables write it for an empty cell.
+    return next(
+        (row[name] for name in COLUMN_NAMES[column].split() if row.get(name) is not None), None
+    )
 
 
-def _text(value: Any) -> str | None:
-    """A text; of chat messages the last one's, of what a server or lm-eval wrote its only one."""
+def _text(value: Any, depth: int = 8) -> str | None:
+    """Return a completion's text: a string, the last chat message, or a server's only choice.
+
+    Args:
+        depth: levels of lists and objects to search; bounds the recursion on hostile input.
+    """
+    if not depth:
+        return None
     if isinstance(value, Mapping):
         parts = (value.get(name) for name in ("content", "text", "message", "choices", "body"))
-        return next((text for part in parts if (text := _text(part)) is not None), None)
+        return next((text for part in parts if (text := _text(part, depth - 1)) is not None), None)
+    # Several choices are several completions of one row: which one to grade cannot be known.
     if isinstance(value, list) and value:
         is_chat = isinstance(value[-1], Mapping) and "role" in value[-1]
-        return _text(value[-1]) if is_chat or len(value) == 1 else None
+        return _text(value[-1], depth - 1) if is_chat or len(value) == 1 else None
     return value if isinstance(value, str) else None

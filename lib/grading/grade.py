@@ -1,6 +1,6 @@
-"""A completion becomes a graded one: what it answers, whether that is right, what it earns.
+"""Grade completions: extract the answer, compare it with the reference, compute the rewards.
 
-No torch: with another reward or verifier the completions on disk are graded again in seconds.
+Without torch: after a change of reward or verifier, stored completions are graded again in seconds.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from lib.artifacts import (
 )
 from lib.artifacts.completions import GeneratedCompletion, GradedCompletion
 from lib.artifacts.problems import Problem
-from lib.grading.metrics import headline, headline_metrics, summarise
+from lib.grading.metrics import headline_lines, headline_metrics, summarise
 from lib.params.schema import Params
 from lib.params.training import Reward
 from lib.prompts import Message, prompt_format
@@ -28,7 +28,7 @@ from lib.rewards.functions import FormatError, Grading, scores
 from lib.verifier import counters
 
 FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
-"""Counts of the verifier that tell something about the grades."""
+"""The verifier's counters that provenance records: comparisons that ended without a decision."""
 
 
 def grade(
@@ -40,16 +40,17 @@ def grade(
     metrics: Path,
     provenance: Path,
 ) -> str:
-    """Grade the completions of a checkpoint, and write grades, metrics and how they came about.
+    """Grade a checkpoint's completions; write grades, metrics and provenance.
 
     Args:
-        rates: every number, by level, subject and tag too, for the report.
-        metrics: of those the headline, for git and `dvc metrics diff`.
+        rates: gets every number, also by level, subject and tag, for the report.
+        metrics: gets the headline numbers only, for git and `dvc metrics diff`.
 
     Returns:
-        The headline, as lines for the terminal.
+        The headline numbers as lines for the terminal.
     """
     longest = params.evaluate.max_new_tokens
+    # Rewards on length use the limit of evaluation, not of training.
     summary, faults = grade_file(completions, graded, reward=params.reward, max_new_tokens=longest)
     write_metrics(rates, summary)
     write_metrics(metrics, headline_metrics(summary))
@@ -59,23 +60,25 @@ def grade(
         inputs={"completions": completions},
         verifier={"code": hash_code(ROOT / "lib/verifier"), **faults},
     )
-    return "\n".join(headline(completions.stem, summary))
+    return "\n".join(headline_lines(completions.stem, summary))
 
 
 def grade_file(
     completions: Path, graded: Path, *, reward: Reward, max_new_tokens: int
 ) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
-    """Grade what `lib.evaluation.completions` wrote, line by line and in its order.
+    """Grade a file of `lib.evaluation.completions`, line by line in its order.
 
     Args:
         graded: JSONL that gets a `GradedCompletion` for each line.
-        max_new_tokens: what rewards on length take for the longest completion.
+        max_new_tokens: the longest completion, for rewards on length.
 
     Returns:
-        The metrics (`summarise`), and what went wrong in the verifier (`FAULTS`).
+        The metrics (`summarise`), and the verifier's fault counts (`FAULTS`).
     """
+    # The counters are the process's: differences leave out what was graded before.
     before = counters()
     rows = grade_rows(read_jsonl(completions), reward=reward, max_new_tokens=max_new_tokens)
+    # Rows stream through the writer into the metrics: a whole file may not fit into memory.
     with jsonl_writer(graded) as write:
 
         def written(row: GradedCompletion) -> GradedCompletion:
@@ -90,21 +93,24 @@ def grade_file(
 def grade_rows(
     rows: Iterable[Mapping[str, Any]], *, reward: Reward, max_new_tokens: int
 ) -> Iterator[GradedCompletion]:
-    """Grade lines of a completions file; those of one problem are together."""
+    """Yield the graded lines of a completions file; lines of one problem must be adjacent."""
 
+    # Cached: the reward functions are built once per prompt format, not once per problem.
     @functools.cache
     def grading(name: str, tags: tuple[str, ...]) -> Grading:
         written_in = prompt_format(name, tags=tags)
         settings = reward.settings(max_completion_tokens=max_new_tokens)
         try:
             return Grading(reward.names, reward.weights, prompt_format=written_in, **settings)
-        except FormatError:  # of another format than params': it is judged, and earns nothing
+        except FormatError:
+            # A model with another format than params': judged by the verifier, without rewards.
             return Grading(prompt_format=written_in)
 
-    of_problem = itertools.groupby(
+    # By problem, since a reward may compare the completions of a group with each other.
+    by_problem = itertools.groupby(
         rows, lambda row: (row["benchmark"], row["mode"], row["problem_id"])
     )
-    for _, group in of_problem:
+    for _, group in by_problem:
         first, *_ = lines = list(group)
         problem = Problem(
             id=first["problem_id"],
@@ -124,6 +130,7 @@ def grade_rows(
             grading=grading(first["prompt_format"]["name"], tuple(first["prompt_format"]["tags"])),
         )
         for line, row in zip(lines, graded, strict=True):
+            # grade_completions numbers samples from 0 in a group; the file's own number is kept.
             where = {name: line[name] for name in ("checkpoint", "benchmark", "mode", "sample")}
             yield dataclasses.replace(row, **where)
 
@@ -135,7 +142,7 @@ def grade_completions(
     *,
     grading: Grading,
 ) -> Iterator[GradedCompletion]:
-    """Each completion of `problem` with its grade, in their order."""
+    """Grade all completions of `problem` and yield them in order."""
     rollouts = [
         grading.rollout(
             completion.text,
@@ -148,9 +155,11 @@ def grade_completions(
         for completion in completions
     ]
     names = [reward.__name__ for reward in grading.rewards]
+    # Reward name → [G], one value per completion.
     earned = dict(zip(names, scores(grading.rewards, rollouts), strict=True))
     for number, (completion, rollout) in enumerate(zip(completions, rollouts, strict=True)):
         rewards = {name: values[number] for name, values in earned.items()}
+        # "" where the reasoning's marks are missing: it then counts as absent, with 0 characters.
         reasoning = rollout.parsed.reasoning or ""
         yield GradedCompletion(
             sample=number,

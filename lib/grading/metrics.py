@@ -1,16 +1,24 @@
-"""Completions to numbers: each rate beside its standard error, clustered by problem, and n."""
+"""Metrics of graded completions: rates with n and a standard error clustered by problem."""
 
 import dataclasses
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion
-from lib.stats import Estimate, clustered_mean, maj_at_k, mean_estimate, pass_at_k, pass_hat_k
+from lib.stats import (
+    Estimate,
+    clustered_mean,
+    maj_at_k,
+    mean_estimate,
+    num_attempts,
+    pass_at_k,
+    pass_hat_k,
+)
 
-Rows = Sequence[GradedCompletion]
+GradedRows = Sequence[GradedCompletion]
 Rate = Callable[[GradedCompletion], float]
 
 RATES: dict[str, Rate] = {
@@ -23,6 +31,7 @@ RATES: dict[str, Rate] = {
     "mean_equations": lambda row: row.equations,
     "mean_response_tokens": lambda row: row.num_tokens,
     "mean_reward": lambda row: row.reward,
+    # First digit: format, second: answer. "01" is a right answer in the wrong form.
     "class_00": lambda row: row.label == "00",
     "class_01": lambda row: row.label == "01",
     "class_10": lambda row: row.label == "10",
@@ -30,57 +39,72 @@ RATES: dict[str, Rate] = {
 }
 
 HEADLINE = r"answer_accuracy|(pass_at|pass_hat|maj_at)_\d+"
-"""What checkpoints are compared by, beside the format: each with its error."""
+"""Names of the metrics that compare checkpoints, beside those of the format."""
 
-OF_ANSWERS = ("answer_accuracy", "strict_accuracy", "class_00", "class_01", "class_10", "class_11")
-"""Rates that mean nothing where there is no right answer."""
+ANSWER_RATES = (
+    "answer_accuracy",
+    "strict_accuracy",
+    "class_00",
+    "class_01",
+    "class_10",
+    "class_11",
+)
+"""Rates that are left out for instructions, which have no right answer."""
 
 
 def summarise(rows: Iterable[GradedCompletion]) -> dict[str, dict[str, Any]]:
-    """Metrics by benchmark and mode (`greedy`, `sampled`)."""
+    """Compute metrics by benchmark and mode (`greedy`, `sampled`)."""
     groups: dict[str, dict[str, list[GradedCompletion]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        # No number is made of the texts, and they would fill the memory.
+        # No metric uses the texts. Kept for a whole benchmark, they would fill the memory.
         lean = dataclasses.replace(row, problem="", completion="")
         groups[row.benchmark][row.mode].append(lean)
     return {
-        benchmark: {mode: _summarise_mode(mode, of_mode) for mode, of_mode in modes.items()}
+        benchmark: {
+            mode: _summarise_mode(benchmark, mode, mode_rows) for mode, mode_rows in modes.items()
+        }
         for benchmark, modes in groups.items()
     }
 
 
-def _summarise_mode(mode: str, rows: Rows) -> dict[str, Any]:
-    metrics: dict[str, Any] = {"n": len({row.problem_id for row in rows})}
+def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, Any]:
+    by_problem = _grouped(rows, lambda row: [row.problem_id])
+    num_samples = num_attempts(by_problem, what=f"{benchmark}, {mode}")
+    # n counts problems, the independent units, not completions.
+    metrics: dict[str, Any] = {"n": len(by_problem)}
     judged = not any(row.decided_by == UNGRADED for row in rows)
     for name, value in RATES.items():
-        if (judged or name not in OF_ANSWERS) and (rows[0].rewards or name != "mean_reward"):
+        # Without rewards, as for a model of another format, a mean reward of 0 would mislead.
+        if (judged or name not in ANSWER_RATES) and (rows[0].rewards or name != "mean_reward"):
             metrics |= _with_error(name, _clustered(rows, value))
     if mode == SAMPLED:
-        metrics |= _attempts(rows) if judged else {"num_samples": _num_samples(rows)}
+        metrics["num_samples"] = num_samples
+        metrics |= _attempts(by_problem.values(), num_samples) if judged else {}
     if not judged:
         return metrics
     accuracy = RATES["answer_accuracy"]
-    for key, of_row in {
+    for key, groups_of_row in {
         "by_level": lambda row: [str(row.level)],
         "by_subject": lambda row: [row.subject],
+        # The only key with several groups a row: the numbers of tags do not add up to n.
         "by_tag": lambda row: row.tags,
     }.items():
         metrics[key] = {
             group or "none": {
-                **_with_error("answer_accuracy", _clustered(of_group, accuracy)),
-                "n": len({row.problem_id for row in of_group}),
+                **_with_error("answer_accuracy", _clustered(members, accuracy)),
+                "n": len({row.problem_id for row in members}),
             }
-            for group, of_group in _grouped(rows, of_row).items()
+            for group, members in _grouped(rows, groups_of_row).items()
         }
     return metrics
 
 
-def _attempts(rows: Rows) -> dict[str, float]:
-    """pass@1, pass@k, pass^k and maj@k for k = all samples of a problem."""
-    by_problem = _grouped(rows, lambda row: [row.problem_id]).values()
-    k = _num_samples(rows)
-    numbers: dict[str, float] = {"num_samples": k}
+def _attempts(by_problem: Collection[GradedRows], k: int) -> dict[str, float]:
+    """Compute pass@1, pass@k, pass^k and maj@k for k = all samples of a problem."""
+    numbers: dict[str, float] = {}
+    # [P] of (N, c): completions of a problem, and how many of them are right.
     counts = [(len(samples), sum(row.answer_ok for row in samples)) for samples in by_problem]
+    # With k = 1, pass^k equals pass@k and is left out.
     for name, chance, attempts in (
         *(("pass_at", pass_at_k, attempts) for attempts in sorted({1, k})),
         *(("pass_hat", pass_hat_k, attempts) for attempts in {k} - {1}),
@@ -98,12 +122,9 @@ def _attempts(rows: Rows) -> dict[str, float]:
     return numbers | _with_error(f"maj_at_{k}", mean_estimate(votes))
 
 
-def _num_samples(rows: Rows) -> int:
-    first = rows[0].problem_id
-    return sum(row.problem_id == first for row in rows)
-
-
-def _grouped(rows: Rows, keys: Callable[[GradedCompletion], Sequence[str]]) -> Mapping[str, Rows]:
+def _grouped(
+    rows: GradedRows, keys: Callable[[GradedCompletion], Sequence[str]]
+) -> Mapping[str, GradedRows]:
     groups: dict[str, list[GradedCompletion]] = defaultdict(list)
     for row in rows:
         for key in keys(row):
@@ -111,31 +132,35 @@ def _grouped(rows: Rows, keys: Callable[[GradedCompletion], Sequence[str]]) -> M
     return groups
 
 
-def _clustered(rows: Rows, value: Rate) -> Estimate:
+def _clustered(rows: GradedRows, value: Rate) -> Estimate:
     return clustered_mean([float(value(row)) for row in rows], [row.problem_id for row in rows])
 
 
 def _with_error(name: str, estimate: Estimate) -> dict[str, float]:
-    """The value, and its error where there is one: a single problem tells nothing of spread."""
+    """Return `{name: value, name_se: error}`; the error is left out for a single problem."""
+    # JSON has no NaN.
     error = {} if math.isnan(estimate.se) else {f"{name}_se": estimate.se}
     return {name: estimate.value, **error}
 
 
 def headline_metrics(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Of `summarise`, what checkpoints are compared by: what `dvc metrics diff` shows.
+    """Select the metrics that compare checkpoints, for `dvc metrics diff`.
 
-    Errors are in a list, which it does not show (`lib.artifacts.unlisted`).
+    Standard errors go into a one-element list: `dvc metrics diff` does not show lists
+    (`lib.artifacts.unlisted` reads them back).
     """
     metrics: dict[str, Any] = {}
     for benchmark, modes in summary.items():
         for mode, numbers in modes.items():
-            # Greedy answers tell of the form; where there are none, the sampled ones do.
+            # The format is reported for greedy answers; for sampled ones if there are no others.
             form = (
                 "|format_accuracy|mean_equations" if mode == GREEDY or GREEDY not in modes else ""
             )
+            # `fullmatch`: mean_equations_se is kept with its rate, by_level and the rest are not.
             name = re.compile(rf"n|num_samples|({HEADLINE}{form})(_se)?")
             kept = {key: value for key, value in numbers.items() if name.fullmatch(key)}
-            if mode == SAMPLED:  # once more as pass_at_1
+            # Sampled, answer_accuracy equals pass_at_1.
+            if mode == SAMPLED:
                 kept = {key: kept[key] for key in kept if not key.startswith("answer_accuracy")}
             errors = {key: value for key, value in kept.items() if key.endswith("_se")}
             rates = {key: value for key, value in kept.items() if key not in errors}
@@ -143,8 +168,8 @@ def headline_metrics(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
     return metrics
 
 
-def headline(checkpoint: str, summary: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """One greppable line per benchmark: what a reader looks for first."""
+def headline_lines(checkpoint: str, summary: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Format one greppable line per benchmark."""
     for benchmark, modes in summary.items():
         greedy, sampled = modes.get(GREEDY, {}), modes.get(SAMPLED, {})
         k = sampled.get("num_samples", 1)
@@ -155,6 +180,7 @@ def headline(checkpoint: str, summary: Mapping[str, Mapping[str, Any]]) -> Itera
             f"pass@{k}": sampled.get(f"pass_at_{k}"),
         }
         known = {name: value for name, value in numbers.items() if value is not None}
+        # A fixed `name=value` form, so that logs can be searched with grep.
         values = " ".join(f"{name}={100 * value:.1f}%" for name, value in known.items())
         what = f"evaluate checkpoint={checkpoint} benchmark={benchmark}"
         yield f"{what} n={(greedy or sampled)['n']} {values}"

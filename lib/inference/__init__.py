@@ -1,5 +1,6 @@
-"""Ask a trained model: one question, many, or as a stream; nothing heavy is imported until then."""
+"""Ask a trained model; nothing heavy is imported before the first question."""
 
+from lib.core.process import leave_tensorflow
 from lib.inference.external import DEFAULT_MODEL
 from lib.inference.generator import (
     GenerationSettings,
@@ -8,6 +9,9 @@ from lib.inference.generator import (
     generate_math_solution,
     save_prompt_and_response,
 )
+
+# Before transformers is imported: with TensorFlow installed, it would import that as well.
+leave_tensorflow()
 
 __all__ = [
     "DEFAULT_MODEL",

@@ -1,4 +1,4 @@
-"""Any model by its folder or Hub id: what it is, how it is prompted, and an engine around it."""
+"""Any model by folder or Hub id: its prompt format, and an engine for it."""
 
 import dataclasses
 import re
@@ -6,33 +6,37 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lib.artifacts import read_json
-from lib.artifacts.models import model_faults
+from lib.artifacts.models import GGUF, model_faults
 from lib.core.errors import UserError
 from lib.engines.base import Engine
 from lib.engines.registry import ENGINES
 from lib.prompts import PromptFormat, prompt_format, saved_format, saved_system
-from lib.prompts.saved import SAVED
+from lib.prompts.saved import SYSTEM_FILE, with_default_system
 
 DEFAULT_MODEL = Path("data/models/export")
 PIPELINE_BASE = Path("data/models/base")
 
-OWN = "own"
-"""Layout that keeps the chat template that a model came with."""
+STAGES = {"base": "prepare", "export": "export", **{name: name for name in ("sft", "grpo", "dpo")}}
+"""Name of a model below data/models → the stage that writes it."""
 
+OWN = "own"
+"""Layout name for the model's own chat template."""
+
+# Laxer than params' HUB_ID: models such as `gpt2` have no owner.
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExternalModel:
-    """A model and how it is prompted.
+    """A model and its prompt format.
 
     Attributes:
-        base: the weights that an adapter was trained on; the model itself where it is none.
-        dtype: type that its weights were saved in, and are computed in.
-        positions: tokens that prompt and completion may have together, None for no limit.
-        known_format: what its completions are read by, None where nothing says.
+        base: the base model of an adapter; otherwise the model itself.
+        dtype: type of the saved weights, also used for computing.
+        positions: most tokens of prompt and completion together, None for no limit.
+        known_format: prompt format of its completions, None if unknown.
         system: system prompt, '' for none.
-        template: chat template that its prompts are rendered with; None for its own.
+        template: chat template for its prompts; None for the tokenizer's own.
     """
 
     folder: Path
@@ -45,10 +49,10 @@ class ExternalModel:
 
     @property
     def prompt_format(self) -> PromptFormat:
-        """The format, for a caller that cannot do without.
+        """The prompt format of the model's completions.
 
         Raises:
-            UserError: nothing says which.
+            UserError: the format is unknown.
         """
         if self.known_format is None:
             raise UserError(
@@ -59,7 +63,10 @@ class ExternalModel:
         return self.known_format
 
     def positions_on(self, engine: str, *, max_seq_length: int) -> int | None:
-        """`positions`, or the tokens that an engine with a copy of the weights has memory for."""
+        """Return the most tokens of prompt and completion together on an engine.
+
+        An engine with its own copy of the weights reserves memory for `max_seq_length` only.
+        """
         return self.positions if ENGINES[engine].live else self._room(max_seq_length)
 
     def _room(self, max_seq_length: int) -> int:
@@ -73,16 +80,27 @@ class ExternalModel:
         max_seq_length: int,
         batch_size: int,
     ) -> Engine:
-        """An engine that generates from it; the caller closes it.
+        """Return an engine for this model; the caller closes it.
 
         Args:
-            engine: of `ENGINES`.
+            engine: a name in `ENGINES`.
 
         Raises:
-            UserError: no such engine here, or weights that cannot be loaded.
+            UserError: the engine is not installed, or weights or chat template are unusable.
         """
+        # Here, so that `lib.inference` is imported without torch.
         from lib.engines.base import loading, open_engine
+        from lib.engines.policy import load_tokenizer
+        from lib.engines.templates import try_template
 
+        if self.template is None:
+            with loading(self.folder):
+                tokenizer = load_tokenizer(self.folder)
+            # A template of this project needs no trial; anybody else's runs in a child process
+            # with limits, since a template is a program that may loop for ever.
+            own = self.known_format.chat_template if self.known_format else ""
+            if tokenizer.chat_template not in (own, with_default_system(own, self.system)):
+                try_template(tokenizer, system=self.system, folder=self.folder)
         with loading(self.folder):
             opened = open_engine(
                 engine,
@@ -95,6 +113,7 @@ class ExternalModel:
             )
         tokenizer = opened.tokenizer
         tokenizer.chat_template = self.template or tokenizer.chat_template
+        # Models that were never trained in batches have no padding token; EOS then pads, masked.
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
         return opened
 
@@ -102,19 +121,20 @@ class ExternalModel:
 def external_model(
     model_id: str | Path, *, format_name: str = "", base: Path | None = None
 ) -> ExternalModel:
-    """A model by its folder, or by an id of the Hub, from which it is then fetched.
+    """Describe the model in a folder or with a Hub id, downloading it if needed.
 
-    Prompt format and system prompt are those that are kept with the model, or else with the base
-    model beside it or below it.
+    Prompt format and system prompt are read from the model's folder, or else from the base model
+    beside it or below it.
 
     Args:
-        format_name: a prompt format in place of that: `name`, `name/layout` for another layout,
+        format_name: prompt format to use instead: `name`, `name/layout` for another layout,
             `name/own` for the model's own chat template.
-        base: of an adapter whose base is not found by itself.
+        base: base model of an adapter whose base is not found automatically.
 
     Raises:
-        UserError: no such model or format, or files that make up no model.
+        UserError: no such model or format, or the files are not a complete model.
     """
+    # First, and without torch: a misspelt name is refused before seconds of imports.
     folder = find_model(model_id)
     from lib.engines.base import loading
     from lib.engines.policy import (
@@ -126,10 +146,15 @@ def external_model(
     )
     from lib.engines.pretrained import weights_of
 
+    # data/models/sft has its base at data/models/base; an export's adapter/ lies a level deeper.
     beside, below = (folder.parent / "base", folder.parent.parent / "base"), folder
     if is_adapter(folder):
-        own = read_json(folder / ADAPTER).get("base_model_name_or_path") or folder
-        below = _first_model([base] if base else [*beside, Path(own), PIPELINE_BASE], of=folder)
+        # Possibly a Hub id, or a path of the machine that trained: then no such folder is here.
+        named = read_json(folder / ADAPTER).get("base_model_name_or_path") or folder
+        below = _first_model(
+            [base] if base else [*beside, Path(named), PIPELINE_BASE], adapter=folder
+        )
+    # The first fault is enough: a folder without weights usually lacks all else too.
     for fault in model_faults(weights_of(below)):
         raise UserError(fault)
     places = (folder, *beside, below)
@@ -137,14 +162,16 @@ def external_model(
         template, positions = load_tokenizer(folder).chat_template, read_max_positions(below)
         dtype = read_dtype(below)
     name, _, layout = format_name.partition("/")
+    # The nearest file wins: the model's own, then that of a base beside it, then of its base.
     form = next((each for each in map(saved_format, places) if each), None)
     own = not name or layout == OWN
     if name:
+        # With `own` the layout is never rendered: "plain" stands in for it.
         form = prompt_format(name, layout=layout if layout and not own else "plain")
     if own and template is None:
         raise UserError(
-            f"{folder} has no chat template, so nothing says how to prompt it; expected an export, "
-            f"which brings chat_template.jinja, or PROMPT_FORMAT without /{OWN}"
+            f"{folder} has no chat template, so its prompt is unknown; expected an export, "
+            f"which has chat_template.jinja, or PROMPT_FORMAT without /{OWN}"
         )
     return ExternalModel(
         folder=folder,
@@ -152,39 +179,66 @@ def external_model(
         dtype=dtype,
         positions=positions,
         known_format=form,
-        system=next((saved_system(place) for place in places if (place / SAVED).is_file()), ""),
+        system=next(
+            (saved_system(place) for place in places if (place / SYSTEM_FILE).is_file()), ""
+        ),
         template=None if own or form is None else form.chat_template,
     )
 
 
 def find_model(model_id: str | Path) -> Path:
-    """A folder of that path, or of that name below data/models; a model of the Hub is fetched.
+    """Find a folder by path or by name below data/models; fetch a model of the Hub.
+
+    A Hub id means the copy that `make fetch` downloaded; without one it is downloaded now.
 
     Raises:
-        UserError: there is no such model; says what would make or name one.
+        UserError: there is no such model; the message names the command that makes one.
     """
     folder = Path(model_id)
+    if folder.suffix == GGUF and folder.is_file():
+        from lib.engines.gguf import dequantized
+
+        return dequantized(folder)
     for place in (folder, DEFAULT_MODEL.parent / folder):
         if place.is_dir():
             return place
-    if folder == DEFAULT_MODEL:
-        raise UserError(f"{folder} is missing: nothing is exported yet; run `dvc repro export`")
-    if not _HUB_ID.fullmatch(str(model_id)):
-        raise UserError(
-            f"no model at {model_id}; expected a folder that holds one "
-            f"({DEFAULT_MODEL} after `dvc repro export`) or a Hub id such as org/name"
-        )
-    from lib.artifacts.hub import MODEL_FILES, Repository, download
+    # Before the Hub is asked for a name that cannot be there.
+    refuse_missing(model_id)
+    from lib.artifacts.hub import MODEL_FILES, Repository, download, fetched_model
 
-    # Nothing is reproduced from here: without a commit, it is the branch as it is today.
+    if fetched := fetched_model(str(model_id)):
+        return fetched
+    # Without a commit: the main branch of today. No stage of the pipeline depends on it.
     return download(Repository("model", str(model_id), "", MODEL_FILES, named_by="no such folder"))
 
 
-def _first_model(places: Sequence[Path], *, of: Path) -> Path:
+def refuse_missing(model_id: str | Path) -> None:
+    """Refuse a name that is neither a local folder nor a possible Hub id.
+
+    Raises:
+        UserError: names the command that makes the folder, or the expected form.
+    """
+    folder, models = Path(model_id), DEFAULT_MODEL.parent
+    if any(place.is_dir() for place in (folder, models / folder)):
+        return
+    # `sft` is a valid Hub id too; here it means the pipeline's checkpoint.
+    if folder.parent in (Path(), models) and (stage := STAGES.get(folder.name)):
+        raise UserError(
+            f"{models / folder.name} is missing: no run made it yet; run `dvc repro {stage}`"
+        )
+    if not _HUB_ID.fullmatch(str(model_id)):
+        raise UserError(
+            f"no model at {model_id}; expected a folder with a model "
+            f"({DEFAULT_MODEL} after `dvc repro export`) or a Hub id such as org/name"
+        )
+
+
+def _first_model(places: Sequence[Path], *, adapter: Path) -> Path:
+    """Return the first folder with a config.json; an adapter has none."""
     for place in places:
         if (place / "config.json").is_file():
             return place
     raise UserError(
-        f"{of} is an adapter, and the model that it was trained on is not in "
-        f"{', '.join(map(str, places))}; give BASE_MODEL=FOLDER"
+        f"{adapter} is an adapter, and its base model is not in "
+        f"{', '.join(map(str, places))}; set BASE_MODEL=FOLDER"
     )

@@ -1,4 +1,4 @@
-"""From questions to solutions, with any engine.
+"""Answer questions with any engine.
 
 from lib.inference import build_text_generator, generate_math_solution
 
@@ -7,6 +7,7 @@ print(generate_math_solution("What is 15 * 23?", generator).answer)
 """
 
 import dataclasses
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from lib.artifacts.completions import Finish, GeneratedCompletion
 from lib.core.errors import UserError
 from lib.engines.base import Engine, Sampling, encode
 from lib.inference.external import DEFAULT_MODEL, external_model
-from lib.prompts import PromptFormat
+from lib.prompts import PromptFormat, saved_generation
 from lib.prompts.formats import conversation
 from lib.verifier.extract import extract_answer
 
@@ -26,23 +27,24 @@ import fcntl
 import json
 from typing import Any
 
+# Part of torch: works on any device, without another package.
 ATTENTION = "sdpa"
 
 TOP_K = 50
-"""Of a model whose config has none, as in transformers' `generate`."""
+"""Top-k for a model whose config has none: the default of transformers' `GenerationConfig`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerationSettings:
-    """What a caller sets; top-p, top-k and min-p are those of the model's generation config.
+    """The caller's settings; top-p, top-k and min-p come from the model's generation config.
 
     Attributes:
-        max_new_tokens: longest completion; what the model's positions leave, where that is less.
+        max_new_tokens: longest completion; cut to the positions that the prompt leaves.
         temperature: softmax temperature; 0 is greedy decoding.
         seed: of the sampling; None samples differently each time.
 
     Raises:
-        ValueError: no token allowed, or a negative temperature.
+        ValueError: no token allowed, or a temperature that is negative, NaN or infinite.
     """
 
     max_new_tokens: int = 200
@@ -52,22 +54,23 @@ class GenerationSettings:
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
-        if not self.temperature >= 0:
-            raise ValueError(f"temperature must be at least 0, got {self.temperature}")
+        # Written so that NaN fails too: every comparison with NaN is false.
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature must be finite and at least 0, got {self.temperature}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Solution:
-    """One question answered.
+    """One answered question.
 
     Attributes:
         question: as the caller wrote it.
-        prompt: what the model read, as its chat template renders it.
-        completion: its text, without special tokens, a stop string included.
-        reasoning: None where the format's marks for it are missing or unknown.
-        answer: what the verifier would grade, None where there is none.
-        finish: what ended the completion.
-        num_tokens: tokens generated, the end-of-sequence token included.
+        prompt: text of the prompt as the chat template renders it.
+        completion: text of the completion, with its stop string, without special tokens.
+        reasoning: text between the format's marks; None if they are missing or unknown.
+        answer: the answer that the verifier would grade, None if there is none.
+        finish: the finish reason.
+        num_tokens: number of generated tokens, the end-of-sequence token included.
     """
 
     question: str
@@ -81,14 +84,14 @@ class Solution:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextGenerator:
-    """A model that answers mathematics questions; see `build_text_generator`.
+    """A model for mathematics questions; see `build_text_generator`.
 
     Attributes:
-        config: the model's, for top-p, top-k and min-p.
-        prompt_format: how completions are read; None where unknown.
+        config: the model's generation config; top-p, top-k and min-p are taken from it.
+        prompt_format: format of the completions; None if unknown.
         stop_strings: generation ends after any of these.
         system: system prompt, '' for none.
-        positions: tokens that prompt and completion may have together, None for no limit.
+        positions: most tokens of prompt and completion together, None for no limit.
     """
 
     engine: Engine
@@ -99,11 +102,12 @@ class TextGenerator:
     positions: int | None
 
     def generate(self, questions: Sequence[str], settings: GenerationSettings) -> list[Solution]:
-        """Answer the questions, in their order; none is cut short because of its neighbours.
+        """Answer the questions in order; none is truncated because of its neighbours.
 
         Raises:
             UserError: an empty question, or one too long for the model's positions.
         """
+        # All are encoded, and so checked, before the first is answered.
         prompts = [self.encode(question) for question in questions]
         groups = self.engine.generate(prompts, self._sampling(settings))
         return [
@@ -114,15 +118,15 @@ class TextGenerator:
     def stream(
         self, question: str, settings: GenerationSettings, show: Callable[[str], None]
     ) -> Solution:
-        """Answer one question; `show` gets the completion's text in pieces, as it is generated.
+        """Answer one question, and pass the text to `show` piece by piece as it is generated.
 
-        What `show` raises ends the generation. vLLM gives the whole text at once.
+        An exception of `show` ends the generation. vLLM passes the whole text at once.
         """
         prompt = self.encode(question)
         return self._read(question, self.engine.stream(prompt, self._sampling(settings), show))
 
     def encode(self, question: str) -> list[int]:
-        """The prompt's token ids; cheap, so that many questions can be checked beforehand.
+        """Return the prompt's token ids; needs no model, so that questions can be checked first.
 
         Raises:
             UserError: an empty question, or one too long for the model's positions.
@@ -131,6 +135,7 @@ class TextGenerator:
             raise UserError("the question is empty; expected for example: What is 15 * 23?")
         prompt = conversation(question, system=self.system)
         (token_ids,) = encode(self.engine.tokenizer, [prompt])
+        # `>=`: at least one position is left for the answer.
         if self.positions is not None and len(token_ids) >= self.positions:
             raise UserError(
                 f"the question is too long: {len(token_ids)} tokens with its prompt, and there are "
@@ -139,7 +144,7 @@ class TextGenerator:
         return token_ids
 
     def close(self) -> None:
-        """Give back what outlives this object; vLLM runs one model at a time in a process."""
+        """Free everything that outlives this object; vLLM runs one model at a time in a process."""
         self.engine.close()
 
     def _sampling(self, settings: GenerationSettings) -> Sampling:
@@ -148,18 +153,20 @@ class TextGenerator:
             num_completions=1,
             max_new_tokens=settings.max_new_tokens,
             temperature=settings.temperature,
+            # Saved configs leave out defaults: None is transformers' default.
             top_p=1.0 if config.top_p is None else config.top_p,
             top_k=TOP_K if config.top_k is None else config.top_k,
             min_p=config.min_p or 0.0,
             stop_strings=self.stop_strings,
+            # 31 bits: torch, numpy and vLLM accept any such seed.
             seed=secrets.randbits(31) if settings.seed is None else settings.seed,
         )
 
     def _read(self, question: str, completion: GeneratedCompletion) -> Solution:
-        """Find reasoning and answer in a completion, as grading does."""
+        """Return a completion as a `Solution`; the answer is extracted as in grading."""
         text, form = completion.text, self.prompt_format
         answer = extract_answer(text, prompt_format=form)
-        # Where its marks are misplaced, an answer is read from the text around them.
+        # With misplaced marks, the answer is extracted from free text and may end in a mark.
         for mark in form.marks if form else ():
             answer = (answer or "").partition(mark)[0].strip() or None
         return Solution(
@@ -184,18 +191,19 @@ def build_text_generator(
     engine: str = "transformers",
     max_seq_length: int = 4096,
 ) -> TextGenerator:
-    """Load a model, with the prompt format, stop strings and system prompt that it came with.
+    """Load a model with its own prompt format, stop strings and system prompt.
 
     Args:
-        model_id: folder of an export, of a checkpoint beside its `base`, or a Hub id.
+        model_id: folder of an export or of a checkpoint beside its `base`, or a Hub id.
         batch_size: questions answered at a time.
-        engine: what generates, of `ENGINES`. vLLM holds one model at a time; `close` gives it back.
-        max_seq_length: tokens of prompt and answer together that vLLM sets memory aside for, where
-            the model has as many positions.
+        engine: a name in `ENGINES`. vLLM runs one model at a time in a process; `close` frees it.
+        max_seq_length: most tokens of prompt and answer together on vLLM, which reserves memory
+            for them; never more than the model's positions.
 
     Raises:
-        UserError: no such model, files that make up none, or vLLM is not installed.
+        UserError: no such model, incomplete files, or vLLM is not installed.
     """
+    # Before the imports: a wrong name is refused at once.
     model = external_model(model_id)
     from transformers import GenerationConfig
     from transformers.utils import GENERATION_CONFIG_NAME
@@ -203,9 +211,10 @@ def build_text_generator(
     from lib.engines.pretrained import weights_of
 
     weights, prompt_format = weights_of(model.base), model.known_format
+    stops = saved_generation(weights).stop_strings
+    # An adapter's folder has no generation config: the base's is the model's.
     saved = (weights / GENERATION_CONFIG_NAME).is_file()
     config = GenerationConfig.from_pretrained(weights) if saved else GenerationConfig()
-    stops = config.stop_strings or (prompt_format.stop_strings if prompt_format else ())
     return TextGenerator(
         engine=model.open(
             engine,
@@ -215,7 +224,8 @@ def build_text_generator(
         ),
         config=config,
         prompt_format=prompt_format,
-        stop_strings=tuple(stops),
+        # The measured model's stop strings go before those that its format has today.
+        stop_strings=stops or (prompt_format.stop_strings if prompt_format else ()),
         system=model.system,
         positions=model.positions_on(engine, max_seq_length=max_seq_length),
     )
@@ -237,13 +247,14 @@ def generate_math_solution(
 
 
 def save_prompt_and_response(path: Path, *, prompt: str, response: str, **facts: Any) -> None:
-    """Append one row with a prompt, the response to it, and further facts; makes the folder.
+    """Append one row with prompt, response and further facts; create the folder if needed.
 
     The line is written under the file's lock, so that rows of two writers never mix.
     """
     row = {"prompt": prompt, "response": response, **facts}
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A prompt from a terminal may hold half a surrogate pair, which UTF-8 has no bytes for.
+    # Text from a terminal may contain half a surrogate pair, which UTF-8 cannot encode.
     with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        # O_APPEND alone is not enough: a long line is written in several system calls.
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(json.dumps(row, ensure_ascii=False) + "\n")

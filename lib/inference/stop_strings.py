@@ -1,8 +1,9 @@
-"""Stop strings of an exported model on vLLM's OpenAI-compatible server.
+"""ASGI middleware that adds an exported model's stop strings and length to vLLM's requests.
 
-vLLM takes sampling and end tokens from `generation_config.json`, and not its `stop_strings`: a
-model that should end at `</answer>` would continue. This ASGI middleware gives them to every
-request that names none (`vllm serve --middleware lib.inference.stop_strings.StopStrings`).
+vLLM's OpenAI-compatible server takes sampling and end tokens from `generation_config.json`, but no
+stop strings: a model that should stop at `</answer>` would continue. The middleware adds those of
+`prompt_format.json` to every request without its own
+(`vllm serve --middleware lib.inference.stop_strings.StopStrings`).
 """
 
 import json
@@ -10,59 +11,71 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import read_json
+from lib.artifacts import parse_json
+from lib.prompts import Generation, saved_generation
 
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-App = Callable[[Message, Receive, Any], Awaitable[None]]
-"""ASGI: of a request's scope, what receives its body, and what sends the answer."""
+AsgiMessage = dict[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+App = Callable[[AsgiMessage, Receive, Any], Awaitable[None]]
+"""ASGI application: (scope of a request, receive its body, send the answer)."""
 
 PATHS = ("/v1/completions", "/v1/chat/completions")
-"""Requests that generate."""
+"""Paths of the requests that generate text."""
+
+LENGTHS = ("max_tokens", "max_completion_tokens")
+"""Names of the longest length in a request; the second exists for chats only."""
 
 
 class StopStrings:
-    """Middleware around the server's application, which knows the folder of its model."""
+    """Server middleware that adds the model's stop strings to requests."""
 
     def __init__(self, app: App) -> None:
         self.app = app
 
-    async def __call__(self, scope: Message, receive: Receive, send: Any) -> None:
-        """Pass a request on, with stop strings where it generates and names none."""
+    async def __call__(self, scope: AsgiMessage, receive: Receive, send: Any) -> None:
+        """Pass a request on; add stop strings if it generates text and names none."""
         if scope["type"] != "http" or scope["path"] not in PATHS or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
-        body = with_stops(await _body(receive), saved_stops(Path(scope["app"].state.args.model)))
+        # Read at each request: a folder that is exported anew needs no restart of the middleware.
+        body = with_ends(
+            await _body(receive), saved_generation(Path(scope["app"].state.args.model))
+        )
+        # The old length would cut the longer body off.
         length = (b"content-length", str(len(body)).encode())
         headers = [header for header in scope["headers"] if header[0] != b"content-length"]
-        first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        first: list[AsgiMessage] = [{"type": "http.request", "body": body, "more_body": False}]
 
-        async def replay() -> Message:
+        # The body was consumed: the application receives the new one first, then the rest (a
+        # disconnect, for example).
+        async def replay() -> AsgiMessage:
             return first.pop() if first else await receive()
 
         await self.app({**scope, "headers": [*headers, length]}, replay, send)
 
 
-def with_stops(body: bytes, stops: list[str]) -> bytes:
-    """A request's body with `stops` where it has none; what is no JSON object stays as it is."""
+def with_ends(body: bytes, saved: Generation) -> bytes:
+    """Add the model's stop strings and length to a request's body, unless it has its own.
+
+    A body that is not a JSON object is returned unchanged; vLLM reports the error.
+    """
     try:
-        request = json.loads(body)
+        request = parse_json(body)
     except ValueError:
         return body
-    if not stops or not isinstance(request, dict) or request.get("stop"):
+    if not isinstance(request, dict):
         return body
-    request |= {"stop": stops, "include_stop_str_in_output": True}
-    return json.dumps(request).encode()
-
-
-def saved_stops(folder: Path) -> list[str]:
-    """Stop strings of the model in `folder`."""
-    path = folder / "generation_config.json"
-    return list(read_json(path).get("stop_strings") or []) if path.is_file() else []
+    ends: dict[str, Any] = {}
+    if saved.stop_strings and not request.get("stop"):
+        # Kept in the text, as in training: the answer's closing tag is a stop string.
+        ends |= {"stop": saved.stop_strings, "include_stop_str_in_output": True}
+    if saved.max_new_tokens and all(request.get(name) is None for name in LENGTHS):
+        ends["max_tokens"] = saved.max_new_tokens
+    return json.dumps(request | ends).encode() if ends else body
 
 
 async def _body(receive: Receive) -> bytes:
-    """The whole body of a request."""
+    """Return the whole body of a request, which ASGI delivers in parts."""
     parts, more = [], True
     while more:
         message = await receive()

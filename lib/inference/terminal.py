@@ -1,9 +1,9 @@
-"""Questions from a terminal or a pipe, and how their answers are printed and kept."""
+"""Answer questions from a terminal or a pipe; print and store the solutions."""
 
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,20 @@ from lib.inference.generator import (
     TextGenerator,
     save_prompt_and_response,
 )
+from lib.report.text import visible
 
 GREETING = "Ask a question and press Enter; Ctrl-D ends."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Terminal:
-    """Answers questions: prints each solution, and appends it to `out` where there is one.
+    """Prints the solution of each question, and appends it to `out` if there is one.
 
     Attributes:
-        settings: how the generator answers.
+        settings: sampling settings of the generator.
         model: the model's name, for `out`.
-        as_json: print one JSON object for each question, not text.
-        out: JSONL that each solution is appended to, None for none.
+        as_json: print one JSON object per question instead of text.
+        out: JSONL file for the solutions, None for none.
     """
 
     generator: TextGenerator
@@ -38,10 +39,11 @@ class Terminal:
     out: Path | None = None
 
     def answer(self, text: str, *, streamed: bool = False) -> None:
-        """One question; `streamed` shows the completion as it comes."""
+        """Answer one question; `streamed` prints the completion as it is generated."""
         if streamed and not self.as_json:
+            # `visible`: a completion may contain escape sequences, which a terminal would obey.
             solution = self.generator.stream(
-                text, self.settings, lambda piece: click.echo(piece, nl=False)
+                text, self.settings, lambda piece: click.echo(visible(piece), nl=False)
             )
             click.echo(f"\n{answer_line(solution)}")
         else:
@@ -49,18 +51,24 @@ class Terminal:
             self._print(solution)
         self._save(solution)
 
-    def answer_lines(self, lines: Iterator[str]) -> None:
-        """A question on each line, answered as it comes; blank ones are skipped."""
+    def answer_lines(self, lines: Iterable[bytes]) -> None:
+        """Answer one question per line, as it is read; blank lines are skipped."""
         for number, line in enumerate(lines, start=1):
-            if line.strip():
+            try:
+                # -sig: Windows editors put a byte order mark before the first line.
+                question = line.decode("utf-8-sig").strip()
+            except UnicodeDecodeError as error:
+                raise UserError(f"line {number}: not UTF-8 ({error.reason})") from None
+            if question:
                 try:
-                    self.answer(line.strip())
+                    self.answer(question)
                 except UserError as error:
                     raise UserError(f"line {number}: {error.message}") from error
+                # Into a pipe, Python buffers whole blocks: a reader would wait for many answers.
                 sys.stdout.flush()
 
     def converse(self) -> None:
-        """Questions from the keyboard, one after the other; a mistake does not end it."""
+        """Answer questions from the keyboard; a mistake does not end the conversation."""
         click.echo(GREETING)
         while True:
             try:
@@ -76,12 +84,14 @@ class Terminal:
 
     def _print(self, solution: Solution) -> None:
         if self.as_json:
-            click.echo(json.dumps(dataclasses.asdict(solution), ensure_ascii=False))
+            # JSON leaves C1 control characters unescaped, which a terminal would obey.
+            content = dataclasses.asdict(solution)
+            click.echo(json.dumps(content, ensure_ascii=sys.stdout.isatty()))
             return
-        # The whole completion, where the format has no marks for the reasoning.
+        # The whole completion if the format's marks are missing.
         shown = solution.completion if solution.reasoning is None else solution.reasoning
         if shown.strip():
-            click.echo(shown.strip())
+            click.echo(visible(shown.strip()))
         click.echo(answer_line(solution))
 
     def _save(self, solution: Solution) -> None:
@@ -93,6 +103,6 @@ class Terminal:
 
 
 def answer_line(solution: Solution) -> str:
-    """The answer, and a note where there is none or the limit on tokens cut it off."""
+    """Return the answer, with a note if it is missing or was cut off by the token limit."""
     cut = f" (cut off after {solution.num_tokens} tokens)" if solution.finish == "length" else ""
-    return f"Answer: {'none found' if solution.answer is None else solution.answer}{cut}"
+    return f"Answer: {'none found' if solution.answer is None else visible(solution.answer)}{cut}"

@@ -19,7 +19,7 @@ from lib.evaluation.completions import (
     samplings,
 )
 from lib.grading.grade import grade_rows
-from lib.grading.metrics import headline, summarise
+from lib.grading.metrics import headline_lines, summarise
 from lib.params import Params
 from lib.params.model import Evaluate, Override
 from lib.prompts import prompt_format
@@ -149,6 +149,11 @@ def test_the_same_completions_again_leave_pass_at_1_as_it_is(rows: list[GradedCo
     assert once["pass_at_1_se"] == pytest.approx(twice["pass_at_1_se"])
 
 
+def test_a_problem_with_fewer_attempts_is_refused(rows: list[GradedCompletion]) -> None:
+    with pytest.raises(UserError, match="held_out, sampled: problem"):
+        summarise([row for row in rows if row is not rows[-1]])
+
+
 def test_breakdowns_cover_level_subject_and_tag(rows: list[GradedCompletion]) -> None:
     greedy = summarise(rows)["held_out"]["greedy"]
     assert {level: group["n"] for level, group in greedy["by_level"].items()} == {"1": 1, "2": 1}
@@ -186,7 +191,7 @@ def test_without_samples_there_are_greedy_numbers_alone(
     rows = generated(engine, PROBLEMS, evaluate=evaluate, folder=tmp_path)
     metrics = summarise(graded(smoke, rows))
     assert list(metrics["held_out"]) == ["greedy"]
-    (line,) = headline("grpo", metrics)
+    (line,) = headline_lines("grpo", metrics)
     assert "pass@" not in line
 
 

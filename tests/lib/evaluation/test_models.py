@@ -230,6 +230,7 @@ def test_settings_by_commas_are_rows_of_one_table(
     ]
     modes = {path.stem: read(path)["gsm8k"] for path in (tmp_path / "metrics").iterdir()}
     assert list(modes["base.temperature=0.0.top_p=0.5"]) == ["greedy"]
+    assert "sampled" in modes["base.temperature=1.0.top_p=1.0"]
 
 
 def test_a_limit_takes_the_same_problems_whatever_their_order(
@@ -258,3 +259,28 @@ def test_a_benchmark_of_the_pipeline_comes_before_a_fetched_one(
     shutil.copy(fetched, prepared)
     with pytest.raises(UserError, match="not a problem record"):
         find_benchmark("gsm8k")
+
+
+@pytest.mark.parametrize(
+    ("model", "fault"),
+    [
+        ("data/models/sft", "data/models/sft is missing: no run made it yet; run `dvc repro sft`"),
+        ("base", "data/models/base is missing: no run made it yet; run `dvc repro prepare`"),
+        ("{base}", "benchmark `held_out`: no run here made data/problems/benchmarks; `dvc repro"),
+        ("no/such/model", "no model at no/such/model; expected a folder"),
+    ],
+)
+def test_in_a_fresh_clone_the_first_thing_that_is_missing_is_named(
+    model: str, fault: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = run(f"--model={model.format(base=base)}", "--benchmarks=held_out")
+    assert ran.output.startswith(f"Error: {fault}")
+    assert (ran.exit_code, len(ran.output.splitlines())) == (1, 1)
+
+
+@pytest.mark.parametrize("word", ["temperature=[", "temperature={", "temperature='", "x.seed=@"])
+def test_a_setting_that_is_no_yaml_is_one_line(word: str, smoke: Params) -> None:
+    with pytest.raises(UserError, match=r"SET: .* is not YAML") as raised:
+        apply_settings(smoke.evaluate.model_dump(mode="json"), word, benchmarks=["x"])
+    assert len(raised.value.message.splitlines()) == 1

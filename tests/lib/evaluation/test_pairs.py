@@ -9,10 +9,10 @@ from lib.core.errors import UserError
 from lib.engines.base import Finish, GeneratedCompletion, Sampling, encode
 from lib.evaluation.pairs import (
     GradedGroup,
-    Pair,
-    matched,
+    PreferencePair,
+    graded_groups,
+    matched_pairs,
     preference_pairs,
-    sample_groups,
     sampling_metrics,
 )
 from lib.prompts import prompt_format
@@ -66,7 +66,7 @@ def sampled(said: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[Grad
         for n, completions in said.items()
     }
     num_completions = len(next(iter(script.values())))
-    return sample_groups(
+    return graded_groups(
         Scripted(script),  # type: ignore[arg-type]
         PROBLEMS[: len(said)],
         prompt_format=FORMAT,
@@ -75,7 +75,7 @@ def sampled(said: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[Grad
     )
 
 
-def mined(said: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[Pair]:
+def mined(said: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[PreferencePair]:
     return preference_pairs(sampled(said), at_most=1)
 
 
@@ -115,10 +115,12 @@ def test_every_completion_is_used_before_any_is_used_again() -> None:
         return GeneratedCompletion(text=text, token_ids=tuple(map(ord, text)), finish="eos")
 
     right, wrong = [completion(c) for c in "aab"], [completion(c) for c in "xyz"]
-    pairs = [(r.text, w.text) for r, w in matched(right, wrong, at_most=4)]
+    pairs = [(r.text, w.text) for r, w in matched_pairs(right, wrong, at_most=4)]
     assert pairs[:2] == [("a", "x"), ("b", "y")]
     assert len(set(pairs)) == 4
-    assert len(list(matched(right, wrong, at_most=99))) == 2 * 3  # the second `a` is the first
+    assert (
+        len(list(matched_pairs(right, wrong, at_most=99))) == 2 * 3
+    )  # the second `a` is the first
 
 
 def test_the_numbers_say_where_pairs_were_lost() -> None:
@@ -141,8 +143,11 @@ def test_the_numbers_say_where_pairs_were_lost() -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({0: [answer("7")] * 2}, "not one is right in the required form, so there is nothing to"),
-        ({0: [answer("1")] * 2}, "not one has a wrong answer, so there is nothing to reject"),
+        (
+            {0: [answer("7")] * 2},
+            "no completion is right in the required form, so there is nothing to",
+        ),
+        ({0: [answer("1")] * 2}, "no completion has a wrong answer, so there is nothing to reject"),
         (
             {0: [answer("7")] * 2, 1: [answer("2")] * 2},
             "2 problems x 2 completions: each problem is solved always or never; raise",

@@ -54,13 +54,16 @@ def test_settings_and_inputs_each_name_another_folder(tmp_path: Path) -> None:
     assert rows_fingerprint({"temperature": 1.0}, inputs={"model": model}) != first
 
 
-def test_a_finished_run_leaves_nothing_and_a_failed_one_stays(tmp_path: Path) -> None:
+def test_a_finished_run_leaves_nothing_and_a_failed_one_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(KeyboardInterrupt), scratch_of("a", root=tmp_path) as folder:
         (folder / "rows").write_text("1")
         raise KeyboardInterrupt
     with scratch_of("a", root=tmp_path) as folder:
         assert (folder / "rows").read_text() == "1"
     assert not folder.exists()
+    assert "the same command resumes" in capsys.readouterr().err
 
 
 def test_two_runs_of_the_same_do_not_write_into_each_other(tmp_path: Path) -> None:
@@ -71,3 +74,10 @@ def test_two_runs_of_the_same_do_not_write_into_each_other(tmp_path: Path) -> No
     ):
         pass
     assert not (tmp_path / "a").exists()
+
+
+def test_runs_of_two_fingerprints_have_folders_of_their_own(tmp_path: Path) -> None:
+    with scratch_of("a", root=tmp_path) as first, scratch_of("b", root=tmp_path) as second:
+        assert (first, second) == (tmp_path / "a", tmp_path / "b")
+        (first / "rows").touch()
+    assert not list(tmp_path.iterdir())

@@ -9,13 +9,13 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.export import model
-from lib.export.model import Verified, verify, write_model
+from lib.export.model import Verification, verify, write_model
 from lib.export.reload import read_forms
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 
-ExportTo = Callable[..., Verified]
+ExportTo = Callable[..., Verification]
 
 
 def make_adapter(base: Path, to: Path, params: Params) -> Path:
@@ -62,7 +62,7 @@ def export_to(smoke: Params, sets: GeneratedSets, base: Path, tmp_path: Path) ->
         base: Path = base,
         system: str = "",
         **settings: object,
-    ) -> Verified:
+    ) -> Verification:
         own_format = prompt_format(smoke.prompt.format)
         problems = sets.benchmarks["held_out"][:4]
         prompts = [own_format.prompt(each.problem, system=system) for each in problems]

@@ -2,6 +2,7 @@
 
 import pytest
 from huggingface_hub import ModelCard
+from markdown_it import MarkdownIt
 
 from lib.export.card import model_card
 from lib.params import Params, parse_params
@@ -54,6 +55,12 @@ def card(params: Params, *, name: str = "Qwen/Qwen3-4B-Base", **settings: object
     return ModelCard(text)
 
 
+def test_a_wheels_model_is_no_id_of_the_hub(on_the_hub: Params) -> None:
+    written = card(on_the_hub, name="pip:tiny-model==1.0")
+    assert written.data.base_model is None
+    assert "GGUF file in `tiny-model==1.0`" in written.text
+
+
 def test_the_hub_reads_base_model_datasets_and_results(on_the_hub: Params) -> None:
     data = card(on_the_hub).data
     assert data.base_model == "Qwen/Qwen3-4B-Base"
@@ -103,3 +110,10 @@ def test_the_card_tells_the_phases_of_the_checkpoint(
     )
     (line,) = [line for line in card(params).text.splitlines() if line.startswith("Seed 3: ")]
     assert [phase.split(" for ")[0] for phase in line[8:].rstrip(".").split(", then ")] == told
+
+
+def test_a_prompt_with_a_fence_of_its_own_stays_a_block(on_the_hub: Params) -> None:
+    example = "Write:\n``````text\n# no heading\n``````\n[link](x)"
+    tokens = MarkdownIt("commonmark").parse(card(on_the_hub, example=example).text)
+    assert [token.content for token in tokens if token.type == "fence"] == [f"{example}\n"]
+    assert "no heading" not in [token.content for token in tokens if token.type == "inline"]

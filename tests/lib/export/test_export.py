@@ -12,7 +12,7 @@ import pytest
 import torch
 from peft.tuners.lora import LoraModel
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, pipeline
 
 from lib.artifacts import read_json, write_json
 from lib.artifacts.models import ADAPTER_FILES
@@ -20,13 +20,15 @@ from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.engines.base import encode
 from lib.engines.policy import load_merged, load_policy, load_tokenizer, save_policy
+from lib.engines.tiny import write_base
 from lib.engines.transformers import TransformersEngine
 from lib.export import model, reload
 from lib.export.model import generation_config, publish
 from lib.export.reload import Answers, Request, check_same, read, read_forms, read_places
-from lib.params import Params
+from lib.inference import GenerationSettings, build_text_generator
+from lib.params import Params, preset_names, preset_params
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format, save_system
+from lib.prompts import prompt_format, save_system, saved_generation
 from tests.conftest import ROOT
 from tests.lib.engines import fake_unsloth
 from tests.lib.export.conftest import ExportTo, make_adapter, make_model
@@ -120,13 +122,65 @@ def test_a_question_has_the_prompt_of_training_in_an_export(
         export_to(base, tmp_path / "without", system="Be brief.")
 
 
-def test_generation_config_is_the_evaluations_and_the_formats(smoke: Params) -> None:
+def test_generation_config_is_the_evaluations(smoke: Params) -> None:
     evaluate = smoke.evaluate.model_copy(update={"temperature": 0.6, "top_p": 0.95})
-    config = generation_config(evaluate, ends={7, 3}, pad=0, stops=("</answer>",))
-    assert (config.temperature, config.top_p, config.max_new_tokens) == (0.6, 0.95, 16)
-    assert (config.stop_strings, config.eos_token_id) == (["</answer>"], [3, 7])
-    config = generation_config(evaluate, ends={7}, pad=0, stops=())
-    assert (config.stop_strings, config.eos_token_id) == (None, 7)
+    config = generation_config(evaluate, ends={7, 3}, pad=0)
+    assert (config.temperature, config.top_p, config.eos_token_id) == (0.6, 0.95, [3, 7])
+    assert generation_config(evaluate, ends={7}, pad=0).eos_token_id == 7
+
+
+@pytest.fixture
+def publish_to(smoke: Params, sets: GeneratedSets, tmp_path: Path) -> Callable[..., Path]:
+    """Publish to tmp_path/export with a card, four held-out problems measured."""
+    write_problems(tmp_path / "problems/held_out.jsonl", sets.benchmarks["held_out"][:4])
+    numbers = {"greedy": {"answer_accuracy": 0.5, "format_accuracy": 0.5, "n": 4}}
+    write_json(tmp_path / "measured.json", {"held_out": numbers, "harder": numbers})
+
+    def run(checkpoint: Path, *, base: Path, **prompt: object) -> Path:
+        params = smoke.model_copy(update={"prompt": smoke.prompt.model_copy(update=prompt)})
+        places = {"problems": tmp_path / "problems", "measured": tmp_path / "measured.json"}
+        publish(checkpoint, tmp_path / "export", params=params, base=base, **places)
+        return tmp_path / "export"
+
+    return run
+
+
+FORMS = {
+    (prompt.format, prompt.tags, prompt.layout)
+    for prompt in (preset_params(name).prompt for name in preset_names())
+}
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(("name", "tags", "layout"), sorted(FORMS))
+def test_others_generate_from_an_export_of_every_presets_form(
+    name: str,
+    tags: tuple[str, ...],
+    layout: str,
+    sets: GeneratedSets,
+    smoke: Params,
+    tmp_path: Path,
+    publish_to: Callable[..., Path],
+) -> None:
+    own_format = prompt_format(name, tags=tags, layout=layout)
+    write_base(
+        tmp_path / "base", sets.sft, prompt_format=own_format, model=smoke.model, seed=smoke.seed
+    )
+    save_system(tmp_path / "base", "Be brief.")
+    form = {"format": name, "tags": tags, "layout": layout}
+    export = publish_to(tmp_path / "base", base=tmp_path / "base", **form)
+    settings = GenerationSettings(max_new_tokens=8, temperature=0)
+    (ours,) = build_text_generator(export).generate(["What is 2 + 2?"], settings)
+    generator = pipeline("text-generation", model=str(export))
+    asked = [{"role": "user", "content": "What is 2 + 2?"}]
+    (theirs,) = generator(asked, max_new_tokens=8, do_sample=False)
+    assert theirs["generated_text"][-1]["content"] == ours.completion
+    # What lm-eval gives is the length of the whole, which a config's `max_new_tokens` overrules.
+    ids = generator.tokenizer(ours.prompt, return_tensors="pt")
+    length = ids["input_ids"].shape[1] + smoke.evaluate.max_new_tokens + 20
+    written = generator.model.generate(**ids, max_length=length, min_length=length)
+    assert written.shape[1] == length
+    assert saved_generation(export) == (own_format.stop_strings, smoke.evaluate.max_new_tokens)
 
 
 def resized(base: Path, to: Path) -> Path:
@@ -214,7 +268,7 @@ def test_a_file_that_cannot_be_read_again_is_noticed_in_one_line(
         path.write_bytes(path.read_bytes()[:-100])
 
     spoiling(monkeypatch, cut)
-    with pytest.raises(UserError, match="cannot be loaded again") as raised:
+    with pytest.raises(UserError, match="cannot be loaded") as raised:
         export_to(adapter)
     assert len(raised.value.message.splitlines()) == 1
 
@@ -261,24 +315,19 @@ def test_one_model_is_in_memory_at_a_time_and_none_at_the_proof(
 def test_a_failed_proof_leaves_the_model_unverified(
     adapter: Path,
     base: Path,
-    smoke: Params,
-    sets: GeneratedSets,
     tmp_path: Path,
+    publish_to: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It takes the place of the last export once it is verified, and not before."""
-    write_problems(tmp_path / "problems/held_out.jsonl", sets.benchmarks["held_out"][:4])
-    numbers = {"greedy": {"answer_accuracy": 0.5, "format_accuracy": 0.5, "n": 4}}
-    write_json(tmp_path / "measured.json", {"held_out": numbers, "harder": numbers})
     own_base = tmp_path / "base"
     shutil.copytree(base, own_base)
     save_system(own_base, "")
-    places = {"base": own_base, "problems": tmp_path / "problems"}
     export, unverified = tmp_path / "export", tmp_path / "export-unverified"
     export.mkdir()
 
     def once_more() -> None:
-        publish(adapter, export, params=smoke, measured=tmp_path / "measured.json", **places)
+        publish_to(adapter, base=own_base)
 
     def fails(request: Request) -> Any:
         raise UserError("export: out of memory")

@@ -1,5 +1,7 @@
 """vLLM, where it is installed, says of an export what the checkpoint says, or there is none."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -48,16 +50,49 @@ def test_an_export_that_vllm_reads_otherwise_is_refused(
 
 
 @pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(
+    ("raised", "refusal"),
+    [
+        (UserError("no attention for head_dim=24"), "no attention for head_dim=24"),
+        # vllm/v1/worker/gpu_worker.py, 0.32.0, where the GPU that NVML sees is hidden from torch.
+        (
+            AssertionError("DP adjusted local rank 0 is out of bounds for 0 devices."),
+            "AssertionError: DP adjusted local rank 0 is out of bounds for 0 devices.",
+        ),
+        (KeyError(), "KeyError"),
+    ],
+)
 def test_a_model_that_vllm_cannot_run_is_exported_and_says_so(
-    base: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
+    raised: Exception,
+    refusal: str,
+    base: Path,
+    export_to: ExportTo,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise UserError("no attention for head_dim=24")
+        raise raised
 
     in_place_of_vllm(monkeypatch, None)
     monkeypatch.setattr(reload, "open_engine", refuse)
     verified = export_to(base)
-    assert verified.vllm_refusal == "no attention for head_dim=24"
+    assert verified.vllm_refusal == refusal
+    assert set(verified.errors) == {"merged"}
+
+
+def die(request: reload.Request) -> reload.Readings:
+    """What a fresh process does in place of `read_forms`: a kernel ends it on vLLM."""
+    if "vllm" in request.forms:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return reload.read_forms(request)
+
+
+def test_a_vllm_that_ends_its_process_costs_no_export(
+    base: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "installed_version", lambda _: "0.32.0")
+    monkeypatch.setattr(reload, "read_forms", die)
+    verified = export_to(base)
+    assert "terminated" in verified.vllm_refusal
     assert set(verified.errors) == {"merged"}
 
 

@@ -103,8 +103,34 @@ def test_all_goes_in_one_commit_and_the_token_in_its_header(
     ).stdout.strip()
     assert f"# A model\n\nMade at commit `{head}" in hub.files["README.md"].decode()
     assert "commit" not in (run / "models/export/README.md").read_text()
-    assert f"8 files, {sum(map(len, hub.files.values())):,} bytes went to" in done.stdout
+    assert f"8 files, {sum(map(len, hub.files.values())):,} bytes uploaded to" in done.stdout
     assert TOKEN.encode() not in b"".join(hub.files.values())
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"inputs": {}}', "[" * 9000])
+def test_a_damaged_provenance_is_one_line(content: str, run: Path) -> None:
+    (run / "reports/provenance/export.json").write_text(content)
+    done = push(run, "--dry-run")
+    assert (done.exit_code, len(done.output.splitlines())) == (1, 1)
+    assert "dvc repro" in done.output
+
+
+def test_what_git_refuses_is_quoted(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DIR", str(run))
+    done = push(run, "--dry-run")
+    assert (done.exit_code, len(done.output.splitlines())) == (1, 1)
+    assert "git: fatal: not a git repository" in done.output
+
+
+def test_what_no_stage_wrote_stays_here(run: Path) -> None:
+    (run / "reports/metrics/notes.json").write_text("mine")
+    (run / "reports/curves/key.csv").symlink_to("/etc/hostname")
+    (run / "reports/provenance/elsewhere").symlink_to("/etc")
+    out = push(run, "--dry-run").output
+    assert "training/metrics/evaluate/grpo.json" in out
+    assert not any(name in out for name in ("notes", "key.csv", "elsewhere"))
+    (run / "models/export/key.txt").symlink_to("/etc/hostname")
+    assert "was changed after it was verified" in push(run, "--dry-run").output
 
 
 def test_transformers_reads_the_curves_as_trainer_state(run: Path) -> None:

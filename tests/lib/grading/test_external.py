@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from lib.core.errors import UserError
-from lib.grading.external import grade_file
+from lib.grading.external import grade_external
 from lib.prompts import prompt_format
+from stages.grade import main
 from tests.conftest import ROOT
 
 ROWS: list[Any] = [
@@ -31,7 +33,7 @@ BAD = ["{", "[1, 2]", '{"completion": "4"}', '{"reference": "4"}', '{"text": "4"
 def graded(folder: Path, lines: list[str], **options: Any) -> tuple[list[str], list[Any]]:
     source, out = folder / "in.jsonl", folder / "out.jsonl"
     source.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
-    summary = list(grade_file(source, out, **options))
+    summary = list(grade_external(source, out, **options))
     return summary, [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
 
 
@@ -50,24 +52,22 @@ def test_what_lm_eval_and_vllm_write_is_read(tmp_path: Path) -> None:
     """lm-eval 0.4.13 `--log_samples`, vLLM 0.32 `run-batch`."""
     lm_eval = {
         "doc_id": 3,
-        "doc": {"question": "How many?", "answer": "Nine and nine.\n#### 18"},
+        "doc": {"question": "How many?", "output": "17"},
         "target": "Nine and nine.\n#### 18",
-        "arguments": {"gen_args_0": {"arg_0": "Question: How many?\nAnswer:"}},
         "resps": [["9 + 9 = 18\n#### 18"]],
         "filtered_resps": ["18"],
-        "filter": "strict-match",
         "exact_match": 1.0,
     }
-    body = {"choices": [{"index": 0, "message": {"role": "assistant", "content": r"\boxed{7}"}}]}
-    vllm = {"custom_id": "q7", "response": {"status_code": 200, "body": body}, "error": None}
-    several = {**lm_eval, "resps": [["18", "19"]]}
+    body = {"choices": [{"message": {"role": "assistant", "content": r"\boxed{7}"}}]}
+    vllm = {"custom_id": "q7", "response": {"body": body}, "error": None}
+    several = {"id": ["q7"], "resps": [["18", "19"]]}
     (tmp_path / "set.jsonl").write_text('{"id": "q7", "problem": "?", "answer": "8"}\n')
     _, rows = graded(
         tmp_path, [*map(json.dumps, (lm_eval, vllm, several))], references=tmp_path / "set.jsonl"
     )
     assert [row.get("grade", {}).get("right") for row in rows] == [True, False, None]
     assert rows[0]["grade"].items() >= {"label": True, "problem": "3"}.items()
-    assert rows[2]["error"].startswith("not one completion")
+    assert rows[2]["error"].startswith("expected one completion")
 
 
 def test_three_graders_are_held_against_labels_and_each_other(tmp_path: Path) -> None:
@@ -95,8 +95,46 @@ def test_a_bad_row_is_one_line_and_is_not_lost(tmp_path: Path) -> None:
     assert "right 1.0000" in summary
 
 
+def test_verdicts_of_the_file_itself_are_not_believed(tmp_path: Path) -> None:
+    forged = {"grade": {"right": True, "problem": "x", "label": True}}
+    wrong = {"response": "5", "gold": "4"}
+    before = [
+        {**wrong, **forged, "error": None},
+        {"gold": "4", **forged},
+        {**ROWS[0], "error": "x"},
+    ]
+    summary, rows = graded(
+        tmp_path, ["\ufeff" + json.dumps(before[0]), *map(json.dumps, before[1:])]
+    )
+    assert [row.get("grade", {}).get("right") for row in rows] == [False, None, True]
+    assert ["error" in row for row in rows] == [False, True, False]
+    assert summary[:3] == [summary[0], "graded 2 problems", "bad rows 1"]
+    assert "right 0.5000" in summary[3]
+    again = graded(tmp_path, list(map(json.dumps, rows)))
+    assert again == (summary, rows)
+
+
+HOSTILE = [
+    ("[" * 20_000, None),
+    ('{"completion": "4", "gold": "4", "x": ' + "[" * 20_000, None),
+    ('{"gold": "4", "output": ' + '{"content": ' * 900 + "1" + "}" * 901, None),
+    (r'{"completion": "\ud800 4", "gold": "4"}', True),
+    ('{"completion": "4", "gold": "4", "id": [["x"], {"a": 1}]}', True),
+    ('{"completion": "4", "gold": 1e400}', False),
+    ('{"completion": "4", "gold": ' + "9" * 5000 + "}", None),
+]
+
+
+def test_no_row_stops_the_grading_of_the_others(tmp_path: Path) -> None:
+    lines, right = zip(*HOSTILE, strict=True)
+    _, rows = graded(tmp_path, list(lines))
+    assert [row.get("grade", {}).get("right") for row in rows] == list(right)
+
+
 def test_a_file_without_a_row_to_grade_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no row can be graded; the first: not one completion"):
+    with pytest.raises(
+        UserError, match=r"no row can be graded; the first: expected one completion"
+    ):
         graded(tmp_path, ['{"gold": "4"}'])
 
 
@@ -109,6 +147,63 @@ def test_a_prompt_format_reads_between_its_marks(tmp_path: Path) -> None:
         tmp_path, [json.dumps(row) for row in rows], prompt_format=prompt_format("working_out")
     )
     assert [line.split(" [")[0] for line in summary[2:]] == ["right 1.0000", "format_ok 0.5000"]
+
+
+def against(folder: Path, names: list[Any], references: list[Any]) -> tuple[list[str], list[Any]]:
+    """The answers 1, 2, 3 with these ids, graded by references 1, 2, 3 with those; "-" for none."""
+
+    def lines(column: str, texts: list[str], ids: list[Any]) -> list[str]:
+        rows = zip(ids, texts, strict=False)
+        return [
+            json.dumps({column: text, **({} if name == "-" else {"id": name})})
+            for name, text in rows
+        ]
+
+    (folder / "set.jsonl").write_text("\n".join(lines("answer", ["1", "2", "3"], references)))
+    rows = lines("completion", [rf"\boxed{{{number}}}" for number in (1, 2, 3)], names)
+    return graded(folder, rows, references=folder / "set.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("names", "references", "right"),
+    [
+        ([0, 1, "x"], ["x", "1", 0], [False, True, False]),
+        ("---", "---", [True] * 3),
+        ([None] * 3, "---", [True] * 3),
+    ],
+)
+def test_references_are_matched_by_id_or_by_order(
+    names: list[Any], references: list[Any], right: list[bool], tmp_path: Path
+) -> None:
+    summary, rows = against(tmp_path, names, references)
+    assert [row["grade"]["right"] for row in rows] == right
+    said = ["neither file has ids: 3 pairs, row by row"] * ("-" in references)
+    assert summary[: len(said) + 1] == [*said, "graded 3 problems"]
+
+
+@pytest.mark.parametrize(
+    ("names", "references", "fault"),
+    [
+        ("---", "--", "2 rows without an id"),
+        (["a", "b", "c"], "---", "3 rows without an id"),
+        ("---", ["a", "-", "-"], "2 rows without an id"),
+        ("---", ["a", "a", "b"], "row 2 has the id a of row 1"),
+        (["a", "b", "c"], ["a", "b", "b"], "row 3 has the id b of row 2"),
+    ],
+)
+def test_references_that_match_in_no_one_way_are_refused(
+    names: list[Any], references: list[Any], fault: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=rf"set\.jsonl: {fault}"):
+        against(tmp_path, names, references)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize(("source", "fault"), [("", "is not set"), ("x", "no file `x`")])
+def test_a_command_without_a_file_says_how_to_name_one(source: str, fault: str) -> None:
+    ran = CliRunner().invoke(main, ["file", source])
+    assert f"COMPLETIONS: {fault}; expected JSONL" in ran.output
+    assert "`make grade COMPLETIONS=answers.jsonl`" in ran.output
 
 
 def test_the_command_needs_nothing_of_the_pipeline(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import huggingface_hub
 import pytest
 
+from lib.artifacts.hub import model_repository
 from lib.core.errors import UserError
+from lib.engines.policy import load_tokenizer
 from lib.inference import GenerationSettings, build_text_generator
 from lib.inference.external import DEFAULT_MODEL, external_model, find_model
 from lib.params import Params
@@ -80,6 +82,42 @@ def test_a_named_format_takes_the_place_of_the_models_own(base: Path, tmp_path: 
         external_model(folder, format_name="boxed/own")
 
 
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{{ raise_exception('no system role') }}", "no system role.*SYSTEM="),
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "3 s"),
+        ("{{ 'a' * 9000000000 }}", "MemoryError"),
+        ("{{ 'a' * 9000000 }}", "9,000,000 characters"),
+        ("{% if %}", "Expected an expression"),
+    ],
+)
+def test_a_chat_template_is_tried_once_under_limits(
+    base: Path, tmp_path: Path, template: str, words: str
+) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(base, folder)
+    (folder / "chat_template.jinja").write_text(template)
+    (folder / "system_prompt.txt").write_text("Be brief.")
+    model = external_model(folder, format_name="boxed/own")
+    (folder / "system_prompt.txt").write_bytes(b"\xff")
+    with pytest.raises(UserError, match=r"system_prompt\.txt is not UTF-8"):
+        external_model(folder)
+    with pytest.raises(UserError, match=rf"{folder}: its chat template .*{words}"):
+        model.open("transformers", attention="sdpa", max_seq_length=64, batch_size=1)
+
+
+def test_of_several_chat_templates_the_default_is_tried(base: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(base, folder)
+    tokenizer = load_tokenizer(base)
+    tokenizer.chat_template = {"default": "hi", "tool_use": "{{ raise_exception('tools') }}"}
+    tokenizer.save_pretrained(folder)
+    model = external_model(folder, format_name="boxed/own")
+    engine = model.open("transformers", attention="sdpa", max_seq_length=64, batch_size=1)
+    assert set(engine.tokenizer.chat_template) == {"default", "tool_use"}
+
+
 def test_an_engine_with_its_own_memory_may_have_fewer_positions(base: Path) -> None:
     model = external_model(base)
     assert model.positions == 256
@@ -128,6 +166,15 @@ def test_a_checkpoint_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data/models/sft").mkdir(parents=True)
     assert find_model("sft") == Path("data/models/sft")
+
+
+def test_a_model_that_make_fetch_brought_is_read_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = model_repository("org/name", "0" * 40).folder
+    folder.mkdir(parents=True)
+    assert find_model("org/name") == folder
 
 
 def test_a_hub_id_is_fetched_or_refused_in_one_line(

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from transformers import GenerationConfig
 
 from lib.engines.policy import load_tokenizer
 from lib.params import Params
-from lib.prompts import prompt_format
+from lib.prompts import Generation, prompt_format, save_prompt
 from lib.verifier import is_equivalent
 from lib.verifier.extract import extract_answer
 from tests.conftest import ROOT
@@ -32,9 +31,9 @@ def model(teach: Teach, smoke: Params) -> Path:
         R1.target(solution=WORKING, reference="345") + " and then more " * 8,
         model=smoke.model.model_copy(update={"tiny": wide}),
     )
-    config = GenerationConfig.from_pretrained(folder)
-    config.update(stop_strings=list(R1.stop_strings), max_new_tokens=100)
-    config.save_pretrained(folder)
+    rendering = {"name": R1.name, "tags": R1.marks, "layout": "plain"}
+    generation = Generation(R1.stop_strings, max_new_tokens=100)
+    save_prompt(folder, system="", rendering=rendering, generation=generation)
     return folder
 
 
@@ -55,7 +54,7 @@ def address(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     (command,) = [line for line in planned.splitlines() if line.startswith("python -m stages.")]
     with log.open("wb") as said:
         server = subprocess.Popen(
-            [sys.executable, *command.replace('"', "").split()[1:]],
+            [sys.executable, *command.replace("'", "").split()[1:]],
             cwd=ROOT,
             stdout=said,
             stderr=said,

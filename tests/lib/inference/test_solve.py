@@ -5,10 +5,14 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner, Result
 
+from lib.core.errors import UserError
+from lib.inference.generator import Solution
+from lib.inference.terminal import Terminal
 from stages.solve import main
 from tests.conftest import ROOT
 from tests.lib.inference.conftest import QUESTION, WORKING
@@ -18,7 +22,7 @@ Solve = Callable[..., Result]
 
 @pytest.fixture
 def solve(taught: Path) -> Solve:
-    def run(*arguments: str, stdin: str = "") -> Result:
+    def run(*arguments: str, stdin: str | bytes = "") -> Result:
         options = ["--model", str(taught), *arguments]
         return CliRunner().invoke(main, options, input=stdin, catch_exceptions=False)
 
@@ -71,6 +75,49 @@ def test_a_mistake_is_one_line(arguments: list[str], said: str, solve: Solve) ->
     assert (shown.exit_code, shown.stdout) == (1, "")
     (line,) = shown.stderr.splitlines()
     assert line.startswith(f"Error: {said}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "said"),
+    [
+        ((), b"2 + 2?\n" + b"\xff\xfe\n", "line 2: not UTF-8"),
+        (("--temperature", "nan"), b"", "nan is no number"),
+        (("--temperature", "inf"), b"", "inf is no number"),
+        (("--out", "."), b"", "is a directory"),
+    ],
+)
+def test_hostile_input_is_one_line(
+    arguments: tuple[str, ...], stdin: bytes, said: str, solve: Solve
+) -> None:
+    shown = solve(*arguments, stdin=stdin)
+    assert shown.exit_code in (1, 2)
+    assert said in shown.stderr.splitlines()[-1]
+
+
+def test_a_model_cannot_steer_the_terminal() -> None:
+    """Nor a path that a message quotes; JSON escapes what a terminal would act on."""
+    steering = "\x1b[2J\x9b1m\u202e"
+    solution = Solution(
+        question="?", prompt="?", completion=steering, reasoning=None, answer=steering,
+        finish="eos", num_tokens=3,
+    )  # fmt: skip
+
+    class Generator:
+        def generate(self, questions: object, settings: object) -> list[Solution]:
+            return [solution]
+
+        def stream(self, question: str, settings: object, show: Callable[[str], None]) -> Solution:
+            show(steering)
+            return solution
+
+    for streamed, as_json in ((False, False), (True, False), (False, True)):
+        terminal = Terminal(generator=Generator(), settings=None, model="m", as_json=as_json)
+        with CliRunner().isolation() as (out, *_), patch("sys.stdout.isatty", lambda: True):
+            terminal.answer("?", streamed=streamed)
+        shown = out.getvalue().decode()
+        assert not set(steering) - set("[2J1m") & set(shown) and shown.strip()
+    error = UserError(f"{steering}: no such file")
+    assert not set("\x1b\x9b\u202e") & set(error.format_message())
 
 
 @pytest.fixture

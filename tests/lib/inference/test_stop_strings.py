@@ -2,12 +2,16 @@
 
 import asyncio
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from lib.core.errors import UserError
 from lib.inference.stop_strings import StopStrings
+from lib.prompts import saved_generation
 
 STOPS = ["</answer>"]
 
@@ -46,7 +50,8 @@ def served(folder: Path, body: bytes, *, path: str = "/v1/chat/completions") -> 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    (tmp_path / "generation_config.json").write_text(json.dumps({"stop_strings": STOPS}))
+    content = {"name": "r1_zero", "stop_strings": STOPS, "max_new_tokens": 64}
+    (tmp_path / "prompt_format.json").write_text(json.dumps(content))
     return tmp_path
 
 
@@ -57,10 +62,42 @@ def test_a_request_without_stop_strings_gets_the_models(fields: object, model: P
         "messages": [],
         "stop": STOPS,
         "include_stop_str_in_output": True,
+        "max_tokens": 64,
     }
 
 
-@pytest.mark.parametrize("body", [b'{"stop": ["\\n"], "n": 1}', b"[1, 2, 3]", b"no JSON at all"])
+@pytest.mark.parametrize(
+    ("stops", "length"), [("x", None), (["x"], 7), (5, None), (["x", 5], None), (None, "7")]
+)
+@pytest.mark.parametrize("name", ["prompt_format.json", "generation_config.json"])
+def test_a_models_ends_are_read_or_refused(
+    name: str, stops: Any, length: Any, tmp_path: Path
+) -> None:
+    content = {"name": "r1_zero", "stop_strings": stops, "max_new_tokens": length}
+    (tmp_path / name).write_text(json.dumps(content))
+    if stops in ("x", ["x"]):
+        assert saved_generation(tmp_path) == (("x",), length)
+    else:
+        with pytest.raises(UserError, match=rf"{name}: stop_strings=.*max_new_tokens="):
+            saved_generation(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[1]", "null", "[" * 9000])
+def test_a_file_that_holds_no_object_ends_nothing(content: str, tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text(content)
+    with nullcontext() if len(content) < 9 else pytest.raises(UserError, match="nested"):
+        assert saved_generation(tmp_path) == ((), None)
+
+
+@pytest.mark.parametrize("length", ["max_tokens", "max_completion_tokens"])
+def test_a_request_that_names_its_own_length_keeps_it(length: str, model: Path) -> None:
+    reached = json.loads(served(model, json.dumps({length: 7}).encode()))
+    assert (reached[length], len({"max_tokens", "max_completion_tokens"} & set(reached))) == (7, 1)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"stop": ["\\n"], "max_tokens": 1}', b"[1, 2, 3]", b"no JSON at all", b"[" * 9000]
+)
 def test_what_names_its_own_or_is_no_request_passes_as_it_is(body: bytes, model: Path) -> None:
     assert served(model, body) == body
 

@@ -1,0 +1,126 @@
+"""lm-eval (0.4.13) opens an export and comes to the card's own figure."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from lib.artifacts import write_json, write_jsonl
+from lib.artifacts.problems import write_problems
+from lib.engines.tiny import write_base
+from lib.evaluation.completions import complete_checkpoint
+from lib.export.model import publish
+from lib.grading import external, grade
+from lib.params import Params
+from lib.problems.generated import GeneratedSets
+from lib.prompts import prompt_format, save_prompt
+from tests.lib.inference.conftest import learn
+
+pytestmark = pytest.mark.slow
+
+TASK = {
+    "task": "held_out",
+    "dataset_path": "json",
+    "test_split": "test",
+    "output_type": "generate_until",
+    "doc_to_text": "{{problem}}",
+    "doc_to_target": "{{reference}}",
+    "filter_list": [
+        {
+            "name": "tags",
+            "filter": [
+                {"function": "regex", "regex_pattern": "<answer>([^<]*)$"},
+                {"function": "take_first"},
+            ],
+        }
+    ],
+    "metric_list": [{"metric": "exact_match"}],
+}
+
+
+def test_lm_eval_comes_to_the_figure_of_the_card(
+    sets: GeneratedSets, smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("lm_eval", reason="lm-eval is not installed (pip install lm-eval==0.4.13)")
+    monkeypatch.chdir(tmp_path)
+    own_format, problems = prompt_format("r1_zero"), sets.benchmarks["held_out"][:3]
+    base, checkpoint, export = (tmp_path / name for name in ("base", "sft", "export"))
+    rendering = {"name": "r1_zero", "tags": (), "layout": "plain"}
+    write_base(base, sets.sft, prompt_format=own_format, model=smoke.model, seed=smoke.seed)
+    save_prompt(base, system="Be brief.", rendering=rendering)
+    known = problems[0]
+    target = own_format.target(solution=known.solution, reference=known.reference) + "<|end|>"
+    learn(base, checkpoint, question=known.problem, completion=target, system="Be brief.")
+
+    evaluate = smoke.evaluate.model_copy(
+        update={"benchmarks": ("held_out",), "max_new_tokens": 120, "num_samples": 0}
+    )
+    prompt = smoke.prompt.model_copy(update={"format": "r1_zero"})
+    params = smoke.model_copy(update={"evaluate": evaluate, "prompt": prompt})
+    write_problems(tmp_path / "problems/held_out.jsonl", problems)
+    complete_checkpoint(
+        checkpoint,
+        base=base,
+        problems=tmp_path / "problems",
+        completions=tmp_path / "completions.jsonl",
+        model=params.model,
+        prompt=prompt,
+        evaluate=evaluate,
+        seed=0,
+    )
+    metrics, _ = grade.grade_file(
+        tmp_path / "completions.jsonl",
+        tmp_path / "graded.jsonl",
+        reward=params.reward,
+        max_new_tokens=120,
+    )
+    write_json(tmp_path / "measured.json", metrics)
+    publish(
+        checkpoint,
+        export,
+        params=params,
+        base=base,
+        problems=tmp_path / "problems",
+        measured=tmp_path / "measured.json",
+    )
+    row = r"\| held_out \| answer accuracy, greedy \| ([\d.]+) \|"
+    (figure,) = re.findall(row, (export / "README.md").read_text())
+    assert figure == "33.3"
+
+    rows = [{"problem": each.problem, "reference": each.reference} for each in problems]
+    write_jsonl(tmp_path / "set.jsonl", rows)
+    limits = json.loads((export / "prompt_format.json").read_text())
+    files = {"data_files": {"test": str(tmp_path / "set.jsonl")}}
+    # Which lm-eval cuts off with what follows.
+    ends = {"max_gen_toks": limits["max_new_tokens"], "until": limits["stop_strings"]}
+    generation = {"do_sample": False, **ends}
+    task = {**TASK, "dataset_kwargs": files, "generation_kwargs": generation}
+    with (tmp_path / "held_out.yaml").open("w") as file:
+        YAML(typ="safe").dump(task, file)
+    options = (
+        f"--model hf --model_args pretrained={export},dtype=float32 --device cpu --tasks held_out "
+        "--include_path . --apply_chat_template --log_samples --output_path out"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "lm_eval", *options.split()],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, f"lm-eval {version('lm_eval')}: {ran.stderr[-3000:]}"
+    (results,) = (tmp_path / "out").rglob("results*.json")
+    theirs = json.loads(results.read_text())["results"]["held_out"]["exact_match,tags"]
+    assert f"{100 * theirs:.1f}" == figure
+    (samples,) = (tmp_path / "out").rglob("samples*.jsonl")
+    summary = external.grade_external(samples, tmp_path / "again.jsonl", prompt_format=own_format)
+    assert "right 0.3333" in list(summary)[2]
+    texts = [json.loads(line)["resps"][0][0] for line in samples.read_text().splitlines()]
+    ours = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text().splitlines()]
+    assert texts == [row["completion"].removesuffix("</answer>") for row in ours]
