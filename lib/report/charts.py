@@ -1,27 +1,31 @@
-"""Vega-Lite building blocks: panels, figures, and the one look they share.
+"""Vega-Lite building blocks: panels, figures, and their common style.
 
 A panel has no width: a figure for Markdown gives it one, the page lets its container decide.
 """
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import vl_convert
 
 Spec = dict[str, Any]
-Rows = Sequence[Mapping[str, object]]
+PlotRows = Sequence[Mapping[str, object]]
 
 # Mid-tones: each stands out by 3 : 1 or more on white and on a dark page (WCAG 2).
 INK = "#7f868f"
 PALETTE = ("#7f868f", "#d26a1b", "#2f81f7", "#9b62d6", "#218c5a", "#d1477a")
-"""Colours of the checkpoints in the order of training, over and over."""
+"""Checkpoint colours in the order of training, used cyclically."""
 CLASS_COLORS = {"11": "#218c5a", "10": "#b07d12", "01": "#9b62d6", "00": "#7f868f"}
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 SVG_PANEL_WIDTH = 320
+LEGEND_CHARACTERS = 50
+"""Characters of names per legend line; more would run past SVG_PANEL_WIDTH."""
 
 LOOK: Spec = {
+    # One SVG for light and dark pages: GitHub shows report.md in either.
     "background": "transparent",
     "font": FONT,
     "view": {"stroke": None},
@@ -31,6 +35,7 @@ LOOK: Spec = {
         "domainColor": INK,
         "tickColor": INK,
         "gridColor": INK,
+        # Faint by opacity, since a lighter grey would be loud on a dark page.
         "gridOpacity": 0.2,
         "titleFontWeight": "normal",
         "labelFontSize": 11,
@@ -61,13 +66,18 @@ class Panel:
 
     @property
     def reserve(self) -> int:
-        """Pixels that the page keeps free, so that a chart that is drawn late moves nothing.
+        """Pixels that the page reserves, so that a chart drawn late moves nothing.
 
-        As measured in a browser: 53 for the axis below the plot, 25 for a legend above it.
+        Measured in Chromium: 53 for the axis below the plot; for a legend above it, 10 and 15 more
+        per line.
         """
-        color = self.spec["encoding"].get("color")
-        has_legend = color and color.get("legend", {}) is not None
-        return int(self.spec["height"]) + 53 + (25 if has_legend else 0)
+        color = self.spec["encoding"].get("color") or {"legend": None}
+        # None hides the legend; without the key, Vega-Lite draws one line above the plot.
+        legend = color.get("legend", {})
+        num_lines = 0
+        if legend is not None:
+            num_lines = math.ceil(len(color["scale"]["domain"]) / legend.get("columns", 99))
+        return int(self.spec["height"]) + 53 + 10 * bool(num_lines) + 15 * num_lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,33 +92,34 @@ class Figure:
 
 
 def quantity(name: str, **settings: Any) -> Spec:
-    """A channel of a number."""
+    """Return the encoding channel of a number."""
     return {"field": name, "type": "quantitative", **settings}
 
 
 def category(name: str, **settings: Any) -> Spec:
-    """A channel of a name."""
+    """Return the encoding channel of a name."""
     return {"field": name, "type": "nominal", **settings}
 
 
-SHARE: Spec = {"title": None, "axis": {"format": "%"}, "scale": {"domain": [0, 1]}}
-"""An axis of shares of 1."""
+SHARE_AXIS: Spec = {"title": None, "axis": {"format": "%"}, "scale": {"domain": [0, 1]}}
+"""Axis of a rate in [0, 1], printed in percent."""
 
 STEP = quantity("step", title="step", axis={"tickMinStep": 1})
 SERIES_COLORS = PALETTE[2:] + PALETTE[:2]
 
 BAND: Spec = {
     "mark": {"type": "area", "opacity": 0.18},
-    "encoding": {"y": quantity("low", **SHARE), "y2": {"field": "high"}},
+    "encoding": {"y": quantity("low", **SHARE_AXIS), "y2": {"field": "high"}},
 }
 POINTS: Spec = {
     "mark": {"type": "line", "point": True, "tooltip": True},
-    "encoding": {"y": quantity("value", **SHARE)},
+    "encoding": {"y": quantity("value", **SHARE_AXIS)},
 }
 
 
 def figure_svg(figure: Figure) -> str:
-    """The panels side by side as one SVG that reads on a light and on a dark page."""
+    """Render the panels side by side as one SVG that reads on light and dark pages."""
+    # The page sets no width (`FLUID` in charts.js); an SVG file needs one.
     sized = [
         {"title": panel.title, "width": SVG_PANEL_WIDTH, **panel.spec} for panel in figure.panels
     ]
@@ -116,37 +127,47 @@ def figure_svg(figure: Figure) -> str:
         "concat": sized,
         "columns": figure.columns,
         "spacing": 28,
+        # Concatenated Vega-Lite views share colour scales by default: one merged legend would list
+        # the series of all panels.
         "resolve": {"scale": {"color": "independent"}, "legend": {"color": "independent"}},
     }
     return str(vl_convert.vegalite_to_svg(spec, config=LOOK)) + "\n"
 
 
-def panel_of(title: str, rows: Rows, height: int, encoding: Spec, **drawing: Any) -> Panel:
-    """A panel of `rows`; `drawing` is its mark or its layers."""
+def panel_of(title: str, rows: PlotRows, height: int, encoding: Spec, **drawing: Any) -> Panel:
+    """Return a panel of `rows`; `drawing` is its mark or its layers."""
     spec = {"height": height, "data": {"values": list(rows)}, "encoding": encoding, **drawing}
     return Panel(title, spec)
 
 
 def colors_of(names: Sequence[str], colors: Sequence[str] = PALETTE) -> dict[str, str]:
-    """A colour for each name, from the beginning again where there are too few."""
+    """Assign a colour to each name, cyclically if there are too few."""
     return dict(zip(names, itertools.cycle(colors), strict=False))
 
 
 def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE) -> Spec:
-    """Colour by a field whose values keep their colour from figure to figure."""
-    legend = {} if len(values) > 1 else {"legend": None}
+    """Colour by a field whose values keep their colour across figures."""
+    # Beside each other, long names are cut off at the panel's edge.
+    num_columns = max(1, LEGEND_CHARACTERS // max(map(len, values), default=1))
+    # labelLimit 0 lifts Vega-Lite's default of 160 pixels.
+    wrapped = {"legend": {"columns": num_columns, "labelLimit": 0}}
+    legend = {"legend": None} if len(values) < 2 else wrapped if len(values) > num_columns else {}
+    # An explicit domain keeps each colour when a value has no row here; by default Vega-Lite sorts
+    # the values by name.
     scale = {"domain": list(values), "range": list(colors_of(values, colors).values())}
     return category(name, scale=scale, **legend)
 
 
-def whiskers(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequence[str]) -> Panel:
-    """A dot with its 95 % interval for each label and checkpoint; labels run down.
+def whiskers(
+    rows: PlotRows, *, title: str, checkpoints: Sequence[str], labels: Sequence[str]
+) -> Panel:
+    """Draw a dot with its 95 % interval for each label and checkpoint; labels run down.
 
     Args:
-        rows: {"label", "checkpoint", "value", "low", "high", "n"}, shares of 1.
-        title: what is measured.
+        rows: {"label", "checkpoint", "value", "low", "high", "n"}, rates in [0, 1].
+        title: the panel's title.
         checkpoints: in the order of their colours.
-        labels: in the order of the rows.
+        labels: from top to bottom.
     """
     encoding = {
         "y": category("label", sort=list(labels), title=None, axis={"labelLimit": 220}),
@@ -155,9 +176,10 @@ def whiskers(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequ
         + [quantity(name, format=".3f") for name in ("value", "low", "high")]
         + [quantity("n")],
     }
+    # A second dot on the same line would hide the first.
     if len(checkpoints) > 1:
         encoding["yOffset"] = category("checkpoint", sort=list(checkpoints))
-    across = SHARE | {"axis": {"format": "%", "grid": True}}
+    across = SHARE_AXIS | {"axis": {"format": "%", "grid": True, "labelSeparation": 6}}
     layers = [
         {
             "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.55},
@@ -168,29 +190,31 @@ def whiskers(rows: Rows, *, title: str, checkpoints: Sequence[str], labels: Sequ
             "encoding": {"x": quantity("value", **across)},
         },
     ]
+    # Pixels: 12 per dot, and 12 between labels.
     height = len(labels) * (12 + 12 * len(checkpoints))
     return panel_of(title, rows, height, encoding, layer=layers)
 
 
-def measured(rows: Rows, *, title: str, series: Sequence[str]) -> Panel:
-    """Shares measured at a few steps with their 95 % intervals, dashed: what they were at first.
+def learning_curve(rows: PlotRows, *, title: str, series: Sequence[str]) -> Panel:
+    """Draw rates at a few steps with 95 % intervals; a dashed line marks the first value.
 
     Args:
-        rows: {"step", "series", "value", "low", "high"}, by step.
-        title: what is measured.
-        series: the names of the lines in the order of their colours.
+        rows: {"step", "series", "value", "low", "high"}, sorted by step.
+        title: the panel's title.
+        series: names of the lines, in the order of their colours.
     """
     encoding = {
         "x": STEP,
         "color": colored_by("series", series, SERIES_COLORS),
     }
+    # The frame is the whole series, so every row gets the value of the first step.
     first = {"window": [{"op": "first_value", "field": "value", "as": "first"}]}
     layers = [
         BAND,
         {
             "transform": [first | {"groupby": ["series"], "frame": [None, None]}],
             "mark": {"type": "line", "strokeDash": [4, 4], "opacity": 0.7},
-            "encoding": {"y": quantity("first", **SHARE)},
+            "encoding": {"y": quantity("first", **SHARE_AXIS)},
         },
         POINTS,
     ]

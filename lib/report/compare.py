@@ -1,6 +1,6 @@
-"""The workspace against a git revision: which knobs moved, and whether the exported model did.
+"""Compare the workspace with a git revision: changed params, and the exported model.
 
-Both sides are read through DVC: what git has of them, and what DVC's cache still has.
+Both sides are read through DVC: committed files from git, the others from DVC's cache.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 from lib.artifacts import unlisted
 from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.core.errors import UserError
+from lib.core.git import git
 from lib.params import PARAMS_FILE
 from lib.params.schema import leaves
 from lib.report.comparisons import (
@@ -32,33 +33,46 @@ from lib.report.comparisons import (
     problem_grades,
 )
 from lib.report.tables import comparison_table
-from lib.report.text import MISSING, Table, loud, markdown_table, table_lines
+from lib.report.text import MISSING, Table, alarm_lines, markdown_table, table_lines
 from lib.stats import Estimate, independent_difference
 
 WORKSPACE = "workspace"
 
 NO_RATES = ("check", "export", "report")
-"""Stages that no rate depends on."""
+"""Stages whose changes leave every rate as it is."""
+
+RAW = "data/raw"
+
+REMOTE_REMEDY = "`cp .dvc/config .dvc/config.local`"
+"""Command that lets DVC use today's remote for commits older than the remote."""
 
 MAX_PARAMS = 8
-"""Knobs that are listed where not everything is."""
+"""Params listed without ALL=1."""
+
+MAX_CAUSES = 5
+"""Changed params, code and data named by the stale warning."""
 
 STALE = (
-    "The workspace is stale: what {} was made from has changed, and the numbers below are older. "
-    "`make repro` brings them up to date."
+    "The workspace is stale: {} changed since its last run, so the numbers below are outdated. "
+    "`make repro` renews them."
+)
+
+NOTHING_RUN = (
+    "Nothing was run here: the workspace's numbers are the committed ones, {}. `make repro` "
+    "generates its completions."
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Against:
-    """The workspace against a revision.
+class RevisionComparison:
+    """The workspace compared with a revision.
 
     Attributes:
-        notes: what to know before any number.
-        tables: params; the exported checkpoint against that of the revision, headline set first.
-        findings: differences beyond noise on sets that have no table here.
-        more: where the curves and the rest are.
-        alarms: what got worse than at the revision, beyond noise.
+        notes: warnings to read before any number.
+        tables: params, then both exported checkpoints' rates, headline set first.
+        findings: differences beyond noise on sets without a table.
+        more: commands for all numbers, and the address of the curves.
+        alarms: rates that fell beyond noise.
     """
 
     notes: Sequence[str]
@@ -68,7 +82,7 @@ class Against:
     alarms: Sequence[str]
 
     def lines(self, *, markdown: bool) -> Iterator[str]:
-        """What to print, for a terminal or a pull request."""
+        """Format the comparison for a terminal or a pull request."""
         yield from (f"> {note}\n" for note in self.notes) if markdown else self.notes
         for table in self.tables:
             if not table.rows:
@@ -78,89 +92,130 @@ class Against:
             else:
                 yield from table_lines(table)
         yield from self.findings
+        # Addresses of local files are of no use in a pull request.
         if not markdown:
             yield self.more
-        yield from (f"**{alarm}**" for alarm in self.alarms) if markdown else loud(self.alarms)
+        yield from (
+            (f"**{alarm}**" for alarm in self.alarms) if markdown else alarm_lines(self.alarms)
+        )
 
 
 def compare_with(
     base: str, *, metrics: Path, graded: Path, plots: Path, headline: str, everything: bool
-) -> Against:
+) -> RevisionComparison:
     """Compare the workspace with the revision `base`.
 
     Args:
         base: anything that git resolves to a commit, or an experiment's name.
         metrics: folder of the metrics.
-        graded: folder of the graded completions and their rates; where those of `base` are not in
-            DVC's cache, the exported checkpoints are compared by their metrics only.
-        plots: folder that the curves of both are drawn into.
+        graded: folder of the graded completions. If DVC's cache lacks those of `base`, the
+            exported checkpoints are compared by their metrics only.
+        plots: output folder for the curves of both sides.
         headline: the set whose table comes first.
-        everything: whether to list every knob that differs and the other sets too.
+        everything: list all differing params and all sets.
 
     Raises:
-        UserError: there is no revision `base`, or DVC failed.
+        UserError: there is no repository or no revision `base`, or DVC failed.
     """
+    git("rev-parse", "--git-dir")
+    # Without `rev`, DVCFileSystem reads the workspace.
     sides = DVCFileSystem(rev=base), DVCFileSystem()
     try:
-        params = [_numbers(side, PARAMS_FILE) for side in sides]
-        stale = ", ".join(stage for stage in Repo().status() if stage not in NO_RATES)
+        params = [_leaves(side, PARAMS_FILE) for side in sides]
+        # Several stages depend on one file: each cause is named once.
+        causes = [*dict.fromkeys(stale_causes(Repo().status()))]
     except DvcException as error:
         raise UserError(
-            f"BASE={base}: {error}; `git log --oneline` and `dvc exp list` list what there is"
+            f"BASE={base}: {error}; `git log --oneline` and `dvc exp list` list the revisions"
         ) from error
-    exported = [of.get("export.checkpoint", params[1]["export.checkpoint"]) for of in params]
+    # A revision from before `export.checkpoint` counts as exporting the workspace's choice.
+    exported = [side.get("export.checkpoint", params[1]["export.checkpoint"]) for side in params]
     rows = {
         name: graded_rows(side, graded / f"{checkpoint}.jsonl")
         for name, side, checkpoint in zip((base, WORKSPACE), sides, exported, strict=True)
     }
     measured_on = _read(sides[0], metrics / "report.json").get("measured_on", [])
-    reason = why_unpaired(rows, " / ".join(measured_on))
+    reason = why_unpaired(rows, " / ".join(measured_on), remedy=remedy_of(base))
     if reason:
         old, new = (
             unlisted(_read(side, metrics / f"evaluate/{checkpoint}.json"))
             for side, checkpoint in zip(sides, exported, strict=True)
         )
-        between = compare_metrics(base, old, new)
+        comparisons = compare_metrics(base, old, new)
     else:
-        between = list(compare_pair(rows, before=base, after=WORKSPACE))
-    sets = sorted({of.benchmark for of in between}, key=lambda name: (name != headline, name))
+        comparisons = list(compare_pair(rows, before=base, after=WORKSPACE))
+    return summarize(
+        comparisons,
+        params=params,
+        base=base,
+        headline=headline,
+        how="unpaired" if reason else "paired",
+        notes=[*stale_notes(causes), *([reason] if reason else [])],
+        curves=draw_curves(base, plots),
+        everything=everything,
+    )
+
+
+def summarize(
+    comparisons: Sequence[Comparison],
+    *,
+    params: Sequence[Mapping[str, Any]],
+    base: str,
+    headline: str,
+    how: str,
+    notes: Sequence[str],
+    curves: str,
+    everything: bool,
+) -> RevisionComparison:
+    """Arrange the comparisons of two revisions, with their params, for printing.
+
+    Args:
+        params: both sides' params by dotted key, `base` first.
+        how: "paired" or "unpaired".
+        curves: address of the page of curves.
+    """
+    benchmarks = {comparison.benchmark for comparison in comparisons}
+    sets = sorted(benchmarks, key=lambda name: (name != headline, name))
     shown = sets if everything else sets[:1]
-    how = "unpaired" if reason else "paired"
-    return Against(
-        notes=[STALE.format(stale)] * bool(stale) + [reason] * bool(reason),
+    old, new = params
+    return RevisionComparison(
+        notes=notes,
         tables=[
-            params_table(*params, base=base, limit=None if everything else MAX_PARAMS),
+            params_table(old, new, base=base, limit=None if everything else MAX_PARAMS),
             *(
-                comparison_table(of, between, title=f"Exported model on {of}, {how}")
-                for of in shown
+                comparison_table(name, comparisons, title=f"Exported model on {name}, {how}")
+                for name in shown
             ),
         ],
         findings=[
-            describe(of)
-            for of in between
-            if of.benchmark not in shown and of.change.p_value < ALPHA
+            describe(comparison)
+            for comparison in comparisons
+            if comparison.benchmark not in shown and comparison.change.p_value < ALPHA
         ],
         more=f"All sets: `make compare ALL=1`; every number: `dvc metrics diff {base}`; every rate "
-        f"by level: `git diff {base} reports/report.md`\nCurves: {draw_curves(base, plots)}",
-        alarms=list(alarms(between)),
+        f"by level: `git diff {base} reports/report.md`\nCurves: {curves}",
+        alarms=list(alarms(comparisons)),
     )
 
 
 def _read(side: DVCFileSystem, file: Path) -> dict[str, Any]:
-    """A JSON or YAML file of one side; {} where it has none."""
+    """Read a JSON or YAML file of one side; {} if it has none."""
     try:
         return YAML(typ="safe").load(side.read_text(str(file), encoding="utf-8")) or {}
     except FileNotFoundError:
         return {}
 
 
-def _numbers(side: DVCFileSystem, file: Path) -> dict[str, Any]:
+def _leaves(side: DVCFileSystem, file: Path) -> dict[str, Any]:
+    # Dotted keys, as in `dvc params diff`.
     return dict(leaves(_read(side, file)))
 
 
 def graded_rows(side: DVCFileSystem, file: Path) -> tuple[GradedCompletion, ...]:
-    """The graded completions of one side; none where DVC's cache does not hold them."""
+    """Read one side's graded completions; none if DVC's cache lacks them."""
     with tempfile.TemporaryDirectory() as folder:
+        # `get_file` copies from DVC's cache and leaves the workspace as it is; `read_graded` needs
+        # a path.
         local = Path(folder) / file.name
         try:
             side.get_file(str(file), str(local))
@@ -169,70 +224,113 @@ def graded_rows(side: DVCFileSystem, file: Path) -> tuple[GradedCompletion, ...]
         return tuple(read_graded(local))
 
 
-def why_unpaired(rows: Mapping[str, Sequence[GradedCompletion]], measured_on: str) -> str:
-    """Why the two sides cannot be compared problem by problem; '' where they can.
+def stale_causes(status: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    """Name the params, code and data that changed since the last run and can change a rate.
+
+    Args:
+        status: `Repo.status()`, by stage. Files that a fresh clone lacks (`deleted`, `not in
+            cache`) do not count as changed.
+    """
+    for stage, changes in status.items():
+        for change in changes if stage not in NO_RATES else ():
+            # DVC reports "changed command" and "always changed" as plain strings.
+            if isinstance(change, str):
+                yield f"{stage} ({change})"
+                continue
+            # Changed outs are left out: DVC lists them in a fresh clone too.
+            for path, state in change.get("changed deps", {}).items():
+                # params.yaml has a mapping of changed keys, other deps one word.
+                if isinstance(state, Mapping):
+                    yield from state
+                elif state != "deleted":
+                    yield f"{path} (any file in it counts)" if path == RAW else path
+
+
+def stale_notes(causes: Sequence[str]) -> Iterator[str]:
+    """Yield one warning that names the causes; nothing if there are none."""
+    if causes:
+        more = [f"{len(causes) - MAX_CAUSES} more"] if len(causes) > MAX_CAUSES else []
+        yield STALE.format(", ".join([*causes[:MAX_CAUSES], *more]))
+
+
+def remedy_of(base: str) -> str:
+    """Return the sentence that explains how to get a revision's graded completions."""
+    # Flattened: the commit that an experiment started from does not matter here.
+    hashes = {name: rev for group in experiments().values() for name, rev in group}
+    if base not in hashes:
+        return "Runs made and committed here (`git commit -am`) are compared in pairs from then on."
+    first = f" after {REMOTE_REMEDY} in both clones" if lacks_remote(hashes[base]) else ""
+    return f"If `dvc exp push` sent them, `dvc exp pull origin {base}` fetches them{first}."
+
+
+def why_unpaired(
+    rows: Mapping[str, Sequence[GradedCompletion]], measured_on: str, *, remedy: str
+) -> str:
+    """Explain why the sides cannot be compared problem by problem; '' if they can.
 
     Args:
         measured_on: the machine of the revision.
+        remedy: the sentence that explains how to get the revision's completions.
     """
+    # Unpaired, the spread between problems stays in the interval (arXiv:2411.00640, section 4).
     wider = "so the exported models are compared unpaired, with wider intervals"
-    made = f" (its run was made on: {measured_on})" if measured_on else ""
-    for name, of in rows.items():
-        if not of:
-            return (
-                f"DVC's cache has no graded completions of {name}{made}, {wider}. "
-                "`git commit -am` of a run that was made here gives pairs from then on."
-            )
+    machine = f" (run on: {measured_on})" if measured_on else ""
+    if not rows[WORKSPACE]:
+        return NOTHING_RUN.format(wider)
+    for name, completions in rows.items():
+        if not completions:
+            return f"DVC's cache has no graded completions of {name}{machine}, {wider}. {remedy}"
     old, new = (
-        {setting: problems.keys() for setting, problems in problem_grades(of).items()}
-        for of in rows.values()
+        {setting: problems.keys() for setting, problems in problem_grades(completions).items()}
+        for completions in rows.values()
     )
-    return "" if old == new else f"The two answer different problems, {wider}."
+    return "" if old == new else f"The two sides answer different problems, {wider}."
 
 
 def compare_metrics(base: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Comparison]:
-    """The same by the committed metrics, as if the two had been measured on different problems.
+    """Compare by the committed metrics, as if both had been measured on different problems.
 
-    That gives wider intervals, so that less is called worse.
+    Intervals are wider than with pairs, so fewer differences are called worse.
 
     Args:
-        base: what the reader calls the revision.
-        old: the metrics of the checkpoint that the revision exported.
-        new: those of the checkpoint that the workspace exports.
+        base: the revision, as the user typed it.
+        old: metrics of the revision's exported checkpoint.
+        new: metrics of the workspace's exported checkpoint.
     """
     before, after = _estimates(old), _estimates(new)
     return [
         Comparison(
             before=base,
             after=WORKSPACE,
-            benchmark=place[0],
-            mode=place[1],
-            change=independent_difference(before=estimate, after=after[place]),
+            benchmark=benchmark,
+            mode=mode,
+            change=independent_difference(before=estimate, after=after[benchmark, mode]),
         )
-        for place, estimate in before.items()
-        if place in after
+        for (benchmark, mode), estimate in before.items()
+        if (benchmark, mode) in after
     ]
 
 
 def _estimates(metrics: Mapping[str, Any]) -> dict[tuple[str, str], Estimate]:
-    """By benchmark and mode, what a checkpoint is judged by."""
+    """Return a checkpoint's headline rates by benchmark and mode."""
     return {
         (benchmark, mode): Estimate(
-            of[measure], of.get(f"{measure}_se", math.nan), int(of.get("n", 1))
+            numbers[measure], numbers.get(f"{measure}_se", math.nan), int(numbers.get("n", 1))
         )
         for benchmark, modes in metrics.items()
         for mode, measure in MEASURES.items()
-        if measure in (of := modes.get(mode, {}))
+        if measure in (numbers := modes.get(mode, {}))
     }
 
 
 def params_table(
     old: Mapping[str, Any], new: Mapping[str, Any], *, base: str, limit: int | None
 ) -> Table:
-    """The knobs that differ, the first `limit` of them."""
+    """List the params that differ, the first `limit` of them."""
     rows = [
         (name, _value(old.get(name)), _value(new.get(name)))
         for name in sorted({**old, **new})
+        # A key that one side lacks is a difference too: its cell is "–".
         if old.get(name) != new.get(name)
     ]
     if limit and len(rows) > limit:
@@ -240,21 +338,60 @@ def params_table(
     return Table(f"Params, {base} against the workspace", ("", base, WORKSPACE), tuple(rows))
 
 
-def experiments_table() -> Table:
-    """The experiments of DVC: state, the params that differ, what the exported model came to.
+def experiments() -> dict[str, list[tuple[str, str]]]:
+    """List each experiment's name and hash by the commit that it started from."""
+    by_commit: dict[str, list[tuple[str, str]]] = Repo().experiments.ls(all_commits=True)
+    return by_commit
 
-    Of one that failed or has not ended, DVC has the numbers of its parent, which are left out.
+
+def lacks_remote(revision: str) -> bool:
+    """Return True if a revision is older than the DVC remote: `dvc exp push` then sends no files.
+
+    DVC reads `.dvc/config` from the revision, but `.dvc/config.local` from the workspace.
     """
-    rows = exp_show()
+    # Set by `cp .dvc/config .dvc/config.local`, which gives old commits today's remote.
+    remote, local = Repo().config["core"].get("remote"), Path(".dvc/config.local")
+    if not remote or (local.exists() and remote in local.read_text("utf-8")):
+        return False
+    return remote not in git("show", f"{revision}:.dvc/config")
+
+
+def experiments_lines(*, everything: bool) -> Iterator[str]:
+    """Format the experiments, the number of others, and the ones that `dvc exp push` cannot share.
+
+    Args:
+        everything: list the experiments of all commits, instead of the last commit's.
+    """
+    git("rev-parse", "--git-dir")
+    by_commit, head = experiments(), git("rev-parse", "HEAD")
+    commits = list(dict.fromkeys([head, *by_commit])) if everything else [head]
+    yield from table_lines(experiments_table(commits))
+    listing = [each for commit in commits for each in by_commit.get(commit, ())]
+    # `ls` lists every commit's experiments; without ALL=1, the table has the last commit's.
+    if num_others := sum(map(len, by_commit.values())) - len(listing):
+        yield f"and {num_others} of other commits: `make experiments ALL=1` lists them"
+    for name in (name for name, rev in listing if lacks_remote(rev)):
+        yield f"{name} is older than DVC's remote: before `dvc exp push`, run {REMOTE_REMEDY}"
+
+
+def experiments_table(commits: Sequence[str]) -> Table:
+    """List DVC's experiments: state, changed params, and the exported model's rates.
+
+    A failed or unfinished experiment shows no rates: DVC would report its parent's.
+    """
+    rows = exp_show(revs=list(commits))
+    # `run_metrics` chose keys that DVC prints without a file name.
     names = [name for name in rows[0] if name.startswith("exported.")]
-    known = _numbers(DVCFileSystem(), PARAMS_FILE)
-    knobs = [name for name in known if len({str(row.get(name)) for row in rows}) > 1]
+    params = _leaves(DVCFileSystem(), PARAMS_FILE)
+    # str, since lists in params.yaml cannot be hashed.
+    knobs = [name for name in params if len({str(row.get(name)) for row in rows}) > 1]
     return Table(
         "Experiments, with the params that differ",
         ("", "state", *(name.removeprefix("exported.") for name in names), *knobs),
         tuple(
             (
                 row["Experiment"] or row["rev"],
+                # Rows of commits and of the workspace have no state.
                 (state := row["State"] or "Success").lower(),
                 *(_value(row.get(name)) if state == "Success" else MISSING for name in names),
                 *(_value(row.get(name)) for name in knobs),
@@ -271,14 +408,16 @@ def _value(value: Any) -> str:
 
 
 def draw_curves(base: str, folder: Path) -> str:
-    """Draw the curves of both sides on a page in `folder`; its address on this machine.
+    """Plot the curves of both sides on a page in `folder`, and return its address.
 
     Raises:
-        UserError: DVC failed; quotes the first line of its stderr.
+        UserError: DVC failed; the message quotes the first line of stderr.
     """
+    # The DVC of this environment, whichever `dvc` comes first on PATH.
     command = [sys.executable, "-m", "dvc", "plots", "diff", base, "--out", str(folder)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         reason = result.stderr.strip().splitlines() or ["no message"]
         raise UserError(f"`{' '.join(command[2:])}` failed: {reason[0]}")
+    # DVC prints only the file:// address of its page.
     return result.stdout.strip()

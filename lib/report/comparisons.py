@@ -1,4 +1,4 @@
-"""Checkpoint against checkpoint on the same problems."""
+"""Comparisons of checkpoints on the same problems, and the alarms that they raise."""
 
 import dataclasses
 import math
@@ -8,13 +8,20 @@ from statistics import fmean
 from typing import Any
 
 from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion
+from lib.core.errors import UserError
 from lib.report.inputs import Run
 from lib.report.text import p_value, points
-from lib.stats import Difference, minimum_detectable_difference, paired_difference
+from lib.stats import (
+    Difference,
+    minimum_detectable_difference,
+    num_attempts,
+    paired_difference,
+)
 
 MEASURES = {GREEDY: "answer_accuracy", SAMPLED: "pass_at_1"}
-"""The measure of each mode that checkpoints are judged by: the mean grade of a problem."""
+"""Mode → headline measure; both are means over problems of a problem's mean grade."""
 
+# Two-sided, as the p-values are.
 ALPHA = 0.05
 
 
@@ -30,18 +37,19 @@ class Comparison:
 
     @property
     def detectable(self) -> float:
-        """The smallest true difference that these problems show four times in five.
+        """Smallest true difference that these problems would show four times in five.
 
-        nan where no problem changed: then nothing is known of the spread.
+        nan if no problem changed, since the spread is then unknown.
         """
         se, n = self.change.difference.se, self.change.difference.n
+        # `not se > 0` also catches NaN.
         if n < 2 or not se > 0:
             return math.nan
         return minimum_detectable_difference(sd=se * math.sqrt(n), n=n)
 
 
 def compare_checkpoints(run: Run) -> list[Comparison]:
-    """Every checkpoint against what it started from, on every benchmark, in both modes."""
+    """Compare every checkpoint with its start, on every benchmark, in both modes."""
     return [
         comparison
         for after, before in run.origins.items()
@@ -52,16 +60,27 @@ def compare_checkpoints(run: Run) -> list[Comparison]:
 def compare_pair(
     completions: Mapping[str, Sequence[GradedCompletion]], *, before: str, after: str
 ) -> Iterator[Comparison]:
-    """The comparisons of one pair, in the order of the completions.
+    """Compare two checkpoints by benchmark and mode, on the problems that both answered.
 
     On the problems that both answered: each model leaves out those that are too long for it
     (`TOO_LONG=skip`).
+
+    Raises:
+        UserError: a problem has another reference, or more completions than others.
     """
+    _check_references(completions, before=before, after=after)
     earlier, later = problem_grades(completions[before]), problem_grades(completions[after])
+    for name, grades_of in ((before, earlier), (after, later)):
+        for (benchmark, mode), grades in grades_of.items():
+            num_attempts(grades, what=f"{name}: {benchmark}, {mode}")
     for (benchmark, mode), grades in earlier.items():
         others = later.get((benchmark, mode), {})
+        # In the order of the file: floating-point sums depend on the order of their terms.
         if shared := [problem for problem in grades if problem in others]:
-            old, new = ({key: fmean(of[key]) for key in shared} for of in (grades, others))
+            # One number per problem, since samples of a problem are not independent
+            # (arXiv:2411.00640).
+
+            old, new = ({key: fmean(side[key]) for key in shared} for side in (grades, others))
             yield Comparison(
                 before=before,
                 after=after,
@@ -71,23 +90,41 @@ def compare_pair(
             )
 
 
+def _check_references(
+    completions: Mapping[str, Sequence[GradedCompletion]], *, before: str, after: str
+) -> None:
+    known: dict[tuple[str, str], tuple[str, str]] = {}
+    for name in (before, after):
+        for row in completions[name]:
+            problem = row.benchmark, row.problem_id
+            where, reference = known.setdefault(problem, (name, row.reference))
+            if reference != row.reference:
+                raise UserError(
+                    f"{row.benchmark}: problem {row.problem_id} has the reference `{reference}` "
+                    f"in {where} and `{row.reference}` in {name}; grade both by the same "
+                    "references (`dvc repro`)"
+                )
+
+
 def problem_grades(
     rows: Iterable[GradedCompletion],
 ) -> dict[tuple[str, str], dict[str, list[bool]]]:
-    """(benchmark, mode) → problem → the grade of each completion that has one."""
+    """Group grades as (benchmark, mode) → problem → the grade of each graded completion."""
     grades: dict[tuple[str, str], dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
+        # A problem without a reference has no grade to average.
         if row.decided_by != UNGRADED:
             grades[row.benchmark, row.mode][row.problem_id].append(row.answer_ok)
     return grades
 
 
 def alarms(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """A loud sentence wherever `after` is worse than `before` by more than chance explains.
+    """Yield a sentence for each checkpoint that is worse than its start by more than chance.
 
-    The error rate of 5 % is shared out over all comparisons (Bonferroni).
+    The error rate of 5 % is divided by the number of comparisons (Bonferroni).
     """
     for comparison in comparisons:
+        # Two comparisons of one phase are correlated, which makes Bonferroni stricter than 5 %.
         if comparison.change.is_worse(ALPHA / len(comparisons)):
             yield (
                 f"{comparison.after.upper()} IS WORSE THAN {comparison.before.upper()} BEYOND "
@@ -96,8 +133,9 @@ def alarms(comparisons: Sequence[Comparison]) -> Iterator[str]:
 
 
 def describe(comparison: Comparison) -> str:
-    """One comparison as a sentence with its interval."""
+    """Format one comparison as a sentence with its interval."""
     place, change = f"on {comparison.benchmark}", comparison.change
+    # No problem changed: a sentence is clearer than an interval around 0.0.
     if change.difference.value == change.difference.se == 0:
         return f"no grade changed {place} ({comparison.mode})."
     what = {GREEDY: "greedy answer accuracy", SAMPLED: "sampled pass@1"}[comparison.mode]
@@ -111,13 +149,13 @@ def describe(comparison: Comparison) -> str:
 
 
 def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """The comparisons as numbers: `<before>_to_<after>` → benchmark → mode_measure → number.
+    """Return the numbers as `<before>_to_<after>` → benchmark → mode_measure → number.
 
-    What is not finite is left out.
+    NaN and infinite numbers are left out.
     """
     tree: dict[str, Any] = {}
-    for of in comparisons:
-        change = of.change
+    for comparison in comparisons:
+        change = comparison.change
         numbers = {
             "difference": change.difference.value,
             "difference_se": change.difference.se,
@@ -126,8 +164,12 @@ def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, Any]:
             "p_value": change.p_value,
             "n": change.difference.n,
         }
-        benchmarks = tree.setdefault(f"{of.before}_to_{of.after}", {})
-        benchmarks.setdefault(of.benchmark, {})[f"{of.mode}_{MEASURES[of.mode]}"] = {
-            name: value for name, value in numbers.items() if math.isfinite(value)
+        benchmarks = tree.setdefault(f"{comparison.before}_to_{comparison.after}", {})
+        measure = f"{comparison.mode}_{MEASURES[comparison.mode]}"
+        benchmarks.setdefault(comparison.benchmark, {})[measure] = {
+            # JSON has neither NaN nor Infinity.
+            name: value
+            for name, value in numbers.items()
+            if math.isfinite(value)
         }
     return tree

@@ -1,4 +1,4 @@
-"""Which figures the report shows, from a run's numbers."""
+"""The report's figures: rates, breakdowns, pass@k, classes, rewards, training curves."""
 
 import math
 from collections import Counter
@@ -11,24 +11,25 @@ from lib.report.charts import (
     CLASS_COLORS,
     POINTS,
     SERIES_COLORS,
-    SHARE,
+    SHARE_AXIS,
     STEP,
     Figure,
     Panel,
     category,
     colored_by,
     colors_of,
-    measured,
+    learning_curve,
     panel_of,
     quantity,
     whiskers,
 )
 from lib.report.comparisons import problem_grades
-from lib.report.inputs import Curve, Run
+from lib.report.inputs import LoggedCurve, Run
 from lib.report.tables import BREAKDOWNS, CLASSES, Columns, groups_of, main_mode, measures
 from lib.report.text import percent
 from lib.stats import Estimate, mean_estimate, pass_at_k, share_interval
 
+# Columns have TRL's names, so that `grpo.trainer: trl` fills the same panels.
 CURVES: dict[str, dict[str, str]] = {
     "sft": {
         "loss": "loss",
@@ -56,31 +57,38 @@ CURVES: dict[str, dict[str, str]] = {
         "grad_norm": "gradient norm",
     },
 }
-"""By stage: logged column → what it measures, in the order of the panels."""
+"""Stage → logged column → panel title, in the order of the panels."""
 
-LOSS_SAYS_NOTHING = (
-    "The loss says nothing: on policy, centred advantages cancel in its value and not in its "
-    "gradient; look at reward, right answers, entropy and gradient norm."
+LOSS_CAPTION = (
+    "The loss is not informative: on policy, centred advantages cancel in its value but not in its "
+    "gradient. Look at reward, right answers, entropy and gradient norm."
 )
+
+HEADLINE_RATES = 3
+"""Rates in the first figure: greedy, pass@1, pass@k."""
 
 MAX_BINS = 12
 
 NORMAL_95 = 1.96
-"""Standard errors to either side that hold 95 % of a normal distribution."""
+"""Half-width of a normal 95 % interval in standard errors."""
 
 
 def report_figures(run: Run) -> list[Figure]:
-    """All figures that the run has numbers for."""
+    """Build all figures that the run has numbers for."""
 
     def figure(
         name: str, title: str, caption: str, panels: Callable[[Run, str], Iterator[Panel]]
     ) -> Figure:
         return Figure(
-            name, title, caption, tuple(panel for of in run.benchmarks for panel in panels(run, of))
+            name,
+            title,
+            caption,
+            tuple(panel for each in run.benchmarks for panel in panels(run, each)),
         )
 
     figures = [
-        figure("accuracy", "Before and after", "Dots with 95 % intervals.", rate_panels),
+        headline_figure(run),
+        figure("accuracy", "All rates", "Dots with 95 % intervals.", rate_panels),
         figure(
             "breakdown",
             "By level, tag and subject",
@@ -103,28 +111,49 @@ def report_figures(run: Run) -> list[Figure]:
         validation_figure(run.validations),
         *(curve_figure(stage, run.curves[stage]) for stage in CURVES if stage in run.curves),
     ]
-    return [of for of in figures if of.panels]
+    return [each for each in figures if each.panels]
+
+
+def headline_figure(run: Run) -> Figure:
+    """Draw the headline rates beside the exported checkpoint's learning curve."""
+    benchmark = run.benchmarks[0]
+    rows = [
+        (measure.title, measure.name, columns)
+        for measure, columns in measures(run.metrics, benchmark)
+        if measure.form is percent
+    ][:HEADLINE_RATES]
+    curves = validation_figure(run.validations)
+    # A skipped phase has no curve; the preceding phase's is shown instead.
+    own = [panel for panel in curves.panels if panel.title.startswith(run.exported)]
+    curve = own or curves.panels[-1:]
+    caption = "Dots with 95 % intervals." + (f" {curves.caption}" if curve else "")
+    # As high as the score cards beside it, in pixels.
+    panels = tuple(
+        Panel(panel.title, panel.spec | {"height": 280})
+        for panel in (_rate_panel(run, benchmark, rows), *curve)
+    )
+    return Figure("headline", "Before and after", caption, panels)
 
 
 def rate_panels(run: Run, benchmark: str) -> Iterator[Panel]:
-    """The rates of the headline table with their intervals."""
+    """Draw the rates of the headline table with their intervals."""
     rates = measures(run.metrics, benchmark)
-    rows = [(of.title, of.name, columns) for of, columns in rates if of.form is percent]
-    yield _whiskers(run, benchmark, rows)
+    rows = [(rate.title, rate.name, columns) for rate, columns in rates if rate.form is percent]
+    yield _rate_panel(run, benchmark, rows)
 
 
 def breakdown_panels(run: Run, benchmark: str) -> Iterator[Panel]:
-    """Answer accuracy by level, tag and subject, where a breakdown shows more than the whole."""
+    """Draw answer accuracy by level, tag and subject, where a breakdown adds to the whole."""
     _, columns = main_mode(run.metrics, benchmark)
     for group, what in BREAKDOWNS.items():
-        rows = [(label, "answer_accuracy", of) for label, of in groups_of(columns, group)]
-        # One level or subject is the whole again; one tag is not.
+        rows = [(label, "answer_accuracy", rates) for label, rates in groups_of(columns, group)]
+        # One level or subject repeats the overall rate; one tag covers only some problems.
         if len(rows) > (group != "by_tag"):
-            yield _whiskers(run, f"{benchmark}, by {what}", rows)
+            yield _rate_panel(run, f"{benchmark}, by {what}", rows)
 
 
-def _whiskers(run: Run, title: str, rates: Sequence[tuple[str, str, Columns]]) -> Panel:
-    """A row for each label with its rate, by its name in each checkpoint's numbers."""
+def _rate_panel(run: Run, title: str, rates: Sequence[tuple[str, str, Columns]]) -> Panel:
+    """Draw a row for each label with its rate in each checkpoint."""
     rows = [
         {"label": label, "checkpoint": checkpoint, **_bounds(numbers, name)}
         for label, name, columns in rates
@@ -136,13 +165,15 @@ def _whiskers(run: Run, title: str, rates: Sequence[tuple[str, str, Columns]]) -
 
 
 def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
-    """pass@k over k from the sampled completions, one line a checkpoint with its 95 % band."""
+    """Draw pass@k over k from the sampled completions, a line per checkpoint with its 95 % band."""
     rows: list[dict[str, Any]] = [
+        # Each k reuses the same samples, so neighbouring points are correlated.
         {"checkpoint": name, "k": k, **_interval(estimate)}
         for name in run.checkpoints
         for k, estimate in pass_at_k_curve(run.completions[name], benchmark)
     ]
     ticks = sorted({row["k"] for row in rows})
+    # A single k is a point, and the tables have it.
     if len(ticks) < 2:
         return
     encoding = {
@@ -150,6 +181,7 @@ def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
             "k",
             title="samples k",
             scale={"type": "log", "base": 2, "nice": False},
+            # Powers of 2 only: on the log axis, labels of other k overlap.
             axis={"values": [k for k in ticks if k & (k - 1) == 0], "format": "d"},
         ),
         "color": colored_by("checkpoint", run.checkpoints),
@@ -160,34 +192,37 @@ def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
 def pass_at_k_curve(
     rows: Sequence[GradedCompletion], benchmark: str
 ) -> Iterator[tuple[int, Estimate]]:
-    """pass@k for every k up to the number of samples that all problems have."""
+    """Compute pass@k for every k up to the number of samples that all problems have."""
     grades = problem_grades(rows).get((benchmark, "sampled"), {}).values()
+    # A larger k would leave out problems with fewer samples, so that points could not be compared.
     for k in range(1, min(map(len, grades), default=0) + 1):
         yield (
             k,
             mean_estimate(
-                [pass_at_k(num_completions=len(of), num_correct=sum(of), k=k) for of in grades]
+                # Unbiased estimator over all subsets of k samples (arXiv:2107.03374, equation 1).
+                [pass_at_k(num_completions=len(row), num_correct=sum(row), k=k) for row in grades]
             ),
         )
 
 
 def class_panels(run: Run, benchmark: str) -> Iterator[Panel]:
-    """Shares of the four classes, which add up to 1, one bar a checkpoint."""
+    """Draw the shares of the four classes, which add up to 1, a bar per checkpoint."""
     labels = {name: f"{name} {meaning}" for name, meaning in CLASSES.items()}
     _, columns = main_mode(run.metrics, benchmark)
     rows = [
-        {"checkpoint": name, "label": label, "share": numbers[f"class_{of}"], "rank": rank}
+        {"checkpoint": name, "label": label, "share": numbers[f"class_{digits}"], "rank": rank}
         for name, numbers in columns.items()
-        for rank, (of, label) in enumerate(labels.items())
-        if f"class_{of}" in numbers
+        for rank, (digits, label) in enumerate(labels.items())
+        if f"class_{digits}" in numbers
     ]
     if rows:
-        colors = [CLASS_COLORS[of] for of in labels]
+        colors = [CLASS_COLORS[digits] for digits in labels]
         encoding = {
             "y": category("checkpoint", sort=list(run.checkpoints), title=None),
-            "x": quantity("share", **SHARE),
+            "x": quantity("share", **SHARE_AXIS),
             "color": colored_by("label", [*labels.values()], colors)
             | {"legend": {"columns": 2, "labelLimit": 260}},
+            # Stacks the bars in the order of the legend.
             "order": quantity("rank"),
         }
         height = 28 * len(run.checkpoints)
@@ -195,13 +230,13 @@ def class_panels(run: Run, benchmark: str) -> Iterator[Panel]:
 
 
 def reward_figure(run: Run) -> Figure:
-    """Distribution of the total reward on the first benchmark, a panel a checkpoint."""
+    """Draw the distribution of the total reward on the first benchmark, a panel per checkpoint."""
     benchmark = run.benchmarks[0]
     rewards = {
         name: [row.reward for row in run.completions[name] if row.benchmark == benchmark]
         for name in run.checkpoints
     }
-    label_of, order = _bins([reward for of in rewards.values() for reward in of])
+    label_of, order = _bins([reward for values in rewards.values() for reward in values])
     encoding = {
         "x": category(
             "bin",
@@ -211,12 +246,13 @@ def reward_figure(run: Run) -> Figure:
             scale={"domain": order},
             axis={"labelAngle": 0, "labelOverlap": True},
         ),
-        "y": quantity("share", **SHARE),
+        "y": quantity("share", **SHARE_AXIS),
     }
     panels = []
     for name, color in colors_of(run.checkpoints).items() if order else ():
         counts = Counter(map(label_of, rewards[name]))
-        rows = [{"bin": of, "share": counts[of] / max(1, counts.total())} for of in order]
+        # A checkpoint without completions gets shares of 0 instead of a division by 0.
+        rows = [{"bin": label, "share": counts[label] / max(1, counts.total())} for label in order]
         mark = {"type": "bar", "color": color, "tooltip": True}
         panels.append(panel_of(name, rows, 140, encoding, mark=mark))
     caption = f"Total reward of all completions of {benchmark}; share of completions."
@@ -224,12 +260,14 @@ def reward_figure(run: Run) -> Figure:
 
 
 def _bins(values: Sequence[float]) -> tuple[Callable[[float], str], list[str]]:
-    """A function from a reward to its bin's label, and the labels from left to right."""
+    """Return a function from a reward to its bin's label, and the labels from left to right."""
     distinct = sorted(set(values))
+    # Most stacks give few distinct rewards: exact values are clearer than bins.
     if len(distinct) <= MAX_BINS:
         return (lambda value: f"{value:g}"), [f"{value:g}" for value in distinct]
     low, width = distinct[0], (distinct[-1] - distinct[0]) / MAX_BINS
     labels = [f"{low + width * (index + 0.5):.2f}" for index in range(MAX_BINS)]
+    # `min` puts the largest reward, at the upper edge, into the last bin.
     return (lambda value: labels[min(MAX_BINS - 1, int((value - low) / width))]), labels
 
 
@@ -238,12 +276,13 @@ PUBLISHED = {
     "first 20 steps, −3 to 0 by step 50, 0 to +5 by step 100; validated, format %, answer % and "
     "reward are 85, 50, 4.0 after SFT, 95, 65, 7.5 at step 50 and 98, 70, 9.0 at step 100.",
 }
-"""By a reward of a stack, what the stack's source expects of the curve (docs/expectations.md)."""
+"""Reward name → the curve that its source published (docs/expectations.md)."""
 
 
-def curve_figure(stage: str, curve: Curve) -> Figure:
-    """The training curves of one stage, a panel a measure; rewards by component share one."""
+def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
+    """Draw one stage's training curves, a panel per measure; rewards by component share one."""
     titles, components = CURVES[stage], reward_components(curve)
+    # Zero at every step, as KL without a reference policy: the caption names it, without a panel.
     flat = [name for name in titles if name in curve and not any(v for _, v in curve[name])]
     measures = {"total reward": {"reward": "reward"}, "reward by component": components} | {
         title: {name: name} for name, title in titles.items() if name not in flat
@@ -255,7 +294,7 @@ def curve_figure(stage: str, curve: Curve) -> Figure:
             panels.append(_curve_panel(title, rows, list(names.values())))
     caption = "Faint: each logged step. Strong: running mean."
     if stage == "grpo":
-        caption += f" {LOSS_SAYS_NOTHING}"
+        caption += f" {LOSS_CAPTION}"
     for name in components.values():
         caption += PUBLISHED.get(name, "")
     if flat:
@@ -264,10 +303,12 @@ def curve_figure(stage: str, curve: Curve) -> Figure:
 
 
 def _curve_panel(title: str, rows: Sequence[Mapping[str, Any]], series: Sequence[str]) -> Panel:
-    """Values over training steps, one line a series; noisy ones behind their running mean."""
+    """Draw values over training steps, a line per series; noisy ones behind their running mean."""
+    # Running mean over 2 reach + 1 steps, 8 % of the curve; with fewer than 25 steps, none.
     reach = len(rows) // len(series) // 25
     encoding = {
         "x": STEP,
+        # Small changes are visible only if the axis need not start at 0.
         "y": quantity("value", title=None, scale={"zero": False}),
         "color": colored_by("series", series, SERIES_COLORS),
     }
@@ -283,24 +324,27 @@ def _curve_panel(title: str, rows: Sequence[Mapping[str, Any]], series: Sequence
         "encoding": {"y": quantity("mean", title=None)},
     }
     raw = {"mark": {"type": "line", "strokeWidth": 1, "opacity": 0.35, "tooltip": True}}
+    # A line through one or two steps needs its points drawn.
     layers = [raw, smooth] if reach else [{"mark": {"type": "line", "point": len(rows) < 3}}]
     return panel_of(title, rows, 180, encoding, layer=layers)
 
 
-def reward_components(curve: Curve) -> dict[str, str]:
-    """By column, the name of the reward function whose mean it is; none for a stage without."""
+def reward_components(curve: LoggedCurve) -> dict[str, str]:
+    """Map columns to the reward function whose mean they hold; empty for a stage without."""
+    # `rewards/<function>/mean` and `/std` are TRL's names.
     means = (name for name in curve if name.startswith("rewards/") and name.endswith("/mean"))
     return {name: name.split("/")[1] for name in means}
 
 
 def series_rows(
-    curve: Curve, column: str, series: str, *, error: str = "", scale: float = 1.0
+    curve: LoggedCurve, column: str, series: str, *, error: str = "", scale: float = 1.0
 ) -> list[dict[str, Any]]:
-    """{"step", "series", "value"} of a column and, where its error is known, a 95 % band.
+    """Return {"step", "series", "value"} of a column, with a 95 % band if its error is known.
 
     Args:
-        error: the column that `scale` makes a standard error of.
+        error: the column that gives standard errors when multiplied by `scale`.
     """
+    # A column without a logged error gets no band.
     errors = dict(curve.get(error, ()))
     rows = []
     for step, value in curve.get(column, ()):
@@ -310,8 +354,8 @@ def series_rows(
     return rows
 
 
-def validation_figure(validations: Mapping[str, Curve]) -> Figure:
-    """What validation measured while training, from step 0 to the end, a panel a stage."""
+def validation_figure(validations: Mapping[str, LoggedCurve]) -> Figure:
+    """Draw validation from step 0 to the end, a panel per stage."""
     panels = []
     for stage, curve in validations.items():
         # The columns of the first set do not name it.
@@ -321,18 +365,21 @@ def validation_figure(validations: Mapping[str, Curve]) -> Figure:
             if values and column.rpartition("/")[2] == "answer_accuracy"
         }
         rows = [
+            # A normal interval can leave [0, 1], and the band would leave the axis.
             row | {end: min(1.0, max(0.0, row.get(end, row["value"]))) for end in ("low", "high")}
             for name, column in sets.items()
             for row in series_rows(curve, column, name, error=f"{column}_se")
         ]
         if rows:
-            panels.append(measured(rows, title=f"{stage}, answer accuracy", series=list(sets)))
-    caption = "Greedy answers with 95 % bands; dashed: at step 0."
+            panels.append(
+                learning_curve(rows, title=f"{stage}, answer accuracy", series=list(sets))
+            )
+    caption = "Greedy answers to validation problems with 95 % bands; dashed: at step 0."
     return Figure("validation", "Validation while training", caption, tuple(panels))
 
 
 def _bounds(numbers: Mapping[str, float], name: str) -> dict[str, float]:
-    """Value, 95 % interval and n of one rate of the metrics."""
+    """Return value, 95 % interval and n of one rate in the metrics."""
     error = numbers.get(f"{name}_se", math.nan)
     return _interval(Estimate(numbers[name], error, int(numbers.get("n", 1))))
 
@@ -340,4 +387,5 @@ def _bounds(numbers: Mapping[str, float], name: str) -> dict[str, float]:
 def _interval(estimate: Estimate) -> dict[str, float]:
     interval = share_interval(estimate)
     bounds = {"value": estimate.value, "low": interval.low, "high": interval.high}
+    # The page embeds these numbers; more digits add bytes and change no pixel.
     return {name: round(bound, 5) for name, bound in bounds.items()} | {"n": estimate.n}

@@ -1,4 +1,4 @@
-"""What the stages wrote, read and checked."""
+"""The report's input: a `Run`, read and checked from the stages' files."""
 
 import csv
 import dataclasses
@@ -14,13 +14,13 @@ from lib.prompts import render, special_tokens
 from lib.prompts.formats import conversation
 
 Metrics = Mapping[str, Any]
-"""Of one checkpoint: benchmark → mode ("greedy", "sampled") → measure → number."""
+"""One checkpoint's numbers: benchmark → mode ("greedy", "sampled") → measure → number."""
 
 Prompts = Mapping[tuple[str, str], str]
-"""By benchmark and problem id, the text of the prompt: chat template and system prompt included."""
+"""(benchmark, problem id) → prompt text, with chat template and system prompt."""
 
-Curve = Mapping[str, Sequence[tuple[int, float]]]
-"""A training curve: by logged name, the steps at which it was logged and its values there."""
+LoggedCurve = Mapping[str, Sequence[tuple[int, float]]]
+"""A training curve: logged name → (step, value) pairs; a name may skip steps."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,21 +29,21 @@ class Run:
 
     Attributes:
         checkpoints: in the order of training, the untrained one first.
-        starts: by checkpoint, the one that it was trained from.
+        starts: checkpoint → its parent, the checkpoint that training started from.
         benchmarks: the first is the headline.
         exported: the checkpoint that `export` published.
         metrics: by checkpoint.
         completions: by checkpoint, in the order of the file.
-        prompts: by checkpoint, what its completions answer.
-        graded: folder of their files, as a reader of the page is told.
-        provenance: by stage, what the stage noted about how it ran.
-        rollouts: what `grpo` kept of its steps' completions.
-        validated: by checkpoint, completions of the last validation while it was trained.
+        prompts: by checkpoint.
+        graded: folder of the graded completions, as the page names it to its reader.
+        provenance: by stage: settings, versions, hashes, warnings.
+        rollouts: the training completions that `grpo` logged.
+        validation_completions: by checkpoint, from its last validation during training.
         curves: by training stage; empty for a stage that logged nothing.
-        validations: the same of what validation measured.
+        validations: validation curves by training stage.
         skipped: the training stages that passed their checkpoint on unchanged.
         stage_metrics: flat numbers by stage.
-        trained: whether the checkpoints are those of one training, each made from another.
+        trained: True for the checkpoints of one pipeline run, False for unrelated models.
     """
 
     checkpoints: tuple[str, ...]
@@ -56,31 +56,35 @@ class Run:
     graded: Path
     provenance: Mapping[str, Mapping[str, Any]]
     rollouts: Sequence[TrainingRollout] = ()
-    validated: Mapping[str, Sequence[GradedCompletion]] = dataclasses.field(default_factory=dict)
-    curves: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
-    validations: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
+    validation_completions: Mapping[str, Sequence[GradedCompletion]] = dataclasses.field(
+        default_factory=dict
+    )
+    curves: Mapping[str, LoggedCurve] = dataclasses.field(default_factory=dict)
+    validations: Mapping[str, LoggedCurve] = dataclasses.field(default_factory=dict)
     skipped: frozenset[str] = frozenset()
     stage_metrics: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     trained: bool = True
 
     @property
-    def readable(self) -> dict[str, Sequence[GradedCompletion]]:
-        """By checkpoint, completions of its last validation beside those of the benchmarks.
+    def all_completions(self) -> dict[str, Sequence[GradedCompletion]]:
+        """Benchmark completions and the last validation's, by checkpoint.
 
-        They are there to be read; the report's numbers are of the benchmarks only.
+        For the rollout browser. The report's numbers use the benchmarks only.
         """
         return {
-            name: (*rows, *self.validated.get(name, ())) for name, rows in self.completions.items()
+            name: (*rows, *self.validation_completions.get(name, ()))
+            for name, rows in self.completions.items()
         }
 
     @property
     def origins(self) -> dict[str, str]:
-        """By trained checkpoint, what it is compared with: the one that it was trained from.
+        """Parent of each trained checkpoint.
 
-        Where that was not evaluated, or is unknown, the checkpoint before it.
+        If the parent is unknown or was not evaluated, the preceding checkpoint stands in for it.
         """
         return {
             after: self.starts[after] if self.starts.get(after) in self.checkpoints else previous
+            # The first checkpoint is untrained and has no parent.
             for previous, after in pairwise(self.checkpoints)
         }
 
@@ -101,14 +105,14 @@ def load_run(
     curves: Path = Path("reports/curves"),
     provenance: Path = Path("reports/provenance"),
 ) -> Run:
-    """Read all that the report needs from the folders that the stages wrote.
+    """Read the stages' folders into a `Run`.
 
     Args:
         checkpoints: in the order of training, the untrained one first.
-        starts: by checkpoint, the one that it was trained from.
+        starts: checkpoint → its parent.
         benchmarks: the first is the headline.
         exported: the checkpoint that was exported.
-        base: the base model, for the chat template of its tokenizer.
+        base: the base model; its tokenizer has the chat template.
 
     Raises:
         UserError: a file is missing or damaged.
@@ -120,10 +124,12 @@ def load_run(
         name: _optional_json(provenance / f"{name}.json")
         for name in (*stages, *(f"evaluate/{checkpoint}" for checkpoint in checkpoints))
     }
+    # Tuples, since tables, figures and the page iterate over them again and again.
     completions = {name: tuple(read_graded(graded / f"{name}.jsonl")) for name in checkpoints}
-    validated: dict[str, tuple[GradedCompletion, ...]] = {
+    validation_completions: dict[str, tuple[GradedCompletion, ...]] = {
         stage: tuple(read_graded(file))
         for stage in trained
+        # DPO writes no validation completions.
         if stage in checkpoints and (file := rollouts / f"{stage}_validation.jsonl").exists()
     }
     return Run(
@@ -131,50 +137,54 @@ def load_run(
         starts=dict(starts),
         benchmarks=tuple(benchmarks),
         exported=exported,
-        metrics={name: read_json(graded / f"{name}.json") for name in checkpoints},
+        metrics={name: _json_object(graded / f"{name}.json") for name in checkpoints},
         completions=completions,
         prompts={
             name: rendered_prompts(
-                (*rows, *validated.get(name, ())),
+                (*rows, *validation_completions.get(name, ())),
                 base=base,
+                # The system prompt that `evaluate` used, not today's params.
                 system=records[f"evaluate/{name}"].get("prompt", {}).get("system", ""),
             )
             for name, rows in completions.items()
         },
         graded=graded,
-        validated=validated,
+        validation_completions=validation_completions,
         rollouts=tuple(read_rollouts(rollouts / "grpo.jsonl")),
         curves={stage: read_curve(curves / f"{stage}.csv") for stage in trained},
         validations={stage: read_curve(curves / f"{stage}_validation.csv") for stage in trained},
         skipped=frozenset(stage for stage in stages if records[stage].get("skipped")),
         stage_metrics={stage: _optional_json(metrics / f"{stage}.json") for stage in stages},
+        # A stage that has not run has no record.
         provenance={name: record for name, record in records.items() if record},
     )
 
 
 def read_models(metrics: Mapping[str, Metrics], folder: Path) -> Run:
-    """Models that anybody trained as a run: each is compared with the first.
+    """Read evaluated models as a run; each is compared with the first.
 
     Args:
         metrics: by model.
-        folder: of their graded completions, prompts and provenance.
+        folder: contains the models' graded completions, prompts and provenance.
     """
     names = tuple(metrics)
     prompts = {name: read_json(folder / f"prompts/{name}.json") for name in names}
     return Run(
         checkpoints=names,
+        # The first model is everybody's baseline.
         starts=dict.fromkeys(names[1:], names[0]),
-        benchmarks=tuple(dict.fromkeys(name for of in metrics.values() for name in of)),
+        benchmarks=tuple(dict.fromkeys(name for sets in metrics.values() for name in sets)),
+        # The page highlights one model: the last, as with checkpoints.
         exported=names[-1],
         metrics=metrics,
         completions={name: tuple(read_graded(folder / f"graded/{name}.jsonl")) for name in names},
         prompts={
             name: {
                 (benchmark, problem): text
-                for benchmark, texts in of.items()
+                for benchmark, texts in by_benchmark.items()
                 for problem, text in texts.items()
             }
-            for name, of in prompts.items()
+            for name, by_benchmark in prompts.items()
         },
         graded=Path("graded"),  # from the page, which is in `folder`
         provenance={
@@ -185,17 +195,18 @@ def read_models(metrics: Mapping[str, Metrics], folder: Path) -> Run:
 
 
 def rendered_prompts(rows: Iterable[GradedCompletion], *, base: Path, system: str) -> Prompts:
-    """The prompts that a checkpoint's completions answer, as the model read them.
+    """Render the prompts of a checkpoint's completions as the model read them.
 
     Args:
-        rows: its completions.
-        base: the base model, whose tokenizer brings the chat template to all checkpoints.
-        system: its system prompt, '' for none.
+        rows: the checkpoint's completions.
+        base: the base model; all checkpoints share its tokenizer and chat template.
+        system: the checkpoint's system prompt, '' for none.
 
     Raises:
         UserError: the tokenizer's files are missing or damaged.
     """
     try:
+        # From files: loading the tokenizer would import transformers, which takes seconds.
         template = (base / "chat_template.jinja").read_text(encoding="utf-8")
         tokens = special_tokens(base)
     except (OSError, ValueError) as error:
@@ -216,19 +227,29 @@ def rendered_prompts(rows: Iterable[GradedCompletion], *, base: Path, system: st
 
 
 def _optional_json(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.exists() else {}
+    return _json_object(path) if path.exists() else {}
 
 
-def read_curve(path: Path) -> Curve:
-    """A CSV whose first column is `step`; a missing or empty file is an empty curve.
+def _json_object(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    # A list would fail far from here, without the file's name.
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: not a JSON object; `dvc repro` writes it again")
+    return content
+
+
+def read_curve(path: Path) -> LoggedCurve:
+    """Read a CSV whose first column is `step`; a missing or empty file is an empty curve.
 
     Raises:
-        UserError: another first column, or a cell that is no number; names file and row.
+        UserError: the first column is not `step`, or a cell is not a number; names file and row.
     """
     if not path.exists():
         return {}
+    # Columns are logged at different steps, so each has steps of its own.
     curve: dict[str, list[tuple[int, float]]] = {}
     with path.open(encoding="utf-8", newline="") as lines:
+        # Line 1 is the header.
         for number, row in enumerate(csv.DictReader(lines), start=2):
             try:
                 step = int(row.pop("step"))

@@ -1,10 +1,10 @@
-"""`report.html`: one file that needs no network, with a browser for the completions.
+"""`report.html`: one file without network access, with a browser for the completions.
 
-The completions travel compressed, one block a checkpoint, and are unpacked after the first paint;
-so is the chart library. Completions are hostile text: they reach the page as JSON inside base64
-and are only ever shown as text nodes. A page holds all of them where they fit, else what a reader
-looks for first, so that the page of any run opens at once and can be sent; every completion is in
-the stages' JSONL files.
+Completions and the chart library are compressed, one block per checkpoint, and unpacked after the
+first paint. Completions are hostile text: they reach the page as JSON inside base64, and scripts
+show them as text nodes only. A page has all completions if they fit. Otherwise it has the first
+ones in `READING_ORDER`, so that the page of any run opens at once and can be sent by mail. The
+stages' JSONL files have every completion.
 """
 
 import base64
@@ -26,24 +26,24 @@ from lib.report.charts import INK, LOOK, colors_of
 from lib.report.inputs import Run
 from lib.report.report import Report
 from lib.report.tables import CLASSES, REASONS, measures
-from lib.report.text import cell, rate_parts, render
+from lib.report.text import cell, rate_parts, render_template, shorten, visible
 
 Row = TypeVar("Row", GradedCompletion, TrainingRollout)
 
 Blocks = Mapping[str, str]
-"""What the page carries, compressed, by block name."""
+"""Block name → compressed content of the page."""
 
 COMPLETIONS_BUDGET = 3_000_000
 ROLLOUTS_BUDGET = 750_000
-"""Bytes of the page; with the chart library (0.3 MB), curves and tables it stays below 5 MB."""
+"""Bytes; with the chart library (0.3 MB), curves and tables, the page stays below 5 MB."""
 
 COMPRESSION = 12
-"""No text of many completions is compressed further: more than this is not tried."""
+"""Upper bound of the compression ratio of many completions, for the first guess of `fit`."""
 
-KINDS = ("regressions", "failures", "others")
-"""Right before and wrong after; wrong, as the checkpoint that matters answers; the rest."""
+READING_ORDER = ("regressions", "failures", "others")
+"""Kinds of groups: an answer got worse; the exported checkpoint is wrong; all others."""
 
-COLUMNS = (
+COMPLETION_FIELDS = (
     "mode",
     "sample",
     "completion",
@@ -55,14 +55,17 @@ COLUMNS = (
     "num_tokens",
     "truncated",
 )
-"""What a completion carries to the page."""
+"""Fields of `GradedCompletion` that the rollout browser gets, one list per field."""
+
+EXAMPLE_CHARACTERS = 600
+"""Limit of each text above the browser; of completions, the last characters: the answer."""
 
 PER_PROBLEM = ("problem", "reference", "prompt")
-"""What travels once with the rollouts of a problem."""
+"""Fields of `TrainingRollout` stored once per problem."""
 
 
 def render_page(report: Report) -> str:
-    """The whole page."""
+    """Render the whole page."""
     run = report.run
     ranked = ranked_answers(run)
     answers, blocks = fit(
@@ -71,12 +74,14 @@ def render_page(report: Report) -> str:
         budget=COMPLETIONS_BUDGET,
     )
     rollouts, training = fit(ranked_rollouts(run.rollouts), training_blocks, budget=ROLLOUTS_BUDGET)
-    kept, shown = {id(group) for group in answers}, []
+    # By identity: rows have dicts and lists, so they cannot be hashed.
+    fitting, shown = {id(group) for group in answers}, []
     for kind, groups in ranked.items():
-        count = sum(len(group) for group in groups if id(group) in kept)
+        count = sum(len(group) for group in groups if id(group) in fitting)
         shown.append((kind, count, sum(map(len, groups))))
-    reasons = Counter(row.decided_by for rows in run.readable.values() for row in rows)
-    return render(
+    # The legend explains only the reasons that occur, the most frequent first.
+    reasons = Counter(row.decided_by for rows in run.all_completions.values() for row in rows)
+    return render_template(
         "page.html.j2",
         report=report,
         run=run,
@@ -84,13 +89,16 @@ def render_page(report: Report) -> str:
         scores=[row for row in measures(run.metrics, run.benchmarks[0]) if row[0].strong],
         parts=lambda numbers, name: cell(numbers, name, rate_parts),
         colors=colors_of(run.checkpoints),
+        # Shortened before escaping, so that the limit counts the text's own characters.
+        beginning=lambda text: visible(shorten(text, EXAMPLE_CHARACTERS)),
+        ending=_ending,
         reasons=[(name, REASONS.get(name, name)) for name, _ in reasons.most_common()],
         shown=shown,
         num_rollouts=sum(map(len, rollouts)),
         blocks={
-            "charts": packed([dataclasses.asdict(figure) for figure in report.figures]),
-            "look": packed({"config": LOOK, "ink": INK}),
-            "vega": packed_text(chart_library()),
+            "charts": pack_json([dataclasses.asdict(figure) for figure in report.figures]),
+            "look": pack_json({"config": LOOK, "ink": INK}),
+            "vega": pack_text(chart_library()),
             **blocks,
             **training,
         },
@@ -98,19 +106,24 @@ def render_page(report: Report) -> str:
 
 
 def ranked_answers(run: Run) -> dict[str, list[list[GradedCompletion]]]:
-    """By kind, all answers to one problem in one mode together: greedy first, then spread.
+    """Group the answers to each problem and mode, and sort the groups by kind.
 
-    An answer gets worse since the checkpoint that its own was trained from.
+    A regression is an answer that is wrong although the checkpoint's parent answered right.
+
+    Returns:
+        Kind → groups; within a kind, greedy groups come first, in hash order.
     """
     together: dict[tuple[str, str, str], dict[tuple[str, int], GradedCompletion]]
     together = defaultdict(dict)
-    for name, rows in run.readable.items():
+    for name, rows in run.all_completions.items():
         for row in rows:
             together[row.benchmark, row.problem_id, row.mode][name, row.sample] = row
-    ranked: dict[str, list[list[GradedCompletion]]] = {kind: [] for kind in KINDS}
-    for key in sorted(together, key=lambda key: (key[2] != GREEDY, _shuffled(*key))):
+    ranked: dict[str, list[list[GradedCompletion]]] = {kind: [] for kind in READING_ORDER}
+    # False sorts before True: greedy groups first.
+    for key in sorted(together, key=lambda key: (key[2] != GREEDY, _shuffle_key(*key))):
         answers = together[key]
         wrong = [place for place, row in answers.items() if not row.answer_ok]
+        # The untrained checkpoint has no parent, and no group has ("", sample).
         earlier = (answers.get((run.origins.get(name, ""), sample)) for name, sample in wrong)
         if any(row and row.answer_ok for row in earlier):
             kind = "regressions"
@@ -121,13 +134,14 @@ def ranked_answers(run: Run) -> dict[str, list[list[GradedCompletion]]]:
 
 
 def ranked_rollouts(rollouts: Sequence[TrainingRollout]) -> list[list[TrainingRollout]]:
-    """Rollouts by problem, those first that came up at the most steps."""
+    """Group rollouts by problem, those sampled at the most steps first."""
     together: dict[str, list[TrainingRollout]] = defaultdict(list)
     for rollout in rollouts:
         together[rollout.problem].append(rollout)
     return sorted(
         together.values(),
-        key=lambda rows: (-len({row.step for row in rows}), _shuffled(rows[0].problem)),
+        # Problems of many steps show best how answers change.
+        key=lambda rows: (-len({row.step for row in rows}), _shuffle_key(rows[0].problem)),
     )
 
 
@@ -137,29 +151,39 @@ def fit(
     *,
     budget: int,
 ) -> tuple[Sequence[Sequence[Row]], Blocks]:
-    """As many of the first groups as `budget` bytes hold, and their blocks."""
+    """Return the first groups that fit `budget` bytes, and their blocks."""
     sizes = accumulate(sum(len(row.completion) for row in rows) for rows in groups)
+    # First guess from the lengths of the texts; then the packed size decides.
     count = bisect_left(list(sizes), budget * COMPRESSION)
     while True:
         blocks = pack(groups[:count])
         size = sum(map(len, blocks.values()))
         if size <= budget or not count:
             return groups[:count], blocks
+        # At least 5 % fewer groups each round, so that the loop ends.
         count = int(count * min(0.95, budget / size))
 
 
-def _shuffled(*key: str) -> bytes:
-    """An order that has nothing to do with that of the file."""
+def _ending(text: str) -> str:
+    left_out = len(text) - EXAMPLE_CHARACTERS
+    more = f"({left_out:,} characters before) … " if left_out > 0 else ""
+    return more + visible(text[-EXAMPLE_CHARACTERS:])
+
+
+def _shuffle_key(*key: str) -> bytes:
+    """Return a hash of the key: sorting by it gives an order unrelated to the file's."""
+    # "replace", since a lone surrogate has no UTF-8 encoding.
     return hashlib.sha256("/".join(key).encode("utf-8", "replace")).digest()
 
 
 def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) -> Blocks:
-    """What the rollout browser needs of `groups` of the run's completions."""
-    kept = {id(row) for group in groups for row in group}
+    """Pack `groups` of the run's completions for the rollout browser."""
+    packed = {id(row) for group in groups for row in group}
     completions = {
-        name: [row for row in rows if id(row) in kept] for name, rows in run.readable.items()
+        name: [row for row in rows if id(row) in packed]
+        for name, rows in run.all_completions.items()
     }
-    # The text of a problem travels once, and not with every completion.
+    # Each problem's text is stored once, instead of with every completion.
     problems = {
         (row.benchmark, row.problem_id): row for rows in completions.values() for row in rows
     }
@@ -167,6 +191,7 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
     content = {
         "checkpoints": run.checkpoints,
         "exported": run.exported,
+        # The browser's "gained" and "lost" compare with this parent.
         "before": run.origins,
         "benchmarks": [*dict.fromkeys((*run.benchmarks, *(name for name, _ in problems)))],
         "classes": list(CLASSES.items()),
@@ -180,57 +205,66 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
                 "problem": row.problem,
                 "reference": row.reference,
                 "subject": row.subject,
+                # The filters compare with the strings of `select.value`.
                 "level": str(row.level),
                 "tags": row.tags,
             }
             for key, row in problems.items()
         ],
     }
-    blocks = {"problems": packed(content)}
+    blocks = {"problems": pack_json(content)}
     for name, rows in completions.items():
+        # [rows] the index of each row's problem in `problems`.
         places = [index[row.benchmark, row.problem_id] for row in rows]
-        blocks[f"rollouts-{name}"] = packed(_columns(rows, COLUMNS, places))
+        blocks[f"rollouts-{name}"] = pack_json(_columns(rows, COMPLETION_FIELDS, places))
     return blocks
 
 
 def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
-    """What was read: one text, or one by checkpoint where they read different ones."""
+    """Return the prompt text, or one per checkpoint if they read different ones."""
     texts = {name: prompts[key] for name, prompts in run.prompts.items() if key in prompts}
     different = set(texts.values())
+    # Checkpoints normally share a prompt; models of `make evaluate` may not.
     return different.pop() if len(different) == 1 else texts
 
 
 def training_blocks(groups: Sequence[Sequence[TrainingRollout]]) -> Blocks:
-    """What the browser of training rollouts needs, in the order of the steps."""
+    """Pack training rollouts for their browser, in the order of the steps."""
     rows = [(row, place) for place, group in enumerate(groups) for row in group]
+    # Stable: within a step, the groups stay together.
     rows.sort(key=lambda row: row[0].step)
     problems = [
-        {"text": of[0].problem, "reference": of[0].reference, "prompt": of[0].prompt}
-        for of in groups
+        {"text": first.problem, "reference": first.reference, "prompt": first.prompt}
+        for first, *_ in groups
     ]
-    names = [of.name for of in dataclasses.fields(TrainingRollout) if of.name not in PER_PROBLEM]
+    fields = dataclasses.fields(TrainingRollout)
+    names = [field.name for field in fields if field.name not in PER_PROBLEM]
     columns = _columns([row for row, _ in rows], names, [place for _, place in rows])
-    return {"training": packed({"problems": problems, "columns": columns})}
+    return {"training": pack_json({"problems": problems, "columns": columns})}
 
 
 def _columns(
     rows: Sequence[object], names: Sequence[str], places: Sequence[int]
 ) -> dict[str, list[Any]]:
-    """A list for each of `names`, and the places of the rows' problems."""
+    """Return one list per field name, and `place`: the index of each row's problem."""
+    # Columns compress better than rows: equal keys are written once.
     return {"place": [*places], **{name: [getattr(row, name) for row in rows] for name in names}}
 
 
 @functools.cache
 def chart_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script; bundling takes seconds."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script; bundling takes seconds."""
+    # The bundle is a module: what it does not put on `window` ends with it.
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 
-def packed(content: Any) -> str:
-    """JSON, compressed, in base64; pure ASCII, so that even a lone surrogate travels."""
-    return packed_text(json.dumps(content, separators=(",", ":")))
+def pack_json(content: Any) -> str:
+    """Compress JSON and encode it in base64; pure ASCII, so that even a lone surrogate survives."""
+    # `json.dumps` escapes all that is not ASCII.
+    return pack_text(json.dumps(content, separators=(",", ":")))
 
 
-def packed_text(text: str) -> str:
-    """Text, compressed (zlib), in base64."""
+def pack_text(text: str) -> str:
+    """Compress text (zlib) and encode it in base64."""
+    # zlib's format is what `DecompressionStream("deflate")` reads (unpack.js).
     return base64.b64encode(zlib.compress(text.encode("utf-8"), level=9)).decode("ascii")

@@ -1,14 +1,15 @@
-"""The content of a run's report, before it is Markdown or HTML."""
+"""The content of a run's report, independent of Markdown and HTML."""
 
 import dataclasses
 import hashlib
 import json
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lib.artifacts import ROOT
-from lib.artifacts.completions import GREEDY, GradedCompletion
+from lib.artifacts.completions import GREEDY, UNGRADED, GradedCompletion
 from lib.params import preset_names, preset_params
 from lib.params.schema import leaves
 from lib.report.charts import Figure
@@ -25,13 +26,21 @@ from lib.report.tables import (
     breakdown,
     class_table,
     comparison_table,
-    headline,
-    titled,
+    headline_table,
+    mark_skipped,
 )
 from lib.report.text import Table, percent
 
 NUM_TRANSCRIPTS = 5
-"""Of right completions, and of wrong ones."""
+"""Transcripts of right completions, and as many of wrong ones."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """One problem with every checkpoint's answer, and a caption."""
+
+    caption: str
+    answers: Mapping[str, GradedCompletion]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,17 +48,19 @@ class Report:
     """The report's parts in reading order.
 
     Attributes:
-        facts: what the page is headed by: the model, the preset, the run's fingerprint.
-        alarms: what must not be overlooked; empty when all is well.
-        findings: the sentences that the numbers justify.
-        caveats: what the findings do not show.
-        conditions: how the benchmarks were answered.
-        provenance: what the numbers rest on: settings, versions, hashes of each stage's inputs.
+        facts: the page's header: model, preset, seed, device, the run's fingerprint.
+        alarms: rates that fell beyond noise, and training warnings; usually empty.
+        example: one problem, answered by all checkpoints; None if there is no such problem.
+        findings: sentences on the differences.
+        caveats: limits of the findings.
+        conditions: the sampling settings by benchmark and mode.
+        provenance: settings, versions, hashes of each stage's inputs, stage metrics.
     """
 
     run: Run
     facts: Sequence[tuple[str, str]]
     alarms: Sequence[str]
+    example: Example | None
     findings: Sequence[str]
     caveats: Sequence[str]
     headlines: Sequence[Table]
@@ -64,33 +75,35 @@ class Report:
 
 
 def build_report(run: Run) -> Report:
-    """The whole content of the report of a run."""
+    """Build the whole content of a run's report."""
     comparisons, untrained = compare_checkpoints(run), run.checkpoints[0]
-    metrics, sets = titled(run.metrics, run.skipped), run.benchmarks
-    # What starts from the untrained checkpoint is not judged: teaching a format may cost answers.
-    # Nor are other sets: a fall there is a finding. Models of anybody's are compared, not judged.
+    metrics, sets = mark_skipped(run.metrics, run.skipped), run.benchmarks
+    # Only trained phases raise an alarm, and only on the first benchmark. The phase that starts
+    # from the untrained checkpoint teaches a format, and may cost answers. A fall on another set
+    # is a finding. Unrelated models are compared without a verdict.
     judged = [
-        of
-        for of in comparisons
-        if run.trained and of.before != untrained and of.benchmark == sets[0]
+        each
+        for each in comparisons
+        if run.trained and each.before != untrained and each.benchmark == sets[0]
     ]
     facts, provenance = facts_and_provenance(run)
-    breakdowns = [breakdown(metrics, of, by) for of in sets for by in BREAKDOWNS]
-    classes = [class_table(metrics, of) for of in sets]
+    breakdowns = [breakdown(metrics, name, by) for name in sets for by in BREAKDOWNS]
+    classes = [class_table(metrics, name) for name in sets]
     return Report(
         run=run,
         facts=facts,
         alarms=[*alarms(judged), *training_warnings(run.provenance)],
+        example=select_example(run),
         findings=[
-            f"{of.before} → {of.after}: {describe(of)}"
-            for of in comparisons
-            if of.after not in run.skipped
-            # Of many models and benchmarks, sentences on the first benchmark; the tables have all.
-            and (of.before != untrained if run.trained else of.benchmark == sets[0])
+            f"{each.before} → {each.after}: {describe(each)}"
+            for each in comparisons
+            if each.after not in run.skipped
+            # For unrelated models, only the first benchmark gets sentences; the tables have all.
+            and (each.before != untrained if run.trained else each.benchmark == sets[0])
         ],
         caveats=list(caveats(comparisons, run)),
-        headlines=[headline(metrics, of) for of in sets],
-        differences=[comparison_table(of, comparisons) for of in sets],
+        headlines=[headline_table(metrics, name) for name in sets],
+        differences=[comparison_table(name, comparisons) for name in sets],
         conditions=conditions(run),
         figures=report_figures(run),
         breakdowns=[table for table in breakdowns if table.rows],
@@ -102,41 +115,83 @@ def build_report(run: Run) -> Report:
 
 
 def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What a stage was warned of while it trained, and since which step."""
+    """Yield the stages' training warnings, each with the step of its first occurrence."""
     for stage, record in provenance.items():
         for warning in record.get("warnings", []):
             yield f"{stage.upper()}, FROM STEP {warning['step']}: {warning['text']}."
 
 
 def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
-    """What qualifies a gain, so that it is not read as more than it is."""
+    """Yield the limits of a GRPO gain; nothing if GRPO gained nothing."""
+    # 0 if every SFT target has reasoning: then there is nothing to qualify.
     bare = run.stage_metrics.get("prepare", {}).get("bare_answer_share", 0.0)
-    if bare > 0 and any(of.after == "grpo" and of.change.is_better() for of in comparisons):
+    if bare > 0 and any(each.after == "grpo" and each.change.is_better() for each in comparisons):
         yield (
-            f"{percent(bare)} % of the SFT targets give the bare answer, the others the working "
-            "too. So the demonstrations mix two strategies, and reinforcement picks the better "
-            "one. Whether it beats good demonstrations is another question: compare with SFT on "
-            "complete workings alone (prepare.synthetic.bare_answer_rate set to 0)."
+            f"{percent(bare)} % of the SFT targets give only the answer, the others the reasoning "
+            "too. The demonstrations mix two strategies, and GRPO shifts the model to the better "
+            "one. Whether GRPO beats good demonstrations is another question: compare with SFT on "
+            "complete solutions only (prepare.synthetic.bare_answer_rate set to 0)."
         )
 
 
-def select_transcripts(run: Run) -> list[GradedCompletion]:
-    """Five right and five wrong completions of the exported checkpoint, spread over the file.
+def select_example(run: Run) -> Example | None:
+    """Select a problem of the first benchmark that training changed from wrong to right.
 
-    Greedy ones of the first benchmark, where it was answered so.
+    Among these, the problem of median length, so that it is typical. If training changed none,
+    the problem of median length among all.
     """
-    rows = [row for row in run.completions[run.exported] if row.benchmark == run.benchmarks[0]]
-    greedy = [row for row in rows if row.mode == GREEDY] or rows
-    transcripts = []
+    # With a single checkpoint there is no parent: it is compared with itself.
+    before, after = run.origins.get(run.exported, run.checkpoints[0]), run.exported
+    answers: dict[str, dict[str, GradedCompletion]] = defaultdict(dict)
+    for name in run.checkpoints:
+        for row in _main_rows(run, name):
+            if row.decided_by == UNGRADED:
+                continue
+            # The first sample, if the benchmark was only sampled.
+            answers[row.problem_id].setdefault(name, row)
+    # A model may have skipped a problem that exceeds its context.
+    full = [each for each in answers.values() if len(each) == len(run.checkpoints)]
+    if not full:
+        return None
+    gains, losses = (
+        [each for each in full if (each[before].answer_ok, each[after].answer_ok) == verdicts]
+        for verdicts in ((False, True), (True, False))
+    )
+    # Length over all checkpoints' answers, in characters.
+    candidates = sorted(
+        gains or full, key=lambda each: sum(len(row.completion) for row in each.values())
+    )
+    caption = "One problem, answered by each"
+    if gains:
+        caption = (
+            f"One of {len(gains)} problems that {after} answers right and {before} does not; "
+            f"{len(losses)} the other way round"
+        )
+    return Example(caption, candidates[len(candidates) // 2])
+
+
+def select_transcripts(run: Run) -> list[GradedCompletion]:
+    """Select five right and five wrong answers of the exported checkpoint, spread over the file.
+
+    Only the first benchmark; greedy completions if there are any.
+    """
+    rows, transcripts = _main_rows(run, run.exported), []
     for ok in (True, False):
-        of = [row for row in greedy if row.answer_ok is ok]
-        count = min(len(of), NUM_TRANSCRIPTS)
-        transcripts += [of[index * len(of) // count] for index in range(count)]
+        alike = [row for row in rows if row.answer_ok is ok]
+        count = min(len(alike), NUM_TRANSCRIPTS)
+        # Evenly spaced: deterministic, and not only the file's first problems.
+        transcripts += [alike[index * len(alike) // count] for index in range(count)]
     return transcripts
 
 
+def _main_rows(run: Run, checkpoint: str) -> list[GradedCompletion]:
+    """Select a checkpoint's answers to the first benchmark, only greedy ones if there are any."""
+    rows = [row for row in run.completions[checkpoint] if row.benchmark == run.benchmarks[0]]
+    return [row for row in rows if row.mode == GREEDY] or rows
+
+
 def conditions(run: Run) -> Table:
-    """Decoding by benchmark and mode, as the first checkpoint's provenance has it."""
+    """Return the decoding by benchmark and mode, from the first checkpoint's provenance."""
     record = run.provenance.get(f"evaluate/{run.checkpoints[0]}", {})
     rows = tuple(
         (
@@ -155,11 +210,11 @@ def conditions(run: Run) -> Table:
 
 
 def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
-    """What a reader of many reports tells them apart by, and what the numbers rest on.
+    """Return the facts that tell reports apart, and the provenance tables.
 
-    Settings and versions once for all stages, the hashes of what each stage read, its numbers.
-    Settings that differ from the nearest preset come first, with the preset's value beside them.
-    No clock: the page asks its file's.
+    The tables list settings and versions once for all stages, then each stage's input hashes and
+    metrics. Settings that differ from the nearest preset come first, beside the preset's value.
+    There is no date: the page shows its file's, so that equal runs have equal bytes.
     """
     settings = _settings(run.provenance, "settings")
     facts = [("seed", settings.get("seed", "?"))]
@@ -170,17 +225,21 @@ def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
         preset, values, changed = nearest_preset(settings)
         header, num_changed = (*header, f"preset {preset}"), len(changed)
         rows = [(key, settings[key], values[key]) for key in changed]
+        # An empty cell: the value equals the preset's.
         rows += [(key, value, "") for key, value in settings.items() if key not in changed]
         count = f" with {num_changed} change{'s' if num_changed > 1 else ''}" if changed else ""
         facts = [("model", _model(settings)), ("preset", preset + count), *facts]
-    devices = {of["device"]: None for of in run.provenance.values() if "device" in of}
+    devices = {record["device"]: None for record in run.provenance.values() if "device" in record}
+    # Several devices if stages ran on different machines.
     facts += [("measured on", " / ".join(devices))] * bool(devices)
+    # `git log -S<hash>` finds the run's commit (docs/report.md).
     known = json.dumps(run.provenance, sort_keys=True).encode()
     facts.append(("run", hashlib.sha256(known).hexdigest()[:12]))
+    # `lib` is not installed, so there is no package metadata.
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     facts.append((project["name"], project["version"]))
     versions = _settings(run.provenance, "versions")
-    inputs = {f"{stage} ←": of.get("inputs", {}) for stage, of in run.provenance.items()}
+    inputs = {f"{stage} ←": record.get("inputs", {}) for stage, record in run.provenance.items()}
     return facts, [
         Table("settings", header, tuple(rows), frozenset(range(num_changed))),
         Table("versions", ("key", "value"), tuple(versions.items())),
@@ -198,25 +257,29 @@ def _rows(records: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ..
 
 
 def nearest_preset(settings: Mapping[str, str]) -> tuple[str, dict[str, str], list[str]]:
-    """The preset that the fewest settings differ from, its values, and the keys that differ."""
+    """Return the preset with the fewest differences, its values, and the keys that differ."""
     candidates = []
     for name in preset_names():
         values = {key: _text(value) for key, value in preset_params(name).flat().items()}
+        # A setting that the preset lacks is no difference.
         changed = [key for key in settings if values.get(key, settings[key]) != settings[key]]
         candidates.append((name, values, changed))
+    # Ties go to the first name, so that equal runs give equal reports.
     return min(candidates, key=lambda candidate: (len(candidate[2]), candidate[0]))
 
 
 def _settings(provenance: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, str]:
-    """By dotted key, sorted; where stages disagree (they ran at different times), every value."""
+    """Merge the stages' settings by dotted key, listing every value if stages disagree."""
     values: dict[str, dict[str, None]] = {}
     for record in provenance.values():
         for key, value in leaves(record.get(name, {})):
+            # A dict as an ordered set: the values in the order of the stages.
             values.setdefault(key, {})[_text(value)] = None
     return {key: " / ".join(values[key]) for key in sorted(values)}
 
 
 def _model(settings: Mapping[str, str]) -> str:
+    # An empty name means the tiny model, made from scratch.
     name, revision = settings.get("model.name", ""), settings.get("model.revision", "")
     sizes = [settings.get(f"model.tiny.{size}", "?") for size in ("num_layers", "hidden_size")]
     tiny = "tiny Qwen3, {} layers of {}".format(*sizes)
@@ -225,6 +288,6 @@ def _model(settings: Mapping[str, str]) -> str:
 
 def _text(value: Any) -> str:
     entries = value if isinstance(value, list) else [value]
-    # The order of a mapping's keys, which a file sorts, is no part of its value.
+    # JSON files have sorted keys, params.yaml has not: sort before comparing.
     nested = (json.dumps(e, sort_keys=True) if isinstance(e, Mapping) else e for e in entries)
     return ", ".join(map(str, nested))

@@ -1,32 +1,47 @@
-"""Serve the report to a browser on this machine, and to no other."""
+"""A web server for the report, reachable from this machine only."""
 
 import http.server
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 
 from lib.core.errors import UserError
 
 HOST = "127.0.0.1"
+OWN_NAMES = (HOST, "localhost")
+"""Accepted `Host` headers; any other name belongs to a page that rebinds DNS to this machine."""
 
 
 def report_server(page: Path, *, port: int) -> http.server.ThreadingHTTPServer:
-    """A server of one page, whatever the path, reachable from this machine only.
+    """Return a server of one page, whatever the path, reachable from this machine only.
 
     Args:
-        page: what is served.
-        port: 0 takes a free one; `server_address` tells which.
+        page: the file to serve.
+        port: 0 takes a free port; `server_address` has its number.
 
     Raises:
         UserError: the port is taken.
     """
 
     class PageHandler(http.server.SimpleHTTPRequestHandler):
+        # Any path serves the page, so that no other file of its folder can be read.
         def translate_path(self, path: str) -> str:
             return str(page)
 
+        def send_head(self) -> Any:
+            # DNS rebinding: a foreign page whose name resolves to 127.0.0.1 could read the report.
+            if self.headers.get("Host", "").partition(":")[0].lower() not in OWN_NAMES:
+                return self.send_error(403, f"open http://{HOST} or http://localhost instead")
+            return super().send_head()
+
+        def copyfile(self, source: Any, outputfile: Any) -> None:
+            with suppress(ConnectionError):  # the browser has closed the page
+                super().copyfile(source, outputfile)
+
         def log_message(self, format: str, *args: object) -> None:
-            """No line for a request."""
+            """Suppress the log line of a request."""
 
     try:
         return http.server.ThreadingHTTPServer((HOST, port), PageHandler)
@@ -56,7 +71,8 @@ def main(page: Path, port: int) -> None:
     if not page.is_file():
         raise UserError(f"{page} is missing. The report stage writes it: run `make report`.")
     with report_server(page, port=port) as server:
-        click.echo(f"http://{HOST}:{server.server_address[1]} (Ctrl-C ends)")
+        # Port 0 was replaced by the kernel's choice.
+        click.echo(f"http://{HOST}:{server.server_address[1]} (Ctrl-C to stop)")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

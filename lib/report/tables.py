@@ -1,4 +1,4 @@
-"""The report's tables, as text in cells; Markdown, HTML and the terminal print the same ones."""
+"""The report's tables as text in cells, for Markdown, HTML and the terminal."""
 
 import dataclasses
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -9,15 +9,15 @@ from lib.artifacts.completions import GREEDY, SAMPLED
 from lib.report.comparisons import Comparison
 from lib.report.inputs import Metrics
 from lib.report.text import Table, cell, decimal, p_value, percent, points
-from lib.verifier.readings import DESCRIPTIONS
+from lib.verifier.rules import DESCRIPTIONS
 
 Columns = dict[str, Mapping[str, Any]]
-"""By checkpoint, in the order of the columns: its numbers on one benchmark in one mode."""
+"""Checkpoint → its numbers on one benchmark in one mode, in the order of the columns."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """A row of the headline table: where its number is in the metrics, and how it is printed."""
+    """A row of the headline table: its place in the metrics, and its format."""
 
     title: str
     mode: str
@@ -33,25 +33,27 @@ CLASSES = {
     "00": "format wrong, answer wrong",
 }
 REASONS = DESCRIPTIONS | {
-    "not graded": "nothing here has a right answer; a judge compares such completions elsewhere",
+    "not graded": "the problem has no reference answer; completions go to a judge elsewhere",
 }
-"""What decided a grade (`decided_by`, docs/verifier.md), in words for a reader."""
+"""`decided_by` (docs/verifier.md) → explanation for a reader."""
 
+# Characters and tokens: a second digit would be noise.
 _ONE_DIGIT = partial(decimal, digits=1)
 
 BREAKDOWNS = {"by_level": "level", "by_tag": "tag", "by_subject": "subject"}
 
 
 def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[Measure, Columns]]:
-    """The rows that the metrics can fill, each with everybody's numbers."""
+    """List the rows that the metrics can fill, each with all checkpoints' numbers."""
     mode, columns = main_mode(metrics, benchmark)
-    k = num_samples(metrics, benchmark)
+    attempts = [k for k in sample_counts(metrics, benchmark) if k > 1]
     rows = [
         Measure("answer accuracy, greedy", GREEDY, "answer_accuracy", strong=True),
         Measure("pass@1, sampled", SAMPLED, "pass_at_1", strong=True),
-        Measure(f"pass@{k}, sampled", SAMPLED, f"pass_at_{k}"),
-        Measure(f"pass^{k}, sampled", SAMPLED, f"pass_hat_{k}"),
-        Measure(f"maj@{k}, sampled", SAMPLED, f"maj_at_{k}"),
+        # Of one sample all three are pass@1 again.
+        *(Measure(f"pass@{k}, sampled", SAMPLED, f"pass_at_{k}") for k in attempts),
+        *(Measure(f"pass^{k}, sampled", SAMPLED, f"pass_hat_{k}") for k in attempts),
+        *(Measure(f"maj@{k}, sampled", SAMPLED, f"maj_at_{k}") for k in attempts),
         Measure("strict answer accuracy", mode, "strict_accuracy"),
         Measure("format accuracy", mode, "format_accuracy"),
         Measure("reasoning present", mode, "reasoning_present"),
@@ -61,27 +63,26 @@ def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[M
         Measure("response tokens", mode, "mean_response_tokens", _ONE_DIGIT),
         Measure("truncated", mode, "truncated"),
     ]
-    if k < 2:  # of one sample all three are pass@1 again
-        del rows[2:5]
     for row in rows:
         columns = numbers_of(metrics, benchmark, row.mode)
+        # Prompt formats without reasoning and problems without references lack some measures.
         if any(row.name in numbers for numbers in columns.values()):
             yield row, columns
 
 
-def num_samples(metrics: Mapping[str, Metrics], benchmark: str) -> int:
-    """How often each problem was sampled."""
+def sample_counts(metrics: Mapping[str, Metrics], benchmark: str) -> list[int]:
+    """Return how often each problem was sampled, where columns differ each number once."""
     columns = numbers_of(metrics, benchmark, SAMPLED).values()
-    return max(int(of.get("num_samples", 0)) for of in columns)
+    return sorted({int(numbers["num_samples"]) for numbers in columns if "num_samples" in numbers})
 
 
 def numbers_of(metrics: Mapping[str, Metrics], benchmark: str, mode: str) -> Columns:
-    """Everybody's numbers on a benchmark in a mode; nothing where it was not measured."""
-    return {name: of.get(benchmark, {}).get(mode, {}) for name, of in metrics.items()}
+    """Return all checkpoints' numbers on a benchmark in a mode; empty if it was not measured."""
+    return {name: sets.get(benchmark, {}).get(mode, {}) for name, sets in metrics.items()}
 
 
 def main_mode(metrics: Mapping[str, Metrics], benchmark: str) -> tuple[str, Columns]:
-    """What a benchmark is broken down in, greedy where it was answered so, and its numbers."""
+    """Return the mode of a benchmark's breakdowns, greedy if measured, and its numbers."""
     columns = numbers_of(metrics, benchmark, GREEDY)
     if any(columns.values()):
         return GREEDY, columns
@@ -89,57 +90,61 @@ def main_mode(metrics: Mapping[str, Metrics], benchmark: str) -> tuple[str, Colu
 
 
 def groups_of(columns: Columns, group: str) -> Iterator[tuple[str, Columns]]:
-    """Each level, tag or subject with everybody's numbers; nothing where one has it not.
+    """Yield each level, tag or subject with all checkpoints' numbers; {} if one has none.
 
     Args:
         group: a key of `BREAKDOWNS`.
     """
-    groups = {name: of.get(group, {}) for name, of in columns.items()}
-    for key in sorted({key for of in groups.values() for key in of}, key=natural_order):
-        yield key, {name: of.get(key, {}) for name, of in groups.items()}
+    groups = {name: numbers.get(group, {}) for name, numbers in columns.items()}
+    # The union: a checkpoint that answered no problem of a group lacks its key.
+    keys = {key for by_key in groups.values() for key in by_key}
+    for key in sorted(keys, key=natural_order):
+        yield key, {name: by_key.get(key, {}) for name, by_key in groups.items()}
 
 
-def titled(metrics: Mapping[str, Metrics], skipped: Container[str]) -> dict[str, Metrics]:
-    """By column head; a phase that passed its checkpoint on unchanged is marked."""
-    return {f"{of} (skipped)" if of in skipped else of: metrics[of] for of in metrics}
+def mark_skipped(metrics: Mapping[str, Metrics], skipped: Container[str]) -> dict[str, Metrics]:
+    """Return the metrics with " (skipped)" after the names of skipped phases' checkpoints."""
+    return {f"{name} (skipped)" if name in skipped else name: metrics[name] for name in metrics}
 
 
-def headline(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
-    """Measures down, columns of `metrics` across; every rate with its standard error."""
+def headline_table(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
+    """Build the headline table: a row per measure, a column per checkpoint, rates with errors."""
     rows = list(measures(metrics, benchmark))
     n = problems_of(main_mode(metrics, benchmark)[1])
-    k = num_samples(metrics, benchmark)
+    samples = " or ".join(map(str, sample_counts(metrics, benchmark)))
     return Table(
-        f"{benchmark}, n = {n} problems" + (f", {k} samples each" if k else ""),
+        f"{benchmark}, n = {n} problems" + (f", {samples} samples each" if samples else ""),
         ("", *metrics),
         tuple(
             (row.title, *(cell(numbers, row.name, row.form) for numbers in columns.values()))
             for row, columns in rows
         ),
+        # Rows without numbers are gone by now, so the indices are those of the printed table.
         frozenset(number for number, (row, _) in enumerate(rows) if row.strong),
     )
 
 
 def problems_of(columns: Columns) -> int:
-    """How many problems the numbers are of."""
-    return next((int(of["n"]) for of in columns.values() if "n" in of), 0)
+    """Return the number of problems behind the numbers."""
+    return next((int(numbers["n"]) for numbers in columns.values() if "n" in numbers), 0)
 
 
 def comparison_table(
     benchmark: str, comparisons: Sequence[Comparison], *, title: str = ""
 ) -> Table:
-    """The differences, in points, with interval, p-value and what could have been seen."""
+    """Build the table of differences in points, with interval, p-value and detectable size."""
     rows = tuple(
         (
-            f"{of.before} → {of.after}, {of.mode}",
-            points(of.change.difference.value),
-            f"{points(of.change.interval.low)} … {points(of.change.interval.high)}",
-            p_value(of.change.p_value),
-            str(of.change.difference.n),
-            points(of.detectable).lstrip("+"),
+            f"{each.before} → {each.after}, {each.mode}",
+            points(each.change.difference.value),
+            f"{points(each.change.interval.low)} … {points(each.change.interval.high)}",
+            p_value(each.change.p_value),
+            str(each.change.difference.n),
+            # A detectable size has no direction, and `points` signs every number.
+            points(each.detectable).lstrip("+"),
         )
-        for of in comparisons
-        if of.benchmark == benchmark
+        for each in comparisons
+        if each.benchmark == benchmark
     )
     header = ("", "difference", "95 % interval", "p", "n", "detectable")
     title = title or f"{benchmark}, paired"
@@ -147,32 +152,33 @@ def comparison_table(
 
 
 def breakdown(metrics: Mapping[str, Metrics], benchmark: str, group: str) -> Table:
-    """Answer accuracy by level, tag or subject; no rows where the metrics have no such group."""
+    """Build the table of answer accuracy by level, tag or subject; empty without such groups."""
     mode, columns = main_mode(metrics, benchmark)
     rows = tuple(
         (
             key,
-            str(problems_of(of)),
-            *(cell(each, "answer_accuracy", percent) for each in of.values()),
+            str(problems_of(group_columns)),
+            *(cell(each, "answer_accuracy", percent) for each in group_columns.values()),
         )
-        for key, of in groups_of(columns, group)
+        for key, group_columns in groups_of(columns, group)
     )
     title = f"{benchmark} by {BREAKDOWNS[group]}, answer accuracy ({mode})"
     return Table(title, (BREAKDOWNS[group], "n", *metrics), rows)
 
 
 def natural_order(key: str) -> tuple[bool, float, str]:
-    """Numbers before words, 2 before 10."""
+    """Return a sort key: numbers before words, 2 before 10."""
+    # Tuples of one shape, since Python cannot compare a number with a word.
     return (False, float(key), "") if key.isdecimal() else (True, 0.0, key)
 
 
 def class_table(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
-    """Share of the four classes, format digit first; no rows where nothing has a grade."""
+    """Build the table of the four classes, format digit first; empty if nothing is graded."""
     mode, columns = main_mode(metrics, benchmark)
     rows = tuple(
-        (f"{label} {meaning}", *(percent(of.get(f"class_{label}")) for of in columns.values()))
+        (f"{label} {meaning}", *(percent(each.get(f"class_{label}")) for each in columns.values()))
         for label, meaning in CLASSES.items()
-        if any(f"class_{label}" in of for of in columns.values())
+        if any(f"class_{label}" in each for each in columns.values())
     )
     title = f"{benchmark}, four classes ({mode}, % of completions)"
     return Table(title, ("", *metrics), rows)

@@ -1,4 +1,4 @@
-"""Numbers, tables, foreign text and templates as the report and the terminal print them.
+"""Format numbers, tables, untrusted text and templates for the report and the terminal.
 
 Completions are text that nobody wrote with care: they may hold markup, terminal codes, characters
 that turn the direction of a line, or a megabyte of one word.
@@ -25,6 +25,8 @@ _MARKUP = re.compile(
     r"|(?<!\w)_|_(?!\w)"  # emphasis at the edge of a word, not inside one
     r"|<(?=[A-Za-z/!?])|&(?=#?\w+;)"  # a tag, an entity; not "p < 0.05"
 )
+# Unicode categories: control, format, unassigned, private use, surrogate, line and paragraph
+# separators. `HIDDEN` in page.js is the same set.
 _HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 
 
@@ -33,7 +35,7 @@ class Table:
     """A table of text whose first column names the rows.
 
     Attributes:
-        strong: rows that carry the message.
+        strong: indices of the rows printed bold.
     """
 
     title: str
@@ -45,10 +47,10 @@ class Table:
 def rate_parts(
     value: float | None, se: float | None = None, n: float | None = None
 ) -> tuple[str, str]:
-    """A rate in percent, and how sure it is: 0.616, 0.022 → "61.6", "± 2.2" points.
+    """Format a rate in percent and its error: 0.616, 0.022 → "61.6", "± 2.2" points.
 
-    Where the error would be printed as 0.0, of `n` problems that are all alike, the end of the
-    95 % interval stands in its place: "100.0", "(≥ 99.1)".
+    If the error rounds to 0.0 (all `n` problems are right, or all wrong), a bound of the 95 %
+    interval replaces it: "100.0", "(≥ 99.1)".
     """
     if value is None or math.isnan(value):
         return MISSING, ""
@@ -57,48 +59,51 @@ def rate_parts(
         return number, f"± {100 * se:.1f}"
     if se is None or n is None:
         return number, ""
+    # The rate is 0 or 1, so only the far end of the interval is informative.
     interval = share_interval(Estimate(value, se, int(n)))
     bound = f"≤ {100 * interval.high:.1f}" if value < 0.5 else f"≥ {100 * interval.low:.1f}"
     return number, f"({bound})"
 
 
 def percent(value: float | None, se: float | None = None, n: float | None = None) -> str:
-    """`rate_parts` in one: "61.6 ± 2.2"."""
+    """Join `rate_parts`: "61.6 ± 2.2"."""
     return " ".join(filter(None, rate_parts(value, se, n)))
 
 
 def decimal(
     value: float | None, se: float | None = None, n: float | None = None, *, digits: int = 2
 ) -> str:
-    """A number with its standard error, "–" where there is none; no error that rounds to 0."""
+    """Format a number with its standard error, "–" if there is none; no error rounds to 0."""
     if value is None or math.isnan(value):
         return MISSING
+    # `not … > 0` also catches NaN.
     error = "" if se is None or not round(se, digits) > 0 else f" ± {se:.{digits}f}"
     return f"{value:.{digits}f}{error}"
 
 
 def cell(numbers: Mapping[str, float], name: str, form: Callable[..., Printed]) -> Printed:
-    """One number of a mode's metrics with its error and its number of problems."""
+    """Format one number of a mode's metrics with its error and its number of problems."""
     return form(numbers.get(name), numbers.get(f"{name}_se"), numbers.get("n"))
 
 
 def points(value: float) -> str:
-    """A difference of rates in percentage points, signed: 0.306 → "+30.6"."""
+    """Format a difference of rates in percentage points, signed: 0.306 → "+30.6"."""
     if math.isnan(value):
         return MISSING
+    # U+2212 is as wide as the plus sign, so that columns align.
     return f"{100 * value:+.1f}".replace("-", "−").replace("inf", "∞")
 
 
 def p_value(value: float) -> str:
-    """A p-value as it is printed: never 0."""
+    """Format a p-value, never as 0."""
     return "< 0.0001" if value < 0.0001 else f"{value:.4f}"
 
 
 def visible(text: str) -> str:
-    """`text` with every invisible character written out.
+    """Return `text` with every invisible character written out.
 
-    Line feeds and tabs stay; other control, format (among them those that turn the direction of
-    a line), surrogate and private characters become "⟨U+202E⟩".
+    Line feeds and tabs stay. Control, format (text direction among them), surrogate and
+    private-use characters become "⟨U+202E⟩".
     """
     return "".join(
         f"⟨U+{ord(character):04X}⟩"
@@ -108,26 +113,28 @@ def visible(text: str) -> str:
     )
 
 
-def shortened(text: str, limit: int) -> str:
-    """At most `limit` characters of `text`, and how many were left out."""
+def shorten(text: str, limit: int) -> str:
+    """Return at most `limit` characters of `text`, and the number left out."""
     left_out = len(text) - limit
     return text if left_out <= 0 else f"{text[:limit]} … ({left_out:,} more characters)"
 
 
 def markdown_inline(text: str, *, limit: int = 200) -> str:
-    """`text` on one line, with everything that Markdown or HTML reads as markup escaped."""
-    return _MARKUP.sub(r"\\\g<0>", " ".join(visible(shortened(text, limit)).split()))
+    """Return `text` on one line, with all Markdown and HTML markup escaped."""
+    # Joined by spaces: a line break would end the table row or the list item.
+    return _MARKUP.sub(r"\\\g<0>", " ".join(visible(shorten(text, limit)).split()))
 
 
 def markdown_block(text: str, *, limit: int = 2000) -> str:
-    """`text` as a fenced block, whose fence is longer than any run of backticks in it."""
-    content = visible(shortened(text, limit))
+    """Return `text` as a fenced block, its fence longer than any run of backticks inside."""
+    content = visible(shorten(text, limit))
+    # CommonMark: only a run of at least as many backticks closes a fence.
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", content)), 0)
     return f"{fence}text\n{content}\n{fence}"
 
 
 def markdown_table(table: Table) -> str:
-    """A pipe table, numbers to the right, strong rows bold."""
+    """Format a pipe table, numbers to the right, strong rows bold."""
     header = [markdown_inline(cell) for cell in table.header]
     ruler = [":--", *("--:" for _ in header[1:])]
     body = []
@@ -138,31 +145,35 @@ def markdown_table(table: Table) -> str:
 
 
 def table_lines(table: Table) -> Iterator[str]:
-    """The table for a terminal: aligned columns, numbers to the right."""
+    """Format the table for a terminal: aligned columns, numbers to the right."""
     rows = (table.header, *table.rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     yield table.title
     for first, *others in rows:
         cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        # README quotes these lines, and git complains about trailing spaces.
         yield "  ".join([first.ljust(widths[0]), *cells]).rstrip()
 
 
-def loud(sentences: Iterable[str]) -> Iterator[str]:
-    """Sentences that must not be overlooked: red where the terminal has colours."""
+def alarm_lines(sentences: Iterable[str]) -> Iterator[str]:
+    """Format important sentences, in red on a terminal with colours."""
     for sentence in sentences:
+        # `click.echo` drops the colours if the output is no terminal.
         yield click.style(f"!!! {sentence}", fg="red", bold=True)
 
 
-def render(name: str, **values: Any) -> str:
-    """Fill a template; in one that makes HTML, values are escaped.
+def render_template(name: str, **values: Any) -> str:
+    """Render a template; HTML templates escape their values.
 
     Args:
-        name: of a file in `TEMPLATES`, whose other files a template reads by `source(name)`.
-        values: what the template may use; a name it does not find is an error.
+        name: a file in `TEMPLATES`; a template includes other files with `source(name)`.
+        values: the template's variables; an undefined variable is an error.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
+        # By suffix. Markdown templates escape with `markdown_inline` and `markdown_block` instead.
         autoescape=jinja2.select_autoescape(["html.j2"]),
+        # A misspelt variable is an error instead of an empty string.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -172,5 +183,5 @@ def render(name: str, **values: Any) -> str:
 
 
 def source(name: str) -> str:
-    """The text of a file of `TEMPLATES`, as it stands."""
+    """Return the text of a file in `TEMPLATES` as it is."""
     return (TEMPLATES / name).read_text(encoding="utf-8")

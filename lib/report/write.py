@@ -1,10 +1,9 @@
-"""The report in its forms: Markdown with figures, the page, tables of models, and the terminal.
+"""Write the report: Markdown with figures, the page, tables of models, and the terminal's summary.
 
-And what DVC draws: a run's curves in a long format, with a row for each step and series, so that
-one plot of DVC follows whatever was logged, the rewards of any stack and any sets of validation
-problems. `.dvc/plots/curves.json` draws a panel for each series, and of a stage's own, wide CSV the
-column that dvc.yaml names. `python -m lib.report.write` writes `.dvc/plots/page.html`, on which
-every `dvc plots` draws (`.dvc/config`).
+Also writes the curves for `dvc plots` in a long format, one row per step and series: one DVC plot
+then covers any reward stack and any validation sets. `.dvc/plots/curves.json` draws a panel per
+series. From a stage's own wide CSV, DVC draws the column that dvc.yaml names. `python -m
+lib.report.write` renews `.dvc/plots/page.html`, the page template of `dvc plots` (`.dvc/config`).
 """
 
 import math
@@ -17,23 +16,23 @@ from lib.report.charts import LOOK, figure_svg
 from lib.report.comparisons import MEASURES, compare_checkpoints, comparison_metrics, describe
 from lib.report.figures import CURVES, reward_components, series_rows
 from lib.report.inputs import Run
-from lib.report.page import chart_library, packed, packed_text, render_page
+from lib.report.page import chart_library, pack_json, pack_text, render_page
 from lib.report.report import Report, build_report
-from lib.report.tables import breakdown, comparison_table, headline, titled
+from lib.report.tables import breakdown, comparison_table, headline_table, mark_skipped
 from lib.report.text import (
     Table,
     markdown_block,
     markdown_inline,
     markdown_table,
-    render,
+    render_template,
     table_lines,
 )
 
 SUMMARY = ("answer accuracy", "pass@", "pass^", "maj@", "format accuracy", "equations")
-"""Beginnings of the rows that a reader looks for first."""
+"""Prefixes of the row titles in the terminal's summary."""
 
 MOST_COLUMNS = 4
-"""Models beside each other in a table."""
+"""Models side by side; with more, the table is transposed."""
 
 PAGE = Path(".dvc/plots/page.html")
 
@@ -42,7 +41,7 @@ OWN_PLOT = {
     "grpo": "completions/mean_length",
     "dpo": "rewards/accuracies",
 }
-"""By stage, the column that dvc.yaml draws from the stage's own CSV, and that no table repeats."""
+"""Stage → the column that dvc.yaml draws from the stage's CSV; left out of the long table."""
 
 VALIDATION = {
     "answer_accuracy": "answer accuracy",
@@ -51,7 +50,7 @@ VALIDATION = {
     "mean_reward": "mean reward",
     "mean_reasoning_chars": "characters of reasoning",
 }
-"""What validation measures."""
+"""Validation measure → its title in `dvc plots`."""
 
 
 def write_report(
@@ -60,17 +59,18 @@ def write_report(
     """Build the report of `run` and write it in all its forms.
 
     Args:
-        run: what the stages wrote.
-        markdown: `report.md`; `figures` lies beside it.
-        figures: folder of the SVG files; what else lies in it is removed.
+        run: the stages' results.
+        markdown: `report.md`, in the parent folder of `figures`.
+        figures: folder of the SVG files; replaced as a whole.
         page: `report.html`.
-        plots: folder of a long table for each stage that logged anything.
-        metrics: the paired differences as numbers.
+        plots: folder of one long table per stage that logged anything; replaced as a whole.
+        metrics: JSON file of the paired differences.
 
     Returns:
-        What was written, for the terminal.
+        The report, whose alarms the stage prints.
     """
     report = build_report(run)
+    # The folder is replaced, so that figures of an earlier run disappear.
     with replacing(figures) as folder:
         folder.mkdir()
         for figure in report.figures:
@@ -87,37 +87,42 @@ def write_report(
 
 
 def run_metrics(report: Report) -> dict[str, Any]:
-    """The paired differences, and what the exported checkpoint came to on the first benchmark.
+    """Return the paired differences, and the exported checkpoint's numbers on the first benchmark.
 
-    No other file has the keys of `exported`, so `dvc exp show` names its columns without the file.
+    The keys of `exported` are in no other metrics file, so that `dvc exp show` prints them without
+    a file name.
     """
     run = report.run
+    # Only the first benchmark, since `dvc exp show` has one line per experiment.
     modes = run.metrics[run.exported].get(run.benchmarks[0], {})
     rates = [(modes.get(mode, {}), name) for mode, name in MEASURES.items()]
     numbers: dict[str, Any] = {
-        "exported": {name: of[name] for of, name in rates if name in of},
+        "exported": {name: measures[name] for measures, name in rates if name in measures},
+        # `dvc metrics diff` skips lists: it shows the differences below, without errors and
+        # p-values.
         "paired": [comparison_metrics(report.comparisons)],
         "measured_on": [value for name, value in report.facts if name == "measured on"],
     }
-    for of in report.comparisons:
-        differences = numbers.setdefault(f"{of.before}_to_{of.after}", {})
-        differences.setdefault(of.benchmark, {})[of.mode] = of.change.difference.value
+    for each in report.comparisons:
+        differences = numbers.setdefault(f"{each.before}_to_{each.after}", {})
+        differences.setdefault(each.benchmark, {})[each.mode] = each.change.difference.value
     return numbers
 
 
 def write_models(run: Run, folder: Path) -> list[Table]:
-    """Write `table.md`, `table.json` with the same as numbers, and `report.html`.
+    """Write `table.md`, `table.json` (the unrounded numbers) and `report.html` for models.
 
     Returns:
-        By benchmark: the headline, a row each of more models than fit into columns; differences
-        from the first model, accuracy by subject.
+        For each benchmark: the headline table (a row per model if there are more than
+        `MOST_COLUMNS`), the differences from the first model, and accuracy by subject.
     """
     report = build_report(run)
     tables = []
     for benchmark in run.benchmarks:
-        rates = headline(run.metrics, benchmark)
+        rates = headline_table(run.metrics, benchmark)
         if len(run.metrics) > MOST_COLUMNS:
             rows = [row for row in rates.rows if row[0].startswith(SUMMARY)]
+            # Transposed: a row per model.
             first, *others = zip(rates.header, *rows, strict=True)
             rates = Table(rates.title, first, tuple(others))
         differences = comparison_table(benchmark, report.comparisons)
@@ -137,16 +142,17 @@ def write_models(run: Run, folder: Path) -> list[Table]:
 
 def _write(path: Path, text: str) -> None:
     with replacing(path) as partial:
+        # Renamed when complete: an interrupted write leaves the old file.
         partial.write_text(text, encoding="utf-8")
 
 
 def render_markdown(report: Report, *, figures: str) -> str:
-    """`report.md`, for terminals, pull requests and the web view of the repository.
+    """Render `report.md`, for terminals, pull requests and the repository's web view.
 
     Args:
         figures: folder of the SVG files, relative to the report.
     """
-    return render(
+    return render_template(
         "report.md.j2",
         report=report,
         run=report.run,
@@ -158,55 +164,61 @@ def render_markdown(report: Report, *, figures: str) -> str:
 
 
 def summary_lines(run: Run) -> Iterator[str]:
-    """The headline table, and what the last phase changed on every set."""
-    table = headline(titled(run.metrics, run.skipped), run.benchmarks[0])
+    """Format the headline table, and the last phase's changes on every benchmark."""
+    table = headline_table(mark_skipped(run.metrics, run.skipped), run.benchmarks[0])
     rows = tuple(row for row in table.rows if row[0].startswith(SUMMARY))
+    # The first screen of a terminal: the rates only, with their unit in the title.
     title = f"{table.title}; %, ± standard error (≤, ≥: 95 %)"
     yield from table_lines(Table(title, table.header, rows))
-    for of in compare_checkpoints(run):
-        if of.after == run.checkpoints[-1]:
-            yield f"{of.before} → {of.after}: {describe(of)}"
+    for each in compare_checkpoints(run):
+        if each.after == run.checkpoints[-1]:
+            yield f"{each.before} → {each.after}: {describe(each)}"
 
 
 def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
-    """The rewards of a stage, what the report shows of it, and its validation.
+    """Return a stage's rewards, reported curves and validation as rows.
 
-    What is zero throughout is left out.
+    Series that are zero at every step are left out.
 
     Returns:
-        {"step", "series", "value"} and, where an error is known, "low" and "high", a 95 % band.
+        {"step", "series", "value"}; series with a known error also have a 95 % band, "low" and
+        "high".
     """
     curve, validation = run.curves[stage], run.validations[stage]
+    # Other stages have no groups: NaN gives no band.
     settings = run.provenance.get("grpo", {}).get("settings", {}).get("grpo", {})
-    # Completions to one problem are not independent, and how much they agree is not logged: the
-    # band counts a problem's completions as one, so that the error of a step is at most this.
+    # Completions of one problem are correlated, and their correlation is not logged. Counting a
+    # problem's completions as one gives an upper bound of the step's standard error.
     scale = 1 / math.sqrt(settings.get("prompts_per_step", math.nan))
-    components = {name: f"reward: {of}" for name, of in reward_components(curve).items()}
+    components = {name: f"reward: {reward}" for name, reward in reward_components(curve).items()}
     titles = {"reward": "total reward"} | components | CURVES[stage]
+    # TRL logs `rewards/<function>/std` beside each mean.
     stds = {"reward": "reward_std"} | {name: name.replace("/mean", "/std") for name in components}
     series = [
         series_rows(curve, name, title, error=stds.get(name, ""), scale=scale)
         for name, title in titles.items()
+        # dvc.yaml draws that column from the stage's own CSV.
         if name != OWN_PLOT[stage]
     ]
     for name in validation:
         benchmark, _, measure = name.rpartition("/")
-        # dvc.yaml draws the answer accuracy of the first set, whose columns do not name it.
+        # Columns of the first set have no set name; dvc.yaml draws its answer accuracy.
         if measure in VALIDATION and name != "answer_accuracy":
             title = f"validation {benchmark}".strip() + f": {VALIDATION[measure]}"
             series.append(series_rows(validation, name, title, error=f"{name}_se"))
-    # Git keeps them: as many digits as are read.
+    # Git tracks these files; digits beyond what a plot shows would only make diffs larger.
     return [
         row | {name: float(f"{row[name]:.6g}") for name in ("value", "low", "high") if name in row}
         for rows in series
+        # DVC draws a panel per series, and an empty one would be noise.
         if any(row["value"] for row in rows)
         for row in rows
     ]
 
 
 def plots_page() -> str:
-    """The page of `dvc plots`: Vega and its companions are in it, so that it needs no network."""
-    return render("plots.html.j2", vega=packed_text(chart_library()), look=packed(LOOK))
+    """Render the page of `dvc plots` with Vega inside, so that it needs no network."""
+    return render_template("plots.html.j2", vega=pack_text(chart_library()), look=pack_json(LOOK))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 "use strict";
-// What is read, in the page's address: #checkpoint/benchmark/problem/mode/sample of a completion,
-// #training/step/12 or #training/problem/3 of training rollouts.
+// The address of what is shown: #checkpoint/benchmark/problem/mode/sample for a completion,
+// #training/step/12 or #training/problem/3 for training rollouts.
 
 const address = { isLive: false };
 
-/** Writes the address of the completion that is read, once the reader has chosen one. */
+/** Puts the shown completion into the address, once the page has followed its own. */
 function showAddress() {
   if (!address.isLive || !detail.row) return;
   const { checkpoint, mode, sample, problem } = detail.row;
@@ -33,7 +33,7 @@ function decoded(part) {
   }
 }
 
-/** Opens what the address names: filters that hide it are lifted. */
+/** Opens the completion or step that the address names, and resets the filters that hide it. */
 function followAddress() {
   const isDeep = location.hash.includes("/");
   const [first, ...rest] = location.hash.slice(1).split("/").map(decoded);

@@ -1,6 +1,6 @@
 "use strict";
-// Draws a figure's charts when they come near the screen, the others once nothing else is to be done
-// (the page may be printed, which waits for nothing); again when the colours change.
+// Draws a figure's charts when they come near the screen, and the rest when the browser is idle, since
+// printing does not wait for them. Draws all again when the colours change.
 
 const FLUID = { width: "container", autosize: { type: "fit-x", contains: "padding" } };
 
@@ -14,7 +14,7 @@ function chartLibrary() {
   return charts.library;
 }
 
-/** The shared look with the page's own colour for text, which is stronger than the figures'. */
+/** The shared look with the page's text colour, which has more contrast than the figures' grey. */
 function chartLook() {
   const muted = element("i", { attributes: { style: "color: var(--muted)" } });
   document.body.append(muted);
@@ -29,6 +29,7 @@ async function drawFigure(holder) {
   const panels = charts.figures.get(holder.dataset.figure);
   const plots = holder.querySelectorAll(".plot");
   charts.drawn.add(holder);
+  holder.style.setProperty("--drawn", `${plots[0].clientWidth}px`); // on paper, where it is scaled
   await Promise.all(
     panels.map(({ spec }, number) =>
       vegaEmbed(plots[number], { ...FLUID, ...spec }, { config, renderer: "svg", actions: false }),

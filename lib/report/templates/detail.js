@@ -1,5 +1,5 @@
 "use strict";
-// One problem in full: what was asked, what one checkpoint answered, and another beside it.
+// One problem in full: the question, one checkpoint's answer, and another checkpoint's beside it.
 
 const SHOWN_CHARACTERS = 20000;
 
@@ -49,7 +49,7 @@ function fact(name, value) {
   return [element("span", {}, `${name} `, shown)];
 }
 
-/** The checkpoint to compare with: the reader's choice, else the one that it started from. */
+/** The checkpoint to compare with: the reader's choice, else the parent. */
 function comparedWith(row) {
   if (detail.other !== null && detail.other !== row.checkpoint) return detail.other;
   return rollouts.before[row.checkpoint] ?? rollouts.checkpoints[1];
@@ -66,7 +66,7 @@ function cardOf(row, isOther) {
   return card;
 }
 
-/** What the model read; once opened, it is open for the completions that follow. */
+/** The prompt; once unfolded, it stays so for the next completions. */
 function promptOf(row) {
   const { prompt } = row.problem;
   const text = typeof prompt === "string" ? prompt : prompt[row.checkpoint];
@@ -96,9 +96,9 @@ function badgeOf(row) {
 
 /** A square for each sample of this problem by this checkpoint, green where it is right. */
 function samplesOf(row) {
-  const drawn = siblings(row);
-  if (drawn.length < 2) return null;
-  const squares = drawn.map((other) => {
+  const samples = siblings(row);
+  if (samples.length < 2) return null;
+  const squares = samples.map((other) => {
     const square = element("button", {
       type: "button",
       className: isRight(other) ? "right" : "wrong",
@@ -116,9 +116,9 @@ function verdictOf(row) {
   const why = element("p", { className: "why" });
   if (row.answer === null) why.append("No answer could be extracted");
   else {
-    const given = element("code");
-    given.append(visibleText(row.answer.slice(0, 500)));
-    why.append("Extracted answer ", given, isRight(row) ? ", right" : ", wrong");
+    const answer = element("code");
+    answer.append(visibleText(row.answer.slice(0, 500)));
+    why.append("Extracted answer ", answer, isRight(row) ? ", right" : ", wrong");
   }
   const form = row.label[0] === "1" ? "format right" : "format wrong";
   const reason = element("span", { className: "reason", title: `decided by: ${row.decided_by}`, textContent: reasonOf(row) });
@@ -126,12 +126,12 @@ function verdictOf(row) {
   return why;
 }
 
-/** What decided the grade, in words; a step that has none is named. */
+/** The reason for a grade, in words if the step has a description. */
 function reasonOf(row) {
   return rollouts.reasons[row.decided_by] ?? `decided by ${row.decided_by}`;
 }
 
-/** A completion with its extracted answer marked: the last place where its text has it. */
+/** The completion's text with the last occurrence of its extracted answer marked. */
 function answered(text, answer) {
   const at = answer ? text.lastIndexOf(answer) : -1;
   if (at < 0) return [visibleText(text, filters.needle)];

@@ -1,5 +1,5 @@
 "use strict";
-// What the reader asked for, and which completions match.
+// The reader's filters and search, and the completions that match.
 
 const SELECTS = ["checkpoint", "benchmark", "mode", "level", "subject", "tag", "change"];
 const CHANGES = { gained: "wrong before, right now", lost: "right before, wrong now" };
@@ -17,7 +17,7 @@ function fieldOf(row, name) {
   return row.problem[name];
 }
 
-/** How the grade of the same problem and sample changed from what the checkpoint started from. */
+/** How the grade of the same problem and sample changed since the checkpoint's parent. */
 function changeOf(row) {
   const before = rollouts.before[row.checkpoint];
   const earlier = before === undefined ? null : counterpart(row, before);
@@ -41,9 +41,9 @@ function haystack(row) {
 
 /** The rows that match everything but the classes, by class. */
 function matchingByClass(rows) {
-  const found = new Map([...rollouts.classes.keys()].map((label) => [label, []]));
-  for (const row of rows) if (matches(row)) found.get(row.label).push(row);
-  return found;
+  const byClass = new Map([...rollouts.classes.keys()].map((label) => [label, []]));
+  for (const row of rows) if (matches(row)) byClass.get(row.label).push(row);
+  return byClass;
 }
 
 function naturalOrder(one, other) {
@@ -65,16 +65,16 @@ function choices(name) {
 
 const ORDERS = {
   "": "order: as answered",
-  reward: "order: least reward first",
-  best: "order: most reward first",
+  reward: "order: lowest reward first",
+  best: "order: highest reward first",
   length: "order: longest first",
   disagreement: "order: samples disagree most",
 };
 
-/** How far the samples of a row's problem are from agreeing: 0.25 where half of them are right. */
+/** Variance of the grades of a problem's samples: at most 0.25, where half of them are right. */
 function disagreement(row) {
-  const drawn = siblings(row);
-  const share = drawn.filter(isRight).length / drawn.length;
+  const samples = siblings(row);
+  const share = samples.filter(isRight).length / samples.length;
   return share * (1 - share);
 }
 

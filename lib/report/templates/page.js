@@ -9,7 +9,7 @@ function element(tag, { attributes = {}, ...properties } = {}, ...children) {
   return made;
 }
 
-/** A row for each entry of the columns, which are lists by name, with its problem. */
+/** Turns columns (lists by field name) into rows, each with its problem. */
 function rowsOf(columns, problems) {
   return columns.place.map((place, number) => {
     const row = { problem: problems[place] };
@@ -20,7 +20,7 @@ function rowsOf(columns, problems) {
 
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/u;
 
-/** Foreign text as nodes: invisible characters are written out, `needle` is marked. */
+/** Untrusted text as nodes: invisible characters are written out, `needle` is marked. */
 function visibleText(text, needle = "") {
   const made = document.createDocumentFragment();
   const parts = needle ? splitAround(text, needle) : [text];
@@ -58,24 +58,24 @@ function splitAround(text, needle) {
   return [...parts, text.slice(from)];
 }
 
-/** Behind a click, the whole prompt. */
+/** The whole prompt, folded. */
 function promptDetails(text) {
   const shown = element("pre", { className: "prompt" }, visibleText(text));
   return element("details", {}, element("summary", { textContent: "prompt as the model read it" }), shown);
 }
 
 const THEMES = [
-  { name: "", symbol: "◐", label: "as the system" },
+  { name: "", symbol: "◐", label: "same as system" },
   { name: "light", symbol: "☀", label: "light" },
   { name: "dark", symbol: "☾", label: "dark" },
 ];
 
 function startTheme() {
   const button = document.getElementById("theme");
-  let chosen = 0;
+  let number = 0;
   button.addEventListener("click", () => {
-    chosen = (chosen + 1) % THEMES.length;
-    const { name, symbol, label } = THEMES[chosen];
+    number = (number + 1) % THEMES.length;
+    const { name, symbol, label } = THEMES[number];
     document.documentElement.dataset.theme = name;
     button.textContent = symbol;
     button.setAttribute("aria-label", `Colours: ${label}`);
@@ -91,12 +91,20 @@ function painted() {
   return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 }
 
-// The report says nothing of clocks, so that equal runs have equal bytes; its file knows.
+// The report has no date, so that equal runs have equal bytes; the date shown is the file's.
 const written = document.getElementById("written");
-const modified = new Date(document.lastModified); // of this place's clock
+const modified = new Date(document.lastModified); // in the reader's time zone
 if (Number(modified)) {
   const parts = [modified.getFullYear(), modified.getMonth() + 1, modified.getDate()];
   written.textContent = parts.map((part) => String(part).padStart(2, "0")).join("-");
   written.parentElement.hidden = false;
 }
+
+// Print the folded parts too, and fold them again afterwards.
+let folded = [];
+addEventListener("beforeprint", () => {
+  folded = [...document.querySelectorAll("details.fold:not([open])")];
+  for (const details of folded) details.open = true;
+});
+addEventListener("afterprint", () => folded.forEach((details) => (details.open = false)));
 startTheme();

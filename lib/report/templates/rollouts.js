@@ -18,10 +18,10 @@ function siblings(row) {
   return rollouts.groups.get(groupKey(row, row.checkpoint)) ?? [];
 }
 
-/** The same problem and sample by another checkpoint; the first sample where there is no such. */
+/** The same problem and sample by another checkpoint, or its first sample; null without any. */
 function counterpart(row, checkpoint) {
-  const drawn = rollouts.groups.get(groupKey(row, checkpoint)) ?? [];
-  return drawn.find((other) => other.sample === row.sample) ?? drawn[0] ?? null;
+  const samples = rollouts.groups.get(groupKey(row, checkpoint)) ?? [];
+  return samples.find((other) => other.sample === row.sample) ?? samples[0] ?? null;
 }
 
 async function unpackRollouts() {
@@ -45,8 +45,8 @@ function refresh() {
   showCounts(byClass);
   rollouts.shown = rollouts.rows.filter((row) => filters.classes.has(row.label) && matches(row));
   if (filters.order) rollouts.shown.sort(COMPARE[filters.order]);
-  const [found, all] = [rollouts.shown.length, rollouts.rows.length].map((n) => n.toLocaleString("en"));
-  document.getElementById("count").textContent = `${found} of ${all}`;
+  const [matching, all] = [rollouts.shown.length, rollouts.rows.length].map((n) => n.toLocaleString("en"));
+  document.getElementById("count").textContent = `${matching} of ${all}`;
   document.getElementById("spacer").style.height = `${rollouts.shown.length * ROW_HEIGHT}px`;
   document.getElementById("list").scrollTop = 0;
   select(rollouts.shown.length ? 0 : -1);
@@ -70,14 +70,14 @@ function rowOf(row, place) {
   });
   const dot = element("i", { className: "dot" });
   dot.style.setProperty("--color", rollouts.colors[row.checkpoint]);
-  const given = element("span", { className: "given" });
-  given.append(visibleText((row.answer ?? "–").slice(0, 40)));
+  const answer = element("span", { className: "given" });
+  answer.append(visibleText((row.answer ?? "–").slice(0, 40)));
   const { problem } = row;
   const level = problem.level === "" ? "" : ` · level ${problem.level}`;
   const sample = row.mode === "sampled" ? ` ${row.sample + 1}` : "";
   const meta = `${row.checkpoint} · ${row.mode}${sample}${level}`;
   made.append(
-    element("div", { className: "line" }, badgeOf(row), dot, element("span", { className: "meta", textContent: meta }), given),
+    element("div", { className: "line" }, badgeOf(row), dot, element("span", { className: "meta", textContent: meta }), answer),
     element("div", { className: "what" }, visibleText(problem.problem.slice(0, SNIPPET).replaceAll("\n", " "), filters.needle)),
   );
   made.addEventListener("click", () => {
@@ -87,7 +87,7 @@ function rowOf(row, place) {
   return made;
 }
 
-/** Makes a row of the list the one that is read. */
+/** Selects a row of the list and shows its completion. */
 function select(place) {
   rollouts.selected = place;
   const list = document.getElementById("list");
@@ -109,9 +109,9 @@ function move(step) {
 
 function moveSample(step) {
   if (!detail.row) return;
-  const drawn = siblings(detail.row);
-  const place = drawn.indexOf(detail.row) + step;
-  if (drawn[place]) showDetail(drawn[place]);
+  const samples = siblings(detail.row);
+  const place = samples.indexOf(detail.row) + step;
+  if (samples[place]) showDetail(samples[place]);
 }
 
 function nextComparison() {
@@ -140,7 +140,7 @@ const KEYS = {
 };
 const ANYWHERE = ["j", "k", "h", "l", "c"];
 
-/** Letters work wherever nothing is typed; arrows only in the list, where the page would scroll. */
+/** Letters work except while typing; arrows only in the list, since elsewhere they scroll the page. */
 function startKeyboard() {
   const list = document.getElementById("list");
   const search = document.getElementById("search");

@@ -1,5 +1,5 @@
 "use strict";
-// What GRPO learned from: the rollouts of a step, and the answers to one problem step by step.
+// GRPO's training rollouts by step, and the answers to one problem over the steps.
 
 const training = { views: { step: [], problem: [] }, view: "step", shown: [], entry: null };
 
@@ -21,7 +21,7 @@ function groupRollouts({ problems, columns }) {
     }
     training.views[view] = [...entries.values()];
   }
-  // The problem that came up most often shows most of how answers change.
+  // Problems sampled at the most steps come first: they show best how answers change.
   training.views.problem.sort((one, other) => other.groups.length - one.groups.length);
 }
 
@@ -49,8 +49,8 @@ function listTraining() {
   training.shown = training.views[training.view]
     .filter(({ groups }) => groups.some(holds))
     .sort(TRAINING_ORDERS[order]);
-  const found = training.shown.length.toLocaleString("en");
-  document.getElementById("training-count").textContent = `${found} ${training.view}s`;
+  const matching = training.shown.length.toLocaleString("en");
+  document.getElementById("training-count").textContent = `${matching} ${training.view}s`;
   const entries = training.shown.map((entry) => {
     const [line, what] = training.view === "step" ? stepLines(entry) : problemLines(entry);
     const shown = element("div", { className: "row", attributes: { role: "option", "aria-selected": "false" } },
@@ -91,7 +91,7 @@ function openTraining(entry, isChosen = false) {
   const isStep = training.view === "step";
   const back = element("button", { type: "button", className: "back", textContent: "← list" });
   back.addEventListener("click", () => document.getElementById("training-browser").classList.remove("reading"));
-  holder.replaceChildren(back, ...(isStep ? [] : [posed(entry.groups[0].problem)]),
+  holder.replaceChildren(back, ...(isStep ? [] : [problemCard(entry.groups[0].problem)]),
     ...entry.groups.map((group) => groupCard(group, isStep)));
   if (isChosen) {
     document.getElementById("training-browser").classList.add("reading");
@@ -99,8 +99,8 @@ function openTraining(entry, isChosen = false) {
   }
 }
 
-/** A problem with its reference, and behind a click its prompt. */
-function posed(problem) {
+/** A problem with its reference, and its prompt folded. */
+function problemCard(problem) {
   const question = element("p", { className: "question", attributes: { dir: "auto" } }, visibleText(problem.text));
   return element("div", {}, question, element("div", { className: "facts" }, ...fact("reference", problem.reference)), promptDetails(problem.prompt));
 }
@@ -114,7 +114,7 @@ function groupCard(group, isStep) {
     ...(gaps.length ? fact("log-prob gap", Math.max(...gaps).toExponential(1)) : []),
     ...(rows.every((row) => row.advantage === 0) ? [element("span", { className: "badge wrong", textContent: "no signal" })] : []));
   const answers = [...rows].sort((one, other) => other.reward - one.reward || one.sample - other.sample);
-  return element("section", { className: "answer-card" }, ...(isStep ? [posed(group.problem)] : []), numbers, ...answers.map(rolloutCard));
+  return element("section", { className: "answer-card" }, ...(isStep ? [problemCard(group.problem)] : []), numbers, ...answers.map(rolloutCard));
 }
 
 function rolloutCard(row) {

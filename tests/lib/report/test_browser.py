@@ -82,6 +82,37 @@ def test_the_printed_page_has_its_charts(page):
     assert with_charts > 1.5 * len(page.call("Page.printToPDF")["data"])
 
 
+def test_what_is_folded_is_printed_and_folded_again(page):
+    closed = "document.querySelectorAll('details.fold:not([open])').length"
+    assert page.evaluate(closed) == 2
+    page.evaluate(f"void addEventListener('beforeprint', () => {{ globalThis.left = {closed} }})")
+    page.call("Page.printToPDF")
+    assert page.evaluate("globalThis.left") == 0
+    page.wait_for(f"{closed} === 2")
+
+
+def test_the_first_screen_shows_numbers_figure_and_answers(page):
+    """Before any table; at 1280 x 900."""
+    tops = page.evaluate(
+        "['.score', '#figure-headline', '#example', '.findings', 'table'].map((each) =>"
+        " document.querySelector(each).getBoundingClientRect().top)"
+    )
+    score, figure, example, *_ = tops
+    assert tops == sorted(tops) and score == figure and example < 900
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_no_table_scrolls_sideways(page, width):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.call("Emulation.setDeviceMetricsOverride", **size)
+    try:
+        page.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
+        wide = "[...document.querySelectorAll('.scroll, html')].filter((each) => each.scrollWidth"
+        assert page.evaluate(f"{wide} > each.clientWidth).map((each) => each.textContent)") == []
+    finally:
+        page.call("Emulation.clearDeviceMetricsOverride")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "field"),
     [

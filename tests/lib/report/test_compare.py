@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,8 +12,9 @@ from dvc.repo import Repo
 
 from lib.artifacts import write_json
 from lib.core.errors import UserError
+from lib.export.push import current_commit
 from lib.params.schema import leaves
-from lib.report.compare import compare_with, experiments_table
+from lib.report.compare import compare_with, experiments_lines, experiments_table
 from stages.compare import main
 from tests.lib.report.runs import completion_rows, write_text
 
@@ -55,16 +57,18 @@ def repository_of_one_run(tmp_path_factory):
     write_json(folder / "reports/metrics/evaluate/grpo.json", rates(0.6))
     write_json(folder / "reports/metrics/report.json", {"measured_on": ["a CPU of theirs"]})
     write_completions(folder, skill=0.7)
-    for command in (
-        ["git", "init", "-q"],
-        [sys.executable, "-m", "dvc", "init", "-q"],
-        ["cp", "-r", *(str(Path(".dvc", name).resolve()) for name in ("config", "plots")), ".dvc"],
-        [sys.executable, "-m", "dvc", "commit", "-q", "-f"],
-        ["git", "add", "-A"],
-        ["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "one run"],
-    ):
-        subprocess.run(command, cwd=folder, check=True)
+    own = " ".join(str(Path(".dvc", name).resolve()) for name in ("config", "plots"))
+    setup = f"git init -q && dvc init -q && cp -r {own} .dvc && dvc commit -q -f && git add -A"
+    in_shell(f"{setup} && git commit -qm 'one run'", folder)
     return folder
+
+
+def in_shell(script, folder=None):
+    """Run `git` and `dvc` as somebody, with this environment's DVC."""
+    names = ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL")
+    path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment = os.environ | {f"GIT_{name}": "t" for name in names} | path
+    subprocess.run(script, shell=True, cwd=folder, env=environment, check=True)
 
 
 def write_completions(folder, *, skill, problems=60):
@@ -108,9 +112,45 @@ def test_edited_params_are_said_to_be_stale_before_any_number(repository):
     edited = PARAMS.replace("group_size: 8", "group_size: 2")
     write_text(repository / "params.yaml", re.sub(r"_steps: \d+", "_steps: 7", edited))
     first, *others = compare().lines(markdown=False)
-    assert "stale" in first and "grpo" in first and not any("stale" in line for line in others)
+    assert "stale: grpo.group_size changed" in first
+    assert not any("stale" in line for line in others)
     text = "\n".join(compare().lines(markdown=True))
     assert "| dpo.eval_steps |" in text and "| and " in text and "file://" not in text
+
+
+def test_in_a_fresh_clone_nothing_is_called_stale(repository):
+    shutil.rmtree("data")
+    shutil.rmtree(".dvc/cache")
+    (note,) = compare().notes
+    assert "Nothing was run here" in note and "stale" not in note
+
+
+@pytest.mark.parametrize(("owner", "word"), [("", "git init"), ("another", "safe.directory")])
+def test_without_git_or_as_another_user_it_is_one_line(repository, owner, word, monkeypatch):
+    if owner:
+        monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+        for scope in ("GLOBAL", "SYSTEM"):  # where a machine may allow every owner
+            monkeypatch.setenv(f"GIT_CONFIG_{scope}", os.devnull)
+    else:
+        shutil.rmtree(".git")
+    for command in (compare, lambda: list(experiments_lines(everything=False)), current_commit):
+        with pytest.raises(UserError, match=word) as raised:
+            command()
+        assert "\n" not in raised.value.message
+
+
+def test_an_experiment_older_than_the_remote_is_named(repository):
+    in_shell(
+        "dvc exp save --name warm && dvc remote add -q -d storage store && git commit -qam later"
+    )
+    assert "and 1 of other commits" in "\n".join(experiments_lines(everything=False))
+    shown = "\n".join(experiments_lines(everything=True))
+    assert "\nwarm " in shown and "warm is older than DVC's remote" in shown
+    shutil.rmtree(".dvc/cache")
+    (note,) = compare("warm").notes
+    assert "dvc exp pull origin warm" in note and "config.local" in note and "commit" not in note
+    shutil.copy(".dvc/config", ".dvc/config.local")
+    assert "older" not in "\n".join(experiments_lines(everything=True))
 
 
 @pytest.mark.parametrize("cause", ["cache", "problems"])
@@ -150,8 +190,8 @@ def test_an_experiment_without_a_result_has_no_numbers(repository, monkeypatch):
         {"Experiment": None, "State": None, **measured},
         {"Experiment": "wider", "State": "Failed", **measured, "grpo.group_size": 1},
     ]
-    monkeypatch.setattr("lib.report.compare.exp_show", lambda: rows)
-    table = experiments_table()
+    monkeypatch.setattr("lib.report.compare.exp_show", lambda revs: rows)
+    table = experiments_table(["main"])
     assert table.header == ("", "state", "pass_at_1", "grpo.group_size")
     assert table.rows == (("main", "success", "0.49", "8"), ("wider", "failed", "–", "1"))
 

@@ -2,7 +2,8 @@ import dataclasses
 
 import pytest
 
-from lib.report.comparisons import Comparison, alarms, compare_checkpoints
+from lib.core.errors import UserError
+from lib.report.comparisons import Comparison, alarms, compare_checkpoints, compare_pair
 from lib.report.report import build_report
 from lib.stats import Difference, Estimate, Interval
 from tests.lib.report.runs import STARTS, load, read, write_run
@@ -43,6 +44,25 @@ def test_without_its_start_a_phase_follows_the_one_before(run):
 def test_a_phase_that_made_the_model_worse_is_an_alarm(tmp_path, skill, names):
     loud = build_report(load(tmp_path, skill=skill)).alarms
     assert {alarm.split()[0] for alarm in loud} == names
+
+
+def test_rows_that_make_no_pairs_are_refused(run):
+    """One attempt fewer at a problem, and another reference to it."""
+    own = run.completions["sft"]
+    first = next(row for row in own if row.mode == "sampled")
+    name = first.problem_id
+    fewer = {**run.completions, "sft": [row for row in own if row is not first]}
+    other = [
+        dataclasses.replace(row, reference="another") if row.problem_id == name else row
+        for row in run.completions["grpo"]
+    ]
+    for completions, fault in (
+        (fewer, f"sft: {first.benchmark}, sampled: .*{name}"),
+        ({**run.completions, "grpo": other}, f"{name} .* in sft and `another` in grpo"),
+    ):
+        with pytest.raises(UserError, match=fault):
+            list(compare_pair(completions, before="sft", after="grpo"))
+    assert list(compare_pair(run.completions, before="sft", after="grpo"))
 
 
 def test_a_fall_on_another_set_is_a_finding(tmp_path):

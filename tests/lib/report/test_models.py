@@ -48,6 +48,8 @@ def test_what_has_no_grade_is_neither_compared_nor_drawn(run):
     metrics = {name: {**of, **form} for name, of in run.metrics.items()}
     report = build_report(side_by_side(run, completions=ungraded, metrics=metrics))
     assert {each.benchmark for each in report.comparisons} == {"held_out"}
+    only = side_by_side(run, completions=ungraded, metrics=metrics, benchmarks=("harder",))
+    assert build_report(only).example is None
     drawn = [panel.title for each in report.figures for panel in each.panels]
     tabled = [table.title for table in (*report.classes, *report.breakdowns)]
     assert [title for title in (*drawn, *tabled) if "harder" in title] == ["harder"]  # the form

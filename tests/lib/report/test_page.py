@@ -56,7 +56,7 @@ def test_a_page_of_a_very_long_run_stays_below_its_limit(tmp_path):
     assert 2_000_000 < len(page) < 5_000_000
     num_completions = sum(map(len, big.completions.values()))
     regressions = sum(map(len, ranked_answers(big)["regressions"]))
-    assert f"A sample of {num_completions:,} completions" in page
+    assert f"A part of {num_completions:,} completions" in page
     assert f"of {regressions:,} regressions" in page
 
 

@@ -1,5 +1,8 @@
+import socket
+import struct
 import threading
 import urllib.request
+from http.client import HTTPConnection
 
 import pytest
 from click.testing import CliRunner
@@ -27,6 +30,28 @@ def test_the_page_and_nothing_else_is_served_on_loopback(server, path):
     with urllib.request.urlopen(f"http://{host}:{port}/{path}") as answer:
         assert answer.headers["Last-Modified"]  # the page shows the day
         assert answer.read() == b"<title>hello</title>"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("localhost:9", 200), ("rebound.example", 403), ("", 403), ("[::", 403)]
+)
+def test_a_page_of_another_name_reads_nothing(server, host, status):
+    connection = HTTPConnection(*server.server_address)
+    connection.request("GET", "/", headers={"Host": host})
+    answer = connection.getresponse()
+    assert (answer.status, b"hello" in answer.read()) == (status, status == 200)
+    connection.close()
+
+
+def test_an_aborted_download_prints_nothing(server, tmp_path, capfd):
+    (tmp_path / "report.html").write_bytes(bytes(50_000_000))
+    with socket.create_connection(server.server_address) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        client.recv(1)
+    server.shutdown()
+    server.server_close()  # waits for what is being answered
+    assert capfd.readouterr().err == ""
 
 
 def test_a_port_that_is_taken_is_one_clear_line(server, tmp_path):

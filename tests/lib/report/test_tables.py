@@ -1,7 +1,7 @@
 import pytest
 
 from lib.report.report import conditions
-from lib.report.tables import breakdown, headline, natural_order
+from lib.report.tables import breakdown, headline_table, natural_order
 from tests.lib.report.runs import CHECKPOINTS
 
 
@@ -10,7 +10,7 @@ def rows_by_title(table):
 
 
 def test_headline_shows_every_rate_with_its_error(run):
-    table = headline(run.metrics, "held_out")
+    table = headline_table(run.metrics, "held_out")
     greedy = run.metrics["grpo"]["held_out"]["greedy"]
     value, se = greedy["answer_accuracy"], greedy["answer_accuracy_se"]
     assert table.header == ("", *CHECKPOINTS)
@@ -20,8 +20,21 @@ def test_headline_shows_every_rate_with_its_error(run):
 
 
 def test_a_number_that_one_checkpoint_lacks_is_a_dash(run):
-    table = headline({"grpo": run.metrics["grpo"], "dpo": {}}, "held_out")
+    table = headline_table({"grpo": run.metrics["grpo"], "dpo": {}}, "held_out")
     assert {cells[1] for cells in rows_by_title(table).values()} == {"–"}
+
+
+def test_columns_of_unlike_numbers_of_samples_keep_their_pass_at_k():
+    own = {
+        k: {"n": 5, "num_samples": k, "pass_at_1": 0.5, f"pass_at_{k}": k / 4} for k in (1, 2, 3)
+    }
+    metrics = {f"k={k}": {"a": {"sampled": numbers}} for k, numbers in own.items()}
+    table = headline_table(metrics, "a")
+    assert table.title == "a, n = 5 problems, 1 or 2 or 3 samples each"
+    rows = rows_by_title(table)
+    assert rows["pass@2, sampled"] == ("–", "50.0", "–")
+    assert rows["pass@3, sampled"] == ("–", "–", "75.0")
+    assert list(rows) == ["pass@1, sampled", "pass@2, sampled", "pass@3, sampled"]
 
 
 @pytest.mark.parametrize(

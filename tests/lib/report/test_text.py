@@ -12,7 +12,7 @@ from lib.report.text import (
     p_value,
     percent,
     points,
-    shortened,
+    shorten,
     visible,
 )
 
@@ -56,7 +56,7 @@ def test_visible_text_has_no_hidden_character(text):
 
 
 def test_a_megabyte_is_cut_and_counted():
-    assert shortened("x" * 1_000_000, 5) == "xxxxx … (999,995 more characters)"
+    assert shorten("x" * 1_000_000, 5) == "xxxxx … (999,995 more characters)"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from lib.report.report import build_report
+from lib.report.report import _main_rows, build_report
 from lib.report.write import render_markdown, summary_lines, write_report
 from tests.lib.report.runs import CHECKPOINTS, HOSTILE, load, write_text
 
@@ -38,6 +38,17 @@ def test_gain_and_caveat_are_read_before_the_tables(files):
     assert "sft → grpo: " in head and "60.0 %" in head and "CAUTION" not in head
     verdicts = re.findall(r"^### \d+\. (right|wrong)", rest, re.M)
     assert len(verdicts) == 10 and set(verdicts) == {"right", "wrong"}
+
+
+def test_the_example_is_one_of_those_that_training_changed(run):
+    example = build_report(run).example
+    rows = {name: _main_rows(run, name) for name in ("sft", "grpo")}
+    pairs = [(old.answer_ok, new.answer_ok) for old, new in zip(*rows.values(), strict=True)]
+    gained, lost = pairs.count((False, True)), pairs.count((True, False))
+    assert f"One of {gained} problems" in example.caption and f"{lost} the" in example.caption
+    assert [row.answer_ok for row in example.answers.values()][1:] == [False, True]
+    same = dataclasses.replace(run, completions=dict.fromkeys(CHECKPOINTS, run.completions["sft"]))
+    assert build_report(same).example.caption == "One problem, answered by each"
 
 
 def test_a_skipped_phase_is_named_and_has_no_caveat(tmp_path):
