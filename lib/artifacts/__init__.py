@@ -1,4 +1,6 @@
-"""Files that stages exchange, written so that the same content has the same bytes."""
+"""Files exchanged between stages: written whole or not at all, with equal bytes for equal
+content.
+"""
 
 import csv
 import functools
@@ -14,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
 from ruamel.yaml import YAML
@@ -27,23 +29,31 @@ Record = TypeVar("Record")
 ROOT = Path(__file__).resolve().parents[2]
 
 SCRATCH = Path("data/scratch")
-"""Checkpoints to resume from, and what else no stage reads."""
+"""Checkpoints to resume from, and other files that no stage reads."""
 
 METRIC_DIGITS = 6
 """Decimals that metrics keep: far below any standard error, above rounding noise."""
 
-VERSIONED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
+VERSIONED_PACKAGES = (
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "accelerate",
+    "datasets",
+    "tokenizers",
+)
 
 
-def write_metrics(path: Path, metrics: Mapping[str, Any]) -> None:
-    """Write comparable numbers: sorted keys, fixed precision, nothing but numbers.
+def write_metrics(path: Path, metrics: Mapping[str, Any], **facts: Any) -> None:
+    """Write comparable numbers: sorted keys, fixed precision; text only in `facts`.
 
-    What qualifies them is in lists: DVC compares numbers, and passes over lists (`unlisted`).
+    Standard errors go into lists: `dvc metrics diff` compares numbers and skips lists (`unlisted`).
 
     Raises:
         ValueError: a value that is no finite number.
     """
-    write_json(path, _numbers(metrics))
+    write_json(path, {**_numbers(metrics), **facts})
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,6 +63,7 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
             checked[key] = _numbers(value)
         elif isinstance(value, list):
             checked[key] = [_numbers(each) if isinstance(each, Mapping) else each for each in value]
+        # JSON has no NaN or infinity, and `dvc metrics diff` cannot compare them.
         elif isinstance(value, int | float) and math.isfinite(value):
             checked[key] = round(value, METRIC_DIGITS)
         else:
@@ -61,7 +72,7 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unlisted(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics with what a list keeps from `dvc metrics diff` beside the rest again."""
+    """Flatten the one-element lists that hide standard errors from `dvc metrics diff`."""
     flat: dict[str, Any] = {}
     for key, value in metrics.items():
         if isinstance(value, list):
@@ -71,70 +82,137 @@ def unlisted(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+ENCODING_ERRORS = "backslashreplace"
+"""Error handler for lone surrogates, which UTF-8 cannot encode: written as JSON's own escapes."""
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write indented JSON with sorted keys, whole or not at all."""
     with replacing(path) as partial:
         text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
-        partial.write_text(text + "\n", encoding="utf-8")
+        partial.write_text(text + "\n", encoding="utf-8", errors=ENCODING_ERRORS)
 
 
-def read_json(path: Path) -> Any:
+def parse_json(content: bytes | str) -> Any:
+    """Parse JSON from any author.
+
+    Raises:
+        ValueError: not UTF-8 (`UnicodeDecodeError`), not JSON, or nested too deeply.
+    """
+    try:
+        # utf-8-sig: editors on Windows begin a file with a byte order mark, which json refuses.
+        return json.loads(content.decode("utf-8-sig") if isinstance(content, bytes) else content)
+    # json's scanner recurses once per level of nesting.
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def read_json(path: Path, *, remedy: str = "`dvc repro` runs the stage that writes it") -> Any:
     """Parse one JSON file.
 
     Raises:
-        UserError: missing, or no JSON; names the file.
+        UserError: missing, not readable, or no JSON; names the file.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError) as error:
-        problem = "no such file" if isinstance(error, FileNotFoundError) else f"not JSON ({error})"
-        raise UserError(
-            f"{path}: {problem}; the stage that writes it does so again on `dvc repro`"
-        ) from error
+        return parse_json(path.read_bytes())
+    except FileNotFoundError:
+        fault = "no such file"
+    except OSError as error:
+        fault = f"cannot be read ({error.strerror})"
+    except ValueError as error:
+        fault = f"not JSON ({error})"
+    raise UserError(f"{path}: {fault}; {remedy}")
+
+
+class JsonLine(NamedTuple):
+    """One line of a JSONL file that is not blank.
+
+    Attributes:
+        number: counted from 1.
+        text: the line, stripped.
+        value: the parsed JSON, None if there is a fault.
+        fault: the parse error, None for valid JSON.
+    """
+
+    number: int
+    text: str
+    value: Any
+    fault: ValueError | None
+
+
+def json_lines(path: Path) -> Iterator[JsonLine]:
+    """Parse every line of a JSONL file by any author; a bad line does not affect the others.
+
+    Raises:
+        UserError: the file cannot be opened.
+    """
+    try:
+        # Binary: in text mode one undecodable line would end the iteration.
+        lines = path.open("rb")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; expected a JSONL file") from error
+    with lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            value, fault = None, None
+            try:
+                value = parse_json(line)
+            except ValueError as error:
+                fault = error
+            yield JsonLine(number, line.decode("utf-8-sig", "replace").strip(), value, fault)
 
 
 @contextmanager
 def jsonl_writer(path: Path) -> Iterator[Callable[[Mapping[str, Any]], object]]:
-    """A function that writes one JSON object a line; the file is there whole or not at all."""
-    with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:
+    """Yield a writer of one JSON object per line; the file appears whole or not at all."""
+    with (
+        replacing(path) as partial,
+        partial.open("w", encoding="utf-8", errors=ENCODING_ERRORS) as lines,
+    ):
+        # ensure_ascii=False: formulas and accents stay readable in the file.
         yield lambda row: lines.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object a line, whole or not at all."""
+    """Write one JSON object per line; the file appears whole or not at all."""
     with jsonl_writer(path) as write:
         for row in rows:
             write(row)
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Parse one JSON object a line."""
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            yield json.loads(line)
+    """Parse a file of one JSON object per line.
+
+    Raises:
+        UserError: as `read_records`.
+    """
+    remedy = "`dvc repro` runs the stage that writes it"
+    return read_records(path, lambda row: {**row}, what="a JSON object", remedy=remedy)
 
 
 def read_records(
     path: Path, parse: Callable[[Any], Record], *, what: str, remedy: str
 ) -> Iterator[Record]:
-    """Parse one record a line.
+    """Parse a file of one record per line.
 
     Args:
-        parse: makes a record of a line's JSON.
-        what: what each line should be, for messages.
-        remedy: what writes the file anew.
+        parse: converts a line's JSON into a record.
+        what: the expected content of a line, for messages.
+        remedy: the command that rewrites the file, for messages.
 
     Raises:
-        UserError: a line that is none; names file and line.
+        UserError: the file cannot be opened, or a line is no record; names file and line.
     """
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = parse(json.loads(line))
-            except (ValueError, TypeError, KeyError) as error:
-                problem = f"{type(error).__name__}: {error}"
-                raise UserError(f"{path}:{number}: not {what} ({problem}); {remedy}") from error
-            yield record
+    for line in json_lines(path):
+        try:
+            if line.fault:
+                raise line.fault
+            record = parse(line.value)
+        except (ValueError, TypeError, KeyError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise UserError(f"{path}:{line.number}: not {what} ({problem}); {remedy}") from error
+        yield record
 
 
 def write_curve(
@@ -143,10 +221,12 @@ def write_curve(
     """Write logged numbers as CSV for `dvc plots`: `step` first, the other columns sorted.
 
     Args:
-        columns: columns to have even if no point does.
+        columns: columns to write even if no point has them.
     """
+    # Sorted: the order does not depend on which point came first.
     named = sorted({*columns, *(name for point in points for name in point)} - {"step"})
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as table:
+        # csv's default line end is \r\n. An empty cell: this point lacks the number.
         rows = csv.DictWriter(table, ["step", *named], restval="", lineterminator="\n")
         rows.writeheader()
         rows.writerows(points)
@@ -154,24 +234,30 @@ def write_curve(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path that takes `path`'s place once the block ends without an error.
+    """Yield a temporary path; it takes `path`'s place once the block ends without an error.
 
-    Each writer has its own: of two that write one path at once, the last takes its place, whole.
+    Each writer has its own temporary path. Of two concurrent writers of one path, the last to
+        finish replaces it, whole.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Left by killed writers. The name holds the process id, so that a live writer keeps its file.
     for other in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         writer = other.name.split(".")[-2].partition("-")[0]
         if writer.isdigit() and not psutil.pid_exists(int(writer)):
             _remove(other)
+    # Beside the target: a rename is atomic only within one file system.
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         yield partial
+        # A rename cannot replace a nonempty folder.
         if partial.is_dir():
             _remove(path)
         else:
+            # Without fsync, a power loss after the rename can leave an empty file.
             with partial.open("rb") as written:
                 os.fsync(written.fileno())
         partial.replace(path)
+    # KeyboardInterrupt too, which SIGTERM raises here (`core.process`).
     except BaseException:
         _remove(partial)
         raise
@@ -185,11 +271,14 @@ def _remove(path: Path) -> None:
 
 
 def hash_path(path: Path) -> str:
-    """SHA-256 (16 hex digits) of a file, or of a directory's names and contents."""
+    """Return the SHA-256 (16 hex digits) of a file, or of a directory's names and contents."""
+    # Sorted: a directory lists its files in an order of the file system.
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     digest = hashlib.sha256()
     for file in files:
         if file.is_file():
+            # A zero byte ends the name, so that no name and content together look like another
+            # pair. A single file is `.` here: its name does not count.
             digest.update(str(file.relative_to(path)).encode() + b"\0")
             with file.open("rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
@@ -197,9 +286,9 @@ def hash_path(path: Path) -> str:
 
 
 def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Hashes of the code that dvc.yaml lists for a stage: what decides its result.
+    """Hash the code that dvc.yaml lists for a stage.
 
-    dvc.yaml is the one list of a stage's code; a test holds it to the imports.
+    dvc.yaml is the only list of a stage's code; a test compares it with the imports.
 
     Args:
         stage: its name in dvc.yaml.
@@ -213,19 +302,20 @@ def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
         names = key[1].split(".")
         return str(functools.reduce(lambda section, name: section[name], names, settings))
 
+    # DVC resolves these templates from params; a stage of another stack depends on other code.
     paths = [re.sub(r"\$\{([\w.]+)\}", value, path) for path in code]
     return {path: hash_code(ROOT / path) for path in paths}
 
 
 def hash_code(path: Path) -> str:
-    """SHA-256 (16 hex digits) of a source file, or of all sources in a folder."""
+    """Return the SHA-256 (16 hex digits) of a source file, or of all sources in a folder."""
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
     content = {str(file.relative_to(path.parent)): hash_path(file) for file in files}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fingerprint(decisive: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
-    """16 hex digits of all that decides a result: `decisive`, the inputs' content, the packages."""
+    """Hash everything that decides a result: settings, content of the inputs, package versions."""
     content = {
         **decisive,
         "plugins": plugin_hashes(decisive),
@@ -236,14 +326,16 @@ def fingerprint(decisive: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> s
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of the packages that decide the numbers."""
-    return {name: importlib.metadata.version(name) for name in VERSIONED}
+    """Return the installed versions of the packages that affect results."""
+    return {name: importlib.metadata.version(name) for name in VERSIONED_PACKAGES}
 
 
 def write_provenance(
     path: Path, *, settings: Any, inputs: Mapping[str, Path], **facts: Any
 ) -> None:
-    """Write how an output came about: settings, versions, hashes of inputs. No clock, no path."""
+    """Write the origin of an output: settings, versions, hashes of inputs. No clock time, no
+    path.
+    """
     content = {
         "settings": settings,
         "versions": versions(),

@@ -1,4 +1,4 @@
-"""A completion: as an engine generates it, as `grade` writes it, and as GRPO learned from it."""
+"""The shapes of a completion: generated, graded, and as GRPO trained on it."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -9,28 +9,28 @@ from lib.artifacts import read_records
 from lib.core.errors import UserError
 
 Finish = Literal["eos", "stop", "length"]
-"""Why a completion ended: the model's end token, a stop string, or the longest length."""
+"""Finish reason: the model's end token, a stop string, or the length limit."""
 
 
 GREEDY, SAMPLED, VALIDATION = "greedy", "sampled", "validation"
-"""Modes in which a benchmark is answered; the last is greedy too, while a phase trains."""
+"""Decoding modes of a benchmark; `validation` is greedy decoding during training."""
 
 UNGRADED = "not graded"
-"""What decided an instruction's grade: nothing; a judge compares such completions elsewhere."""
+"""`decided_by` of a completion that no rule grades: a judge compares answers to instructions
+elsewhere."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GeneratedCompletion:
-    """One completion as it was generated; nothing is graded yet.
+    """One completion as it was generated, not graded yet.
 
     Attributes:
-        text: decoded, without special tokens, a stop string included.
-        token_ids: as generated, the end-of-sequence token included.
-        finish: why it ended.
-        log_probs: of each token under the distribution that it was sampled from, after
-            temperature, min-p, top-k and top-p (greedy: the whole softmax at temperature 1). A
-            trainer recomputes exactly that, so that the gap between the two is only rounding. None
-            where `Sampling` did not ask for them.
+        text: decoded without special tokens; includes a stop string.
+        token_ids: as generated; includes the end-of-sequence token.
+        finish: the finish reason.
+        log_probs: per token, under the sampling distribution: after temperature, min-p, top-k and
+            top-p (greedy: the whole softmax at temperature 1). The trainer recomputes the same
+            quantity, so any gap is rounding. None if `Sampling` did not request them.
     """
 
     text: str
@@ -40,21 +40,21 @@ class GeneratedCompletion:
 
     @property
     def truncated(self) -> bool:
-        """Whether the length limit ended it, not the model."""
+        """True if the length limit ended the completion, not the model."""
         return self.finish == "length"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class GradedCompletion:
-    """One completion with its grade; the fields of one line of `data/graded/<checkpoint>.jsonl`.
+    """One completion with its grade: a line of `data/graded/<checkpoint>.jsonl`.
 
     Attributes:
-        checkpoint, benchmark, mode: where it belongs; `benchmark` may be a set of validation.
+        checkpoint, benchmark, mode: origin of the completion; `benchmark` may be a validation set.
         sample: number of the completion among those of its problem.
-        answer: what the verifier read, None where there is none.
-        strict_ok: right in the format's place, in a completion of the required form.
-        label: two digits, format and answer: "11" is right in the required form.
-        decided_by: which rule of the verifier decided.
+        answer: as the verifier read it, None if it found none.
+        strict_ok: the answer is right, in the format's place, in a completion of the required form.
+        label: two digits, format and answer: "11" is a right answer in the required form.
+        decided_by: the deciding rule of the verifier.
         equations: equals signs in the reasoning.
         rewards: by name of the reward function; `reward` is their weighted sum.
     """
@@ -86,7 +86,7 @@ class GradedCompletion:
 
 
 def read_graded(path: Path) -> Iterator[GradedCompletion]:
-    """One completion a line; fields that another version wrote besides are ignored.
+    """Read graded completions, one per line; fields of other versions are ignored.
 
     Raises:
         UserError: the file is missing, or a line is no graded completion; names file and line.
@@ -96,7 +96,9 @@ def read_graded(path: Path) -> Iterator[GradedCompletion]:
     names = [field.name for field in dataclasses.fields(GradedCompletion)]
 
     def parse(row: Any) -> GradedCompletion:
+        # A missing field is a KeyError, which `read_records` reports with its line.
         fields = {name: row[name] for name in names}
+        # JSON has no tuples; a list would make equal records unequal.
         return GradedCompletion(**{**fields, "tags": tuple(row["tags"])})
 
     return read_records(
@@ -109,18 +111,18 @@ def read_graded(path: Path) -> Iterator[GradedCompletion]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRollout:
-    """One completion of one step; the fields of one line of `data/rollouts/grpo.jsonl`.
+    """One completion of one training step: a line of `data/rollouts/grpo.jsonl`.
 
     Attributes:
-        step: the optimiser step that learned from it first.
-        prompt: as the policy read it, special tokens included.
+        step: the first optimiser step that used it.
+        prompt: the policy's input, special tokens included.
         sample: number of the completion in its group.
         rewards: by name of the reward function; `reward` is their weighted sum.
-        num_loss_tokens: tokens that the loss counts: none of a completion that `mask_truncated`
-            or the sampler's correction leaves out.
+        num_loss_tokens: tokens in the loss; 0 for a completion masked by `mask_truncated` or by the
+            sampler's correction.
         log_prob_gap: |log π − log q| of trainer and sampler in nats, mean over the completion's
-            tokens; None where no gradient was due, so that the trainer never scored it.
-        extra: what reward functions logged of it through `log_extra`.
+            tokens; None if the trainer never scored it, since no gradient was due.
+        extra: values that reward functions logged through `log_extra`.
     """
 
     step: int
@@ -140,12 +142,13 @@ class TrainingRollout:
 
 
 def read_rollouts(path: Path) -> Iterator[TrainingRollout]:
-    """One completion a line; none where the file is missing or empty.
+    """Read training rollouts, one per line; no rollouts if the file is missing or empty.
 
     Raises:
         UserError: a line is no rollout; names file and line.
     """
     if not path.exists():
+        # A run without GRPO has none; its report is built all the same.
         return iter(())
     return read_records(
         path,

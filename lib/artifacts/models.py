@@ -1,58 +1,100 @@
-"""Whether a folder holds a whole model, by names, sizes and headers: no torch, and no second."""
+"""Check that a model folder is complete, by names, sizes and headers, without torch."""
 
-import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from lib.artifacts import parse_json, read_json
+from lib.core.errors import UserError
 
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
-"""What PEFT, TRL and Unsloth save a LoRA adapter as."""
+"""Files of a LoRA adapter, as PEFT, TRL and Unsloth save it."""
+
+GGUF = ".gguf"
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
-"""One of these is what every tokenizer keeps its tokens in."""
+"""Vocabulary files; every tokenizer has one of them."""
 
 
 def model_faults(folder: Path) -> Iterator[str]:
-    """What a folder lacks that should hold a model and its tokenizer."""
+    """List everything that a folder lacks as a model with its tokenizer."""
+    if folder.suffix == GGUF:
+        if not folder.is_file():
+            yield f"{folder} is missing; put the file there"
+        # The first four bytes of every GGUF file.
+        elif folder.open("rb").read(4) != b"GGUF":
+            yield f"{folder} is not a GGUF file; copy it again"
+        return
     if not (folder / "config.json").is_file():
         yield f"{folder} holds no model: expected a config.json in it"
         return
     if not any((folder / name).is_file() for name in TOKENIZERS):
         yield f"{folder} has no tokenizer ({TOKENIZERS[0]}); save it there with the model"
+    # Pickled weights (`*.bin`) do not count: loading them can run code.
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         yield f"{folder} has no *.safetensors; other weights can run code"
+    num_tensors = 0
     for path in weights:
-        if fault := safetensors_fault(path):
-            yield f"{path}: {fault}; copy it again"
+        try:
+            # Headers only: some kilobytes per file instead of gigabytes.
+            num_tensors += len(tensors_of(path))
+        except UserError as error:
+            yield f"{error.message}; copy it again"
+            return
+    try:
+        config = read_json(folder / "config.json", remedy="copy it again")
+    except UserError as error:
+        yield error.message
+        return
+    layers = (config.get("num_hidden_layers") or 0) if isinstance(config, dict) else None
+    # Each layer is built before any weight is read: a million of them fill the memory.
+    if weights and not (isinstance(layers, int) and layers <= num_tensors):
+        yield f"{folder}/config.json: num_hidden_layers {layers} of {num_tensors} tensors"
 
 
 def adapter_faults(folder: Path, *, rank: int, alpha: int) -> Iterator[str]:
-    """What a folder lacks that should hold a LoRA adapter of that rank and alpha."""
+    """List everything that a folder lacks as a LoRA adapter of this rank and alpha."""
     config, weights = (folder / name for name in ADAPTER_FILES)
     if not (config.is_file() and weights.is_file()):
         yield f"{folder} holds no LoRA adapter: expected {' and '.join(ADAPTER_FILES)} in it"
         return
-    if fault := safetensors_fault(weights):
-        yield f"{weights}: {fault}; copy it again"
-    saved = json.loads(config.read_text(encoding="utf-8"))
+    try:
+        tensors_of(weights)
+        # dict: valid JSON may be a list or a number.
+        saved = dict(read_json(config))
+    except (UserError, TypeError, ValueError) as error:
+        yield f"{error}; copy it again"
+        return
+    # PEFT takes both from the file, so that a run would silently differ from params.
     for key, name, wanted in (("rank", "r", rank), ("alpha", "lora_alpha", alpha)):
         if saved.get(name) != wanted:
             yield f"{folder} has {name} {saved.get(name)}; set model.lora.{key} to it, not {wanted}"
 
 
-def safetensors_fault(path: Path) -> str:
-    """Why a safetensors file is not whole, by its header and size; '' for one that is."""
+def tensors_of(path: Path) -> dict[str, Any]:
+    """Return the header of a safetensors file: each tensor's type, shape and offsets.
+
+    Raises:
+        UserError: the file is not whole, by its header and size.
+    """
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)
+        # The format: 8 bytes of header length (little endian), the header as JSON, the tensors.
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
         if 8 + length > size:
-            return f"truncated, {size} bytes"
+            raise UserError(f"{path}: truncated, {size} bytes")
         try:
-            header = json.loads(file.read(length))
-        except ValueError:
-            return "not a safetensors file"
-    header.pop("__metadata__", None)
-    end = 8 + length + max((entry["data_offsets"][1] for entry in header.values()), default=0)
-    return "" if end == size else f"truncated, {size} of {end} bytes"
+            header: dict[str, Any] = dict(parse_json(file.read(length)))
+            # Free text of the writer, not a tensor.
+            header.pop("__metadata__", None)
+            # `data_offsets` count from the end of the header. The largest is the size that the file
+            # must have: an interrupted copy is shorter.
+            end = 8 + length + max((each["data_offsets"][1] for each in header.values()), default=0)
+        except (ValueError, TypeError, LookupError) as error:
+            raise UserError(f"{path}: not a safetensors file") from error
+    if end != size:
+        raise UserError(f"{path}: truncated, {size} of {end} bytes")
+    return header

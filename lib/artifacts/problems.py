@@ -1,4 +1,4 @@
-"""The one record that every source is turned into and every stage reads."""
+"""The canonical record of a problem, for every source and every stage."""
 
 import dataclasses
 import hashlib
@@ -14,7 +14,7 @@ MULTIPLE_CHOICE = "multiple_choice"
 INSTRUCTION = "instruction"
 """Tag of problems without a right answer, whose completions are judged elsewhere."""
 RESPONSE = "response"
-"""Tag of problems whose solution is the whole response of a model, to the last space."""
+"""Tag of problems with a model's whole response as the solution, unchanged to the last space."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,13 +22,13 @@ class Problem:
     """One mathematics problem.
 
     Attributes:
-        id: content hash of `problem`, so that it is the same whatever file or row it came from.
+        id: content hash of `problem`, independent of file and row.
         problem: the question as the model reads it, without instructions.
         reference: the right answer, bare ("72", "\\frac{1}{2}").
-        solution: worked solution in words; '' where the source has none.
-        subject: what the problem is about, '' where unknown.
+        solution: worked solution in words; '' if the source has none.
+        subject: topic, '' if unknown.
         level: difficulty as the source counts it; for generated problems the number of steps.
-        tags: properties that evaluation breaks its numbers down by.
+        tags: properties by which evaluation groups its numbers.
     """
 
     id: str
@@ -41,24 +41,25 @@ class Problem:
 
     @classmethod
     def create(cls, *, problem: str, reference: str, **fields: Any) -> "Problem":
-        """A record whose id is derived from its text."""
+        """Return a problem with an id derived from its text."""
         return cls(id=content_id(problem), problem=problem, reference=reference, **fields)
 
 
 def content_id(text: str) -> str:
-    """16 hex digits that depend on the words of `text` only, not on case or spacing."""
+    """Return 16 hex digits that depend on the words of `text`, not on case or spacing."""
+    # Any change here changes every id, and with the ids every split and draw.
     words = " ".join(text.lower().split())
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
 def excerpt(text: str, length: int = 160) -> str:
-    """The beginning of a text, on one line."""
+    """Return the beginning of a text on one line."""
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> int:
-    """Write one JSON object a line; returns how many."""
+    """Write one JSON object per line; return the number of problems."""
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
     with path.open("w", encoding="utf-8") as lines:
@@ -69,10 +70,10 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> int:
 
 
 def read_problems(path: Path) -> Iterator[Problem]:
-    """Read what `write_problems` wrote.
+    """Read a file written by `write_problems`.
 
     Raises:
-        UserError: a line that is no JSON object or has not a record's fields; names file and line.
+        UserError: a line is no JSON object or lacks a field; names file and line.
     """
     return read_records(
         path,
@@ -83,10 +84,10 @@ def read_problems(path: Path) -> Iterator[Problem]:
 
 
 def read_benchmarks(folder: Path, names: Sequence[str]) -> dict[str, list[Problem]]:
-    """The benchmarks called `names` from the folder `benchmarks` that `prepare` wrote.
+    """Read the benchmarks `names` from the folder `benchmarks` that `prepare` wrote.
 
     Raises:
-        UserError: no such benchmark; lists those that there are.
+        UserError: no such benchmark; lists the available ones.
     """
     known = sorted(path.stem for path in folder.glob("*.jsonl"))
     if missing := [name for name in names if name not in known]:

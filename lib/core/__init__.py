@@ -1,1 +1,1 @@
-"""What every room stands on: errors for users, plugins, and the process that a stage runs in."""
+"""The base of every room: user errors, plugins, and the process of a stage."""

@@ -1,4 +1,4 @@
-"""One's own parts of a run, which params name as `plugins/<role>/<file>.py:name`.
+"""A user's own parts of a run, named in params as `plugins/<role>/<file>.py:name`.
 
     role        named by                        what it is
     rewards     reward.extra                    a function of a `Rollout`, or one that TRL calls
@@ -6,18 +6,23 @@
     adapters    `adapter` of a source           a function from a row to the fields of a problem
     objectives  grpo.loss, grpo.advantage       a function of tensors
 
-The stages of a role depend on its folder: another reward re-runs what rewards, and no SFT. `check`
-tries each part that params name before any of them.
+The stages of a role depend on its folder: another reward re-runs the stages that reward, not SFT.
+`check` tries each plugin in params before any stage runs.
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib.util
+import os
 import re
+import signal
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +32,18 @@ _NAME = re.compile(r"plugins/(rewards|formats|adapters|objectives)/[a-z0-9_]+\.p
 
 
 def is_plugin(name: object, *, role: str = "") -> bool:
-    """Whether `name` is written as a plugin is, of any role or of this one."""
+    """Return True if `name` has the form of a plugin, of any role or of this one."""
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     return match is not None and role in ("", match[1])
 
 
 def label(name: str) -> str:
-    """What curves and messages call a part: without its file, or its stack."""
+    """Shorten a part's name for curves and messages: without its file or its stack."""
     return name.rpartition(":")[2]
 
 
 def plugin_hashes(settings: Any) -> dict[str, str]:
-    """SHA-256 (16 hex digits) of the file of each plugin in nested settings, by its name."""
+    """Hash the file of each plugin in nested settings (SHA-256, 16 hex digits), by name."""
     if isinstance(settings, Mapping):
         settings = tuple(settings.values())
     if isinstance(settings, list | tuple):
@@ -57,46 +62,120 @@ def _file_of(name: str) -> Path:
 
 @functools.cache
 def load_plugin(name: str) -> Any:
-    """What the plugin's file calls so.
+    """Import the plugin's file and return the object `name`.
 
     Raises:
         UserError: no such file or name, an error in the file, or an import of another plugin.
     """
     file = _file_of(name)
-    try:
+    with guarded(name):
+        # From the source, before the import: importing would already run the other file.
         _refuse_siblings(file)
+        # The whole path in the module name: files of two roles may have the same name.
         spec = importlib.util.spec_from_file_location("_".join(file.with_suffix("").parts), file)
         assert spec and spec.loader
         # Dataclasses look their own module up there.
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise UserError(f"{name}: {_where(error, file)}") from error
     if not hasattr(module, label(name)):
-        public = [own for own in vars(module) if not own.startswith("_")]
+        public = [each for each in vars(module) if not each.startswith("_")]
         raise UserError(f"{name}: {file} has no `{label(name)}`; it has {', '.join(public)}")
     return getattr(module, label(name))
 
 
-def in_words(name: str, error: Exception, *, inputs: str) -> UserError:
-    """An error that a plugin's function raised, with what it was called with."""
-    where = _where(error, Path(name.partition(":")[0]))
-    return UserError(f"{name}: {where}, called with {inputs}")
+TIMEOUT_VARIABLE = "PLUGIN_TIMEOUT_S"
+"""Environment variable with the time limit of a call in seconds: 600 by default, 0 for none. It is
+no param: it can end a run, but changes no result."""
 
 
-def _where(error: Exception, file: Path) -> str:
-    """The error and the last line of the plugin's file that it went through."""
+@contextlib.contextmanager
+def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
+    """Turn any failure of plugin code within the block into a one-line error with its name.
+
+    The code is not sandboxed.
+
+    Args:
+        inputs: the arguments of the call, for the message.
+
+    Raises:
+        UserError: it raises or exits, takes longer than the limit, changes the working directory,
+            or leaves a thread in its own code.
+    """
+    file, folder, threads = Path(name.partition(":")[0]), Path.cwd(), set(threading.enumerate())
+    call = inputs and f", called with {inputs}"
+    try:
+        with _time_limit():
+            yield
+        # All paths of the pipeline are relative to the checkout.
+        if Path.cwd() != folder:
+            raise UserError("changed the working directory; use absolute paths instead")
+        for thread in {*threading.enumerate()} - threads:
+            if _is_running(thread, file):
+                raise UserError(f"left the thread `{thread.name}` running; join it")
+    except KeyboardInterrupt:
+        raise
+    # SystemExit too: `sys.exit()` in a plugin would end the stage with exit code 0.
+    except BaseException as error:
+        os.chdir(folder)
+        raise UserError(f"{name}: {_where(error, file)}{call}") from error
+
+
+class PluginTimeoutError(BaseException):
+    """The time limit of a call; no `Exception`, since a plugin may catch those."""
+
+
+@contextlib.contextmanager
+def _time_limit() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread only
+        return
+    seconds = float(os.environ.get(TIMEOUT_VARIABLE) or 600)
+
+    def late(*_: object) -> None:
+        raise PluginTimeoutError(f"no result after {seconds:g} s ({TIMEOUT_VARIABLE})")
+
+    handler, start = signal.signal(signal.SIGALRM, late), time.monotonic()
+    # The timer fires again each second: a bare `except:` in the plugin swallows the first error.
+    remaining, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        if remaining:
+            elapsed = time.monotonic() - start
+            signal.setitimer(signal.ITIMER_REAL, max(remaining - elapsed, 1e-3), interval)
+
+
+def _is_running(thread: threading.Thread, file: Path) -> bool:
+    """Return True if the thread is in the plugin's code and does not end within a second."""
+    # Threads of torch or tokenizers may stay; only the plugin's own code counts.
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None or not _lines(traceback.extract_stack(frame), file):
+        return False
+    thread.join(1)
+    return thread.is_alive()
+
+
+def _lines(frames: traceback.StackSummary, file: Path) -> list[int | None]:
+    """Return the line numbers of the plugin's file among the frames."""
+    return [frame.lineno for frame in frames if Path(frame.filename).parts[-3:] == file.parts]
+
+
+def _where(error: BaseException, file: Path) -> str:
+    """Return the exception and the last line of the plugin's file in its traceback."""
     if isinstance(error, UserError):
         return error.message
+    # A file that does not parse has no frame in the traceback.
     if isinstance(error, SyntaxError):
         return f"{file}:{error.lineno}: {error.msg}"
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename).parts[-3:] == file.parts]
-    return f"{file}:{lines[-1] if lines else 1}: {type(error).__name__}: {error}"
+    # Line 1 if no frame is in the file, as for a call with wrong arguments.
+    line = [1, *_lines(traceback.extract_tb(error.__traceback__), file)][-1]
+    return f"{file}:{line}: {type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _refuse_siblings(file: Path) -> None:
-    """What a plugin imports from plugins/ would be in no provenance."""
+    """Refuse imports from plugins/: provenance would not record the imported file."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue

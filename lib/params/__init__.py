@@ -1,9 +1,10 @@
-"""params.yaml: its schema, its loading with every problem said at once, and its presets."""
+"""params.yaml: its schema, its loading with every problem reported at once, and its presets."""
 
 from lib.params.load import (
     PARAMS_FILE,
     compose_preset,
     load_params,
+    model_names,
     parse_params,
     preset_names,
     preset_params,
@@ -15,6 +16,7 @@ __all__ = [
     "Params",
     "compose_preset",
     "load_params",
+    "model_names",
     "parse_params",
     "preset_names",
     "preset_params",

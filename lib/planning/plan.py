@@ -1,4 +1,4 @@
-"""What a run would do, from params only and without torch: steps, batches, tokens, memory, disk."""
+"""Plan a run from params only, without torch: steps, batches, tokens, memory, disk."""
 
 import dataclasses
 import json
@@ -24,13 +24,14 @@ from lib.planning.memory import (
 )
 from lib.training.phase.launch import micro_batches
 
+# RTX 4090 or A10G, A100 40 GB, A100 or H100 80 GB, H200.
 CARDS_GB = (24, 40, 80, 141)
 
-BEFORE = "before filters"
-"""Of rows that somebody counted in the set, and nobody after `prepare`."""
+UNFILTERED = "before filters"
+"""Note on row counts of a raw set, before `prepare` drops any row."""
 
 CUDA_BYTES = 2**29
-"""What a process takes of a GPU before it holds a tensor; assumed, not measured here."""
+"""GPU memory of a process before its first tensor; assumed, not measured here."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,18 +39,18 @@ class Phase:
     """One training phase, or the sampling before one.
 
     Attributes:
-        stage: as DVC names it.
-        skipped: why it is, '' where it runs.
-        rows: that it learns from; None where only an earlier stage can count them.
-        rows_from: where that number comes from.
-        steps: optimiser steps, or batches that are sampled; None where rows are not known.
-        warmup_steps: of those, with a rising learning rate.
+        stage: its name in DVC.
+        skipped: the reason for skipping it; '' if it runs.
+        rows: rows to learn from; None if only an earlier stage can count them.
+        rows_from: the source of that number.
+        steps: optimiser steps, or sampled batches; None if `rows` is unknown.
+        warmup_steps: steps with a rising learning rate.
         completions: sequences per optimiser step.
-        tokens: at most, per optimiser step; where the phase samples, of completions only.
-        memory: bytes at the peak, by what they hold; {} for a model of unknown shape.
-        vllm_share: of the policy's GPU, for a vLLM beside it.
+        tokens: upper bound per optimiser step; in a phase that samples, of completions only.
+        memory: bytes at the peak by purpose; {} for a model of unknown shape.
+        vllm_share: share of the policy's GPU for a vLLM beside it.
         shares_weights: vLLM's share holds the policy's own weights.
-        trainer: what the trainer is given for the batch; {} where nothing is trained.
+        trainer: batch arguments of the trainer; {} without training.
     """
 
     name: str
@@ -67,17 +68,18 @@ class Phase:
     trainer: dict[str, int]
 
     def bytes_on(self, card: int) -> int:
-        """What the phase takes of a GPU with `card` bytes."""
+        """Return the phase's bytes on a GPU with `card` bytes."""
+        # Already inside vLLM's share.
         shared = self.memory.get("weights", 0) if self.shares_weights else 0
         return sum(self.memory.values()) - shared + int(self.vllm_share * card) + CUDA_BYTES
 
     def fits(self, card: int) -> bool:
-        """Whether it has room on a GPU with `card` bytes."""
+        """Return True if the phase fits a GPU with `card` bytes."""
         return self.bytes_on(card) <= card
 
 
 def phases_of(params: Params, shape: Shape | None) -> Iterator[Phase]:
-    """The phases in their order; DPO, with the sampling before it, where params have it."""
+    """List the phases in order; DPO, with the sampling before it, if params have it."""
     for name in ("sft", "grpo"):
         yield _phase(name, name, params, shape)
     for init in params.dpo.init:
@@ -93,6 +95,7 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None) -> Phase:
     if name == "grpo":
         steps = section.max_steps
     elif trains:
+        # `rows and …`: an unknown number of rows (None) stays unknown.
         steps = rows and math.ceil(rows / batch) * section.num_epochs
     else:
         rows = rows and min(rows, section.num_problems or rows)
@@ -100,7 +103,7 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None) -> Phase:
     samplers = generators(params, name)
     shares = (share for engine, share, _ in samplers if engine == "vllm")
     # GRPO's rollouts, SFT's validation: the engine that Unsloth loads below the policy.
-    below = shares_weights(params.model, engine=samplers[0][0]) if samplers else False
+    shared = shares_weights(params.model, engine=samplers[0][0]) if samplers else False
     trainer = {}
     if trains:
         trainer = micro_batches(batch, micro_batch=section.micro_batch_size, world_size=1)
@@ -117,32 +120,33 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None) -> Phase:
         tokens=sequences * (rollout.max_new_tokens if samples else longest_row(params, name)),
         memory=memory_at_peak(params, name, shape) if shape else {},
         vllm_share=next(shares, 0.0),
-        shares_weights=below and name in ("sft", "grpo"),
+        shares_weights=shared and name in ("sft", "grpo"),
         trainer=trainer,
     )
 
 
 def _rows(params: Params, name: str) -> tuple[int | None, str]:
-    """Rows that a phase learns from, and where the number comes from."""
+    """Return a phase's number of rows, and its source."""
     if name == "dpo":
         return None, "pairs has to run first"
-    prepare, data_of = params.prepare, "sft" if name == "sft" else "grpo"
-    data, cut = getattr(prepare, data_of), prepare.lengths.max_tokens if name == "sft" else 0
+    prepare, data_name = params.prepare, "sft" if name == "sft" else "grpo"
+    data, cut = getattr(prepare, data_name), prepare.lengths.max_tokens if name == "sft" else 0
     counts = [_rows_of(entry.source, params, cut=cut) for entry in data.sources]
     if any(rows is None for rows, _ in counts):
         return None, "prepare has to run first"
     total, sources = sum(rows or 0 for rows, _ in counts), [note for _, note in counts]
-    if data_of in prepare.validation_from and prepare.validation_share:
+    if data_name in prepare.validation_from and prepare.validation_share:
+        # An expectation: the split is by content hash, problem by problem.
         total = round(total * (1 - prepare.validation_share))
         sources.append(f"less {prepare.validation_share:.0%} for validation")
     return _at_most(total, data.num_train_examples), "; ".join(dict.fromkeys(sources))
 
 
 def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | None, str]:
-    """Rows of one source, and who counted them; None where nobody has.
+    """Return one source's number of rows and who counted them; None if nobody has.
 
     Args:
-        cut: tokens that its rows are cut at; 0 for none.
+        cut: length limit of its rows in tokens; 0 for none.
     """
     if isinstance(source, GeneratorSource):
         return getattr(params.prepare.synthetic, f"num_{source.generator}"), "generated"
@@ -152,13 +156,14 @@ def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | 
     if not facts:
         return None, ""
     kept = facts.get("kept", {}).get(cut)
-    note = f"within {cut} tokens" if kept else BEFORE
+    # facts.yaml has published counts for some length cuts (`kept`).
+    note = f"within {cut} tokens" if kept else UNFILTERED
     return _at_most(kept or facts["rows"], source.limit), f"{facts['source']}, {note}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What a validation, or all of evaluation, generates; `tokens` at most."""
+    """The generation of a validation or of all of evaluation; `tokens` is an upper bound."""
 
     prompts: int
     completions: int
@@ -170,26 +175,28 @@ class Measurement:
 
 
 def benchmark_rows(params: Params) -> dict[str, int | None]:
-    """Rows of each benchmark before filters; None where nobody has counted them."""
+    """Return each benchmark's rows before filters; None if nobody has counted them."""
     return {each.name: _rows_of(each.source, params)[0] for each in params.prepare.benchmarks}
 
 
 def validation_of(params: Params, phase: Phase) -> Measurement | None:
-    """Of a phase: before its first step, every `eval_steps`, and after the last; None for none."""
+    """Plan a phase's validation: before its first step, every `eval_steps`, and after the last."""
     if not (phase.trainer and phase.steps):
         return None
     validation, every = params.validation, section_of(params, phase.name).eval_steps
     if not every:
         return None
     most, rows = validation.num_problems, benchmark_rows(params)
+    # The held-back set is no benchmark and has no count: assume the most.
     prompts = sum(min(most, rows.get(name) or most) for name in validation.sets)
+    # One before the first step; the last step is validated even off the interval.
     completions = prompts * (1 + math.ceil(phase.steps / every))
     tokens = completions * validation.max_new_tokens
     return Measurement(prompts=prompts, completions=completions, tokens=tokens)
 
 
 def evaluation_of(params: Params) -> Measurement | None:
-    """Of all checkpoints together; None where a benchmark's rows are not known."""
+    """Plan the evaluation of all checkpoints; None if a benchmark's rows are not known."""
     evaluate, rows = params.evaluate, benchmark_rows(params)
     overrides = {each.benchmark: each for each in evaluate.overrides}
     prompts = completions = tokens = 0
@@ -197,10 +204,12 @@ def evaluation_of(params: Params) -> Measurement | None:
         count, decoding = rows[name], overrides.get(name, evaluate)
         if count is None:
             return None
-        of_set = count * (decoding.greedy + decoding.num_samples) * len(evaluate.checkpoints)
+        set_completions = (
+            count * (decoding.greedy + decoding.num_samples) * len(evaluate.checkpoints)
+        )
         prompts += count
-        completions += of_set
-        tokens += of_set * decoding.max_new_tokens
+        completions += set_completions
+        tokens += set_completions * decoding.max_new_tokens
     return Measurement(prompts=prompts, completions=completions, tokens=tokens)
 
 
@@ -209,10 +218,12 @@ def _at_most(count: int, limit: int | str) -> int:
 
 
 def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
-    """Files that the stages leave, by name; a skipped phase leaves a copy of its start."""
+    """Return the bytes of the stages' files by name; a skipped phase copies its start."""
     model = params.model
     whole = {dtype: shape.parameters * size for dtype, size in BYTES.items()}
+    # PEFT keeps and saves adapters in float32.
     saved = shape.trained(model) * BYTES["float32"] if model.lora.rank else whole[model.dtype]
+    # A base from outside is only named (`base.json`), not copied.
     sizes = {"base": 0 if model.name else whole["float32"]}
     for name, before in params.starts.items():
         sizes[name] = sizes[before] if getattr(params, name).skipped else saved
@@ -220,7 +231,7 @@ def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
 
 
 def plan_lines(params: Params) -> Iterator[str]:
-    """The plan as text, a line each."""
+    """Format the plan, a line per fact."""
     model, shape, evaluate = params.model, shape_of(params.model), params.evaluate
     name = f"{model.name}@{model.revision[:12]}" if model.revision else model.name
     count = "size unknown"
@@ -241,14 +252,14 @@ def plan_lines(params: Params) -> Iterator[str]:
         f"evaluate with {evaluate.engine}: {', '.join(evaluate.checkpoints)} on "
         f"{', '.join(evaluate.benchmarks)}"
     )
-    yield f"  {evaluation_of(params) or 'how many completions, `prepare` will tell'}"
+    yield f"  {evaluation_of(params) or 'unknown before `prepare` has counted the benchmarks'}"
     if shape is None:
         yield "memory and disk: unknown without the model's config.json"
     else:
         yield f"export: memory {_sizes(export_memory(params, shape))}"
         yield (
             f"disk {_sizes(disk_bytes(params, shape))}, in data/models; again in DVC's cache; "
-            "beside it the Hub's files of the model, and checkpoints to resume from"
+            "plus the Hub's files of the model, and checkpoints to resume from"
         )
     yield "estimates (lib/planning: memory, plan), not verified on a GPU; `make memory-probe`"
     for line in FACTS["published"].get(model.name, ()):
@@ -268,8 +279,8 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         "unknown" if number is None else f"{number:,}"
         for number in (phase.steps, phase.warmup_steps, phase.rows)
     )
-    # Nobody has counted what filters and cuts leave.
-    most = "at most " if BEFORE in phase.rows_from else ""
+    # A raw count is an upper bound: filters and length cuts only drop rows.
+    most = "at most " if UNFILTERED in phase.rows_from else ""
     if phase.trainer:
         yield f"{phase.stage}: steps {steps}, warm-up {warmup}"
         yield f"  trainer: {', '.join(f'{key}={value}' for key, value in phase.trainer.items())}"
@@ -280,12 +291,13 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
     yield f"  per step: {phase.completions} sequences, at most {phase.tokens:,} {counted}"
     memory = [_sizes(phase.memory)] if phase.memory else []
     if phase.vllm_share:
-        own = ", with the weights, which are the policy's own: Unsloth's fast_inference"
+        own = ", with the policy's own weights in it (Unsloth's fast_inference)"
         share = f"vLLM {phase.vllm_share:.0%} of the policy's GPU"
         memory.append(share + (own if phase.shares_weights else ""))
     if memory:
         yield f"  memory {'; '.join(memory)}"
     if phase.memory:
+        # Cards are named in GB (10^9 bytes); sizes elsewhere are in GiB.
         cards = (f"{gb} GB {'yes' if phase.fits(gb * 10**9) else 'no'}" for gb in CARDS_GB)
         yield f"  fits one GPU of: {', '.join(cards)}"
     if measured := validation_of(params, phase):
@@ -307,7 +319,7 @@ def _sizes(parts: dict[str, int]) -> str:
 
 
 def in_bytes(size: float) -> str:
-    """Size in the unit that leaves at most three digits before the point."""
+    """Format a size in the unit with at most three digits before the point."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1000:
             return f"{size:.3g} {unit}"

@@ -1,11 +1,11 @@
-"""Whether a micro-batch fits: two steps of the phase's own trainer on the longest rows.
+"""Probe whether a micro-batch fits: two steps of the phase's own trainer on the longest rows.
 
-The trainer is the one that the stage builds, reference policy and engine included. The second step
-is the one that counts: the optimiser holds its state by then. GRPO's engine generates the rows,
-which are filled up to the longest length; their rewards differ, so that no micro-batch is left out.
+The stage's own setup builds the trainer, with reference policy and engine. The second step decides:
+by then the optimiser holds its state. In GRPO the engine generates completions, which are extended
+to the longest length. Their rewards differ, so that no micro-batch is skipped.
 
-On a GPU too large a batch runs out of memory by itself. On a CPU the process is held to a limit of
-its data, so that torch's allocator fails in place of the machine.
+On a GPU, too large a batch raises an out-of-memory error. On a CPU, a limit on the process's data
+makes torch's allocator fail before the machine runs out of memory.
 """
 
 import contextlib
@@ -32,19 +32,20 @@ from lib.training.phase.warning_signs import WarningSigns
 from lib.training.sft import sft_setup
 
 STEPS = 2
-"""Optimiser steps that have to fit."""
+"""Optimiser steps of a probe."""
 
-SHORT = 3
-"""Exit code of a process in which they did not."""
+OUT_OF_MEMORY = 3
+"""Exit code of a probe process that ran out of memory."""
 
 
 def longest_first(
     params: Params, phase: str, *, base: Path, problems: Path
 ) -> tuple[list[Problem], int]:
-    """The phase's problems, and the tokens of the first: of an SFT example, or of a prompt and all
-    that may be generated."""
-    used_format = prompt_format(**params.prompt.rendering)
-    counter = token_counter(base, prompt_format=used_format, system=saved_system(base))
+    """Return the phase's problems, longest first, and the tokens of the first: an SFT example, or a
+    prompt with a completion of full length.
+    """
+    answer_format = prompt_format(**params.prompt.rendering)
+    counter = token_counter(base, prompt_format=answer_format, system=saved_system(base))
     rows = list(read_problems(problems / f"{phase}.jsonl"))
     completions = [params.rollout.max_new_tokens] * len(rows)
     if phase == "sft":
@@ -64,14 +65,14 @@ def fits(
     size: int,
     limit: int,
 ) -> bool:
-    """Whether the phase's steps fit with micro-batches of `size`.
+    """Return True if the phase's steps fit with micro-batches of `size`.
 
-    To be asked once of a process: what ran out of memory leaves fragments, and vLLM a state.
+    Call it once per process: a failed attempt leaves fragments in memory, and vLLM global state.
 
     Args:
-        problems: of the phase, the longest first.
-        tokens: of the first of them, as `longest_first` counts them.
-        limit: bytes that the steps may take on a CPU.
+        problems: the phase's problems, longest first.
+        tokens: length of the first one's row, as `longest_first` counts it.
+        limit: bytes for the steps on a CPU.
     """
     # In GRPO, the longest problems; in SFT the longest row, as often as a step takes it.
     rows, batch = problems[: params.grpo.prompts_per_step], batch_of(params, phase)
@@ -79,9 +80,10 @@ def fits(
         packed = params.model.max_seq_length // tokens if params.sft.packing else 1
         rows = [problems[0]] * (batch * packed)
     try:
-        with _limited(limit):
+        with _memory_limit(limit):
             _take_steps(params, phase, base=base, rows=rows, size=size)
     except (RuntimeError, MemoryError) as error:
+        # Any other error is a bug or a bad param, and must not look like a large batch.
         if not _short_of_memory(error):
             raise
         return False
@@ -89,19 +91,21 @@ def fits(
 
 
 def _short_of_memory(error: Exception) -> bool:
-    # Under a limit, a thread may be what there is no room for: its stack counts as data.
+    # A thread's stack counts as data too, so that starting one can fail first.
     threads = "can't start new thread" in str(error)
     return threads or isinstance(error, MemoryError) or should_reduce_batch_size(error)
 
 
 @contextlib.contextmanager
-def _limited(limit: int) -> Iterator[None]:
-    """Hold this process to `limit` more bytes of data than it has, where there is no GPU."""
+def _memory_limit(limit: int) -> Iterator[None]:
+    """Limit this process to `limit` more bytes of data if there is no GPU."""
     if torch.accelerator.is_available():
         yield
         return
     before = resource.getrlimit(resource.RLIMIT_DATA)
+    # RLIMIT_DATA counts private mappings too (Linux 4.7 and newer), and those mapped before.
     now = psutil.Process().memory_info().data
+    # Only the soft limit: a process may raise it again up to the hard one.
     resource.setrlimit(resource.RLIMIT_DATA, (now + limit, before[1]))
     try:
         yield
@@ -115,12 +119,14 @@ def _take_steps(
     section = getattr(params, phase)
     changes: dict[str, Any] = {
         "micro_batch_size": size,
+        # Validation and checkpoints have memory of their own, which is not probed.
         "eval_steps": 0,
         "save_steps": 0,
         "keep_checkpoints": 0,
     }
-    # TRL's trainer holds as much as ours, and generates by itself.
+    # reckon's trainer, since TRL's has no engine to extend completions with; it holds as much.
     changes |= {"num_epochs": STEPS, "max_steps": STEPS, "trainer": "reckon"}
+    # A completion of full length counts as truncated: masked, it would leave nothing to train on.
     changes |= {"dynamic_sampling": 0, "mask_truncated": False}
     changes = {key: value for key, value in changes.items() if hasattr(section, key)}
     short = params.model_copy(update={phase: section.model_copy(update=changes)})
@@ -132,16 +138,18 @@ def _take_steps(
         else:
             trainer = with_signal(grpo_setup(short, init=base, **places).trainer)
             stack.callback(trainer.engine.close)
+        # They would comment on artificial rewards.
         for callback in (ProgressLines, WarningSigns):
             trainer.remove_callback(callback)
         trainer.train()
 
 
 def with_signal(trainer: Any) -> Any:
-    """GRPO whose rewards differ within every group, and whose completions are all of the longest
-    length; TRL's trainer has no engine, and ends its completions by itself."""
+    """Give GRPO differing rewards in every group and completions of full length. TRL's trainer has
+    no engine and keeps its own lengths."""
 
     def alternating(completions: Sequence[Any], **columns: Any) -> list[float]:
+        # 0, 1, 0, 1, ...: within every group of two or more the rewards differ.
         return [float(number % 2) for number in range(len(completions))]
 
     trainer.reward_funcs = [alternating for _ in trainer.reward_funcs]
@@ -152,12 +160,12 @@ def with_signal(trainer: Any) -> Any:
     def full_length(
         prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
-        """Each with its last token, and that token's log-prob, up to the longest length."""
+        """Extend each completion to full length with its last token and that token's log-prob."""
 
         def filled(values: tuple[Any, ...]) -> tuple[Any, ...]:
             return values + values[-1:] * (sampling.max_new_tokens - len(values))
 
-        # Nothing but the end token stops early, which leaves the cache its size.
+        # Without stop strings only the end token stops a sequence, and the cache keeps its size.
         groups = generate(prompts, dataclasses.replace(sampling, stop_strings=()))
         return [
             [

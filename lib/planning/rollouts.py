@@ -1,4 +1,4 @@
-"""What a checkpoint writes at GRPO's sampling settings, how often it is right, what that means."""
+"""Sample a checkpoint at GRPO's settings: its completions, its success rate, and a diagnosis."""
 
 import collections
 import contextlib
@@ -15,19 +15,22 @@ from lib.engines.base import GeneratedCompletion, Sampling, encode, open_engine
 from lib.grading.grade import grade_completions
 from lib.params import Params
 from lib.prompts import PromptFormat, prompt_format, saved_system
-from lib.report.text import shortened, visible
+from lib.report.text import shorten, visible
 from lib.rewards.functions import Grading
 from lib.training.phase.warning_signs import Limits
 
 SHOWN_CHARS = 400
-"""Characters of a completion that are printed."""
+"""Printed characters per completion."""
 
-MOSTLY = 0.8
-"""Share of a problem's completions that, being identical, leave a group without contrast."""
+MIN_COMPLETIONS = 4
+"""Fewest completions per problem for a diagnosis."""
+
+IDENTICAL_SHARE = 0.8
+"""Share of identical completions at which a group counts as without contrast."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class RolloutGroup:
     """The completions of one problem, as generated and, in the same order, as graded."""
 
     problem: Problem
@@ -36,40 +39,41 @@ class Group:
 
     @property
     def counts(self) -> collections.Counter[tuple[int, ...]]:
-        """How often each different completion occurs."""
+        """The number of each distinct completion."""
         return collections.Counter(each.token_ids for each in self.completions)
 
     @property
     def has_signal(self) -> bool:
-        """Whether rewards differ, without which there is no gradient."""
+        """True if rewards differ; without that there is no gradient."""
         return len({each.reward for each in self.graded}) > 1
 
 
-def sample_groups(
+def rollout_groups(
     params: Params,
     checkpoint: Path,
     problems: Sequence[Problem],
     *,
     base: Path,
     num_completions: int,
-) -> list[Group]:
-    """Completions of every problem, graded as `grade` does, with the rewards of params.
+) -> list[RolloutGroup]:
+    """Sample completions of every problem and grade them as `grade` does, with params' rewards.
 
     Args:
-        base: the weights below an adapter, with the system prompt beside them.
+        base: the base checkpoint: the weights below an adapter, and the system prompt.
     """
     rollout, reward = params.rollout, params.reward
-    used_format, longest = prompt_format(**params.prompt.rendering), rollout.max_new_tokens
+    answer_format, longest = prompt_format(**params.prompt.rendering), rollout.max_new_tokens
     settings = reward.settings(max_completion_tokens=longest)
-    grading = Grading(reward.names, reward.weights, prompt_format=used_format, **settings)
+    grading = Grading(reward.names, reward.weights, prompt_format=answer_format, **settings)
     system = saved_system(base)
-    prompts = [used_format.prompt(each.problem, system=system) for each in problems]
+    prompts = [answer_format.prompt(each.problem, system=system) for each in problems]
     sampling = Sampling(
         **rollout.decoding,
         num_completions=num_completions,
-        stop_strings=used_format.stop_strings,
+        stop_strings=answer_format.stop_strings,
         seed=params.seed,
     )
+    # The rollout engine, so that the samples are those that GRPO would see.
     sampler = open_engine(
         rollout.engine,
         checkpoint,
@@ -77,48 +81,58 @@ def sample_groups(
         **params.model.loading,
         batch_size=num_completions * len(problems),
     )
+    # A vLLM engine holds its share of the GPU until it is closed.
     with contextlib.closing(sampler):
         sampled = sampler.generate(encode(sampler.tokenizer, prompts), sampling)
     return [
-        Group(problem, answers, [*grade_completions(problem, prompt, answers, grading=grading)])
-        for problem, prompt, answers in zip(problems, prompts, sampled, strict=True)
+        RolloutGroup(
+            problem, samples, [*grade_completions(problem, prompt, samples, grading=grading)]
+        )
+        for problem, prompt, samples in zip(problems, prompts, sampled, strict=True)
     ]
 
 
 def tag_tokens(
     tokenizer: PreTrainedTokenizerBase, prompt_format: PromptFormat
 ) -> dict[str, list[str]]:
-    """Each tag of the format as the tokens that it is made of."""
+    """Return the tokens of each tag of the format."""
     return {
         tag: tokenizer.convert_ids_to_tokens(tokenizer(tag, add_special_tokens=False)["input_ids"])
         for tag in prompt_format.marks
     }
 
 
-def verdicts(
-    groups: Sequence[Group], *, written: Sequence[str], limits: Limits, temperature: float
+def diagnose(
+    groups: Sequence[RolloutGroup], *, written: Sequence[str], limits: Limits, temperature: float
 ) -> list[str]:
-    """What is wrong, in words, with the knob to turn; one line of praise where nothing is.
+    """Describe each fault with the param to change, or confirm in one line that there is none.
+
+    Fewer than `MIN_COMPLETIONS` completions of a problem are not judged.
 
     Args:
-        written: tags that a completion has to write itself; what the prompt opens is none of them.
-        temperature: that the completions were sampled at.
+        written: tags that a completion has to write itself, without the tag that the prompt opens.
+        temperature: sampling temperature of the completions.
     """
     rows = [each for group in groups for each in group.graded]
     size = len(groups[0].graded)
+    # Two or three samples are often equal by chance.
+    if size < MIN_COMPLETIONS:
+        few = f"{size} completions of a problem are too few to judge by"
+        return [f"{few}; take N={MIN_COMPLETIONS} or more"]
     most = [max(group.counts.values()) for group in groups]
-    alike = sum(count >= MOSTLY * size for count in most)
+    alike = sum(count >= IDENTICAL_SHARE * size for count in most)
     signal = sum(group.has_signal for group in groups)
     cut = sum(each.truncated for each in rows)
     mean = statistics.fmean(each.reward for each in rows)
     faults = []
+    # More than half of the problems: single easy ones are answered alike at any temperature.
     if 2 * alike > len(groups):
         faults.append(
             f"temperature too low: {max(most)} of {size} completions identical, and most of them "
             f"on {alike} of {len(groups)} problems; raise rollout.temperature (now {temperature:g})"
         )
     faults += [
-        f"no completion writes {tag}: SFT has not taught the format; raise sft.num_epochs"
+        f"no completion writes {tag}: {limits.format_remedy}"
         for tag in written
         if not any(tag in each.completion for each in rows)
     ]
@@ -130,7 +144,7 @@ def verdicts(
     if mean <= limits.lowest + limits.near:
         faults.append(
             f"rewards are at the stack's minimum: mean {mean:.3g} of {limits.lowest:g} ... "
-            f"{limits.highest:g}; nothing is earned, so that nothing can be reinforced"
+            f"{limits.highest:g}; no completion earns more, so that nothing is reinforced"
         )
     if not signal:
         faults.append(
@@ -142,9 +156,9 @@ def verdicts(
 
 
 def report_lines(
-    groups: Sequence[Group], *, tokens: Mapping[str, Sequence[str]], judged: Sequence[str]
+    groups: Sequence[RolloutGroup], *, tokens: Mapping[str, Sequence[str]], diagnosis: Sequence[str]
 ) -> Iterator[str]:
-    """All of it for a terminal: each completion, sums over them, tags, verdict last."""
+    """Format everything for a terminal: completions, sums, tags, the diagnosis last."""
     for group in groups:
         yield from _group_lines(group)
     rows = [each for group in groups for each in group.graded]
@@ -157,15 +171,15 @@ def report_lines(
     yield f"  distinct completions: {sum(len(g.counts) for g in groups) / len(rows):.0%}"
     cut = sum(each.truncated for each in rows)
     yield f"  cut off at the longest length: {cut} of {len(rows)}"
-    yield "Tags, the tokens that they are, and how many completions write them"
+    yield "Tags: their tokens, and the number of completions that write them"
     for tag, pieces in tokens.items():
         split = "one token" if len(pieces) == 1 else f"{len(pieces)} tokens: {' | '.join(pieces)}"
         yield f"  {tag}  {split}; {sum(tag in each.completion for each in rows)} of {len(rows)}"
     yield "Verdict"
-    yield from (f"  - {sentence}" for sentence in judged)
+    yield from (f"  - {sentence}" for sentence in diagnosis)
 
 
-def _group_lines(group: Group) -> Iterator[str]:
+def _group_lines(group: RolloutGroup) -> Iterator[str]:
     yield f"Problem: {group.problem.problem}"
     yield f"Reference: {group.problem.reference}"
     for generated, each in zip(group.completions, group.graded, strict=True):
@@ -174,7 +188,7 @@ def _group_lines(group: Group) -> Iterator[str]:
             f"  [{each.sample + 1}] reward={each.reward:g} ({parts}) class={each.label} "
             f"tokens={each.num_tokens} ended_by={generated.finish}"
         )
-        text = visible(shortened(each.completion, SHOWN_CHARS))
+        text = visible(shorten(each.completion, SHOWN_CHARS))
         yield from (f"      {line}" for line in text.splitlines() or [""])
     variance = statistics.pvariance([each.reward for each in group.graded])
     yield (

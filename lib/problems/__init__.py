@@ -1,1 +1,1 @@
-"""Problems: the canonical record, where records come from, and how they are split and filtered."""
+"""Problems: their canonical record, their sources, filters and splits."""

@@ -1,7 +1,7 @@
-"""One short function per public set whose rows the column table does not read by itself.
+"""One short function for each public set that the column table cannot read by itself.
 
-Each docstring shows the raw fields as the set's public card has them. A source in params names its
-adapter; `table` is the column table (`lib.problems.columns`), which is enough for most sets.
+Each docstring shows the raw fields from the set's public card. A source in params names its
+adapter. `table` is the column table (`lib.problems.columns`), enough for most sets.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, RESPONSE, Problem
 from lib.core.errors import UserError
-from lib.core.plugins import in_words, load_plugin
+from lib.core.plugins import guarded, load_plugin
 from lib.problems.columns import problem_text, required_text, text_of, to_problem
 from lib.problems.rows import Fields, RowFault
 from lib.prompts.formats import response_parts
@@ -21,11 +21,12 @@ LETTERS = ("A", "B", "C", "D")
 
 @dataclasses.dataclass(frozen=True)
 class Adapter:
-    """How the rows of one set become problems.
+    """The conversion of one set's rows into problems.
 
     Attributes:
-        convert: fields of a row, record-field-to-column names from params, and the origin's name.
-        csv_names: columns of the set's CSV files where those have no header.
+        convert: called with a row's fields, the columns by record field from params, and the
+            origin.
+        csv_names: columns of CSV files without a header.
     """
 
     convert: Callable[[Fields, Mapping[str, str], str], Problem]
@@ -33,7 +34,7 @@ class Adapter:
 
 
 def table(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
-    """Whatever the column table reads, among it GSM8K, MATH and MATH-500.
+    """Convert a row by the column table; it reads GSM8K, MATH and MATH-500 among others.
 
     GSM8K (huggingface.co/datasets/openai/gsm8k)::
 
@@ -47,7 +48,7 @@ def table(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
 
 
 def math_jsonl(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
-    """MATH as JSON lines with responses of a model, which SFT learns as they are.
+    """Convert MATH as JSON lines with a model's responses, which SFT learns as they are.
 
     ::
 
@@ -55,15 +56,16 @@ def math_jsonl(fields: Fields, columns: Mapping[str, str], origin: str) -> Probl
         {"prompt": "A conversation … User: What is …? Assistant: <think>", "answer": "2",
          "response": " … </think> <answer> 2 </answer>"}
 
-    The reference is another column's, or `truth_from` has it.
+    The reference comes from another column, or from `truth_from`.
     """
     column = columns.get("solution", "response")
     response = required_text(fields, (column,), field="solution")
+    # SFT would learn a response that never answers.
     if response_parts(response) is None:
-        detail = "marks no answer, as where it was cut off; expected <answer> or \\boxed{}"
+        detail = "marks no answer, as if cut off; expected <answer> or \\boxed{}"
         raise RowFault("no_answer", field=column, detail=detail)
     prompt = problem_text(fields, (columns.get("problem", "prompt"),))
-    # The question of a prompt that the `r1_zero` template has been put around.
+    # Prompts already in the `r1_zero` template: keep the question inside, for one prompt format.
     inside = re.fullmatch(r"A conversation between .*?\bUser: (.*?)\s*Assistant:.*", prompt, re.S)
     own = {**fields, "prompt": inside[1] if inside else prompt}
     renamed = {**columns, "problem": "prompt", "solution": column}
@@ -71,7 +73,7 @@ def math_jsonl(fields: Fields, columns: Mapping[str, str], origin: str) -> Probl
 
 
 def open_math_reasoning(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
-    """OpenMathReasoning and its `-mini` (huggingface.co/datasets/nvidia/OpenMathReasoning).
+    """Convert OpenMathReasoning and its `-mini` (huggingface.co/datasets/nvidia/OpenMathReasoning).
 
     ::
 
@@ -80,14 +82,15 @@ def open_math_reasoning(fields: Fields, columns: Mapping[str, str], origin: str)
          "problem_source": "aops_c6_high_school_olympiads", "generation_model": "DeepSeek-R1",
          "pass_rate_72b_tir": "0.5", "inference_mode": "cot"}
 
-    The model's `<think>` marks go: what is between and after them is the solution, and a prompt
-    format puts its own tags around it.
+    The model's `<think>` tags are removed; the text between and after them is the solution. A
+    prompt format puts its own tags around it.
     """
     generated = required_text(fields, ("generated_solution",), field="solution")
     solution = re.sub(r"</?think>", "", generated).strip()
     return to_problem({**fields, "generated_solution": solution}, columns=columns)
 
 
+# The released set wraps every question in these two; in the processed set they match nothing.
 _DAPO_PREFIX = re.compile(r"\s*Solve the following math problem step by step\..*?\n\s*\n", re.S)
 _DAPO_SUFFIX = re.compile(
     r'\n\s*\n?Remember to put your answer on its own line after "Answer:".*', re.S
@@ -95,7 +98,7 @@ _DAPO_SUFFIX = re.compile(
 
 
 def dapo(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
-    """DAPO-Math-17k, as released and processed; the instructions around the question go.
+    """Convert DAPO-Math-17k, released or processed, without the instructions around the question.
 
     huggingface.co/datasets/open-r1/DAPO-Math-17k-Processed::
 
@@ -113,12 +116,13 @@ def dapo(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
     stripped = _DAPO_SUFFIX.sub("", _DAPO_PREFIX.sub("", prompt, count=1)).strip()
     verdict = fields.get("reward_model")
     truth = verdict.get("ground_truth") if isinstance(verdict, dict) else None
+    # The processed set has the answer in `solution`, the released one in `reward_model`.
     answer = {"solution": fields.get("solution") or truth}
     return to_problem({**fields, "prompt": stripped, **answer}, columns=columns)
 
 
 def mmlu(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
-    """MMLU: four options; the answer is a letter.
+    """Convert MMLU: four options, and a letter as the answer.
 
     CSV files of the release (github.com/hendrycks/test), named `<subject>_test.csv`, no header::
 
@@ -130,12 +134,14 @@ def mmlu(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
          "answer": 1}
     """
     question = problem_text(fields, ("question",))
+    # The Hub has one list; CSV rows have a column per letter (`csv_names`).
     options = fields.get("choices") or [fields.get(letter) for letter in LETTERS]
     if not isinstance(options, list) or len(options) != len(LETTERS):
         raise RowFault("wrong_type", field="choices", detail="expected four options")
-    # Read as columns of their own, so that one without text is named by its letter.
+    # As columns of their own, so that a fault names the option by its letter.
     named = dict(zip(LETTERS, options, strict=True))
     lines = [f"{each}. {required_text(named, (each,), field=each)}" for each in LETTERS]
+    # CSV rows have no subject: the file is called `<subject>_test.csv`.
     subject = fields.get("subject") or re.sub(r"_(test|dev|val)$", "", Path(origin).stem)
     return Problem.create(
         problem="\n".join([question, *lines]),
@@ -147,6 +153,7 @@ def mmlu(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
 
 def _letter(answer: object) -> str:
     text = str(answer).strip()
+    # The Hub counts options from 0; CSV files have the letter.
     letter = LETTERS[int(text)] if text in ("0", "1", "2", "3") else text
     if letter not in LETTERS:
         detail = f"expected A, B, C, D or 0 to 3, found {answer!r}"
@@ -155,7 +162,7 @@ def _letter(answer: object) -> str:
 
 
 def olympiadbench(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
-    """OlympiadBench, open-ended (huggingface.co/datasets/Hothan/OlympiadBench).
+    """Convert OlympiadBench, open-ended (huggingface.co/datasets/Hothan/OlympiadBench).
 
     ::
 
@@ -168,12 +175,13 @@ def olympiadbench(fields: Fields, columns: Mapping[str, str], origin: str) -> Pr
     if not isinstance(answers, list) or not isinstance(solutions, list):
         raise RowFault("wrong_type", field="final_answer", detail="expected lists of texts")
     reference = ", ".join(text_of(answer, "final_answer") for answer in answers)
+    # The first of several solutions: a record has one.
     named = {"answer": reference, "solution": next(iter(solutions), "")}
     return to_problem({**fields, **named}, columns={"reference": "answer", **columns})
 
 
 def alpaca_eval(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
-    """AlpacaEval's instructions: no right answer, a judge compares outputs.
+    """Convert AlpacaEval's instructions, which have no right answer: a judge compares outputs.
 
     huggingface.co/datasets/tatsu-lab/alpaca_eval, `alpaca_eval.json`, a JSON array::
 
@@ -189,11 +197,11 @@ def alpaca_eval(fields: Fields, columns: Mapping[str, str], origin: str) -> Prob
 
 
 def own_adapter(name: str) -> Adapter:
-    """The plugin called `name`: a function from a row to a mapping that the column table reads.
+    """Return the plugin `name`: a function from a row to a mapping for the column table.
 
     Raises:
-        UserError: it is no function. A row for which it raises, or gives no mapping, is left out,
-            named and counted, as every row without a problem is.
+        UserError: it is no function. A row is dropped, named and counted if the function raises or
+            returns no mapping, like every row without a problem.
     """
     own = load_plugin(name)
     if not callable(own):
@@ -201,12 +209,13 @@ def own_adapter(name: str) -> Adapter:
 
     def convert(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
         try:
-            renamed = own(dict(fields))
-        except Exception as error:
-            fault = in_words(name, error, inputs=f"the row {str(fields)[:80]}")
-            raise RowFault("unreadable", detail=fault.message) from error
+            with guarded(name, inputs=f"the row {str(fields)[:80]}"):
+                # A copy: the plugin may change its argument.
+                renamed = own(dict(fields))
+        except UserError as error:
+            raise RowFault("unreadable", detail=error.message) from error
         if not isinstance(renamed, Mapping):
-            raise RowFault("unreadable", detail=f"{name} gave {renamed!r}; expected a mapping")
+            raise RowFault("unreadable", detail=f"{name} returned {renamed!r}; expected a mapping")
         return to_problem(renamed, columns=columns)
 
     return Adapter(convert)
@@ -221,4 +230,4 @@ ADAPTERS: dict[str, Adapter] = {
     "olympiadbench": Adapter(olympiadbench),
     "alpaca_eval": Adapter(alpaca_eval),
 }
-"""Adapters by the name that params use."""
+"""Adapters by their name in params."""

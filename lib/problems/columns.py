@@ -1,6 +1,6 @@
-"""The table that turns any source's columns into the canonical record.
+"""The table of column names that converts any source's rows into the canonical record.
 
-| field     | columns, the first that holds something counts             |
+| field     | columns; the first nonempty one counts                     |
 |-----------|------------------------------------------------------------|
 | problem   | problem, question, prompt (text or chat messages)          |
 | reference | answer, expected_answer, reference_answer, ground_truth,   |
@@ -9,8 +9,8 @@
 | subject   | subject, type, subfield                                    |
 | level     | level, difficulty                                          |
 
-A text that ends in `#### N` or holds `\\boxed{}` is both solution and reference. Where the table
-leaves open whether a text is an answer or a solution, the row is an error that asks for `columns:`.
+A text that ends in `#### N` or holds `\\boxed{}` is both solution and reference. If the table
+cannot tell an answer from a solution, the row is an error that asks for `columns:`.
 """
 
 import math
@@ -24,7 +24,7 @@ from lib.prompts.formats import last_box
 
 SOLUTION = ("generated_solution", "response", "solution", "answer")
 
-COLUMNS = {
+FIELD_COLUMNS = {
     "problem": ("problem", "question", "prompt"),
     "reference": ("answer", "expected_answer", "reference_answer", "ground_truth", "solution"),
     "solution": SOLUTION,
@@ -33,13 +33,15 @@ COLUMNS = {
 }
 
 BARE_LENGTH = 200
-"""Characters of the longest text that can pass for a bare answer."""
+"""Longest bare answer, in characters."""
 
+# `\Z` without a line break: the mark counts in the last line only.
 _FINAL = re.compile(r"####[ \t]*(?P<answer>[^\n#]*)\Z")
 _CALCULATOR = re.compile(r"<<[^<>\n]*>>")
 _NUMBER = re.compile(r"\$?(?P<sign>[-+−]?)\$?(?P<digits>(?:\d[\d,]*)?(?:\.\d+)?)\.?")
 _DELIMITERS = re.compile(r"\\[\[\]()]|[$.\s]")
 _LATEX = re.compile(r"\\[a-zA-Z]+(?:\{[^{}]*\})?")
+# Four words of at least two letters in a row.
 _PROSE = re.compile(r"(?:\b[^\W\d_]{2,}[,;:]?\s+){3}[^\W\d_]{2,}")
 _LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
 
@@ -47,31 +49,33 @@ _LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
 def to_problem(
     fields: Fields, *, columns: Mapping[str, str] | None = None, tags: tuple[str, ...] = ()
 ) -> Problem:
-    """The canonical record of one row.
+    """Convert one row into the canonical record.
 
     Args:
         fields: the row.
-        tags: the record's; a `RESPONSE` is the solution as it is, and without a reference of its
-            own the record has none.
-        columns: record field to column, for what params name (`reward_model.ground_truth` for a
-            field of a field); the table decides the rest.
+        tags: the record's tags. A `RESPONSE` is the unchanged solution; its reference comes only
+            from another column.
+        columns: columns by record field, from params (`reward_model.ground_truth` for a nested
+            field); the table decides the other fields.
 
     Raises:
-        RowFault: a missing or empty field, a wrong type, text that is no Unicode, or a row that
-            leaves open which text is the answer.
+        RowFault: a missing or empty field, a wrong type, invalid Unicode, or a row without a clear
+            answer.
     """
-    candidates: dict[str, Sequence[str]] = dict(COLUMNS)
+    candidates: dict[str, Sequence[str]] = dict(FIELD_COLUMNS)
     for field, column in (columns or {}).items():
+        # Params name this column: the table must not fall back to another one.
         if _cell(fields, column) is None:
             raise _absent(fields, (column,), field=field)
         candidates[field] = (column,)
     if RESPONSE in tags:
-        # What it comes to may be wrong: only another column has the reference, or `truth_from`.
+        # A model's answer may be wrong: the reference needs another column, or `truth_from`.
         column, value = _first(fields, candidates["solution"])
-        # To the last space, unlike any other text.
+        # Not stripped, unlike any other text: SFT learns a response to the last space.
         solution = value if isinstance(value, str) else text_of(value, column)
         apart = [name for name in candidates["reference"] if name != column]
         text = _text(fields, apart)[1]
+        # The reference column may hold a worked solution, as in MATH.
         reference = (read_worked(text) or [text])[0]
     else:
         reference, solution = _reference_and_solution(
@@ -91,12 +95,12 @@ def to_problem(
 
 
 def problem_text(fields: Fields, candidates: Sequence[str]) -> str:
-    """The question of a row, from text or from the one user turn of chat messages.
+    """Return a row's question, from text or from the one user turn of chat messages.
 
-    A system turn is dropped: params have their own, `prompt.system`.
+    A system turn is dropped: `prompt.system` replaces it.
 
     Raises:
-        RowFault: no such column, or one that holds neither.
+        RowFault: no such column, or neither text nor such messages in it.
     """
     column, value = _first(fields, candidates)
     if not column:
@@ -120,8 +124,8 @@ def _reference_and_solution(
     if worked := read_worked(text):
         reference, solution = worked
         return reference, solution or _solution(fields, others)
-    # A text of several words may be a solution whose answer is not marked: `solution` always, and
-    # another column where there is no solution beside it.
+    # A longer text may be a solution with an unmarked answer: in `solution` always, in another
+    # column only if no solution stands beside it.
     beside = column != "solution" and any(
         _first(fields, [name for name in SOLUTION if name != column])
     )
@@ -132,17 +136,17 @@ def _reference_and_solution(
 
 
 def _solution(fields: Fields, candidates: Sequence[str]) -> str:
-    """The worked solution, '' for none; the bare reference's column is not among `candidates`."""
+    """Return the worked solution, '' if there is none."""
     text = _text(fields, candidates)[1]
     worked = read_worked(text)
     return worked[1] if worked else text
 
 
 def required_text(fields: Fields, candidates: Sequence[str], *, field: str) -> str:
-    """The text of the first of these columns that holds something.
+    """Return the text of the first of these columns that is not empty.
 
     Raises:
-        RowFault: none does, or one that is no text.
+        RowFault: all are empty, or the value is no text.
     """
     column, text = _text(fields, candidates)
     if not column:
@@ -156,7 +160,7 @@ def _text(fields: Fields, candidates: Sequence[str]) -> tuple[str, str]:
 
 
 def _first(fields: Fields, candidates: Sequence[str]) -> tuple[str, Any]:
-    """The first column that holds something, with its value; two empty texts where none does."""
+    """Return the first nonempty column and its value; two empty texts if all are empty."""
     for name in candidates:
         value = _cell(fields, name)
         # 0 is an answer; a text of spaces is none.
@@ -166,7 +170,7 @@ def _first(fields: Fields, candidates: Sequence[str]) -> tuple[str, Any]:
 
 
 def _cell(fields: Fields, name: str) -> Any:
-    """The value of a column, or of a field inside one (`a.b`); None where there is none."""
+    """Return the value of a column, or of a field inside one (`a.b`); None if there is none."""
     if name in fields:
         return fields[name]
     above, _, below = name.partition(".")
@@ -175,6 +179,7 @@ def _cell(fields: Fields, name: str) -> Any:
 
 
 def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFault:
+    # An empty column is reported before a missing one: its name was right.
     blank = [name for name in candidates if _cell(fields, name) is not None]
     if blank:
         return RowFault("empty_field", field=blank[0], detail="is empty")
@@ -184,10 +189,10 @@ def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFaul
 
 
 def text_of(value: Any, field: str, *, role: str = "assistant") -> str:
-    """A text or a number as text, 27.0 as "27"; of chat messages, the one turn of this role.
+    """Convert a text, a number (27.0 as "27") or the one chat turn of this role to text.
 
     Raises:
-        RowFault: another type, a number that is none, half a surrogate pair, or several turns.
+        RowFault: another type, NaN or infinity, a lone surrogate, or several turns of the role.
     """
     if isinstance(value, list) and all(
         isinstance(turn, Mapping) and {"role", "content"} <= turn.keys() for turn in value
@@ -199,27 +204,29 @@ def text_of(value: Any, field: str, *, role: str = "assistant") -> str:
         value = turns[0]
     if isinstance(value, str):
         try:
+            # A lone surrogate is a valid str but cannot be written as UTF-8.
             value.encode()
         except UnicodeEncodeError as error:
             detail = f"not Unicode text at character {error.start + 1}"
             raise RowFault("bad_utf8", field=field, detail=detail) from error
         return value.strip()
+    # bool is an int in Python: True would become "1".
     if isinstance(value, bool) or not isinstance(value, int | float):
         detail = f"expected text or a number, found {type(value).__name__}"
         raise RowFault("wrong_type", field=field, detail=detail)
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise RowFault("wrong_type", field=field, detail=f"expected a number, found {value}")
+    # repr is the shortest text that parses back to the same float.
     return str(int(value)) if value == int(value) else repr(value)
 
 
 def read_worked(text: str) -> tuple[str, str] | None:
-    """Answer and solution of a text that ends in `#### N` or holds a `\\boxed{}`, the solution ''
-    where it is the answer only; None where it does neither.
+    """Split a text that ends in `#### N` or holds a `\\boxed{}` into answer and solution.
 
-    GSM8K's calculator marks (`<<48/2=24>>`) go, and so does its last line; MATH's solution keeps
-    its box.
+    The solution is '' if the text is only the answer. Returns None without either mark. GSM8K's
+    calculator marks (`<<48/2=24>>`) and last line are removed; MATH's solution keeps its box.
     """
-    # Stripped first: a pattern that began with white space was quadratic in it.
+    # Stripped first: a pattern with leading white space takes quadratic time on long runs of it.
     if final := _FINAL.search(text.rstrip()):
         solution = _CALCULATOR.sub("", text[: final.start()]).strip()
         answer = final["answer"].strip()
@@ -228,24 +235,27 @@ def read_worked(text: str) -> tuple[str, str] | None:
     if box is None or not box.content:
         return None
     around = text[: box.start] + text[box.end :]
+    # `$\boxed{2}$.` has no solution: math delimiters and a full stop are no text.
     only_box = not _DELIMITERS.sub("", around)
     return box.content, "" if only_box else text.strip()
 
 
 def plain_number(text: str) -> str:
-    """A number without currency sign and thousands separators; any other text as it is.
+    """Remove currency sign and thousands separators from a number; return other text as it is.
 
     `$1,234.50` becomes `1234.50`, `-7` stays.
     """
     number = _NUMBER.fullmatch(text.strip())
     if not number or not number["digits"]:
         return text.strip()
+    # U+2212, the typographic minus, becomes a hyphen.
     sign = "-" if number["sign"] in ("-", "−") else ""
     return sign + number["digits"].replace(",", "")
 
 
 def is_bare(text: str) -> bool:
-    """Whether a text can only be an answer: one short line without four words in a row."""
+    """Return True if a text can only be an answer: one short line without four words in a row."""
     line = text.strip()
+    # LaTeX commands are removed first: they are no words of prose.
     fits = "\n" not in line and len(line) <= BARE_LENGTH
     return fits and not _PROSE.search(_LATEX.sub(" ", line))

@@ -1,16 +1,16 @@
-"""What goes from a training set whatever its lengths: duplicates, leaks, unwanted answers.
+"""Filters of training sets apart from length: duplicates, leaks, unwanted answers.
 
-Near duplicates have sets of word 5-grams whose Jaccard similarity is at least a threshold; of each
-group of like problems the first stays. Candidates come from MinHash with locality-sensitive hashing
-(Broder 1997; `datasketch`); each is then decided by the exact similarity, so that hashing drops no
-row below the threshold, and misses about one pair in a hundred that is right at it. A problem whose
-numbers only differ is another problem: each changed word changes five of the 5-grams.
+Near duplicates: the sets of word 5-grams have a Jaccard similarity of at least a threshold, and the
+first problem of each group stays. MinHash with locality-sensitive hashing proposes candidates
+(Broder 1997; `datasketch`), and the exact similarity decides. So hashing drops no row below the
+threshold, and misses about one pair in a hundred right at it. A problem with other numbers is
+another problem: each changed word changes five 5-grams.
 
 A training problem is contaminated by a benchmark if any run of n (8) words of its text occurs in a
-benchmark problem; a benchmark problem of fewer than n words is matched as a whole. Words are
-lower-cased runs of letters and digits, as others count them, so that spacing, punctuation and case
-do not hide a leak; nor do accents and other forms of a character. Of scripts that write no spaces
-(Chinese, Japanese, Thai, ...) two characters count as a word, which is about what a word has there.
+benchmark problem, or if it contains a whole benchmark problem of fewer than n words. Words are
+lower-cased runs of letters and digits, so that spacing, punctuation, case, accents and variant
+characters hide no leak. In scripts without spaces (Chinese, Japanese, Thai, ...) two characters
+count as a word, about the length of a word there.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,27 +29,29 @@ from lib.prompts.formats import last_box, response_parts
 from lib.verifier import extract_answer, is_equivalent
 
 SHINGLE_SIZE = 5
+# The estimate's standard error is at most 0.5 / sqrt(64) = 0.06, below the margin.
 NUM_PERMUTATIONS = 64
 CANDIDATE_MARGIN = 0.1
-"""Candidates are looked for this much below the threshold, where hashing still finds the pairs."""
-MISS_COST = (0.1, 0.9)
-"""Weight of a needless candidate against a missed one: the former costs one exact comparison."""
+"""The candidate threshold lies this much below the exact one, so that hashing misses few pairs."""
+LSH_WEIGHTS = (0.1, 0.9)
+"""Weights of a false and of a missed candidate: a false one costs only one exact comparison."""
 
 _UNSPACED = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Myanmar, Khmer
     r"\u3005-\u3007\u3041-\u31ff\u3400-\u9fff\U00020000-\U0003ffff"  # kana and Han
 )
+_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _WORD = re.compile(rf"([{_UNSPACED}])|[^\W_{_UNSPACED}]+")
 _NUMERIC = re.compile(r"[-+−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d+)?", re.I)
 
 
 def digest(text: str) -> int:
-    """64 bits of a hash that is the same in every process, unlike Python's own."""
+    """Hash a text to 64 bits, the same in every process, unlike Python's own hash."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
 def drop_exact_duplicates(table: ProblemTable) -> ProblemTable:
-    """Keep the first problem of each content hash (words alike, whatever case and spacing)."""
+    """Keep the first problem of each content hash (the same words, whatever case and spacing)."""
     first: dict[str, int] = {}
 
     def repeated(index: int, problem: Problem) -> tuple[str, str] | None:
@@ -61,31 +63,34 @@ def drop_exact_duplicates(table: ProblemTable) -> ProblemTable:
 
 
 def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTable:
-    """Keep problems that no earlier kept one resembles.
+    """Drop problems that resemble an earlier kept one.
 
     Args:
-        table: problems in the order of preference.
-        similarity: least Jaccard similarity of word 5-grams that makes a pair near duplicates, in
-            (0, 1).
+        table: problems, the preferred ones first.
+        similarity: Jaccard similarity of word 5-grams from which a pair counts as near duplicates,
+            in (0, 1).
     """
-    # Imported here, for it takes half a second with scipy.
+    # Imported here: with scipy it takes half a second.
     from datasketch import MinHash, MinHashLSH
 
     kept = MinHashLSH(
         threshold=max(similarity - CANDIDATE_MARGIN, CANDIDATE_MARGIN),
         num_perm=NUM_PERMUTATIONS,
-        weights=MISS_COST,
+        weights=LSH_WEIGHTS,
     )
 
     def resembles(index: int, problem: Problem) -> tuple[str, str] | None:
-        shingles = _grams(problem.problem, SHINGLE_SIZE)
+        shingles = _grams(_words(problem.problem), SHINGLE_SIZE)
+        # A fixed seed: every run hashes with the same permutations.
         signature = MinHash(num_perm=NUM_PERMUTATIONS, seed=1)
         signature.update_batch([shingle.encode() for shingle in shingles])
+        # Sorted: the earliest match is reported, whatever order the index returns.
         for candidate in sorted(kept.query(signature)):
             text = table.rows[candidate]["problem"]
-            exact = jaccard(shingles, _grams(text, SHINGLE_SIZE))
+            exact = jaccard(shingles, _grams(_words(text), SHINGLE_SIZE))
             if exact >= similarity:
                 return "near_duplicate", f"similarity {exact:.3f} to: {text}"[:300]
+        # Row indices are unique, so that the check for known keys is skipped.
         kept.insert(index, signature, check_duplication=False)
         return None
 
@@ -93,7 +98,7 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTa
 
 
 def jaccard(left: set[str], right: set[str]) -> float:
-    """Shared elements over all elements; 0 where there are none: no words resemble nothing."""
+    """Return shared elements over all elements; 0 if there are none: empty texts are not alike."""
     union = len(left | right)
     return len(left & right) / union if union else 0.0
 
@@ -103,52 +108,79 @@ class BenchmarkIndex:
     """The n-grams of one benchmark, 12 bytes each.
 
     Attributes:
-        name: the benchmark's.
-        num_problems: how many it has.
-        hashes: [N] of every n-gram of every problem, ascending.
-        rows: [N] the problem that each n-gram is of.
+        name: the benchmark's name.
+        num_problems: number of its problems.
+        hashes: [N] hash of every n-gram of every problem, ascending.
+        rows: [N] the problem of each n-gram.
+        short: problems of fewer than n words with their rows, by first word.
     """
 
     name: str
     num_problems: int
     hashes: NDArray[np.uint64]
     rows: NDArray[np.int32]
+    short: Mapping[str, Sequence[tuple[list[str], int]]]
 
     def hits(self, hashes: NDArray[np.uint64]) -> set[int]:
-        """Benchmark rows that have an n-gram of one of these hashes."""
+        """Return the benchmark rows with an n-gram among these hashes."""
+        # [N_query] each: the range of equal entries for each hash, by binary search.
         starts = np.searchsorted(self.hashes, hashes, side="left")
         ends = np.searchsorted(self.hashes, hashes, side="right")
         hit = starts < ends
         ranges = zip(starts[hit], ends[hit], strict=True)
         return {int(row) for start, end in ranges for row in self.rows[start:end]}
 
+    def whole(self, words: list[str]) -> dict[int, str]:
+        """Return the short benchmark problems (fewer than n words) contained in `words`, by row."""
+        return {
+            row: " ".join(short)
+            for start, word in enumerate(words)
+            for short, row in self.short.get(word, ())
+            if words[start : start + len(short)] == short
+        }
+
 
 def index_benchmark(name: str, texts: Iterable[str], *, size: int) -> BenchmarkIndex:
-    """The n-grams of a benchmark's problem texts; only hashes are kept."""
+    """Index the n-grams of a benchmark's problem texts; only hashes are kept."""
     hashes, rows = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
+    short: dict[str, list[tuple[list[str], int]]] = {}
     for row, text in enumerate(texts):
-        hashes.append(_hashes(_grams(text, size)))
+        words = _words(text)
+        # In half words: two characters of an unspaced script make one word.
+        if words and sum(map(_half_words, words)) < 2 * size:
+            short.setdefault(words[0], []).append((words, row))
+        hashes.append(_hashes(_grams(words, size)))
         rows.append(np.full(len(hashes[-1]), row, np.int32))
     order = np.argsort(joined := np.concatenate(hashes), kind="stable")
-    return BenchmarkIndex(name, len(hashes) - 1, joined[order], np.concatenate(rows)[order])
+    return BenchmarkIndex(name, len(hashes) - 1, joined[order], np.concatenate(rows)[order], short)
 
 
-def _grams(text: str, size: int) -> set[str]:
-    """Runs of `size` words; of fewer words, all of them as one."""
+def _words(text: str) -> list[str]:
     if not text.isascii():
+        # NFKD maps full-width and styled letters to plain ones and splits accents off (category M).
+        # ASCII text skips it.
         plain = unicodedata.normalize("NFKD", text)
         text = "".join(sign for sign in plain if not unicodedata.category(sign).startswith("M"))
-    words = list(_WORD.finditer(text.lower()))
-    # In half words: see the module.
-    lengths = [1 if word[1] else 2 for word in words]
+    return [word[0] for word in _WORD.finditer(text.lower())]
+
+
+def _half_words(word: str) -> int:
+    """Return a word's length in half words: 1 for a character of an unspaced script, else 2."""
+    return 1 if len(word) == 1 and _UNSPACED_CHARACTER.match(word) else 2
+
+
+def _grams(words: Sequence[str], size: int) -> set[str]:
+    """Return all runs of `size` words; for a shorter text, its words as one run."""
+    lengths = [_half_words(word) for word in words]
     grams, end, length = set(), 0, 0
     for start in range(len(words)):
         while end < len(words) and length < 2 * size:
             length += lengths[end]
             end += 1
+        # The rest is shorter than n; only a whole text may be.
         if length < 2 * size and start:
             break
-        grams.add(" ".join(word[0] for word in words[start:end]))
+        grams.add(" ".join(words[start:end]))
         length -= lengths[start]
     return grams
 
@@ -163,23 +195,28 @@ def decontaminate(
     """Drop every problem that shares an n-gram with any benchmark.
 
     Args:
-        size: words of an n-gram, as the benchmarks were indexed with.
+        size: words per n-gram, the same as in the benchmarks' index.
 
     Returns:
-        The others, and by benchmark the problems on both sides that share one with the other side
-        (`train_rows`, `benchmark_rows`), and how many the benchmark has.
+        The remaining problems, and for each benchmark the number of problems on either side that
+        share an n-gram with the other (`train_rows`, `benchmark_rows`), with the benchmark's size.
     """
     hits: dict[str, set[int]] = {benchmark.name: set() for benchmark in benchmarks}
     train_rows: Counter[str] = Counter()
 
     def leaks(index: int, problem: Problem) -> tuple[str, str] | None:
-        fault, grams = None, _grams(problem.problem, size)
+        fault, words = None, _words(problem.problem)
+        grams = _grams(words, size)
         hashes = _hashes(grams)
         for benchmark in benchmarks:
-            if rows := benchmark.hits(hashes):
+            whole = benchmark.whole(words)
+            if rows := benchmark.hits(hashes) | whole.keys():
+                # No early exit after the first benchmark: the metrics count every overlap.
                 train_rows[benchmark.name] += 1
                 hits[benchmark.name] |= rows
-                shared = next(gram for gram in sorted(grams) if benchmark.hits(_hashes([gram])))
+                # Only for the message: hashes do not give the shared n-gram back.
+                parts = (gram for gram in sorted(grams) if benchmark.hits(_hashes([gram])))
+                shared = next(iter(whole.values()), "") or next(parts)
                 fault = fault or ("contaminated", f"shares with {benchmark.name}: {shared}")
         return fault
 
@@ -194,31 +231,32 @@ def decontaminate(
 
 
 def is_numeric(reference: str) -> bool:
-    """Whether an answer is one integer or decimal, with or without thousands separators."""
+    """Return True for one integer or decimal, with or without thousands separators."""
     text = reference.strip()
+    # All parts of the pattern are optional: alone it would match an empty text.
     return any(sign.isdigit() for sign in text) and bool(_NUMERIC.fullmatch(text))
 
 
-def not_numeric(_: int, problem: Problem) -> tuple[str, str] | None:
-    """For `keep`: whether the reference is no number."""
+def check_numeric(_: int, problem: Problem) -> tuple[str, str] | None:
+    """Return a reason to drop a problem whose reference is no number; a check for `keep`."""
     return None if is_numeric(problem.reference) else ("answer_not_numeric", problem.reference)
 
 
-def not_correct(_: int, problem: Problem) -> tuple[str, str] | None:
-    """For `keep`: whether the worked solution comes to something else than the reference.
+def check_correct(_: int, problem: Problem) -> tuple[str, str] | None:
+    """Return a reason to drop a worked solution that disagrees with the reference; for `keep`.
 
-    A problem without a solution stays: there is nothing in it to be wrong. Of a solution that marks
-    no answer the last number counts, which suits model-written ones; GSM8K's own lose their `####`
-    line before this and would lose 3 % of the rows here without being wrong.
+    A problem without a solution stays. In a solution without a marked answer the last number
+    counts, which suits model-written solutions. GSM8K's own solutions have lost their `####` line
+    by now; this check would drop 3 % of their rows although they are right.
     """
     parts = response_parts(problem.solution) if RESPONSE in problem.tags else None
     if parts:
-        # The tags may hold a box, which is one more mark and no part of the answer.
+        # A box inside the answer tags is one more mark, not part of the answer.
         box = last_box(parts[1])
         answer: str | None = box.content if box else parts[1]
     else:
         answer = extract_answer(problem.solution) if problem.solution else problem.reference
     if is_equivalent(reference=problem.reference, answer=answer):
         return None
-    detail = f"the solution comes to {answer}, the reference is {problem.reference}"
+    detail = f"the solution's answer is {answer}, the reference {problem.reference}"
     return "solution_not_correct", detail

@@ -1,9 +1,9 @@
 """The built-in generator of multi-step word problems with worked solutions.
 
 Each problem is a function of (seed, split, index) only: its random numbers come from a hash of the
-three, so that neither the number of problems nor the others matter. Splits cannot share a problem:
-each owns one bucket of the content hash, and a problem is drawn anew until its text falls into the
-bucket of its split.
+three, so that other problems and their number do not matter. Splits cannot share a problem (or, by
+`split_by`, a sequence of equations): each split owns one bucket of the content hash, and a problem
+is redrawn until its text (or its equations) falls into its split's bucket.
 """
 
 import dataclasses
@@ -12,8 +12,9 @@ import operator
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ruamel.yaml import YAML
 
@@ -21,6 +22,7 @@ from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
 from lib.params.data import Synthetic
 
+# The names enter each problem's seed: renaming a split changes its problems.
 SPLIT_BUCKETS: dict[str, int] = {
     "sft": 0,
     "grpo": 1,
@@ -29,23 +31,46 @@ SPLIT_BUCKETS: dict[str, int] = {
     "test_harder": 4,
 }
 NUM_BUCKETS = 8
-"""More than there are splits: a further split leaves the problems of these as they are."""
+"""More than there are splits, so that a new split leaves the problems of the others unchanged."""
 
 UNSEEN_EQUATIONS = "unseen_equations"
 DISTRACTOR = "distractor"
-
-_WORDING = YAML(typ="safe").load(Path(__file__).with_name("stories.yaml"))
-PEOPLE: list[tuple[str, str, str]] = [tuple(person) for person in _WORDING["people"]]
-STORIES: list[dict[str, Any]] = _WORDING["stories"]
 
 OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
-    "/": operator.floordiv,  # nothing remains, see `equation_chain`
+    "/": operator.floordiv,  # exact: `equation_chain` picks only divisors
 }
 
-_WRITTEN = re.compile(r"(\d{1,9}) ?([-+*/]) ?(\d{1,9}) ?= ?(\d{1,9})(?!\d)")
+WORDING_FILES = {"short": ("stories.yaml",), "wide": ("stories.yaml", "stories_wide.yaml")}
+"""Files of sentences by `wording`."""
+
+_EQUATION = re.compile(r"(\d{1,9}) ?([-+*/]) ?(\d{1,9}) ?= ?(\d{1,9})(?!\d)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Wording:
+    """The sentences of the word problems (stories.yaml)."""
+
+    people: tuple[Sequence[str], ...]
+    stories: tuple[Mapping[str, Any], ...]
+    whens: tuple[str, ...]
+
+
+@cache
+def wording(name: str) -> Wording:
+    """Return the wording that params call `name`."""
+    files = [
+        YAML(typ="safe").load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
+        for file in WORDING_FILES[name]
+    ]
+    return Wording(
+        **{
+            key: tuple(entry for file in files for entry in file.get(key, ()))
+            for key in ("people", "stories", "whens")
+        }
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,17 +82,18 @@ class GeneratedSets:
     benchmarks: dict[str, list[Problem]]
 
     def named(self, name: str) -> list[Problem]:
-        """The set that params call `name`."""
+        """Return the set called `name` in params."""
         return {"sft": self.sft, "grpo": self.grpo, **self.benchmarks}[name]
 
 
 def synthetic_sets(settings: Synthetic, *, seed: int) -> GeneratedSets:
-    """Generate all sets; none shares a problem with another.
+    """Generate all sets; no two share a problem.
 
-    None holds a problem twice. Benchmark problems whose equation sequence occurs in neither
-    training set are tagged, since those cannot be solved from memory.
+    No set holds a problem twice. Benchmark problems with an equation sequence in neither training
+    set are tagged: they cannot be solved from memory.
     """
     demonstrated, only_harder = settings.levels_of("sft"), (0.0,) * (settings.harder_level - 1)
+    # Tests have the levels of SFT; GRPO may train on a mixture of its own.
     levels = {
         "sft": demonstrated,
         "grpo": settings.levels_of("grpo"),
@@ -82,6 +108,7 @@ def synthetic_sets(settings: Synthetic, *, seed: int) -> GeneratedSets:
         for split, size in zip(levels, sizes, strict=True)
     )
     benchmarks = {"held_out": held_out, "harder": harder}
+    # Before `shorten_solutions`: equations are read from the complete solutions.
     training = [*sft, *grpo]
     return GeneratedSets(
         sft=list(shorten_solutions(sft, share=settings.bare_answer_rate, seed=seed)),
@@ -94,12 +121,13 @@ def synthetic_sets(settings: Synthetic, *, seed: int) -> GeneratedSets:
 
 
 def _distinct(split: str, count: int, settings: Synthetic, *, seed: int) -> list[Problem]:
-    """The first `count` different problems; a few one-step stories come up twice.
+    """Return the first `count` different problems; a few one-step stories occur twice.
 
     Raises:
-        UserError: so narrow settings have not so many different problems.
+        UserError: the settings are too narrow for so many different problems.
     """
     different: dict[str, Problem] = {}
+    # Repetitions are rare: twice the number and 50 more are enough unless settings are narrow.
     for problem in generate(split=split, seed=seed, count=2 * count + 50, settings=settings):
         if len(different) == count:
             break
@@ -113,40 +141,46 @@ def _distinct(split: str, count: int, settings: Synthetic, *, seed: int) -> list
 
 
 def generate(*, split: str, seed: int, count: int, settings: Synthetic) -> Iterator[Problem]:
-    """The first `count` problems of `split`; `level` is the number of steps.
+    """Return the first `count` problems of `split`; `level` is the number of steps.
 
     The worked solution is one equation per line, the reference the value of the last one.
-    Within a split the same text can come up twice (rarely, and only for one-step problems).
+    Within a split a text can occur twice (rarely, and only for one-step problems).
     """
     weights = settings.levels_of("sft")
     levels = range(1, len(weights) + 1)
     for index in range(count):
+        # One generator per problem: no draw of it depends on another problem.
         rng = random.Random(_digest(f"{seed}:{split}:{index}"))
         (level,) = rng.choices(levels, weights)
         problem = _problem(rng, level, settings)
-        while bucket(problem) != SPLIT_BUCKETS[split]:
+        # One of NUM_BUCKETS draws fits on average.
+        while bucket(problem, by=settings.split_by) != SPLIT_BUCKETS[split]:
             problem = _problem(rng, level, settings)
         yield problem
 
 
-def bucket(problem: Problem) -> int:
-    """Which of the `NUM_BUCKETS` classes of content `problem` belongs to."""
-    return int(problem.id, 16) % NUM_BUCKETS
+def bucket(problem: Problem, *, by: Literal["text", "equations"]) -> int:
+    """Return the class of content, of `NUM_BUCKETS`, that `problem` belongs to."""
+    # An id is a hash of the text already.
+    content = int(problem.id, 16) if by == "text" else _digest(problem.solution)
+    return content % NUM_BUCKETS
 
 
 def _digest(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest())
 
 
-# The order of the calls of `rng` below decides every problem: another order makes other data.
+# The order of `rng` calls below decides every problem: another order makes other data.
 
 
 def _problem(rng: random.Random, level: int, settings: Synthetic) -> Problem:
-    story = rng.choice(STORIES)
+    words = wording(settings.wording)
+    story = rng.choice(words.stories)
     chain = equation_chain(rng, num_steps=level, settings=settings)
+    # Drawn at every rate, 0 included, so that later draws do not shift with the rate.
     has_distractor = rng.random() < settings.distractor_rate
     return Problem.create(
-        problem=_tell(rng, story, chain, settings.max_operand if has_distractor else 0),
+        problem=_tell(rng, words, story, chain, settings.max_operand if has_distractor else 0),
         reference=str(chain[-1].value),
         solution="\n".join(map(str, chain)),
         subject=story["subject"],
@@ -157,7 +191,7 @@ def _problem(rng: random.Random, level: int, settings: Synthetic) -> Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Equation:
-    """`left operation right`; a quotient is whole by construction."""
+    """One equation, `left operation right`; a quotient is whole by construction."""
 
     left: int
     operation: str
@@ -174,18 +208,20 @@ class Equation:
 def equation_chain(
     rng: random.Random, *, num_steps: int, settings: Synthetic
 ) -> tuple[Equation, ...]:
-    """Equations each of which continues from the value of the one before.
+    """Return equations, each continuing from the value of the one before.
 
-    Every value on the way is at least 1, the last one at least 0. Each operation that is possible
-    at a step is equally likely there, then each operand that it admits.
+    Every intermediate value is at least 1, the last at least 0. At each step all possible
+    operations are equally likely, then all operands that the chosen operation admits.
     """
     chain: list[Equation] = []
     value = rng.randint(2, settings.max_operand)
     factors = range(2, settings.max_factor + 1)
     for step in range(num_steps):
+        # From 0 there is nothing to take away or divide in the next step.
         smallest = 0 if step == num_steps - 1 else 1
         most_added = min(settings.max_operand, settings.max_value - value)
         most_taken = min(settings.max_operand, value - smallest)
+        # By operation, the operands that keep the value in bounds; an empty one rules it out.
         operands: dict[str, Sequence[int]] = {
             "+": range(1, most_added + 1),
             "-": range(1, most_taken + 1),
@@ -199,13 +235,20 @@ def equation_chain(
 
 
 def _tell(
-    rng: random.Random, story: Mapping[str, Any], chain: Sequence[Equation], max_distractor: int
+    rng: random.Random,
+    wording: Wording,
+    story: Mapping[str, Any],
+    chain: Sequence[Equation],
+    max_distractor: int,
 ) -> str:
-    """`chain` in the words of `story`, with a distractor up to `max_distractor`, 0 for none."""
-    (name, she, her), (friend, _, _) = rng.sample(PEOPLE, 2)
+    """Tell `chain` in the words of `story`; `max_distractor` bounds a distractor's number, 0 for
+    none.
+    """
+    (name, she, her), (friend, _, _) = rng.sample(wording.people, 2)
     words = {"name": name, "she": she, "She": she.capitalize(), "her": her, "friend": friend}
     words["things"] = rng.choice(story["things"])
     first, moves = chain[0], chain[1:]
+    # One sentence for the whole first equation, or one for its first number.
     if rng.random() < 0.5:
         start = rng.choice(story["starts"][first.operation])
         sentences = [start.format(a=first.left, b=first.right, **words)]
@@ -213,40 +256,44 @@ def _tell(
         sentences, moves = [rng.choice(story["openings"]).format(n=first.left, **words)], chain
     for equation in moves:
         move = rng.choice(story["moves"][equation.operation])
+        if "{when}" in move:
+            words["when"] = rng.choice(wording.whens)
         sentences.append(move.format(n=equation.right, **words))
     if max_distractor:
         fact = rng.choice(story["distractors"])
         number = rng.randint(2, max_distractor)
+        # Not before the first sentence, which introduces the person.
         place = rng.randint(1, len(sentences))
         sentences.insert(place, fact.format(n=number, **words))
     return " ".join([*sentences, rng.choice(story["questions"]).format(**words)])
 
 
 def shorten_solutions(problems: Iterable[Problem], *, share: float, seed: int) -> Iterator[Problem]:
-    """Take the worked solution away from about `share` of the problems, leaving the bare answer.
+    """Reduce about `share` of the worked solutions to the bare answer.
 
-    Which ones depends on `seed` and each problem's text only; a larger share only adds to them.
+    The choice depends only on `seed` and each problem's text; a larger share only adds problems.
     """
     for problem in problems:
+        # SHA-256 as a number in [0, 1).
         position = _digest(f"{seed}:shorten:{problem.id}") / 2**256
         yield dataclasses.replace(problem, solution="") if position < share else problem
 
 
 def written_equations(text: str) -> tuple[str, ...]:
-    """The equations written in `text`, in order and evenly spaced, right or wrong.
+    """Parse the equations in `text`, in order and evenly spaced, right or wrong.
 
-    For a generated solution this is its equation sequence: operations with operands and values.
+    For a generated solution this is its equation sequence.
     """
     return tuple(
         f"{left} {operation} {right} = {value}"
-        for left, operation, right, value in _WRITTEN.findall(text)
+        for left, operation, right, value in _EQUATION.findall(text)
     )
 
 
 def tag_unseen_equations(
     problems: Iterable[Problem], *, training: Iterable[Problem]
 ) -> Iterator[Problem]:
-    """Tag with `UNSEEN_EQUATIONS` whatever has an equation sequence that no `training` problem has.
+    """Tag with `UNSEEN_EQUATIONS` all problems with an equation sequence new to `training`.
 
     `training` must still have its worked solutions: call this before `shorten_solutions`.
     """

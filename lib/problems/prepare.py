@@ -1,9 +1,9 @@
-"""From the `prepare` section of params to the sets of problems that the stages read.
+"""Build the stages' sets of problems from the `prepare` section of params.
 
-The road of a set, top to bottom, with the tokenizer in its middle: `gathered_sets` reads a set's
-sources and drops what is bad, double, a leak or not wanted; where the tokenizer is trained here, it
-is trained on what that leaves. `finish_sets` cuts by length and difficulty, splits, mixes and
-draws; `write_sets` writes. What each step drops is counted in the table's `Drops`.
+The steps in order: `gathered_sets` reads a set's sources and drops bad rows, duplicates, leaks and
+excluded problems. A tokenizer trained here is trained on the remaining problems. `finish_sets` cuts
+by length and difficulty, splits, mixes and draws; `write_sets` writes. Each step counts its dropped
+rows in the table's `Drops`.
 """
 
 import dataclasses
@@ -18,15 +18,15 @@ from lib.artifacts import replacing
 from lib.artifacts.problems import INSTRUCTION, Problem, write_problems
 from lib.core.errors import UserError
 from lib.params.data import AnySource, GeneratorSource, GrpoData, LimitedSource, Prepare, SftData
-from lib.params.section import HELD_BACK
+from lib.params.section import HELD_BACK_SET
 from lib.params.training import Validation
 from lib.problems.filters import (
+    check_correct,
+    check_numeric,
     decontaminate,
     drop_exact_duplicates,
     drop_near_duplicates,
     index_benchmark,
-    not_correct,
-    not_numeric,
 )
 from lib.problems.generated import synthetic_sets
 from lib.problems.rows import RawRow, RowFault, bad_row_error
@@ -40,21 +40,21 @@ from lib.problems.selection import (
     read_pass_rates,
     split,
 )
-from lib.problems.sources import Rows, read_source
+from lib.problems.sources import SourceRows, read_source
 from lib.problems.store import Drops, ProblemTable, join, scratch_folder, write_table
 from lib.verifier import reference_problem
 
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingSet:
-    """One set on its road.
+    """One training set while it is built.
 
     Attributes:
-        data: its section of params.
-        train: its problems; all of them until `finish_sets` splits and draws.
-        validation: what is held back.
-        overlaps: with each benchmark, by name.
-        limits: what its lengths came to; {} before they are known.
+        data: its params section.
+        train: its problems; before `finish_sets`, all of them.
+        validation: the held-back problems.
+        overlaps: shared problems by benchmark.
+        limits: length limits in tokens; {} before `finish_sets`.
     """
 
     name: str
@@ -70,7 +70,7 @@ class TrainingSet:
             raise UserError(f"{self.name}: no problem is left of {drops.num_read} ({drops})")
 
     def metrics(self) -> dict[str, Any]:
-        """Numbers for the metrics file."""
+        """The numbers for the metrics file."""
         return {
             **self.train.drops.metrics(),
             "train": len(self.train),
@@ -82,14 +82,15 @@ class TrainingSet:
 
 @dataclasses.dataclass(frozen=True)
 class ProblemSets:
-    """All sets; the table of each counts what was dropped on the way."""
+    """All sets; each table counts its dropped rows."""
 
     training: tuple[TrainingSet, TrainingSet]
     """`sft`, `grpo`."""
     benchmarks: dict[str, ProblemTable]
 
     def validation(self) -> Iterator[Problem]:
-        """What was held back of either training set, each problem once."""
+        """The problems held back from either training set, each once."""
+        # Both sets can hold the same problem back, since `split` goes by its words.
         seen: set[str] = set()
         for problem in (problem for each in self.training for problem in each.validation):
             if problem.id not in seen:
@@ -99,21 +100,22 @@ class ProblemSets:
 
 @contextmanager
 def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[ProblemSets]:
-    """All sets, read and cleaned of duplicates, of leaks and of what params exclude, in Arrow files
-    that last as long as the block.
+    """Yield all sets without duplicates, leaks and excluded rows; the files last as long as the
+    block.
 
     Args:
-        prepare: the section of params.
-        seed: the generator's.
-        raw: the folder that path sources have to be in.
+        prepare: the params section.
+        seed: seed of the generator.
+        raw: the folder of all path sources.
 
     Raises:
-        UserError: a source that cannot be read or has no good row, a bad row where `bad_rows` is
-            not `drop`, or a training set of which nothing is left.
+        UserError: a source cannot be read or has no good row, a row is bad and `bad_rows` is not
+            `drop`, or a training set ends up empty.
     """
+    # Once for all sources, and only if one of them is generated.
     generated = cache(lambda: synthetic_sets(prepare.synthetic, seed=seed))
 
-    def read(source: AnySource) -> Rows:
+    def read(source: AnySource) -> SourceRows:
         if not isinstance(source, GeneratorSource):
             yield from read_source(source, raw=raw)
             return
@@ -136,20 +138,20 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
             try:
                 table = write_table(folder / f"{key}.arrow", rows, drops, source=number)
                 if not len(table):
-                    # Whatever is dropped: where all rows are bad, the first says what params lack.
+                    # All rows are bad: read again to raise the first fault, even under `drop`.
                     list(good(read(source), Drops(), "error"))
                     raise UserError("has no row")
             except UserError as error:
-                # The path is not enough: one file may be a source twice, with other columns.
+                # Name the params key too: one file may be two sources, with different columns.
                 raise UserError(f"{key}: {error.message}") from error
             if not isinstance(source, LimitedSource) or source.limit == "all":
                 return table
-            # By content hash, whatever the seed: the same problems in every run.
+            # A constant seed: a limited source has the same problems in every run.
             kept = draw(table, source.limit, seed=0)
             drops.count("over_limit", len(table) - len(kept))
             return kept
 
-        # Benchmarks first: training sets are cleaned of them.
+        # Benchmarks first: training sets are decontaminated against them.
         benchmarks = {
             each.name: drop_exact_duplicates(
                 table_of(each.source, Drops(), f"prepare.benchmarks ({each.name})")
@@ -165,9 +167,11 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         truths = None
         for source in prepare.sft.truth_from:
             with_truth = table_of(source, Drops(), "prepare.sft.truth_from")
+            # By content hash: the two sources share the text of a problem, not a key.
             truths = dict(zip(*map(with_truth.column, ("id", "reference")), strict=True))
         training = []
         for name, data in (("sft", prepare.sft), ("grpo", prepare.grpo)):
+            # One count for all sources of the set.
             drops, tables = Drops(), []
             for number, source in enumerate(entry.source for entry in data.sources):
                 key = f"prepare.{name}.sources[{number}]"
@@ -175,14 +179,16 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
                 if isinstance(data, SftData):
                     needs = {"bare_answers": data.bare_answers, "truths": truths}
                 tables.append(table_of(source, drops, key, number=number, **needs))
+            # After joining: of two sources with the same problem the first keeps it.
             table = drop_exact_duplicates(join(tables))
             if prepare.near_duplicate_similarity < 1:
                 table = drop_near_duplicates(table, similarity=prepare.near_duplicate_similarity)
             table, overlaps = decontaminate(table, indices, size=size)
             if data.numeric_only:
-                table = table.keep(not_numeric)
+                table = table.keep(check_numeric)
+            # After the cheap filters: it parses every solution.
             if isinstance(data, SftData) and data.correct_only:
-                table = table.keep(not_correct)
+                table = table.keep(check_correct)
             training.append(
                 TrainingSet(
                     name=name,
@@ -198,21 +204,21 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
 
 
 def good_rows(
-    rows: Rows,
+    rows: SourceRows,
     drops: Drops,
     bad_rows: str,
     *,
     bare_answers: bool = True,
     truths: Mapping[str, str] | None = None,
 ) -> Iterator[Problem]:
-    """The problems of a source, its bad rows counted.
+    """Yield the problems of a source, and count its bad rows.
 
     Args:
-        truths: references by problem id, in place of the rows' own.
-        bare_answers: whether rows without a worked solution are good.
+        truths: references by problem id; they replace the rows' own.
+        bare_answers: True if rows without a worked solution are good.
 
     Raises:
-        UserError: a bad row where `bad_rows` is "error", or columns that params have to name.
+        UserError: a bad row if `bad_rows` is "error", or columns that params have to name.
     """
     for row, problem in rows:
         drops.num_read += 1
@@ -225,14 +231,14 @@ def good_rows(
         else:
             yield problem
             continue
-        # Columns that leave the answer open are a matter of params, not of one row.
+        # An undecidable column affects every row and needs params, so `drop` does not hide it.
         if bad_rows == "error" or fault.reason == "undecidable":
             raise bad_row_error(row, fault)
         drops.add(fault.reason, row=row.place, detail=str(fault), text=text)
 
 
 def _missing_part(problem: Problem, *, bare_answers: bool) -> RowFault | None:
-    """The part that a set needs and this problem does not have."""
+    """Return the fault of a problem without a part that its set needs; None if it has all."""
     if not (bare_answers or problem.solution):
         detail = "no worked solution; set `bare_answers: true` if bare answers are meant"
         return RowFault("missing_field", field="solution", detail=detail)
@@ -246,8 +252,9 @@ def _missing_part(problem: Problem, *, bare_answers: bool) -> RowFault | None:
 
 
 def tokenizer_problems(sets: ProblemSets) -> Iterator[Problem]:
-    """What a tokenizer of one's own is trained on: SFT's problems, and GRPO's where not all are the
-    generator's, whose words are the same in every set. Unseen words are a token per letter."""
+    """Return the problems to train a tokenizer on: SFT's, and GRPO's unless all are generated.
+    Generated sets share their words; an unseen word costs a token per letter.
+    """
     sft, grpo = sets.training
     yield from sft.train
     sources = [entry.source for each in sets.training for entry in each.data.sources]
@@ -262,11 +269,11 @@ def finish_sets(
 
     Args:
         counter: counts tokens as training renders the problems.
-        max_seq_length: tokens of prompt and completion together that training holds.
-        seed: of the draw.
+        max_seq_length: most tokens of prompt and completion together.
+        seed: seed of the draw.
 
     Raises:
-        UserError: the prompts leave no room for a completion, or nothing is left for training.
+        UserError: the prompts leave no room for a completion, or no problem is left.
     """
     for each in sets.training:
         data = each.data
@@ -283,15 +290,17 @@ def finish_sets(
         if band:
             table = keep_band(table, rates, band)
         share = prepare.validation_share if each.name in prepare.validation_from else 0.0
+        # Before mixing: new weights move no problem to the other side.
         table, each.validation = split(table, share=share)
         each.train = mix(table, data.sources, limit=data.num_train_examples, seed=seed)
+        # After mixing, which joins source by source.
         if band and band.easy_first:
             each.train = easy_to_hard(each.train, rates)
-    # What one set holds back goes from the other; where both give, they hold back the same.
+    # A problem held back in one set must not be trained on in the other.
     held_back = {name for each in sets.training for name in each.validation.column("id")}
 
     def is_held_back(_: int, problem: Problem) -> tuple[str, str] | None:
-        reason = ("in_validation", "held back of the other training set")
+        reason = ("in_validation", "held back from the other training set")
         return reason if problem.id in held_back else None
 
     for each in sets.training:
@@ -299,16 +308,31 @@ def finish_sets(
         each.refuse_empty()
 
 
+def refuse_few_problems(sets: ProblemSets, *, prompts_per_step: int) -> None:
+    """Refuse fewer GRPO problems than one step takes, before SFT trains for hours.
+
+    Raises:
+        UserError: too few; counts what was dropped.
+    """
+    grpo = sets.training[1].train
+    if len(grpo) < prompts_per_step:
+        raise UserError(
+            f"grpo.prompts_per_step={prompts_per_step}: only {len(grpo)} GRPO problems are left "
+            f"of {grpo.drops.num_read} ({grpo.drops}); lower it, or let `prepare.grpo` keep more"
+        )
+
+
 def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> None:
-    """Write `sft`, `grpo`, `validation` (held back), `benchmarks/<name>` and `validation/<name>`
-    (what training is validated on), all as `.jsonl`, or nothing.
+    """Write all sets as `.jsonl`, or nothing: `sft`, `grpo`, `validation` (held back),
+    `benchmarks/<name>`, and `validation/<name>` for validation during training.
 
     Raises:
         UserError: a set of `validation.sets` has no problem.
     """
     with replacing(folder) as partial:
         for name in validation.sets:
-            problems = sets.validation() if name == HELD_BACK else sets.benchmarks[name]
+            problems = sets.validation() if name == HELD_BACK_SET else sets.benchmarks[name]
+            # By content hash: independent of the order of rows, and a larger number only adds.
             few = heapq.nsmallest(validation.num_problems, problems, key=lambda each: each.id)
             if not few:
                 raise UserError(f"validation.sets: `{name}` has no problem; name another set")
@@ -321,7 +345,7 @@ def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> No
 
 
 def set_metrics(sets: ProblemSets) -> dict[str, Any]:
-    """Sizes, and for each set what was dropped, its limits in tokens, its overlap with each."""
+    """Count each set: size, dropped rows, limits in tokens, overlap with the others."""
     sft = sets.training[0].train
     return {
         **{f"num_{each.name}": len(each.train) for each in sets.training},
@@ -334,7 +358,7 @@ def set_metrics(sets: ProblemSets) -> dict[str, Any]:
 
 
 def summary_lines(sets: ProblemSets) -> Iterator[str]:
-    """What was read, kept and dropped, and where fewer problems are left than params ask for."""
+    """Report the rows read, kept and dropped, and every set smaller than params ask for."""
     for name, table in sets.benchmarks.items():
         yield f"{name}: {len(table)} problems; dropped: {table.drops}"
     for each in sets.training:
@@ -352,6 +376,6 @@ def summary_lines(sets: ProblemSets) -> Iterator[str]:
 
 
 def dropped_examples(sets: ProblemSets) -> dict[str, dict[str, list[dict[str, str]]]]:
-    """A few of the rows that each set lost, by reason: for provenance."""
+    """Return a few of each set's dropped rows by reason, for provenance."""
     tables = {**{each.name: each.train for each in sets.training}, **sets.benchmarks}
     return {name: table.drops.examples for name, table in tables.items() if table.drops.examples}

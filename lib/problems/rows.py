@@ -1,21 +1,21 @@
-"""Rows of a source, each with its place; one that cannot be read holds the reason.
+"""Rows of a source with their places; an unreadable row holds the reason.
 
-Text files are read row by row here and not by `datasets`' own readers, which refuse a whole file
-for one bad row and cannot name it, and which turn an MMLU option "0.10" into the number 0.1.
+Text files are read row by row. `datasets`' own readers refuse a whole file for one bad row without
+naming it, and turn an MMLU option "0.10" into the number 0.1.
 """
 
 import csv
 import dataclasses
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lib.artifacts import json_lines, parse_json
 from lib.core.errors import UserError
 
 if TYPE_CHECKING:
-    # Adapters are checked with params, before anything heavy is imported.
+    # Params import the adapters and through them this module: no heavy import at run time.
     from datasets import Dataset
 
 Fields = Mapping[str, Any]
@@ -30,16 +30,16 @@ Reason = Literal[
     "no_answer",
     "unparseable_answer",
 ]
-"""What can be wrong with a row; metrics count by these."""
+"""Faults of a row; metrics count by them."""
 
 
 class RowFault(Exception):
-    """One row that gives no problem.
+    """A row that gives no problem, and why.
 
     Attributes:
-        reason: what kind of fault.
-        field: the field at fault, '' for the row as a whole.
-        detail: what was found and what was expected.
+        reason: kind of fault.
+        field: the faulty field, '' for the whole row.
+        detail: actual and expected content.
     """
 
     def __init__(self, reason: Reason, *, detail: str, field: str = "") -> None:
@@ -54,9 +54,9 @@ class RawRow:
     """One row of a source.
 
     Attributes:
-        origin: the file, or the Hub set, that it is from.
-        number: line (JSONL, CSV) or row, counted from 1; 0 for the file as a whole.
-        fields: the row, or why it could not be read.
+        origin: its file or Hub set.
+        number: line (JSONL, CSV) or row, counted from 1; 0 for the whole file.
+        fields: the row, or the fault that made it unreadable.
     """
 
     origin: str
@@ -68,51 +68,51 @@ class RawRow:
         return f"{self.origin}:{self.number}" if self.number else self.origin
 
 
-def read_json(path: Path) -> Iterator[RawRow]:
-    """A JSON object a line, blank lines skipped; or, in a `.json`, the elements of one array."""
-    with path.open("rb") as lines:
-        start = lines.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
-        lines.seek(0)
-        if path.suffix == ".jsonl" or not start.startswith(b"["):
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield RawRow(str(path), number, _object(_parse(line, "JSON")))
-            return
-        rows = _parse(lines.read(), "a JSON array")
-    if isinstance(rows, RowFault):
-        yield RawRow(str(path), 0, rows)
+def read_json_rows(path: Path) -> Iterator[RawRow]:
+    """Yield the objects of a JSONL file (blank lines skipped), or of one array in a `.json`."""
+    with path.open("rb") as content:
+        # A `.json` may hold one array or JSON lines: the first character after a byte order mark
+        # tells.
+        start = content.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if path.suffix == ".jsonl" or not start.startswith(b"["):
+        for line in json_lines(path):
+            row = _fault(line.fault, "JSON") if line.fault else _object(line.value)
+            yield RawRow(str(path), line.number, row)
+        return
+    try:
+        rows = parse_json(path.read_bytes())
+    except ValueError as error:
+        yield RawRow(str(path), 0, _fault(error, "a JSON array"))
         return
     for number, row in enumerate(rows, start=1):
         yield RawRow(str(path), number, _object(row))
 
 
-def _parse(content: bytes, form: str) -> Any:
-    """The JSON of `content`, or the fault that it is none."""
-    try:
-        return json.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
+def _fault(error: ValueError, form: str) -> RowFault:
+    if isinstance(error, UnicodeDecodeError):
         return RowFault("bad_utf8", detail=f"not UTF-8 at byte {error.start + 1}")
-    except (ValueError, RecursionError) as error:
-        return RowFault("unreadable", detail=f"not {form} ({error})")
+    return RowFault("unreadable", detail=f"not {form} ({error})")
 
 
 def _object(row: Any) -> Fields | RowFault:
-    if isinstance(row, dict | RowFault):
+    if isinstance(row, dict):
         return row
     detail = f"expected a JSON object, found {type(row).__name__}"
     return RowFault("wrong_type", detail=detail)
 
 
-def read_csv(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
-    """Comma-separated rows; every value stays text.
+def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
+    """Yield comma-separated rows; every value stays text.
 
     Args:
         path: the file.
-        names: columns of a file that has no header; () reads them from the first row.
+        names: columns of a file without a header; () reads them from the first row.
     """
+    # The default, 131,072 characters, refuses long solutions.
     csv.field_size_limit(sys.maxsize)
-    # Undecodable bytes become lone surrogates, which only the row they are in contains.
+    # Undecodable bytes become lone surrogates, so that only their own row is at fault.
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
+        # strict: an unclosed quote is an error instead of one huge field.
         reader = csv.reader(lines, strict=True)
         while True:
             fields: Fields | RowFault
@@ -123,6 +123,7 @@ def read_csv(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
             else:
                 if values is None:
                     return
+                # A blank line, or the header.
                 if not values or not names:
                     names = names or values
                     continue
@@ -137,9 +138,10 @@ def _named(values: Sequence[str], names: Sequence[str]) -> Fields | RowFault:
     return dict(zip(names, values, strict=True))
 
 
-def read_table(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:
-    """Rows of an Arrow-backed set, a batch in memory at a time."""
+def read_arrow_rows(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:
+    """Yield the rows of an Arrow-backed set, a batch in memory at a time."""
     number = 0
+    # As Arrow: Python objects would be converted a batch at a time (see `_cells`).
     for batch in dataset.with_format("arrow").iter(batch_size=200):
         for index in range(batch.num_rows):
             number += 1
@@ -149,7 +151,7 @@ def read_table(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:
 def _cells(batch: Any, index: int) -> Fields | RowFault:
     fields = {}
     for name in batch.column_names:
-        # Cell by cell: one bad cell would make a whole batch's conversion fail.
+        # Cell by cell: one bad cell would fail the conversion of the whole batch.
         try:
             fields[name] = batch.column(name)[index].as_py()
         except UnicodeDecodeError as error:
@@ -159,7 +161,7 @@ def _cells(batch: Any, index: int) -> Fields | RowFault:
 
 
 def bad_row_error(row: RawRow, fault: RowFault) -> UserError:
-    """The error that a bad row is where `bad_rows` is not `drop`."""
+    """Return the error for a bad row, for `bad_rows: error`."""
     drop = "set `prepare.bad_rows: drop` to leave such rows out and count them"
     mend = {
         "undecidable": "name its columns in `columns:`",

@@ -1,16 +1,15 @@
-"""Which of the clean problems a set gets: by length, difficulty and content hash.
+"""Select a set's problems by length, difficulty and content hash.
 
-A prompt may be as long as the percentile `prepare.lengths.prompt_percentile` of all prompts, and
-prompt and completion together as long as `model.max_seq_length`. Both are counted with the
-tokenizer that trains, the prompt as the prompt format renders it, the completion with its EOS.
+Prompts are limited to the percentile `prepare.lengths.prompt_percentile` of all prompts, prompt and
+completion together to `model.max_seq_length`. Training's tokenizer counts both: the prompt as
+rendered by the prompt format, the completion with its EOS.
 
-Pass rates are measured by `make difficulty`: k completions of a checkpoint for each problem. They
-are kept under data/raw, keyed by the problems' content hash, so that the DAG has no circle: what a
-checkpoint can do decides its own data only through a file that somebody chose to write.
+`make difficulty` measures pass rates: k completions of a checkpoint per problem. They are kept
+under data/raw by content hash, so that the DAG has no cycle: a checkpoint influences its own
+training data only through a file that somebody wrote on purpose.
 
-Which side of training and validation a problem is on, and whether it is drawn, depends on its words
-only: adding rows moves none of the others, and the same problem in two sets is on the same side in
-both.
+Split and draw depend on a problem's words only: added rows move no other row, and the same problem
+is on the same side (training or validation) in two sets.
 """
 
 import dataclasses
@@ -29,15 +28,15 @@ from lib.params.data import Difficulty, Ingredient, LengthSettings
 from lib.problems.filters import digest
 from lib.problems.store import ProblemTable, batches, join
 from lib.prompts import PromptFormat, prompt_text, special_tokens
-from lib.prompts.formats import target_of
+from lib.prompts.formats import render_target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenCounter:
-    """Counts what problems become when a model is trained on them.
+    """Counts the tokens of problems as training renders them.
 
     Attributes:
-        count: tokens of each text, no special tokens added.
+        count: counts the tokens of each text, without added special tokens.
         prompt_format: renders prompts and targets.
         system: system prompt, '' for none.
         bos_token: '' for a tokenizer that has none.
@@ -51,7 +50,7 @@ class TokenCounter:
     eos_token: str
 
     def prompts(self, problems: Sequence[Problem]) -> list[int]:
-        """Tokens of each prompt."""
+        """Count the tokens of each prompt."""
         bos, system = self.bos_token, self.system
         return self.count(
             [
@@ -61,15 +60,16 @@ class TokenCounter:
         )
 
     def completions(self, problems: Sequence[Problem]) -> list[int]:
-        """Tokens of each completion that SFT learns."""
+        """Count the tokens of each SFT completion."""
         return self.count(
-            [target_of(each, self.prompt_format) + self.eos_token for each in problems]
+            [render_target(each, self.prompt_format) + self.eos_token for each in problems]
         )
 
 
 def token_counter(checkpoint: Path, *, prompt_format: PromptFormat, system: str) -> TokenCounter:
-    """Counts with the `tokenizer.json` of a checkpoint, without torch or transformers."""
+    """Return a counter with the `tokenizer.json` of a checkpoint, without torch or transformers."""
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
+    # tokenizer.json may store truncation and padding, which would change the counts.
     tokenizer.no_truncation()
     tokenizer.no_padding()
 
@@ -91,12 +91,13 @@ def drop_too_long(
     max_seq_length: int,
     completions: bool,
 ) -> tuple[ProblemTable, dict[str, int]]:
-    """The rows within all limits, each other row counted under the first it exceeds; and the most
-    tokens that a prompt, and prompt and completion together (`total`), may have.
+    """Drop the rows above a limit, each counted under the first limit it exceeds.
+
+    Returns the table, and the limits in tokens: `prompt`, and `total` for prompt and completion.
 
     Args:
-        name: the set's, for errors.
-        completions: whether SFT learns from the rows: their solutions have to fit too.
+        name: the set's name, for errors.
+        completions: True for SFT's rows, whose solutions have to fit too.
 
     Raises:
         UserError: that percentile of the prompts leaves no room for a completion.
@@ -105,10 +106,12 @@ def drop_too_long(
     answers: list[int] = []
     for batch in batches(table):
         prompts += counter.prompts(batch)
+        # GRPO generates its completions: 0 tokens, so that only the prompt counts.
         answers += counter.completions(batch) if completions else [0] * len(batch)
-    # The nearest rank: a length that occurs.
+    # `inverted_cdf` is the nearest rank: an actual length, never an interpolated one.
     longest = int(np.percentile(prompts, settings.prompt_percentile, method="inverted_cdf"))
-    if longest >= max_seq_length:
+    # + 1: GRPO leaves one token of max_seq_length unused, as S0's source does.
+    if longest + 1 >= max_seq_length:
         raise UserError(
             f"{name}: {settings.prompt_percentile:g} % of the prompts need up to {longest} tokens, "
             f"which leaves none for a completion in model.max_seq_length={max_seq_length}; raise "
@@ -127,7 +130,7 @@ def drop_too_long(
 
 @dataclasses.dataclass(frozen=True)
 class PassRate:
-    """How often a checkpoint solves a problem: `num_correct` of `num_completions`."""
+    """A checkpoint's success on a problem: `num_correct` of `num_completions`."""
 
     num_correct: int
     num_completions: int
@@ -143,10 +146,10 @@ def write_pass_rates(path: Path, rates: Mapping[str, PassRate]) -> None:
 
 
 def read_pass_rates(path: Path) -> dict[str, PassRate]:
-    """Read what `write_pass_rates` wrote.
+    """Read a file written by `write_pass_rates`.
 
     Raises:
-        UserError: the file is missing or a line is no pass rate.
+        UserError: the file is missing, or a line is no pass rate.
     """
     if not path.is_file():
         raise UserError(
@@ -155,6 +158,7 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
 
     def parse(row: Any) -> tuple[str, PassRate]:
         rate = PassRate(int(row["num_correct"]), int(row["num_completions"]))
+        # Files under data/raw are edited by hand: check them before they select data.
         if not 0 <= rate.num_correct <= rate.num_completions or not rate.num_completions:
             raise ValueError(f"{rate.num_correct} of {rate.num_completions}")
         return str(row["id"]), rate
@@ -164,7 +168,7 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
 
 
 def keep_band(table: ProblemTable, rates: Mapping[str, PassRate], band: Difficulty) -> ProblemTable:
-    """Keep problems whose pass rate is in the band, ends included; one without a rate goes too."""
+    """Keep problems with a pass rate in the band, ends included; drop problems without a rate."""
 
     def outside(_: int, problem: Problem) -> tuple[str, str] | None:
         rate = rates.get(problem.id)
@@ -178,20 +182,22 @@ def keep_band(table: ProblemTable, rates: Mapping[str, PassRate], band: Difficul
 
 
 def easy_to_hard(table: ProblemTable, rates: Mapping[str, PassRate]) -> ProblemTable:
-    """Order by falling pass rate; problems alike, or without a rate, stay in the order they had."""
+    """Sort by falling pass rate; equal problems, and those without a rate, keep their order."""
+    # 1.0 is above all negated rates: problems without a rate come last.
     ranks = [-rates[key].value if key in rates else 1.0 for key in table.column("id")]
     return table.select(sorted(range(len(ranks)), key=ranks.__getitem__))
 
 
 def position(problem_id: str, *, salt: str) -> float:
-    """A place in [0, 1) that `problem_id` has for this purpose; even over all problems."""
+    """Map `problem_id` to a place in [0, 1) for this purpose, uniform over problems."""
     return digest(f"{salt}:{problem_id}") / 2**64
 
 
 def split(table: ProblemTable, *, share: float) -> tuple[ProblemTable, ProblemTable]:
-    """What is trained on, and the `share` that is held back; a larger share only adds to that."""
+    """Split into training and the held-back `share`; a larger share only adds to the latter."""
     sides: dict[bool, list[int]] = {False: [], True: []}
     for index, problem_id in enumerate(table.column("id")):
+        # Another salt than the draw: the two choices are independent.
         sides[position(problem_id, salt="validation") < share].append(index)
     return table.select(sides[False]), table.select(sides[True])
 
@@ -203,16 +209,16 @@ def mix(
     limit: int | Literal["all"],
     seed: int,
 ) -> ProblemTable:
-    """The rows to take of each source, source by source; what stays is counted as `not_drawn`."""
-    rows_of: list[list[int]] = [[] for _ in ingredients]
+    """Draw the mixture's rows source by source; the others count as `not_drawn`."""
+    rows_by_source: list[list[int]] = [[] for _ in ingredients]
     for index, source in enumerate(table.column("source")):
-        rows_of[source].append(index)
+        rows_by_source[source].append(index)
     weights = [ingredient.weight for ingredient in ingredients]
-    counts = mixture_counts([len(rows) for rows in rows_of], weights, limit=limit)
+    counts = mixture_counts([len(rows) for rows in rows_by_source], weights, limit=limit)
     mixed = join(
         [
             draw(table.select(rows), count, seed=seed)
-            for rows, count in zip(rows_of, counts, strict=True)
+            for rows, count in zip(rows_by_source, counts, strict=True)
         ]
     )
     table.drops.count("not_drawn", len(table) - len(mixed))
@@ -225,18 +231,19 @@ def mixture_counts(
     *,
     limit: int | Literal["all"],
 ) -> list[int]:
-    """Rows to take of each source.
+    """Return the number of rows to take from each source.
 
-    Sources with a weight are taken in the ratio of their weights, none is used twice, and together
-    they are as many as that allows. A source of weight "all" gives every row. A limit scales all of
-    them down in proportion, to exactly that many rows: the largest remainders are rounded up.
+    Weighted sources are mixed in the ratio of their weights, with as many rows as possible and no
+    row twice. A source with weight "all" gives every row. A limit scales all counts down to exactly
+    that many rows in total, by the largest-remainder method.
 
     Args:
         available: rows of each source.
         weights: a number above 0, or "all", for each source.
-        limit: rows in all; "all" for as many as there are.
+        limit: total number of rows; "all" for no limit.
     """
     pairs = list(zip(available, weights, strict=True))
+    # The source that is scarcest for its weight sets the unit.
     unit = min((count / weight for count, weight in pairs if weight != "all"), default=0.0)
     counts = [
         # 1e-9: a third of 300 must not become 99 by rounding.
@@ -246,7 +253,9 @@ def mixture_counts(
     total = sum(counts)
     if limit == "all" or limit >= total:
         return counts
+    # Integers: rounding of floats would lose or add a row.
     scaled = [count * limit // total for count in counts]
+    # Ties go to the earlier source, so that the result depends on params only.
     remainders = sorted(
         range(len(counts)), key=lambda index: (-(counts[index] * limit % total), index)
     )
@@ -256,10 +265,11 @@ def mixture_counts(
 
 
 def draw(table: ProblemTable, count: int, *, seed: int) -> ProblemTable:
-    """`count` of the problems, selected by content hash, in the order they were in.
+    """Select `count` of the problems by content hash, in their order.
 
-    A smaller count takes a part of what a larger one takes.
+    A smaller draw is a subset of a larger one.
     """
     places = [position(problem_id, salt=f"draw:{seed}") for problem_id in table.column("id")]
     nearest = sorted(range(len(places)), key=places.__getitem__)[:count]
+    # Back in the table's order: a draw does not shuffle.
     return table.select(sorted(nearest))

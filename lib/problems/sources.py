@@ -1,11 +1,12 @@
-"""Where problems come from: files under data/raw and sets on the Hugging Face Hub.
+"""Sources of problems: files under data/raw and sets on the Hugging Face Hub.
 
-A path elsewhere is refused: `data/raw` is what the `prepare` stage depends on, so a file there that
-is edited re-runs the stage, and one elsewhere would not. Only models that are measured outside the
-pipeline, where nothing tracks files, may be measured on any path: provenance holds its hash.
+Other paths are refused: the `prepare` stage depends on `data/raw`, so an edited file there re-runs
+the stage, and a file elsewhere would not. Only `make evaluate`, outside the pipeline, reads any
+path: its provenance holds the file's hash.
 """
 
 import dataclasses
+import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -32,26 +33,27 @@ from lib.params.data import (
 )
 from lib.params.section import suggest
 from lib.problems.adapters import ADAPTERS, Adapter, own_adapter
-from lib.problems.rows import RawRow, RowFault, read_csv, read_json, read_table
+from lib.problems.rows import RawRow, RowFault, read_arrow_rows, read_csv_rows, read_json_rows
 from lib.problems.store import scratch_folder
 
-READABLE = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
+FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
 
-PREPARED = Path("data/problems/benchmarks")
+BENCHMARKS_FOLDER = Path("data/problems/benchmarks")
 
+# No letter on either side: `latest.csv` is no test split.
 _SPLIT = re.compile(
     r"(?<![a-z])(train|training|test|testing|validation|valid|val|dev|eval)(?![a-z])"
 )
-"""The word of a file's name, or of a folder's, that says of which split it is."""
+"""The word for the split in a file's or folder's name."""
 
 Content = TypeVar("Content")
 
-Rows = Iterator[tuple[RawRow, Problem | RowFault]]
-"""Every row of a source with the problem it holds, or what is wrong with it."""
+SourceRows = Iterator[tuple[RawRow, Problem | RowFault]]
+"""Rows of a source, each with its problem or its fault."""
 
 
-def read_source(source: PathSource | HubSource | KnownSource, *, raw: Path = RAW) -> Rows:
-    """The rows of a source of params; see `read_rows`."""
+def read_source(source: PathSource | HubSource | KnownSource, *, raw: Path = RAW) -> SourceRows:
+    """Yield the rows of a source in params; see `read_rows`."""
     for part in (source,) if isinstance(source, PathSource) else hub_splits(source):
         at = Path(part.path) if isinstance(part, PathSource) else part
         columns = {str(field): column for field, column in part.columns.items()}
@@ -65,19 +67,18 @@ def read_rows(
     columns: Mapping[str, str] | None = None,
     split: str = "",
     raw: Path = RAW,
-) -> Rows:
-    """The rows of a file or folder under `raw`, or of a split on the Hub.
+) -> SourceRows:
+    """Yield the rows of a file or folder under `raw`, or of a split on the Hub.
 
     Args:
-        at: where they are.
-        adapter: which of `ADAPTERS` reads them, or `plugins/file.py:name`.
-        columns: record field to column, where the column table is not to decide.
-        split: of a folder that holds several.
-        raw: the folder that a path has to be in.
+        at: their path or Hub split.
+        adapter: a name of `ADAPTERS`, or `plugins/adapters/file.py:name`.
+        columns: columns by record field, in place of the column table.
+        split: one of a folder's splits.
+        raw: the folder of all path sources.
 
     Raises:
-        UserError: a path that is missing or outside `raw`, an unknown adapter, or a Hub set that
-            cannot be fetched.
+        UserError: a path is missing or outside `raw`, or a Hub set cannot be fetched.
     """
     reader = own_adapter(adapter) if is_plugin(adapter) else ADAPTERS[adapter]
     for row in _raw_rows(at, reader, split, raw):
@@ -93,57 +94,67 @@ def read_rows(
 def _raw_rows(at: Path | HubSource, adapter: Adapter, split: str, raw: Path) -> Iterator[RawRow]:
     if isinstance(at, HubSource):
         with scratch_folder() as cache:
-            yield from read_table(load_split(at, cache=cache), origin=hub_label(at))
+            yield from read_arrow_rows(load_split(at, cache=cache), origin=hub_label(at))
         return
     for path in _files(at, split=split, raw=raw):
         match path.suffix:
             case ".jsonl" | ".json":
-                yield from read_json(path)
+                yield from read_json_rows(path)
             case ".csv":
-                yield from read_csv(path, names=adapter.csv_names)
+                yield from read_csv_rows(path, names=adapter.csv_names)
             case _:
                 with scratch_folder() as cache:
                     yield from _arrow_rows(path, split, cache)
 
 
 def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
-    """The files of a path source, in order of name: one, all below a folder, or an Arrow folder.
+    """List the files of a path source by name: one file, a folder's files, or an Arrow folder.
 
     Raises:
-        UserError: outside data/raw, missing, nothing in it that can be read, or several splits
-            and none named.
+        UserError: the path is outside data/raw, missing, without a readable file, or has several
+            splits and params name none.
     """
-    if not path.resolve().is_relative_to(raw.resolve()):
-        raise UserError(how_to_import(path, raw=raw))
+    _refuse_links(path, raw=raw)
     if not path.exists():
         raise UserError(f"{path} is missing; put it there or change params.yaml")
-    # What `save_to_disk` writes is one set, and no folder of files.
+    # A folder written by `save_to_disk` is one set, not a folder of source files.
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
         return [path]
     candidates = [path] if path.is_file() else sorted(path.rglob("*"))
-    # Hidden files are what tools keep beside a set.
+    # Hidden files and folders (.git, .cache) are the tools', not data.
     files = [
         file
         for file in candidates
-        if file.suffix in READABLE
+        if file.suffix in FILE_SUFFIXES
         and not any(part.startswith(".") for part in file.relative_to(path).parts)
     ]
     if not files:
-        raise UserError(f"{path}: expected {', '.join(READABLE)}, or a folder of such")
+        raise UserError(f"{path}: expected {', '.join(FILE_SUFFIXES)}, or a folder of such")
     splits: dict[str, list[Path]] = {}
     for file in files:
+        _refuse_links(file, raw=raw)
         name = str(file.relative_to(path if path.is_dir() else path.parent))
+        # Of the path below the source, so that a folder `test/` names its split too.
         match = _SPLIT.search(name.lower())
+        # Files without such a word form a split of their own.
         splits.setdefault(match[1] if match else "others", []).append(file)
-    return _of_split(path, splits, split)
+    return _select_split(path, splits, split)
 
 
-def _of_split(path: Path, splits: Mapping[str, Content], split: str) -> Content:
+def _refuse_links(path: Path, *, raw: Path) -> None:
+    if path.is_symlink() and not path.exists():
+        raise UserError(f"{path} is a broken link; remove it")
+    # DVC hashes data/raw: a link out of it is content that no stage depends on.
+    if not path.resolve().is_relative_to(raw.resolve()):
+        raise UserError(how_to_import(path, raw=raw))
+
+
+def _select_split(path: Path, splits: Mapping[str, Content], split: str) -> Content:
     if len(splits) == 1 and not split:
         return next(iter(splits.values()))
     if split in splits:
         return splits[split]
-    # Read as one set, the test set would be trained on.
+    # An error: reading all splits as one set would train on the test set.
     fault = f"has no split `{split}`; it" if split else "has several splits: it"
     raise UserError(
         f"{path} {fault} holds {', '.join(splits)}; name one in `split:` of this source"
@@ -158,7 +169,7 @@ def _arrow_rows(path: Path, split: str, cache: Path) -> Iterator[RawRow]:
         detail = f"not a whole {path.suffix.lstrip('.') or 'Arrow'} file ({cause})"
         yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
         return
-    yield from read_table(dataset, origin=str(path))
+    yield from read_arrow_rows(dataset, origin=str(path))
 
 
 def _load_arrow(path: Path, split: str, cache: Path) -> Dataset:
@@ -166,20 +177,21 @@ def _load_arrow(path: Path, split: str, cache: Path) -> Dataset:
         return Dataset.from_parquet(str(path), cache_dir=str(cache))
     if path.suffix == ".arrow":
         return Dataset.from_file(str(path))
+    # A folder of `save_to_disk`: one set, or several as a DatasetDict.
     loaded = datasets.load_from_disk(str(path))
     if isinstance(loaded, DatasetDict):
-        return _of_split(path, loaded, split)
+        return _select_split(path, loaded, split)
     return loaded
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkSet:
-    """A benchmark for models that are measured outside the pipeline.
+    """A benchmark for models from outside the pipeline.
 
     Attributes:
-        path: what it was read from.
-        adapter: what read its rows; '' for the pipeline's own records.
-        num_repeated: problems left out because they are there twice.
+        path: its file or folder.
+        adapter: the adapter of its rows; '' for the pipeline's own records.
+        num_repeated: number of omitted repetitions.
     """
 
     name: str
@@ -190,23 +202,24 @@ class BenchmarkSet:
 
 
 def find_benchmark(query: str, *, limit: int = 0) -> BenchmarkSet:
-    """The benchmark that a reader calls `query`.
+    """Find the benchmark that `query` names.
 
     Args:
         query: a benchmark that `prepare` wrote, a known set that `make benchmarks` fetched, a
             path, or `name=path` for a copy of a known set elsewhere.
-        limit: so many problems, the same ones each time; 0 for all.
+        limit: number of problems, the same ones each time; 0 for all.
 
     Raises:
-        UserError: no such set (tells how to get it), or a row that holds no problem.
+        UserError: no such set (with the command that gets it), or a row without a problem.
     """
     name, path = _locate(query)
     adapter = adapter_of(name)
-    own = path.parent == PREPARED
+    own = path.parent == BENCHMARKS_FOLDER
     problems = list(read_problems(path) if own else _whole_rows(path, adapter))
     unique: dict[str, Problem] = {}
     for problem in problems:
         unique.setdefault(problem.id, problem)
+    # Ids are content hashes: the first ones in order are a fixed random sample.
     kept = set(sorted(unique)[: limit or None])
     return BenchmarkSet(
         name=name,
@@ -223,10 +236,11 @@ def _locate(query: str) -> tuple[str, Path]:
     if is_named or path.suffix or len(path.parts) > 1:
         if not path.exists():
             raise UserError(f"benchmark `{query}`: {path} is missing")
-        # A name that can be part of a file's.
+        # Outputs are named after the benchmark, so its name has to be valid in a file name.
         slug = re.sub(r"[^a-z0-9_-]+", "_", (name if is_named else path.stem).lower())
         return slug.strip("_-") or "benchmark", path
-    for folder in (PREPARED, RAW):
+    # The pipeline's own set comes before a fetched one of the same name.
+    for folder in (BENCHMARKS_FOLDER, RAW):
         if (file := folder / f"{name}.jsonl").is_file():
             return name, file
     if name in known_sets():
@@ -234,19 +248,24 @@ def _locate(query: str) -> tuple[str, Path]:
             f"benchmark `{name}`: {file} is missing; `make benchmarks SETS={name}` fetches it "
             f"from the Hub, and BENCHMARKS={name}=PATH reads a copy that is here already"
         )
-    own = sorted(path.stem for path in PREPARED.glob("*.jsonl"))
-    remedy = "" if own else "; `dvc repro prepare` makes those of params.yaml"
+    own = sorted(path.stem for path in BENCHMARKS_FOLDER.glob("*.jsonl"))
+    if not own and not difflib.get_close_matches(name, known_sets()):
+        raise UserError(
+            f"benchmark `{name}`: no run here made {BENCHMARKS_FOLDER}; `dvc repro prepare` writes "
+            "the sets of params.yaml, and any path will do too"
+        )
     names = suggest(name, [*own, *known_sets()])
-    raise UserError(f"no benchmark `{name}`; {names} Any path will do too{remedy}")
+    raise UserError(f"no benchmark `{name}`; {names} Any path will do too")
 
 
 def adapter_of(name: str) -> str:
-    """What reads the rows of a public set, `table` for any other."""
+    """Return the adapter of a public set, `table` for any other."""
     adapter: str = known_sets().get(name, {}).get("adapter", "table")
     return adapter
 
 
 def _whole_rows(path: Path, adapter: str) -> Iterator[Problem]:
+    # Any path: nothing outside the pipeline tracks files.
     for row, problem in read_rows(path, adapter=adapter, raw=Path("/")):
         if isinstance(problem, RowFault):
             raise UserError(f"{row.place}: {problem}; mend or remove the row")
@@ -254,21 +273,28 @@ def _whole_rows(path: Path, adapter: str) -> Iterator[Problem]:
 
 
 def hub_label(source: HubSource) -> str:
-    """What messages call a split on the Hub: "owner/name@revision subset/split"."""
+    """Format a split on the Hub for messages: "owner/name@revision subset/split"."""
     subset = f"{source.subset}/" if source.subset else ""
     return f"{source.hub}@{source.revision[:8]} {subset}{source.split}"
 
 
-def load_split(source: HubSource, *, cache: Path) -> Dataset:
-    """The split, memory-mapped; `cache` holds what `datasets` converts.
+def load_split(source: HubSource, *, cache: Path, elsewhere: str = "") -> Dataset:
+    """Load the split, memory-mapped.
+
+    Args:
+        cache: folder for the files that `datasets` converts.
+        elsewhere: see `Repository`, in place of its own.
 
     Raises:
         UserError: no network, no such repository, revision, subset or split, or no permission.
     """
-    folder = find(repository_of(source))
+    repository = repository_of(source)
+    if elsewhere:
+        repository = dataclasses.replace(repository, elsewhere=elsewhere)
+    folder = find(repository)
     options: dict[str, Any] = {"split": source.split, "cache_dir": str(cache)}
     if source.files:
-        # The card counts the rows of all files; these may be some of them.
+        # The card's row count covers all files, and `files` may select some of them.
         options["verification_mode"] = "no_checks"
         options["data_files"] = {source.split: source.files}
     try:
@@ -282,7 +308,7 @@ def load_split(source: HubSource, *, cache: Path) -> Dataset:
 
 
 def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
-    """Write a set's rows, as they are, to `<folder>/<name>.jsonl`; returns the path and how many.
+    """Write a set's raw rows to `<folder>/<name>.jsonl`; return the path and the number of rows.
 
     Raises:
         UserError: no such set, or the Hub cannot be reached.
@@ -291,17 +317,20 @@ def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
         raise UserError(f"no set `{name}`; there are {', '.join(known_sets())}")
     splits = hub_splits(KnownSource(known=name, limit="all"))
     if not splits[0].revision:
-        # All are of one repository, whose branch is read as it is now.
+        # All splits share one repository; its branch is read at its present commit.
         commit, _ = look_up(repository_of(splits[0]))
         splits = tuple(split.model_copy(update={"revision": commit}) for split in splits)
     path = folder / f"{name}.jsonl"
+    elsewhere = f"run `make benchmarks SETS={name}` where it can be, and bring {path} here"
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:
         for source in splits:
             with scratch_folder() as cache:
-                for row in read_table(load_split(source, cache=cache), origin=hub_label(source)):
+                split = load_split(source, cache=cache, elsewhere=elsewhere)
+                for row in read_arrow_rows(split, origin=hub_label(source)):
                     if isinstance(row.fields, RowFault):
                         raise UserError(f"{row.place}: {row.fields}")
+                    # default=str: Arrow has dates and decimals, JSON has not.
                     lines.write(json.dumps(row.fields, ensure_ascii=False, default=str) + "\n")
                     count += 1
     return path, count

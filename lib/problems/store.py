@@ -1,7 +1,7 @@
-"""Problems held as an Arrow file on disk, memory-mapped: their text takes no memory of its own.
+"""Problems in a memory-mapped Arrow file: their text takes no memory of its own.
 
-What the filters keep in memory is one number or hash per row. A `ProblemTable` never changes; a
-filter gives a smaller one, which shares the file and counts in the same `Drops` what it left out.
+Filters keep one number or hash per row in memory. A `ProblemTable` never changes: a filter returns
+a smaller table that shares the file, and counts dropped rows in the same `Drops`.
 """
 
 import dataclasses
@@ -31,22 +31,22 @@ _SCHEMA = pyarrow.schema(
         ("source", pyarrow.int32()),
     ]
 )
-"""A record's fields (`level`, a number or a text, as JSON), and which source it is from."""
+"""A record's fields (`level`, a number or a text, as JSON), and the index of its source."""
 
 _FIELDS = _SCHEMA.names[:-1]
 
 NUM_EXAMPLES = 3
-"""Rows of each reason that provenance shows."""
+"""Example rows per reason in provenance."""
 
 
 @dataclasses.dataclass
 class Drops:
-    """Counts and examples by reason, for one set of problems.
+    """Counts and examples of dropped rows by reason, for one set.
 
     Attributes:
-        num_read: rows that there were at the start.
-        counts: rows dropped, by reason.
-        examples: the first few of each reason: where it is from or its id, and what was found.
+        num_read: rows read from the sources.
+        counts: dropped rows by reason.
+        examples: the first few rows per reason: place or id, and fault.
     """
 
     num_read: int = 0
@@ -57,16 +57,17 @@ class Drops:
         """Count one row: `row` is its id or place, `detail` what is wrong with it."""
         self.count(reason)
         examples = self.examples.setdefault(reason, [])
+        # The first ones only, so that memory does not grow with the bad rows.
         if len(examples) < NUM_EXAMPLES:
             examples.append({"row": row, "found": detail, "problem": excerpt(text)})
 
     def count(self, reason: str, number: int = 1) -> None:
-        """Count rows that need no example; none leaves no trace."""
+        """Count rows without an example; 0 leaves no entry."""
         if number:
             self.counts[reason] += number
 
     def metrics(self) -> dict[str, Any]:
-        """Numbers for the metrics file; shares are of the rows read."""
+        """The numbers for the metrics file; shares are of the rows read."""
         return {
             "read": self.num_read,
             "kept": self.num_read - sum(self.counts.values()),
@@ -77,16 +78,16 @@ class Drops:
         }
 
     def __str__(self) -> str:
-        """The counts as a message lists them."""
+        """Format the counts for a message."""
         listed = ", ".join(f"{count} {reason}" for reason, count in self.counts.items())
         return listed or "none"
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for Arrow files that lasts as long as the block.
+    """Yield a folder for Arrow files; it lasts as long as the block.
 
-    Not under /tmp, which may be memory: the point of those files is that text takes none.
+    Not under /tmp, which may be in memory: the files exist to keep text out of memory.
     """
     SCRATCH.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="prepare-", dir=SCRATCH) as folder:
@@ -94,14 +95,14 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def batches(problems: Iterable[Problem]) -> Iterator[list[Problem]]:
-    """Problems, `BATCH` at a time."""
+    """Yield problems, `BATCH` at a time."""
     remaining = iter(problems)
     while batch := list(itertools.islice(remaining, BATCH)):
         yield batch
 
 
 Check = Callable[[int, Problem], tuple[str, str] | None]
-"""Of a row (its index, the problem): why it goes, as a reason and a detail; None keeps it."""
+"""Called with a row's index and problem; returns reason and detail to drop it, None to keep it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,8 +110,8 @@ class ProblemTable:
     """Problems in order, read from disk a batch at a time.
 
     Attributes:
-        rows: a dataset of the columns that `write_table` writes.
-        drops: what was left out on the way, shared with the tables that this one was selected from.
+        rows: a dataset with the columns of `write_table`.
+        drops: counts of dropped rows, shared with the tables that this one was selected from.
     """
 
     rows: Dataset
@@ -121,21 +122,23 @@ class ProblemTable:
 
     def __iter__(self) -> Iterator[Problem]:
         for batch in self.rows.iter(batch_size=BATCH):
+            # A batch is columns, {name: [BATCH values]}; zip turns it into rows.
             for values in zip(*(batch[name] for name in _FIELDS), strict=True):
                 row = dict(zip(_FIELDS, values, strict=True))
                 yield Problem(**row | {"level": json.loads(row["level"]), "tags": (*row["tags"],)})
 
     def column(self, name: str) -> Iterator[Any]:
-        """The values of one column, in order."""
+        """Return one column's values in order."""
         for batch in self.rows.select_columns([name]).iter(batch_size=BATCH):
             yield from batch[name]
 
     def select(self, indices: Iterable[int]) -> "ProblemTable":
-        """The rows at these positions, in this order."""
+        """Return the rows at these positions, in this order."""
+        # `datasets` keeps a list of indices; the file is not copied.
         return ProblemTable(self.rows.select(indices), self.drops)
 
     def keep(self, check: Check) -> "ProblemTable":
-        """The rows that pass `check`, called once for each row in order; the others are counted."""
+        """Keep the rows that pass `check`, called once per row in order, and count the others."""
         kept = []
         for index, problem in enumerate(self):
             if fault := check(index, problem):
@@ -153,11 +156,11 @@ def write_table(
 
     Args:
         path: the file.
-        problems: what to write, all of it from one source.
-        drops: where the table, and those selected from it, count.
-        source: the number of that source.
+        problems: the problems of one source.
+        drops: the counts of the table and of tables selected from it.
+        source: the index of that source.
     """
-    # Renamed into place: a table that maps an older file of this name keeps reading that one.
+    # Renamed into place: a table that maps an older file of this name keeps its own data.
     with (
         replacing(path) as partial,
         ArrowWriter(schema=_SCHEMA, path=str(partial), writer_batch_size=BATCH) as writer,
@@ -171,5 +174,5 @@ def write_table(
 
 
 def join(tables: Sequence[ProblemTable]) -> ProblemTable:
-    """The rows of several tables that count together, one after the other."""
+    """Concatenate several tables whose counts belong together."""
     return ProblemTable(concatenate_datasets([table.rows for table in tables]), tables[0].drops)

@@ -1,4 +1,6 @@
-"""Prompt formats: one object renders prompts and targets, parses completions, knows its stops."""
+"""Prompt formats: each renders prompts and targets, parses completions, and knows its stop
+strings.
+"""
 
 from lib.prompts.formats import (
     PROMPT_FORMATS,
@@ -10,9 +12,11 @@ from lib.prompts.formats import (
     prompt_text,
 )
 from lib.prompts.saved import (
+    Generation,
     save_prompt,
     save_system,
     saved_format,
+    saved_generation,
     saved_system,
     special_tokens,
     system_prompt,
@@ -23,6 +27,7 @@ from lib.prompts.template import Message, render
 __all__ = [
     "PROMPT_FORMATS",
     "BoxedFormat",
+    "Generation",
     "Message",
     "ParsedCompletion",
     "PromptFormat",
@@ -33,6 +38,7 @@ __all__ = [
     "save_prompt",
     "save_system",
     "saved_format",
+    "saved_generation",
     "saved_system",
     "special_tokens",
     "system_prompt",

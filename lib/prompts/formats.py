@@ -1,9 +1,9 @@
-"""What a prompt format is, the formats by name, and what SFT teaches in one.
+"""Prompt formats by name: how prompts are rendered and completions parsed.
 
-Prompts are chat messages, and a format brings the Jinja template that turns them into text. The
-template is saved with the tokenizer, so that training, evaluation, serving and a user's own code
-render one and the same prompt. In every template the rendered prompt is a prefix of the rendered
-prompt plus answer, which is what training on completions only needs.
+Prompts are chat messages, and each format has a Jinja template to render them as text. The template
+is saved with the tokenizer, so training, evaluation, serving and a user's own code render the same
+prompt. In every template the rendered prompt is a prefix of the rendered prompt plus answer, as
+training on completions only requires.
 """
 
 import dataclasses
@@ -28,12 +28,12 @@ from lib.prompts.template import (
 
 @dataclasses.dataclass(frozen=True)
 class ParsedCompletion:
-    """What a format finds in one completion.
+    """One completion as its format parses it.
 
     Attributes:
-        reasoning: the working, None where the format's marks for it are missing.
-        answer: the answer between its marks (the last such pair), None where there is none.
-        format_ok: the completion as a whole has the required form, each mark once, in order.
+        reasoning: the reasoning; None if its marks are missing.
+        answer: the answer between its marks (the last such pair); None if there is none.
+        format_ok: True if the whole completion has the required form, each mark once, in order.
     """
 
     reasoning: str | None
@@ -42,25 +42,26 @@ class ParsedCompletion:
 
 
 def conversation(problem: str, *, system: str) -> list[Message]:
-    """One question, after `system` where that is not ''."""
+    """Return chat messages with one question, after `system` if it is not ''."""
     first = [{"role": "system", "content": system}] if system else []
     return [*first, {"role": "user", "content": problem}]
 
 
 @dataclasses.dataclass(frozen=True)
 class TaggedFormat:
-    """`<working>…</working><answer>…</answer>` with tags of choice.
+    """Reasoning and answer, each between configurable tags.
 
     Attributes:
-        working: opening and closing tag of the working.
+        working: opening and closing tag of the reasoning.
         answer: opening and closing tag of the answer.
-        opened_by_prompt: the prompt ends with the opening tag, so completions start inside it.
-        separator: text that targets put around working and answer, inside and between the tags.
-        between: text between the two blocks, in targets and as `format_ok` demands it; None:
-            targets put `separator` there and `format_ok` allows any white space.
-        opens_with: text between an opening tag that the prompt ends in and the working.
-        stop_strings: generation ends after any of these and keeps it; empty: only EOS ends it.
-        layout: how turns become text; one with a preamble explains the format itself.
+        opened_by_prompt: True if the prompt ends with the reasoning's opening tag.
+        separator: text in targets around reasoning and answer, inside and between the tags.
+        between: required text between the two blocks. None: targets have `separator` there, and
+            `format_ok` allows any white space.
+        opens_with: text of targets after an opening tag in the prompt.
+        stop_strings: generation ends after any of these and keeps it; if empty, only EOS ends it.
+        layout: the text around turns; one with a preamble explains the format itself.
+        wording: system prompt in place of ours; `{0}` to `{3}` are replaced by the marks.
     """
 
     name: str
@@ -72,45 +73,54 @@ class TaggedFormat:
     opens_with: str = ""
     stop_strings: tuple[str, ...] = ()
     layout: Layout = PLAIN
+    wording: str = ""
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Tags of this format; a tokenizer trained here keeps each as one token."""
+        """The tags of this format; a tokenizer trained here keeps each as one token."""
         return (*self.working, *self.answer)
 
     @property
     def chat_template(self) -> str:
-        """Jinja source, saved with the tokenizer."""
+        """The Jinja source, saved with the tokenizer."""
         return chat_template(self.layout, opening=self.working[0] if self.opened_by_prompt else "")
 
     @property
     def instructions(self) -> str:
-        """System prompt that explains the format; '' where the template does, or none is due."""
-        if self.layout.preamble:
-            return ""
-        return (
+        """The system prompt explaining the format; '' if the template explains it already."""
+        # By position, since `prompt.tags` may have replaced the tags.
+        if self.wording or self.layout.preamble:
+            return self.wording.format(*self.marks)
+        sentences = (
             f"Work through the problem between {self.working[0]} and {self.working[1]}. "
             f"Then give the answer alone between {self.answer[0]} and {self.answer[1]}."
         )
+        # Without SFT, the prompt is the only place where a model sees the line breaks.
+        if self.opened_by_prompt or "\n" not in self.separator:
+            return sentences
+        form = self.target(solution="...", reference="...").strip()
+        return f"{sentences} Each tag is on a line of its own:\n{form}"
 
     def prompt(self, problem: str, *, system: str) -> list[Message]:
-        """Chat messages that ask for `problem`; no system message where `system` is ''."""
+        """Return chat messages with `problem` as the question, after `system` if it is not ''."""
         return conversation(problem, system=system)
 
     def target(self, *, solution: str, reference: str) -> str:
-        """The completion that SFT teaches: solution (may be '') and answer, without EOS."""
+        """Render SFT's completion: solution (may be '') and answer, without EOS."""
         gap = self.separator
+        # The prompt holds the opening tag then; r1_zero's targets go on with a space.
         opening = self.opens_with if self.opened_by_prompt else f"{self.working[0]}{gap}"
         between = gap if self.between is None else self.between
         working = f"{solution.strip()}{gap}{self.working[1]}{between}"
         return f"{opening}{working}{self.answer[0]}{gap}{reference}{gap}{self.answer[1]}{gap}"
 
     def parse(self, completion: str) -> ParsedCompletion:
-        """Read one completion; never raises, whatever the text."""
+        """Parse one completion; never raises, whatever the text."""
+        # The opening tag may be the prompt's, and must not come again.
         required = self.marks[1:] if self.opened_by_prompt else self.marks
         once = all(completion.count(mark) == 1 for mark in required)
         unopened = not self.opened_by_prompt or self.working[0] not in completion
-        # Only then: where a mark is repeated, the pattern takes time quadratic in the text.
+        # Last: on a text with repeated marks, the pattern takes quadratic time.
         complete = once and unopened and self._whole.fullmatch(completion)
         return ParsedCompletion(
             reasoning=self._reasoning(completion),
@@ -119,14 +129,17 @@ class TaggedFormat:
         )
 
     @cached_property
+    # Compiled once per format; written to `__dict__`, which frozen dataclasses allow.
     def _whole(self) -> re.Pattern[str]:
-        """Working, then answer, nothing before and only white space after."""
+        """The pattern of a complete completion: reasoning and answer, then at most white space."""
+        # Tags are texts from params: `[` or `|` in one must not act as a pattern.
         tags = [re.escape(mark) for mark in self.marks]
         opening = "" if self.opened_by_prompt else rf"\s*{tags[0]}"
         between = r"\s*" if self.between is None else re.escape(self.between)
         return re.compile(rf"{opening}.*?{tags[1]}{between}{tags[2]}.*?{tags[3]}\s*", re.DOTALL)
 
     def _reasoning(self, completion: str) -> str | None:
+        # The first closing tag: reasoning that repeats itself ends at its first end.
         before, closed, _ = completion.partition(self.working[1])
         _, opened, after = before.partition(self.working[0])
         if not closed or not (opened or self.opened_by_prompt):
@@ -134,17 +147,19 @@ class TaggedFormat:
         return (after if opened else before).strip()
 
     def _answer(self, completion: str) -> str | None:
+        # The last pair: a completion that corrects itself means its last answer.
         before, closed, _ = completion.rpartition(self.answer[1])
         _, opened, answer = before.rpartition(self.answer[0])
         return answer.strip() if closed and opened else None
 
 
+# A box and its brace, any escaped character (its brace is text), or a brace.
 _BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox|framebox)\s*\{)|\\.|[{}]", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """Where a `\\boxed{…}` is in a text: [start, end), and what is in it."""
+    """The place [start, end) and the content of a `\\boxed{…}` in a text."""
 
     start: int
     end: int
@@ -152,12 +167,13 @@ class Box:
 
 
 def last_box(text: str) -> Box | None:
-    """The last `\\boxed{…}` (or `\\fbox{…}`, `\\framebox{…}`) whose braces are balanced.
+    """Find the last `\\boxed{…}` (or `\\fbox{…}`, `\\framebox{…}`) with balanced braces.
 
-    Nested braces belong to the content, escaped ones count as text; of a box in a box the outer one
-    counts. One pass: no text, however hostile, takes more than time linear in its length.
+    Nested braces belong to the content, and escaped braces are text. Of a box inside a box, the
+    outer one counts. One pass: linear time on any text.
     """
     last = None
+    # Escaped braces match `\\.` in the pattern, and neither open nor close.
     open_braces: list[re.Match[str]] = []
     for brace in _BRACE.finditer(text):
         if brace["box"] or brace.group() == "{":
@@ -165,6 +181,7 @@ def last_box(text: str) -> Box | None:
         elif brace.group() == "}" and open_braces:
             opened = open_braces.pop()
             if opened["box"]:
+                # Overwritten by each box that ends later: an outer box, or the next one.
                 content = text[opened.end() : brace.start()].strip()
                 last = Box(opened.start(), brace.end(), content)
     return last
@@ -172,11 +189,11 @@ def last_box(text: str) -> Box | None:
 
 @dataclasses.dataclass(frozen=True)
 class BoxedFormat:
-    """Free working that ends in `\\boxed{answer}`; the methods are those of a `TaggedFormat`.
+    """Free reasoning that ends in `\\boxed{answer}`; the methods are those of a `TaggedFormat`.
 
     Attributes:
-        layout: how turns become text.
-        instructions: system prompt that explains the format in our words, '' for none.
+        layout: the text around turns.
+        instructions: our system prompt for the format; '' for none.
     """
 
     name: str
@@ -194,20 +211,24 @@ class BoxedFormat:
         return conversation(problem, system=system)
 
     def target(self, *, solution: str, reference: str) -> str:
-        """The working, and a box on a line of its own unless the working already ends in one."""
+        """Render the reasoning and a box on its own line, unless the reasoning already ends in
+        one.
+        """
         working = solution.strip()
         box = last_box(working)
         if box and box.content == reference:
             return working
+        # lstrip: no empty first line where there is no solution.
         return f"{working}\n\\boxed{{{reference}}}".lstrip()
 
     def parse(self, completion: str) -> ParsedCompletion:
-        """`format_ok`: there is a box, and it is not empty."""
+        """Parse a completion; `format_ok` is True if there is a box and it is not empty."""
         box = last_box(completion)
         if box is None:
             return ParsedCompletion(
                 reasoning=completion.strip() or None, answer=None, format_ok=False
             )
+        # A box in a sentence is part of the reasoning; on a line of its own at the end it is not.
         before, after = completion[: box.start], completion[box.end :]
         stands_alone = not after.strip() and (not before or before.endswith("\n"))
         working = before if stands_alone else completion
@@ -251,6 +272,14 @@ PROMPT_FORMATS: dict[str, PromptFormat] = {
             between=" ",
             stop_strings=("</answer>",),
             layout=R1_ZERO,
+            # The public course's prompt, which differs from the paper's in a few words.
+            wording=(
+                "A conversation between User and Assistant. The User asks a question, and the "
+                "Assistant solves it. The Assistant first thinks about the reasoning process in "
+                "the mind and then provides the User with the answer. The reasoning process is "
+                "enclosed within {0} {1} and answer is enclosed within {2} {3} tags, "
+                "respectively, i.e., {0} reasoning process here {1} {2} answer here {3}."
+            ),
         ),
         BoxedFormat(
             name="boxed",
@@ -263,16 +292,16 @@ PROMPT_FORMATS: dict[str, PromptFormat] = {
 
 
 def prompt_format(name: str, *, tags: Sequence[str] = (), layout: str = "plain") -> PromptFormat:
-    """The format called `name`.
+    """Return the format `name`.
 
     Args:
         name: as in `PROMPT_FORMATS`, or `plugins/file.py:name`.
-        tags: four tags in place of the format's own: working open, close, answer open, close.
+        tags: four tags in place of the format's own: reasoning open, close, answer open, close.
         layout: "plain", or the turns of a model family: "chatml" (Qwen), "llama3".
 
     Raises:
-        UserError: no such format or layout (lists those that there are), or tags that the format
-            cannot take.
+        UserError: an unknown format or layout (lists the known ones), or tags that do not suit the
+            format.
     """
     if is_plugin(name):
         own_format = _own_format(name)
@@ -289,18 +318,20 @@ def _own_format(name: str) -> PromptFormat:
     own = load_plugin(name)
     if not isinstance(own, PromptFormat):
         raise UserError(f"{name}: expected a TaggedFormat or a BoxedFormat, got {own!r}")
+    # Its name in params, by which a saved format finds the plugin again.
     return dataclasses.replace(own, name=name)
 
 
 def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
     if not isinstance(own_format, TaggedFormat):
         raise UserError(f"prompt.tags: `{own_format.name}` has no tags; leave the list empty")
+    # Two equal tags would make the parts of a completion ambiguous.
     if len(tags) != 4 or len(set(tags)) != 4 or not all(tag.strip() for tag in tags):
         raise UserError(
             f"prompt.tags: {list(tags)}; expected four different tags: "
-            "working open, working close, answer open, answer close"
+            "reasoning open, reasoning close, answer open, answer close"
         )
-    # Generation stops at the end of the answer, whatever that tag is now called.
+    # A format that stopped at its answer's closing tag stops at the new one.
     stops = (tags[3],) if own_format.stop_strings else ()
     return dataclasses.replace(
         own_format, working=(tags[0], tags[1]), answer=(tags[2], tags[3]), stop_strings=stops
@@ -312,8 +343,7 @@ def _with_layout(own_format: PromptFormat, layout: str) -> PromptFormat:
         raise UserError(f"prompt.layout: no layout `{layout}`; there are {', '.join(LAYOUTS)}")
     if own_format.layout is not PLAIN:
         raise UserError(
-            f"prompt.layout: `{own_format.name}` brings its own text around the question; "
-            "use `plain`"
+            f"prompt.layout: `{own_format.name}` has its own text around the question; use `plain`"
         )
     return dataclasses.replace(own_format, layout=LAYOUTS[layout])
 
@@ -321,25 +351,27 @@ def _with_layout(own_format: PromptFormat, layout: str) -> PromptFormat:
 def prompt_text(
     prompt_format: PromptFormat, problem: str, *, system: str = "", bos_token: str = ""
 ) -> str:
-    """What the model is given before it generates."""
+    """Render the model's input text, up to the start of the completion."""
     return render(
         prompt_format.prompt(problem, system=system),
         template=prompt_format.chat_template,
         bos_token=bos_token,
+        # No EOS in a prompt: the template prints it after answers only.
         eos_token="",
         add_generation_prompt=True,
     )
 
 
-def target_of(problem: Problem, written_in: PromptFormat) -> str:
-    """The completion to learn, without EOS.
+def render_target(problem: Problem, written_in: PromptFormat) -> str:
+    """Render the completion to learn, without EOS.
 
-    A response that is written in the format is taken to the letter: its spaces, a box inside its
-    answer, text behind it. One that is written in another is put into this.
+    A response in the format is returned unchanged: its spaces, a box inside its answer, text behind
+    it. A response in another format is converted.
     """
     solution, answer = problem.solution, problem.reference
     if RESPONSE in problem.tags:
         parsed = written_in.parse(solution)
+        # In this format already: trained on to the letter.
         if None not in (parsed.reasoning, parsed.answer):
             return solution
         solution, answer = response_parts(solution) or (solution, answer)
@@ -347,7 +379,10 @@ def target_of(problem: Problem, written_in: PromptFormat) -> str:
 
 
 def response_parts(response: str) -> tuple[str, str] | None:
-    """Reasoning and answer of a response in `r1_zero` or with a box; None where it marks none."""
+    """Split a response in `r1_zero` or with a box into reasoning and answer; None if it has
+    neither.
+    """
+    # Tags first: an answer between tags may hold a box itself.
     for name in ("r1_zero", "boxed"):
         parsed = prompt_format(name).parse(response)
         if parsed.answer:

@@ -1,54 +1,80 @@
-"""How a model is prompted, as files beside its tokenizer: the format, and the system prompt.
+"""A model's prompt format and system prompt, as files beside its tokenizer.
 
-The system prompt is as params have it, from a file, or the format's own instructions.
+The system prompt is the text in params, a file's, or the format's own instructions.
 """
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from lib.artifacts import parse_json, read_json
 from lib.core.errors import UserError
 from lib.core.plugins import plugin_hashes
 from lib.prompts.formats import PromptFormat, prompt_format
 
 FORMAT_FILE = "prompt_format.json"
-"""Holds `name`, `tags` and `layout`: what `prompt_format` takes; of a plugin, its hash."""
+"""File with `prompt_format`'s arguments `name`, `tags` and `layout`, and a plugin's hash.
+
+In an export also `Generation`'s fields. In `generation_config.json`, stop strings would make
+transformers require a tokenizer in `generate`, and the length would override a caller's
+`max_length`.
+"""
 
 
-def save_prompt(folder: Path, *, system: str, rendering: Mapping[str, Any]) -> None:
-    """Keep how a model is asked beside its tokenizer: the system prompt, and the format."""
+class Generation(NamedTuple):
+    """The end of a model's completions when it was measured: stop strings and length.
+
+    Attributes:
+        stop_strings: a completion ended after any of these.
+        max_new_tokens: the length limit; None if unknown.
+    """
+
+    stop_strings: tuple[str, ...] = ()
+    max_new_tokens: int | None = None
+
+
+def save_prompt(
+    folder: Path,
+    *,
+    system: str,
+    rendering: Mapping[str, Any],
+    generation: Generation | None = None,
+) -> None:
+    """Write the system prompt and the format beside the tokenizer."""
     save_system(folder, system)
+    # For its errors only: no file may name a format that cannot be read back.
     prompt_format(**rendering)
     content = {**rendering, "tags": list(rendering["tags"])}
-    content |= plugin_hashes(rendering)
+    content |= plugin_hashes(rendering) | (generation._asdict() if generation else {})
     text = json.dumps(content, indent=2, sort_keys=True)
     (folder / FORMAT_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def special_tokens(folder: Path) -> dict[str, str]:
-    """`bos_token` and `eos_token` of the tokenizer in `folder`; '' for one that it has not."""
+    """Return `bos_token` and `eos_token` of the tokenizer in `folder`; '' for a missing one."""
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     tokens = {name: config.get(name) or "" for name in ("bos_token", "eos_token")}
-    # As transformers writes them: a text, or its settings.
+    # transformers writes a token as a text, or as a mapping with "content".
     return {
         name: each if isinstance(each, str) else each["content"] for name, each in tokens.items()
     }
 
 
 def saved_format(folder: Path) -> PromptFormat | None:
-    """The format that is kept in `folder`, None where none is.
+    """Read the format saved in `folder`; None if there is none.
 
     Raises:
-        UserError: the file is damaged, or names what there is not.
+        UserError: the file is damaged, or names an unknown format.
     """
     path = folder / FORMAT_FILE
     if not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes())
         own = prompt_format(content["name"], tags=content["tags"], layout=content["layout"])
         for name, digest in plugin_hashes(content["name"]).items():
+            # Another version may render another prompt than the model has learned.
             if content.get(name) != digest:
                 raise UserError(f"the model was trained with another version of {name}")
         return own
@@ -60,18 +86,43 @@ def saved_format(folder: Path) -> PromptFormat | None:
         raise UserError(f"{path}: {error.message}") from error
 
 
-FORMAT_OWN = "format"
-"""Value of `prompt.system` that asks for the format's own instructions."""
+def saved_generation(folder: Path) -> Generation:
+    """Read the stop strings and length limit of the model in `folder`, from its format file or else
+    its generation config.
 
-SAVED = "system_prompt.txt"
-"""File beside the base model's tokenizer that keeps what `prompt.system` stood for."""
+    Raises:
+        UserError: a file is damaged.
+    """
+    # Ours first; a model from elsewhere has transformers' file only.
+    for path in (folder / FORMAT_FILE, folder / "generation_config.json"):
+        content = read_json(path, remedy="copy the model again") if path.is_file() else {}
+        saved = content if isinstance(content, dict) else {}
+        stops, longest = (saved.get(name) for name in Generation._fields)
+        # transformers takes one text too, in `GenerationConfig.stop_strings`.
+        stops = [stops] if isinstance(stops, str) else stops or []
+        texts = isinstance(stops, list) and all(isinstance(stop, str) for stop in stops)
+        if not texts or not isinstance(longest, int | None):
+            raise UserError(
+                f"{path}: stop_strings={stops!r}, max_new_tokens={longest!r}; expected a list of "
+                "texts and a whole number"
+            )
+        if stops or longest:
+            return Generation(tuple(stops), longest)
+    return Generation()
 
-FROM_FILE = "file:"
-"""Prefix of `prompt.system` that makes the rest a path."""
+
+OWN_INSTRUCTIONS = "format"
+"""Value of `prompt.system` for the format's own instructions."""
+
+SYSTEM_FILE = "system_prompt.txt"
+"""File beside the base model's tokenizer with the resolved `prompt.system`."""
+
+FILE_PREFIX = "file:"
+"""Prefix of a path in `prompt.system`."""
 
 
 def system_prompt(value: str, *, prompt_format: PromptFormat) -> str:
-    """The system message that `prompt.system` means, '' for none.
+    """Resolve `prompt.system` to the system message, '' for none.
 
     `format` is the format's own instructions, `file:data/raw/system.txt` is that file's text
     without the blank lines around it, anything else is the text itself.
@@ -79,11 +130,11 @@ def system_prompt(value: str, *, prompt_format: PromptFormat) -> str:
     Raises:
         UserError: the file is missing, is no UTF-8 text, or is empty.
     """
-    if value == FORMAT_OWN:
+    if value == OWN_INSTRUCTIONS:
         return prompt_format.instructions
-    if not value.startswith(FROM_FILE):
+    if not value.startswith(FILE_PREFIX):
         return value
-    path = Path(value.removeprefix(FROM_FILE))
+    path = Path(value.removeprefix(FILE_PREFIX))
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -94,15 +145,16 @@ def system_prompt(value: str, *, prompt_format: PromptFormat) -> str:
 
 
 def with_default_system(chat_template: str, system: str) -> str:
-    """A template that renders `system` before a conversation without a system message.
+    """Return a template that renders `system` before conversations without a system message.
 
     The same template where `system` is ''.
     """
     if not system:
         return chat_template
-    # JSON's escapes are Jinja's too, but for those of half a character.
+    # JSON's escapes are Jinja's too, except surrogate pairs: hence no ASCII escapes.
     message = f"{{'role': 'system', 'content': {json.dumps(system, ensure_ascii=False)}}}"
     return (
+        # Before the template, which then reads the longer `messages`.
         "{%- if messages[0]['role'] != 'system' -%}"
         f"{{%- set messages = [{message}] + messages -%}}"
         f"{{%- endif -%}}{chat_template}"
@@ -110,17 +162,20 @@ def with_default_system(chat_template: str, system: str) -> str:
 
 
 def save_system(folder: Path, text: str) -> None:
-    """Keep the system prompt with the base model, which every later stage depends on."""
-    (folder / SAVED).write_text(text, encoding="utf-8")
+    """Write the system prompt into the base model's folder, a dependency of every later stage."""
+    (folder / SYSTEM_FILE).write_text(text, encoding="utf-8")
 
 
 def saved_system(folder: Path) -> str:
-    """The system prompt that `prepare` kept with the base model.
+    """Read the system prompt saved with the base model by `prepare`.
 
     Raises:
-        UserError: it is not there.
+        UserError: it is not there, or no UTF-8 text.
     """
-    path = folder / SAVED
+    path = folder / SYSTEM_FILE
     if not path.is_file():
         raise UserError(f"{path} is missing; `prepare` writes it: run `dvc repro prepare`")
-    return path.read_text(encoding="utf-8")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text ({error}); write it again") from error

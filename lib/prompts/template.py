@@ -1,11 +1,11 @@
-"""How the turns of a conversation are laid out as text, and the text that a model reads.
+"""Layouts of conversations as text, and their rendering.
 
-One Jinja template serves all formats; a `Layout` fills in what is around each turn. The
-template is what `tokenizer.apply_chat_template` and vLLM's server read, so it names BOS and EOS by
-the tokenizer's own variables and marks what the model says with `{% generation %}`, which is what
-`assistant_only_loss` learns from. BOS comes first where the tokenizer has one: text rendered here
-is tokenised *without* adding special tokens, or BOS would be there twice. `prompt_text` gives what
-`tokenizer.apply_chat_template(..., tokenize=False)` gives, without needing a tokenizer.
+One Jinja template serves all formats, with a `Layout`'s text around each turn.
+`tokenizer.apply_chat_template` and vLLM's server read it. It therefore names BOS and EOS by the
+tokenizer's variables, and marks answers with `{% generation %}` for `assistant_only_loss`. BOS
+comes first if the tokenizer has one: tokenise the rendered text *without* adding special tokens, or
+BOS is there twice. `prompt_text` returns the text of
+`tokenizer.apply_chat_template(..., tokenize=False)` without a tokenizer.
 """
 
 import dataclasses
@@ -29,14 +29,14 @@ Around = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What is around each turn.
+    """The text around each turn.
 
     Attributes:
-        preamble: opens a conversation that has no system message.
-        system: before and after a system message.
-        user: before and after a user message.
-        assistant: what the prompt ends with, after the last user message.
-        after_answer: between an answer's EOS and the next turn.
+        preamble: text at the start of a conversation without a system message.
+        system: text before and after a system message.
+        user: text before and after a user message.
+        assistant: the end of the prompt, after the last user message.
+        after_answer: text between an answer's EOS and the next turn.
     """
 
     preamble: str = ""
@@ -48,7 +48,7 @@ class Layout:
 
 PLAIN = Layout()
 
-# The two families whose instruct models the presets name; their EOS ends a turn.
+# The families of the presets' instruct models; their EOS ends a turn.
 CHATML = Layout(
     system=("<|im_start|>system\n", "<|im_end|>\n"),
     user=("<|im_start|>user\n", "<|im_end|>\n"),
@@ -87,14 +87,17 @@ ALPACA = Layout(
 )
 
 LAYOUTS = {"plain": PLAIN, "chatml": CHATML, "llama3": LLAMA3}
-"""Layouts that params may name (`prompt.layout`); the others belong to one format each."""
+"""Layouts for `prompt.layout`; each of the others belongs to one format."""
 
 
 def chat_template(layout: Layout, *, opening: str = "") -> str:
-    """Jinja source of `layout`; `opening` is a tag that the prompt ends in, '' for none."""
+    """Return the Jinja source of `layout`; `opening` is a tag at the prompt's end, '' for none."""
+    # Printed for prompts and for answers, so that a prompt is a prefix of prompt plus answer.
     before_answer = layout.assistant + opening
+    # SmolLM2's BOS is what opens a turn of ChatML, where its own template puts no other.
+    own_opening = ' and bos_token != "<|im_start|>"' if layout is CHATML else ""
     return (
-        "{%- if bos_token -%}{{- bos_token -}}{%- endif -%}"
+        f"{{%- if bos_token{own_opening} -%}}{{{{- bos_token -}}}}{{%- endif -%}}"
         f"{{%- if messages[0]['role'] != 'system' -%}}{_text(layout.preamble)}{{%- endif -%}}"
         "{%- for message in messages -%}"
         "{%- if message['role'] == 'assistant' -%}"
@@ -109,7 +112,7 @@ def chat_template(layout: Layout, *, opening: str = "") -> str:
 
 
 def _text(text: str) -> str:
-    """Jinja that prints `text`; JSON's string escapes are Jinja's too."""
+    """Return Jinja source that prints `text`; JSON's string escapes are Jinja's too."""
     return f"{{{{- {json.dumps(text)} -}}}}" if text else ""
 
 
@@ -123,6 +126,8 @@ class _Generation(Extension):
     tags = {"generation"}  # noqa: RUF012 (Jinja declares it so)
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
+        # transformers' extension (`AssistantTracker`) also notes where the answer is; text needs
+        # none.
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
@@ -135,7 +140,7 @@ def render(
     eos_token: str,
     add_generation_prompt: bool,
 ) -> str:
-    """Text of a conversation; `bos_token` is '' for a tokenizer that has none.
+    """Render a conversation as text; `bos_token` is '' for a tokenizer without one.
 
     Raises:
         jinja2.TemplateError: `template` is no valid chat template.
@@ -148,9 +153,10 @@ def render(
     )
 
 
+# Compiling a template takes 8 ms, rendering a prompt with it 0.01 ms (one CPU core).
 @lru_cache(maxsize=32)
 def _compiled(template: str) -> jinja2.Template:
-    # The settings under which transformers compiles chat templates.
+    # transformers' settings for chat templates (utils/chat_template_utils.py).
     environment: Any = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation]
     )

@@ -8,19 +8,34 @@ from pathlib import Path
 
 import pytest
 
-from lib.artifacts import hash_path, replacing, write_curve, write_json, write_metrics
+from lib.artifacts import (
+    hash_path,
+    json_lines,
+    read_json,
+    read_jsonl,
+    replacing,
+    write_curve,
+    write_json,
+    write_jsonl,
+    write_metrics,
+)
+from lib.core.errors import UserError
 
 
 def test_metrics_are_sorted_and_of_fixed_precision(tmp_path: Path) -> None:
-    write_metrics(tmp_path / "m.json", {"b": 1 / 3, "a": {"n": 2}})
+    write_metrics(tmp_path / "m.json", {"b": 1 / 3, "a": {"n": 2}, "c": [{"se": 2 / 3}]})
     text = (tmp_path / "m.json").read_text(encoding="utf-8")
-    assert text == '{\n  "a": {\n    "n": 2\n  },\n  "b": 0.333333\n}\n'
+    assert text == (
+        '{\n  "a": {\n    "n": 2\n  },\n  "b": 0.333333,\n'
+        '  "c": [\n    {\n      "se": 0.666667\n    }\n  ]\n}\n'
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "x", None])
 def test_metrics_hold_finite_numbers_alone(tmp_path: Path, value: object) -> None:
-    with pytest.raises(ValueError, match="metric deep must be a finite number"):
-        write_metrics(tmp_path / "m.json", {"top": {"deep": value}})
+    for top in ({"deep": value}, [{"deep": value}]):
+        with pytest.raises(ValueError, match="metric deep must be a finite number"):
+            write_metrics(tmp_path / "m.json", {"top": top})
     assert not list(tmp_path.iterdir())
 
 
@@ -99,3 +114,40 @@ def test_a_file_is_hashed_without_being_held(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2**22
+
+
+def test_a_bad_line_of_jsonl_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(
+        b'\xef\xbb\xbf{"a": 1}\r\n\n{"a":\n"\xff"\n' + b"[" * 20_000 + b"\n[2]\n" + b"9" * 5000
+    )
+    lines = list(json_lines(path))
+    assert [line.number for line in lines] == [1, 3, 4, 5, 6, 7]
+    assert [line.value for line in lines] == [{"a": 1}, None, None, None, [2], None]
+    assert [bool(line.fault) for line in lines] == [False, True, True, True, False, True]
+    assert [line.text for line in lines[:3]] == ['{"a": 1}', '{"a":', '"\ufffd"']
+    with pytest.raises(UserError, match=rf"{path}:3: not a JSON object .*dvc repro"):
+        list(read_jsonl(path))
+
+
+def test_half_a_character_is_written_as_json_escapes_it(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "rows.jsonl", [{"a": "é \ud83d"}])
+    assert (tmp_path / "rows.jsonl").read_bytes() == b'{"a": "\xc3\xa9 \\ud83d"}\n'
+    assert list(read_jsonl(tmp_path / "rows.jsonl")) == [{"a": "é \ud83d"}]
+    write_json(tmp_path / "file.json", "\ud83d")
+    assert read_json(tmp_path / "file.json") == "\ud83d"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"[" * 20_000, "nested"), (b"\xff", "utf-8"), (b"{", "not JSON"), (None, "no such file")],
+)
+def test_a_file_without_json_is_named(tmp_path: Path, content: bytes | None, words: str) -> None:
+    if content is not None:
+        (tmp_path / "file").write_bytes(content)
+    with pytest.raises(UserError, match=rf"{tmp_path / 'file'}: .*{words}"):
+        read_json(tmp_path / "file")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_json(tmp_path)
+    with pytest.raises(UserError, match="expected a JSONL file"):
+        list(json_lines(tmp_path))

@@ -1,16 +1,18 @@
-"""What ends a stage: one line where it is the user's to mend, a traceback for a bug."""
+"""What ends a stage is one line, and the traceback of a bug is in a file."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
 
 
-def fails_with(code: str) -> str:
+def fails_with(code: str, *arguments: str) -> str:
     ran = subprocess.run(
-        [sys.executable, "-c", f"import stages\n{code}"],
+        [sys.executable, "-c", f"import stages\n{code}", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -25,6 +27,8 @@ def fails_with(code: str) -> str:
     [
         "open('/dev/full', 'w').write('x' * 10**6)",
         "raise RuntimeError('I/O error: No space left on device (os error 28)')",
+        "import torch; torch.save(torch.zeros(10**6), '/dev/full')",
+        "import torch; torch.save(torch.zeros(10**6), open('/dev/full', 'wb'))",
     ],
 )
 def test_a_full_disk_is_one_line(code: str) -> None:
@@ -33,5 +37,48 @@ def test_a_full_disk_is_one_line(code: str) -> None:
     assert "Traceback" not in lines[0]
 
 
-def test_a_bug_is_a_traceback() -> None:
-    assert "Traceback" in fails_with("raise RuntimeError('a bug')")
+def test_a_bug_is_one_line_and_a_file(tmp_path: Path) -> None:
+    code = "import os; os.chdir(sys.argv[1])\nraise RuntimeError('a\\nbug')"
+    (line,) = fails_with(f"import sys; {code}", str(tmp_path)).splitlines()
+    said, _, name = line.rpartition(" ")
+    assert said == "Error: RuntimeError: a bug; the traceback is in"
+    assert "line 3, in <module>" in (tmp_path / name).read_text()
+
+
+def test_no_error_reaches_a_terminal_with_its_escapes() -> None:
+    show = "from lib.core.errors import UserError\nUserError('é \\x1b[2J \\ud800').show()\n"
+    said = fails_with(f"{show}raise RuntimeError('\\x1b[3J')")
+    assert "é \\x1b[2J \\ud800" in said and "\\x1b[3J" in said and "\x1b" not in said
+
+
+def test_a_path_that_cannot_be_written_is_named() -> None:
+    assert "Error: /proc/x: No such file" in fails_with("open('/proc/x', 'w')")
+
+
+def test_the_advice_for_a_full_disk_keeps_commits_and_experiments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (advice,) = re.findall(
+        r"`(dvc gc .*?)`", fails_with("raise OSError(28, 'No space left on device')")
+    )
+    monkeypatch.chdir(tmp_path)
+
+    def run(*command: str) -> None:
+        subprocess.run(command, check=True, capture_output=True)
+
+    def add(content: str) -> None:
+        Path("model").write_text(content)
+        run("dvc", "add", "model")
+
+    run("git", "init")
+    run("dvc", "init")
+    add("committed")
+    run("git", "add", ".")
+    run("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "first")
+    for content in ("experiment", "unused", "workspace"):
+        add(content)
+        if content == "experiment":
+            run("dvc", "exp", "save", "--name", "other")
+    run(*advice.split(), "--force")
+    cached = [path.read_text() for path in Path(".dvc/cache/files").rglob("*") if path.is_file()]
+    assert sorted(cached) == ["committed", "experiment", "workspace"]

@@ -1,6 +1,8 @@
 """Plugins: names, files, and what is said of one that does not keep its promise."""
 
 import hashlib
+import signal
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +15,6 @@ from lib.artifacts import fingerprint, read_json, write_provenance
 from lib.core.errors import UserError
 from lib.core.plugins import is_plugin, load_plugin
 from lib.objectives.advantages import group_advantages
-from lib.objectives.losses import policy_loss
 from lib.objectives.own import objective, try_advantage, try_loss
 from lib.params.load import parse_params, read_yaml
 from lib.planning.inputs import input_problems
@@ -21,6 +22,7 @@ from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
 from lib.prompts import prompt_format, save_prompt, saved_format
 from lib.rewards.functions import Grading, stack_range
+from tests.lib.objectives.losses import loss_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -154,6 +156,58 @@ def test_check_names_the_reward_that_failed(write: Write, source: str, words: st
     assert words in fault
 
 
+HOSTILE = {
+    "import sys\ndef part(rollout): sys.exit(0)": ":2: SystemExit: 0, called with 'a'",
+    "class Own(BaseException): pass\ndef part(rollout): raise Own('no')": ":2: Own: no",
+    "def part(rollout): return 10**400": "an integer beyond a float's range for 'a'",
+    "def part(rollout): return -(10**9000)": "an integer beyond",
+    "import os\ndef part(rollout): os.chdir('/'); return 1.0": "changed the working directory",
+    "import os\ndef part(rollout): os.chdir('/'); 1 / 0": ":2: ZeroDivisionError",
+    "import threading, time\ndef stay(): time.sleep(9)\ndef part(rollout):"
+    " threading.Thread(target=stay, daemon=True, name='own').start(); return 1.0": "`own` running",
+    "def part(rollout):\n  while True: pass": "PluginTimeoutError: no result after 0.2 s",
+    "def part(rollout):\n  while True:\n    try:\n      while True: pass\n"
+    "    except Exception: pass": "no result after 0.2 s (PLUGIN_TIMEOUT_S)",
+    "import re\ndef part(rollout): re.match('(a+)+$', 'a' * 60 + 'b')": "no result after 0.2 s",
+    "def part(completions, **columns):\n  while True: pass": "no result after 0.2 s",
+    "import sys\nsys.exit(0)": "own.py:2: SystemExit: 0",
+    "def part(rollout): raise ValueError('two\\nlines')": "ValueError: two lines, called",
+}
+
+
+@pytest.mark.parametrize("source", HOSTILE)
+def test_whatever_a_reward_does_is_one_line_that_names_it(
+    write: Write, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLUGIN_TIMEOUT_S", "0.2")
+    here = Path.cwd()
+    with pytest.raises(UserError) as caught:
+        scores(write(source), "a")
+    assert caught.value.message.startswith("plugins/rewards/own.py:part: ")
+    assert HOSTILE[source] in caught.value.message
+    assert "\n" not in caught.value.message
+    assert Path.cwd() == here
+
+
+def test_a_pool_that_idles_is_no_thread_of_the_plugins(write: Write) -> None:
+    pool = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
+    name = write(f"{pool}def part(rollout): return pool.submit(len, rollout.completion).result()")
+    assert scores(name, "four") == [4.0]
+
+
+def test_a_call_leaves_the_alarm_that_was_set(write: Write) -> None:
+    rung: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
+    timer = signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        assert scores(write("def part(rollout): return 1.0"), "a") == [1.0]
+        time.sleep(0.4)
+        assert rung == [1]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
 def test_two_rewards_of_one_name_are_refused(write: Write) -> None:
     write("def answer_shaped(rollout): return 1.0\ndef overlong(rollout): return 0.0")
     extra = ["overlong", "plugins/rewards/own.py:overlong"]
@@ -204,7 +258,7 @@ def test_a_loss_and_an_advantage_take_the_place_of_ours(write: Write) -> None:
     reinforce = objective(write(source, "objectives"))
     log_probs = torch.tensor([[-1.0, -2.0], [-0.5, -9.0]], requires_grad=True)
     mask = torch.tensor([[1, 1], [1, 0]])
-    loss = policy_loss(log_probs, torch.tensor([1.0, -2.0]), mask, loss_type=reinforce)
+    loss = loss_of(log_probs, torch.tensor([1.0, -2.0]), mask, loss=reinforce)
     assert loss.loss.item() == pytest.approx((1 + 2 - 2 * 0.5) / 3)
     loss.loss.backward()
     assert log_probs.grad is not None
@@ -245,6 +299,7 @@ def test_check_tries_an_advantage_on_groups_of_the_runs_size(write: Write) -> No
 
 TAGGED = """
 from lib.prompts.formats import TaggedFormat
+from tests.lib.objectives.losses import loss_of
 class Own(TaggedFormat):
     {}
 part = Own(name='own', working={}, answer={}, opened_by_prompt=False)

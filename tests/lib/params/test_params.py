@@ -195,6 +195,8 @@ def test_params_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
         ("sft:\n\ta: 1\n", "line 2"),
         ("seed: 0\nseed: 1\n", "line 2.*duplicate key"),
         ("", "empty.*make preset"),
+        ("a: &a [1]\nb: [*a, *a]\n", r"line 2: an alias \(`\*name`\)"),
+        ("a: " + "[" * 20_000, "not valid YAML"),
         ("<<<<<<< HEAD\nseed: 0\n=======\nseed: 1\n>>>>>>> x\n", "merge conflict.*git checkout"),
         # What JSON has not: keys that are no text, a list in itself.
         ("? [a, b]\n: 1\n", "params.yaml"),
@@ -257,6 +259,18 @@ def test_a_preset_with_a_key_that_the_base_lacks_is_refused(tmp_path: Path) -> N
     overlay = tmp_path / "mine.yaml"
     overlay.write_text("grpo:\n  group_sise: 4\n")
     with pytest.raises(UserError, match=r"grpo\.group_sise: "):
+        compose_preset(str(overlay))
+
+
+def test_an_overlay_names_the_preset_below_it(tmp_path: Path) -> None:
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text("preset: s4-gsm8k-lora-llama\ngrpo:\n  max_steps: 7\n")
+    below, mine = (preset_params(name).flat() for name in ("s4-gsm8k-lora-llama", str(overlay)))
+    assert mine == {**below, "grpo.max_steps": 7}
+    assert mine["model.name"] == "meta-llama/Llama-3.2-1B-Instruct"
+    assert mine["reward.stack"] == "s4"
+    overlay.write_text("preset: mine\n")
+    with pytest.raises(UserError, match=r"mine\.yaml: preset: .*tiny-cpu.*'mine'"):
         compose_preset(str(overlay))
 
 

@@ -3,7 +3,8 @@
 import pytest
 from ruamel.yaml import YAML
 
-from lib.params import compose_preset, preset_names
+from lib.core.errors import UserError
+from lib.params import compose_preset, parse_params, preset_names
 from lib.params.load import QUICK_ROWS, QUICK_STEPS
 
 PRESETS = [name for name in preset_names() if name[0] == "s" and name != "smoke"]
@@ -40,4 +41,24 @@ def test_each_phase_of_the_preset_takes_five_steps(name):
     assert steps == (QUICK_STEPS if whole["sft"]["num_epochs"] else 0)
     assert quick["grpo"]["max_steps"] == (QUICK_STEPS if whole["grpo"]["max_steps"] else 0)
     assert quick["prepare"]["grpo"]["num_train_examples"] == QUICK_ROWS
-    assert {each["source"]["limit"] for each in quick["prepare"]["benchmarks"]} == {QUICK_ROWS}
+    synthetic = quick["prepare"]["synthetic"]
+    for source in (each["source"] for each in quick["prepare"]["benchmarks"]):
+        rows = source.get("limit") or synthetic[f"num_{source['generator']}"]
+        assert rows == QUICK_ROWS
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_another_model_leaves_a_preset_its_form(name):
+    own = parse_params(_read(name, quick=False), origin=name)
+    text = compose_preset(name, model="smollm2")
+    other = parse_params(YAML(typ="safe").load(text), origin=name).flat()
+    changed = {key for key, value in own.flat().items() if other[key] != value}
+    exchanged = {"model.name", "model.revision", "model.backend", "model.attention"}
+    lengths = {"model.max_seq_length", "rollout.device"} | {
+        f"{section}.{key}"
+        for section in ("validation", "rollout", "evaluate")
+        for key in ("engine", "max_new_tokens")
+    }
+    assert changed <= exchanged | lengths
+    with pytest.raises(UserError, match="smollm2"):
+        compose_preset(name, model="another")

@@ -17,15 +17,15 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 from ruamel.yaml import YAML
 from torch import __version__ as torch_version
 
-from lib.artifacts.hub import find, kernel_repository
+from lib.artifacts.hub import fetched_model, find, kernel_repository
 from lib.core.errors import UserError
 from lib.engines.policy import with_kernel
 from lib.params import compose_preset, load_params
 from lib.params.data import hub_splits
-from lib.planning.inputs import absent_inputs, input_problems
+from lib.planning.inputs import input_problems
 from lib.problems.generated import GeneratedSets
 from lib.problems.sources import read_source
-from stages.fetch import of_params
+from stages.fetch import fetch_params
 from stages.prepare import main as prepare
 from tests.lib.engines.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import open_math_reasoning
@@ -117,7 +117,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: GeneratedSets) ->
 
 
 def fetch() -> None:
-    of_params([], standalone_mode=False)
+    fetch_params([], standalone_mode=False)
 
 
 def test_commits_are_looked_up_once_and_written_down(hub: Hub) -> None:
@@ -227,11 +227,14 @@ def test_what_is_absent_and_out_of_reach_is_named(hub: Hub) -> None:
     fetch()
     params = load_params()
     hub.online = False
-    assert [*absent_inputs(params), *input_problems(params)] == []
+    assert list(input_problems(params, asks_hub=True)) == []
+    assert "Qwen3-4B-Base" in str(fetched_model("unsloth/Qwen3-4B-Base"))
     shutil.rmtree("data/hub")
+    assert fetched_model("unsloth/Qwen3-4B-Base") is None
     assert any(problem.startswith("model.revision: ") for problem in input_problems(params))
-    model, data = sorted(absent_inputs(params))
+    model, data = sorted(input_problems(params, asks_hub=True))
     assert "cannot be reached" in model and "Qwen3-4B-Base" in model
     assert "OpenMathReasoning-mini" in data
     hub.online = True
-    assert list(absent_inputs(params)) == []
+    asked = sorted(input_problems(params, asks_hub=True))
+    assert len(asked) == 2 and all("run `make fetch`" in problem for problem in asked)

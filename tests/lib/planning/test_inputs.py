@@ -4,10 +4,27 @@ from pathlib import Path
 
 import pytest
 
-from lib.artifacts.models import model_faults, safetensors_fault
+from lib.artifacts.models import model_faults, tensors_of
+from lib.core.errors import UserError
 from lib.params import Params, parse_params, preset_params
 from lib.planning.inputs import input_problems
 from tests.lib.engines.hub_models import write_model
+
+
+def test_a_models_name_without_its_owner_is_told_apart(smoke: Params) -> None:
+    params = smoke.model_copy(update={"model": smoke.model.model_copy(update={"name": "gpt2"})})
+    (fault,) = input_problems(params)
+    assert fault.startswith("model.name=gpt2: ") and "owner/model" in fault
+
+
+def test_a_gguf_file_of_ones_own_is_a_model(smoke: Params, tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    model = smoke.model.model_copy(update={"name": str(file)})
+    params = smoke.model_copy(update={"model": model})
+    (fault,) = input_problems(params)
+    assert "model.gguf is missing" in fault
+    file.write_bytes(b"GGUF")
+    assert list(input_problems(params)) == []
 
 
 def test_the_default_lacks_nothing(in_root: Path) -> None:
@@ -50,9 +67,30 @@ def test_a_truncated_model_is_a_fault(tmp_path: Path) -> None:
     content = weights.read_bytes()
     for cut in (0, 5, 100, len(content) - 1):
         weights.write_bytes(content[:cut])
-        assert "truncated" in safetensors_fault(weights)
-    weights.write_bytes(b"\x08" + bytes(7) + b"no json!")
+        with pytest.raises(UserError, match=r"model\.safetensors: truncated"):
+            tensors_of(weights)
     (folder / "tokenizer.json").unlink()
     tokenizer, broken = model_faults(folder)
     assert "no tokenizer" in tokenizer
-    assert "not a safetensors file" in broken
+    assert "truncated" in broken
+
+
+@pytest.mark.parametrize(
+    "header", [b"no json!", b"[5]", b'{"a": 5}', b'{"a": {"data_offsets": 5}}', b"[" * 20_000]
+)
+def test_a_header_of_another_form_is_a_fault(tmp_path: Path, header: bytes) -> None:
+    (tmp_path / "weights").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(UserError, match="weights: not a safetensors file"):
+        tensors_of(tmp_path / "weights")
+
+
+@pytest.mark.parametrize(
+    ("config", "word"),
+    [('{"num_hidden_layers": 1000000}', "1000000 of"), ("[]", "None of"), ("[" * 20_000, "nested")],
+)
+def test_layers_that_the_weights_lack_are_a_fault(tmp_path: Path, config: str, word: str) -> None:
+    """Transformers builds each of them before it reads a weight."""
+    folder = write_model(tmp_path / "mine", architecture="qwen2")
+    (folder / "config.json").write_text(config)
+    (fault,) = model_faults(folder)
+    assert "config.json: " in fault and word in fault

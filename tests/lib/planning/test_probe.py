@@ -106,7 +106,7 @@ def test_grpo_takes_two_steps_of_the_longest_rows(
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="the limit is for CPUs")
 def test_torchs_allocator_meets_the_limit_while_it_holds() -> None:
-    with probing._limited(2**28):
+    with probing._memory_limit(2**28):
         torch.zeros(2**20)
         with pytest.raises(RuntimeError) as error:
             torch.zeros(2**30)
@@ -179,9 +179,7 @@ def test_the_command_prints_what_to_set_or_why_not(
     assert skipped == "memory-probe grpo skipped: grpo.max_steps is 0"
 
 
-@pytest.mark.parametrize(
-    ("largest", "words"), [(4, "sft.micro_batch_size: 4"), (0, "not even one")]
-)
+@pytest.mark.parametrize(("largest", "words"), [(4, "sft.micro_batch_size: 4"), (0, "one row of")])
 def test_each_size_is_tried_in_a_process_of_its_own(
     largest: int, words: str, probe: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +189,8 @@ def test_each_size_is_tried_in_a_process_of_its_own(
     def tried(command: list[str], **_: Any) -> Any:
         phase, size = command[-2:]
         sizes.append(int(size))
-        code = 0 if phase == "grpo" or int(size) <= largest else (probing.SHORT, -9)[len(sizes) % 2]
+        failures = (probing.OUT_OF_MEMORY, -9)
+        code = 0 if phase == "grpo" or int(size) <= largest else failures[len(sizes) % 2]
         return subprocess.CompletedProcess(command, code)
 
     monkeypatch.setattr(preflight, "subprocess", SimpleNamespace(run=tried))

@@ -13,11 +13,11 @@ from lib.grading.grade import grade_completions
 from lib.params import Params
 from lib.planning import rollouts
 from lib.planning.rollouts import (
-    Group,
+    RolloutGroup,
+    diagnose,
     report_lines,
-    sample_groups,
+    rollout_groups,
     tag_tokens,
-    verdicts,
 )
 from lib.prompts import prompt_format, save_system
 from lib.rewards.functions import Grading
@@ -29,7 +29,9 @@ WRITTEN = FORMAT.marks[1:]
 PROBLEM = Problem.create(problem="What is 1 + 1?", reference="2")
 
 
-def group(*texts: str, totals: tuple[float, ...] = (0.25, 1.25), finish: Finish = "eos") -> Group:
+def group(
+    *texts: str, totals: tuple[float, ...] = (0.25, 1.25), finish: Finish = "eos"
+) -> RolloutGroup:
     completions = [
         GeneratedCompletion(text=text, token_ids=tuple(map(ord, text)), finish=finish)
         for text in texts
@@ -42,11 +44,11 @@ def group(*texts: str, totals: tuple[float, ...] = (0.25, 1.25), finish: Finish 
     grading = Grading(weights=[1.0], prompt_format=FORMAT)
     grading.rewards = [reward]
     graded = grade_completions(PROBLEM, [], completions, grading=grading)
-    return Group(PROBLEM, completions, list(graded))
+    return RolloutGroup(PROBLEM, completions, list(graded))
 
 
-def judged(*groups: Group) -> list[str]:
-    return verdicts(groups, written=WRITTEN, limits=LIMITS, temperature=0.2)
+def judged(*groups: RolloutGroup) -> list[str]:
+    return diagnose(groups, written=WRITTEN, limits=LIMITS, temperature=0.2)
 
 
 def answers(*values: int) -> list[str]:
@@ -57,6 +59,7 @@ def answers(*values: int) -> list[str]:
     ("rollouts", "words"),
     [
         (group(*answers(1, 2, 3, 4, 5)), ["nothing stands in the way of GRPO"]),
+        (group(*answers(1, 1)), ["2 completions of a problem are too few"]),
         (group(*answers(1, 1, 1, 1, 2)), ["4 of 5 completions identical"]),
         (group("<SOLUTION>1", "<end_working_out><SOLUTION>2", "3", "4", "5"), ["</SOLUTION>"]),
         (
@@ -65,7 +68,9 @@ def answers(*values: int) -> list[str]:
         ),
     ],
 )
-def test_a_verdict_names_each_fault_with_its_numbers(rollouts: Group, words: list[str]) -> None:
+def test_a_verdict_names_each_fault_with_its_numbers(
+    rollouts: RolloutGroup, words: list[str]
+) -> None:
     for fault, word in zip(judged(rollouts), words, strict=True):
         assert word in fault
 
@@ -74,7 +79,7 @@ def test_the_report_shows_completions_and_tags_safely(base: Path) -> None:
     tokens = tag_tokens(load_tokenizer(base), FORMAT)
     assert all(len(pieces) == 1 for pieces in tokens.values())  # trained with the format's tags
     groups = [group(*answers(1, 2), "\x1b[31m\u202e")]
-    report = report_lines(groups, tokens={**tokens, "<b>": ["<", "b", ">"]}, judged=["all well"])
+    report = report_lines(groups, tokens={**tokens, "<b>": ["<", "b", ">"]}, diagnosis=["all well"])
     text = "\n".join(report)
     assert "\x1b" not in text and "⟨U+001B⟩[31m⟨U+202E⟩" in text
     assert all(answer in text for answer in answers(1, 2))
@@ -106,7 +111,7 @@ def test_groups_are_graded_and_rewarded_as_params_say(
     monkeypatch.setattr(rollouts, "open_engine", lambda *names, **settings: Knowing())
     save_system(tmp_path, "")
     four = Problem.create(problem="2 + 2?", reference="4")
-    (group,) = sample_groups(smoke, base, [four], base=tmp_path, num_completions=6)
+    (group,) = rollout_groups(smoke, base, [four], base=tmp_path, num_completions=6)
     assert [each.answer_ok for each in group.graded] == [True, False] * 3
     assert group.graded[0].reward > group.graded[1].reward
     sampling, closed = requested

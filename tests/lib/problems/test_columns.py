@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.problems.columns import (
-    COLUMNS,
+    FIELD_COLUMNS,
     SOLUTION,
     is_bare,
     plain_number,
@@ -30,7 +30,7 @@ def _fault(fields, **settings):
     ("problem", "reference", "solution"),
     list(
         itertools.product(
-            COLUMNS["problem"],
+            FIELD_COLUMNS["problem"],
             ("answer", "expected_answer", "reference_answer"),
             ("generated_solution", "response", "solution"),
         )
@@ -99,6 +99,7 @@ def test_columns_from_params_decide_what_the_table_cannot():
         ({"problem": "?", "answer": True}, "wrong_type", "answer"),
         ({"problem": "?", "answer": [4]}, "wrong_type", "answer"),
         ({"problem": "?", "answer": math.nan}, "wrong_type", "answer"),
+        ({"problem": "?", "answer": 10**309}, "undecidable", "answer"),
         ({"problem": {"text": "?"}, "answer": "4"}, "wrong_type", "problem"),
         ({"problem": "\ud800", "answer": "4"}, "bad_utf8", "problem"),
         ({"problem": "?", "answer": "4", "solution": 1j}, "wrong_type", "solution"),
@@ -109,7 +110,10 @@ def test_a_field_at_fault_is_named_with_what_is_wrong(fields, reason, field):
     assert (fault.reason, fault.field) == (reason, field)
 
 
-@pytest.mark.parametrize(("value", "text"), [(27.0, "27"), (0.5, "0.5"), (-3, "-3"), (" 4 ", "4")])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(27.0, "27"), (0.5, "0.5"), (-3, "-3"), (" 4 ", "4")],
+)
 def test_numbers_become_the_text_that_people_write(value, text):
     assert to_problem({"problem": "?", "answer": value}).reference == text
 

@@ -2,13 +2,13 @@ import pytest
 
 from lib.artifacts.problems import RESPONSE, Problem
 from lib.problems.filters import (
+    check_correct,
+    check_numeric,
     decontaminate,
     drop_exact_duplicates,
     drop_near_duplicates,
     index_benchmark,
     is_numeric,
-    not_correct,
-    not_numeric,
 )
 from tests.lib.problems.conftest import texts
 
@@ -62,6 +62,7 @@ def test_problems_of_another_script_are_told_apart(table_of):
 TEST = [
     "Janet's ducks lay 16 eggs per day. She eats three for breakfast every morning.",
     "What is 2 + 2?",
+    "三加四等于几？",
 ]
 
 
@@ -78,6 +79,8 @@ def _run(table, *, size=8, **benchmarks):
         "Once: janet s ducks -- lay 16 eggs, per day! And so on",
         "JANET'S DUCKS LAY 16 EGGS PER DAY.",
         "what is 2+2",
+        "Think step by step, and then write the number only: what is 2 + 2? Then check it.",
+        "请问：三加四等于几？请写出过程。",
     ],
 )
 def test_a_planted_leak_is_found_whatever_its_spelling(table_of, leak):
@@ -115,11 +118,16 @@ def test_other_problems_of_another_script_are_no_leak(table_of, train, test):
     assert len(_run(table_of([train]), own=[test])[0]) == 1
 
 
+def test_a_part_of_a_short_problem_is_no_leak(table_of):
+    other = "Of all the questions one hears, what is 2 + 3, and why?"
+    assert len(_run(table_of([other, "What is 2?"]), own=TEST)[0]) == 2
+
+
 def test_overlaps_are_counted_for_each_benchmark_by_itself(table_of):
     table = table_of([TEST[0], f"{TEST[0]} Again?", TEST[1]])
     _, overlaps, drops = _run(table, gsm8k=TEST, other=[TEST[1], "Never seen at all, anywhere."])
     assert {name: tuple(each.values()) for name, each in overlaps.items()} == {
-        "gsm8k": (3, 2, 2),
+        "gsm8k": (3, 2, 3),
         "other": (1, 1, 2),
     }
     assert drops.counts == {"contaminated": 3}
@@ -151,7 +159,7 @@ def test_integers_and_decimals_are_numeric():
 
 def test_answers_that_are_no_number_go_and_are_shown(table_of):
     problems = [Problem.create(problem=each, reference=each) for each in ("5", "\\pi")]
-    kept = table_of(problems).keep(not_numeric)
+    kept = table_of(problems).keep(check_numeric)
     assert texts(kept) == ["5"]
     assert kept.drops.examples["answer_not_numeric"][0]["found"] == "\\pi"
 
@@ -162,7 +170,7 @@ def test_a_response_comes_to_what_it_marks(table_of):
         Problem.create(problem=text, reference="5", solution=text, tags=(RESPONSE,))
         for text in responses
     ]
-    assert texts(table_of(problems).keep(not_correct)) == [responses[0]]
+    assert texts(table_of(problems).keep(check_correct)) == [responses[0]]
 
 
 def test_solutions_that_come_to_something_else_go(table_of):
@@ -176,6 +184,6 @@ def test_solutions_that_come_to_something_else_go(table_of):
         Problem.create(problem=each, reference=each, solution=text)
         for each, text in solutions.items()
     ]
-    kept = table_of(problems).keep(not_correct)
+    kept = table_of(problems).keep(check_correct)
     assert texts(kept) == ["5", "0.5", "7"]
-    assert "comes to 5" in kept.drops.examples["solution_not_correct"][0]["found"]
+    assert "answer is 5" in kept.drops.examples["solution_not_correct"][0]["found"]

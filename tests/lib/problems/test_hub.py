@@ -87,12 +87,14 @@ def test_a_fault_in_a_hub_row_names_repository_revision_and_row(cache):
     assert rows[1][0].place == "openai/gsm8k@e53f0488 main/train:2"
 
 
-def test_a_hub_that_cannot_be_reached_is_one_line(cache, monkeypatch):
+def test_a_hub_that_cannot_be_reached_is_one_line(cache, tmp_path, monkeypatch):
     for offline in (True, False):
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
         with pytest.raises(UserError, match=r"^[^\n]*cannot be reached[^\n]*`make fetch`[^\n]*$"):
             _read(revision="0" * 40)
+        with pytest.raises(UserError, match=r"`make benchmarks SETS=gsm8k`.*raw/gsm8k.jsonl here$"):
+            fetch_known("gsm8k", tmp_path / "raw")
 
 
 @pytest.mark.parametrize(("subset", "split"), [("mian", "train"), ("main", "validation")])

@@ -29,6 +29,10 @@ def test_a_hard_cut_lowers_the_total_only(table_of):
 def test_prompts_that_leave_no_room_are_refused(table_of):
     with pytest.raises(UserError, match=r"sft: .*100 tokens.*model\.max_seq_length=100"):
         _cut(table_of(["a", "a " * 100, "a " * 150]), percent=60)
+    # GRPO leaves one token over, and a completion has one at least.
+    with pytest.raises(UserError, match=r"99 tokens"):
+        _cut(table_of(["a " * 99]))
+    assert len(_cut(table_of(["a " * 98]))[0]) == 1
 
 
 def test_lengths_are_counted_as_the_format_renders():

@@ -16,6 +16,7 @@ from lib.problems.prepare import (
     dropped_examples,
     finish_sets,
     gathered_sets,
+    refuse_few_problems,
     set_metrics,
     tokenizer_problems,
     write_sets,
@@ -177,6 +178,15 @@ def test_a_difficulty_file_keeps_a_band_of_the_grpo_problems(content):
     kept = [rates[problem.id].value for problem in read_problems(Path("out/grpo.jsonl"))]
     assert kept == [0.75] * 4 + [0.5] * 4 + [0.25] * 4
     assert metrics["grpo"]["dropped"]["pass_rate_outside_band"]["count"] == 8
+
+
+def test_fewer_grpo_problems_than_a_step_takes_are_refused(content):
+    params = parse_params(content, origin="params.yaml")
+    with gathered_sets(params.prepare, seed=params.seed, raw=Path("data/raw")) as sets:
+        count = len(sets.training[1].train)
+        refuse_few_problems(sets, prompts_per_step=count)
+        with pytest.raises(UserError, match=f"prompts_per_step={count + 1}: only {count} GRPO"):
+            refuse_few_problems(sets, prompts_per_step=count + 1)
 
 
 def test_a_bad_row_leaves_nothing_half_written(content):

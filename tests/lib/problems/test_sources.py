@@ -62,8 +62,13 @@ def test_a_folder_is_its_files_in_order_of_name(raw):
 def test_a_path_elsewhere_is_refused_with_its_import(raw, tmp_path):
     _write(tmp_path / "mine.jsonl")
     (raw / "link.jsonl").symlink_to(tmp_path / "mine.jsonl")
-    for path in (tmp_path / "mine.jsonl", raw / "link.jsonl"):
-        with pytest.raises(UserError, match=rf"dvc import-url .*{path.name} .*raw/{path.name}"):
+    for path in (tmp_path / "mine.jsonl", raw / "link.jsonl", raw):
+        with pytest.raises(UserError, match=r"dvc import-url .*(mine|link).jsonl .*raw/\1.jsonl"):
+            list(read_rows(path, raw=raw))
+    (raw / "link.jsonl").unlink()
+    (raw / "link.jsonl").symlink_to("link.jsonl")
+    for path in (raw / "link.jsonl", raw):
+        with pytest.raises(UserError, match=r"link.jsonl is a broken link"):
             list(read_rows(path, raw=raw))
 
 

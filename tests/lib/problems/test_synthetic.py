@@ -1,5 +1,7 @@
 import itertools
 import random
+import re
+from operator import attrgetter
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,6 @@ from lib.params.data import LevelWeightsBySet, Synthetic
 from lib.problems.generated import (
     DISTRACTOR,
     SPLIT_BUCKETS,
-    STORIES,
     UNSEEN_EQUATIONS,
     Equation,
     bucket,
@@ -20,10 +21,12 @@ from lib.problems.generated import (
     shorten_solutions,
     synthetic_sets,
     tag_unseen_equations,
+    wording,
     written_equations,
 )
 
 TRAINING = preset_params("tiny-cpu").prepare.synthetic
+WIDE = TRAINING.model_copy(update={"wording": "wide", "split_by": "equations"})
 HARDER = TRAINING.model_copy(update={"level_weights": (0.0, 0.0, 0.0, 0.0, 1.0)})
 
 
@@ -34,7 +37,7 @@ def problems(
 
 
 def numbers_in(problem: Problem) -> list[int]:
-    return [int(word) for word in problem.problem.replace(".", " ").split() if word.isdigit()]
+    return [int(digits) for digits in re.findall(r"\d+", problem.problem)]
 
 
 def operands_of(problem: Problem) -> list[int]:
@@ -68,15 +71,21 @@ def test_a_solution_is_true_and_ends_in_the_reference():
         assert lines[-1].split()[-1] == problem.reference
 
 
-def test_a_text_gives_the_operands_and_one_distractor():
-    for problem in problems(count=500):
-        numbers, operands = numbers_in(problem), operands_of(problem)
+@pytest.mark.parametrize("settings", [TRAINING, WIDE])
+def test_a_text_gives_the_operands_and_one_distractor(settings):
+    def order(numbers: list[int]) -> list[int]:
+        """The wide wording also has "6 a week for 3 weeks"."""
+        return sorted(numbers) if settings is WIDE else numbers
+
+    for problem in problems(count=500, settings=settings):
+        assert "{" not in problem.problem
+        numbers, operands = numbers_in(problem), order(operands_of(problem))
         extra = [
             place
             for place in range(len(numbers))
-            if numbers[:place] + numbers[place + 1 :] == operands
+            if order(numbers[:place] + numbers[place + 1 :]) == operands
         ]
-        assert extra if DISTRACTOR in problem.tags else numbers == operands
+        assert extra if DISTRACTOR in problem.tags else order(numbers) == operands
 
 
 def test_an_item_depends_on_seed_split_and_index_alone():
@@ -86,16 +95,25 @@ def test_an_item_depends_on_seed_split_and_index_alone():
     assert problems("test")[0].problem != problems("validation")[0].problem
 
 
-def test_splits_share_no_problem():
+@pytest.mark.parametrize(
+    ("settings", "content"), [(TRAINING, attrgetter("id")), (WIDE, attrgetter("solution"))]
+)
+def test_splits_share_no_problem_or_no_equations(settings, content):
     assert len(set(SPLIT_BUCKETS.values())) == len(SPLIT_BUCKETS)
-    easy = TRAINING.model_copy(update={"level_weights": (1.0,)})
-    ids: dict[str, set[str]] = {}
+    easy = settings.model_copy(update={"level_weights": (1.0,)})
+    contents: dict[str, set[str]] = {}
     for split, own in SPLIT_BUCKETS.items():
-        made = [*problems(split), *problems(split, settings=easy)]
-        assert {bucket(problem) for problem in made} == {own}
-        ids[split] = {problem.id for problem in made}
-    for one, other in itertools.combinations(ids.values(), 2):
+        made = [*problems(split, settings=settings), *problems(split, settings=easy)]
+        assert {bucket(problem, by=settings.split_by) for problem in made} == {own}
+        contents[split] = {content(problem) for problem in made}
+    for one, other in itertools.combinations(contents.values(), 2):
         assert not one & other
+
+
+def test_split_by_equations_every_test_problem_is_unseen():
+    sizes = {"num_sft": 400, "num_grpo": 400, "num_held_out": 100, "num_harder": 20}
+    sets = synthetic_sets(WIDE.model_copy(update=sizes), seed=0)
+    assert all(UNSEEN_EQUATIONS in each.tags for each in sets.benchmarks["held_out"])
 
 
 def test_levels_follow_their_weights():
@@ -127,7 +145,7 @@ def test_a_quarter_of_the_problems_has_a_distractor():
 
 
 def test_every_story_tells_every_operation_in_several_ways():
-    for story in STORIES:
+    for story in wording("wide").stories:
         assert len(story["openings"]) >= 2
         for operation in "+-*/":
             moves, starts = story["moves"][operation], story["starts"][operation]

@@ -17,8 +17,8 @@ WORDS = st.text(
 @pytest.mark.parametrize("name", FORMATS)
 @given(solution=WORDS, reference=WORDS.filter(bool))
 def test_parsing_a_rendered_target_gives_back_working_and_answer(name, solution, reference):
-    chosen = prompt_format(name)
-    parsed = chosen.parse(chosen.target(solution=solution, reference=reference))
+    own_format = prompt_format(name)
+    parsed = own_format.parse(own_format.target(solution=solution, reference=reference))
     assert parsed.format_ok
     assert parsed.answer == reference
     assert (parsed.reasoning or "") == solution
@@ -47,28 +47,28 @@ def test_r1_zero_alone_stops_before_eos():
 
 @pytest.mark.parametrize("tags", [(), ("<w>", "</w>", "<r>", "</r>")])
 def test_r1_zero_cut_at_its_stop_string_parses_whole(tags):
-    chosen = prompt_format("r1_zero", tags=tags)
-    target = chosen.target(solution="2 + 2 = 4", reference="4")
+    own_format = prompt_format("r1_zero", tags=tags)
+    target = own_format.target(solution="2 + 2 = 4", reference="4")
     rambling = f"{target}\nUser: What is 3 + 3?"
-    (stop,) = chosen.stop_strings
+    (stop,) = own_format.stop_strings
     cut = rambling[: rambling.index(stop) + len(stop)]
-    assert not chosen.parse(rambling).format_ok
-    assert chosen.parse(cut) == chosen.parse(target)
-    assert chosen.parse(cut).answer == "4"
+    assert not own_format.parse(rambling).format_ok
+    assert own_format.parse(cut) == own_format.parse(target)
+    assert own_format.parse(cut).answer == "4"
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_system_prompt_stands_before_the_question_once(name):
-    chosen = prompt_format(name)
-    text = prompt_text(chosen, "What is 2 + 2?", system="Be brief.")
+    own_format = prompt_format(name)
+    text = prompt_text(own_format, "What is 2 + 2?", system="Be brief.")
     assert text.index("Be brief.") < text.index("What is 2 + 2?")
     assert text.count("Be brief.") == text.count("What is 2 + 2?") == 1
 
 
 def test_working_out_is_opened_by_the_prompt():
-    chosen = prompt_format("working_out")
-    assert prompt_text(chosen, "2 + 2?", system="Add.") == "Add.\n2 + 2?\n<start_working_out>"
-    target = chosen.target(solution="2 + 2 = 4", reference="4")
+    own_format = prompt_format("working_out")
+    assert prompt_text(own_format, "2 + 2?", system="Add.") == "Add.\n2 + 2?\n<start_working_out>"
+    target = own_format.target(solution="2 + 2 = 4", reference="4")
     assert target == "2 + 2 = 4<end_working_out><SOLUTION>4</SOLUTION>"
 
 
@@ -89,11 +89,25 @@ def test_r1_zero_prompt_is_the_papers_and_ends_inside_think():
     )
 
 
+def test_r1_zeros_own_system_prompt_is_the_courses_file():
+    """`cs336_alignment/prompts/r1_zero.prompt`, byte for byte."""
+    own_format = prompt_format("r1_zero")
+    text = prompt_text(own_format, "What is 2 + 2?", system=own_format.instructions)
+    assert text == (
+        "A conversation between User and Assistant. The User asks a question, and the Assistant "
+        "solves it. The Assistant first thinks about the reasoning process in the mind and then "
+        "provides the User with the answer. The reasoning process is enclosed within <think> "
+        "</think> and answer is enclosed within <answer> </answer> tags, respectively, i.e., "
+        "<think> reasoning process here </think> <answer> answer here </answer>.\n"
+        "User: What is 2 + 2?\nAssistant: <think>"
+    )
+
+
 def test_r1_zero_target_has_the_space_between_its_tags():
-    chosen = prompt_format("r1_zero")
-    assert chosen.target(solution="Add.", reference="4") == " Add.</think> <answer>4</answer>"
-    assert not chosen.parse(" Add.</think>\n<answer>4</answer>").format_ok
-    assert chosen.parse(" Add.</think>\n<answer>4</answer>").answer == "4"
+    own_format = prompt_format("r1_zero")
+    assert own_format.target(solution="Add.", reference="4") == " Add.</think> <answer>4</answer>"
+    assert not own_format.parse(" Add.</think>\n<answer>4</answer>").format_ok
+    assert own_format.parse(" Add.</think>\n<answer>4</answer>").answer == "4"
 
 
 def test_alpaca_prompt_is_stanfords():
@@ -105,18 +119,18 @@ def test_alpaca_prompt_is_stanfords():
 
 
 def test_a_boxed_answer_is_not_boxed_twice():
-    chosen = prompt_format("boxed")
+    own_format = prompt_format("boxed")
     working = "So the sum is $\\boxed{\\frac{1}{2}}$."
-    assert chosen.target(solution=working, reference="\\frac{1}{2}") == working
-    assert chosen.target(solution=working, reference="0.5").endswith("\n\\boxed{0.5}")
+    assert own_format.target(solution=working, reference="\\frac{1}{2}") == working
+    assert own_format.target(solution=working, reference="0.5").endswith("\n\\boxed{0.5}")
 
 
 def test_tags_of_choice_replace_the_formats_own():
-    chosen = prompt_format("r1_zero", tags=["<a>", "</a>", "<b>", "</b>"])
-    assert chosen.marks == ("<a>", "</a>", "<b>", "</b>")
-    assert chosen.stop_strings == ("</b>",)
-    assert prompt_text(chosen, "2 + 2?").endswith("Assistant: <a>")
-    assert chosen.parse(chosen.target(solution="s", reference="4")).answer == "4"
+    own_format = prompt_format("r1_zero", tags=["<a>", "</a>", "<b>", "</b>"])
+    assert own_format.marks == ("<a>", "</a>", "<b>", "</b>")
+    assert own_format.stop_strings == ("</b>",)
+    assert prompt_text(own_format, "2 + 2?").endswith("Assistant: <a>")
+    assert own_format.parse(own_format.target(solution="s", reference="4")).answer == "4"
 
 
 @pytest.mark.parametrize(
@@ -139,9 +153,17 @@ def test_an_unknown_format_lists_the_known_ones():
 
 
 def test_instructions_name_the_formats_own_tags():
-    chosen = prompt_format("xml", tags=["<w>", "</w>", "<r>", "</r>"])
-    assert all(tag in chosen.instructions for tag in chosen.marks)
-    assert prompt_format("r1_zero").instructions == ""
+    own_format = prompt_format("xml", tags=["<w>", "</w>", "<r>", "</r>"])
+    assert own_format.instructions == (
+        "Work through the problem between <w> and </w>. Then give the answer alone between <r> and "
+        "</r>. Each tag is on a line of its own:\n<w>\n...\n</w>\n<r>\n...\n</r>"
+    )
+    own = prompt_format("r1_zero", tags=["<w>", "</w>", "<r>", "</r>"])
+    assert "i.e., <w> reasoning process here </w> <r> answer here </r>." in own.instructions
+    for name in ("working_out", "working_out_lines"):
+        own_format = prompt_format(name)
+        assert all(tag in own_format.instructions for tag in own_format.marks)
+        assert "\n" not in own_format.instructions
 
 
 def test_a_layout_wraps_the_turns_as_the_model_family_does():

@@ -20,21 +20,21 @@ SOLUTION = "(48/2 = 24) and 24 more."
 
 
 @pytest.fixture(params=CHOSEN, ids="-".join)
-def chosen(request):
+def own_format(request):
     name, layout = request.param
     return prompt_format(name, layout=layout)
 
 
-def _conversation(chosen, system):
-    prompt = chosen.prompt(PROBLEM, system=system)
-    answer = chosen.target(solution=SOLUTION, reference="72")
+def _conversation(own_format, system):
+    prompt = own_format.prompt(PROBLEM, system=system)
+    answer = own_format.target(solution=SOLUTION, reference="72")
     return prompt, [*prompt, {"role": "assistant", "content": answer}]
 
 
-def _encode(chosen, tokenizer, system):
+def _encode(own_format, tokenizer, system):
     """Token ids of prompt and completion as SFT gets them."""
     problem = Problem.create(problem=PROBLEM, reference="72", solution=SOLUTION)
-    (row,) = sft_dataset([problem], tokenizer, prompt_format=chosen, system=system)
+    (row,) = sft_dataset([problem], tokenizer, prompt_format=own_format, system=system)
     start = row["completion_mask"].index(1)
     token_ids = row["input_ids"]
     return SimpleNamespace(prompt_ids=token_ids[:start], completion_ids=token_ids[start:])
@@ -42,20 +42,22 @@ def _encode(chosen, tokenizer, system):
 
 @pytest.mark.parametrize("bos", [True, False])
 @pytest.mark.parametrize("system", ["", "Think first."])
-def test_our_rendering_is_the_tokenizers(chosen, build_tokenizer, bos, system):
-    tokenizer = build_tokenizer(chosen.chat_template, bos=bos)
-    prompt, _ = _conversation(chosen, system)
+def test_our_rendering_is_the_tokenizers(own_format, build_tokenizer, bos, system):
+    tokenizer = build_tokenizer(own_format.chat_template, bos=bos)
+    prompt, _ = _conversation(own_format, system)
     rendered = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-    ours = prompt_text(chosen, PROBLEM, system=system, bos_token=tokenizer.bos_token or "")
+    ours = prompt_text(own_format, PROBLEM, system=system, bos_token=tokenizer.bos_token or "")
     assert rendered == ours
 
 
 @pytest.mark.parametrize("bos", [True, False])
 @pytest.mark.parametrize("system", ["Think first.", "A {{ b }} {% c %}\n\t'd' \"e\" \\f é 🙂"])
-def test_an_exported_template_gives_trainings_prompt_tokens(chosen, build_tokenizer, bos, system):
-    tokenizer = build_tokenizer(chosen.chat_template, marks=chosen.marks, bos=bos)
-    trained = _encode(chosen, tokenizer, system).prompt_ids
-    tokenizer.chat_template = with_default_system(chosen.chat_template, system)
+def test_an_exported_template_gives_trainings_prompt_tokens(
+    own_format, build_tokenizer, bos, system
+):
+    tokenizer = build_tokenizer(own_format.chat_template, marks=own_format.marks, bos=bos)
+    trained = _encode(own_format, tokenizer, system).prompt_ids
+    tokenizer.chat_template = with_default_system(own_format.chat_template, system)
 
     def ids(*turns: tuple[str, str]) -> list[int]:
         messages = [{"role": role, "content": content} for role, content in turns]
@@ -70,13 +72,13 @@ def test_an_exported_template_gives_trainings_prompt_tokens(chosen, build_tokeni
 
 
 @pytest.mark.parametrize("bos", [True, False])
-def test_sft_trains_on_the_prompt_tokens_of_generation(chosen, build_tokenizer, bos):
+def test_sft_trains_on_the_prompt_tokens_of_generation(own_format, build_tokenizer, bos):
     # Marks as tokens of their own: how the default's tokenizer is trained.
-    tokenizer = build_tokenizer(chosen.chat_template, marks=chosen.marks, bos=bos)
-    prompt, whole = _conversation(chosen, "Think first.")
+    tokenizer = build_tokenizer(own_format.chat_template, marks=own_format.marks, bos=bos)
+    prompt, whole = _conversation(own_format, "Think first.")
     generation = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
     training = tokenizer.apply_chat_template(whole)["input_ids"]
-    ours = _encode(chosen, tokenizer, "Think first.")
+    ours = _encode(own_format, tokenizer, "Think first.")
     assert ours.prompt_ids == generation
     assert ours.prompt_ids + ours.completion_ids == training
 
@@ -84,28 +86,28 @@ def test_sft_trains_on_the_prompt_tokens_of_generation(chosen, build_tokenizer, 
 def test_a_tokenizer_does_not_fuse_prompt_and_completion(
     build_tokenizer,
 ):
-    chosen = prompt_format("working_out")
-    tokenizer = build_tokenizer(chosen.chat_template)
+    own_format = prompt_format("working_out")
+    tokenizer = build_tokenizer(own_format.chat_template)
     tokenizer.add_tokens([">("])
-    prompt, whole = _conversation(chosen, "")
+    prompt, whole = _conversation(own_format, "")
     generation = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
     together = tokenizer.apply_chat_template(whole)["input_ids"]
     assert together[: len(generation)] != generation
-    assert _encode(chosen, tokenizer, "").prompt_ids == generation
+    assert _encode(own_format, tokenizer, "").prompt_ids == generation
 
 
-def test_bos_comes_first_and_eos_last_each_once(chosen, build_tokenizer):
-    tokenizer = build_tokenizer(chosen.chat_template)
-    encoded = _encode(chosen, tokenizer, "Think first.")
+def test_bos_comes_first_and_eos_last_each_once(own_format, build_tokenizer):
+    tokenizer = build_tokenizer(own_format.chat_template)
+    encoded = _encode(own_format, tokenizer, "Think first.")
     ids = encoded.prompt_ids + encoded.completion_ids
     assert (ids[0], ids[-1]) == (tokenizer.bos_token_id, tokenizer.eos_token_id)
     assert ids.count(tokenizer.bos_token_id) == ids.count(tokenizer.eos_token_id) == 1
     assert tokenizer(PROBLEM)["input_ids"][0] == tokenizer.bos_token_id  # it would double it
 
 
-def test_generation_marks_cover_answer_and_eos_and_nothing_else(chosen, build_tokenizer):
-    tokenizer = build_tokenizer(chosen.chat_template, marks=chosen.marks)
-    _, whole = _conversation(chosen, "Think first.")
+def test_generation_marks_cover_answer_and_eos_and_nothing_else(own_format, build_tokenizer):
+    tokenizer = build_tokenizer(own_format.chat_template, marks=own_format.marks)
+    _, whole = _conversation(own_format, "Think first.")
     encoded = tokenizer.apply_chat_template(
         whole, return_dict=True, return_assistant_tokens_mask=True
     )
@@ -114,12 +116,12 @@ def test_generation_marks_cover_answer_and_eos_and_nothing_else(chosen, build_to
         for token_id, mask in zip(encoded["input_ids"], encoded["assistant_masks"], strict=True)
         if mask
     ]
-    assert learned == _encode(chosen, tokenizer, "Think first.").completion_ids
+    assert learned == _encode(own_format, tokenizer, "Think first.").completion_ids
 
 
-def test_a_conversation_of_several_turns_renders_each_turn(chosen, build_tokenizer):
-    tokenizer = build_tokenizer(chosen.chat_template)
-    _, whole = _conversation(chosen, "")
+def test_a_conversation_of_several_turns_renders_each_turn(own_format, build_tokenizer):
+    tokenizer = build_tokenizer(own_format.chat_template)
+    _, whole = _conversation(own_format, "")
     follow_up = [*whole, {"role": "user", "content": "And twice that?"}]
     text = tokenizer.apply_chat_template(follow_up, tokenize=False, add_generation_prompt=True)
     assert text.count("And twice that?") == 1

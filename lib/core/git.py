@@ -1,0 +1,56 @@
+"""Checks of the checkout, and git commands in it."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from lib.core.errors import UserError
+
+
+def check_repository() -> None:
+    """Check that this folder lies in a git repository: DVC needs one.
+
+    Raises:
+        UserError: it does not; names the command that creates one.
+    """
+    here = Path.cwd()
+    if not any((folder / ".git").exists() for folder in (here, *here.parents)):
+        raise UserError(
+            f"{here} is not a git repository, and DVC needs one; "
+            "run `git init && git add --all && git commit -m start`"
+        )
+
+
+def check_writable() -> None:
+    """Check that this user may write here.
+
+    Raises:
+        UserError: the folder is read-only; names it.
+    """
+    here = Path.cwd()
+    if not os.access(here, os.W_OK):
+        raise UserError(
+            f"{here} is read-only for this user, and a run writes there; "
+            f"`git clone {here} <a folder of yours>` and run it in the clone"
+        )
+
+
+def git(*arguments: str) -> str:
+    """Run a git command; return its stripped output.
+
+    Raises:
+        UserError: there is no repository, or git failed; quotes git's message, since for a
+            repository of another user it names the remedy.
+    """
+    check_repository()
+    ran = subprocess.run(
+        ["git", *arguments],
+        # English in any locale: the message becomes part of ours.
+        env=os.environ | {"LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode:
+        raise UserError(f"git: {' '.join(ran.stderr.split())}")
+    return ran.stdout.strip()
