@@ -1,10 +1,8 @@
-"""Check, before any other stage, all that can be known in a second: params, engines, inputs.
+"""Check everything that can be known in a second before any other stage: params, engines, inputs.
 
-DVC removes what a stage wrote before it runs the stage. A mistake in params.yaml that a stage finds
-itself has already cost the last good model; found here, everything is still in place. The file that
-this writes never changes, so that no other stage re-runs because of it.
-
-Plugins that params name are tried.
+DVC removes a stage's outputs before it runs the stage. A mistake that only the stage itself finds
+has already cost the last good model; found here, it has cost nothing. The output never changes, so
+that it re-runs no other stage. Plugins named in params are loaded and tried.
 
 Params: all.
 """
@@ -17,23 +15,27 @@ from lib.core.errors import UserError
 from lib.params import load_params
 from stages.options import reads_params, writes
 
+# Constant text, so that DVC sees an unchanged dep in every later stage.
 CHECKED = "params.yaml was checked before the stages that depend on this file.\n"
 
 
 @click.command(help=__doc__)
 @reads_params
-@writes("--checked", "data/checked", "a file that is always the same")
+@writes("--checked", "data/checked", "a constant file")
 def main(params_file: Path, checked: Path) -> None:
     """Run the stage."""
     params = load_params(params_file)
+    # Imported after the params are checked: a typo is reported at once.
     from lib.planning.doctor import findings, this_machine
 
     problems = findings(params, this_machine())
     for problem in problems:
+        # Estimates of memory and disk may be wrong, so they warn and do not stop the run.
         if problem.weight != "certain":
             click.echo(f"check: {problem.text}", err=True)
     if reasons := [problem.text for problem in problems if problem.weight == "certain"]:
         lines = "\n".join(f"  {reason}" for reason in reasons)
+        # All reasons at once: one run of `check` is enough to see them.
         counted = "1 reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
         raise UserError(f"this run would fail for {counted}:\n{lines}")
     checked.write_text(CHECKED, encoding="utf-8")

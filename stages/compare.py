@@ -1,7 +1,7 @@
-"""Compare the workspace with a git revision: params, the exported model with its noise, curves.
+"""Compare the workspace with a git revision: params, the exported models' rates, curves.
 
-Exit code 1 when the exported model is worse than that of the revision by more than chance explains.
-Outside the DAG.
+Exits with 1 if the workspace's model is worse than the revision's beyond noise. Not a stage of the
+DAG.
 """
 
 from pathlib import Path
@@ -14,12 +14,18 @@ from stages.options import reads, reads_params, writes
 
 @click.command(help=__doc__)
 @reads_params
-@click.option("--base", default="HEAD", show_default=True, help="A revision or an experiment.")
+@click.option("--base", default="HEAD", show_default=True, help="Git revision or experiment.")
 @click.option("--md", is_flag=True, help="Print Markdown, for a pull request.")
-@click.option("--all", "everything", is_flag=True, help="Every param and set that differs.")
-@click.option("--experiments", is_flag=True, help="List the experiments, and compare nothing.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="List all params, sets and experiments.",
+)
+@click.option("--experiments", is_flag=True, help="List the experiments instead of comparing.")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
-@writes("--plots", "data/scratch/compare", "both runs' curves, one above the other, as HTML")
+# Below data/scratch, which git ignores: the page is for reading only.
+@writes("--plots", "data/scratch/compare", "a page with both runs' curves")
 @click.pass_context
 def main(
     context: click.Context,
@@ -33,22 +39,25 @@ def main(
 ) -> None:
     """Print the comparison."""
     params = load_params(params_file)
-    from lib.report.compare import compare_with, experiments_table
-    from lib.report.text import table_lines
+    from lib.report.compare import compare_with, experiments_lines
 
+    # Needs no metrics: it reads DVC's experiments, not the workspace.
     if experiments:
-        click.echo("\n".join(table_lines(experiments_table())))
+        click.echo("\n".join(experiments_lines(everything=everything)))
         return
     comparison = compare_with(
         base,
         metrics=metrics,
+        # Not an option: the same path is read from the revision, through DVC.
         graded=Path("data/graded"),
         plots=plots,
+        # The workspace's params decide, since the revision may list other sets.
         headline=params.evaluate.benchmarks[0],
         everything=everything,
     )
     for line in comparison.lines(markdown=md):
         click.echo(line)
+    # Exit code 1 makes a pull request's check fail (docs/compare.md).
     context.exit(1 if comparison.alarms else 0)
 
 

@@ -10,6 +10,8 @@ import click
 from lib.params import load_params
 from stages.options import reads, reads_params, writes
 
+# The params recorded in provenance; dvc.yaml lists the same. No rollout, reward or grpo: they
+# cannot change this stage, except through the pairs.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 
 
@@ -18,11 +20,11 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 @reads("--pairs", "data/pairs/sft.jsonl", "the pairs that `pairs` mined")
 @reads("--validation", "data/problems/validation", "problems to validate on while training")
 @reads("--base", "data/models/base", "the weights below an adapter")
-@reads("--init", "data/models/sft", "the checkpoint to start from, which is the reference too")
-@writes("--model", "data/models/dpo", "the preferring checkpoint")
+@reads("--init", "data/models/sft", "the initial checkpoint, also the reference policy")
+@writes("--model", "data/models/dpo", "the DPO checkpoint")
 @writes("--metrics", "reports/metrics/dpo.json", "the last point of the curve")
-@writes("--curve", "reports/curves/dpo.csv", "loss, margin, share of pairs ranked right over steps")
-@writes("--validation-curve", "reports/curves/dpo_validation.csv", "validation over steps")
+@writes("--curve", "reports/curves/dpo.csv", "loss, margin, share of pairs ranked right, by step")
+@writes("--validation-curve", "reports/curves/dpo_validation.csv", "validation by step")
 @writes("--provenance", "reports/provenance/dpo.json", "settings, versions, hashes")
 def main(
     params_file: Path,
@@ -40,16 +42,18 @@ def main(
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
-    import_first("transformers", generates=False)  # whatever trains the other phases
+    # TRL's DPO trainer runs on transformers, even if `model.backend` is unsloth.
+    import_first("transformers", generates=False)
     from lib.engines.runtime import configure
     from lib.training.dpo import dpo_setup
     from lib.training.phase.run import Outputs, run_phase
     from lib.training.phase.validation import Validator
 
     configure(seed=params.seed, threads=params.torch_threads)
-    read = {"pairs": pairs, "base": base, "init": init}
+    inputs = {"pairs": pairs, "base": base, "init": init}
     run_phase(
-        lambda scratch: dpo_setup(params, **read, scratch=scratch).trainer,
+        # Built inside run_phase: a skipped phase (dpo.num_epochs: 0) loads no model.
+        lambda scratch: dpo_setup(params, **inputs, scratch=scratch).trainer,
         stage="dpo",
         section=params.dpo,
         init=init,
@@ -61,7 +65,8 @@ def main(
             provenance=provenance,
         ),
         settings=params.model_dump(include=SECTIONS),
-        inputs={**read, "validation": validation},
+        inputs={**inputs, "validation": validation},
+        # Validation starts from `init` too, so that step 0 shows the policy before DPO.
         validator=Validator(params, validation, init=init, base=base),
     )
 

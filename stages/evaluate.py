@@ -1,4 +1,4 @@
-"""Let one checkpoint answer the held-out problems; `grade` grades what it wrote.
+"""Generate one checkpoint's completions of the held-out problems, for `grade`.
 
 Params: seed, torch_threads, model, prompt, evaluate.
 """
@@ -10,6 +10,7 @@ import click
 from lib.params import load_params
 from stages.options import reads, reads_params, writes
 
+# No reward: after a change of reward or verifier, only `grade` runs again.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "evaluate"}
 
 
@@ -35,9 +36,11 @@ def main(
     from lib.evaluation.completions import complete_checkpoint
 
     configure(seed=params.seed, threads=params.torch_threads)
+    # Resumes: finished chunks are kept under a hash of settings, inputs, versions and code.
     facts = complete_checkpoint(
         checkpoint,
         base=base,
+        # A folder with one file per benchmark.
         problems=problems,
         completions=completions,
         model=params.model,
@@ -45,9 +48,10 @@ def main(
         evaluate=params.evaluate,
         seed=params.seed,
     )
-    # Which other checkpoints are measured changes nothing here, and is no param of the stage.
+    # The list of checkpoints decides which stages exist, not what this one computes.
     used = params.model_dump(include=SECTIONS, exclude={"evaluate": {"checkpoints"}})
     inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
+    # Provenance has the device, since another one rounds differently.
     device = device_name()
     write_provenance(provenance, settings=used, inputs=inputs, device=device, **facts)
     click.echo(f"evaluate checkpoint={checkpoint.name} completions={completions}")

@@ -1,7 +1,7 @@
-"""Measure any models on any benchmarks: the files of `evaluate` for each, and one table of all.
+"""Measure any models on any benchmarks: for each the files of `evaluate`, and one table of all.
 
-Not a stage of the DAG. Decoding, batch size and engine are those of `evaluate` in params, unless
---set says otherwise; interrupted, the same command resumes where it was (docs/evaluate.md).
+Not a stage of the DAG. Decoding, batch size and engine come from `evaluate` in params unless --set
+overrides them. After an interruption, the same command resumes (docs/evaluate.md).
 
 Params: seed, torch_threads, model (attention), reward, evaluate.
 """
@@ -18,19 +18,23 @@ from stages.options import reads_params
 
 @click.command(help=__doc__)
 @reads_params
-@click.option("--model", "models", required=True, help="Folders or Hub ids, by commas.")
-@click.option("--benchmarks", default="", help="Names, paths or name=path, by commas.")
-@click.option("--set", "settings", default="", help="[benchmark.]key=value[,value...], by spaces.")
-@click.option("--prompt-format", "formats", default="", help="For models that do not say theirs.")
+@click.option("--model", "models", required=True, help="Folders or Hub ids, comma-separated.")
+@click.option("--benchmarks", default="", help="Names, paths or name=path, comma-separated.")
+@click.option(
+    "--set", "settings", default="", help="[benchmark.]key=value[,value...], space-separated."
+)
+@click.option(
+    "--prompt-format", "formats", default="", help="Prompt formats for models without their own."
+)
 @click.option("--system", help="System prompt, as `prompt.system` in params.")
 @click.option("--base", type=click.Path(path_type=Path), help="The model below an adapter.")
-@click.option("--limit", type=click.IntRange(min=1), help="Problems per benchmark; all without.")
+@click.option("--limit", type=click.IntRange(min=1), help="Problems per benchmark; default: all.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("data/evaluations"),
     show_default=True,
-    help="Writes completions, grades, metrics, provenance, the table and a page.",
+    help="Folder for completions, grades, metrics, provenance, the table and a page.",
 )
 def main(
     params_file: Path,
@@ -43,10 +47,13 @@ def main(
     limit: int | None,
     out: Path,
 ) -> None:
-    """Measure."""
+    """Measure the models."""
     params = load_params(params_file)
+    from lib.inference.external import refuse_missing
     from lib.problems.sources import find_benchmark
 
+    for word in _words(models):
+        refuse_missing(word)
     wanted = _words(benchmarks) or list(params.evaluate.benchmarks)
     sets = [find_benchmark(word, limit=limit or 0) for word in wanted]
     from lib.engines.runtime import configure
@@ -56,20 +63,26 @@ def main(
         labelled_models,
         measure_model,
     )
-    from lib.grading.metrics import headline
+    from lib.grading.metrics import headline_lines
     from lib.report.inputs import read_models
     from lib.report.text import table_lines
+
+    # Imported here, as all of these are, so that --help answers in under a second.
     from lib.report.write import write_models
 
+    # The raw section, since --set changes it before it is validated again.
     section, names = read_yaml(params_file)["evaluate"], [each.name for each in sets]
     decodings = {
-        ending: apply_settings(section, text, benchmarks=names)
-        for ending, text in every_setting(settings).items()
+        suffix: apply_settings(section, text, benchmarks=names)
+        for suffix, text in every_setting(settings).items()
     }
     metrics = {}
-    measured = labelled_models(_words(models), formats=_words(formats), system=system, base=base)
-    for (name, model), (ending, (evaluate, seed)) in product(measured.items(), decodings.items()):
-        label, seed = name + ending, params.seed if seed is None else seed
+    labelled = labelled_models(_words(models), formats=_words(formats), system=system, base=base)
+    # Every model with every decoding; the suffix tells the decodings apart in the table.
+    for (name, model), (suffix, (evaluate, seed)) in product(labelled.items(), decodings.items()):
+        # `is None`, since 0 is a seed.
+        label, seed = name + suffix, params.seed if seed is None else seed
+        # Once per measurement: its random numbers do not depend on the models before it.
         configure(seed=seed, threads=params.torch_threads)
         metrics[label] = measure_model(
             model,
@@ -78,10 +91,12 @@ def main(
             evaluate=evaluate,
             params=params,
             seed=seed,
+            # 0 means all problems.
             limit=limit or 0,
             out=out,
         )
-        click.echo("\n".join(headline(label, metrics[label])))
+        # At once: the other models may take hours.
+        click.echo("\n".join(headline_lines(label, metrics[label])))
     for table in write_models(read_models(metrics, out), out):
         click.echo("\n" + "\n".join(table_lines(table)))
     click.echo(f"\nevaluate models={len(metrics)} out={out} page={out / 'report.html'}")

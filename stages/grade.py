@@ -1,4 +1,4 @@
-"""Grade completions, and sum the grades up: a changed reward or verifier generates nothing."""
+"""Grade completions and summarise the grades; another reward or verifier generates nothing anew."""
 
 from pathlib import Path
 
@@ -10,15 +10,17 @@ from stages.options import reads, reads_params, writes
 
 @click.group(help=__doc__)
 def main() -> None:
-    """Choose whose."""
+    """Grade completions."""
 
 
 @main.command()
 @reads_params
-@reads("--completions", "data/completions/grpo.jsonl", "what a checkpoint answered")
+@reads("--completions", "data/completions/grpo.jsonl", "a checkpoint's completions")
 @writes("--graded", "data/graded/grpo.jsonl", "every completion with its grade")
 @writes("--rates", "data/graded/grpo.json", "every rate, also by level, subject and tag")
-@writes("--metrics", "reports/metrics/evaluate/grpo.json", "the headline, with standard errors")
+@writes(
+    "--metrics", "reports/metrics/evaluate/grpo.json", "the headline rates, with standard errors"
+)
 @writes("--provenance", "reports/provenance/grade/grpo.json", "settings, versions, hashes")
 def checkpoint(
     params_file: Path,
@@ -28,11 +30,12 @@ def checkpoint(
     metrics: Path,
     provenance: Path,
 ) -> None:
-    """Grade what `evaluate` wrote (the stage of the DAG).
+    """Grade the output of `evaluate` (the stage of the DAG).
 
     Params: reward, evaluate (max_new_tokens).
     """
     params = load_params(params_file)
+    # No torch below this import: after a change of reward, grading starts at once.
     from lib.grading.grade import grade
 
     click.echo(
@@ -53,31 +56,36 @@ def checkpoint(
 @click.option(
     "--references",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="JSONL with references and problems, matched by id.",
+    help="JSONL with references and problems, matched by id, or by order where neither has ids.",
 )
-@click.option("--prompt-format", default="", help="Read answers between the marks of this format.")
-@click.option("--math-verify", is_flag=True, help="Run math-verify beside our verifier.")
+@click.option("--prompt-format", default="", help="Extract answers from this format's tags.")
+@click.option("--math-verify", is_flag=True, help="Also run math-verify, for comparison.")
 def file(
     source: Path, out: Path, references: Path | None, prompt_format: str, math_verify: bool
 ) -> None:
-    """Grade a JSONL file with completions and references, whoever wrote it (make grade)."""
+    """Grade a JSONL file of completions and references from any source (make grade)."""
     from lib.core.errors import UserError
-    from lib.grading.external import grade_file
+    from lib.grading.external import grade_external
     from lib.prompts import PROMPT_FORMATS
 
+    # Not `exists=True`: `make grade` passes an empty COMPLETIONS, and the error should name the
+    # variable.
     if not source.is_file():
+        fault = "is not set" if source == Path() else f"no file `{source}`"
         raise UserError(
-            f"COMPLETIONS: no file `{source}`; expected JSONL with completions and references: "
+            f"COMPLETIONS: {fault}; expected JSONL with completions and references: "
             "`make grade COMPLETIONS=answers.jsonl`"
         )
     if prompt_format and prompt_format not in PROMPT_FORMATS:
         known = ", ".join(PROMPT_FORMATS)
-        raise UserError(f"--prompt-format: no `{prompt_format}`; there are {known}")
-    summary = grade_file(
+        raise UserError(f"--prompt-format: unknown `{prompt_format}`; known: {known}")
+    summary = grade_external(
         source,
         out,
         references=references,
+        # None for '': answers are then looked for in \boxed{} or the text, and no format is judged.
         prompt_format=PROMPT_FORMATS.get(prompt_format),
+        # The stack's rewards become columns beside our verdict.
         stack="math_verify" if math_verify else "",
     )
     click.echo("\n".join(summary))

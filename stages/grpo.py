@@ -10,6 +10,7 @@ import click
 from lib.params import load_params
 from stages.options import reads, reads_params, writes
 
+# No sft or evaluate: their changes re-run this stage only through its inputs.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout", "reward", "grpo"}
 
 
@@ -19,11 +20,11 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout",
 @reads("--validation", "data/problems/validation", "problems to validate on while training")
 @reads("--base", "data/models/base", "the weights below an adapter")
 @reads("--init", "data/models/sft", "the checkpoint to start from")
-@writes("--model", "data/models/grpo", "the reinforced checkpoint")
+@writes("--model", "data/models/grpo", "the GRPO checkpoint")
 @writes("--metrics", "reports/metrics/grpo.json", "the last point of the curve")
-@writes("--curve", "reports/curves/grpo.csv", "reward, loss, entropy, length over steps")
-@writes("--validation-curve", "reports/curves/grpo_validation.csv", "validation over steps")
-@writes("--rollouts", "data/rollouts/grpo.jsonl", "completions of each step, to be read")
+@writes("--curve", "reports/curves/grpo.csv", "reward, loss, entropy, length by step")
+@writes("--validation-curve", "reports/curves/grpo_validation.csv", "validation by step")
+@writes("--rollouts", "data/rollouts/grpo.jsonl", "logged completions of each step")
 @writes(
     "--validation-completions",
     "data/rollouts/grpo_validation.jsonl",
@@ -48,8 +49,11 @@ def main(
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
-    shares = params.rollout.engine == "vllm" and params.grpo.trainer != "trl"
-    import_first(params.model.backend, generates=shares)
+    # Only a vLLM in this process can share the policy's weights; TRL's trainer never does.
+    generates = params.rollout.engine == "vllm" and params.grpo.trainer != "trl"
+    # First of all: Unsloth patches transformers and TRL when it is imported, and CUDA's allocator
+    # reads its settings once.
+    import_first(params.model.backend, generates=generates)
     from lib.engines.runtime import configure
     from lib.training.grpo import grpo_setup
     from lib.training.phase.run import Outputs, run_phase
@@ -57,9 +61,10 @@ def main(
     from lib.verifier import counters
 
     configure(seed=params.seed, threads=params.torch_threads)
-    read = {"problems": problems, "init": init, "base": base}
+    inputs = {"problems": problems, "init": init, "base": base}
     run_phase(
-        lambda scratch: grpo_setup(params, **read, scratch=scratch).trainer,
+        # Built inside run_phase: a skipped phase (grpo.max_steps: 0) loads no model.
+        lambda scratch: grpo_setup(params, **inputs, scratch=scratch).trainer,
         stage="grpo",
         section=params.grpo,
         init=init,
@@ -73,8 +78,10 @@ def main(
             provenance=provenance,
         ),
         settings=params.model_dump(include=SECTIONS),
-        inputs={**read, "validation": validation},
+        inputs={**inputs, "validation": validation},
+        # Calls, timeouts and failures of the verifier. A resumed run adds them up.
         counts=lambda: {"verifier": counters()},
+        # Step 0 of validation is the initial checkpoint, before any update.
         validator=Validator(params, validation, init=init, base=base),
     )
 

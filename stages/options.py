@@ -1,4 +1,4 @@
-"""What every stage's command line shares: paths in, paths out, and what to do if one is missing."""
+"""Command-line options common to all stages: input and output paths."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def reads(option: str, default: str, what: str) -> Callable[[Command], Command]:
-    """A path that an earlier stage writes; checked before anything heavy is imported."""
+    """Declare a path written by an earlier stage; checked before anything heavy is imported."""
     return click.option(
         option,
         type=click.Path(path_type=Path),
@@ -24,31 +24,49 @@ def reads(option: str, default: str, what: str) -> Callable[[Command], Command]:
 
 
 def writes(option: str, default: str, what: str) -> Callable[[Command], Command]:
-    """A path that this stage writes; its folder is made."""
+    """Declare a path that this stage writes; its folder is created."""
     return click.option(
         option,
         type=click.Path(path_type=Path),
         default=Path(default),
         show_default=True,
-        callback=_with_folder,
+        callback=_at_own_place,
         help=f"Writes {what}.",
     )
 
 
 def reads_params(command: Command) -> Command:
-    """`--params`: where the knobs are."""
+    """Declare `--params`, the path of params.yaml."""
     return click.option(
         "--params",
         "params_file",
         type=click.Path(path_type=Path),
         default=PARAMS_FILE,
         show_default=True,
-        help="Reads every knob.",
+        help="The params file.",
     )(command)
 
 
+def _at_own_place(context: click.Context, option: click.Parameter, path: Path) -> Path:
+    """Return the output path; refuse a folder with files, unless it is the option's default.
+
+    A stage replaces an output folder as a whole, and a folder elsewhere may hold the user's files.
+    """
+    _with_folder(context, option, path)
+    # At the default path, the folder is the stage's own; DVC has removed it by now.
+    if path.is_dir() and path != option.get_default(context) and any(path.iterdir()):
+        raise click.BadParameter(
+            f"{path} is a folder with files, which this command would replace; choose a path that "
+            "does not exist",
+            param=option,
+        )
+    return path
+
+
 def _must_exist(context: click.Context, option: click.Parameter, path: Path) -> Path:
+    # `resilient_parsing` is shell completion, which must neither fail nor write.
     if not path.exists() and not context.resilient_parsing:
+        # The other checkpoints, if the missing path is a folder: usually a misspelt name.
         beside = sorted(each.name for each in path.parent.glob("[!.]*") if each.is_dir())
         there = f" (there: {', '.join(beside)})" if beside and not path.suffix else ""
         raise click.BadParameter(
@@ -59,5 +77,10 @@ def _must_exist(context: click.Context, option: click.Parameter, path: Path) -> 
 
 def _with_folder(context: click.Context, option: click.Parameter, path: Path) -> Path:
     if not context.resilient_parsing:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if Path(str(option.default)).suffix and path.is_dir():
+            raise click.BadParameter(f"{path} is a folder; expected a file", param=option)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise click.BadParameter(f"{path}: {error.strerror}", param=option) from error
     return path

@@ -18,9 +18,9 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "rollout"}
 @reads_params
 @reads("--problems", "data/problems/grpo.jsonl", "problems with references")
 @reads("--base", "data/models/base", "the weights below an adapter")
-@reads("--init", "data/models/sft", "the checkpoint that is sampled")
+@reads("--init", "data/models/sft", "the checkpoint to sample")
 @writes("--pairs", "data/pairs/sft.jsonl", "pairs as text and as token ids")
-@writes("--metrics", "reports/metrics/pairs.json", "how many, and why not more")
+@writes("--metrics", "reports/metrics/pairs.json", "numbers of pairs, and of problems without one")
 @writes("--provenance", "reports/provenance/pairs.json", "settings, versions, hashes")
 def main(
     params_file: Path,
@@ -43,19 +43,23 @@ def main(
     groups = sample_checkpoint(
         init,
         base=base,
+        # 0 means all: a slice to None.
         problems=list(read_problems(problems))[: settings.num_problems or None],
         model=params.model,
         prompt=params.prompt,
         rollout=params.rollout,
         num_completions=settings.num_completions,
+        # Sampled as GRPO samples, so that pairs come from the same distribution.
         engine=params.rollout.engine,
         batch_size=settings.batch_size,
         seed=params.seed,
     )
     rows = preference_pairs(groups, at_most=settings.max_per_problem)
     numbers = sampling_metrics(groups, rows)
+    # Token ids are stored beside the text: tokenizing again may give other tokens.
     write_jsonl(pairs, map(dataclasses.asdict, rows))
     write_metrics(metrics, numbers)
+    # Only dpo.pairs, since the rest of `dpo` belongs to the next stage.
     used = {**params.model_dump(include=SECTIONS), "dpo": {"pairs": settings.model_dump()}}
     inputs = {"problems": problems, "base": base, "init": init}
     write_provenance(provenance, settings=used, inputs=inputs)

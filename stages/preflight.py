@@ -1,4 +1,4 @@
-"""Before a run: what it would do, whether it can run on this machine, which micro-batches fit.
+"""Answer questions before a run: its plan, whether it can run here, which micro-batches fit.
 
 Not a stage of the DAG; it writes nothing.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from lib.core.errors import UserError
+from lib.core.git import check_repository, check_writable
 from lib.params import load_params, preset_params
 from lib.params.load import read_yaml
 from stages.options import reads, reads_params
@@ -18,16 +19,16 @@ from stages.options import reads, reads_params
 
 @click.group(help=__doc__)
 def main() -> None:
-    """Choose a question."""
+    """Answer one question about a run."""
 
 
 @main.command()
 @reads_params
 @click.argument("preset", default="")
 def plan(params_file: Path, preset: str) -> None:
-    """Print what a run would do, without running it: steps, batches, memory, disk, params.
+    """Print the plan of a run, without running it: steps, batches, memory, disk, params.
 
-    With the name of a preset (or the path of an overlay), for that; otherwise for params.yaml.
+    For a preset (its name, or the path of an overlay) or, without one, for params.yaml.
     """
     params = preset_params(preset) if preset else load_params(params_file)
     from lib.planning.plan import plan_lines
@@ -38,10 +39,13 @@ def plan(params_file: Path, preset: str) -> None:
 
 @main.command()
 @reads_params
-def readable(params_file: Path) -> None:
-    """Read params.yaml and dvc.lock, as `dvc repro` does in words of its own."""
+def check_files(params_file: Path) -> None:
+    """Check git, params.yaml and dvc.lock before `dvc repro`, whose own errors are less clear."""
+    check_repository()
+    check_writable()
     load_params(params_file)
     lock = params_file.with_name("dvc.lock")
+    # read_yaml reports a damaged lock (conflict marks, say) in one line.
     if lock.exists():
         read_yaml(lock)
 
@@ -49,14 +53,12 @@ def readable(params_file: Path) -> None:
 @main.command()
 @reads_params
 def doctor(params_file: Path) -> None:
-    """Say whether the current params can run on this machine, and if not, why (exit code 1)."""
+    """Check whether the current params can run on this machine; if not, say why (exit code 1)."""
     params = load_params(params_file)
-    from lib.planning.doctor import Finding, can_run, doctor_lines, findings, this_machine
-    from lib.planning.inputs import absent_inputs
+    from lib.planning.doctor import can_run, doctor_lines, findings, this_machine
 
     machine = this_machine()
-    absent = [Finding(text, "certain") for text in absent_inputs(params)]
-    problems = [*findings(params, machine), *absent]
+    problems = findings(params, machine, asks_hub=True)
     click.echo("\n".join(doctor_lines(machine, problems)))
     if not can_run(problems):
         raise SystemExit(1)
@@ -69,9 +71,11 @@ def doctor(params_file: Path) -> None:
 @click.option(
     "--limit-gib",
     type=click.FloatRange(min=0, min_open=True),
-    help="On a CPU: memory that the steps may take; otherwise four fifths of what is free.",
+    help="Memory limit on a CPU; default: 80 % of the available memory.",
 )
-@click.option("--one", type=(str, int), hidden=True, help="Phase and micro-batch to try here.")
+@click.option(
+    "--one", type=(str, int), hidden=True, help="Phase and micro-batch size to try in this process."
+)
 def memory_probe(
     params_file: Path,
     problems: Path,
@@ -79,25 +83,26 @@ def memory_probe(
     limit_gib: float | None,
     one: tuple[str, int] | None,
 ) -> None:
-    """Find the largest micro-batch that fits into memory for the current params, and print what to
-    set.
+    """Find and print the largest micro-batch that fits into memory for the current params.
 
-    It takes two steps of the phase's own trainer on the longest rows that `prepare` wrote, with
-    ever smaller micro-batches, each in a process of its own; GRPO generates with its engine, and
-    all completions have the longest length.
+    Runs two steps of the phase's own trainer on the longest rows that `prepare` wrote, with ever
+    smaller micro-batches, each in its own process. GRPO generates with its engine, and all
+    completions have the longest length.
     """
     params = load_params(params_file)
     if one:
         from lib.engines.unsloth import import_first
 
-        shares = params.rollout.engine == "vllm" and one[0] == "grpo"
-        import_first(params.model.backend, generates=shares)
+        generates = params.rollout.engine == "vllm" and one[0] == "grpo"
+        import_first(params.model.backend, generates=generates)
+    # After Unsloth, which must precede transformers, TRL and PEFT.
     import psutil
 
     from lib.engines.runtime import configure
     from lib.planning.memory import batch_of
-    from lib.planning.probe import SHORT, fits, longest_first
+    from lib.planning.probe import OUT_OF_MEMORY, fits, longest_first
 
+    # Bytes; the rest is left to other processes.
     free = 0.8 * psutil.virtual_memory().available
     limit = int(limit_gib * 1024**3 if limit_gib else free)
     if one:
@@ -107,26 +112,31 @@ def memory_probe(
         enough = fits(
             params, phase, base=base, problems=rows, tokens=tokens, size=size, limit=limit
         )
-        raise SystemExit(0 if enough else SHORT)
-    places = [f"--params={params_file}", f"--problems={problems}", f"--base={base}"]
-    command = [sys.executable, "-m", "stages.preflight", "memory-probe", *places]
+        # The parent process reads the exit code.
+        raise SystemExit(0 if enough else OUT_OF_MEMORY)
+    paths = [f"--params={params_file}", f"--problems={problems}", f"--base={base}"]
+    # The same paths and params as this process.
+    command = [sys.executable, "-m", "stages.preflight", "memory-probe", *paths]
     for phase, section in (("sft", params.sft), ("grpo", params.grpo)):
         if section.skipped:
             click.echo(f"memory-probe {phase} skipped: {section.skipped}")
             continue
         _, tokens = longest_first(params, phase, base=base, problems=problems)
         batch = batch_of(params, phase)
+        # Only divisors, since gradient accumulation needs whole micro-batches.
         for size in (size for size in range(batch, 0, -1) if batch % size == 0):
-            tried = [f"--limit-gib={limit / 1024**3}", "--one", phase, str(size)]
-            code = subprocess.run([*command, *tried], check=False).returncode
+            arguments = [f"--limit-gib={limit / 1024**3}", "--one", phase, str(size)]
+            # A process each: an allocation that failed leaves fragmented memory behind.
+            code = subprocess.run([*command, *arguments], check=False).returncode
             if code == 0:
                 break
-            if code not in (SHORT, -signal.SIGKILL):  # the kernel's, of a process too large
+            # SIGKILL: the kernel ended a process that was too large. Other codes are bugs.
+            if code not in (OUT_OF_MEMORY, -signal.SIGKILL):
                 raise SystemExit(code)
         else:
             raise UserError(
-                f"{phase}: not even one row of {tokens} tokens fits; shorten model.max_seq_length "
-                "or rollout.max_new_tokens, or set model.gradient_checkpointing to true"
+                f"{phase}: one row of {tokens} tokens does not fit; reduce model.max_seq_length or "
+                "rollout.max_new_tokens, or set model.gradient_checkpointing to true"
             )
         click.echo(
             f"memory-probe {phase} longest={tokens} tokens; set {phase}.micro_batch_size: {size}"

@@ -1,4 +1,4 @@
-"""Read and clean the sets of problems, and write the base model that training starts from.
+"""Read and clean the sets of problems, and write the base model.
 
 Params: seed, torch_threads, model, prompt, prepare, validation.
 """
@@ -15,11 +15,13 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "prepare", "validation"}
 
 @click.command(help=__doc__)
 @reads_params
-@reads("--raw", "data/raw", "the folder of the files that sources name")
+@reads("--raw", "data/raw", "the folder of the sources' files")
 @writes("--problems", "data/problems", "the sets of problems")
 @writes("--base", "data/models/base", "tokenizer, and weights or a pointer to them")
-@writes("--metrics", "reports/metrics/prepare.json", "sizes of the sets, what was dropped")
-@writes("--provenance", "reports/provenance/prepare.json", "settings, hashes, examples of drops")
+@writes("--metrics", "reports/metrics/prepare.json", "sizes of the sets, counts of dropped rows")
+@writes(
+    "--provenance", "reports/provenance/prepare.json", "settings, hashes, examples of dropped rows"
+)
 def main(
     params_file: Path, raw: Path, problems: Path, base: Path, metrics: Path, provenance: Path
 ) -> None:
@@ -34,12 +36,17 @@ def main(
 
     seed, model, section, validation = params.seed, params.model, params.prepare, params.validation
     configure(seed=seed, threads=params.torch_threads)
+    # Needed before the tokenizer: its tags become tokens of the tiny model.
     own_format = prompt_format(**params.prompt.rendering)
     system = system_prompt(params.prompt.system, prompt_format=own_format)
+    # Arrow files in a scratch folder, deleted at the end of the block: sets need not fit into
+    # memory.
     with sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
         texts = sets.tokenizer_problems(gathered)
+        # The tiny tokenizer is trained on these texts, a downloaded model keeps its own.
         write_base(base, texts, prompt_format=own_format, model=model, seed=seed)
         save_prompt(base, system=system, rendering=params.prompt.rendering)
+        # After the tokenizer exists, since lengths are cut in tokens.
         sets.finish_sets(
             gathered,
             section,
@@ -47,13 +54,18 @@ def main(
             max_seq_length=model.max_seq_length,
             seed=seed,
         )
+        if not params.grpo.skipped:
+            # No output depends on it: a larger step later is refused by `grpo` itself.
+            sets.refuse_few_problems(gathered, prompts_per_step=params.grpo.prompts_per_step)
         sets.write_sets(gathered, problems, validation=validation)
+        # Within the block, since counts and examples read the Arrow files.
         figures, dropped = sets.set_metrics(gathered), sets.dropped_examples(gathered)
         summary = list(sets.summary_lines(gathered))
     write_metrics(metrics, figures)
     write_provenance(
         provenance,
         settings=params.model_dump(include=SECTIONS),
+        # The outputs too: their hashes show whether another machine made the same sets.
         inputs={"raw": raw, "problems": problems, "base": base},
         dropped=dropped,
     )

@@ -6,26 +6,27 @@ from pathlib import Path
 import click
 
 from lib.core.errors import UserError
-from lib.params import PARAMS_FILE, compose_preset, preset_names
+from lib.params import PARAMS_FILE, compose_preset, model_names, preset_names
 
 
 @click.command(help=__doc__)
 @click.argument("preset", default="")
+@click.option("--model", default="", help="Another model in the place of the preset's own.")
 @click.option("--quick", is_flag=True, help="Five steps a phase, few problems; all else as it is.")
-def main(preset: str, quick: bool) -> None:
+def main(preset: str, model: str, quick: bool) -> None:
     """Replace params.yaml, unless it holds edits that would be lost."""
     if not preset:
         raise UserError(f"which preset? `make preset PRESET=...` with {', '.join(preset_names())}")
-    text = compose_preset(preset, quick=quick)
+    text = compose_preset(preset, model=model, quick=quick)
     if PARAMS_FILE.exists() and not (_is_committed(PARAMS_FILE) or _is_preset(PARAMS_FILE)):
         raise UserError(
-            "params.yaml has edits that no commit and no preset holds; "
-            "commit it, or drop them with `git checkout params.yaml`"
+            "params.yaml has uncommitted edits; "
+            "commit them, or drop them with `git checkout params.yaml`"
         )
     PARAMS_FILE.write_text(text, encoding="utf-8")
-    short = ", QUICK" if quick else ""
+    other, short = f" with {model}" if model else "", ", QUICK" if quick else ""
     click.echo(
-        f"params.yaml is now {preset}{short}; "
+        f"params.yaml is now {preset}{other}{short}; "
         "run `make fetch` if it names models or sets of the Hub, then `make all`"
     )
 
@@ -33,18 +34,21 @@ def main(preset: str, quick: bool) -> None:
 def _is_preset(path: Path) -> bool:
     text = path.read_text(encoding="utf-8")
     return any(
-        text == compose_preset(name, quick=quick)
+        text == compose_preset(name, model=model, quick=quick)
         for name in preset_names()
+        for model in ("", *model_names())
         for quick in (False, True)
     )
 
 
 def _is_committed(path: Path) -> bool:
-    """Whether some commit holds the file as it is."""
+    """Return True if some commit holds the file as it is."""
+    # Git's hash of the content: a commit holds the file if it holds this blob.
     blob = subprocess.run(["git", "hash-object", path], capture_output=True, text=True, check=False)
-    holding = ["git", "log", "--all", "-m", "--max-count=1", "--format=%h"]
+    # --all and -m: also other branches, and both sides of a merge.
+    log = ["git", "log", "--all", "-m", "--max-count=1", "--format=%h"]
     commits = subprocess.run(
-        [*holding, f"--find-object={blob.stdout.strip()}"],
+        [*log, f"--find-object={blob.stdout.strip()}"],
         capture_output=True,
         text=True,
         check=False,

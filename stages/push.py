@@ -1,6 +1,6 @@
-"""Put the export on the Hugging Face Hub, as a private repository unless told otherwise.
+"""Upload the export to the Hugging Face Hub, as a private repository by default.
 
-The token is that of the environment (HF_TOKEN) and of nowhere else. Not a stage of the DAG.
+The token comes from the environment only (HF_TOKEN). Not a stage of the DAG.
 """
 
 import os
@@ -17,21 +17,23 @@ TOKEN = "HF_TOKEN"
 
 @click.command(help=__doc__)
 @reads_params
-@click.option("--repo", default="", help="Where to: owner/name.")
-@click.option("--dry-run", is_flag=True, help="Print what would go there, and stop.")
-@click.option("--public", is_flag=True, help="Make a new repository that anyone can read.")
+@click.option("--repo", default="", help="Repository: owner/name.")
+@click.option("--dry-run", is_flag=True, help="List the files, and upload nothing.")
+@click.option("--public", is_flag=True, help="Create the repository public.")
 @click.option("--models", type=click.Path(path_type=Path), default=Path("data/models"))
 @click.option("--reports", type=click.Path(path_type=Path), default=Path("reports"))
 def main(
     params_file: Path, repo: str, dry_run: bool, public: bool, models: Path, reports: Path
 ) -> None:
-    """Push."""
+    """Upload the export."""
     params = load_params(params_file)
     from lib.export.push import check_current, check_repo, collect, current_commit, push
 
+    # A dry run may do without a repository.
     if repo or not dry_run:
         check_repo(repo)
     export = models / "export"
+    # Uploads only a verified export that matches the current checkpoint and params.
     check_current(
         export,
         provenance=reports / "provenance/export.json",
@@ -44,15 +46,16 @@ def main(
         click.echo(f"{upload.size:>14,}  {upload.path}")
     total = f"{len(uploads)} files, {sum(upload.size for upload in uploads):,} bytes"
     if dry_run:
-        click.echo(f"{total} would go to {repo or 'the Hub'}; nothing was sent")
+        click.echo(f"{total} would be uploaded to {repo or 'the Hub'}; nothing was sent")
         return
     token = os.environ.get(TOKEN, "").strip()
+    # A token with other characters would fail only in the HTTP header.
     if not (token.isascii() and token.isprintable() and token):
         raise UserError(
-            f"{TOKEN} is not set, or holds no token; it has to be one with write access "
-            "(https://huggingface.co/settings/tokens). Look first: make push DRY_RUN=1"
+            f"{TOKEN} is not set or not a token; expected one with write access "
+            "(https://huggingface.co/settings/tokens). To look first: make push DRY_RUN=1"
         )
-    click.echo(f"{total} went to {push(uploads, repo=repo, token=token, private=not public)}")
+    click.echo(f"{total} uploaded to {push(uploads, repo=repo, token=token, private=not public)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write the report from what the stages wrote: Markdown, figures, one HTML page.
+"""Write the report from the stages' files: Markdown, figures, one HTML page.
 
 Params: evaluate (checkpoints), export (checkpoint), dpo (init), prompt (format).
 """
@@ -13,17 +13,17 @@ from stages.options import reads, reads_params, writes
 
 @click.command(help=__doc__)
 @reads_params
-@reads("--graded", "data/graded", "every graded completion, and their rates")
+@reads("--graded", "data/graded", "graded completions and their rates")
 @reads("--base", "data/models/base", "the chat template of its tokenizer")
-@reads("--metrics", "reports/metrics", "the numbers of every stage")
-@reads("--rollouts", "data/rollouts", "completions of the steps of grpo, and of validation")
+@reads("--metrics", "reports/metrics", "every stage's numbers")
+@reads("--rollouts", "data/rollouts", "completions of training steps and validation")
 @reads("--curves", "reports/curves", "the training curves")
 @reads("--provenance", "reports/provenance", "settings, versions, hashes")
 @writes("--markdown", "reports/report.md", "the report for terminals and pull requests")
 @writes("--figures", "reports/figures", "its figures as SVG")
 @writes("--page", "reports/report.html", "the report with a rollout browser, one file")
-@writes("--plots", "reports/plots", "the curves in one long format, for `dvc plots`")
-@writes("--differences", "reports/metrics/report.json", "paired differences of checkpoints")
+@writes("--plots", "reports/plots", "the curves in a long format, for `dvc plots`")
+@writes("--differences", "reports/metrics/report.json", "paired differences between checkpoints")
 def main(
     params_file: Path,
     graded: Path,
@@ -40,11 +40,13 @@ def main(
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
+    # No torch below: the report takes seconds.
     from lib.report.inputs import load_run
-    from lib.report.text import loud
+    from lib.report.text import alarm_lines
     from lib.report.write import write_report
 
     run = load_run(
+        # Named values: stages/summary.py reads the run by the same call.
         checkpoints=params.evaluate.checkpoints,
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
@@ -59,7 +61,8 @@ def main(
     report = write_report(
         run, markdown=markdown, figures=figures, page=page, plots=plots, metrics=differences
     )
-    for line in loud(report.alarms):
+    # Red on a terminal; the report opens with the same sentences.
+    for line in alarm_lines(report.alarms):
         click.echo(line)
     click.echo(f"report figures={len(report.figures)} markdown={markdown} page={page}")
 

@@ -1,4 +1,4 @@
-"""Sample a checkpoint at GRPO's sampling settings: to read what it writes, or to rate problems.
+"""Sample a checkpoint at GRPO's settings, to read its completions or to rate problems.
 
 Not a stage of the DAG. Params: seed, torch_threads, model, prompt, rollout, reward, evaluate.
 """
@@ -12,63 +12,76 @@ from lib.params import load_params
 from stages.options import reads, reads_params, writes
 
 NUM_PROBLEMS = 4
-"""Of those that `debug` prints completions for."""
+"""Problems that `debug` samples."""
 
 
 @click.group(help=__doc__)
 def main() -> None:
-    """Choose what for."""
+    """Sample a checkpoint."""
 
 
 @main.command()
 @reads_params
-@reads("--problems", "data/problems/grpo.jsonl", "the problems to ask")
+@reads("--problems", "data/problems/grpo.jsonl", "the problems to sample")
 @reads("--base", "data/models/base", "the weights below an adapter")
-@click.option("--checkpoint", default="sft", show_default=True, help="Which checkpoint.")
-@click.option("--n", default=5, type=click.IntRange(min=2), show_default=True, help="Completions.")
+@click.option(
+    "--checkpoint", default="sft", show_default=True, help="A name below data/models, or a path."
+)
+@click.option(
+    "--n", default=5, type=click.IntRange(min=2), show_default=True, help="Completions per problem."
+)
 def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int) -> None:
-    """Print completions, sums and what they mean for GRPO.
+    """Print completions, their totals, and a verdict for GRPO.
 
-    Any checkpoint: a name below data/models, or a path, those under data/scratch included.
+    The checkpoint may be a name below data/models or any path, also below data/scratch.
     """
     params = load_params(params_file)
     from lib.artifacts.problems import read_problems
     from lib.engines.policy import load_tokenizer
     from lib.engines.runtime import configure
     from lib.inference.external import find_model
-    from lib.planning.rollouts import report_lines, sample_groups, tag_tokens, verdicts
+    from lib.planning.rollouts import diagnose, report_lines, rollout_groups, tag_tokens
     from lib.prompts import prompt_format
     from lib.training.phase.warning_signs import Limits
 
     configure(seed=params.seed, threads=params.torch_threads)
     rollout, folder = params.rollout, find_model(checkpoint)
-    groups = sample_groups(
+    groups = rollout_groups(
         params,
         folder,
+        # Lazily: reading a large set would take longer than sampling a few problems.
         list(itertools.islice(read_problems(problems), NUM_PROBLEMS)),
         base=base,
         num_completions=n,
     )
-    written_in = prompt_format(**params.prompt.rendering)
-    tokens = tag_tokens(load_tokenizer(folder), written_in)
-    tags = [tag for tag in written_in.marks if tag in written_in.target(solution="", reference="1")]
-    judged = verdicts(
+    used_format = prompt_format(**params.prompt.rendering)
+    tokens = tag_tokens(load_tokenizer(folder), used_format)
+    # Only tags that a target without reasoning uses: an optional tag would always look missing.
+    target = used_format.target(solution="", reference="1")
+    tags = [tag for tag in used_format.marks if tag in target]
+    diagnosis = diagnose(
         groups,
         written=tags,
-        limits=Limits.of(params.reward, max_new_tokens=rollout.max_new_tokens),
+        limits=Limits.from_reward(
+            params.reward,
+            max_new_tokens=rollout.max_new_tokens,
+            sft=not params.sft.skipped or bool(params.sft.adapter),
+        ),
         temperature=rollout.temperature,
     )
     click.echo(f"{folder} at temperature {rollout.temperature:g}, top-p {rollout.top_p:g}\n")
-    click.echo("\n".join(report_lines(groups, tokens=tokens, judged=judged)))
+    click.echo("\n".join(report_lines(groups, tokens=tokens, diagnosis=diagnosis)))
 
 
 @main.command()
 @reads_params
 @reads("--problems", "data/problems/grpo.jsonl", "the problems to rate")
 @reads("--base", "data/models/base", "the weights below an adapter")
-@reads("--checkpoint", "data/models/sft", "the checkpoint that answers")
+@reads("--checkpoint", "data/models/sft", "the checkpoint to sample")
 @writes("--rates", "data/raw/difficulty.jsonl", "pass rates by content hash")
-@click.option("--num-completions", type=click.IntRange(1), default=8, help="Per problem; 8.")
+@click.option(
+    "--num-completions", type=click.IntRange(1), default=8, help="Per problem; default: 8."
+)
 def difficulty(
     params_file: Path,
     problems: Path,
@@ -77,7 +90,7 @@ def difficulty(
     rates: Path,
     num_completions: int,
 ) -> None:
-    """Measure how often a checkpoint solves each GRPO problem, for `prepare.grpo.difficulty`."""
+    """Measure a checkpoint's success on each GRPO problem, for `prepare.grpo.difficulty`."""
     params = load_params(params_file)
     from lib.artifacts.problems import read_problems
     from lib.engines.runtime import configure
@@ -93,6 +106,7 @@ def difficulty(
         prompt=params.prompt,
         rollout=params.rollout,
         num_completions=num_completions,
+        # All GRPO problems are sampled: with the evaluation's engine and batch size.
         engine=params.evaluate.engine,
         batch_size=params.evaluate.batch_size,
         seed=params.seed,
@@ -102,6 +116,7 @@ def difficulty(
         for group in groups
     }
     write_pass_rates(rates, measured)
+    # `max`: an empty set gives 0, not a division by 0.
     mean = sum(rate.value for rate in measured.values()) / max(len(measured), 1)
     click.echo(f"difficulty problems={len(measured)} mean_pass_rate={mean:.3f} file={rates}")
 

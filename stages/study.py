@@ -1,8 +1,9 @@
-"""Run a study of studies/*.yaml over seeds as DVC experiments, two at a time; outside the DAG.
+"""Run a study of studies/*.yaml over seeds as DVC experiments, two at a time.
 
-Interrupted, the same command resumes where it was.
+Interrupted, it ends the experiments under way, and the same command runs what is left.
 """
 
+import signal
 from pathlib import Path
 
 import click
@@ -16,34 +17,51 @@ SCRATCH, OUT = Path("data/scratch/studies"), Path("reports/studies")
 @click.command(help=__doc__)
 @reads_params
 @click.option("--study", required=True, help="A path, or the name of a file in studies/.")
-@click.option("--jobs", type=click.IntRange(min=1), default=2, help="Experiments at a time.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=2, help="Experiments that run at the same time."
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=OUT,
     show_default=True,
-    help="Writes the page, figures and numbers, in a folder of the study's name.",
+    help="Folder for pages, figures and numbers; the study gets a subfolder.",
 )
-@click.option("--pages", is_flag=True, help="Run nothing: write the pages of the numbers in OUT.")
+@click.option("--pages", is_flag=True, help="Run nothing; write the pages from the numbers in OUT.")
 def main(params_file: Path, study: str, jobs: int, out: Path, pages: bool) -> None:
-    """Run what has not run yet, then write the pages."""
-    params = load_params(params_file)
-    from lib.studies.definition import load_study, study_file
+    """Run the missing experiments, then write the pages."""
+    load_params(params_file)
+    from lib.params.load import read_yaml
+    from lib.studies.definition import load_study, study_file, with_params
 
     path = study_file(study)
     name, definition = path.stem, load_study(path)
+    from lib.artifacts import read_json, write_metrics
+    from lib.studies.experiments import changed_inputs, made_from, run_study
     from lib.studies.results import study_metrics, write_pages
 
+    # The pages are a function of this file, so that --pages needs no experiment.
+    numbers = out / name / "study.json"
     if not pages:
-        from lib.artifacts import write_metrics
-        from lib.studies.experiments import run_study
-
-        outcome = run_study(name, definition, scratch=SCRATCH, jobs=jobs, say=click.echo)
-        problems = params.validation.num_problems
-        metrics = study_metrics(definition, outcome, num_validated=problems)
-        write_metrics(out / name / "study.json", metrics)
+        # A terminal that closes reaches no experiment: each has a process group of its own.
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+            signal.signal(signal.SIGHUP, signal.default_int_handler)
+        # Before the hours in which a file may be edited.
+        origin, content = made_from(path), read_yaml(params_file)
+        outcome = run_study(name, definition, scratch=SCRATCH, jobs=jobs, log=click.echo)
+        num_validated = {
+            each: with_params(content, variant, origin=each).validation.num_problems
+            for each, variant in definition.variants.items()
+        }
+        metrics = study_metrics(definition, outcome, num_validated=num_validated)
+        write_metrics(numbers, metrics, made_from=origin)
+    # A file from before `made_from` was recorded counts as changed.
+    state = read_json(numbers).get("made_from", {}) if numbers.is_file() else {}
+    changed = changed_inputs(state, path)
+    # Only the committed studies feed README's table.
     readme = Path("README.md") if out == OUT else None
-    for verdict in write_pages(name, definition, out, readme=readme):
+    for verdict in write_pages(name, definition, out, changed=changed, readme=readme):
+        # The verdicts are Markdown; a terminal shows them without marks.
         click.echo(verdict.replace("*", "").replace("`", ""))
     click.echo(f"study page={out / name / 'study.md'} all={out / 'index.html'}")
 

@@ -1,14 +1,18 @@
-"""Print the result table, and where the model and the report are. Outside the DAG.
+"""Print the result table, and the paths of the model and the report. Not a stage of the DAG.
 
 Params: evaluate (checkpoints, benchmarks), export (checkpoint), dpo (init).
 """
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
+from ruamel.yaml import YAML
 
 from lib.params import load_params
+from lib.params.schema import leaves
 from stages.options import reads_params
 
 
@@ -28,20 +32,63 @@ def main(params_file: Path) -> None:
     )
     for line in summary_lines(run):
         click.echo(line)
-    if modified := modified_files():
-        click.echo(
-            f"git:     {len(modified)} tracked files modified (another CPU rounds differently); "
-            "`git checkout -- reports dvc.lock` restores them, `git commit -am` keeps them"
-        )
+    for line in git_lines():
+        click.echo(line)
     click.echo("model:   data/models/export")
     click.echo("report:  reports/report.md, reports/report.html (`make serve`)")
     click.echo("studies: reports/studies/index.html")
 
 
-def modified_files() -> list[str]:
-    """Of what a run writes, the files that git tracks and that differ from its last commit."""
-    command = ["git", "diff", "--name-only", "HEAD", "--", "reports", "dvc.lock"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+def git_lines() -> Iterator[str]:
+    """Yield one line if a run changed tracked files: their number, the cause, the remedy."""
+    # Only what a run writes: edited code is the user's own change.
+    modified = _git("diff", "--name-only", "HEAD", "--", "reports", "dvc.lock").split()
+    if not modified:
+        return
+    if causes := changed_inputs():
+        more = f" and {len(causes) - 3} more" if len(causes) > 3 else ""
+        why = f"this run differs from the last commit's in {', '.join(causes[:3])}{more}"
+        advice = "`make compare` shows both"
+    else:
+        # Same inputs, other bytes: only rounding is left as the cause.
+        why = "another CPU rounds differently"
+        advice = "`git checkout -- reports dvc.lock` restores them"
+    yield (
+        f"git:     {len(modified)} tracked files modified ({why}); {advice}, "
+        "`git commit -am` keeps them"
+    )
+
+
+def changed_inputs() -> list[str]:
+    """List the params, code and raw data in which this run differs from the last commit's."""
+    # dvc.lock has params and hashes of the last run, in HEAD and here.
+    old, new = (dict(_inputs(text)) for text in (_git("show", "HEAD:dvc.lock"), _here()))
+    return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+
+
+def _inputs(lock: str) -> Iterator[tuple[str, Any]]:
+    """Yield the params of dvc.lock by name, and each external dep with its hash."""
+    stages = (YAML(typ="safe").load(lock) or {}).get("stages", {}).values()
+    # Outputs of stages differ because their inputs do: only the latter are causes.
+    outs = [Path(out["path"]) for stage in stages for out in stage.get("outs", ())]
+    for stage in stages:
+        for dep in stage.get("deps", ()):
+            path = Path(dep["path"])  # a dep may be a file of an out, or a folder of outs
+            if not any(path.is_relative_to(out) or out.is_relative_to(path) for out in outs):
+                yield dep["path"], dep["md5"]
+        for params in stage.get("params", {}).values():
+            yield from leaves(params)
+
+
+def _here() -> str:
+    lock = Path("dvc.lock")
+    return lock.read_text("utf-8") if lock.exists() else ""
+
+
+def _git(*arguments: str) -> str:
+    """Return the output of a git command; '' outside a repository."""
+    command = ["git", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 if __name__ == "__main__":

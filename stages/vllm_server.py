@@ -13,9 +13,10 @@ from stages.options import reads, reads_params
 
 @click.command(help=__doc__)
 @reads_params
-@reads("--model", "data/models/base", "a complete model; adapters come over HTTP")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen at.")
-@click.option("--fixed", is_flag=True, help="Take no adapters and no other weights.")
+@reads("--model", "data/models/base", "a complete model; adapters are sent over HTTP")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen on.")
+@click.option("--fixed", is_flag=True, help="Refuse adapters and new weights.")
+# Passed to vLLM as typed.
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def main(params_file: Path, model: Path, port: int, fixed: bool, options: tuple[str, ...]) -> None:
     """Serve until Ctrl-C."""
@@ -23,14 +24,16 @@ def main(params_file: Path, model: Path, port: int, fixed: bool, options: tuple[
     from lib.engines.registry import VLLM_SHARE
     from lib.engines.server import serve, server_command
 
-    # Beside the policy, perhaps on its card; a server that no training asks has one for itself.
-    beside = (params.rollout, params.validation)
-    shares = [each.gpu_memory_utilization for each in beside if each.engine == "vllm-server"]
+    # During training, the policy may be on the same GPU; a fixed server has the GPU to itself.
+    samplers = (params.rollout, params.validation)
+    shares = [each.gpu_memory_utilization for each in samplers if each.engine == "vllm-server"]
     command = server_command(
         model,
+        # Anyone who reaches the port can replace the weights, so only this machine may.
         host="127.0.0.1",
         port=port,
         model=params.model,
+        # The largest share: one server may serve rollouts and validation.
         memory_share=VLLM_SHARE if fixed else max(shares, default=VLLM_SHARE),
         options=options,
     )
