@@ -65,11 +65,14 @@ def fake_python(path: Path, *, version: str, otherwise: str = "exit 1") -> Path:
     return path
 
 
-@pytest.mark.parametrize("python", ["fake", "/no/such/python"])
-def test_another_python_or_none_is_refused(bare: Path, python: str) -> None:
+@pytest.mark.parametrize(
+    ("python", "version"),
+    [("fake", "Python 3.9"), ("/no/such/python", "no command here"), ("3.9", "no command here")],
+)
+def test_another_python_or_none_is_refused(bare: Path, python: str, version: str) -> None:
     if python == "fake":
         python = str(fake_python(bare / "python3.9", version="3.9"))
-    assert python in error_of(make("setup", f"PYTHON={python}", cwd=bare))
+    assert f"{python} is {version}." in error_of(make("setup", f"PYTHON={python}", cwd=bare))
     assert not (bare / ".venv").exists()
 
 
@@ -128,6 +131,34 @@ def test_an_unknown_preset_is_one_line_that_lists_them(preset: str) -> None:
     assert all(name in error for name in preset_names())
 
 
+@pytest.mark.parametrize(
+    ("verb", "variable"),
+    [
+        ("preset", "PRESET"),
+        ("compare", "BASE"),
+        ("study", "STUDY"),
+        ("benchmarks", "SETS"),
+        ("evaluate", "SYSTEM"),
+        ("grade", "COMPLETIONS"),
+        ("grade", "OUT"),
+        ("debug-rollouts", "CHECKPOINT"),
+        ("vllm-server", "MODEL"),
+        ("push", "HUB_REPO"),
+    ],
+)
+def test_what_a_person_gives_runs_nothing(bare: Path, verb: str, variable: str) -> None:
+    """It reaches the stage as one word, whatever make or a shell would read in it."""
+    (bare / "requirements/install.sh").write_text("#!/bin/sh\n")
+    python = bare / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    given = 'a $(touch X) $(shell touch X) `touch X` "q" it\'s $HOME;touch X #'
+    words = make(verb, f"{variable}={given}", cwd=bare).stdout.splitlines()
+    assert any(word.endswith(given) for word in words)
+    assert not (bare / "X").exists()
+
+
 def test_the_vllm_server_makes_the_base_model_that_it_serves() -> None:
     def recipe(*variables: str) -> str:
         return make("-n", "--old-file=setup", "vllm-server", *variables).stdout
@@ -136,6 +167,10 @@ def test_the_vllm_server_makes_the_base_model_that_it_serves() -> None:
     assert made == "dvc repro prepare"
     assert "stages.vllm_server" in served and "data/models/base" in served
     assert "dvc repro" not in recipe("MODEL=mine")
+
+
+def test_sets_to_fetch_are_listed() -> None:
+    assert "gsm8k, " in error_of(make("benchmarks"))
 
 
 def test_completions_to_grade_are_asked_for_by_their_variable() -> None:

@@ -1,13 +1,18 @@
-"""The README's numbers are those of HEAD's files, and the map of the library has every room."""
+"""README's numbers are those of HEAD's files, its example is what is printed; the map is whole."""
 
 import json
 import re
 import subprocess
+from statistics import fmean
 
+import pytest
+
+from lib.report.comparisons import MEASURES
 from lib.report.text import points
 from lib.studies.definition import STUDIES, load_study
 from lib.studies.results import START, with_rates
 from tests.conftest import ROOT
+from tests.docs.example import RECORD, rate, with_example
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 WORDS = " ".join(README.split())
@@ -30,6 +35,21 @@ def test_the_study_s_means_are_those_of_its_file() -> None:
     study = json.loads((ROOT / "reports/studies/seeds/study.json").read_text("utf-8"))
     for comparison in study["comparisons"].values():
         assert f"{points(comparison['pass@1']['mean'])} points" in WORDS
+
+
+def test_the_example_is_what_make_compare_prints() -> None:
+    assert with_example(README, json.loads(RECORD.read_text("utf-8"))) == README
+
+
+def test_the_example_starts_from_the_committed_run() -> None:
+    grades = json.loads(RECORD.read_text("utf-8"))
+    exported = json.loads(committed("reports/metrics/report.json"))["exported"]
+    for mode, measure in MEASURES.items():
+        rates = rate(grades[f"held_out {mode}"]["HEAD"], mode=mode)
+        assert fmean(rates.values()) == pytest.approx(exported[measure], abs=1e-6), (
+            "the default run changed: run README's commands in a clone, then "
+            "`python -m tests.docs.example CLONE`"
+        )
 
 
 def test_the_verifiers_figures_are_those_of_its_benchmark() -> None:

@@ -10,7 +10,7 @@ import wandb
 
 from lib.artifacts import write_jsonl
 from lib.artifacts.hub import repository_of
-from lib.artifacts.problems import write_problems
+from lib.artifacts.problems import read_problems, write_problems
 from lib.params import compose_preset, preset_params
 from lib.params.data import KnownSource, hub_splits
 from lib.problems.generated import GeneratedSets
@@ -94,10 +94,26 @@ def test_own_rewards_get_answers_and_an_open_run_the_curve(
     setup.trainer.reward_funcs[0] = own
     solved = {(problem.reference, problem.solution) for problem in setup.problems}
     settings = wandb.Settings(silent=True, console="off")
-    with wandb.init(mode="offline", dir=checkout, settings=settings) as run:
+    mine = {"seed": "my own"}
+    with wandb.init(mode="offline", dir=checkout, settings=settings, config=mine) as run:
         curve = run_training(setup.artifacts)
+        assert run.config["seed"] == "my own"
+        assert run.config["grpo"]["learning_rate"] == setup.grpo_args["learning_rate"]
         assert run.summary["reward"] == pytest.approx(curve[-1]["reward"])
     assert {*told} <= solved and any(solution for _, solution in told)
+
+
+def test_own_problems_and_system_prompt_take_the_places_of_gsm8ks(checkout: Path) -> None:
+    own = checkout / "data/problems/grpo.jsonl"
+    setup = math_training_setup(
+        "data/models/export",
+        problems=own,
+        system_prompt="Be brief.",
+        params=preset_params("smoke"),
+        folder=checkout / "data/scratch/own",
+    )
+    assert setup.problems == list(read_problems(own))
+    assert setup.dataset[0]["prompt"][0] == {"role": "system", "content": "Be brief."}
 
 
 def test_the_example_from_checkpoints_trains(

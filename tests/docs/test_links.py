@@ -1,6 +1,7 @@
 """What a page points at is there: files, headings, verbs of make."""
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,14 @@ def broken_links_of(page: Path) -> Iterator[str]:
             target.exists() and (not anchor or anchor in anchors_of(target))
         ):
             yield "".join(link)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_git_ignores_what_the_commands_of_a_page_write(page: Path) -> None:
+    written = re.findall(r"(?:OUT=|--out |--outfile )([\w./-]+)", page.read_text(encoding="utf-8"))
+    asked = ["git", "check-ignore", *(f"{path}/x" for path in written), "wandb/x"]
+    ran = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == asked[2:]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

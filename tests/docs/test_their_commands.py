@@ -1,26 +1,38 @@
 """What docs/from_their_commands.md gives for a source's command holds on its section's preset.
 
 `key: value` is in the preset; DVC takes `-S key=value`, params accept it and the plan can print it;
-`make evaluate` takes BENCHMARKS and SET; a dotted name of `lib` can be imported. The verbs of make
+`make evaluate` comes to its first token; a dotted name of `lib` can be imported. The verbs of make
 are those of every page (test_links.py).
 """
 
 import functools
+import json
 import pkgutil
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
+import huggingface_hub
 import pytest
+from click.testing import CliRunner
 from dvc.utils.hydra import apply_overrides
 from ruamel.yaml import YAML
 
+from lib.artifacts import read_json, write_json
+from lib.artifacts.hub import model_repository
 from lib.evaluation.models import apply_settings
 from lib.params import compose_preset, load_params, preset_names, preset_params
 from lib.params.data import known_sets
 from lib.planning.idle import idle_params
 from lib.planning.plan import plan_lines
+from lib.problems.generated import GeneratedSets
+from lib.prompts import save_prompt
+from stages.evaluate_model import main as evaluate_model
 from tests.conftest import ROOT
+from tests.pipeline.source_rows import ROWS
 
 PAGE = (ROOT / "docs/from_their_commands.md").read_text(encoding="utf-8")
 SECTIONS = {
@@ -77,6 +89,54 @@ def test_benchmarks_and_settings_are_taken(preset: str, span: str) -> None:
     assert {*benchmarks} <= {*known_sets()}
     section = params_of(preset).evaluate.model_dump(mode="json")
     assert apply_settings(section, variables.get("SET", ""), benchmarks=benchmarks)
+
+
+@pytest.mark.parametrize(("preset", "span"), spans("make evaluate "))
+def test_an_evaluation_comes_to_its_first_token(
+    preset: str, span: str, base: Path, sets: GeneratedSets, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """On tiny weights in the place that `make fetch` puts those of the Hub, which is not asked."""
+    dry = ["make", "--dry-run", "--old-file=setup", *shlex.split(span)[1:]]
+    planned = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (recipe,) = re.findall(r"python -m stages.evaluate_model (.*)", planned.replace("\\\n", " "))
+    content = params_of(preset).model_dump(mode="json")
+    content["model"]["attention"] = "sdpa"
+    content["evaluate"] |= {"engine": "transformers", "max_new_tokens": 1, "overrides": []}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", None)
+    with Path("params.yaml").open("w") as file:
+        YAML(typ="safe").dump(content, file)
+    variables = dict(word.split("=", 1) for word in shlex.split(span) if "=" in word)
+    for name in variables["MODEL"].split(","):
+        if name.startswith("data/"):
+            folder = Path(name)
+        else:
+            folder = model_repository(name, content["model"]["revision"] or "0" * 40).folder
+        shutil.copytree(base, folder)
+        config = read_json(folder / "config.json")  # with room for the longest prompt
+        write_json(folder / "config.json", {**config, "max_position_embeddings": 4096})
+        if folder == Path(name):
+            rendering = {key: content["prompt"][key] for key in ("tags", "layout")}
+            save_prompt(
+                folder, system="", rendering={"name": content["prompt"]["format"], **rendering}
+            )
+    Path("data/raw").mkdir()
+    benchmarks = variables.get("BENCHMARKS", ",".join(content["evaluate"]["benchmarks"])).split(",")
+    for name in benchmarks:
+        row = ROWS[name.removeprefix("competition_")](sets.benchmarks["held_out"][0])
+        Path(f"data/raw/{name}.jsonl").write_text(json.dumps(row))
+    ran = CliRunner().invoke(evaluate_model, shlex.split(recipe))
+    assert ran.exit_code == 0, ran.output
+    assert (
+        variables.get("PROMPT_FORMAT", content["prompt"]["format"]) == content["prompt"]["format"]
+    )
+    rows = [
+        json.loads(line)
+        for file in Path(variables.get("OUT", "data/evaluations"), "completions").iterdir()
+        for line in file.read_text().splitlines()
+    ]
+    assert {row["benchmark"] for row in rows} == set(benchmarks)
+    assert {row["num_tokens"] for row in rows} == {1}
 
 
 @pytest.mark.parametrize(("preset", "span"), spans("make preset PRESET=s"))

@@ -104,6 +104,7 @@ ROWS: dict[str, Callable[[Problem], Row]] = {
     "open_math_reasoning": open_math_reasoning,
     "open_math_reasoning_mini": open_math_reasoning,
     "math_sft": math,
+    "math_jsonl": math_jsonl,
     "math_train": math,
     "math": math,
     "aime24": bare,
@@ -127,6 +128,8 @@ def lay_out(content: dict[str, Any], root: Path, *, worked: Sequence[Problem]) -
     prepare = content["prepare"]
     for entry in (*prepare["sft"]["sources"], *prepare["grpo"]["sources"]):
         entry["source"] = _written(entry["source"], root, worked)
+    truth = prepare["sft"]["truth_from"]
+    truth[:] = [_written(source, root, worked) for source in truth]
     for number, entry in enumerate(prepare["benchmarks"]):
         sums = [_sum(2 * number + which) for which in (1, 2)]
         entry["source"] = _written(entry["source"], root, sums)
@@ -142,10 +145,11 @@ def _sum(number: int) -> Problem:
 
 
 def _written(source: dict[str, Any], root: Path, problems: Sequence[Problem]) -> dict[str, Any]:
-    name = source["known"]
-    path = f"data/raw/{name}.jsonl"
+    name = source.get("known") or source["adapter"]
+    path = source.get("path") or f"data/raw/{name}-rows.jsonl"
     file = root / path
     file.parent.mkdir(parents=True, exist_ok=True)
     rows = [ROWS[name](problem) for problem in problems]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return {"path": path, "adapter": adapter_of(name), "columns": {}, "limit": source["limit"]}
+    adapter = adapter_of(name) if "known" in source else name
+    return {"path": path, "adapter": adapter, "columns": {}, "limit": source["limit"]}

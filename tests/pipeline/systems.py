@@ -40,7 +40,8 @@ CS336: dict[str, Any] = {
 
 XML_SYSTEM = (
     "Work through the problem between <reasoning> and </reasoning>. "
-    "Then give the answer alone between <answer> and </answer>."
+    "Then give the answer alone between <answer> and </answer>. Each tag is on a line of its own:"
+    "\n<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
 )
 
 GSM8K_GRPO = {
@@ -93,9 +94,12 @@ S4: dict[str, Any] = {
     ),
 }
 
-R1_ZERO_PROMPT = (
-    "A conversation between User and Assistant. The user asks",
-    "\nAssistant: <think>",
+COURSE_SYSTEM = (
+    "A conversation between User and Assistant. The User asks a question, and the Assistant solves "
+    "it. The Assistant first thinks about the reasoning process in the mind and then provides the "
+    "User with the answer. The reasoning process is enclosed within <think> </think> and answer is "
+    "enclosed within <answer> </answer> tags, respectively, i.e., <think> reasoning process here "
+    "</think> <answer> answer here </answer>."
 )
 
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -168,6 +172,9 @@ SYSTEMS: dict[str, dict[str, Any]] = {
             **GSM8K_GRPO,
             "per_device_train_batch_size": 8,
             "gradient_accumulation_steps": 8,
+            "loss": "dapo",
+            "beta": 0.0,
+            "kl_weighted": True,
         },
     },
     "s2-math-sft": {
@@ -183,8 +190,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "phases": (1, 0),
         "lengths": (2048, 1024),
         "sampled": (1.0, 1.0),
-        "system": "",
-        "prompt": R1_ZERO_PROMPT,
+        "system": COURSE_SYSTEM,
+        "prompt": (f"{COURSE_SYSTEM}\nUser: ", "\nAssistant: <think>"),
         "lora": None,
         "rewards": (("r1_zero",), [1.0]),
         "sft": {

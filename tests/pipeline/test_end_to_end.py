@@ -171,7 +171,7 @@ def test_a_preset_does_not_overwrite_edits_that_nothing_holds(clone: Clone) -> N
     with modify_yaml(clone.folder / "params.yaml") as params:
         params["seed"] = 77
     said = clone.run(sys.executable, "-m", "stages.preset", "tiny-cpu", expected=1)
-    assert said.startswith("Error: params.yaml has edits")
+    assert said.startswith("Error: params.yaml has uncommitted edits")
     assert "seed: 77" in clone.read("params.yaml")
     clone.run("git", "checkout", "params.yaml")
 

@@ -1,8 +1,10 @@
 """A stage that lacks its input says who writes it."""
 
+import importlib
 from pathlib import Path
 
 import click
+import pytest
 from click.testing import CliRunner
 
 from stages.options import reads, writes
@@ -11,7 +13,8 @@ from stages.options import reads, writes
 @click.command()
 @reads("--problems", "absent.jsonl", "problems")
 @writes("--model", "out/model", "the model")
-def stage(problems: Path, model: Path) -> None:
+@writes("--out", "out.jsonl", "the rows")
+def stage(problems: Path, model: Path, out: Path) -> None:
     click.echo("ran")
 
 
@@ -22,9 +25,41 @@ def test_a_missing_input_is_one_line_that_says_what_to_run() -> None:
     assert "`dvc repro`" in result.output
 
 
+def test_a_missing_file_beside_folders_lists_none(tmp_path: Path) -> None:
+    """Folders stand for checkpoints: they are listed where a folder is missing, and only there."""
+    (tmp_path / "sft").mkdir()
+    for name, there in (("grpo", True), ("rows.jsonl", False)):
+        result = CliRunner().invoke(stage, ["--problems", str(tmp_path / name)])
+        assert ("there: sft" in " ".join(result.output.split())) == there
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [("--out={}", "is a folder"), ("--model={}/file/x/model", "Not a directory")],
+)
+def test_an_output_that_cannot_be_written_is_named(tmp_path: Path, option: str, words: str) -> None:
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(stage, [f"--problems={tmp_path}", option.format(tmp_path)])
+    assert result.exit_code == 2
+    assert words in result.output
+
+
 def test_the_folder_of_an_output_is_made(tmp_path: Path) -> None:
     result = CliRunner().invoke(
         stage, ["--problems", str(tmp_path), "--model", str(tmp_path / "new/model")]
     )
     assert result.output == "ran\n"
     assert (tmp_path / "new").is_dir()
+
+
+@pytest.mark.parametrize(
+    "named", ["report --figures", "report --plots", "sft --model", "grade --out"]
+)
+def test_a_folder_with_files_is_never_replaced(named: str, tmp_path: Path) -> None:
+    name, option = named.split()
+    (tmp_path / "a_file_of_theirs").touch()
+    stage = importlib.import_module(f"stages.{name}").main
+    command = stage if name != "grade" else stage.commands["file"]
+    result = CliRunner().invoke(command, [option, str(tmp_path)])
+    assert result.exit_code == 2 and f"{tmp_path} is a folder" in result.output
+    assert (tmp_path / "a_file_of_theirs").exists()

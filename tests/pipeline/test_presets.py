@@ -11,7 +11,6 @@ import dataclasses
 import importlib
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,43 +57,51 @@ def trainers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.fixture
 def checkout(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[dict[str, Any]]:
+) -> dict[str, Any]:
     """A folder with the preset's params made small, its data, and a Hub cache with its model."""
     name = request.getfixturevalue("preset")
+    content = YAML(typ="safe").load(compose_preset(name))
+    content["evaluate"]["max_new_tokens"] = content["validation"]["max_new_tokens"] = 32
+    if content["grpo"]["max_steps"]:
+        content["grpo"]["max_steps"] = 2
+    # The others are models of the same shape.
+    content["evaluate"]["checkpoints"] = [content["export"]["checkpoint"]]
+    lay_out_checkout(content, tmp_path, monkeypatch, architecture=SYSTEMS[name]["architecture"])
+    return content
+
+
+def lay_out_checkout(
+    content: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, *, architecture: str
+) -> None:
+    """Make `content` run on a CPU without a network, in `folder`, which becomes the current one."""
     small = preset_params("smoke").prepare.synthetic
     sets = synthetic_sets(small.model_copy(update={"num_sft": 60, "bare_answer_rate": 0.0}), seed=0)
-    expected = SYSTEMS[name]
-    content = YAML(typ="safe").load(compose_preset(name))
     worked = [problem for problem in sets.sft if problem.solution]
-    lay_out(content, tmp_path, worked=worked)
+    lay_out(content, folder, worked=worked)
     # What `make fetch` writes where a preset cites no commit.
     revision = content["model"]["revision"] = content["model"]["revision"] or COMMIT
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     stand_in(monkeypatch)
     # That it works in a new process, tests/lib/export shows.
     monkeypatch.setattr(exporting, "read_afresh", read_forms)
     write_snapshot(
-        tmp_path / "hub",
+        folder / "hub",
         name=content["model"]["name"],
-        architecture=expected["architecture"],
+        architecture=architecture,
         texts=["Tom has 3 apples and 4 pears. How many has he in all?", "3 + 4 = 7"],
         commit=revision,
     )
     content["model"] |= CPU
+    # The stand-in's tokenizer cuts prompts into more tokens than the real one.
+    content["model"]["max_seq_length"] += 256
     for section in ("validation", "rollout", "evaluate"):
         content[section]["engine"] = "transformers"
     content["rollout"]["device"] = ""
-    if content["grpo"]["max_steps"]:
-        content["grpo"]["max_steps"] = 2
-    # The others are models of the same shape.
-    content["evaluate"]["checkpoints"] = [content["export"]["checkpoint"]]
-    content["evaluate"]["max_new_tokens"] = content["validation"]["max_new_tokens"] = 32
     written = io.StringIO()
     YAML().dump(content, written)
-    (tmp_path / "params.yaml").write_text(written.getvalue(), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    yield content
+    (folder / "params.yaml").write_text(written.getvalue(), encoding="utf-8")
+    monkeypatch.chdir(folder)
 
 
 def resolved(trainer: Any, name: str) -> Any:

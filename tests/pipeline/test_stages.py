@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
 
 OURS = (
@@ -29,7 +31,8 @@ def said(code: str, **environment: str) -> str:
     return ran.stdout.strip()
 
 
-def test_a_stage_ignores_an_installed_tensorflow(tmp_path: Path) -> None:
+@pytest.mark.parametrize("room", ["stages", "lib.inference", "lib.training"])
+def test_an_installed_tensorflow_is_left_alone(room: str, tmp_path: Path) -> None:
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow/__init__.py").touch()
     (tmp_path / "tensorflow-2.20.0.dist-info").mkdir()
@@ -38,7 +41,7 @@ def test_a_stage_ignores_an_installed_tensorflow(tmp_path: Path) -> None:
     sees = "from datasets import config; print(config.TF_AVAILABLE)"
     paths = {"PYTHONPATH": str(tmp_path)}
     assert said(sees, **paths) == "True"
-    assert said(f"import stages; {sees}", **paths) == "False"
+    assert said(f"import {room}; {sees}", **paths) == "False"
 
 
 def test_a_stage_of_dvc_asks_nothing_of_the_network() -> None:

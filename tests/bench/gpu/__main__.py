@@ -91,7 +91,7 @@ def main(parts: tuple[str, ...], minutes: float, tiny: bool, out: Path) -> None:
 
 HEADER = (
     "| row | s a step | tokens a second | peak, GiB (planned) | on the card, GiB (planned) "
-    "| sampler gap, nats: mean, largest | notes |\n|---|--:|--:|--:|--:|--:|---|"
+    "| sampler gap at the last step, nats: mean, largest | notes |\n|---|--:|--:|--:|--:|--:|---|"
 )
 
 
@@ -111,7 +111,7 @@ def table(about: dict[str, Any], results: dict[str, Any]) -> str:
 def table_row(key: str, result: dict[str, Any]) -> str:
     """One row of the table; a figure that it has not stays empty."""
     figures = result.get("figures", {})
-    plan, gap = figures.get("planned", {}), figures.get("sampler_gap_at_first_step")
+    plan, gap = figures.get("planned", {}), figures.get("sampler_gap_at_last_step")
 
     def number(name: str) -> str:
         return f"{figures[name]:,.3g}" if name in figures else ""

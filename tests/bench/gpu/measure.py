@@ -207,7 +207,9 @@ def training(
         "tokens_per_second": tokens / seconds,
         **used,
         "planned": planned(params, row),
+        # Stale weights are as near as others at first, and then farther with each step.
         "sampler_gap_at_first_step": gaps[0] if gaps else None,
+        "sampler_gap_at_last_step": gaps[-1] if gaps else None,
         "settings": settings(trainer, params),
     }
 

@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback
 
 from lib.engines import compat, tiny
@@ -64,15 +65,21 @@ def write_start(folder: Path, params: Params) -> None:
     save_system(folder, "")
 
 
+def stay_plain(layer: Any, remove_weight: bool) -> None:
+    layer.cpu_linear = torch.nn.functional.linear
+
+
 def measure(way: str, seed: int, folder: Path) -> list[float]:
     """CPU seconds of each step, from one end to the next: rollouts come before a step's begin."""
     configure(seed=seed, threads=1)
     if way == "trl-vllm":
         from trl.generation import vllm_generation
+        from vllm.model_executor.layers import utils
 
-        # TRL's weight sync fails on a CPU without the first; it compiles for minutes without the
+        # TRL's weight sync fails on a CPU without the first: vLLM 0.32 packs each linear layer for
+        # oneDNN and drops the weight that TRL would write to. It compiles for minutes without the
         # second, which reckon's engine sets too.
-        compat.keep_linear_weights()
+        utils.dispatch_cpu_unquantized_gemm = stay_plain
         vllm_generation.LLM = functools.partial(vllm_generation.LLM, enforce_eager=True)
     name, _, engine = way.partition("-")
     params = preset_params("tiny-cpu").model_copy(update={"seed": seed})

@@ -1,0 +1,90 @@
+"""README's example: the default against half of its GRPO steps, as `make compare` prints it.
+
+`python -m tests.docs.example FOLDER` renews both the record and README's block from a clone in
+which README's commands were run. Tests compare the block with what the record makes `make compare`
+print, and the record with the numbers of the committed run.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dvc.api import DVCFileSystem
+
+from lib.report.compare import graded_rows, summarize
+from lib.report.comparisons import Comparison, problem_grades
+from lib.stats import paired_difference
+from tests.conftest import ROOT
+
+README, RECORD = ROOT / "README.md", ROOT / "tests/docs/example.json"
+SIDES = ("HEAD", "workspace")
+CURVES = "file:///home/you/reckon/data/scratch/compare/index.html"
+
+Grades = dict[str, dict[str, str]]
+"""Set and mode → side → how many completions of each problem are right, a digit a problem."""
+
+
+def grades_in(folder: Path) -> Grades:
+    """The grades of both sides of a clone, whose problems are the same in the same order."""
+    os.chdir(folder)
+    grades: Grades = {}
+    for name, side in zip(SIDES, (DVCFileSystem(rev="HEAD"), DVCFileSystem()), strict=True):
+        rows = graded_rows(side, Path("data/graded/grpo.jsonl"))
+        for (benchmark, mode), of in problem_grades(rows).items():
+            digits = "".join(str(sum(of[problem])) for problem in sorted(of))
+            grades.setdefault(f"{benchmark} {mode}", {})[name] = digits
+    return grades
+
+
+def rate(digits: str, *, mode: str) -> dict[str, float]:
+    """By problem, the share of right completions."""
+    return {
+        str(place): int(digit) / (1 if mode == "greedy" else 8)
+        for place, digit in enumerate(digits)
+    }
+
+
+def comparisons(grades: Grades) -> Iterator[Comparison]:
+    for key, sides in grades.items():
+        benchmark, mode = key.split()
+        old, new = (rate(sides[name], mode=mode) for name in SIDES)
+        yield Comparison(
+            before="HEAD",
+            after="workspace",
+            benchmark=benchmark,
+            mode=mode,
+            change=paired_difference(before=old, after=new),
+        )
+
+
+def printed(grades: Grades) -> str:
+    """What `make repro && make compare` ends with, without the pointers to more."""
+    steps: list[dict[str, Any]] = [{"grpo.max_steps": 100}, {"grpo.max_steps": 50}]
+    against = summarize(
+        list(comparisons(grades)),
+        params=steps,
+        base="HEAD",
+        headline="held_out",
+        how="paired",
+        notes=[],
+        curves=CURVES,
+        everything=False,
+    )
+    lines = "\n".join(against.lines(markdown=False)).replace(against.more, "...")
+    return re.sub(r"\x1b\[\d*m", "", lines)
+
+
+def with_example(readme: str, grades: Grades) -> str:
+    """`readme` with what the record makes `make compare` print, up to the next command."""
+    before, command, rest = readme.partition("make repro && make compare\n")
+    return f"{before}{command}...\n{printed(grades)}\n{rest[rest.index('$ ') :]}"
+
+
+if __name__ == "__main__":
+    measured = grades_in(Path(sys.argv[1]))
+    RECORD.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    README.write_text(with_example(README.read_text("utf-8"), measured), encoding="utf-8")

