@@ -39,6 +39,7 @@ class Sampling:
         top_k: most probable tokens that are sampled from, 0 for all.
         min_p: least probability relative to the most probable token, 0 for none.
         stop_strings: a completion ends after the first of these, which it keeps.
+        ignore_eos: sample past end tokens up to `max_new_tokens`, for measurements at full length.
         seed: the same seed and prompts give the same completions.
         log_probs: whether completions bring the log-probs of their tokens.
     """
@@ -50,6 +51,7 @@ class Sampling:
     top_k: int = 0
     min_p: float = 0.0
     stop_strings: tuple[str, ...] = ()
+    ignore_eos: bool = False
     seed: int = 0
     log_probs: bool = False
 

@@ -61,7 +61,7 @@ class TransformersEngine(Engine):
         self.tokenizer = tokenizer
         self.batch_size = batch_size
         self.label = label
-        self._endings: dict[tuple[str, ...], Endings] = {}
+        self._endings: dict[tuple[object, ...], Endings] = {}
         self._num_syncs = 0
         self._watch: Callable[[list[int]], None] | None = None
 
@@ -91,7 +91,7 @@ class TransformersEngine(Engine):
         """See `Engine`; raises `UserError` also beyond a `longrope` model's switch."""
         if self.model is None:
             raise RuntimeError("the engine is closed")
-        model, endings = self.model, self._endings_of(self.model, sampling.stop_strings)
+        model, endings = self.model, self._endings_of(self.model, sampling)
         # [P] so that no row runs beyond the model's positions.
         limits = longest_completions(prompts, sampling, positions=max_positions(model.config))
         switch, longest = (
@@ -177,16 +177,17 @@ class TransformersEngine(Engine):
         self.model = None
         self._endings.clear()
 
-    def _endings_of(self, model: PreTrainedModel, stop_strings: tuple[str, ...]) -> Endings:
-        if stop_strings not in self._endings:
-            self._endings[stop_strings] = Endings(
+    def _endings_of(self, model: PreTrainedModel, sampling: Sampling) -> Endings:
+        key = (sampling.stop_strings, sampling.ignore_eos)
+        if key not in self._endings:
+            self._endings[key] = Endings(
                 self.tokenizer,
-                end_tokens=end_tokens(model, self.tokenizer),
-                stop_strings=stop_strings,
+                end_tokens=() if sampling.ignore_eos else end_tokens(model, self.tokenizer),
+                stop_strings=sampling.stop_strings,
                 # Rows of the head: more than the tokenizer has where the vocabulary is padded.
                 vocab_size=model.get_output_embeddings().weight.shape[0],
             )
-        return self._endings[stop_strings]
+        return self._endings[key]
 
 
 @contextlib.contextmanager

@@ -90,7 +90,8 @@ class VllmBase(Engine):
             # Without it a server takes the penalty of the model's generation_config.json.
             "repetition_penalty": 1.0,
             "stop": list(sampling.stop_strings) or None,
-            "stop_token_ids": list(self._ends) or None,
+            "stop_token_ids": None if sampling.ignore_eos else list(self._ends) or None,
+            "ignore_eos": sampling.ignore_eos,
             "include_stop_str_in_output": True,
             # The log-prob of the sampled token comes with 0 others.
             "logprobs": 0 if sampling.log_probs else None,

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import resource
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,27 +155,13 @@ def with_signal(trainer: Any) -> Any:
     trainer.reward_funcs = [alternating for _ in trainer.reward_funcs]
     if not hasattr(trainer, "engine"):
         return trainer
-    generate = trainer.engine.generate
+    generate: Callable[..., list[list[GeneratedCompletion]]] = trainer.engine.generate
 
     def full_length(
         prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
-        """Extend each completion to full length with its last token and that token's log-prob."""
-
-        def filled(values: tuple[Any, ...]) -> tuple[Any, ...]:
-            return values + values[-1:] * (sampling.max_new_tokens - len(values))
-
-        # Without stop strings only the end token stops a sequence, and the cache keeps its size.
-        groups = generate(prompts, dataclasses.replace(sampling, stop_strings=()))
-        return [
-            [
-                dataclasses.replace(
-                    each, token_ids=filled(each.token_ids), log_probs=filled(each.log_probs or ())
-                )
-                for each in group
-            ]
-            for group in groups
-        ]
+        # Sampled past end tokens, so that each log-prob is the sampler's own.
+        return generate(prompts, dataclasses.replace(sampling, stop_strings=(), ignore_eos=True))
 
     trainer.engine.generate = full_length
     return trainer

@@ -4,6 +4,7 @@ The subclass gives the fixture `engine`: an engine in float32 on the checkpoint 
 preset's random weights, whose completions vary, and repeat no pattern).
 """
 
+import dataclasses
 import itertools
 import math
 from collections import Counter
@@ -69,6 +70,15 @@ class EngineContract:
         completions = engine.generate(prompts, drawn(num_completions=4))
         assert [len(group) for group in completions] == [4] * len(prompts)
         assert all(len({c.token_ids for c in group}) > 1 for group in completions)
+
+    def test_past_end_tokens_all_completions_have_full_length(
+        self, engine: Engine, prompts
+    ) -> None:
+        many = drawn(num_completions=64, max_new_tokens=32)
+        finishes = [c.finish for group in engine.generate(prompts, many) for c in group]
+        assert "eos" in finishes
+        past = engine.generate(prompts, dataclasses.replace(many, ignore_eos=True))
+        assert {(c.finish, len(c.token_ids)) for group in past for c in group} == {("length", 32)}
 
     def test_the_seed_decides_what_is_drawn(self, engine: Engine, prompts) -> None:
         first = engine.generate(prompts, drawn(seed=1))
