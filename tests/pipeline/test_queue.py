@@ -16,7 +16,7 @@ from tests.pipeline.test_end_to_end import Clone, clone_with_smoke
 pytestmark = pytest.mark.slow
 
 ARTIFACTS = Path("lib/artifacts/__init__.py")
-MARKED = ("_numbers(metrics))", '_numbers({**metrics, "marked": MARK}))')
+MARKED = ("**_numbers(metrics)", '**_numbers({**metrics, "marked": MARK})')
 
 
 @pytest.fixture(scope="module")

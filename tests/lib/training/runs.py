@@ -53,8 +53,10 @@ def outputs_in(folder: Path, stage: str) -> Outputs:
 
 def launch(program: str, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
     """One of the environment's programs, run in the checkout's root with a thread a process."""
+    # Two tests at once would take the same port, 29500.
+    port = ["--standalone"] if program == "torchrun" else []
     return subprocess.run(
-        [Path(sys.executable).with_name(program), *arguments],
+        [Path(sys.executable).with_name(program), *port, *arguments],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,

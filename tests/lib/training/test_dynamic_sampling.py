@@ -151,7 +151,7 @@ def test_a_group_of_masked_completions_is_replaced_too(train: Callable[..., Any]
 @pytest.mark.slow
 def test_ranks_that_miss_unequal_numbers_of_groups_do_not_hang(base: Path, tmp_path: Path) -> None:
     """gloo, two processes: one rank's problems have all a signal, the other's at first none."""
-    two = ["torchrun", "--nproc_per_node=2", "--master_port=0", "--standalone", "-m"]
+    two = ["torchrun", "--nproc_per_node=2", "-m"]
     ran = launch(*two, "tests.lib.training.two_ranks", base, tmp_path)
     assert ran.returncode == 0, ran.stderr[-4000:]
     first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
