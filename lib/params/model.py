@@ -31,6 +31,9 @@ PIP_PACKAGE = re.compile(rf"{PIP}[A-Za-z0-9][\w.-]*==[\w.!+]+")
 FLASH_KERNEL = "kernels-community/flash-attn2"
 """Kernel that transformers uses for `flash_attention_2` if no flash_attn package is installed."""
 
+NEEDS_GPU = "its scaled loss needs a GPU; set it to fp32"
+"""What is wrong with `mixed_precision: fp16` on a CPU."""
+
 ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
 
 
@@ -101,11 +104,11 @@ class Model(Section):
     """Library that loads and trains the policy; `unsloth` needs a GPU."""
     tag_tokens: bool
     """Give a Hub model's tokenizer each tag of the prompt format as one new token."""
-    dtype: Literal["float32", "bfloat16"]
+    dtype: Literal["float32", "bfloat16", "float16"]
     """Type of the weights during training; adapters are always float32."""
-    mixed_precision: Literal["fp32", "bf16"]
+    mixed_precision: Literal["fp32", "bf16", "fp16"]
     """`bf16` computes in bfloat16 on weights of type `dtype`; `float32` weights are master
-    weights."""
+    weights. `fp16`: in float16 with a scaled loss, for GPUs without bfloat16."""
     attention: Annotated[str, AfterValidator(_known_attention)]
     """Implementation; `make fetch` replaces `flash_attention_2` by a kernel at its commit."""
     gradient_checkpointing: bool
@@ -119,7 +122,7 @@ class Model(Section):
     def inference_dtype(self) -> str:
         """The dtype of weights for generation: the compute dtype of training."""
         # The same type as in training keeps the sampler's log-probs near the trainer's.
-        return "bfloat16" if self.mixed_precision == "bf16" else self.dtype
+        return {"bf16": "bfloat16", "fp16": "float16"}.get(self.mixed_precision, self.dtype)
 
     @property
     def loading(self) -> dict[str, Any]:
@@ -129,6 +132,18 @@ class Model(Section):
             "attention": self.attention,
             "max_seq_length": self.max_seq_length,
         }
+
+    @model_validator(mode="after")
+    def _scaler_can(self) -> Self:
+        # The scaler (`torch.amp.GradScaler`) refuses gradients in float16.
+        half = self.mixed_precision == "fp16"
+        allowed = ("float32", "float16") if self.lora.rank else ("float32",)
+        if (half and self.dtype not in allowed) or (self.dtype == "float16" and not half):
+            raise ValueError(
+                f"dtype={self.dtype}, mixed_precision={self.mixed_precision}: fp16 needs dtype "
+                "float32, or float16 below LoRA; and float16 needs fp16"
+            )
+        return self
 
     @model_validator(mode="after")
     def _unsloth_can(self) -> Self:

@@ -25,7 +25,7 @@ from lib.engines.gpu import (
 )
 from lib.engines.registry import URL, server_urls
 from lib.params import Params
-from lib.params.model import FLASH_KERNEL
+from lib.params.model import FLASH_KERNEL, NEEDS_GPU
 from lib.planning.idle import idle_params
 from lib.planning.inputs import input_problems
 from lib.planning.memory import BYTES, export_memory, shape_of
@@ -192,6 +192,8 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
             "compile kernels with at run time; install gcc and Python's headers"
         )
     yield from _too_old(params, machine)
+    if params.model.mixed_precision == "fp16" and not machine.gpus:
+        yield f"model.mixed_precision=fp16: {NEEDS_GPU}"
     # The number of a GPU counts from 0.
     device = params.rollout.device
     if device and int(device.partition(":")[2]) >= len(machine.gpus):
@@ -217,7 +219,8 @@ def _too_old(params: Params, machine: Machine) -> Iterator[str]:
                 needs = "flash attention" if flash else "its bfloat16"
                 yield (
                     f"{key}={values[key]}: {needs} needs {BFLOAT16_CAPABILITY}, and {card}; set "
-                    f"{key}: {instead}" + ("" if flash else ", or model.dtype: float32 with fp32")
+                    f"{key}: {instead}"
+                    + ("" if flash else ", or model.dtype: float32 with fp16 or fp32")
                 )
 
 

@@ -24,8 +24,8 @@ from lib.planning.memory import (
 )
 from lib.training.phase.launch import micro_batches
 
-# RTX 4090 or A10G, A100 40 GB, A100 or H100 80 GB, H200.
-CARDS_GB = (24, 40, 80, 141)
+# T4, RTX 4090 or A10G, A100 40 GB, A100 or H100 80 GB, H200.
+CARDS_GB = (16, 24, 40, 80, 141)
 
 UNFILTERED = "before filters"
 """Note on row counts of a raw set, before `prepare` drops any row."""

@@ -18,7 +18,6 @@ from lib.params.schema import Params
 from lib.rewards.functions import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.launch import is_main_process, num_processes
-from lib.training.phase.ranks import check_grpo_can_shard
 from lib.training.phase.rollout_log import RolloutLog
 from lib.training.phase.setup import Setup, prepare_trainer, prompt_settings, shared_arguments
 from lib.training.phase.tracking import ProgressLines
@@ -162,8 +161,6 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
     if not isinstance(trainer, PolicyGradientTrainer):
         return setup
     live = ENGINES[rollout.engine].live
-    # After `prepare_trainer`: accelerate knows by then what it shards.
-    check_grpo_can_shard(trainer)
     engine = open_engine(
         rollout.engine,
         init,

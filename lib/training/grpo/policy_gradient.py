@@ -498,10 +498,9 @@ class PolicyGradientTrainer(Trainer):
         # A step's last micro-batch is always computed, on every rank: AdamW skips parameters
         # without a gradient, and DDP averages gradients in its backward pass. A sharded policy
         # gathers weights in each forward pass, so ranks must make equally many.
-        sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
         # These give rows with zero advantage a gradient too.
         penalised = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
-        needed = batch.last or sharded or not self._packs or penalised
+        needed = batch.last or self.is_fsdp_enabled or not self._packs or penalised
         return not (needed or batch.advantages.any())
 
     def _compare_with_sampler(self, batch: MicroBatch) -> None:

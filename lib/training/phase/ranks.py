@@ -18,7 +18,7 @@ def gather_weights(trainer: Trainer) -> dict[str, Tensor] | None:
 
     Call it on every rank. None if each rank holds the whole model, which is then saved as it is.
     """
-    if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+    if not trainer.is_fsdp_enabled:
         return None
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     # Gathered one by one, tied weights become copies: only the first of them is saved.
@@ -51,22 +51,19 @@ def whole_on_every_rank(trainer: Trainer) -> Iterator[None]:
         policy.reset_iter_state()
 
 
-def check_grpo_can_shard(trainer: Trainer) -> None:
-    """Refuse sharding under which the engine cannot read the policy's weights.
+def check_sharding(trainer: Trainer) -> None:
+    """Refuse a sharding other than FSDP2's: nobody has run it here.
 
     Raises:
         UserError: says what to use instead.
     """
     state = trainer.accelerator.state
-    if trainer.is_deepspeed_enabled and state.deepspeed_plugin.zero_stage == 3:
+    first = trainer.is_fsdp_enabled and state.fsdp_plugin.fsdp_version != 2
+    if first or trainer.is_deepspeed_enabled:
+        way = "FSDP's first version" if first else "DeepSpeed"
         raise UserError(
-            "grpo cannot generate with weights cut by DeepSpeed's ZeRO-3; use "
-            "lib/presets/accelerate/zero2.yaml or fsdp2.yaml"
-        )
-    if trainer.is_fsdp_enabled and state.fsdp_plugin.fsdp_version != 2:
-        raise UserError(
-            "grpo cannot generate with weights cut by FSDP's first version; set fsdp_version: 2, "
-            "as lib/presets/accelerate/fsdp2.yaml does"
+            f"{way} cannot share out the weights here; launch with "
+            "lib/presets/accelerate/fsdp2.yaml (fsdp_version: 2)"
         )
 
 
@@ -79,7 +76,7 @@ def check_ranks_agree(trainer: Trainer) -> None:
         RuntimeError: they differ: gradients were not averaged, so each rank trained by itself.
     """
     accelerator = trainer.accelerator
-    if accelerator.num_processes == 1 or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+    if accelerator.num_processes == 1 or trainer.is_fsdp_enabled:
         return
     digest = torch.tensor([_digest(trainer.model)], device=accelerator.device)
     if accelerator.gather(digest).unique().numel() != 1:

@@ -38,7 +38,7 @@ from lib.training.phase.checkpoints import (
     run_fingerprint,
 )
 from lib.training.phase.launch import check_world_size, is_main_process
-from lib.training.phase.ranks import check_ranks_agree, gather_weights
+from lib.training.phase.ranks import check_ranks_agree, check_sharding, gather_weights
 from lib.training.phase.rollout_log import rollout_rows
 from lib.training.phase.tracking import (
     Announcer,
@@ -178,6 +178,7 @@ def run_phase(
 
             # Every rank builds; the weights are loaded on each.
             trainer = build(checkpoints.writing)
+            check_sharding(trainer)
             compat.order_by_epoch(trainer)
             for callback in trainer.callback_handler.callbacks:
                 if isinstance(callback, ProgressLines | WarningSigns):

@@ -10,8 +10,10 @@ import torch
 from transformers import PrinterCallback, Trainer
 
 from lib.artifacts.problems import Problem
+from lib.core.errors import UserError
 from lib.engines import compat
 from lib.engines.policy import save_policy
+from lib.params.model import NEEDS_GPU
 from lib.params.schema import Params
 from lib.params.training import Optimisation
 from lib.prompts import PromptFormat, prompt_format, saved_system
@@ -54,6 +56,10 @@ def shared_arguments(
     """
     compat.one_gpu_per_process()
     gpu, model = torch.accelerator.is_available(), params.model
+    scaled = model.mixed_precision == "fp16"
+    if scaled and not gpu:
+        # accelerate would train in float32 without a word.
+        raise UserError(f"model.mixed_precision=fp16: {NEEDS_GPU}")
     return {
         **micro_batches(batch, micro_batch=section.micro_batch_size, world_size=num_processes()),
         "output_dir": str(scratch),
@@ -67,6 +73,10 @@ def shared_arguments(
         "max_grad_norm": section.max_grad_norm,
         "logging_steps": section.logging_steps,
         "bf16": model.mixed_precision == "bf16",
+        "fp16": scaled,
+        # The fused one skips a step that overflows by itself: accelerate does not see it, and the
+        # schedule goes on (accelerate/optimizer.py, `AcceleratedOptimizer.step`, 1.15.0).
+        **({"optim": "adamw_torch"} if scaled else {}),
         # Without it and without a GPU, transformers refuses to compute in bf16, and accelerate lets
         # several ranks train apart.
         "use_cpu": not gpu,

@@ -11,6 +11,7 @@ Tracking is set by environment variables, not by params: it changes no result.
 
 import contextlib
 import dataclasses
+import math
 import os
 import time
 from collections import defaultdict
@@ -206,13 +207,18 @@ class Mark:
 
 
 def curve_points(state: TrainerState) -> list[dict[str, float]]:
-    """Return the logged values, a point per step, without clocks."""
+    """Return the logged values, a point per step, without clocks.
+
+    A step that the scaler of float16 skipped has no `grad_norm`.
+    """
     points: list[dict[str, float]] = []
     for entry in state.log_history:
         kept = {
             name: value
             for name, value in entry.items()
             if not any(clock in name for clock in CLOCKS) and isinstance(value, int | float)
+            # Neither JSON nor `dvc metrics` has an infinity.
+            if name != "grad_norm" or math.isfinite(value)
         }
         if "loss" in kept:
             points.append(kept)

@@ -33,11 +33,15 @@ TRUNCATED_SHARE = 0.5
 DRIFT_FACTOR, ROUNDING = 10.0, 1e-6
 """A gap of this multiple of the first one is drift. The first one counts as at least float32's
 rounding, in nats per token."""
-MAX_GAP = {"float32": 0.001, "bfloat16": 0.05}
+MAX_GAP = {"float32": 0.001, "float16": 0.01, "bfloat16": 0.05}
 """Largest gap in nats per token between sampler and trainer on equal weights, by precision: at
-least ten times the measured rounding (docs/vllm.md)."""
+least ten times the measured rounding (docs/vllm.md); float16's, with eight times bfloat16's digits,
+was not measured."""
 MINIMUM_UNTIL = {"s0": 20}
 """Last step for which a stack's source expects rewards at their minimum."""
+OVERFLOWS = {"float16": 17}
+"""Gradients in a row that overflow before it is a fault: where the loss is scaled, the scaler skips
+such a step and halves the scale, which reaches 1 from its start at 2^16 after 16 of them."""
 EXPLOSION_FACTOR = 20.0
 """Multiple of the gradient's usual norm for a warning."""
 REWARD_RISE, ACCURACY_FALL = 0.05, 0.05
@@ -56,6 +60,7 @@ class Limits:
         max_new_tokens: longest completion.
         binds: the cause of that length in words; '' for `rollout.max_new_tokens` itself.
         gap: from `MAX_GAP`.
+        overflows: from `OVERFLOWS`.
         expected_until: from `MINIMUM_UNTIL`.
         sft: True if SFT has taught the format before.
     """
@@ -65,6 +70,7 @@ class Limits:
     max_new_tokens: int
     binds: str = ""
     gap: float = MAX_GAP["bfloat16"]
+    overflows: int = 1
     expected_until: int = 0
     sft: bool = True
 
@@ -84,6 +90,7 @@ class Limits:
             max_new_tokens=max_new_tokens,
             **others,
             gap=MAX_GAP[dtype],
+            overflows=OVERFLOWS.get(dtype, 1),
             expected_until=MINIMUM_UNTIL.get(reward.stack, 0),
         )
 
@@ -265,14 +272,15 @@ def evidence_jumps(points: list[Point], limits: Limits) -> str:
 def gradient_explodes(points: list[Point], limits: Limits) -> str:
     """Detect a gradient norm of NaN, infinity or many times its usual size."""
     norms = _column(points, "grad_norm")
-    if norms and not math.isfinite(norms[-1]):
+    last = norms[-limits.overflows :]
+    if len(last) == limits.overflows and not any(map(math.isfinite, last)):
         return (
             f"the gradient's norm is {norms[-1]}: weights or losses are NaN or infinite. Lower "
             "grpo.learning_rate"
         )
     # Without zeros: a step without signal has no gradient.
     usual = statistics.median([norm for norm in norms[:-STREAK] if norm] or [math.inf])
-    high = _steady(points, "grad_norm", lambda norm: norm > EXPLOSION_FACTOR * usual)
+    high = _steady(points, "grad_norm", lambda norm: math.inf > norm > EXPLOSION_FACTOR * usual)
     if len(norms) < WINDOW or not high:
         return ""
     return (

@@ -52,8 +52,6 @@ def test_a_launcher_that_starts_too_few_is_refused() -> None:
     [
         ("ddp", DistributedType.MULTI_GPU),
         ("fsdp2", DistributedType.FSDP),
-        ("zero2", DistributedType.DEEPSPEED),
-        ("zero3", DistributedType.DEEPSPEED),
     ],
 )
 def test_accelerate_reads_each_of_the_configurations(name: str, kind: DistributedType) -> None:

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from lib.artifacts import read_json
 from lib.core.errors import UserError
 from lib.problems.generated import GeneratedSets
-from lib.training.phase.ranks import check_grpo_can_shard
+from lib.training.phase.ranks import check_sharding
 from lib.training.phase.warning_signs import GAP
 from tests.lib.training.runs import launch, write_inputs
 from tests.lib.training.test_ranks import lora
@@ -154,28 +154,22 @@ def test_an_interrupted_run_with_sharded_weights_resumes(inputs: Path) -> None:
     agree(twice / "models/sft", whole / "models/sft")
 
 
-def trainer_on(version: int) -> Any:
-    plugin = SimpleNamespace(fsdp_version=version)
-    accelerator = SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin))
-    return SimpleNamespace(
-        is_fsdp_enabled=version > 0, is_deepspeed_enabled=False, accelerator=accelerator
+@pytest.mark.parametrize(
+    ("sharding", "fault"),
+    [
+        ({}, ""),
+        ({"fsdp_version": 2}, ""),
+        ({"fsdp_version": 1}, "FSDP's first version"),
+        ({"zero_stage": 2}, "DeepSpeed"),
+    ],
+)
+def test_only_fsdp2_may_cut_the_weights(sharding: dict[str, int], fault: str) -> None:
+    trainer: Any = SimpleNamespace(
+        is_fsdp_enabled="fsdp_version" in sharding,
+        is_deepspeed_enabled="zero_stage" in sharding,
+        accelerator=SimpleNamespace(
+            state=SimpleNamespace(fsdp_plugin=SimpleNamespace(**sharding)),
+        ),
     )
-
-
-def test_weights_that_the_first_fsdp_cuts_are_refused() -> None:
-    with pytest.raises(UserError, match="fsdp_version: 2"):
-        check_grpo_can_shard(trainer_on(1))
-    check_grpo_can_shard(trainer_on(2))
-    check_grpo_can_shard(trainer_on(0))
-
-
-@pytest.mark.parametrize("stage", [2, 3])
-def test_weights_that_deepspeed_cuts_are_refused(stage: int) -> None:
-    plugin = SimpleNamespace(zero_stage=stage)
-    trainer = SimpleNamespace(
-        is_fsdp_enabled=False,
-        is_deepspeed_enabled=True,
-        accelerator=SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin)),
-    )
-    with pytest.raises(UserError, match="ZeRO-3") if stage == 3 else contextlib.nullcontext():
-        check_grpo_can_shard(trainer)
+    with pytest.raises(UserError, match=fault) if fault else contextlib.nullcontext():
+        check_sharding(trainer)
