@@ -16,7 +16,7 @@ N ?= 5
 # `$` or a quote in it. Exported, make would. (OPTIONS and PARTS are words of a shell.)
 typed = '$(subst ','\'',$(value $1))'
 option = $(if $(value $1),--$2=$(call typed,$1))
-unexport BASE BASE_MODEL BENCHMARKS CHECKPOINT COMPLETIONS ENGINE EXTRA HUB_REPO K LIMIT MODEL N OUT \
+unexport BASE BASE_MODEL BENCHMARKS CARD CHECKPOINT COMPLETIONS ENGINE EXTRA HUB_REPO K LIMIT MODEL N OUT \
     PORT PRESET PROMPT_FORMAT Q REFERENCES SET SETS STUDY SYSTEM
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -39,8 +39,8 @@ setup: ## create .venv from requirements/cpu.txt (PYTHON=... sets the interprete
 	@requirements/install.sh cpu
 	@$(if $(value EXTRA),requirements/install.sh $(call typed,EXTRA))
 
-preset: setup ## write params.yaml from a preset: PRESET=name or path; QUICK=1 for 5 steps per phase; MODEL=smollm2
-	@python -m stages.preset $(call typed,PRESET) $(if $(value MODEL),--model=$(call typed,MODEL)) $(if $(QUICK),--quick)
+preset: setup ## write params.yaml from a preset: PRESET=name or path; QUICK=1 for 5 steps per phase; FIT=1 for this GPU; MODEL=smollm2
+	@python -m stages.preset $(call typed,PRESET) $(if $(value MODEL),--model=$(call typed,MODEL)) $(if $(QUICK),--quick) $(if $(FIT),--fit) $(call option,CARD,card)
 
 compare: setup ## compare params and exported model with another revision: BASE=HEAD (ALL=1: every set)
 	@python -m stages.compare --base $(call typed,BASE) $(if $(ALL),--all)
@@ -97,8 +97,8 @@ wandb-sync: setup ## upload the W&B runs recorded with WANDB_MODE=offline
 
 ##@ Before and on a GPU
 
-plan: setup ## print the plan of a run without running it: PRESET=name (default: params.yaml)
-	@python -m stages.preflight plan $(call typed,PRESET)
+plan: setup ## print the plan of a run without running it: PRESET=name (default: params.yaml), CARD=80 (GB)
+	@python -m stages.preflight plan $(call typed,PRESET) $(call option,CARD,card)
 
 doctor: setup ## check whether the current params can run on this machine
 	@python -m stages.preflight doctor

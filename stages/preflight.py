@@ -25,15 +25,18 @@ def main() -> None:
 @main.command()
 @reads_params
 @click.argument("preset", default="")
-def plan(params_file: Path, preset: str) -> None:
+@click.option("--card", default="", help="GB of a GPU to fill; default: this machine's.")
+def plan(params_file: Path, preset: str, card: str) -> None:
     """Print the plan of a run, without running it: steps, batches, memory, disk, params.
 
     For a preset (its name, or the path of an overlay) or, without one, for params.yaml.
     """
     params = preset_params(preset) if preset else load_params(params_file)
+    from lib.planning.cards import card_memory, fit_lines
     from lib.planning.plan import plan_lines
 
-    for line in plan_lines(params):
+    memory = card_memory(card)
+    for line in (*plan_lines(params), *(fit_lines(params, memory) if memory else ())):
         click.echo(line)
 
 

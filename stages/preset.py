@@ -1,30 +1,45 @@
 """Write params.yaml from a preset (a name from lib/presets, or the path of an overlay)."""
 
+import re
 import subprocess
 from pathlib import Path
 
 import click
+from ruamel.yaml import YAML
 
 from lib.core.errors import UserError
-from lib.params import PARAMS_FILE, compose_preset, model_names, preset_names
+from lib.params import PARAMS_FILE, compose_preset, model_names, parse_params, preset_names
+
+_FITTED = re.compile(r"^  (micro_batch_size|gradient_checkpointing):.*$", re.MULTILINE)
+"""Lines that FIT=1 writes anew, whatever they hold."""
 
 
 @click.command(help=__doc__)
 @click.argument("preset", default="")
 @click.option("--model", default="", help="Another model in the place of the preset's own.")
 @click.option("--quick", is_flag=True, help="Five steps a phase, few problems; all else as it is.")
-def main(preset: str, model: str, quick: bool) -> None:
+@click.option("--fit", is_flag=True, help="The largest micro-batches for this machine's GPU.")
+@click.option("--card", default="", help="For a GPU of so many GB instead.")
+def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
     """Replace params.yaml, unless it holds edits that would be lost."""
     if not preset:
         raise UserError(f"which preset? `make preset PRESET=...` with {', '.join(preset_names())}")
     text = compose_preset(preset, model=model, quick=quick)
+    if fit:
+        from lib.planning.cards import card_memory, fitted
+
+        if not (memory := card_memory(card)):
+            raise UserError("FIT=1: no GPU is here; name the GB of one, as CARD=24")
+        params = parse_params(YAML(typ="safe").load(text), origin=preset)
+        changes = fitted(params, memory)
+        text = compose_preset(preset, model=model, quick=quick, changes=changes)
     if PARAMS_FILE.exists() and not (_is_committed(PARAMS_FILE) or _is_preset(PARAMS_FILE)):
         raise UserError(
             "params.yaml has uncommitted edits; "
             "commit them, or drop them with `git checkout params.yaml`"
         )
     PARAMS_FILE.write_text(text, encoding="utf-8")
-    other, short = f" with {model}" if model else "", ", QUICK" if quick else ""
+    other, short = f" with {model}" if model else "", ", QUICK" * quick + ", FIT" * fit
     click.echo(
         f"params.yaml is now {preset}{other}{short}; "
         "run `make fetch` if it names models or sets of the Hub, then `make all`"
@@ -32,9 +47,9 @@ def main(preset: str, model: str, quick: bool) -> None:
 
 
 def _is_preset(path: Path) -> bool:
-    text = path.read_text(encoding="utf-8")
+    text = _FITTED.sub("", path.read_text(encoding="utf-8"))
     return any(
-        text == compose_preset(name, model=model, quick=quick)
+        text == _FITTED.sub("", compose_preset(name, model=model, quick=quick))
         for name in preset_names()
         for model in ("", *model_names())
         for quick in (False, True)

@@ -250,12 +250,13 @@ def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor
         tokens = scores.argmax(-1)
         total = scores.gather(-1, tokens[:, None])  # argmax of NaN is NaN's place
     else:
-        # In float32 the sum over a large vocabulary would round small probabilities away.
         scores = truncate(scores, sampling)
-        cumulative = scores.softmax(-1).double().cumsum(-1)
-        total = cumulative[:, -1:]
+        total = scores.softmax(-1)  # all NaN where one logit is none
+        # In whole parts of 2^-52: sums of floats differ from run to run on a GPU, and in float32 a
+        # large vocabulary's would round small probabilities away.
+        cumulative = (total * 2.0**52).long().cumsum(-1)
         # Of the sum as it was rounded, so that none is beyond the last token.
-        quantiles = uniforms[:, None] * total
+        quantiles = (uniforms[:, None] * cumulative[:, -1:]).long()
         # Right: a number on a boundary goes to the next token, never to one of probability 0.
         tokens = torch.searchsorted(cumulative, quantiles, right=True)[:, 0]
     # One logit that is no number reaches this one; searched for in NaN, a token is beyond the last.

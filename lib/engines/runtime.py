@@ -53,9 +53,7 @@ def prefer_reproducible_kernels() -> None:
 
     What remains on a GPU: the backward passes of SDPA's flash and memory-efficient kernels, which
     torch makes deterministic only where it may refuse all operations that cannot be
-    (`warn_only=False`), the sum over the vocabulary that a token is drawn by
-    (`lib.engines.decoding.sample`: torch has no other `cumsum` of floats), and Unsloth's and vLLM's
-    own kernels.
+    (`warn_only=False`), and Unsloth's and vLLM's own kernels.
     """
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Of flash-attention's backward pass; transformers reads it at every call.

@@ -39,9 +39,10 @@ LOSSES = {
 """The losses by their names in `grpo.loss`. A new loss is a line here, its formula in
 `lib.objectives.losses`, and a row in docs/objectives.md."""
 
-CHUNK_NUMEL = 2**25
-"""Number of logits in a chunk of `fused_scores`: 128 MiB in float32, 220 rows at V = 151,936. Half
-as many cost a tenth more CPU time, twice as many save none."""
+CHUNK_NUMEL = {"cpu": 2**25, "cuda": 2**27}
+"""Number of logits in a chunk of `fused_scores` by device: 128 MiB in float32, 220 rows at V =
+151,936, of which half as many cost a tenth more CPU time and twice as many save none. A GPU waits
+for each launch: 883 rows (from the shapes of its kernels; not measured on one)."""
 
 MAX_WHOLE_LOGITS = 2**26
 """Largest number of logits of a micro-batch computed as a whole (256 MiB in float32). Above it,

@@ -92,7 +92,7 @@ def fused_scores(
     bias: Tensor | None = None,
     temperature: float = 1.0,
     truncate: Truncate | None = None,
-    chunk_numel: int = CHUNK_NUMEL,
+    chunk_numel: int = 0,
 ) -> TokenScores:
     """Score labels from the output layer's input, without ever holding all logits.
 
@@ -106,8 +106,9 @@ def fused_scores(
         temperature: divides the logits.
         truncate: applied after the temperature; None for the whole vocabulary. It sorts a chunk's
             logits, in the forward pass and again in the backward pass.
-        chunk_numel: number of logits in a chunk; at least one row is computed.
+        chunk_numel: number of logits in a chunk; at least one row is computed. 0: the device's.
     """
+    chunk_numel = chunk_numel or CHUNK_NUMEL.get(hidden.device.type, CHUNK_NUMEL["cuda"])
     # Rows whose logits fit into chunk_numel; `weight` is [V, D].
     rows = max(1, chunk_numel // len(weight))
     return TokenScores(
@@ -193,7 +194,7 @@ def score_labels(
     *,
     temperature: float = 1.0,
     truncate: Truncate | None = None,
-    chunk_numel: int = CHUNK_NUMEL,
+    chunk_numel: int = 0,
     entropy_grad: bool = False,
     head: Any = None,
 ) -> TokenScores:

@@ -197,13 +197,16 @@ def model_names() -> list[str]:
     return sorted(path.stem for path in MODELS.glob("*.yaml"))
 
 
-def compose_preset(preset: str, *, model: str = "", quick: bool = False) -> str:
+def compose_preset(
+    preset: str, *, model: str = "", quick: bool = False, changes: Mapping[str, Any] | None = None
+) -> str:
     """Return a complete params.yaml for a preset's name or the path of an overlay.
 
     Args:
         preset: a preset's name, or the path of an overlay.
         model: replacement for the preset's own, one of `model_names`; '' keeps it.
         quick: shorten it to the first ten minutes on a rented card (`shorten_run`).
+        changes: further values by section, over all others.
 
     Raises:
         UserError: no such preset, a key that the base lacks, or values that contradict each other.
@@ -221,6 +224,7 @@ def compose_preset(preset: str, *, model: str = "", quick: bool = False) -> str:
         _overlay(complete, read_yaml(model_file), origin=str(model_file), parents=())
     if quick:
         shorten_run(complete)
+    _overlay(complete, changes or {}, origin="changes", parents=())
     stream = io.StringIO()
     round_trip().dump(complete, stream)
     text = stream.getvalue()

@@ -46,6 +46,9 @@ FACTS = YAML(typ="safe").load(Path(__file__).with_name("facts.yaml"))
 
 ARCHITECTURES = ("qwen2", "qwen3", "llama")
 
+CHUNK = CHUNK_NUMEL["cuda"]
+"""Logits of a chunk on a GPU; a CPU takes fewer."""
+
 SFT_CHUNK = 256
 """Tokens of a chunk of TRL's `chunked_nll` (trl 1.14)."""
 
@@ -257,7 +260,7 @@ def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:
         and model.backend != "unsloth"
     ):
         # Two buffers, or one and the weight's gradient.
-        chunk = min(CHUNK_NUMEL, scored * shape.vocab_size) * 4
+        chunk = min(CHUNK, scored * shape.vocab_size) * 4
         logits = chunk + max(chunk, output_layer)
     moments = (
         {**held, **generation},

@@ -1,13 +1,16 @@
 """Ends and positions that the contract cannot provoke at will."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2LMHeadModel, Phi3Config, Phi3ForCausalLM
 
 from lib.core.errors import UserError
-from lib.engines.decoding import Endings, can_decode
+from lib.engines.base import Sampling
+from lib.engines.decoding import Endings, can_decode, sample
 from lib.engines.policy import load_tokenizer
 from lib.engines.transformers import TransformersEngine
 from tests.lib.engines.contract import greedy
@@ -79,3 +82,25 @@ def test_tokens_beyond_a_longropes_switch_are_refused(base: Path) -> None:
             assert tokens[end] == model(torch.tensor([tokens[:end]])).logits[0, -1].argmax()
     with pytest.raises(UserError, match="longrope"):
         engine.generate([prompt], greedy(max_new_tokens=5))
+
+
+class FloatSums(TorchDispatchMode):
+    """Refuses the operation that torch lists as not deterministic on CUDA."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        assert "cumsum" not in str(function) or not args[0].is_floating_point()
+        return function(*args, **(kwargs or {}))
+
+
+def test_tokens_are_drawn_by_their_probabilities_without_sums_of_floats() -> None:
+    logits = torch.randn(100_000, generator=torch.Generator().manual_seed(0)) * 3
+    logits[:1000] = -torch.inf
+    uniforms = torch.linspace(0, 1 - 2.0**-40, 401, dtype=torch.float64)
+    sampling = Sampling(num_completions=1, max_new_tokens=1, temperature=1.0)
+    with FloatSums():
+        drawn = torch.cat([sample(logits[None], u[None], sampling)[0] for u in uniforms])
+    assert drawn.min() >= 1000
+    # [V] exact to float64's digits: a uniform number lies between its token's two sums.
+    sums = logits.double().softmax(-1).cumsum(-1)
+    assert (sums[drawn] > uniforms - 1e-6).all()
+    assert (torch.nn.functional.pad(sums, (1, 0))[drawn] < uniforms + 1e-6).all()

@@ -22,7 +22,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCau
 from lib.artifacts import write_jsonl
 from lib.artifacts.problems import Problem
 from lib.engines.policy import load_tokenizer
-from lib.objectives import MAX_WHOLE_LOGITS
+from lib.objectives import CHUNK_NUMEL, MAX_WHOLE_LOGITS
 from lib.objectives.logprobs import fused_scores
 from lib.params import Params, preset_params
 from lib.planning.memory import Shape, forward_pass, memory_at_peak, shape_in, shape_of
@@ -108,6 +108,11 @@ def trainer_of(kind: str, params: Params, base: Path, scratch: Path, sets: Gener
 def tokens_of_row(base: Path) -> int:
     dataset = sft_dataset([ROW], load_tokenizer(base), prompt_format=FORMAT, system="")
     return len(dataset[0]["input_ids"])
+
+
+@pytest.fixture(autouse=True)
+def chunks_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lib.planning.memory.CHUNK", CHUNK_NUMEL["cpu"])
 
 
 CASES: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {

@@ -1,0 +1,91 @@
+"""What a card is filled with, and what several cards hold and take."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from lib.core.errors import UserError
+from lib.engines.gpu import Gpu
+from lib.params import Params, load_params, preset_params
+from lib.planning.cards import FILL, card_memory, fit_lines, fitted
+from lib.planning.memory import shape_of
+from lib.planning.plan import phases_of
+from stages import preset
+from tests.lib.training.runs import changed
+
+GB = 10**9
+
+
+def most(params: Params, memory: int) -> float:
+    """The largest phase, as a share of the card."""
+    phases = phases_of(params, shape_of(params.model))
+    return max(phase.bytes_on(memory) for phase in phases if not phase.skipped) / memory
+
+
+@pytest.mark.parametrize(
+    ("name", "card", "checkpointing", "sizes"),
+    [
+        ("s1-qwen2.5-0.5b", 24, True, {"grpo": 16}),
+        ("s1-qwen2.5-0.5b", 80, False, {"grpo": 16}),
+        ("s3-cs336", 141, False, {"sft": 4, "grpo": 8}),
+        ("s4-gsm8k-lora", 16, True, {"grpo": 16}),
+    ],
+)
+def test_a_card_is_filled_and_not_overfilled(
+    name: str, card: int, checkpointing: bool, sizes: dict[str, int]
+) -> None:
+    params = preset_params(name)
+    changes = fitted(params, card * GB)
+    assert changes.pop("model") == {"gradient_checkpointing": checkpointing}
+    assert {kind: keys["micro_batch_size"] for kind, keys in changes.items()} == sizes
+    model = {"model": {"gradient_checkpointing": checkpointing}}
+    assert most(changed(params, {**changes, **model}), card * GB) <= FILL
+    # The next size does not fit any more.
+    for kind, size in sizes.items():
+        larger = {kind: {"micro_batch_size": 2 * size}}
+        assert most(changed(params, {**changes, **larger, **model}), card * GB) > FILL
+
+
+def test_the_loss_whose_gradient_depends_on_it_keeps_its_micro_batch() -> None:
+    params = changed(preset_params("s1-qwen2.5-0.5b"), {"grpo": {"loss": "bnpo"}})
+    assert fitted(params, 80 * GB)["grpo"] == {"micro_batch_size": 8}
+
+
+def test_what_does_not_fit_says_so() -> None:
+    params = preset_params("s3-cs336")
+    with pytest.raises(UserError, match="sft, grpo: not even one row"):
+        fitted(params, 24 * GB)
+    assert "not even one row" in next(fit_lines(params, 24 * GB))
+
+
+def test_the_card_is_the_one_named_or_the_first_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    here: list[Any] = []
+    monkeypatch.setattr("lib.planning.cards.find_gpus", lambda: here)
+    assert card_memory("24") == 24 * GB
+    assert card_memory("") == 0
+    here.append(Gpu("L4", "580.1", 23 * GB, 22 * GB))
+    assert card_memory("") == 23 * GB
+    with pytest.raises(UserError, match="CARD=big"):
+        card_memory("big")
+
+
+def test_fit_writes_the_preset_with_its_micro_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lib.planning.cards.find_gpus", list)
+    arguments = ["s1-qwen2.5-0.5b", "--fit"]
+    refused = CliRunner().invoke(preset.main, arguments)
+    assert "CARD=24" in refused.output
+    for card, size in (("80", 16), ("24", 16)):  # over its own file too
+        done = CliRunner().invoke(preset.main, [*arguments, f"--card={card}"])
+        assert done.exit_code == 0, done.output
+        params = load_params(Path("params.yaml"))
+        assert params.grpo.micro_batch_size == size
+        assert params.model.gradient_checkpointing == (card == "24")
+    Path("params.yaml").write_text(
+        Path("params.yaml").read_text("utf-8").replace("max_steps: 1868", "max_steps: 7"), "utf-8"
+    )
+    assert "uncommitted edits" in CliRunner().invoke(preset.main, arguments[:1]).output
