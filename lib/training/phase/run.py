@@ -1,6 +1,7 @@
 """Run one training phase from start to outputs, the same for SFT, GRPO and DPO."""
 
 import dataclasses
+import math
 import re
 import shutil
 from collections import Counter
@@ -33,12 +34,18 @@ from lib.params.training import Optimisation
 from lib.training.phase.checkpoints import (
     COUNTS,
     Checkpoints,
+    SaveOnSignal,
     SealCheckpoints,
     checkpoint_step,
     run_fingerprint,
 )
-from lib.training.phase.launch import check_world_size, is_main_process
-from lib.training.phase.ranks import check_ranks_agree, check_sharding, gather_weights
+from lib.training.phase.launch import check_world_size, is_main_process, num_processes
+from lib.training.phase.ranks import (
+    check_ranks_agree,
+    check_sharding,
+    describe_ranks,
+    gather_weights,
+)
 from lib.training.phase.rollout_log import rollout_rows
 from lib.training.phase.tracking import (
     Announcer,
@@ -179,6 +186,8 @@ def run_phase(
             # Every rank builds; the weights are loaded on each.
             trainer = build(checkpoints.writing)
             check_sharding(trainer)
+            if num_processes() > 1:
+                say(f"{stage} runs on {describe_ranks(trainer)}")
             compat.order_by_epoch(trainer)
             for callback in trainer.callback_handler.callbacks:
                 if isinstance(callback, ProgressLines | WarningSigns):
@@ -188,6 +197,12 @@ def run_phase(
             if mode != "disabled":
                 name = f"{stage}-{checkpoints.folder.name}"
                 trainer.add_callback(WandbRun(trainer, mode=mode, settings=settings, name=name))
+            # No rollouts are in a checkpoint, nor the means since the last logged step.
+            updates = getattr(section, "num_iterations", 1) * getattr(
+                section, "updates_per_rollout", 1
+            )
+            on_signal = SaveOnSignal(math.lcm(updates, section.logging_steps))
+            trainer.add_callback(on_signal)
             trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, counts=all_counts))
 
             # Rank 0 decides: on several machines, ranks may see different checkpoints, and ranks
@@ -199,7 +214,7 @@ def run_phase(
                 before = read_json(checkpoint / COUNTS)
                 compat.resume_token_count(trainer, read_json(checkpoint / "trainer_state.json"))
                 say(f"{stage} resumes from step {checkpoint_step(checkpoint)} ({checkpoint})")
-            with closing(watching) if watching else nullcontext():
+            with on_signal.watch(), closing(watching) if watching else nullcontext():
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
             check_ranks_agree(trainer)

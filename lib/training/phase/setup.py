@@ -89,6 +89,8 @@ def shared_arguments(
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": torch.cuda.is_available(),
+        # Each pass uses all trained weights; looking for others costs a walk through the graph.
+        "ddp_find_unused_parameters": False,
         # accelerate would take MPI if torch was built with it.
         "ddp_backend": None if gpu or num_processes() == 1 else "gloo",
     }

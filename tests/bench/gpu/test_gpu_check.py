@@ -218,3 +218,13 @@ def test_without_a_gpu_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(check.main, [])
     assert done.exit_code == 1
     assert done.output.startswith("Error: gpu-check needs an NVIDIA GPU")
+
+
+def test_the_tests_part_collects_only_tests_for_a_gpu(in_root: Path) -> None:
+    listed = check.gpu_tests()
+    assert "tests/lib/objectives/test_optim.py" in listed
+    code, output, _ = check.run(
+        [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "--collect-only", *listed], text=""
+    )
+    assert code == 0, output
+    assert "error" not in output

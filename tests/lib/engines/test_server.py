@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
@@ -401,3 +402,24 @@ def test_adapters_go_to_the_servers_that_are_left(
     alone = connect(base, dead)
     with pytest.raises(UserError, match="no answer"):
         alone.use_adapter(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_adapter_travels_in_the_dtype_of_the_weights_below(
+    dtype: str, base: Path, smoke: Params, stand_in
+) -> None:
+    kinds: set[torch.dtype] = set()
+
+    def take(request: dict[str, Any]) -> tuple[int, Any]:
+        weights = load_file(Path(request["lora_path"]) / "adapter_model.safetensors")
+        kinds.update(weight.dtype for weight in weights.values())
+        return 200, {}
+
+    engine = connect(base, stand_in(serving(base, load_lora_adapter=take)))
+    settings = smoke.model.model_copy(update={"dtype": dtype})
+    policy = add_adapter(load_policy(base, base=base, settings=settings), smoke.model.lora)
+    assert {weight.dtype for weight in policy.parameters() if weight.requires_grad} == {
+        torch.float32
+    }
+    engine.sync(policy)
+    assert kinds == {getattr(torch, dtype)}

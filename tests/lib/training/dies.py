@@ -1,15 +1,17 @@
-"""The GRPO stage whose ranks are killed once the checkpoint of step 2 is whole.
+"""The GRPO stage whose ranks are killed once the checkpoint of step 2 is whole, or, with the
+first argument `TERM`, whose second rank gets SIGTERM in step 1.
 
-The second never sees it: a shared folder may reach another machine late.
+The second never sees a checkpoint: a shared folder may reach another machine late.
 """
 
 import os
 import signal
+import sys
 from typing import Any
 
 import torch
 
-from lib.training.phase.checkpoints import Checkpoints, SealCheckpoints
+from lib.training.phase.checkpoints import Checkpoints, SaveOnSignal, SealCheckpoints
 from stages.grpo import main
 
 seal = SealCheckpoints.on_save
@@ -22,8 +24,21 @@ def seal_and_die(self: SealCheckpoints, args: Any, state: Any, control: Any, **k
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+agree = SaveOnSignal.on_step_end
+
+
+def terminated(self: SaveOnSignal, *args: Any, **kwargs: Any) -> None:
+    if os.environ["RANK"] == "1":
+        signal.raise_signal(signal.SIGTERM)
+    agree(self, *args, **kwargs)
+
+
 if __name__ == "__main__":
-    SealCheckpoints.on_save = seal_and_die
+    if sys.argv[1] == "TERM":
+        SaveOnSignal.on_step_end = terminated
+        del sys.argv[1]
+    else:
+        SealCheckpoints.on_save = seal_and_die
     if os.environ["RANK"] == "1":
         Checkpoints.by_step = lambda self: []
     main()

@@ -29,6 +29,7 @@ LAUNCH_FILES = ROOT / "lib/presets/launch"
         ("torchrun --nproc-per-node=4 --nnodes=3 -m stages.sft", 12),
         ("torchrun --nproc_per_node gpu -m stages.sft", None),
         ("python -m torch.distributed.run --nproc_per_node 2 -m stages.sft", 2),
+        ("python -m stages.ranks --nnodes 2 --nproc_per_node 4 -m stages.sft", 8),
         ("/x/bin/python /x/bin/accelerate launch --num_processes 2 --cpu -m stages.sft", 2),
         ("accelerate launch --config_file lib/presets/accelerate/ddp.yaml -m stages.sft", 2),
         ("accelerate launch -m stages.sft", None),
@@ -73,7 +74,7 @@ def test_a_launch_file_uses_verbs_that_exist(file: str) -> None:
     text = (LAUNCH_FILES / file).read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     verbs = set(re.findall(r"(?:^|\s)make (\w+)", text))
-    assert re.search(r"^ *make fetch\n *make repro$", text, re.MULTILINE)
+    assert re.search(r"^ *make fetch\n *make repro\b", text, re.MULTILINE)
     assert all(re.search(rf"^{verb}:", makefile, re.MULTILINE) for verb in verbs)
 
 

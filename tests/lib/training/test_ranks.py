@@ -64,24 +64,52 @@ def test_the_stage_trains_on_two_ranks(base: Path, sets: GeneratedSets, tmp_path
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "model/tokenizer.json").is_file()
     assert learned(tmp_path)
+    # Said by one of them, and before the first step.
+    (line,) = [line for line in ran.stdout.splitlines() if " runs on " in line]
+    assert (
+        line == "grpo runs on 2 ranks, each with the whole model and 2 x 4 of the 16 rows of a step"
+    )
+    assert ran.stdout.index(line) < ran.stdout.index("grpo step=1/3")
 
 
-def test_two_killed_ranks_end_with_an_undisturbed_runs_weights(
+def test_two_ranks_that_are_ended_come_to_an_undisturbed_runs_weights(
     base: Path, sets: GeneratedSets, tmp_path: Path
 ) -> None:
     weights = {}
-    for name in ("undisturbed", "killed"):
+    for name, step in {"undisturbed": None, "killed": 2, "terminated": 1}.items():
         (tmp_path / name).mkdir()
         stage = grpo_stage(tmp_path / name, base=base, sets=sets)
-        if name == "killed":
-            stage = ["-m", "tests.lib.training.dies", *stage[2:]]
-            assert "SIGKILL" in launch(*TWO, *stage).stderr
+        if step:
+            dies = ["-m", "tests.lib.training.dies", *["TERM"] * (step == 1), *stage[2:]]
+            ended = launch(*TWO, *dies).stderr
+            assert ("SIGKILL" if step == 2 else "the same command resumes from step 1") in ended
         ran = launch(*TWO, *stage)
         assert ran.returncode == 0, ran.stderr
-        assert ("resumes from step 2" in ran.stdout + ran.stderr) == (name == "killed")
+        assert ("resumes from step" in ran.stdout + ran.stderr) == bool(step)
+        assert not step or f"resumes from step {step}" in ran.stdout + ran.stderr
         assert learned(tmp_path / name)
         weights[name] = (tmp_path / name / "model/adapter_model.safetensors").read_bytes()
-    assert weights["killed"] == weights["undisturbed"]
+    assert weights["killed"] == weights["terminated"] == weights["undisturbed"]
+
+
+@pytest.mark.parametrize(
+    ("module", "prompts", "code", "line"),
+    [
+        ("stages.grpo", 3, 1, "Error: grpo.prompts_per_step=3: 2 processes"),
+        ("tests.lib.training.dies", 4, 9, "was ended by SIGKILL"),
+    ],
+)
+def test_an_error_on_two_ranks_is_one_line(
+    module: str, prompts: int, code: int, line: str, base: Path, sets: GeneratedSets, tmp_path: Path
+) -> None:
+    grpo = {"prompts_per_step": prompts, "micro_batch_size": 2}
+    stage = grpo_stage(tmp_path, base=base, sets=sets, grpo=grpo)
+    ours = ["python", "-m", "stages.ranks", "--standalone", "--nproc_per_node", "2"]
+    ran = launch(*ours, "-m", module, *stage[2:])
+    assert ran.returncode == code
+    (error,) = [each for each in ran.stderr.splitlines() if "Error" in each]
+    assert line in error
+    assert not any(word in ran.stderr for word in ("Traceback", "Warning", "======"))
 
 
 @pytest.mark.vllm

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -203,6 +204,30 @@ def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(
     loaded = load_merged(kept, base=base, dtype="float32", attention="sdpa")
     for name, weight in final.state_dict().items():
         assert weight.equal(loaded.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_leaves_a_checkpoint_that_a_whole_run_would_go_on_from(
+    number: signal.Signals, phase: Phase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, before = phase(folder="whole"), signal.getsignal(number)
+
+    def signalled(self: StopAt, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step:
+            signal.raise_signal(number)
+        # After SIGUSR1 the run goes on until it is killed.
+        if state.global_step == 5:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StopAt, "on_step_begin", signalled)
+        # In the third step; the fourth one's end is the next that is logged, and none is saved at.
+        with pytest.raises(UserError, match="resumes from step 4"):
+            phase(stop=2)
+    ours, wholes = results(phase()), results(whole)
+    assert ours.pop("provenance") != wholes.pop("provenance")
+    assert ours == wholes
+    assert signal.getsignal(number) == before
 
 
 def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(
