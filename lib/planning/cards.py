@@ -1,17 +1,45 @@
-"""The largest micro-batches that fit a card, and a run's phases on several cards."""
+"""The largest micro-batches that fit a card, and GRPO's steps on several cards under FSDP2.
 
+Seconds are bytes and operations over what a card can do (`facts.yaml`), times `ATTAINED`:
+
+    generation  each token reads all weights and the keys and values of its batch
+    transfer    the ranks gather all weights; a server is sent them in its own type
+    training    6 operations a weight and token, 8 with checkpointing, 2 for a reference (arXiv:
+                2001.08361); or, where it takes longer, gathering the weights twice and scattering
+                their gradients once for each micro-batch
+"""
+
+import dataclasses
 import json
+import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from lib.core.errors import UserError
 from lib.engines.gpu import find_gpus
+from lib.engines.registry import VLLM_SHARE
 from lib.params import Params
-from lib.planning.memory import Shape, batch_of, section_of, shape_of
-from lib.planning.plan import in_bytes, phases_of
+from lib.planning.memory import (
+    BYTES,
+    FACTS,
+    Shape,
+    batch_of,
+    cache_bytes_per_token,
+    memory_at_peak,
+    section_of,
+    shape_of,
+)
+from lib.planning.plan import CUDA_BYTES, in_bytes, phases_of
 
 FILL = 0.9
 """Of a card, the most that a plan may take: fragments and the kernels' own memory are not in it."""
+
+ATTAINED = {"memory": 0.6, "link": 0.7, "operations": 0.4}
+"""Of what a card can do, the share that is assumed; nothing was measured."""
+
+SERVING = (0, 1, 2, 4)
+"""Cards that only serve vLLM; with 0, each of the training ones does."""
 
 
 def card_memory(card: str) -> int:
@@ -84,3 +112,112 @@ def fit_lines(params: Params, memory: int) -> Iterator[str]:
     )
     yield f"{card}: {', '.join(flat)}"
     yield "  `make preset PRESET=... FIT=1` writes them (CARD=GB for another card than this one)"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Split:
+    """A step of GRPO on cards of which some only generate.
+
+    Attributes:
+        memory: bytes by purpose on a card that trains.
+        seconds: by part of a step.
+    """
+
+    training: int
+    serving: int
+    memory: dict[str, int]
+    seconds: dict[str, float]
+
+    def fits(self, card: int) -> bool:
+        """Return True if a card of so many bytes holds it."""
+        return sum(self.memory.values()) <= FILL * card
+
+
+def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
+    """Plan a GRPO step for each way to use the cards whose ranks can share it.
+
+    Raises:
+        UserError: nothing is known of such a card, or of the model.
+    """
+    shape, card, grpo = shape_of(params.model), FACTS["cards"].get(gb), params.grpo
+    if shape is None or card is None:
+        known = ", ".join(map(str, FACTS["cards"]))
+        raise UserError(
+            f"CARDS={cards}x{gb}: expected a card of {known} GB, and a model of a known shape"
+        )
+    pace = {name: share * float(card[name]) for name, share in ATTAINED.items()}
+    model, rollout, batch = params.model, params.rollout, grpo.batch_size
+    stored, weights = BYTES[model.dtype] * shape.parameters, shape.parameters
+    sent = BYTES[model.inference_dtype] * weights
+    splits = []
+    for serving in SERVING:
+        ranks = cards - serving
+        if ranks < 1 or grpo.prompts_per_step % ranks or grpo.micro_batch_size % ranks:
+            continue
+        own = grpo.model_copy(update={"micro_batch_size": grpo.micro_batch_size // ranks})
+        of_rank = params.model_copy(update={"grpo": own})
+        memory = memory_at_peak(of_rank, "grpo", shape, ranks=ranks) | {"CUDA": CUDA_BYTES}
+        share = VLLM_SHARE if serving else rollout.gpu_memory_utilization
+        if not serving:
+            memory["vLLM"] = int(share * gb * 1e9)
+        each = math.ceil(batch / (serving or ranks))
+        row = model.max_seq_length * cache_bytes_per_token(shape, model)
+        room = max(1, int((share * gb * 1e9 - sent) / row))
+        read = math.ceil(each / room) * (sent + min(each, room) * row)
+        tokens = batch * model.max_seq_length
+        operations = (8 if model.gradient_checkpointing else 6) + 2 * bool(grpo.beta)
+        passes = batch // grpo.micro_batch_size
+        splits.append(
+            Split(
+                training=ranks,
+                serving=serving,
+                memory=memory,
+                seconds={
+                    "generation": rollout.max_new_tokens * read / pace["memory"],
+                    "transfer": (stored + sent * bool(serving)) / pace["link"],
+                    "training": max(
+                        operations * weights * tokens / ranks / pace["operations"],
+                        3 * passes * stored / pace["link"],
+                    ),
+                },
+            )
+        )
+    return splits
+
+
+def split_lines(params: Params, cards: str) -> Iterator[str]:
+    """Say what each of several cards holds in GRPO, how long a step takes, and how to share them.
+
+    Raises:
+        UserError: `cards` is no number of cards of a known size, or no rank gets whole groups.
+    """
+    if not (match := re.fullmatch(r"(\d+)x(\d+)", cards)):
+        raise UserError(f"CARDS={cards}: expected their number and GB, like 8x80")
+    number, gb = map(int, match.groups())
+    if not (splits := splits_of(params, number, gb)):
+        raise UserError(
+            f"CARDS={cards}: no number of them can share grpo.prompts_per_step and "
+            "grpo.micro_batch_size; make both a multiple of it"
+        )
+    yield (
+        f"grpo on {cards} GB under FSDP2, seconds a step at {FACTS['cards'][gb]['name']}'s speed "
+        f"({', '.join(f'{share:.0%} of its {name}' for name, share in ATTAINED.items())}), all "
+        "completions of full length:"
+    )
+    for split in splits:
+        way = f"{split.serving} serve, {split.training} train" if split.serving else "all do both"
+        parts = ", ".join(f"{name} {seconds:.2g}" for name, seconds in split.seconds.items())
+        held = ", ".join(f"{name} {in_bytes(size)}" for name, size in split.memory.items() if size)
+        verdict = "fits" if split.fits(gb * 10**9) else "does not fit"
+        yield f"  {way}: {sum(split.seconds.values()):.3g} s ({parts})"
+        yield f"    {verdict}, {in_bytes(sum(split.memory.values()))} on a card that trains: {held}"
+        yield (
+            f"    each rank takes {params.grpo.micro_batch_size // split.training} rows at a time, "
+            f"{params.grpo.batch_size // split.training} of the {params.grpo.batch_size} of a step"
+        )
+    able = [split for split in splits if split.fits(gb * 10**9)]
+    if not able:
+        yield "  none fits; lower grpo.micro_batch_size or vLLM's share, or shorten completions"
+        return
+    best = min(able, key=lambda split: sum(split.seconds.values()))
+    yield f"  best: {best.training} train, {best.serving or 'all'} generate"

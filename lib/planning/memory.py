@@ -199,8 +199,13 @@ def generators(params: Params, kind: str) -> list[tuple[str, float, int]]:
     return [(each.engine, here * each.gpu_memory_utilization, size) for each, size in samplers]
 
 
-def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:
-    """Return bytes by purpose at the moment of the peak, without vLLM's share."""
+def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -> dict[str, int]:
+    """Return bytes by purpose at the moment of the peak, without vLLM's share.
+
+    Args:
+        ranks: of FSDP2, which share out all but activations and gather two blocks at a time, and
+            the embeddings; `micro_batch_size` is then each rank's own.
+    """
     model, section = params.model, section_of(params, kind)
     stored, compute = BYTES[model.dtype], BYTES[model.inference_dtype]
     # Only the policy's own generation: vLLM's cache is inside its share of the GPU.
@@ -226,7 +231,11 @@ def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:
     # Under LoRA the reference is the same model without its adapter.
     if full and kind != "sft" and section.beta:
         held["reference"] = weights
-    gradients = {"gradients": trained * moved}
+    held = {name: size // ranks for name, size in held.items()}
+    gradients = {"gradients": trained * moved // ranks}
+    one_block = shape.in_products // shape.num_hidden_layers
+    tables = shape.vocab_size * shape.hidden_size * (1 if shape.tie_word_embeddings else 2)
+    gathered = {"gathered": (2 * one_block + tables) * stored} if ranks > 1 else {}
     accumulates = batch_of(params, kind) > section.micro_batch_size
     training = {**held, **gradients} if accumulates else held
     # Gradient of the output layer; without LoRA only, which freezes it.
@@ -264,8 +273,8 @@ def memory_at_peak(params: Params, kind: str, shape: Shape) -> dict[str, int]:
         logits = chunk + max(chunk, output_layer)
     moments = (
         {**held, **generation},
-        {**training, "activations": kept + final_norm + converted, "logits": logits},
-        {**training, "activations": backward, "output layer": output_layer},
+        {**training, **gathered, "activations": kept + final_norm + converted, "logits": logits},
+        {**training, **gathered, "activations": backward, "output layer": output_layer},
         {**held, **gradients, "output layer": output_layer},
     )
     return max(moments, key=lambda parts: sum(parts.values()))

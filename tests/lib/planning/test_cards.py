@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from lib.core.errors import UserError
 from lib.engines.gpu import Gpu
 from lib.params import Params, load_params, preset_params
-from lib.planning.cards import FILL, card_memory, fit_lines, fitted
-from lib.planning.memory import shape_of
+from lib.planning.cards import FILL, card_memory, fit_lines, fitted, split_lines, splits_of
+from lib.planning.memory import memory_at_peak, shape_of
 from lib.planning.plan import phases_of
 from stages import preset
 from tests.lib.training.runs import changed
@@ -89,3 +89,52 @@ def test_fit_writes_the_preset_with_its_micro_batches(
         Path("params.yaml").read_text("utf-8").replace("max_steps: 1868", "max_steps: 7"), "utf-8"
     )
     assert "uncommitted edits" in CliRunner().invoke(preset.main, arguments[:1]).output
+
+
+SEVEN = preset_params("qwen2.5-math-7b")
+
+
+def test_ranks_share_out_what_is_held_and_gather_the_rest() -> None:
+    shape = shape_of(SEVEN.model)
+    assert shape is not None
+    alone, of_four = (memory_at_peak(SEVEN, "grpo", shape, ranks=ranks) for ranks in (1, 4))
+    for name in ("weights", "optimizer", "gradients"):
+        assert of_four[name] == alone[name] // 4
+    assert of_four["activations"] == alone["activations"]
+    # 7.6 billion weights in float32, of which two blocks and both tables are gathered.
+    assert alone["weights"] == pytest.approx(30.5e9, rel=0.01)
+    assert of_four["gathered"] == pytest.approx(4 * (2 * 233e6 + 2 * 545e6), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("cards", "micro_batch", "able"),
+    [(8, 24, [(8, 0), (6, 2), (4, 4)]), (4, 24, []), (4, 12, [(3, 1)]), (2, 8, [])],
+)
+def test_a_7b_model_needs_several_cards(
+    cards: int, micro_batch: int, able: list[tuple[int, int]]
+) -> None:
+    params = changed(SEVEN, {"grpo": {"micro_batch_size": micro_batch}})
+    splits = splits_of(params, cards, 80)
+    assert [(each.training, each.serving) for each in splits if each.fits(80 * GB)] == able
+    last = list(split_lines(params, f"{cards}x80"))[-1]
+    best = f"best: {able[0][0]} train, {able[0][1] or 'all'} generate" if able else "none fits"
+    assert last.strip().startswith(best)
+
+
+def test_a_step_takes_what_bytes_and_operations_say() -> None:
+    split, *others = splits_of(SEVEN, 8, 80)
+    # 24 completions a card: 15.2 GB of weights and 24 x 235 MB of keys and values, 1,024 times.
+    read = 1024 * (15.2e9 + 24 * 4096 * 57344)
+    assert split.seconds["generation"] == pytest.approx(read / (0.6 * 3.35e12), rel=0.01)
+    # Eight operations for each of 7.6 billion weights and 192 x 4,096 tokens.
+    operations = 8 * 7.62e9 * 192 * 4096 / 8
+    assert split.seconds["training"] == pytest.approx(operations / (0.4 * 989e12), rel=0.01)
+    # A card that only serves has no part in training, which waits for it.
+    assert [each.serving for each in others] == [2, 4]
+    assert all(sum(each.seconds.values()) > sum(split.seconds.values()) for each in others)
+
+
+@pytest.mark.parametrize("cards", ["8", "8x", "0x80", "8x33", "11x80"])
+def test_cards_that_nothing_is_known_of_are_refused(cards: str) -> None:
+    with pytest.raises(UserError, match=f"CARDS={cards}"):
+        list(split_lines(SEVEN, cards))
