@@ -14,6 +14,7 @@ from typing import Literal
 import httpx
 import psutil
 
+from lib.core.errors import UserError
 from lib.core.process import LOCK, installed_version, locked_versions
 from lib.engines.gpu import (
     BFLOAT16_CAPABILITY,
@@ -29,7 +30,8 @@ from lib.params.model import FLASH_KERNEL, NEEDS_GPU
 from lib.planning.idle import idle_params
 from lib.planning.inputs import input_problems
 from lib.planning.memory import BYTES, export_memory, shape_of
-from lib.planning.plan import CUDA_BYTES, disk_bytes, in_bytes, phases_of
+from lib.planning.plan import ALONE, CUDA_BYTES, disk_bytes, in_bytes, phases_of
+from lib.training.phase.launch import Launch, launch_in_environment
 
 PYTHONS = ("3.11.", "3.12.")
 
@@ -72,6 +74,7 @@ class Machine:
         disk: free bytes on the checkout's disk.
         packages: installed packages of `OPTIONAL_PACKAGES`.
         missing_tools: compiler and headers that Triton needs and this machine lacks.
+        launch: the ranks that the environment asks for.
     """
 
     python: str
@@ -87,6 +90,7 @@ class Machine:
     disk: int
     packages: frozenset[str]
     missing_tools: tuple[str, ...]
+    launch: Launch = ALONE
 
 
 def this_machine(*, lock: Path = LOCK) -> Machine:
@@ -118,6 +122,7 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
             filter(importlib.util.find_spec, set().union(*OPTIONAL_PACKAGES.values()))
         ),
         missing_tools=tuple(missing_tools()),
+        launch=launch_in_environment(),
     )
 
 
@@ -152,6 +157,7 @@ def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> lis
         *(Finding(text, "certain") for text in input_problems(params, asks_hub=asks_hub)),
         *(Finding(text, "certain") for text in _too_few_problems(params)),
         *(Finding(text, "certain") for text in _too_large(params, machine)),
+        *(Finding(text, "certain") for text in _unshared(params, machine)),
         *(Finding(text, "likely") for text in _shortages(params, machine)),
         *(Finding(text, "likely") for text in _silent_servers(params)),
         *(Finding(text, "result") for text in (*params.warnings(), *idle_params(params))),
@@ -168,6 +174,14 @@ def _too_few_problems(params: Params) -> Iterator[str]:
                 f"grpo.prompts_per_step={wanted}: there are at most {phase.rows} GRPO problems "
                 f"({phase.rows_from}); lower it, or add problems to `prepare.grpo`"
             )
+
+
+def _unshared(params: Params, machine: Machine) -> Iterator[str]:
+    """Report a micro-batch that the ranks cannot share."""
+    try:
+        list(phases_of(params, None, machine.launch))
+    except UserError as error:
+        yield f"LAUNCH: {error.message}"
 
 
 def can_run(problems: Sequence[Finding]) -> bool:
@@ -260,7 +274,8 @@ def _shortages(params: Params, machine: Machine) -> Iterator[str]:
     gpu = None if machine.gpu_fault else max(machine.gpus, key=lambda each: each.free, default=None)
     kind, free = ("GPU memory", gpu.free) if gpu else ("main memory", machine.memory)
     # Not added up: each phase is a process of its own.
-    for phase in phases_of(params, shape):
+    launch = ALONE if list(_unshared(params, machine)) else machine.launch
+    for phase in phases_of(params, shape, launch):
         # vLLM's share is of the whole card, not of its free part.
         needed = phase.bytes_on(gpu.memory) if gpu else sum(phase.memory.values())
         if not phase.skipped and needed > free:
@@ -314,6 +329,8 @@ def doctor_lines(machine: Machine, problems: Sequence[Finding]) -> Iterator[str]
         f"CPU: {machine.cores} cores, {in_bytes(machine.memory)} of memory free; "
         f"disk: {in_bytes(machine.disk)} free"
     )
+    if machine.launch.ranks > 1:
+        yield str(machine.launch)
     for part, packages in OPTIONAL_PACKAGES.items():
         available = " ".join(sorted(packages & machine.packages))
         yield f"{part}: {_missing_part(part, machine) or f'yes ({available})'}"

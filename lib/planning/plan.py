@@ -22,7 +22,7 @@ from lib.planning.memory import (
     section_of,
     shape_of,
 )
-from lib.training.phase.launch import micro_batches
+from lib.training.phase.launch import Launch, launch_in_environment, micro_batches
 
 # T4, RTX 4090 or A10G, A100 40 GB, A100 or H100 80 GB, H200.
 CARDS_GB = (16, 24, 40, 80, 141)
@@ -78,16 +78,24 @@ class Phase:
         return self.bytes_on(card) <= card
 
 
-def phases_of(params: Params, shape: Shape | None) -> Iterator[Phase]:
-    """List the phases in order; DPO, with the sampling before it, if params have it."""
+ALONE = Launch()
+"""One process."""
+
+
+def phases_of(params: Params, shape: Shape | None, launch: Launch = ALONE) -> Iterator[Phase]:
+    """List the phases in order; DPO, with the sampling before it, if params have it.
+
+    Raises:
+        UserError: the ranks of `launch` cannot share a micro-batch.
+    """
     for name in ("sft", "grpo"):
-        yield _phase(name, name, params, shape)
+        yield _phase(name, name, params, shape, launch)
     for init in params.dpo.init:
         for name in ("pairs", "dpo"):
-            yield _phase(name, f"{name}@{init}", params, shape)
+            yield _phase(name, f"{name}@{init}", params, shape, launch)
 
 
-def _phase(name: str, stage: str, params: Params, shape: Shape | None) -> Phase:
+def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: Launch) -> Phase:
     section, batch, rollout = section_of(params, name), batch_of(params, name), params.rollout
     trains, sequences = name != "pairs", 2 * batch if name == "dpo" else batch
     samples = name in ("grpo", "pairs")
@@ -104,9 +112,13 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None) -> Phase:
     shares = (share for engine, share, _ in samplers if engine == "vllm")
     # GRPO's rollouts, SFT's validation: the engine that Unsloth loads below the policy.
     shared = shares_weights(params.model, engine=samplers[0][0]) if samplers else False
-    trainer = {}
-    if trains:
-        trainer = micro_batches(batch, micro_batch=section.micro_batch_size, world_size=1)
+    trainer, of_rank = {}, params
+    if trains and not section.skipped:
+        micro_batch = section.micro_batch_size
+        trainer = micro_batches(batch, micro_batch=micro_batch, world_size=launch.ranks)
+        own = section.model_copy(update={"micro_batch_size": micro_batch // launch.ranks})
+        of_rank = params.model_copy(update={name: own})
+    held_by = launch.ranks if launch.shards else 1
     return Phase(
         name=name,
         stage=stage,
@@ -118,7 +130,7 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None) -> Phase:
         warmup_steps=steps and math.ceil(steps * section.warmup_ratio) if trains else None,
         completions=sequences,
         tokens=sequences * (rollout.max_new_tokens if samples else longest_row(params, name)),
-        memory=memory_at_peak(params, name, shape) if shape else {},
+        memory=memory_at_peak(of_rank, name, shape, ranks=held_by) if shape else {},
         vllm_share=next(shares, 0.0),
         shares_weights=shared and name in ("sft", "grpo"),
         trainer=trainer,
@@ -239,7 +251,10 @@ def plan_lines(params: Params) -> Iterator[str]:
         trained = f"{shape.trained(model) / 1e6:,.1f} M of them trained"
         count = f"{shape.parameters / 1e6:,.1f} M parameters, {trained}"
     yield f"plan: base model {name or 'tiny Qwen3 from random weights'}: {count}"
-    phases = list(phases_of(params, shape))
+    launch = launch_in_environment()
+    if launch.ranks > 1:
+        yield f"  {launch}"
+    phases = list(phases_of(params, shape, launch))
     stages = [f"({each.name} passed on)" if each.skipped else each.stage for each in phases]
     last = f"evaluate@{{{','.join(evaluate.checkpoints)}}} → export {params.export.checkpoint}"
     yield f"  stages: {' → '.join(['prepare', *stages, last])}"

@@ -223,9 +223,9 @@ class PolicyGradientTrainer(Trainer):
     def _complete(self, problems: Sequence[Mapping[str, Any]], *, round_: int) -> list[SampleGroup]:
         """Sample G completions for each problem."""
         assert self.engine is not None
-        rank = self.accelerator.process_index
-        # Keyed by the step: a resumed run samples what an uninterrupted one would.
-        seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_, rank)
+        # Keyed by the step: a resumed run samples what an uninterrupted one would. Not by the rank:
+        # engines key by prompt, so that several ranks sample what one would.
+        seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_, 0)
         prompts = encode(self.processing_class, [problem["prompt"] for problem in problems])
         # A live engine reads the policy's own parameters, which FSDP2 gathers for this block.
         whole = whole_on_every_rank(self) if self.live else contextlib.nullcontext()

@@ -6,8 +6,10 @@ refuses to train with another number of ranks.
 """
 
 import argparse
+import dataclasses
 import math
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -84,10 +86,24 @@ def expected_world_size(command: Sequence[str]) -> int | None:
     return int(number) if number else None
 
 
-def shards(command: Sequence[str]) -> bool:
-    """Return True if a launcher's command line names a configuration that cuts the model (FSDP)."""
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """The ranks of a phase, and whether they share the model out (FSDP)."""
+
+    ranks: int = 1
+    shards: bool = False
+
+    def __str__(self) -> str:
+        held = f"1/{self.ranks} of the model" if self.shards else "the whole model"
+        return f"LAUNCH starts {self.ranks} ranks, each with {held} and its part of a micro-batch"
+
+
+def launch_in_environment() -> Launch:
+    """Read the launcher that `LAUNCH` names; one process without it, or without a fixed number."""
+    command = shlex.split(os.environ.get("LAUNCH", ""))
     file = _options(command).config_file
-    return bool(file) and read_yaml(Path(file)).get("distributed_type") == "FSDP"
+    shards = bool(file) and read_yaml(Path(file)).get("distributed_type") == "FSDP"
+    return Launch(expected_world_size(command) or 1, shards)
 
 
 def _options(command: Sequence[str]) -> argparse.Namespace:

@@ -1,12 +1,14 @@
 """GRPO as one process or as several, for tests that compare them.
 
 `python -m tests.lib.training.ranks FOLDER` (or torchrun with the same arguments) trains the smoke
-preset with the changes of FOLDER/changes.json, from FOLDER/base, and writes what each rank came to:
-FOLDER/<ranks>-<rank>.pt.
+preset with the changes of FOLDER/changes.json, from FOLDER/base, and writes what each rank has:
+FOLDER/<ranks>-<rank>.pt. Completions are scripted; with a further argument, `shards` or `whole`,
+they are those of params' engine, and the weights are cut across the ranks by FSDP2 or not.
 """
 
 import itertools
 import json
+import os
 import random
 import sys
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 
 from lib.artifacts.problems import read_problems
@@ -22,7 +25,9 @@ from lib.engines.policy import load_tokenizer
 from lib.engines.runtime import configure
 from lib.params import preset_params
 from lib.training.phase.launch import check_world_size
+from lib.training.phase.warning_signs import GAP
 from tests.lib.training.runs import changed
+from tests.lib.training.sharded import CONFIG, fsdp_environment, shard_on_cpu
 from tests.lib.training.steps import letters, plain_grpo, reward_with
 
 
@@ -61,32 +66,51 @@ class Script:
 class Gradients(TrainerCallback):
     """The gradients of the first optimiser step."""
 
-    def __init__(self) -> None:
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
         self.first: dict[str, torch.Tensor] = {}
+        self.completions: list[tuple[int, ...]] = []
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not self.first:
             named = kwargs["model"].named_parameters()
             self.first = {
-                n.removeprefix("module."): p.grad.clone() for n, p in named if p.grad is not None
+                n.removeprefix("module."): whole(p.grad) for n, p in named if p.grad is not None
             }
+            self.completions = [each.completion.token_ids for each in self.trainer.rollouts]
 
 
-def main(folder: Path) -> None:
+def whole(weight: Any) -> torch.Tensor:
+    return weight.full_tensor() if isinstance(weight, DTensor) else weight.clone()
+
+
+def main(folder: Path, way: str = "") -> None:
     check_world_size()
+    if way == "shards":
+        os.environ.update(fsdp_environment(CONFIG))
+        shard_on_cpu()
     params = changed(preset_params("smoke"), json.loads((folder / "changes.json").read_text()))
     configure(seed=params.seed, threads=params.torch_threads)
     problems, base = list(read_problems(folder / "grpo.jsonl")), folder / "base"
     trainer = reward_with(plain_grpo(problems, base, params, folder / "scratch"), letters)
-    trainer.roll_out_with(Script(base), live=True)
-    seen = Gradients()
+    if not way:
+        trainer.roll_out_with(Script(base), live=True)
+    seen = Gradients(trainer)
     trainer.add_callback(seen)
     trainer.train()
     accelerator = trainer.accelerator
-    weights = dict(accelerator.unwrap_model(trainer.model).state_dict())
+    state = accelerator.unwrap_model(trainer.model).state_dict()
+    result = {
+        "gradients": seen.first,
+        "weights": {name: whole(weight) for name, weight in state.items()},
+        "completions": seen.completions,
+        "gaps": [
+            entry[f"{GAP}/mean"] for entry in trainer.state.log_history if f"{GAP}/mean" in entry
+        ],
+    }
     ranks, rank = accelerator.num_processes, accelerator.process_index
-    torch.save({"gradients": seen.first, "weights": weights}, folder / f"{ranks}-{rank}.pt")
+    torch.save(result, folder / f"{ranks}-{rank}.pt")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -21,10 +21,10 @@ NO_CLIPPING = 1e9
 TWO = ["torchrun", "--nproc_per_node", "2"]
 
 
-def trained(folder: Path, processes: int) -> list[dict[str, Any]]:
+def trained(folder: Path, processes: int, *way: str) -> list[dict[str, Any]]:
     """What each rank came to."""
     program = ["torchrun", "--nproc_per_node", str(processes)] if processes > 1 else ["python"]
-    ran = launch(*program, "-m", "tests.lib.training.ranks", folder)
+    ran = launch(*program, "-m", "tests.lib.training.ranks", folder, *way)
     assert ran.returncode == 0, ran.stderr
     files = [folder / f"{processes}-{rank}.pt" for rank in range(processes)]
     return [torch.load(file, weights_only=False) for file in files]
@@ -45,6 +45,42 @@ def test_grpo_on_two_ranks_has_the_gradient_of_one(
     agree(first["gradients"], alone["gradients"], within=1e-5)
     agree(second["gradients"], alone["gradients"], within=1e-5)
     agree(first["weights"], second["weights"], within=0)
+
+
+ENGINES = [
+    "transformers",
+    pytest.param("vllm", marks=pytest.mark.vllm),
+    pytest.param("vllm-server", marks=pytest.mark.vllm),
+]
+
+
+@LORA
+@pytest.mark.parametrize("engine", ENGINES)
+def test_two_ranks_that_share_the_weights_sample_and_learn_what_one_process_does(
+    engine: str,
+    rank: int,
+    base: Path,
+    sets: GeneratedSets,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if engine == "vllm-server":
+        monkeypatch.setenv("RECKON_VLLM_URL", request.getfixturevalue("vllm_url"))
+    shutil.copytree(base, tmp_path / "base")
+    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
+    grpo = {"max_steps": 2, "max_grad_norm": NO_CLIPPING}
+    changes = {"model": lora(rank), "grpo": grpo, "rollout": {"engine": engine}}
+    (tmp_path / "changes.json").write_text(json.dumps(changes), encoding="utf-8")
+    (alone,) = trained(tmp_path, 1, "whole")
+    ranks = trained(tmp_path, 2, "shards")
+    assert len({*alone["completions"]}) > 4
+    assert [one for each in ranks for one in each["completions"]] == alone["completions"]
+    assert max(gradient.abs().max().item() for gradient in alone["gradients"].values()) > 1e-3
+    for each in ranks:
+        agree(each["gradients"], alone["gradients"], within=1e-5)
+        assert max(each["gaps"]) < max(2 * max(alone["gaps"]), 1e-6)
+    agree(ranks[0]["weights"], ranks[1]["weights"], within=0)
 
 
 def lora(rank: int) -> dict[str, Any]:
