@@ -192,6 +192,7 @@ def score_labels(
     labels: Tensor,
     mask: Tensor,
     *,
+    places: Tensor | None = None,
     temperature: float = 1.0,
     truncate: Truncate | None = None,
     chunk_numel: int = 0,
@@ -208,6 +209,7 @@ def score_labels(
         inputs: the model's arguments, for `T` logits a row.
         labels: [B, T].
         mask: [B, T] bool.
+        places: [n] where it is True, in [B · T]; None to look for them, for which a GPU is waited.
         entropy_grad: let gradients flow through the entropy too.
         head: the output layer, if a wrapper hides it.
     """
@@ -217,13 +219,12 @@ def score_labels(
         # The class of a cast head says that its logits are float32 under autocast too.
         exact = isinstance(head, Float32Head)
         with torch.autocast(hidden.device.type, enabled=False) if exact else nullcontext():
-            # Found once: a GPU is waited for each time.
-            places = mask.flatten().nonzero()[:, 0]
-            scored = hidden.flatten(0, 1)[places]
+            at = mask.flatten().nonzero()[:, 0] if places is None else places
+            scored = hidden.flatten(0, 1)[at]
             scores = fused_scores(
                 scored.float() if exact else scored,
                 head.weight,
-                labels.flatten()[places],
+                labels.flatten()[at],
                 bias=head.bias,
                 temperature=temperature,
                 truncate=truncate,
@@ -233,7 +234,7 @@ def score_labels(
         entropy = scores.entropy if entropy_grad else scores.entropy.detach()
         # [N, 2] in place of logits: one tensor through the model's forward, which returns logits.
         pair = torch.stack([scores.log_probs, entropy], -1)
-        return pair.new_zeros((mask.numel(), 2)).index_put((places,), pair).view(*mask.shape, 2)
+        return pair.new_zeros((mask.numel(), 2)).index_put((at,), pair).view(*mask.shape, 2)
 
     head.forward = scores_in_place_of_logits
     try:

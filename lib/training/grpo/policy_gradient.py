@@ -388,13 +388,15 @@ class PolicyGradientTrainer(Trainer):
         """Return micro-batches of rollouts sorted by signal, prompt length, prompt and length."""
         rows, size = self.rollouts, self.args.per_device_train_batch_size
         order = list(range(len(rows)))
+        # Read once a step: a GPU is waited for each time.
+        signals = advantages.bool().tolist()
         if self._packs:
-            # [P]
-            by_group = advantages.view(-1, self.grpo.group_size).any(-1).tolist()
+            group = self.grpo.group_size
+            by_group = [any(signals[at : at + group]) for at in range(0, len(rows), group)]
 
             def key(row: int) -> tuple[Any, ...]:
                 prompt = rows[row].prompt_ids
-                signal = by_group[row // self.grpo.group_size]
+                signal = by_group[row // group]
                 # The prompt itself keeps its rows together among prompts of the same length, so
                 # that the scorer computes it once.
                 return signal, len(prompt), prompt, len(rows[row].completion.token_ids)
@@ -418,6 +420,7 @@ class PolicyGradientTrainer(Trainer):
                 rows=part,
                 counted=[counted[row] for row in part],
                 advantages=advantages[torch.tensor(part, device=advantages.device)],
+                signal=any(signals[row] for row in part),
                 # Trainer averages over micro-batches, DDP over ranks: both are undone here.
                 num_tokens=total / (len(parts) * self.accelerator.num_processes),
                 last=part is parts[-1],
@@ -437,7 +440,16 @@ class PolicyGradientTrainer(Trainer):
         ids = [completion.token_ids for completion in completions]
         # An engine need not report log-probs (`GeneratedCompletion.log_probs`); [b, T] of 0 then.
         log_probs = [completion.log_probs or () for completion in completions]
+        # Both on the CPU, since their sizes depend on values. Padding as -1: two prompts are the
+        # same if their real tokens are.
+        padded = pad_rows(prompts, value=-1, left=True)
+        distinct, owner = torch.unique(padded, dim=0, return_inverse=True)
+        # One column more than the tokens (`Scorer._scores`).
+        kept = pad_rows([[True] * len(row) + [False] for row in ids], value=False)
         return MicroBatch(
+            prompts=distinct.to(device),
+            owner=owner.to(device),
+            places=kept.flatten().nonzero()[:, 0].to(device),
             prompt_ids=pad_rows(prompts, value=pad, left=True).to(device),
             prompt_mask=pad_rows([[1] * len(row) for row in prompts], value=0, left=True).to(
                 device
@@ -501,7 +513,7 @@ class PolicyGradientTrainer(Trainer):
         # These give rows with zero advantage a gradient too.
         penalised = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
         needed = batch.last or self.is_fsdp_enabled or not self._packs or penalised
-        return not (needed or batch.advantages.any())
+        return not (needed or batch.signal)
 
     def _compare_with_sampler(self, batch: MicroBatch) -> None:
         """Compare the trainer's log-probs with the sampler's before the first update on a batch."""

@@ -46,10 +46,14 @@ class MicroBatch:
 
     Attributes:
         rows: indices among the step's rollouts.
+        prompts: [p, C] the distinct prompts, padded on the left with -1.
+        owner: [b] which of them a row has.
         prompt_ids, prompt_mask: [b, C], padded on the left.
         completion_ids, completion_mask: [b, T], padded on the right.
+        places: [n] of the completions' tokens among [b · (T + 1)].
         loss_mask: [b, T] bool, True for tokens in the loss.
         advantages: [b].
+        signal: True if one of them is not 0.
         sampler_log_probs: [b, T] as the engine reported them.
         num_tokens: `dapo`'s divisor: the step's tokens in the loss, divided by the number of
             micro-batches and processes.
@@ -60,12 +64,16 @@ class MicroBatch:
     """
 
     rows: Sequence[int]
+    prompts: Tensor
+    owner: Tensor
     prompt_ids: Tensor
     prompt_mask: Tensor
     completion_ids: Tensor
     completion_mask: Tensor
+    places: Tensor
     loss_mask: Tensor
     advantages: Tensor
+    signal: bool
     sampler_log_probs: Tensor
     num_tokens: float
     last: bool
@@ -143,27 +151,19 @@ class Scorer:
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         if self.takes_positions:
             inputs["position_ids"] = positions
-        if self.shares_prompts:
-            # Padding as −1: two prompts are the same if their real tokens are.
-            # [p, C] distinct prompts, and [b] which of them a row has.
-            prompts, owner = torch.unique(
-                ids[:, :prefix].masked_fill(~batch.prompt_mask.bool(), -1),
-                dim=0,
-                return_inverse=True,
-            )
-            # A prompt of one token has nothing to cache, and distinct prompts nothing to share.
-            if prefix > 1 and len(prompts) < len(ids):
-                # The completions and, before them, the last token of their prompt, whose keys and
-                # values are computed with them: its logits score the first token.
-                cache = self._prompt_cache(model, prompts[:, :-1])
-                cache.batch_select_indices(owner)  # p rows of keys and values become b
-                inputs |= {
-                    # [b, 1 + T]; the attention mask stays [b, C + T], the cache included.
-                    "input_ids": ids[:, prefix - 1 :],
-                    "position_ids": positions[:, prefix - 1 :],
-                    "past_key_values": cache,
-                    "use_cache": True,
-                }
+        # A prompt of one token has nothing to cache, and distinct prompts nothing to share.
+        if self.shares_prompts and prefix > 1 and len(batch.prompts) < len(ids):
+            # The completions and, before them, the last token of their prompt, whose keys and
+            # values are computed with them: its logits score the first token.
+            cache = self._prompt_cache(model, batch.prompts[:, :-1])
+            cache.batch_select_indices(batch.owner)  # p rows of keys and values become b
+            inputs |= {
+                # [b, 1 + T]; the attention mask stays [b, C + T], the cache included.
+                "input_ids": ids[:, prefix - 1 :],
+                "position_ids": positions[:, prefix - 1 :],
+                "past_key_values": cache,
+                "use_cache": True,
+            }
         return self._scores(model, inputs, batch)
 
     def _prompt_cache(self, model: Any, prompts: Tensor) -> DynamicCache:
@@ -194,6 +194,7 @@ class Scorer:
                 inputs,
                 labels,
                 kept,
+                places=batch.places,
                 temperature=self.temperature,
                 truncate=self.truncate,
                 entropy_grad=self.entropy_grad,

@@ -77,7 +77,9 @@ class Gradients(TrainerCallback):
             self.first = {
                 n.removeprefix("module."): whole(p.grad) for n, p in named if p.grad is not None
             }
-            self.completions = [each.completion.token_ids for each in self.trainer.rollouts]
+            self.completions = [
+                each.completion.token_ids for each in getattr(self.trainer, "rollouts", ())
+            ]
 
 
 def whole(weight: Any) -> torch.Tensor:

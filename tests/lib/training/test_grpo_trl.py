@@ -55,7 +55,7 @@ def test_a_step_of_ours_is_a_step_of_trls(built: Callable[..., Any], base: Path,
             trainer.rollout_func = rollouts
         else:
             trainer.roll_out_with(Script(base), live=True)
-        gradients = Gradients()
+        gradients = Gradients(trainer)
         trainer.add_callback(gradients)
         trainer.train()
         return gradients.first, curve_points(trainer.state)[0]

@@ -46,7 +46,10 @@ def trained(way: str, stage: str, inputs: Path, rank: int, *, engine: str = "tra
     folder = inputs.with_name(way)
     shutil.copytree(inputs, folder)
     (folder / "changes.json").write_text(
-        json.dumps({**changes(rank), "rollout": {"engine": engine}}), encoding="utf-8"
+        json.dumps(
+            {**changes(rank), "rollout": {"engine": engine}, "validation": {"engine": engine}}
+        ),
+        encoding="utf-8",
     )
     ran = start(way, stage, folder)
     assert ran.returncode == 0, ran.stderr
@@ -138,6 +141,22 @@ def test_sharded_weights_reach_vllm_as_whole_ones_do(
         points = list(csv.DictReader((folder / "curve.csv").open()))
         assert len(points) > 1
         assert max(float(point[f"{GAP}/mean"]) for point in points) < 1e-5
+
+
+@pytest.mark.vllm
+@LORA
+@pytest.mark.parametrize("stage", ["sft", "dpo"])
+def test_sharded_weights_are_validated_by_vllm_as_whole_ones_are(
+    stage: str, rank: int, inputs: Path
+) -> None:
+    cut, whole = (
+        trained(way, stage, inputs, rank, engine="vllm") for way in ("shards", "replicas")
+    )
+    assert held(cut) == [0.5, 0.5]
+    agree(cut / "models" / stage, whole / "models" / stage)
+    points = (cut / "validation.csv").read_text("utf-8")
+    assert len(points.splitlines()) > 3
+    assert points == (whole / "validation.csv").read_text("utf-8")
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What a micro-batch reads from the device: a GPU has to be waited for each time."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -41,7 +42,8 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         plain = getattr(torch.Tensor, name)
 
         def read(self: torch.Tensor, *args: Any, name: str = name, plain: Any = plain) -> Any:
-            counts[name] += 1
+            library = "/transformers/" in sys._getframe(1).f_code.co_filename
+            counts["transformers" if library else name] += 1
             return plain(self, *args)
 
         monkeypatch.setattr(torch.Tensor, name, read)
@@ -67,6 +69,23 @@ def test_the_curve_reads_nothing_before_the_step_is_closed(waits: Counter[str]) 
     assert point["clip_ratio/low_min"] == 1 and point["clip_ratio/high_max"] == 0
     assert point["sampling/sampling_logp_difference/max"] == 0.25
     assert point["sampling/importance_sampling_ratio/min"] == 2
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_micro_batch_is_not_waited_for(
+    fused: bool, built: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr("lib.training.grpo.scoring.MAX_WHOLE_LOGITS", 0 if fused else 2**40)
+    trainer = built(micro_batch_size=4, beta=0.1)
+    *batches, last = trainer.roll_out()
+    trainer.compute_loss(trainer.model, {"batch": last})  # which asks once whether it can fuse
+    counts = request.getfixturevalue("waits")
+    for batch in batches:
+        trainer.compute_loss(trainer.model, {"batch": batch}).backward()
+    assert len(batches) > 2
+    # Of its own transformers asks of each mask whether it has any padding (masking_utils.py 269).
+    assert counts.pop("transformers") == counts.pop("aten._local_scalar_dense") > 0
+    assert not counts
 
 
 def test_a_fused_score_looks_for_its_places_once(waits: Counter[str]) -> None:
