@@ -41,7 +41,7 @@ class Contrast(Section):
 
     before: Name
     after: Name
-    expect: Literal["better", "worse", "no difference", "not better"]
+    expect: Literal["better", "worse", "no difference", "not better", "not worse"]
     """The claim about `after`; `not better` is no difference or worse."""
     margin: Annotated[float, Field(gt=0)] = 2.0
     """In percentage points; a smaller difference counts as no difference."""
@@ -64,6 +64,8 @@ class Study(Section):
     """The hypothesis that the comparisons test, in a sentence."""
     source: str
     """Source of the claim, such as arXiv:2506.10947; '' for this project."""
+    differs: str = ""
+    """What differs from the source's set-up, in a sentence."""
     preset: str = ""
     """Preset that the variants start from; '' for params.yaml as it is."""
     benchmarks: tuple[str, ...] = ()

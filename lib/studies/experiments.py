@@ -271,15 +271,15 @@ def _lock_hash() -> str:
     return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:16]
 
 
-MEASURED = ("data/problems", "data/models", "data/completions", "reports/metrics/evaluate")
+MEASURED = ("data/problems", "data/models", "reports/metrics/evaluate")
 """Outputs of the default run; a change of code or data that matters to a study changes them."""
 
 
 def made_from(definition: Path) -> dict[str, str]:
     """Return the commit, the device and the hashes of a study's inputs.
 
-    `default run` hashes problems, weights, completions and metrics of the committed params as
-    dvc.lock records them, so that an edit of code counts only if it changes a result.
+    `default run` hashes problems, weights and metrics of the committed params as dvc.lock records
+    them, so that an edit of code counts only if it changes a result.
 
     Args:
         definition: the study's file.

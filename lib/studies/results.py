@@ -198,8 +198,10 @@ def _p_value(claim: Contrast, mean: SeedsMean) -> float:
     margin = claim.margin / 100
     if claim.expect == "no difference":
         return mean.p_equivalent(margin)
+    if claim.expect in ("not better", "not worse"):
+        return mean.p_below(margin) if claim.expect == "not better" else mean.p_above(-margin)
     # better and worse: two-sided; the sign of the mean decides between the two.
-    return mean.p_below(margin) if claim.expect == "not better" else mean.p_value
+    return mean.p_value
 
 
 def _verdict(
@@ -217,7 +219,12 @@ def _verdict(
     # The two-sided test of better and worse ignores the sign.
     expected = {"better": mean.value > 0, "worse": mean.value < 0}.get(claim.expect, True)
     # What refutes a claim; any clear difference refutes "no difference".
-    contrary = {"better": ["worse"], "worse": ["better"], "not better": ["better"]}
+    contrary = {
+        "better": ["worse"],
+        "worse": ["better"],
+        "not better": ["better"],
+        "not worse": ["worse"],
+    }
     if p_value is None:
         verdict = "Exploratory"
     elif p_value < ALPHA and expected:
@@ -230,6 +237,7 @@ def _verdict(
     wanted = {
         "no difference": f"less than {claim.margin:g} points either way",
         "not better": f"worse, or better by less than {claim.margin:g} points",
+        "not worse": f"better, or worse by less than {claim.margin:g} points",
     }.get(claim.expect, claim.expect)
     chance = "" if p_value is None else f"; p {_chance(p_value)}"
     return (

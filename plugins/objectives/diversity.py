@@ -35,6 +35,20 @@ def pass_at_4(rewards: Tensor, right: Tensor) -> Tensor:
     return torch.where(right, credit[:, :1], credit[:, 1:])
 
 
+def negative(rewards: Tensor, right: Tensor) -> Tensor:
+    """Return -1 [P, G] for a wrong completion, 0 for a right one.
+
+    Negative sample reinforcement (arXiv:2506.01347): nothing right is made more likely directly, so
+    that no right answer takes the place of another.
+    """
+    return right.to(rewards.dtype) - 1
+
+
+def weighted(rewards: Tensor, right: Tensor) -> Tensor:
+    """Return -1 [P, G] for a wrong completion, 0.1 for a right one: W-REINFORCE, same paper."""
+    return torch.where(right, 0.1, -1.0).to(rewards.dtype)
+
+
 def _advantages_by_count(count: int, size: int) -> tuple[float, float]:
     """Return the advantage of a right and of a wrong completion, with `count` of `size` right."""
     # `comb` is 0 if fewer than k completions are wrong: pass@k is then 1.

@@ -37,3 +37,9 @@ def test_maxrl_divides_by_the_share_that_is_right() -> None:
     one_of_eight = [7.0, *[-1.0] * 7]
     assert advantages("maxrl")[1].tolist() == pytest.approx(one_of_eight)
     assert not advantages("maxrl")[[0, 8]].any()
+
+
+def test_wrong_ones_weigh_minus_1_and_right_ones_little() -> None:
+    for name, weight in (("negative", 0.0), ("weighted", 0.1)):
+        expected = [weight] * 3 + [-1.0] * 5
+        assert advantages(name)[3].tolist() == pytest.approx(expected)

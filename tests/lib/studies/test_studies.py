@@ -427,6 +427,8 @@ CLAIMS = {
     "no difference ": ([31, 31, 31], "Not as claimed"),
     "not better": ([1, 1, 1], "As claimed"),
     "not better ": ([31, 31, 31], "Not as claimed"),
+    "not worse": ([31, 31, 31], "As claimed"),
+    "not worse ": ([1, 1, 1], "Not as claimed"),
 }
 
 
