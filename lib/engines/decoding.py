@@ -10,16 +10,20 @@ on seed, prompt and number of the completion. So a completion is the same whatev
 up to rounding.
 """
 
+import contextlib
 import inspect
 import itertools
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from peft import PeftModel
 from torch import Tensor
 from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
     Cache,
     DynamicCache,
     LogitsProcessorList,
@@ -30,6 +34,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 from transformers.cache_utils import DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from lib.engines.base import Finish, GeneratedCompletion, NotFiniteError, Sampling, text_until
 from lib.engines.unsloth import is_unsloth
@@ -71,8 +77,64 @@ def forward_arguments(model: PreTrainedModel) -> set[str]:
     return set(inspect.signature(type(inner).forward).parameters)
 
 
+_GROUPED = "grouped_sdpa"
+
+
+def grouped_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend as transformers' sdpa does; one token a row without copying keys and values.
+
+    With a mask transformers repeats keys and values for every query head (`use_gqa_in_sdpa`), most
+    of a CPU's attention time. The query heads [B, H, 1, D] that share a key head are H / K queries
+    of it just as well: [B, K, H / K, D].
+    """
+    batch, heads, num_queries, width = query.shape
+    num_keys = key.shape[1]
+    # In 16 bits the result is equal to the bit; in float32 the products are rounded otherwise.
+    half = query.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
+    if num_queries > 1 or heads == num_keys or not half:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    attended = torch.nn.functional.scaled_dot_product_attention(
+        query.view(batch, num_keys, heads // num_keys, width),
+        key,
+        value,
+        attn_mask=attention_mask,
+        scale=kwargs.get("scaling"),
+    )
+    return attended.reshape(batch, 1, heads, width), None
+
+
+AttentionInterface.register(_GROUPED, grouped_attention)
+AttentionMaskInterface.register(_GROUPED, sdpa_mask)
+
+
+@contextlib.contextmanager
+def _grouped(model: PreTrainedModel) -> Iterator[None]:
+    """Let a model on a CPU attend by `grouped_attention` instead of sdpa."""
+    inner = model.get_base_model() if isinstance(model, PeftModel) else model
+    if model.device.type != "cpu" or inner.config._attn_implementation != "sdpa":
+        yield
+        return
+    inner.set_attn_implementation(_GROUPED)
+    try:
+        yield
+    finally:
+        inner.set_attn_implementation("sdpa")
+
+
 def decode(model: PreTrainedModel, rows: "Rows") -> None:
     """Generate until every row has ended, with forward passes of our own."""
+    with _grouped(model):
+        _decode(model, rows)
+
+
+def _decode(model: PreTrainedModel, rows: "Rows") -> None:
     cache = Cache(
         layers=[_RoomyLayer(rows.capacity) for _ in DynamicCache(config=model.config).layers]
     )
