@@ -118,6 +118,10 @@ class Engine(abc.ABC):
         """
         raise NotImplementedError  # of an engine that comes with its policy
 
+    heartbeat: Callable[[int, int, int], None] | None = None
+    """Called while completions are generated with the number of those that have ended, of all of
+    the call, and of tokens; by the transformers engine only."""
+
     @abc.abstractmethod
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling

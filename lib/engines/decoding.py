@@ -99,15 +99,18 @@ def grouped_attention(
     # In 16 bits the result is equal to the bit; in float32 the products are rounded otherwise.
     half = query.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
     if num_queries > 1 or heads == num_keys or not half:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    attended = torch.nn.functional.scaled_dot_product_attention(
+        attended: Tensor = sdpa_attention_forward(
+            module, query, key, value, attention_mask, **kwargs
+        )[0]
+        return attended, None
+    grouped: Tensor = torch.nn.functional.scaled_dot_product_attention(
         query.view(batch, num_keys, heads // num_keys, width),
         key,
         value,
         attn_mask=attention_mask,
         scale=kwargs.get("scaling"),
     )
-    return attended.reshape(batch, 1, heads, width), None
+    return grouped.reshape(batch, 1, heads, width), None
 
 
 AttentionInterface.register(_GROUPED, grouped_attention)
@@ -178,7 +181,7 @@ class Rows:
         prompts: P of them, as token ids.
         limits: P longest lengths of completions, at least 1.
         keys: P of `prompt_keys`.
-        watch: called after each step with the first row's tokens.
+        watch: called after each step.
         first_completion: number of each prompt's first completion here, where a batch before had
             those before it.
     """
@@ -192,7 +195,7 @@ class Rows:
         sampling: Sampling,
         endings: "Endings",
         device: torch.device,
-        watch: Callable[[list[int]], None] | None = None,
+        watch: Callable[["Rows"], None] | None = None,
         first_completion: int = 0,
     ) -> None:
         # G
@@ -249,7 +252,7 @@ class Rows:
                 self.log_probs[place].append(log_prob)
                 self.completions[place] = self._completed(place)
         if self.watch:
-            self.watch(self.token_ids[0])
+            self.watch(self)
         return tokens
 
     def _completed(self, place: int) -> GeneratedCompletion | None:
@@ -267,6 +270,12 @@ class Rows:
     @property
     def all_ended(self) -> bool:
         return None not in self.completions
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The number of rows that have ended, and of tokens so far."""
+        ended = len(self.completions) - self.completions.count(None)
+        return ended, sum(map(len, self.token_ids))
 
     def drop_ended(self) -> Tensor | None:
         """Return the numbers of the rows that continue, or None while dropping does not pay."""

@@ -63,7 +63,7 @@ class TransformersEngine(Engine):
         self.label = label
         self._endings: dict[tuple[object, ...], Endings] = {}
         self._num_syncs = 0
-        self._watch: Callable[[list[int]], None] | None = None
+        self._stream: Callable[[list[int]], None] | None = None
 
     @classmethod
     def open(
@@ -112,6 +112,15 @@ class TransformersEngine(Engine):
         per_batch = max(1, self.batch_size // sampling.num_completions)
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
         hidden = None if self.label else True
+        total, ended, tokens = len(prompts) * sampling.num_completions, 0, 0
+
+        def watch(rows: Rows) -> None:
+            if self._stream:
+                self._stream(rows.token_ids[0])
+            if self.heartbeat:
+                more, new = rows.counts
+                self.heartbeat(ended + more, total, tokens + new)
+
         with (
             tqdm(total=len(prompts), desc=self.label, unit="problem", disable=hidden) as bar,
             _inference(model),
@@ -128,11 +137,13 @@ class TransformersEngine(Engine):
                         sampling=dataclasses.replace(sampling, num_completions=count),
                         endings=endings,
                         device=model.device,
-                        watch=self._watch,
+                        watch=watch if self._stream or self.heartbeat else None,
                         first_completion=first,
                     )
                     run = decode if can_decode(model) else generate
                     run(model, rows)
+                    more, new = rows.counts
+                    ended, tokens = ended + more, tokens + new
                     # Those of one prompt are together, in the order of the batch.
                     completions = iter(completion for completion in rows.completions if completion)
                     for index in batch:
@@ -146,7 +157,7 @@ class TransformersEngine(Engine):
         """See `Engine`. What `show` raises ends the generation."""
         shown = ""
 
-        def watch(token_ids: list[int]) -> None:
+        def show_new(token_ids: list[int]) -> None:
             nonlocal shown
             text = self.tokenizer.decode(token_ids, skip_special_tokens=True)
             text = text_until(sampling.stop_strings, text)
@@ -155,11 +166,11 @@ class TransformersEngine(Engine):
                 show(text[len(shown) :])
                 shown = text
 
-        self._watch = watch
+        self._stream = show_new
         try:
             ((completion,),) = self.generate([prompt], sampling)
         finally:
-            self._watch = None
+            self._stream = None
         # The rest after the last whole character.
         if completion.text != shown:
             show(completion.text[len(shown) :])

@@ -32,6 +32,7 @@ from lib.artifacts.completions import GREEDY, SAMPLED
 from lib.artifacts.problems import Problem, read_benchmarks
 from lib.core.errors import UserError
 from lib.core.process import installed_version
+from lib.core.progress import Heartbeat
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, open_engine
 from lib.engines.policy import is_adapter, read_max_positions
 from lib.engines.registry import ENGINES
@@ -378,6 +379,11 @@ def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> No
         # None: no bar where stderr is not a terminal.
         disable=None,
     ) as bar:
+        beat = Heartbeat(f"evaluate {label}")
+        beat.bar = bar
+        engine.heartbeat = lambda ended, _, tokens: beat(
+            "completions", done + ended, total, num_tokens + tokens
+        )
         for task in tasks:
             for chunk in task.chunks[task.stream.num_done :]:
                 groups = engine.generate([task.token_ids[place] for place in chunk], task.sampling)
@@ -392,6 +398,9 @@ def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> No
                 speed = num_tokens / max(time.monotonic() - start, 1e-9)
                 bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
                 bar.update(len(rows))
+                done += len(rows)
+                # For engines that do not report by themselves.
+                beat("completions", done, total, num_tokens)
 
 
 def decoding_of(evaluate: Evaluate, benchmark: str) -> Decoding:

@@ -1,6 +1,7 @@
 """Run one training phase from start to outputs, the same for SFT, GRPO and DPO."""
 
 import dataclasses
+import functools
 import math
 import re
 import shutil
@@ -192,6 +193,11 @@ def run_phase(
             for callback in trainer.callback_handler.callbacks:
                 if isinstance(callback, ProgressLines | WarningSigns):
                     callback.say = say
+                if isinstance(callback, ProgressLines):
+                    if engine := getattr(trainer, "engine", None):
+                        engine.heartbeat = functools.partial(callback.within, "rollouts")
+                    if watching:
+                        watching.heartbeat = functools.partial(callback.within, "validation")
             if watching:
                 watching.watch(trainer, stage=stage, steps=section.eval_steps, say=say)
             if mode != "disabled":

@@ -23,6 +23,7 @@ from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lib.core.errors import UserError
+from lib.core.progress import Heartbeat
 from lib.training.phase.launch import is_main_process
 
 MODES = ("disabled", "offline", "online")
@@ -98,7 +99,11 @@ class ProgressLines(TrainerCallback):
         self.bar: tqdm[Any] | None = None
         self.say: Callable[[str], None] = tqdm.write
         """Prints a line; `run_phase` sets the stage's `Announcer`."""
+        self.beat = Heartbeat(stage, lambda line: self.say(line))
+        self.num_batches = 0
+        self.state: TrainerState | None = None
         self.start = self.previous = self.counted = Mark(0, 0.0, 0.0)
+        self.stepped = 0.0
 
     def on_train_begin(
         self,
@@ -109,6 +114,7 @@ class ProgressLines(TrainerCallback):
     ) -> None:
         """Open the bar, and start the clock."""
         SECONDS.clear()
+        self.state = state
         tokens = [entry["num_tokens"] for entry in state.log_history if "num_tokens" in entry]
         self.start = Mark(state.global_step, max(tokens, default=0.0), time.monotonic())
         self.previous = self.counted = self.start
@@ -121,6 +127,33 @@ class ProgressLines(TrainerCallback):
                 # tqdm's None: a bar only if stderr is a terminal.
                 disable=None,
             )
+            self.beat.bar = self.bar
+        self.beat.rest()
+
+    def within(self, part: str, done: int, total: int, tokens: int = 0) -> None:
+        """Report where a step is that takes long, and the time left."""
+        state = self.state
+        if self.bar is None or state is None:
+            return
+        step = f"step={state.global_step + 1}/{state.max_steps}"
+        if state.global_step > self.start.step:
+            now = Mark(state.global_step, 0.0, self.stepped)
+            left = (state.max_steps - state.global_step) * now.seconds_per_step(self.start)
+            left = max(0.0, left - (time.monotonic() - self.stepped))
+            step += f" left={tqdm.format_interval(left)}"
+        self.beat.label = f"{self.stage} {step}"
+        self.beat(part, done, total, tokens)
+
+    def on_substep_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Count the micro-batches of a step."""
+        self.num_batches += 1
+        self.within("training", self.num_batches, args.gradient_accumulation_steps)
 
     def on_step_end(
         self,
@@ -132,6 +165,7 @@ class ProgressLines(TrainerCallback):
         """Advance the bar, and log the last step whatever `logging_steps` is."""
         if state.global_step >= state.max_steps:
             control.should_log = True
+        self.num_batches, self.stepped = 0, time.monotonic()
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)
 
@@ -159,6 +193,7 @@ class ProgressLines(TrainerCallback):
         step = f"step={now.step}/{state.max_steps}"
         pace = [*now.pace(self.previous, self.counted), f"left={tqdm.format_interval(left)}"]
         self.say(" ".join([self.stage, step, *values, *pace]))
+        self.beat.rest()
         self.previous = now
         if tokens > self.counted.tokens:
             self.counted = now

@@ -83,6 +83,8 @@ class Validator(TrainerCallback):
             max_completion_tokens=longest,
         )
         self.engine: Engine | None = None
+        self.heartbeat: Callable[[int, int, int], None] | None = None
+        """See `Engine`."""
         self.rows: list[GradedCompletion] = []
         """Completions of the last point, at most `MAX_ROWS` of each set."""
 
@@ -168,6 +170,7 @@ class Validator(TrainerCallback):
             # At the first point: the policy is on its device by then.
             if self.engine is None:
                 self.engine = self.open_engine(model)
+            self.engine.heartbeat = self.heartbeat
             self.engine.sync(model)
             answers = self.answers(self.engine)
         self.rows = [

@@ -1,5 +1,6 @@
 """The transformers engine: the contract, on its own loop and on `generate`, and what it adds."""
 
+import contextlib
 from itertools import chain
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from transformers import (
 )
 
 from lib.core.errors import UserError
+from lib.engines import decoding
 from lib.engines import transformers as engines
 from lib.engines.decoding import can_decode
 from lib.engines.policy import add_adapter, load_merged, load_tokenizer
@@ -185,6 +187,31 @@ def test_no_batch_has_more_rows_than_its_size(
 def test_a_prompt_that_is_asked_twice_gets_other_draws(base: Path, prompts) -> None:
     first, second = engine_on(base).generate([prompts[0], prompts[0]], drawn())
     assert {c.token_ids for c in first}.isdisjoint(c.token_ids for c in second)
+
+
+def test_progress_counts_completions_and_tokens_over_batches(base: Path, prompts) -> None:
+    engine = engine_on(base, batch_size=2)
+    calls: list[tuple[int, int, int]] = []
+    engine.heartbeat = lambda *counts: calls.append(counts)
+    groups = engine.generate(prompts, drawn(num_completions=3))
+    num_tokens = sum(len(one.token_ids) for one in chain(*groups))
+    assert calls == sorted(calls)
+    assert calls[0][0] < calls[-1][0]
+    assert calls[-1] == (3 * len(prompts), 3 * len(prompts), num_tokens)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_grouped_attention_in_bfloat16_is_sdpas_to_the_bit(
+    base: Path, prompts, autocast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Log-probs too: query heads that share a key head are queries of one head."""
+    model = smoke_model(base) if autocast else smoke_model(base).to(torch.bfloat16)
+    engine = TransformersEngine(model, load_tokenizer(base), batch_size=8)
+    sampling = drawn(num_completions=3, log_probs=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        grouped = engine.generate(prompts, sampling)
+        monkeypatch.setattr(decoding, "_grouped", contextlib.nullcontext)
+        assert engine.generate(prompts, sampling) == grouped
 
 
 def test_rows_that_have_ended_are_not_computed(base: Path, prompts) -> None:

@@ -209,6 +209,18 @@ def test_a_stopped_run_resumes_and_ends_the_same(smoke: Params, base: Path, tmp_
     assert stopped.calls + resumed.calls == whole_engine.calls
 
 
+def test_without_a_terminal_a_long_evaluation_says_where_it_is(
+    smoke: Params, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr("lib.core.progress.FIRST_S", 0.0)
+    monkeypatch.setattr("lib.core.progress.EVERY_S", 0.0)
+    evaluate = smoke.evaluate.model_copy(update={"batch_size": 2})
+    rows = generated(ScriptedEngine(base, SCRIPTS), PROBLEMS, evaluate=evaluate, folder=tmp_path)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("evaluate grpo completions 2/")
+    assert f"completions {len(rows)}/{len(rows)}" in said[-1]
+
+
 def test_a_too_long_problem_is_refused_or_wrong_and_counted(
     smoke: Params, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,3 +71,36 @@ def test_updates_on_old_rollouts_count_their_time_and_no_tokens(
         "grpo step=4/4 s/step=2",
         "grpo time=00:20 s/step=5 tokens/s=100",
     ]
+
+
+def test_a_long_step_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 20 s without a line, then every minute; the time left counts what the step took."""
+    clock = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    arguments = TrainingArguments(output_dir=str(tmp_path), gradient_accumulation_steps=8)
+    state, control = TrainerState(max_steps=3), TrainerControl()
+    state.is_world_process_zero = True
+    lines: list[str] = []
+    progress = ProgressLines("grpo", ())
+    progress.say = lines.append
+
+    progress.on_train_begin(arguments, state, control)
+    for number in range(10):  # 10 s and 100 tokens each
+        progress.within("rollouts", 4 * number, 64, 100 * number)
+        clock += 10.0
+    for _ in range(7):
+        progress.on_substep_end(arguments, state, control)
+        clock += 10.0
+    state.global_step = 1
+    progress.on_step_end(arguments, state, control)
+    progress.on_log(arguments, state, control, logs={"loss": 0.5})
+    clock += 30.0
+    progress.within("rollouts", 16, 64, 200)
+
+    assert [line for line in lines if "note" not in line and "normal" not in line] == [
+        "grpo step=1/3 rollouts 8/64, 10 tokens/s",
+        "grpo step=1/3 rollouts 32/64, 10 tokens/s",
+        "grpo step=1/3 training 5/8",
+        "grpo step=1/3 s/step=170 left=05:40",
+        "grpo step=2/3 left=05:10 rollouts 16/64",
+    ]

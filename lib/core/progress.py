@@ -1,0 +1,54 @@
+"""Where long work is: on a bar's line if there is one, else in a line a minute."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tqdm import tqdm
+
+FIRST_S = 20.0
+"""Seconds of silence before the first line."""
+
+EVERY_S = 60.0
+"""Seconds between the lines after it."""
+
+REFRESH_S = 0.5
+"""Seconds between updates of a bar's line."""
+
+
+class Heartbeat:
+    """Prints where work is if no line was printed for a while.
+
+    Args:
+        label: first words of each line.
+        say: prints a line.
+    """
+
+    def __init__(self, label: str, say: Callable[[str], None] = tqdm.write) -> None:
+        self.label = label
+        self.say = say
+        self.bar: tqdm[Any] | None = None
+        """Shows the text behind its own; no lines are printed if it is on a terminal."""
+        self.rest()
+
+    def rest(self) -> None:
+        """Start anew: a line was printed, or the work before has ended."""
+        self.part, self.since = "", 0.0
+        self.said, self.wait_s = time.monotonic(), FIRST_S
+
+    def __call__(self, part: str, done: int, total: int, tokens: int = 0) -> None:
+        """Report that `done` of `total` units of a part of the work are done."""
+        now = time.monotonic()
+        if part != self.part:
+            self.part, self.since = part, now
+        shown = self.bar is not None and not self.bar.disable
+        if now - self.said < (REFRESH_S if shown else self.wait_s):
+            return
+        self.said, self.wait_s = now, EVERY_S
+        text = f"{part} {done}/{total}"
+        if tokens and now > self.since:
+            text += f", {tokens / (now - self.since):,.0f} tokens/s"
+        if self.bar is not None and shown:
+            self.bar.set_postfix_str(text)
+        else:
+            self.say(f"{self.label} {text}")
