@@ -1,9 +1,11 @@
 """A step of GRPO by reckon's trainer and by TRL's, generating with transformers and with vLLM.
 
     python -m tests.bench.grpo
+    python -m tests.bench.grpo --model smollm2
 
 measures each way in a process of its own, in turns, on one thread, and writes results.json and
-README.md in this folder: half an hour. Without vLLM its ways are left out.
+README.md in this folder: half an hour, and a quarter for the pretrained model. Without vLLM its
+ways are left out.
 """
 
 import functools
@@ -12,6 +14,7 @@ import itertools
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -24,7 +27,8 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from lib.engines import compat, tiny
+from lib.artifacts import hub
+from lib.engines import compat, pretrained, tiny
 from lib.engines.policy import save_policy
 from lib.engines.runtime import configure
 from lib.params import Params, preset_params
@@ -41,6 +45,37 @@ STEPS = 8
 ROUNDS = 3
 NUM_PROBLEMS = 2880
 """Of the short SFT that teaches the tiny model the format, so that its completions end."""
+
+
+SMOLLM2 = preset_params("smollm2-135m")
+PRECISIONS = ("fp32", "bf16")
+SMOLLM2_STEPS = 2
+
+
+def smollm2_params(precision: str) -> Params:
+    """4 problems x 8 completions of 64 tokens, rewarded at random, so that no group is skipped."""
+    return changed(
+        SMOLLM2,
+        {
+            "model": {"mixed_precision": precision},
+            "rollout": {"max_new_tokens": 64},
+            "reward": {"extra": ["plugins/rewards/controls.py:random"], "weights": [0.0, 0.0, 1.0]},
+            "grpo": {"prompts_per_step": 4, "group_size": 8, "micro_batch_size": 8},
+        },
+    )
+
+
+def write_smollm2(folder: Path) -> None:
+    """The model of `make fetch`, without SFT: its completions are cut at 64 tokens."""
+    hub.fetch(hub.model_repository(SMOLLM2.model.name, SMOLLM2.model.revision))
+    pretrained.write_base(
+        folder,
+        [],
+        prompt_format=prompt_format(**SMOLLM2.prompt.rendering),
+        model=SMOLLM2.model,
+        seed=0,
+    )
+    save_system(folder, "")
 
 
 def write_start(folder: Path, params: Params) -> None:
@@ -69,8 +104,11 @@ def stay_plain(layer: Any, remove_weight: bool) -> None:
     layer.cpu_linear = torch.nn.functional.linear
 
 
-def measure(way: str, seed: int, folder: Path) -> list[float]:
-    """CPU seconds of each step, from one end to the next: rollouts come before a step's begin."""
+def measure(way: str, seed: int, folder: Path, precision: str = "") -> list[float]:
+    """CPU seconds of each step, from one end to the next: rollouts come before a step's begin.
+
+    For the pretrained model, in one of `PRECISIONS`; the last number is the peak memory in GB.
+    """
     configure(seed=seed, threads=1)
     if way == "trl-vllm":
         from trl.generation import vllm_generation
@@ -82,8 +120,10 @@ def measure(way: str, seed: int, folder: Path) -> list[float]:
         utils.dispatch_cpu_unquantized_gemm = stay_plain
         vllm_generation.LLM = functools.partial(vllm_generation.LLM, enforce_eager=True)
     name, _, engine = way.partition("-")
-    params = preset_params("tiny-cpu").model_copy(update={"seed": seed})
-    grpo = {"trainer": name, "max_steps": STEPS + 1}
+    preset = smollm2_params(precision) if precision else preset_params("tiny-cpu")
+    params = preset.model_copy(update={"seed": seed})
+    steps = SMOLLM2_STEPS if precision else STEPS
+    grpo = {"trainer": name, "max_steps": steps + 1}
     params = changed(params, {"grpo": grpo, "rollout": {"engine": engine or "transformers"}})
     problems = synthetic_sets(params.prepare.synthetic, seed=0).grpo
     ends: list[float] = []
@@ -96,7 +136,9 @@ def measure(way: str, seed: int, folder: Path) -> list[float]:
         trainer = trainer_of(params, "grpo", problems, base=folder, scratch=Path(scratch))
         trainer.add_callback(Clock())
         trainer.train()
-    return [end - start for start, end in itertools.pairwise(ends)]
+    seconds = [end - start for start, end in itertools.pairwise(ends)]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    return [*seconds, peak] if precision else seconds
 
 
 def in_a_process(*arguments: Any) -> list[float]:
@@ -135,6 +177,50 @@ def compare(folder: Path, ways: list[str]) -> dict[str, Any]:
     }
 
 
+def compare_smollm2(folder: Path) -> dict[str, Any]:
+    """TRL and reckon in turns, in both precisions."""
+    figures: dict[str, Any] = {}
+    for precision in PRECISIONS:
+        ways = {way: in_a_process(way, 0, str(folder), precision) for way in (STOCK, "reckon")}
+        (*stock, _), (*own, _) = ways[STOCK], ways["reckon"]
+        figures[precision] = {
+            "step_s": {way: seconds for way, (*seconds, _) in ways.items()},
+            "peak_gb": {way: peak for way, (*_, peak) in ways.items()},
+            "ratio": [a / b for a, b in zip(own, stock, strict=True)],
+        }
+    return figures
+
+
+def render_smollm2(figures: dict[str, Any]) -> str:
+    """The part about the pretrained model."""
+    table = [
+        "| {} | {} | {} | {} | {:.1f} | {:.1f} |".format(
+            precision,
+            *(
+                ", ".join(f"{each:.{digits}f}" for each in values)
+                for values, digits in (
+                    (part["step_s"][STOCK], 1),
+                    (part["step_s"]["reckon"], 1),
+                    (part["ratio"], 2),
+                )
+            ),
+            part["peak_gb"][STOCK],
+            part["peak_gb"]["reckon"],
+        )
+        for precision, part in figures.items()
+    ]
+    return f"""
+## SmolLM2-135M
+
+`--model smollm2`: {SMOLLM2_STEPS} steps of 4 problems × 8 completions of 64 tokens, micro-batches
+of 8, a vocabulary of 49,152, rewards at random, so that no group is skipped.
+
+| precision | trl, s | reckon, s | over TRL's | trl, peak GB | reckon, peak GB |
+| --- | ---: | ---: | ---: | ---: | ---: |
+{chr(10).join(table)}
+"""
+
+
 def render(results: dict[str, Any]) -> str:
     """The README, a function of results.json only."""
     table = [
@@ -161,14 +247,17 @@ process. TRL's gets vLLM's linear layers unpacked, without which its weight sync
 | way | step, s | over TRL's |
 | --- | ---: | ---: |
 {chr(10).join(table)}
-"""
+{render_smollm2(results["smollm2"]) if "smollm2" in results else ""}"""
 
 
 def main() -> None:
     """Measure everything and write both files; with an argument, measure that run and print it."""
     if len(sys.argv) > 1:
-        way, seed, path = json.loads(sys.argv[1])
-        print(json.dumps(measure(way, seed, Path(path))))  # noqa: T201
+        if sys.argv[1] == "--model":
+            measure_smollm2()
+            return
+        way, seed, path, *precision = json.loads(sys.argv[1])
+        print(json.dumps(measure(way, seed, Path(path), *precision)))  # noqa: T201
         return
     has_vllm = importlib.util.find_spec("vllm") is not None
     ways = [way for way in WAYS if has_vllm or not way.endswith("vllm")]
@@ -181,6 +270,20 @@ def main() -> None:
         "rounds": ROUNDS,
         "ways": measured,
     }
+    write(results)
+
+
+def measure_smollm2() -> None:
+    """Measure the pretrained model, and keep the other results."""
+    with tempfile.TemporaryDirectory() as scratch:
+        write_smollm2(Path(scratch) / "start")
+        figures = compare_smollm2(Path(scratch) / "start")
+    results = json.loads((FOLDER / "results.json").read_text("utf-8"))
+    write({**results, "smollm2": figures})
+
+
+def write(results: dict[str, Any]) -> None:
+    """Write both files."""
     (FOLDER / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     (FOLDER / "README.md").write_text(render(results), encoding="utf-8")
 
