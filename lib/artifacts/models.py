@@ -1,7 +1,7 @@
 """Check that a model folder is complete, by names, sizes and headers, without torch."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,9 @@ from lib.core.errors import UserError
 
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 """Files of a LoRA adapter, as PEFT, TRL and Unsloth save it."""
+
+SELECTED = "selected.json"
+"""File of a checkpoint with the steps that `select: best` chose, by phase."""
 
 GGUF = ".gguf"
 
@@ -71,6 +74,22 @@ def adapter_faults(folder: Path, *, rank: int, alpha: int) -> Iterator[str]:
     for key, name, wanted in (("rank", "r", rank), ("alpha", "lora_alpha", alpha)):
         if saved.get(name) != wanted:
             yield f"{folder} has {name} {saved.get(name)}; set model.lora.{key} to it, not {wanted}"
+
+
+def read_selections(checkpoint: Path) -> dict[str, Mapping[str, float]]:
+    """Return the points that `select: best` chose up to this checkpoint, by phase."""
+    file = checkpoint / SELECTED
+    return dict(read_json(file)) if file.is_file() else {}
+
+
+def describe_selection(phase: str, best: Mapping[str, float]) -> str:
+    """Name the step of a phase that `select: best` chose, and what its accuracy is worth."""
+    return (
+        f"{phase} hands on step {best['step']} of {best['last_step']}, which of "
+        f"{best['num_points']} points answers most of {best['num_problems']} held-back problems, "
+        f"{100 * best['answer_accuracy']:.1f} %: as a maximum of noisy numbers, more than new "
+        "problems would show; no benchmark was looked at"
+    )
 
 
 def tensors_of(path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from lib.artifacts.models import describe_selection
 from lib.params import Params
 from lib.params.data import Prepare, hub_splits
 from lib.params.model import HUB_ID, PIP, Export
@@ -52,6 +53,7 @@ def model_card(
     prompt_format: PromptFormat,
     example: str,
     inputs: Mapping[str, str],
+    selections: Mapping[str, Mapping[str, float]],
 ) -> str:
     """Render the card as Markdown, with the Hub's YAML header and its `model-index`.
 
@@ -60,6 +62,7 @@ def model_card(
         params: params of the run.
         example: one rendered prompt.
         inputs: hashes of checkpoint, base and benchmarks, by name.
+        selections: the steps that `select: best` chose, by phase.
     """
     evaluate, export = params.evaluate, params.export
     # Only a model with a revision is from the Hub; the name of a local folder would link to
@@ -77,6 +80,7 @@ def model_card(
     fence = "`" * (1 + max(map(len, re.findall("`+", example)), default=2))
     # Read by people who run the model elsewhere: other software ignores prompt_format.json.
     ends = "".join(f" and the stop string `{stop}`" for stop in prompt_format.stop_strings)
+    steps = "".join(f" {describe_selection(*each)}." for each in selections.items())
     # Sorted, so that the same inputs give the same card, byte by byte.
     hashes = "\n".join(f"- {name}: `{value}`" for name, value in sorted(inputs.items()))
     rows = "\n".join(
@@ -113,7 +117,7 @@ empty for none. A conversation with a system message of its own has that in its 
 
 ## How it was made
 
-Seed {params.seed}: {", then ".join(phases(params)) or "not trained"}.
+Seed {params.seed}: {", then ".join(phases(params)) or "not trained"}.{steps}
 
 {hashes}
 

@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 from transformers import GenerationConfig
 
 from lib.artifacts import hash_path, read_json, replacing, unlisted, write_json
+from lib.artifacts.models import read_selections
 from lib.artifacts.problems import read_benchmarks
 from lib.core.errors import UserError
 from lib.core.plugins import plugin_hashes
@@ -175,6 +176,7 @@ def publish(
                 "benchmarks": hash_path(problems),
                 **plugin_hashes(params.model_dump()),
             },
+            selections=read_selections(checkpoint),
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
     # Users send no system message: the exported template must add it and give the same tokens.

@@ -19,6 +19,7 @@ from lib.params.section import HELD_BACK_SET, Section, suggest
 from lib.params.training import (
     Dpo,
     Grpo,
+    Optimisation,
     Reward,
     RolloutSampling,
     Sft,
@@ -81,6 +82,7 @@ class Params(Section):
     def conflicts(self) -> Iterator[str]:
         """List contradictions between sections, one line each."""
         yield from self._unknown_sets()
+        yield from self._selection()
         yield from self._lengths()
         yield from self._rewards()
         yield from self._engines()
@@ -90,6 +92,17 @@ class Params(Section):
                 "prepare.grpo.difficulty.easy_first: has no effect while grpo.shuffle is true; "
                 "set that to false"
             )
+
+    def _selection(self) -> Iterator[str]:
+        # Never by a benchmark: the numbers reported on it would then be chosen too.
+        for name in self.starts:
+            phase: Optimisation = getattr(self, name)
+            held_back = HELD_BACK_SET in self.validation.sets
+            if phase.select == "best" and not (phase.skipped or (phase.eval_steps and held_back)):
+                yield (
+                    f"{name}.select: best is measured on the held-back set; add "
+                    f"`{HELD_BACK_SET}` to validation.sets, and set {name}.eval_steps above 0"
+                )
 
     def _unknown_sets(self) -> Iterator[str]:
         # Names of benchmarks are free, so that only `prepare` knows them.

@@ -53,6 +53,9 @@ class Optimisation(Section):
     """Number of last checkpoints that stay, complete, in data/scratch after the run."""
     eval_steps: Count
     """Optimiser steps between two validations by generation (`validation`); 0 for none."""
+    select: Literal["last", "best"]
+    """The checkpoint to hand on: the last, or the one with the highest answer accuracy on the
+    held-back set among validation's points, step 0 included."""
 
     @property
     def skipped(self) -> str:

@@ -195,13 +195,20 @@ def whiskers(
     return panel_of(title, rows, height, encoding, layer=layers)
 
 
-def learning_curve(rows: PlotRows, *, title: str, series: Sequence[str]) -> Panel:
+def learning_curve(
+    rows: PlotRows,
+    *,
+    title: str,
+    series: Sequence[str],
+    best: Mapping[str, float] | None = None,
+) -> Panel:
     """Draw rates at a few steps with 95 % intervals; a dashed line marks the first value.
 
     Args:
         rows: {"step", "series", "value", "low", "high"}, sorted by step.
         title: the panel's title.
         series: names of the lines, in the order of their colours.
+        best: a point to draw a ring around, {"step", "answer_accuracy"}.
     """
     encoding = {
         "x": STEP,
@@ -218,4 +225,12 @@ def learning_curve(rows: PlotRows, *, title: str, series: Sequence[str]) -> Pane
         },
         POINTS,
     ]
+    if best:
+        # Its own data: a layer without a colour of a series.
+        ring: Spec = {
+            "data": {"values": [dict(best)]},
+            "mark": {"type": "point", "size": 250, "strokeWidth": 2, "tooltip": True},
+            "encoding": {"y": quantity("answer_accuracy", **SHARE_AXIS), "color": {"value": INK}},
+        }
+        layers.append(ring)
     return panel_of(title, rows, 180, encoding, layer=layers)

@@ -108,7 +108,7 @@ def report_figures(run: Run) -> list[Figure]:
             class_panels,
         ),
         reward_figure(run),
-        validation_figure(run.validations),
+        validation_figure(run),
         *(curve_figure(stage, run.curves[stage]) for stage in CURVES if stage in run.curves),
     ]
     return [each for each in figures if each.panels]
@@ -122,7 +122,7 @@ def headline_figure(run: Run) -> Figure:
         for measure, columns in measures(run.metrics, benchmark)
         if measure.form is percent
     ][:HEADLINE_RATES]
-    curves = validation_figure(run.validations)
+    curves = validation_figure(run)
     # A skipped phase has no curve; the preceding phase's is shown instead.
     own = [panel for panel in curves.panels if panel.title.startswith(run.exported)]
     curve = own or curves.panels[-1:]
@@ -354,10 +354,12 @@ def series_rows(
     return rows
 
 
-def validation_figure(validations: Mapping[str, LoggedCurve]) -> Figure:
-    """Draw validation from step 0 to the end, a panel per stage."""
+def validation_figure(run: Run) -> Figure:
+    """Draw validation from step 0 to the end, a panel per stage, with a ring where `select: best`
+    chose a step.
+    """
     panels = []
-    for stage, curve in validations.items():
+    for stage, curve in run.validations.items():
         # The columns of the first set do not name it.
         sets = {
             column.rpartition("/")[0] or "first set": column
@@ -371,10 +373,11 @@ def validation_figure(validations: Mapping[str, LoggedCurve]) -> Figure:
             for row in series_rows(curve, column, name, error=f"{column}_se")
         ]
         if rows:
-            panels.append(
-                learning_curve(rows, title=f"{stage}, answer accuracy", series=list(sets))
-            )
+            title, best = f"{stage}, answer accuracy", run.selections.get(stage)
+            panels.append(learning_curve(rows, title=title, series=list(sets), best=best))
     caption = "Greedy answers to validation problems with 95 % bands; dashed: at step 0."
+    if run.selections:
+        caption += " Ring: the step handed on, best on the held-back set."
     return Figure("validation", "Validation while training", caption, tuple(panels))
 
 

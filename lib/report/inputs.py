@@ -62,8 +62,14 @@ class Run:
     curves: Mapping[str, LoggedCurve] = dataclasses.field(default_factory=dict)
     validations: Mapping[str, LoggedCurve] = dataclasses.field(default_factory=dict)
     skipped: frozenset[str] = frozenset()
-    stage_metrics: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    stage_metrics: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     trained: bool = True
+
+    @property
+    def selections(self) -> dict[str, Mapping[str, float]]:
+        """The points that `select: best` chose, by training stage."""
+        metrics = self.stage_metrics.items()
+        return {stage: each["selected"] for stage, each in metrics if "selected" in each}
 
     @property
     def all_completions(self) -> dict[str, Sequence[GradedCompletion]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lib.artifacts import ROOT
 from lib.artifacts.completions import GREEDY, UNGRADED, GradedCompletion
+from lib.artifacts.models import describe_selection
 from lib.params import preset_names, preset_params
 from lib.params.schema import leaves
 from lib.report.charts import Figure
@@ -122,7 +123,9 @@ def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[s
 
 
 def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
-    """Yield the limits of a GRPO gain; nothing if GRPO gained nothing."""
+    """Yield the limits of a GRPO gain, if there is one, and of a chosen step's accuracy."""
+    for phase, best in run.selections.items():
+        yield f"{describe_selection(phase, best)}."
     # 0 if every SFT target has reasoning: then there is nothing to qualify.
     bare = run.stage_metrics.get("prepare", {}).get("bare_answer_share", 0.0)
     if bare > 0 and any(each.after == "grpo" and each.change.is_better() for each in comparisons):

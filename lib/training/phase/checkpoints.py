@@ -1,6 +1,7 @@
 """Checkpoints to resume from: complete or absent, and only of the same configuration.
 
     data/scratch/<stage>/<fingerprint>/checkpoint-<step>   to resume from; removed on success
+    data/scratch/<stage>/<fingerprint>/best-<step>         weights that `select: best` may hand on
     data/scratch/<stage>/<fingerprint>/writing/            the trainer's output folder
     data/scratch/<stage>/checkpoints/checkpoint-<step>     of finished runs: `keep_checkpoints`
 
@@ -15,6 +16,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,19 @@ class Checkpoints:
         """Remove all checkpoints except the last `number`."""
         for checkpoint in self.by_step()[:-number]:
             shutil.rmtree(checkpoint)
+
+    def best(self, step: int) -> Path:
+        """Return the folder of the weights of a step that was the best up to then."""
+        return self.folder / f"best-{step}"
+
+    def drop_worse(self) -> None:
+        """Remove weights that are not the best so far at any step to resume from."""
+        bests = sorted(self.folder.glob("best-*"), key=checkpoint_step)
+        # Without a checkpoint, a resumed run starts at step 0 and measures all of them again.
+        oldest = min(map(checkpoint_step, self.by_step() or bests[-1:]), default=0)
+        for best, later in pairwise(bests):
+            if checkpoint_step(later) <= oldest:
+                shutil.rmtree(best)
 
     def clear_writing(self) -> None:
         """Remove the unfinished checkpoint of an interrupted run."""
@@ -260,7 +275,7 @@ class SaveOnSignal(TrainerCallback):
 
 def checkpoint_step(checkpoint: Path) -> int:
     """Return the step in a checkpoint's name."""
-    # transformers' names: checkpoint-<step>
+    # transformers' names: checkpoint-<step>; ours: best-<step>
     return int(checkpoint.name.rpartition("-")[2])
 
 

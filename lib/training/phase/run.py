@@ -20,11 +20,13 @@ from lib.artifacts import (
     read_json,
     replacing,
     write_curve,
+    write_json,
     write_jsonl,
     write_metrics,
     write_provenance,
 )
 from lib.artifacts.completions import GradedCompletion
+from lib.artifacts.models import SELECTED, read_selections
 from lib.core.errors import UserError
 from lib.core.process import alone
 from lib.engines import compat
@@ -123,6 +125,7 @@ def run_phase(
         facts: Mapping[str, Any],
         rollouts: Sequence[Mapping[str, Any]] = (),
         validated: Sequence[GradedCompletion] = (),
+        best: Mapping[str, float] | None = None,
     ) -> None:
         """Write the files beside the checkpoint; a skipped phase has a state without points."""
         if outputs.rollouts:
@@ -139,7 +142,12 @@ def run_phase(
         last = {name: value for point in points for name, value in point.items()}
         # Metrics are the last point's means; spreads stay in the curve.
         means = {name: last[name] for name in last if not NO_METRIC.search(name)}
-        write_metrics(outputs.metrics, {"step": 0, **means})
+        selected = {"selected": best} if best else {}
+        write_metrics(outputs.metrics, {"step": 0, **means, **selected})
+        # Into the checkpoint, for its card, with those of the phases before.
+        selections = read_selections(init) | ({stage: best} if best else {})
+        if selections:
+            write_json(outputs.model / SELECTED, selections)
         write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
 
     if section.skipped:
@@ -157,6 +165,7 @@ def run_phase(
 
     # Without validation the stage still writes its curve, empty: DVC expects every out.
     watching = validator if section.eval_steps else None
+    selecting = watching if section.select == "best" else None
     if watching:
         # Before a model is loaded, and not after hours of training up to the first point.
         check_engine(watching.settings.engine, watching.init, base=watching.base)
@@ -190,6 +199,19 @@ def run_phase(
             if num_processes() > 1:
                 say(f"{stage} runs on {describe_ranks(trainer)}")
             compat.order_by_epoch(trainer)
+
+            def save(checkpoint: Path) -> None:
+                weights = gather_weights(trainer)
+                if trainer.is_world_process_zero():
+                    tokenizer = trainer.processing_class
+                    with replacing(checkpoint) as unfinished:
+                        save_policy(trainer.model, tokenizer, unfinished, weights=weights)
+
+            def keep_best(step: int) -> None:
+                save(checkpoints.best(step))
+                if trainer.is_world_process_zero():
+                    checkpoints.drop_worse()
+
             for callback in trainer.callback_handler.callbacks:
                 if isinstance(callback, ProgressLines | WarningSigns):
                     callback.say = say
@@ -199,7 +221,13 @@ def run_phase(
                     if watching:
                         watching.heartbeat = functools.partial(callback.within, "validation")
             if watching:
-                watching.watch(trainer, stage=stage, steps=section.eval_steps, say=say)
+                watching.watch(
+                    trainer,
+                    stage=stage,
+                    steps=section.eval_steps,
+                    say=say,
+                    keep=keep_best if selecting else None,
+                )
             if mode != "disabled":
                 name = f"{stage}-{checkpoints.folder.name}"
                 trainer.add_callback(WandbRun(trainer, mode=mode, settings=settings, name=name))
@@ -224,12 +252,13 @@ def run_phase(
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
             check_ranks_agree(trainer)
-            weights = gather_weights(trainer)
+            if not selecting:
+                save(outputs.model)
             if trainer.is_world_process_zero():
-                with replacing(outputs.model) as unfinished:
-                    save_policy(
-                        trainer.model, trainer.processing_class, unfinished, weights=weights
-                    )
+                best = selecting.best_point(trainer.state) if selecting else None
+                if best:
+                    with replacing(outputs.model) as unfinished:
+                        shutil.copytree(checkpoints.best(int(best["step"])), unfinished)
                 # Into provenance, from which the report repeats them.
                 warnings = [
                     sign
@@ -242,6 +271,7 @@ def run_phase(
                     {"skipped": False, **all_counts(), "warnings": warnings},
                     rollout_rows(trainer),
                     watching.rows if watching else (),
+                    best,
                 )
                 checkpoints.finish(keep=keep, base=inputs.get("base"))
         except KeyboardInterrupt:

@@ -6,11 +6,13 @@ greedily. The points are entries of the trainer's log, like the loss's, so check
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast_object_list
 from transformers import (
     PreTrainedModel,
     Trainer,
@@ -28,6 +30,7 @@ from lib.engines.runtime import random_states_kept
 from lib.grading.grade import grade_completions
 from lib.grading.metrics import RATES
 from lib.params.schema import Params
+from lib.params.section import HELD_BACK_SET
 from lib.rewards.functions import Grading, rewards_of
 from lib.stats import clustered_mean
 from lib.training.phase.setup import prompt_settings
@@ -89,14 +92,21 @@ class Validator(TrainerCallback):
         """Completions of the last point, at most `MAX_ROWS` of each set."""
 
     def watch(
-        self, trainer: Trainer, *, stage: str, steps: int, say: Callable[[str], None]
+        self,
+        trainer: Trainer,
+        *,
+        stage: str,
+        steps: int,
+        say: Callable[[str], None],
+        keep: Callable[[int], None] | None = None,
     ) -> None:
         """Measure the policy of `trainer` from now on; the caller closes this validator afterwards.
 
         Args:
             say: called with one line per set.
+            keep: called on every rank with a step whose point is the best so far.
         """
-        self.stage, self.steps, self.say = stage, steps, say
+        self.stage, self.steps, self.say, self.keep = stage, steps, say, keep
         # GRPO's own engine where it is of that name: a process has room for one vLLM.
         # `transformers` is nothing but the policy: it keeps a batch size of its own here.
         shared, facts = getattr(trainer, "engine", None), ENGINES[self.settings.engine]
@@ -190,6 +200,30 @@ class Validator(TrainerCallback):
             point |= {prefix + measure: value for measure, value in values.items()}
         # Into the trainer's state: a checkpoint saves it, and a resumed run has it.
         state.log_history.append(point)
+        if self.keep:
+            # Rank 0 decides: ranks that disagreed would wait for each other for ever.
+            (best,) = broadcast_object_list([self.best_point(state)["step"]])
+            if best == state.global_step:
+                self.keep(best)
+
+    def best_point(self, state: TrainerState) -> dict[str, float]:
+        """Return the point with the highest answer accuracy on the held-back set, the first of
+        equal ones.
+
+        That accuracy is the maximum of several noisy ones: it promises more than new problems keep.
+        """
+        above = "" if next(iter(self.sets)) == HELD_BACK_SET else f"{HELD_BACK_SET}/"
+        points = validation_points(state)
+        best = max(points, key=lambda point: point[f"{above}answer_accuracy"])
+        measured = {name: best[above + name] for name in ("answer_accuracy", "answer_accuracy_se")}
+        return {
+            "step": best["step"],
+            "last_step": state.max_steps,
+            "num_points": len(points),
+            "num_problems": len(self.sets[HELD_BACK_SET]),
+            # A single problem has no standard error.
+            **{name: value for name, value in measured.items() if math.isfinite(value)},
+        }
 
     def _line(self, state: TrainerState, name: str, values: Mapping[str, float]) -> str:
         error = f" ± {100 * values['answer_accuracy_se']:.1f}"

@@ -49,6 +49,7 @@ def card(params: Params, *, name: str = "Qwen/Qwen3-4B-Base", **settings: object
             "prompt_format": prompt_format("r1_zero"),
             "example": "User: 2 + 2?\nAssistant: <think>",
             "inputs": {"checkpoint": "0123456789abcdef"},
+            "selections": {},
             **settings,
         },
     )
@@ -81,6 +82,13 @@ def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub: Par
     assert "| 47.5 | 44.8 … 50.3 | 500 |" in text
     for word in ("User: 2 + 2?\nAssistant: <think>\n", "</answer>", "0123456789abcdef", "f" * 40):
         assert word in text
+
+
+def test_the_card_names_the_steps_that_were_chosen(on_the_hub: Params) -> None:
+    best = {"step": 50, "last_step": 100, "num_points": 3, "num_problems": 64}
+    text = card(on_the_hub, selections={"sft": {**best, "answer_accuracy": 0.5}}).text
+    assert " completions. sft hands on step 50 of 100, which of 3 points" in text
+    assert "50.0 %: as a maximum of noisy numbers" in text
 
 
 def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke: Params) -> None:

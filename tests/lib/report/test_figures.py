@@ -1,10 +1,18 @@
+import dataclasses
 import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from lib.report.charts import figure_svg
-from lib.report.figures import curve_figure, pass_at_k_curve, report_figures
+from lib.report.charts import STEP, figure_svg
+from lib.report.figures import (
+    curve_figure,
+    headline_figure,
+    pass_at_k_curve,
+    report_figures,
+    validation_figure,
+)
+from lib.report.report import caveats
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +50,21 @@ def test_validation_is_shown_from_step_0_by_set(figures):
     first = rows["first set", 0]
     assert (first["low"], first["value"], first["high"]) == pytest.approx((0.152, 0.25, 0.348))
     assert rows["harder", 50]["low"] == rows["harder", 50]["value"] == 0.5
+
+
+def test_the_step_handed_on_is_ringed_and_its_optimism_said(run):
+    best = {"step": 50, "last_step": 100, "num_points": 3, "num_problems": 64}
+    best |= {"answer_accuracy": 0.75, "answer_accuracy_se": 0.05}
+    chosen = dataclasses.replace(run, stage_metrics={"grpo": {"selected": best}})
+    for drawn in (validation_figure(chosen), headline_figure(chosen)):
+        ring = drawn.panels[-1].spec["layer"][-1]
+        assert ring["data"]["values"] == [best]
+        assert {each["field"] for each in (STEP, ring["encoding"]["y"])} <= set(best)
+        assert "Ring: the step handed on" in drawn.caption
+        assert "<path" in figure_svg(drawn)
+    (sentence,) = caveats((), chosen)
+    assert "grpo hands on step 50 of 100" in sentence and "75.0 %: as a maximum" in sentence
+    assert "Ring" not in validation_figure(run).caption
 
 
 def test_what_s0_published_stands_beside_its_measured_curve():

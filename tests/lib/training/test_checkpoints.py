@@ -52,6 +52,18 @@ def test_the_newest_whole_checkpoint_is_by_step(saved: Checkpoints) -> None:
     assert [checkpoint_step(path) for path in saved.by_step()] == [10, 100]
 
 
+def test_the_best_of_each_checkpoint_that_can_be_resumed_stays(saved: Checkpoints) -> None:
+    """The checkpoint of step 5 needs the best up to there: not step 0's, and none between."""
+    for step in (0, 4, 7, 12):
+        saved.best(step).mkdir(parents=True)
+        saved.drop_worse()
+    left = [path for step in (0, 4, 7, 12) if (path := saved.best(step)).exists()]
+    assert left == [saved.best(4), saved.best(7), saved.best(12)]
+    saved.drop_all_but(1)
+    saved.drop_worse()
+    assert [saved.best(step).exists() for step in (4, 7, 12)] == [False, True, True]
+
+
 @pytest.mark.parametrize("damage", ["changed", "cut", "missing", "added", "no manifest", "garbled"])
 def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(
     saved: Checkpoints, damage: str

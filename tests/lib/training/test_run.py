@@ -1,6 +1,7 @@
 """One road for every phase: skipped, whole, interrupted and gone on with, or refused."""
 
 import csv
+import functools
 import json
 import os
 import random
@@ -19,7 +20,7 @@ from transformers import Trainer
 
 from lib.artifacts import hash_path, read_json
 from lib.artifacts.completions import read_graded
-from lib.artifacts.models import adapter_faults
+from lib.artifacts.models import SELECTED, adapter_faults
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.engines.policy import add_adapter, load_merged, load_policy
@@ -259,6 +260,63 @@ def test_completions_of_the_last_validation_are_kept(
     # Of the four that were measured, three are kept.
     rewards = sum(row.reward for row in rows[:3])
     assert rewards <= 4 * float(last["mean_reward"]) + 1e-9 <= rewards + 1.25
+
+
+SCORES = {
+    3: {0: 0.25, 3: 0.5, 6: 0.5, 8: 0.25},  # a tie goes to the earlier
+    0: {0: 0.5, 3: 0.25, 6: 0.0, 8: 0.5},
+    8: {0: 0.0, 3: 0.25, 6: 0.0, 8: 0.5},
+}
+"""Answer accuracies of the held-back set by step, by the step that is best."""
+
+
+@pytest.mark.parametrize("best", SCORES)
+def test_the_best_checkpoint_is_handed_on_however_often_a_run_is_interrupted(
+    best: int,
+    phase: Phase,
+    base: Path,
+    short: Params,
+    sets: GeneratedSets,
+    validator: Validator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step, measure, real = 0, Validator._measure, validation.means
+
+    def measured(self: Validator, state: Any, model: Any) -> None:
+        nonlocal step
+        step = state.global_step
+        measure(self, state, model)
+
+    # The other set's accuracies fall when these rise: a benchmark selects nothing.
+    def means(rows: Any) -> dict[str, float]:
+        held_back = rows[0].problem == sets.sft[-1].problem
+        score = SCORES[best][step]
+        return real(rows) | {"answer_accuracy": score if held_back else 1 - score}
+
+    monkeypatch.setattr(Validator, "_measure", measured)
+    monkeypatch.setattr(validation, "means", means)
+    monkeypatch.setattr(validator, "sets", {**validator.sets, "validation": sets.sft[-1:]})
+    params = changed(short, {"sft": {"select": "best", "keep_checkpoints": 3}})
+
+    whole = phase(folder="whole", params=params)
+    if best == 3:
+        for stop in (5, 7):
+            with pytest.raises(UserError, match="resumes from step"):
+                phase(stop=stop, params=params)
+        ours, wholes = results(phase(params=params)), results(whole)
+        assert ours.pop("provenance") != wholes.pop("provenance")
+        assert ours == wholes
+
+    outputs = outputs_in(whole, "sft")
+    load = functools.partial(load_merged, base=base, dtype="float32", attention="sdpa")
+    source = whole / f"scratch/sft/checkpoints/checkpoint-{best}" if best else base
+    expected = load(source).state_dict()
+    for name, weight in load(outputs.model).state_dict().items():
+        assert weight.equal(expected[name]), name
+    selected = {"step": best, "last_step": 8, "num_points": 4, "answer_accuracy": 0.5}
+    noted = read_json(outputs.metrics).pop("selected")
+    assert noted == selected | {"num_problems": 1}
+    assert read_json(outputs.model / SELECTED) == {"sft": noted}
 
 
 def test_a_changed_param_starts_again(
