@@ -7,11 +7,14 @@ With R = [r_1 … r_G] the rewards of one problem's completions, mean and std ov
     group   A_i = (r_i − mean(R)) / (std(R) + ε)                 GRPO, arXiv:2402.03300
     batch   A_i = (r_i − mean(R)) / (std(all rewards) + ε)       Lite PPO, arXiv:2508.08221
     rloo    A_i = r_i − mean(R without r_i) = G/(G−1)·`mean`     RLOO, arXiv:2402.14740
+    GDPO    A_i = s_i / (std(all s) + ε), s_i the weighted sum of
+            `group` over each reward function by itself          GDPO, arXiv:2601.05242
 
 Differs from the papers in: std is the unbiased one (divisor G − 1), as in TRL; a group whose
-rewards are all equal gets exact zeros, where rounding could leave ±1e-8/ε.
+rewards are all equal gets exact zeros, where rounding could leave ±1e-8/ε. For the same reason,
+GDPO's mean over the batch, which is 0 but for rounding, is not subtracted.
 
-Shapes: P problems, G completions of each (a group), B = P·G.
+Shapes: P problems, G completions of each (a group), B = P·G; F reward functions.
 """
 
 from collections.abc import Callable
@@ -28,6 +31,7 @@ def group_advantages(
     *,
     baseline: Baseline | Callable[..., Tensor],
     right: Tensor | None = None,
+    components: Tensor | None = None,
     eps: float = 1e-4,
 ) -> Tensor:
     """Credit each completion relative to the other completions of the same problem.
@@ -35,8 +39,9 @@ def group_advantages(
     Args:
         rewards: [P, G] total reward per completion, any scale.
         baseline: a name from the table above, as in `grpo.advantage`. Or a function from rewards
-            [P, G] and the keyword `right` to advantages.
+            [P, G] and the keywords `right` and `components` to advantages.
         right: [P, G] bool, True for completions with the right answer, whatever their reward.
+        components: [P, G, F] the reward of each function, without its weight.
         eps: added to the standard deviation (TRL's value by default).
 
     Returns:
@@ -47,7 +52,7 @@ def group_advantages(
         ValueError: unknown baseline, or G < 2 where a baseline needs a group.
     """
     if callable(baseline):
-        return baseline(rewards, right=right)
+        return baseline(rewards, right=right, components=components)
     if baseline not in get_args(Baseline):
         raise ValueError(f"no baseline `{baseline}`; there are {', '.join(get_args(Baseline))}")
     if baseline == "none":
@@ -70,15 +75,32 @@ def group_advantages(
     return torch.where(has_signal(rewards).unsqueeze(-1), centred, 0)
 
 
+def gdpo_advantages(components: Tensor, weights: Tensor, *, eps: float = 1e-4) -> Tensor:
+    """Normalise each reward in its group, so that none drowns another, then their sum in the batch.
+
+    Args:
+        components: [P, G, F] the reward of each function.
+        weights: [F].
+        eps: as in `group_advantages`.
+
+    Returns:
+        [P, G]; each group sums to 0.
+    """
+    each = group_advantages(components.movedim(-1, 0), baseline="group", eps=eps)  # [F, P, G]
+    total = torch.tensordot(weights.to(each), each, dims=1)
+    advantages: Tensor = total / (total.std() + eps)
+    return advantages
+
+
 def has_signal(rewards: Tensor) -> Tensor:
     """Return a mask of the groups with differing rewards; only these move the policy.
 
     By max − min: a standard deviation of equal floats need not be 0 (0.1 three times: 1e-9).
 
     Args:
-        rewards: [P, G].
+        rewards: [..., P, G].
 
     Returns:
-        [P] bool.
+        [..., P] bool.
     """
     return rewards.amax(-1) > rewards.amin(-1)

@@ -16,7 +16,8 @@ def objective(name: str) -> Any:
 
     A loss maps log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T] to token
     losses [B, T]. An advantage maps rewards [P, G] to advantages [P, G]; if it has a parameter
-    `right`, it also gets the mask of right completions, [P, G] bool.
+    `right`, it also gets the mask of right completions, [P, G] bool, and as `components` the reward
+    of each function, [P, G, F].
 
     Raises:
         UserError: it is not a function; or, on a call, it raises or returns another shape.
@@ -29,10 +30,10 @@ def objective(name: str) -> Any:
 
     takes = inspect.signature(own).parameters
 
-    def checked(*tensors: Tensor, **verdicts: Tensor) -> Tensor:
+    def checked(*tensors: Tensor, **more: Tensor) -> Tensor:
         inputs = f"tensors of shapes {', '.join(str(list(tensor.shape)) for tensor in tensors)}"
         with guarded(name, inputs=inputs):
-            result = own(*tensors, **{key: verdicts[key] for key in verdicts if key in takes})
+            result = own(*tensors, **{key: more[key] for key in more if key in takes})
         shape = list(tensors[0].shape)
         if not isinstance(result, Tensor) or list(result.shape) != shape:
             got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
@@ -59,13 +60,14 @@ def try_loss(name: str) -> None:
         raise UserError(f"{name}: gave {losses.tolist()} for log-probs {log_probs.tolist()}")
 
 
-def try_advantage(name: str, *, group_size: int) -> None:
+def try_advantage(name: str, *, group_size: int, num_rewards: int) -> None:
     """Call an advantage on a group of mixed rewards, and on one of equal ones.
 
     Raises:
         UserError: see `objective`; or it gives values that are not finite.
     """
     rewards = torch.stack([torch.linspace(1, 0, group_size), torch.ones(group_size)])
-    advantages = objective(name)(rewards, right=rewards == 1)
+    components = rewards.unsqueeze(-1).repeat(1, 1, num_rewards)
+    advantages = objective(name)(rewards, right=rewards == 1, components=components)
     if not advantages.isfinite().all():
         raise UserError(f"{name}: gave {advantages.tolist()} for rewards {rewards.tolist()}")

@@ -219,6 +219,9 @@ class Grpo(Optimisation):
     advantage: Annotated[str, one_of(ADVANTAGES, role="objectives")]
     """Rewards themselves, rewards minus the group's mean (undivided, or divided by the deviation of
     group or batch), or minus the mean of the group's others (docs/objectives.md)."""
+    reward_aggregation: Literal["sum", "gdpo"]
+    """Compare the sum of rewards; or (GDPO, arXiv:2601.05242) normalise each reward in its group,
+    then their sum in the batch."""
     importance_level: Literal["token", "sequence"]
     """One probability ratio per token, or per completion (GSPO, arXiv:2507.18071)."""
     epsilon: PositiveFloat
@@ -297,6 +300,16 @@ class Grpo(Optimisation):
             self.micro_batch_size * self.updates_per_rollout,
             unit="completions",
         )
+        return self
+
+    @model_validator(mode="after")
+    def _aggregation_normalises(self) -> Self:
+        fits = self.advantage == "group" or is_plugin(self.advantage)
+        if self.reward_aggregation == "gdpo" and not fits:
+            raise ValueError(
+                f"reward_aggregation=gdpo divides by deviations, advantage={self.advantage} does "
+                "not say how: use group, or reward_aggregation: sum"
+            )
         return self
 
     @model_validator(mode="after")

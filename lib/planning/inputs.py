@@ -148,7 +148,8 @@ def _trials(params: Params) -> Iterator[Callable[[], object]]:
         if is_plugin(loss):
             yield partial(own.try_loss, loss)
         if is_plugin(advantage):
-            yield partial(own.try_advantage, advantage, group_size=params.grpo.group_size)
+            sizes = {"group_size": params.grpo.group_size, "num_rewards": len(params.reward.names)}
+            yield partial(own.try_advantage, advantage, **sizes)
 
 
 def _try_source(source: PathSource) -> None:

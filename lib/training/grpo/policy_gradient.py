@@ -39,7 +39,7 @@ from lib.artifacts.completions import GeneratedCompletion
 from lib.core.errors import UserError
 from lib.core.plugins import is_plugin
 from lib.engines.base import Engine, NotFiniteError, Sampling, encode
-from lib.objectives.advantages import group_advantages, has_signal
+from lib.objectives.advantages import gdpo_advantages, group_advantages, has_signal
 from lib.objectives.entropy import EntropyCoefficient
 from lib.objectives.losses import LossInputs, Objective, policy_loss
 from lib.objectives.own import objective
@@ -286,6 +286,13 @@ class PolicyGradientTrainer(Trainer):
         totals = (rewards * self.reward_weights.to(rewards)).sum(-1)  # [groups · G]
         return totals.view(-1, self.grpo.group_size)
 
+    def _signals(self, rewards: Tensor) -> Tensor:
+        """Return a mask of the groups whose total or, with GDPO, any reward of weight differs."""
+        if self.grpo.reward_aggregation == "sum":
+            return has_signal(self._totals(rewards))
+        weighted = (rewards * self.reward_weights.to(rewards)).T  # [F, groups · G]
+        return has_signal(weighted.reshape(len(weighted), -1, self.grpo.group_size)).any(0)
+
     # Dynamic sampling
 
     def _refill(self, groups: list[SampleGroup]) -> list[SampleGroup]:
@@ -334,8 +341,8 @@ class PolicyGradientTrainer(Trainer):
         """Return a mask of the groups that move the policy: rewards differ, and at least one
         rollout is not masked as truncated.
         """
-        totals = self._totals(torch.stack([one.rewards for group in groups for one in group]))
-        masks, signals = self.grpo.mask_truncated, has_signal(totals).tolist()
+        rewards = torch.stack([one.rewards for group in groups for one in group])
+        masks, signals = self.grpo.mask_truncated, self._signals(rewards).tolist()
         return [
             differ and not (masks and all(one.completion.truncated for one in group))
             for group, differ in zip(groups, signals, strict=True)
@@ -370,16 +377,23 @@ class PolicyGradientTrainer(Trainer):
         right = self.accelerator.gather(
             torch.tensor([one.right for one in self.rollouts], device=totals.device)
         )
-        advantages = group_advantages(
-            totals, baseline=self.advantage, right=right.view_as(totals)
-        ).flatten()
+        components = rewards.view(*totals.shape, -1)
+        if self.grpo.reward_aggregation == "gdpo" and not callable(self.advantage):
+            advantages = gdpo_advantages(components, self.reward_weights)
+        else:
+            advantages = group_advantages(
+                totals,
+                baseline=self.advantage,
+                right=right.view_as(totals),
+                components=components,
+            )
 
         names = [function.__name__ for function in self.reward_funcs]
         self.curve.add_rewards(names, rewards, totals)
         # Share of groups without a gradient: TRL's name, measured by max − min.
-        flat = 1 - has_signal(totals).float().mean()
+        flat = 1 - self._signals(rewards).float().mean()
         self.curve.record("frac_reward_zero_std", flat.item())
-        own: Tensor = self._part_of_rank(advantages)
+        own: Tensor = self._part_of_rank(advantages.flatten())
         return own
 
     # Micro-batches

@@ -19,6 +19,9 @@ from lib.rewards.functions import Grading
 SCALES = {"group": "group", "batch": "batch", "mean": "none"}
 """TRL's `scale_rewards` by `grpo.advantage`."""
 
+AGGREGATIONS = {"sum": "sum_then_normalize", "gdpo": "normalize_then_sum"}
+"""TRL's `multi_objective_aggregation` by `grpo.reward_aggregation`."""
+
 
 def build_trl(
     rows: Sequence[Mapping[str, Any]],
@@ -59,6 +62,7 @@ def build_trl(
             shuffle_dataset=grpo.shuffle,
             loss_type=grpo.loss,
             scale_rewards=SCALES[grpo.advantage],
+            multi_objective_aggregation=AGGREGATIONS[grpo.reward_aggregation],
             importance_sampling_level=grpo.importance_level,
             beta=grpo.beta,
             model_init_kwargs=loaded if grpo.beta and not settings.lora.rank else None,

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 Write = Callable[..., str]
 
-try_groups_of_4 = partial(try_advantage, group_size=4)
+try_groups_of_4 = partial(try_advantage, group_size=4, num_rewards=2)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
 from lib.course import compute_per_instance_dpo_loss, encode_alpaca, get_response_log_probs
-from lib.objectives.advantages import Baseline, group_advantages
+from lib.objectives.advantages import Baseline, gdpo_advantages, group_advantages
 from lib.objectives.entropy import EntropyCoefficient
 from lib.objectives.logprobs import compute_entropy, selective_log_softmax
 from lib.objectives.losses import PolicyLoss, RatioLevel
@@ -275,6 +275,32 @@ def test_advantages_are_trls(trainer: GRPOTrainer, baseline: Baseline, scale_rew
     theirs = trainer._generate_and_score_completions(rollouts)["advantages"]
     ours = group_advantages(torch.tensor(REWARDS).view(2, 4), baseline=baseline)
     torch.testing.assert_close(ours.flatten(), theirs)
+
+
+def test_gdpo_advantages_are_trls(trainer: GRPOTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three rewards of unlike scales, one without a signal; in one group none has any."""
+    spread = (
+        torch.tensor([[0.0, 1.0, 1.0, 0.5], [2.0] * 4]),
+        torch.tensor([[8.0, 0, 9, 9], [1] * 4]),
+    )
+    components = torch.stack([*spread, torch.full((2, 4), 0.1)], -1)  # [P, G, F]
+    weights = torch.tensor([0.25, 1.0, 2.0])
+    settings = {
+        "multi_objective_aggregation": "normalize_then_sum",
+        "reward_funcs": [None] * 3,
+        "reward_func_names": ["a", "b", "c"],
+        "reward_weights": weights,
+        "_calculate_rewards": lambda *_: components.flatten(0, 1),
+    }
+    for name, value in settings.items():
+        monkeypatch.setattr(trainer, name, value, raising=False)
+    rows = [{"prompt": "ab"}] * 4 + [{"prompt": "cd"}] * 4
+    theirs = trainer._generate_and_score_completions(rows)["advantages"]
+    ours = gdpo_advantages(components, weights)
+    torch.testing.assert_close(ours.flatten(), theirs, atol=1e-6, rtol=1e-5)
+    assert ours[1].tolist() == [0.0] * 4
+    summed = group_advantages((components * weights).sum(-1), baseline="group")
+    assert (ours[0] - summed[0]).abs().max() > 0.1
 
 
 def test_dpo_loss_is_trls(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:

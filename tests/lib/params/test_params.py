@@ -148,6 +148,7 @@ PREFERRING = {
         ({**PREFERRING, "dpo.init": ["sft", "grpo"]}, "dpo.init", "at most 1"),
         ({"dpo.loss": "exo_pair"}, "dpo", "label_smoothing"),
         ({"dpo.label_smoothing": 0.1}, "dpo", "loss=sigmoid"),
+        ({"grpo.reward_aggregation": "gdpo", "grpo.advantage": "mean"}, "grpo", "advantage=mean"),
         ({"grpo.epsilon": 1.0}, "grpo", "epsilon=1"),
         ({"grpo.adam_beta1": 1.0}, "grpo.adam_beta1", "got 1"),
         ({"grpo.loss": OWN_LOSS, "grpo.delta": 4.0}, "grpo", "delta=4 "),

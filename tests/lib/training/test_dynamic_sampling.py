@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from lib.core.errors import UserError
 from lib.params import Params
@@ -93,6 +94,45 @@ def test_no_group_without_signal_reaches_loss_or_metrics(
     assert max(point["dynamic_sampling/frac_without_signal"] for point in points) > 0.2
     generated = trainer.state.num_input_tokens_seen
     assert generated > sum(float(batch.completion_mask.sum()) for batch in steps.batches)
+
+
+@pytest.mark.parametrize(("aggregation", "flat"), [("sum", 1.0), ("gdpo", 0.0)])
+def test_with_gdpo_a_group_has_a_signal_by_component(
+    built: Builder, aggregation: str, flat: float
+) -> None:
+    """Two rewards that add up to a constant: only apart do they differ."""
+
+    def other(completions: Any, **columns: Any) -> list[float]:
+        return [-value for value in letters(completions)]
+
+    trainer = built(reward_aggregation=aggregation, max_steps=1)
+    trainer.reward_funcs = [letters, other]
+    trainer.reward_weights = torch.tensor([0.5, 0.5])
+    batches = Steps(trainer).batches
+    trainer.train()
+    (point,) = curve_points(trainer.state)
+    assert point["frac_reward_zero_std"] == flat
+    assert point["reward_std"] == 0
+    assert trainer._with_signal([trainer.rollouts[:4]]) == [not flat]
+    # Opposite rewards of equal weight still cancel, in every group.
+    assert batches[0].advantages.abs().max() < 1e-6
+
+
+def test_a_plugins_advantage_gets_the_components(built: Builder) -> None:
+    trainer, seen = built(max_steps=1), []
+
+    def own(rewards: Any, right: Any, components: Any) -> Any:
+        seen.append((rewards, components))
+        return components[..., 1] - components[..., 1].mean(-1, keepdim=True)
+
+    trainer.reward_funcs = [letters, lambda completions, **_: [2 * x for x in letters(completions)]]
+    trainer.reward_weights = torch.tensor([0.5, 0.25])
+    trainer.advantage = own
+    trainer.train()
+    ((rewards, components),) = seen
+    assert components.shape == (4, 4, 2)
+    torch.testing.assert_close(components @ trainer.reward_weights, rewards)
+    torch.testing.assert_close(components[..., 1], 2 * components[..., 0])
 
 
 def test_what_rewards_log_weighs_by_what_is_trained_on(train: Callable[..., Any]) -> None:

@@ -27,6 +27,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "grpo": {"loss": "grpo"},
     "dr_grpo, no deviation": {"loss": "dr_grpo", "advantage": "mean"},
     "batch deviation": {"loss": "grpo", "advantage": "batch"},
+    "gdpo": {"loss": "grpo", "reward_aggregation": "gdpo"},
     "gspo": {"loss": "grpo", "importance_level": "sequence"},
     "cispo": {"loss": "cispo", "epsilon_high": 4.0},
     # TRL averages the micro-batches' mean entropies, and ours sorts rows by length.
