@@ -7,15 +7,15 @@ sampler's, both after temperature, min-p, top-k and top-p:
     r_t = π(y_t) / q(y_t)       E_q[r_t] = 1 where the two have the same support
     token       w_t = g(r_t)                arXiv:2510.18855 (IcePop), which masks
     sequence    w = g(Π_t r_t)              TRL's default, which masks
-    truncate    g(r) = min(r, cap)          truncated importance sampling (Ionides, 2008)
-    mask        g(r) = r, 0 above cap       drops tokens or completions unlike the policy's
+    truncate    g(r) = r within [floor, cap] truncated importance sampling (Ionides, 2008)
+    mask        g(r) = r, 0 outside of them drops tokens or completions unlike the policy's
     ESS         (Σ w)² / (n Σ w²)           Kish (1965): 1 for equal weights, 1/n for a single one
 
 The weight multiplies the token losses and not the KL penalty. The product over a completion is
 exact, but its variance grows with the length. A token's ratio is biased, and keeps long
 completions.
 
-Differs from the papers in: there is no lower bound; IcePop has one.
+Differs from the papers in: the floor is 0 by default, where IcePop has 0.5 (and a cap of 5).
 
 Shapes: B completions, T tokens.
 """
@@ -52,6 +52,7 @@ def compare_with_sampler(
     *,
     correction: Correction = "sequence_mask",
     cap: float = 3.0,
+    floor: float = 0.0,
 ) -> SamplerComparison:
     """Compare the two log-probs of the sampled tokens, for the gap check and for the correction.
 
@@ -60,7 +61,7 @@ def compare_with_sampler(
         sampler_log_probs: [B, T] as the sampler reported them.
         mask: [B, T], 1 on the tokens that count.
         correction: level and g of the module's table.
-        cap: largest weight.
+        cap, floor: largest and smallest weight.
 
     Raises:
         ValueError: unknown correction.
@@ -73,7 +74,8 @@ def compare_with_sampler(
     total = log_ratio if level == "token" else log_ratio.sum(-1, keepdim=True)
     ratio = total.exp()
     # truncate keeps the completion with less weight; mask drops it from the loss.
-    weights = ratio.clamp(max=cap) if bound == "truncate" else torch.where(ratio > cap, 0, ratio)
+    outside = (ratio < floor) | (ratio > cap)
+    weights = ratio.clamp(floor, cap) if bound == "truncate" else torch.where(outside, 0, ratio)
     return SamplerComparison(log_ratio.abs(), weights)
 
 

@@ -235,9 +235,11 @@ class Grpo(Optimisation):
         "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
     ]
     """Importance weight π/q of a token or completion from an engine with its own weights: truncated
-    at the cap, or masked above it (TRL's names)."""
+    at cap and floor, or masked outside of them (TRL's names)."""
     correction_cap: Annotated[float, Field(ge=1)]
     """Largest such weight; 1 means equal probability in trainer and engine."""
+    correction_floor: Annotated[float, Field(ge=0, lt=1)]
+    """Smallest such weight (IcePop, arXiv:2510.18855); 0 for none."""
     beta: NonNegative
     """Coefficient of the KL penalty towards the SFT checkpoint; 0 for none."""
     kl_weighted: bool

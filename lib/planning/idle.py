@@ -59,7 +59,7 @@ def _rules(params: Params) -> Iterator[tuple[str, str]]:
     # A live engine samples with the policy's own weights: there is no gap to correct.
     if ENGINES[rollout.engine].live:
         yield (
-            r"grpo\.(sampler_correction|correction_cap)",
+            r"grpo\.(sampler_correction|correction_cap|correction_floor)",
             "set rollout.engine to vllm, which samples with its own copy of the weights",
         )
     for name, keys in (

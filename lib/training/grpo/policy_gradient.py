@@ -538,6 +538,7 @@ class PolicyGradientTrainer(Trainer):
             batch.loss_mask,
             correction=self.grpo.sampler_correction,
             cap=self.grpo.correction_cap,
+            floor=self.grpo.correction_floor,
         )
         self.curve.add_comparison(comparison, batch.loss_mask)
         # A live engine samples with these very weights; what is left is rounding.

@@ -75,6 +75,7 @@ def build_trl(
             delta=grpo.delta or None,
             vllm_importance_sampling_mode=grpo.sampler_correction,
             vllm_importance_sampling_clip_max=grpo.correction_cap,
+            vllm_importance_sampling_clip_min=grpo.correction_floor or None,
             entropy_coef=grpo.entropy_coef,
             use_adaptive_entropy=grpo.entropy_target > 0,
             entropy_target=grpo.entropy_target,

@@ -223,11 +223,12 @@ def test_the_entropy_bonus_and_its_coefficient_are_trls(
     assert any(applied) == (target != 0.1)
 
 
+@pytest.mark.parametrize("floor", [0.0, 0.5])
 @pytest.mark.parametrize(
     "correction", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 )
 def test_the_samplers_correction_is_trls(
-    trainer: GRPOTrainer, correction: Correction, monkeypatch: pytest.MonkeyPatch
+    trainer: GRPOTrainer, correction: Correction, floor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     lengths = [7, 2, 4, 1, 5, 3, 6, 2]
@@ -244,7 +245,7 @@ def test_the_samplers_correction_is_trls(
         "vllm_importance_sampling_correction": True,
         "vllm_importance_sampling_mode": correction,
         "vllm_importance_sampling_clip_max": 2.0,
-        "vllm_importance_sampling_clip_min": None,
+        "vllm_importance_sampling_clip_min": floor or None,
     }
     for name, value in settings.items():
         monkeypatch.setattr(trainer, name, value, raising=False)
@@ -258,12 +259,31 @@ def test_the_samplers_correction_is_trls(
         mask,
         correction=correction,
         cap=2.0,
+        floor=floor,
     )
     torch.testing.assert_close(ours.weights, theirs["importance_sampling_ratio"])
     gap = trainer._metrics["train"]["sampling/sampling_logp_difference/mean"][-1]
     assert (ours.gap.sum() / mask.sum()).item() == pytest.approx(gap)
     bounded = ours.weights == (2 if correction.endswith("truncate") else 0)
-    assert 0 < bounded.float().mean() < 1
+    # Of these eight completions, no product of ratios lies between floor and cap.
+    assert 0 < bounded.float().mean() < 1 + (floor > 0)
+    assert (((ours.weights > 0) & (ours.weights < 0.5)).sum() > 0) == (floor == 0)
+
+
+@pytest.mark.parametrize(
+    ("correction", "weights"),
+    [("sequence_truncate", [0.5, 1.0, 3.0]), ("sequence_mask", [0.0, 1.0, 0.0])],
+)
+def test_a_completions_weight_is_held_on_both_sides(
+    correction: Correction, weights: list[float]
+) -> None:
+    """Products of two tokens' ratios: 1/4, 1, 4."""
+    ratios = torch.tensor([[0.5, 0.5], [4.0, 0.25], [1.0, 4.0]])
+    sampled = torch.full((3, 2), -1.0)
+    compared = compare_with_sampler(
+        sampled + ratios.log(), sampled, torch.ones(3, 2), correction=correction, floor=0.5
+    )
+    assert compared.weights.flatten().tolist() == weights
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ COSINE = {"reward.extra": ["cosine_length"], "reward.weights": [0.25, 1.0, 1.0]}
         ("grpo.importance_level", "sequence", ON_POLICY),
         ("grpo.kl_weighted", False, {"grpo.beta": 0.1}),
         ("grpo.correction_cap", 2.0, {"rollout.engine": "vllm"}),
+        ("grpo.correction_floor", 0.5, {"rollout.engine": "vllm"}),
         ("reward.cosine_wrong", [-0.5, 0.0], COSINE),
         ("rollout.gpu_memory_utilization", 0.5, {"rollout.engine": "vllm"}),
         ("model.lora.alpha", 7, {"model.lora.rank": 4}),
