@@ -98,8 +98,8 @@ def test_own_rewards_get_answers_and_an_open_run_the_curve(
     with wandb.init(mode="offline", dir=checkout, settings=settings, config=mine) as run:
         curve = run_training(setup.artifacts)
         assert run.config["seed"] == "my own"
-        assert run.config["grpo"]["learning_rate"] == setup.grpo_args["learning_rate"]
-        assert run.summary["reward"] == pytest.approx(curve[-1]["reward"])
+        assert run.config["grpo.learning_rate"] == setup.grpo_args["learning_rate"]
+        assert run.summary["train/reward"] == pytest.approx(curve[-1]["reward"])
     assert {*told} <= solved and any(solution for _, solution in told)
 
 

@@ -66,7 +66,7 @@ def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: P
         callbacks=[ProgressLines("dpo", LINE_COLUMNS)],
     )
     prepare_trainer(trainer, params.dpo)
-    return Setup(trainer=trainer)
+    return Setup(trainer=trainer, settings=params.model_dump())
 
 
 def dpo_arguments(params: Params, *, scratch: Path) -> DPOConfig:

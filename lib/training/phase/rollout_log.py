@@ -69,10 +69,10 @@ class RolloutLog(TrainerCallback, ExportableState):
             self.rows += [json.dumps(dataclasses.asdict(row), default=str) for row in rows]
 
 
-def rollout_rows(trainer: Trainer) -> list[Mapping[str, Any]]:
-    """Return a trainer's logged rollouts; [] if it has none."""
-    callbacks = trainer.callback_handler.callbacks
-    return [json.loads(row) for log in callbacks if isinstance(log, RolloutLog) for row in log.rows]
+def rollout_rows(trainer: Trainer, *, start: int = 0) -> list[Mapping[str, Any]]:
+    """Return a trainer's logged rollouts from a row on; [] if it has none."""
+    logs = [log for log in trainer.callback_handler.callbacks if isinstance(log, RolloutLog)]
+    return [json.loads(row) for log in logs for row in log.rows[start:]]
 
 
 def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[TrainingRollout]:

@@ -53,9 +53,8 @@ from lib.training.phase.rollout_log import rollout_rows
 from lib.training.phase.tracking import (
     Announcer,
     ProgressLines,
-    WandbRun,
+    Tracker,
     curve_points,
-    wandb_mode,
 )
 from lib.training.phase.validation import Validator, validation_columns, validation_points
 from lib.training.phase.warning_signs import WarningSigns
@@ -170,7 +169,7 @@ def run_phase(
         # Before a model is loaded, and not after hours of training up to the first point.
         check_engine(watching.settings.engine, watching.init, base=watching.base)
 
-    mode, folder = wandb_mode(), scratch / stage
+    folder = scratch / stage
     say = Announcer(stage, folder / "training.log")
     before: Counts = {}
 
@@ -193,6 +192,8 @@ def run_phase(
                 # Only rank 0 touches the folder, and holds the lock.
                 checkpoints.clear_writing()
 
+            # Before a model is loaded: a tracker may be missing.
+            tracker = Tracker(f"{stage}-{checkpoints.folder.name}", settings)
             # Every rank builds; the weights are loaded on each.
             trainer = build(checkpoints.writing)
             check_sharding(trainer)
@@ -228,9 +229,7 @@ def run_phase(
                     say=say,
                     keep=keep_best if selecting else None,
                 )
-            if mode != "disabled":
-                name = f"{stage}-{checkpoints.folder.name}"
-                trainer.add_callback(WandbRun(trainer, mode=mode, settings=settings, name=name))
+            tracker.watch(trainer)
             # No rollouts are in a checkpoint, nor the means since the last logged step.
             updates = getattr(section, "num_iterations", 1) * getattr(
                 section, "updates_per_rollout", 1

@@ -1,7 +1,6 @@
 """A training run ready to start, and the common parts of building one."""
 
 import dataclasses
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from lib.prompts import PromptFormat, prompt_format, saved_system
 from lib.rewards.functions import RewardFn
 from lib.training.phase.launch import micro_batches, num_processes
 from lib.training.phase.optim import MemoryEfficientAdamW
-from lib.training.phase.tracking import WandbRun, curve_points
+from lib.training.phase.tracking import Tracker, curve_points
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +29,7 @@ class Setup:
     Attributes:
         problems: none in DPO, which learns from pairs.
         rewards: with TRL's signature, in the order of `reward.weights`; GRPO only.
-        settings: the params of the run, for W&B's config.
+        settings: the params of the run, for the trackers' config.
     """
 
     trainer: Trainer
@@ -85,7 +84,7 @@ def shared_arguments(
         "seed": params.seed,
         "save_strategy": "steps" if section.save_steps else "no",
         "save_steps": section.save_steps or 1,
-        # `WandbRun` and `ProgressLines` log instead.
+        # `Tracker` and `ProgressLines` log instead.
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": torch.cuda.is_available(),
@@ -115,7 +114,8 @@ def prepare_trainer(trainer: Trainer, section: Optimisation) -> None:
 
 
 def run_training(setup: Setup, *, to: Path | None = None) -> list[dict[str, float]]:
-    """Train to the end and return the curve, a point per logged step. An open W&B run gets it too.
+    """Train to the end and return the curve, a point per logged step. An open W&B run gets it too,
+    and the trackers that the environment asks for.
 
     Stages call `lib.training.phase.run.run_phase` instead, which adds resuming, validation and the
     outputs of the DAG.
@@ -123,11 +123,7 @@ def run_training(setup: Setup, *, to: Path | None = None) -> list[dict[str, floa
     Args:
         to: folder for the checkpoint; None saves nothing.
     """
-    # No import: whoever opened a run has imported wandb.
-    wandb = sys.modules.get("wandb")
-    if wandb and wandb.run is not None:
-        tracking = WandbRun(setup.trainer, mode="disabled", settings=setup.settings, name="")
-        setup.trainer.add_callback(tracking)
+    Tracker("run", setup.settings).watch(setup.trainer)
     setup.trainer.train()
     if to and setup.trainer.is_world_process_zero():
         save_policy(setup.trainer.model, setup.trainer.processing_class, to)

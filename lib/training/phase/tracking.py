@@ -1,32 +1,50 @@
-"""The output of a training run: progress bar, a line per logged step, curve, and W&B if the
-environment asks for it.
+"""The output of a training run: progress bar, a line per logged step, curve, and the trackers that
+the environment asks for.
 
-    WANDB_MODE      disabled (the default), offline, online (offline where there is no key)
-    WANDB_PROJECT   reckon, unless set
-    WANDB_NAME      the stage and its fingerprint, unless set
-    WANDB_ENTITY, WANDB_DIR, WANDB_API_KEY as in W&B's own manual
+    REPORT_TO       transformers' names, by commas: trackio, wandb, tensorboard, mlflow, ...
+    WANDB_MODE      offline, online (offline where there is no key): asks for W&B too
 
 Tracking is set by environment variables, not by params: it changes no result.
 """
 
 import contextlib
+import copy
 import dataclasses
 import math
 import os
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas
 from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.integrations import (
+    get_available_reporting_integrations,
+    get_reporting_integration_callbacks,
+)
 
 from lib.core.errors import UserError
 from lib.core.progress import Heartbeat
+from lib.params.schema import leaves
 from lib.training.phase.launch import is_main_process
+from lib.training.phase.rollout_log import rollout_rows
 
 MODES = ("disabled", "offline", "online")
+
+PROJECT = "reckon"
+
+USUAL = {
+    "WANDB_PROJECT": PROJECT,
+    "MLFLOW_EXPERIMENT_NAME": PROJECT,
+    # By default W&B wraps stdout and stderr of the process to upload them.
+    "WANDB_CONSOLE": "off",
+    "WANDB_SILENT": "true",
+}
+"""The trackers' own variables, unless they are set."""
 
 CLOCKS = ("step_time", "runtime", "per_second", "epoch")
 """Parts of column names kept out of curves: times, which differ between equal runs, and `epoch`,
@@ -260,112 +278,116 @@ def curve_points(state: TrainerState) -> list[dict[str, float]]:
     return points
 
 
-def wandb_mode() -> str:
-    """Read WANDB_MODE.
-
-    Raises:
-        UserError: none of `MODES`.
-    """
-    mode = os.environ.get("WANDB_MODE") or "disabled"
-    if mode not in MODES:
-        raise UserError(f"WANDB_MODE={mode}: expected one of {', '.join(MODES)}")
-    return mode
-
-
-class WandbRun(TrainerCallback):
-    """Logs hyper-parameters, every curve, and the distribution of each reward per logged step.
+class Tracker(TrainerCallback):
+    """Feeds transformers' tracking callbacks: params as the config, every point once, validation
+    included; W&B and Trackio also get the rewards' distributions and the logged completions.
 
     Args:
-        trainer: has the rewards of the last rollouts.
+        name: of the run; the time of its start is added. WANDB_NAME replaces both.
         settings: the params that the phase depends on.
-        name: of the run, unless WANDB_NAME is set.
+
+    Raises:
+        UserError: the environment asks for a tracker that transformers does not know, or whose
+            package is missing; or WANDB_MODE is none of `MODES`.
     """
 
-    def __init__(
-        self, trainer: Trainer, *, mode: str, settings: Mapping[str, Any], name: str
-    ) -> None:
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        # A process is a run: one that resumes repeats steps, which no run should have twice.
+        self.name = os.environ.get("WANDB_NAME") or f"{name}-{time.strftime('%m%d-%H%M%S')}"
+        self.config = dict(leaves(settings))
+        self.num_sent = self.num_rows = 0
+        self.callbacks: dict[str, TrainerCallback] = {}
+        mode, report_to = os.environ.get("WANDB_MODE", ""), os.environ.get("REPORT_TO", "")
+        if mode not in ("", *MODES):
+            raise UserError(f"WANDB_MODE={mode}: expected one of {', '.join(MODES)}")
+        names = {each.strip() for each in report_to.split(",")} - {""}
+        # No import: whoever opened a run has imported wandb.
+        wandb = sys.modules.get("wandb")
+        self.open_run = wandb.run if wandb else None
+        if self.open_run or mode not in ("", "disabled"):
+            names.add("wandb")
+        if not names:
+            return
+        for variable, value in {**USUAL, "TENSORBOARD_LOGGING_DIR": f"runs/{self.name}"}.items():
+            os.environ.setdefault(variable, value)
+        installed = get_available_reporting_integrations()
+        if missing := sorted(names - {*installed}):
+            raise UserError(
+                f"REPORT_TO={report_to}: {missing[0]} is not installed, or no integration of "
+                f"transformers; installed: {', '.join(installed) or 'none'}"
+            )
+        # Before a model is loaded: each imports its package.
+        made = [make() for make in get_reporting_integration_callbacks(sorted(names))]
+        self.callbacks = dict(zip(sorted(names), made, strict=True))
+        online = "wandb" in names and not self.open_run and mode in ("", "online")
+        # Without a key W&B would ask for one or raise: offline, for `make wandb-sync` later.
+        if online and not sys.modules["wandb"].login(prompt=False):
+            os.environ["WANDB_MODE"] = "offline"
+
+    def watch(self, trainer: Trainer) -> None:
+        """Track a trainer, which has the last rollouts and the log of completions."""
         self.trainer = trainer
-        self.mode = mode
-        self.settings = settings
-        self.name = name
-        self.run: Any = None
-        self.opened = True
-        self.num_sent = 0
+        if self.callbacks:
+            trainer.add_callback(self)
 
     def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Open a W&B run, or use the open one.
-
-        Points sent before an interruption are not sent again.
-        """
-        if not state.is_world_process_zero:
-            return
-        import wandb
-
+        """Open the runs. Points and rows up to a checkpoint are in an earlier process's run."""
         self.num_sent = len(state.log_history) if state.global_step else 0
-        if wandb.run is not None:
-            self.run, self.opened = wandb.run, False
-            config = {
-                key: self.settings[key] for key in self.settings if key not in self.run.config
-            }
-            self.run.config.update(config)
-            return
-        # Without a key W&B would ask for one or raise: offline, for `make wandb-sync` later.
-        keyless = self.mode == "online" and not wandb.login(prompt=False)
-        mode: Any = "offline" if keyless else self.mode
-        self.run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT") or "reckon",
-            name=os.environ.get("WANDB_NAME") or self.name,
-            config=dict(self.settings),
-            mode=mode,
-            # By default W&B wraps stdout and stderr of the process to upload them.
-            settings=wandb.Settings(silent=True, console="off"),
-        )
+        self.num_rows = len(rollout_rows(self.trainer))
+        # Whoever opened a run may have a config of their own in it.
+        own = dict(self.open_run.config) if self.open_run else {}
+        shown: Any = copy.copy(args)
+        shown.run_name, shown.project = self.name, PROJECT
+        # What the trackers write as the run's config, by dotted key as in params.yaml.
+        shown.to_dict = lambda: {**self.config, **own}
+        for callback in self.callbacks.values():
+            callback.on_train_begin(shown, state, control, **kwargs)
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Send the trainer's new log entries, validation included."""
-        if self.run is None:
-            return
-        new = state.log_history[self.num_sent :]
-        self.num_sent = len(state.log_history)
+        """Send the trainer's new log entries, each with its own step."""
+        new, self.num_sent = state.log_history[self.num_sent :], len(state.log_history)
+        # Validation's points come with the next log, a step or more behind: trackers read the step
+        # from the state.
+        at = copy.copy(state)
         for entry in new:
-            self.run.log(
-                {name: value for name, value in entry.items() if name != "step"},
-                step=entry["step"],
-            )
-        if new and "reward" in new[-1]:
-            self.run.log(self._distributions(), step=new[-1]["step"])
+            at.global_step = int(entry["step"])
+            logs = {name: value for name, value in entry.items() if name != "step"}
+            for callback in self.callbacks.values():
+                callback.on_log(args, at, control, **(kwargs | {"logs": logs}))
+        if state.is_world_process_zero and new and "reward" in new[-1]:
+            rows = rollout_rows(self.trainer, start=self.num_rows)
+            self.num_rows += len(rows)
+            for name in self.callbacks.keys() & {"wandb", "trackio"}:
+                # Both have classes of these names.
+                tracker: Any = sys.modules[name]
+                media = self._distributions(tracker) | _completions(tracker, rows)
+                tracker.log({**media, "train/global_step": state.global_step})
 
     def on_train_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Close the run, unless it was open before training."""
-        if self.run is not None and self.opened:
-            self.run.finish()
+        """Close the runs, as far as transformers closes them."""
+        for callback in self.callbacks.values():
+            callback.on_train_end(args, state, control, **kwargs)
 
-    def _distributions(self) -> dict[str, Any]:
-        import wandb
-
+    def _distributions(self, tracker: Any) -> dict[str, Any]:
         rollouts = getattr(self.trainer, "rollouts", ())
-        functions = getattr(self.trainer, "reward_funcs", ())
+        functions = getattr(self.trainer, "reward_funcs", ()) if rollouts else ()
         return {
-            f"distribution/{function.__name__}": wandb.Histogram(
+            f"distribution/{function.__name__}": tracker.Histogram(
                 [row.rewards[index].item() for row in rollouts]
             )
             for index, function in enumerate(functions)
         }
+
+
+def _completions(tracker: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Make a table of logged rollouts; nothing without rows."""
+    # A table each time, as TRL logs it: W&B cannot append to one.
+    names = ("step", "problem", "completion", "reward", "advantage")
+    table = [row["rewards"] | {name: row[name] for name in names} for row in rows]
+    return {"completions": tracker.Table(dataframe=pandas.DataFrame(table))} if table else {}

@@ -214,6 +214,7 @@ class Validator(TrainerCallback):
         """
         above = "" if next(iter(self.sets)) == HELD_BACK_SET else f"{HELD_BACK_SET}/"
         points = validation_points(state)
+        # `max` returns the first of equal ones, the one trained least.
         best = max(points, key=lambda point: point[f"{above}answer_accuracy"])
         measured = {name: best[above + name] for name in ("answer_accuracy", "answer_accuracy_se")}
         return {

@@ -1,0 +1,207 @@
+"""Trackers are off unless the environment asks; W&B and Trackio record whole runs offline."""
+
+import importlib
+import json
+import os
+import struct
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import wandb
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.integrations import INTEGRATION_TO_CALLBACK
+from wandb.proto import wandb_internal_pb2
+
+from lib.core.errors import UserError
+from lib.engines.runtime import configure
+from lib.params import Params
+from lib.problems.generated import GeneratedSets
+from lib.training.phase import tracking
+from lib.training.phase.run import run_phase
+from lib.training.phase.tracking import USUAL, Tracker
+from tests.conftest import ROOT
+from tests.lib.training.runs import outputs_in
+from tests.lib.training.steps import plain_grpo
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = [f"WANDB_{name}" for name in ("MODE", "PROJECT", "NAME", "ENTITY", "DIR")]
+    # Set first: what a tracker sets by itself stays no longer than the test.
+    for name in ("REPORT_TO", "TENSORBOARD_LOGGING_DIR", *own, *USUAL):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def recorded(file: Path) -> list[wandb_internal_pb2.Record]:
+    """All records of an offline run's file: LevelDB's log format after a header of 7 bytes."""
+    content, place, part = file.read_bytes(), 7, b""
+    records = []
+    while place + 7 <= len(content):
+        if (left := 32768 - place % 32768) < 7:
+            place += left
+            continue
+        size, kind = struct.unpack_from("<HB", content, place + 4)
+        part += content[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):
+            records.append(wandb_internal_pb2.Record.FromString(part))
+            part = b""
+    return records
+
+
+def train(base: Path, sets: GeneratedSets, smoke: Params, folder: Path) -> None:
+    configure(seed=smoke.seed, threads=1)
+    run_phase(
+        lambda scratch: plain_grpo(sets.grpo, base, smoke, scratch),
+        stage="grpo",
+        section=smoke.grpo,
+        init=base,
+        outputs=outputs_in(folder, "grpo"),
+        settings=smoke.model_dump(include={"grpo", "reward"}),
+        inputs={"base": base},
+        scratch=folder / "scratch",
+    )
+
+
+@pytest.mark.slow
+def test_offline_a_run_is_recorded_whole(
+    base: Path,
+    sets: GeneratedSets,
+    smoke: Params,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    monkeypatch.setenv("WANDB_ENTITY", "us")
+    monkeypatch.setenv("WANDB_NAME", "first")
+    train(base, sets, smoke, tmp_path)
+    wandb.finish()
+    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    records = recorded(file)
+    (run,) = [record.run for record in records if record.HasField("run")]
+    assert (run.project, run.entity, run.display_name) == ("mine", "us", "first")
+    # A record for each update; the last one has the whole.
+    config = {
+        item.key or item.nested_key[0]: json.loads(item.value_json)
+        for record in records
+        for item in record.config.update
+    }
+    assert config["grpo.learning_rate"] == smoke.grpo.learning_rate
+    history: dict[int, dict[str, Any]] = {}
+    for record in records:
+        if record.HasField("history"):
+            values = {
+                item.key or "/".join(item.nested_key): json.loads(item.value_json)
+                for item in record.history.item
+            }
+            history.setdefault(values["train/global_step"], {}).update(values)
+    assert [step for step in sorted(history) if "train/reward" in history[step]] == [1, 2, 3]
+    for step in (1, 2, 3):
+        assert history[step]["completions/_type"] == "table-file"
+        assert history[step]["completions/nrows"] == smoke.grpo.log_problems * smoke.grpo.group_size
+        for name in ("format", "answer"):
+            assert history[step][f"distribution/{name}/_type"] == "histogram"
+            assert sum(history[step][f"distribution/{name}/values"]) == 16
+
+
+def test_nothing_is_recorded_unless_the_environment_asks(
+    base: Path, sets: GeneratedSets, smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(base, sets, smoke, tmp_path)
+    assert not [*tmp_path.glob("wandb"), *tmp_path.glob("runs")]
+    for variable, value, words in (
+        ("WANDB_MODE", "of", "offline"),
+        ("REPORT_TO", "wandb, trackoi", "trackoi is not installed"),
+    ):
+        with monkeypatch.context() as patch, pytest.raises(UserError) as error:
+            patch.setenv(variable, value)
+            # Before any model is loaded.
+            Tracker("grpo", {})
+        assert error.value.message.startswith(f"{variable}={value}: ")
+        assert words in error.value.message
+
+
+class Recorder(TrainerCallback):
+    """A tracker that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[str, dict[str, Any]]] = []
+        self.points: list[tuple[int, dict[str, float]]] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.runs.append((args.run_name, args.to_dict()))
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.points.append((state.global_step, kwargs["logs"]))
+
+
+def test_a_resumed_run_sends_what_its_checkpoint_lacks_and_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "recorder", Recorder)
+    monkeypatch.setattr(tracking, "get_available_reporting_integrations", lambda: ["recorder"])
+    monkeypatch.setenv("REPORT_TO", "recorder")
+    monkeypatch.setenv("WANDB_NAME", "mine")
+    args: Any = TrainingArguments(output_dir=str(tmp_path))
+    before = [{"loss": 3.0, "step": 1}, {"validation/answer_accuracy": 0.25, "step": 2}]
+    tracker = Tracker("sft-0123", {"sft": {"learning_rate": 0.1}, "seed": 3})
+    trainer: Any = SimpleNamespace(
+        callback_handler=SimpleNamespace(callbacks=[]), add_callback=lambda callback: None
+    )
+    tracker.watch(trainer)
+    state, control = TrainerState(global_step=2, log_history=before), TrainerControl()
+    tracker.on_train_begin(args, state, control)
+    state.log_history += [{"validation/answer_accuracy": 0.5, "step": 3}, {"loss": 2.0, "step": 4}]
+    state.global_step = 4
+    for _ in range(2):
+        tracker.on_log(args, state, control, logs=state.log_history[-1])
+    recorder: Any = tracker.callbacks["recorder"]
+    assert recorder.runs == [("mine", {"sft.learning_rate": 0.1, "seed": 3})]
+    assert recorder.points == [(3, {"validation/answer_accuracy": 0.5}), (4, {"loss": 2.0})]
+    assert args.to_dict()["learning_rate"] == args.learning_rate
+
+
+@pytest.mark.slow
+def test_trackio_has_params_points_distributions_and_completions(
+    base: Path, sets: GeneratedSets, smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    trackio = pytest.importorskip("trackio")
+    monkeypatch.setenv("REPORT_TO", "trackio")
+    train(base, sets, smoke, tmp_path)
+    (run,) = trackio.Api().runs("reckon")
+    assert run.name.startswith("grpo-")
+    assert run.config["grpo.learning_rate"] == smoke.grpo.learning_rate
+    storage = importlib.import_module("trackio.sqlite_storage").SQLiteStorage
+    sent = list(storage.get_logs("reckon", run.name, run_id=run.id))
+    names = ("train/reward", "completions", "distribution/format", "distribution/answer")
+    for name in names:
+        steps = [entry["train/global_step"] for entry in sent if name in entry]
+        assert steps == [1, 2, 3], name
+
+
+def test_online_without_a_key_is_recorded_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("REPORT_TO", "wandb")
+    Tracker("sft", {})
+    assert os.environ["WANDB_MODE"] == "offline"
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setattr(wandb, "login", lambda prompt: True)  # it would ask W&B about the key
+    Tracker("sft", {})
+    assert os.environ["WANDB_MODE"] == "online"
+
+
+def test_syncing_without_an_offline_run_says_how_to_record_one(tmp_path: Path) -> None:
+    command = ["make", "--old-file=setup", f"--file={ROOT}/Makefile", "wandb-sync"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "WANDB_MODE=offline" in done.stderr
