@@ -42,14 +42,14 @@ def changes(rank: int) -> dict[str, Any]:
     }
 
 
-def trained(way: str, stage: str, inputs: Path, rank: int, *, engine: str = "transformers") -> Path:
+def trained(
+    way: str, stage: str, inputs: Path, rank: int, *, engine: str = "transformers", **sections: Any
+) -> Path:
     folder = inputs.with_name(way)
     shutil.copytree(inputs, folder)
+    engines = {"rollout": {"engine": engine}, "validation": {"engine": engine}}
     (folder / "changes.json").write_text(
-        json.dumps(
-            {**changes(rank), "rollout": {"engine": engine}, "validation": {"engine": engine}}
-        ),
-        encoding="utf-8",
+        json.dumps({**changes(rank), **engines, **sections}), encoding="utf-8"
     )
     ran = start(way, stage, folder)
     assert ran.returncode == 0, ran.stderr
@@ -103,6 +103,21 @@ def test_sft_on_two_ranks_writes_the_checkpoint_of_one_process(
     for folder in (two, alone):
         kept = folder / "scratch/sft/checkpoints/checkpoint-3"
         assert model <= {path.name for path in kept.iterdir()}
+
+
+@pytest.mark.slow
+def test_the_best_of_sharded_weights_is_handed_on_whole(inputs: Path) -> None:
+    """Nothing is answered rightly, so that the first point, of the base model, is the best."""
+    shutil.copy(inputs / "validation/harder.jsonl", inputs / "validation/validation.jsonl")
+    sections = {"sft": changes(0)["sft"] | {"select": "best"}}
+    sections["validation"] = {"sets": ["validation"]}
+    folder = trained("shards", "sft", inputs, 0, **sections)
+    # Measured behind a validation, when the root's own weights are still gathered.
+    assert max(held(folder)) < 1
+    assert read_json(folder / "metrics.json")["selected"]["step"] == 0
+    written, base = weights(folder / "models/sft"), weights(inputs / "base")
+    assert written.keys() == base.keys()
+    assert all(tensor.equal(base[name]) for name, tensor in written.items())
 
 
 @pytest.mark.slow
