@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from lib.core.errors import UserError
 from lib.params import Params, preset_params
 from lib.params.load import parse_params, parse_section, read_yaml
-from lib.params.model import Checkpoint
+from lib.params.model import Checkpoint, Evaluate
 from lib.params.section import Name, Section
 
 STUDIES = Path("studies")
@@ -87,8 +87,8 @@ class Study(Section):
         return self
 
     def named(self, benchmark: str, measure: str) -> str:
-        """Return the measure's name, prefixed with the benchmark unless it is the first."""
-        return measure if benchmark == self.benchmarks[0] else f"{benchmark} {measure}"
+        """Return the measure's name, prefixed with the benchmark unless that is the first or ''."""
+        return measure if benchmark in ("", self.benchmarks[0]) else f"{benchmark} {measure}"
 
 
 def study_file(name: str) -> Path:
@@ -111,39 +111,41 @@ def load_study(path: Path) -> Study:
         UserError: an invalid study; the schema's faults come one a line.
     """
     # Aliases: variants of a study may share params by a YAML anchor.
-    content = read_yaml(path, aliases=True)
-    study = parse_section(Study, content, origin=str(path))
+    study = parse_section(Study, read_yaml(path, aliases=True), origin=str(path))
     current = read_yaml(Path("params.yaml"))
+    usual = parse_params(current, origin="params.yaml")
     if study.preset:
-        study = _over_preset(study, parse_params(current, origin="params.yaml"))
-    sets = study.benchmarks or parse_params(current, origin="params.yaml").evaluate.benchmarks[:1]
+        study = _over_preset(study, usual)
+    sets = study.benchmarks or usual.evaluate.benchmarks[:1]
     study = study.model_copy(update={"benchmarks": sets})
-    for variant_name, variant in study.variants.items():
-        origin = f"{path}: variants.{variant_name}"
-        evaluate = with_params(current, variant, origin=origin).evaluate
-        most = evaluate.num_samples
-        sampled = [f"pass@{k}" for k in sorted({1, min(8, most), most})] if most else []
-        measures = ["greedy", *sampled] if evaluate.greedy else sampled
-        # problem_scores computes these three: pass@1, pass@8 and pass@k of all samples.
-        measures = [study.named(each, measure) for each in study.benchmarks for measure in measures]
-        # `training` exists for an SFT checkpoint only if a variant of the same params ran GRPO:
-        # SFT's samples are those of GRPO's first step.
-        with_grpo = [each.params for each in study.variants.values() if each.checkpoint == "grpo"]
-        measured = study.variants.values()
-        if all(
-            each.checkpoint in ("sft", "grpo") and each.params in with_grpo for each in measured
-        ):
-            measures.append("training")
-        compared = [each.measure for each in study.comparisons if each.measure]
-        for key, names, known in (
-            ("benchmarks", study.benchmarks, evaluate.benchmarks),
-            ("measure", compared, measures),
-        ):
-            for name in names:
-                if name not in known:
-                    there = ", ".join(known)
-                    raise UserError(f"{path}: {key}: no `{name}`; there are {there}")
+    asked = {
+        "benchmarks": sets,
+        "measure": [each.measure for each in study.comparisons if each.measure],
+    }
+    for name, variant in study.variants.items():
+        evaluate = with_params(current, variant, origin=f"{path}: variants.{name}").evaluate
+        known = {"benchmarks": evaluate.benchmarks, "measure": _measures(study, evaluate)}
+        for key, names in asked.items():
+            if unknown := [each for each in names if each not in known[key]]:
+                there = ", ".join(known[key])
+                raise UserError(f"{path}: {key}: no `{unknown[0]}`; there are {there}")
     return study
+
+
+def _measures(study: Study, evaluate: Evaluate) -> list[str]:
+    """List the measures that every run of the study has."""
+    most = evaluate.num_samples
+    # problem_scores computes these three: pass@1, pass@8 and pass@k of all samples.
+    sampled = [f"pass@{k}" for k in sorted({1, min(8, most), most})] if most else []
+    own = ["greedy", *sampled] if evaluate.greedy else sampled
+    measures = [study.named(each, measure) for each in study.benchmarks for measure in own]
+    # `training` exists for an SFT checkpoint only if a variant of the same params ran GRPO:
+    # SFT's samples are those of GRPO's first step.
+    variants = study.variants.values()
+    with_grpo = [each.params for each in variants if each.checkpoint == "grpo"]
+    if all(each.checkpoint in ("sft", "grpo") and each.params in with_grpo for each in variants):
+        measures.append("training")
+    return measures
 
 
 def _over_preset(study: Study, current: Params) -> Study:

@@ -28,16 +28,20 @@ from lib.artifacts.completions import GREEDY, SAMPLED, GradedCompletion
 from lib.core.errors import UserError
 from lib.core.git import git
 from lib.params.load import read_yaml
+from lib.problems.generated import UNSEEN_EQUATIONS
 from lib.report.compare import graded_rows
 from lib.report.comparisons import problem_grades
 from lib.stats import pass_at_k
 from lib.studies.definition import Study, Value, Variant, hydra
 
-Scores = Mapping[str, Mapping[str, Mapping[str, float]]]
-"""Benchmark → measure → problem id → score."""
+Scores = dict[str, dict[str, dict[str, float]]]
+"""Benchmark → measure → problem id → score; `TRAINING` is of benchmark "" and one problem."""
 
 DISTINCT = "distinct"
 """Measure: share of differing pairs among a problem's right sampled completions."""
+
+UNSEEN = "unseen"
+"""Prefix of a measure on the problems whose equations no training problem has, in their order."""
 
 ENTROPY = "entropy"
 """Measure in nats per token; all others are rates."""
@@ -84,13 +88,11 @@ class Outcome:
         scores: by (variant, seed).
         validation: by (variant, seed): training step → greedy accuracy; {} for an untrained
             checkpoint.
-        training: by (variant, seed): the measures of `TRAINING`; {} without GRPO.
         hours: sum of the experiments' durations.
     """
 
     scores: Mapping[tuple[str, int], Scores]
     validation: Mapping[tuple[str, int], Mapping[str, float]]
-    training: Mapping[tuple[str, int], Mapping[str, float]]
     hours: float
 
 
@@ -118,12 +120,12 @@ def run_study(
 ) -> Outcome:
     """Run the experiments that have not run yet, and return the measurements of all.
 
-    One experiment of each seed runs first and fills DVC's run-cache with the stages that the
-    others share. The first failure ends the others, as an interrupt does.
+    A seed's experiments run one after the other, several seeds at a time. The first failure ends
+    the others, as an interrupt does.
 
     Args:
         scratch: folder with a file of measurements for each finished experiment.
-        jobs: experiments at a time.
+        jobs: seeds at a time.
         log: called with a line for each stage, step and finished experiment, the last with the
             time left.
 
@@ -134,28 +136,22 @@ def run_study(
     experiments = experiments_of(name, study)
     # Finished experiments are files in scratch, so that an interrupted study resumes.
     waiting = [each for each in experiments if not _stored(each, scratch, state)]
-    # Seed → its first experiment: `reversed`, since the last entry of a dict wins.
-    first = {each.seed: each.name for each in reversed(waiting)}
-    processes = Processes(log)
-    ran: dict[str, concurrent.futures.Future[float]] = {}
-    seconds: list[float] = []
+    processes, seconds = Processes(log), list[float]()
 
-    def run_after(shared: concurrent.futures.Future[float] | None, each: Experiment) -> float:
-        # Raises if the seed's first experiment failed: the others would fail alike.
-        if shared:
-            shared.result()
-        return _run(each, scratch, state, processes)
+    def run_seed(seed: int) -> None:
+        # In order: the first fills DVC's run-cache with the stages that a seed's others share.
+        for each in waiting:
+            if each.seed == seed:
+                seconds.append(_run(each, scratch, state, processes))
+                log(progress_line(each.name, seconds, total=len(waiting), jobs=jobs))
 
     # Threads: each only waits for the output of its own DVC process.
     pool = concurrent.futures.ThreadPoolExecutor(jobs)
     try:
-        # First experiments first (False < True): a thread never waits for one still in the queue.
-        for each in sorted(waiting, key=lambda each: each.name != first[each.seed]):
-            ran[each.name] = pool.submit(run_after, ran.get(first[each.seed]), each)
-        names = {future: name for name, future in ran.items()}
-        for future in concurrent.futures.as_completed(names):
-            seconds.append(future.result())
-            log(progress_line(names[future], seconds, total=len(waiting), jobs=jobs))
+        seeds = [pool.submit(run_seed, seed) for seed in study.seeds]
+        for future in concurrent.futures.as_completed(seeds):
+            # Raises what the seed's experiment raised.
+            future.result()
     except (KeyboardInterrupt, UserError) as error:
         fault = error.message if isinstance(error, UserError) else "study: interrupted"
         done = len(experiments) - len(waiting) + len(seconds)
@@ -168,18 +164,18 @@ def run_study(
         pool.shutdown(wait=False, cancel_futures=True)
         processes.end()
         pool.shutdown()
-    scores: dict[tuple[str, int], Scores] = {}
-    validation: dict[tuple[str, int], Mapping[str, float]] = {}
-    training: dict[tuple[str, int], Mapping[str, float]] = {}
-    total = 0.0
-    for each in experiments:
-        stored = _stored(each, scratch, state)
-        total += stored["seconds"]
-        for variant in each.variants:
-            scores[variant, each.seed] = stored["scores"][variant]
-            validation[variant, each.seed] = stored["validation"][variant]
-            training[variant, each.seed] = stored["training"][variant]
-    return Outcome(scores=scores, validation=validation, training=training, hours=total / 3600)
+    stored = [(each, _stored(each, scratch, state)) for each in experiments]
+    return Outcome(
+        **{
+            kind: {
+                (variant, each.seed): content[kind][variant]
+                for each, content in stored
+                for variant in each.variants
+            }
+            for kind in ("scores", "validation")
+        },
+        hours=sum(content["seconds"] for _, content in stored) / 3600,
+    )
 
 
 class Processes:
@@ -364,39 +360,33 @@ def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes
 
 
 def measurements(experiment: Experiment) -> dict[str, Any]:
-    """Read the measurements of a finished experiment, by variant."""
+    """Read the measurements of a finished experiment, by kind and variant."""
     side = DVCFileSystem(rev=experiment.name)
     checkpoints = {name: variant.checkpoint for name, variant in experiment.variants.items()}
-    # Without GRPO in this experiment, the commit still has the curve of the default run.
-    grpo_ran = "grpo" in checkpoints.values()
-    return {
-        "scores": {
-            name: problem_scores(graded_rows(side, Path(f"data/graded/{checkpoint}.jsonl")))
-            for name, checkpoint in checkpoints.items()
-        },
-        "validation": {
-            name: _curve(side, f"{checkpoint}_validation", "answer_accuracy")
-            for name, checkpoint in checkpoints.items()
-        },
-        "training": {
-            name: _sampled(side, checkpoint) if grpo_ran else {}
-            for name, checkpoint in checkpoints.items()
-        },
-    }
+    measured: dict[str, dict[str, Any]] = {"scores": {}, "validation": {}}
+    for name, checkpoint in checkpoints.items():
+        scores = problem_scores(graded_rows(side, Path(f"data/graded/{checkpoint}.jsonl")))
+        # Without GRPO in this experiment, the commit still has the curve of the default run.
+        if "grpo" in checkpoints.values():
+            scores[""] = _sampled(side, checkpoint)
+        measured["scores"][name] = scores
+        curve = _curve(side, f"{checkpoint}_validation", "answer_accuracy")
+        measured["validation"][name] = curve
+    return measured
 
 
-def _sampled(side: DVCFileSystem, checkpoint: str) -> dict[str, float]:
+def _sampled(side: DVCFileSystem, checkpoint: str) -> dict[str, dict[str, float]]:
     """Return the measures of GRPO's training samples.
 
     SFT's values are those of the first step, GRPO's the mean over the last tenth of the steps.
     """
-    measures: dict[str, float] = {}
+    measures = {}
     for name, column in TRAINING.items():
         # A file's rows are in the order of the steps.
         steps = list(_curve(side, "grpo", column).values())
         parts = {"sft": steps[:1], "grpo": steps[-math.ceil(len(steps) / 10) :]}
         if part := parts.get(checkpoint):
-            measures[name] = fmean(part)
+            measures[name] = {"all": fmean(part)}
     return measures
 
 
@@ -410,12 +400,12 @@ def _curve(side: DVCFileSystem, name: str, column: str) -> dict[str, float]:
     return {row["step"]: float(row[column]) for row in rows if row[column]}
 
 
-def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict[str, float]]]:
+def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
     """Score every problem of each benchmark: greedy accuracy, pass@1, pass@8 and pass@k.
 
     Problems with at least two right completions also get `DISTINCT`.
     """
-    scores: dict[str, dict[str, dict[str, float]]] = {}
+    scores: Scores = {}
     for (benchmark, mode), problems in problem_grades(rows).items():
         for problem, right in problems.items():
             # A set: with a single completion, all three values of k are 1.
@@ -432,4 +422,11 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> dict[str, dict[str, dict
         if pairs := math.comb(counts.total(), 2):
             same = sum(math.comb(count, 2) for count in counts.values())
             scores[benchmark].setdefault(DISTINCT, {})[problem] = 1 - same / pairs
+    unseen = {(row.benchmark, row.problem_id) for row in rows if UNSEEN_EQUATIONS in row.tags}
+    for benchmark, measures in scores.items():
+        for measure in {"greedy", "pass@1"} & measures.keys():
+            own = {key: of for key, of in measures[measure].items() if (benchmark, key) in unseen}
+            # Where all problems are unseen, these would be the same rates again.
+            if 0 < len(own) < len(measures[measure]):
+                measures[f"{UNSEEN} {measure}"] = own
     return scores

@@ -1,11 +1,9 @@
 """A study's numbers, the verdicts on its claims, and its page."""
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -15,7 +13,6 @@ from lib.core.errors import UserError
 from lib.report.charts import Figure, figure_svg, learning_curve, whiskers
 from lib.report.text import Table, markdown_table, percent, points, render_template
 from lib.stats import (
-    Interval,
     SeedsMean,
     holm,
     mean_estimate,
@@ -24,7 +21,7 @@ from lib.stats import (
 )
 from lib.stats.estimates import Estimate, Z, padded_mean
 from lib.studies.definition import Contrast, Study
-from lib.studies.experiments import DISTINCT, ENTROPY, TRAINING, Outcome
+from lib.studies.experiments import DISTINCT, ENTROPY, TRAINING, UNSEEN, Outcome
 
 START = "<!-- python -m stages.study --study {} --pages -->"
 END = "<!-- /study -->"
@@ -52,74 +49,53 @@ def study_metrics(
     scores = {
         key: {
             study.named(benchmark, measure): problems
-            for benchmark in study.benchmarks
-            for measure, problems in sets[benchmark].items()
+            for benchmark in (*study.benchmarks, "")
+            for measure, problems in sets.get(benchmark, {}).items()
         }
         for key, sets in outcome.scores.items()
     }
     # Only measures that all have: a variant without right answers has no DISTINCT.
-    measures = [
-        name
-        for name in next(iter(scores.values()))
-        if all(name in each for each in scores.values())
-    ]
-    sampled = [name for name in TRAINING if all(name in each for each in outcome.training.values())]
+    first, *others = scores.values()
+    measures = [name for name in first if all(name in each for each in others)]
     rates: dict[str, dict[str, Any]] = {}
-    comparisons, validation = {}, {}
+    validation = {}
     for variant in study.variants:
-        rates[variant] = {}
-        for measure in measures:
-            # Per seed [P]: seeds of a study with generated problems have different problems.
-            problems = {seed: [*scores[variant, seed][measure].values()] for seed in seeds}
-            rates[variant][measure] = _over_seeds(
-                {seed: fmean(each) for seed, each in problems.items()},
-                n=len(problems[seeds[0]]),
-                problem_se=[_rate_error(mean_estimate(each)) for each in problems.values()],
+        # Per seed: seeds of a study with generated problems have different problems.
+        rates[variant] = {
+            measure: _rate(
+                seeds,
+                [mean_estimate([*scores[variant, seed][measure].values()]) for seed in seeds],
+                # Entropy has no largest value.
+                highest=math.inf if measure == ENTROPY else 1.0,
             )
-        for name in sampled:
-            own = {seed: outcome.training[variant, seed][name] for seed in seeds}
-            # Entropy has no largest value.
-            highest = math.inf if name == ENTROPY else 1.0
-            rates[variant][name] = _over_seeds(own, highest=highest)
-        curves = {seed: outcome.validation[variant, seed] for seed in seeds}
+            for measure in measures
+        }
+        curves = [outcome.validation[variant, seed] for seed in seeds]
         # Only steps that all seeds validated at.
-        if steps := set.intersection(*map(set, curves.values())):
+        if steps := set.intersection(*map(set, curves)):
+            n = num_validated[variant]
             validation[variant] = {
-                step: _over_seeds(
-                    {seed: curve[step] for seed, curve in curves.items()},
-                    n=num_validated[variant],
-                    # NaN: unknown, taken as that of answers that are right or wrong.
-                    problem_se=[
-                        _rate_error(Estimate(curve[step], math.nan, num_validated[variant]))
-                        for curve in curves.values()
-                    ],
-                )
+                # NaN: an unknown error, taken as that of answers that are right or wrong.
+                step: _rate(seeds, [Estimate(curve[step], math.nan, n) for curve in curves])
                 for step in sorted(steps, key=int)
             }
+    comparisons: dict[str, dict[str, Any]] = {}
     for each in study.comparisons:
-        before, after = rates[each.before], rates[each.after]
-        # By measure: mean of the seeds' differences, equal to the difference of the means.
-        keys = {seed: f"seed_{seed}" for seed in seeds}
-        comparisons[each.name] = {
-            measure: _over_seeds(
-                {seed: after[measure][key] - before[measure][key] for seed, key in keys.items()},
-                n=before[measure].get("n"),
-                problem_se=[
-                    _error(
-                        paired_difference(
-                            before=scores[each.before, seed][measure],
-                            after=scores[each.after, seed][measure],
-                        ).interval
-                    )
-                    for seed in seeds
-                    # Measures of training have no scores by problem, and so no error over them.
-                    if "n" in before[measure]
-                ],
-                lowest=-math.inf,
-                highest=math.inf,
+        comparisons[each.name] = {}
+        for measure in measures:
+            changes = [
+                paired_difference(
+                    before=scores[each.before, seed][measure],
+                    after=scores[each.after, seed][measure],
+                )
+                for seed in seeds
+            ]
+            comparisons[each.name][measure] = _over_seeds(
+                seeds,
+                [change.difference for change in changes],
+                # The standard error behind a 95 % interval.
+                [(own.high - own.low) / (2 * Z) for own in (each.interval for each in changes)],
             )
-            for measure in before
-        }
     return {
         "variants": rates,
         "comparisons": comparisons,
@@ -128,43 +104,38 @@ def study_metrics(
     }
 
 
-def _rate_error(estimate: Estimate) -> float:
-    """Return the standard error of `share_interval`, which is above 0 at rates of 0 and 1 too."""
-    _, error = padded_mean(
-        estimate.value, estimate.se, estimate.n, extremes=(0.0, 1.0), padding=Z**2
-    )
-    return float(error)
-
-
-def _error(interval: Interval) -> float:
-    """Return the standard error behind a 95 % interval over problems."""
-    return (interval.high - interval.low) / (2 * Z)
+def _rate(
+    seeds: Sequence[int], estimates: Sequence[Estimate], *, highest: float = 1.0
+) -> dict[str, Any]:
+    """Return the mean over seeds of a rate, within 0 and `highest`."""
+    # As in `share_interval`, so that the error is above 0 at rates of 0 and 1 too.
+    errors = [
+        float(padded_mean(each.value, each.se, each.n, extremes=(0.0, 1.0), padding=Z**2)[1])
+        for each in estimates
+    ]
+    rate = _over_seeds(seeds, estimates, errors)
+    return rate | {"low": max(0.0, rate["low"]), "high": min(highest, rate["high"])}
 
 
 def _over_seeds(
-    values: Mapping[int, float],
-    *,
-    n: int | None = None,
-    problem_se: Sequence[float] = (),
-    lowest: float = 0.0,
-    highest: float = 1.0,
+    seeds: Sequence[int], estimates: Sequence[Estimate], errors: Sequence[float]
 ) -> dict[str, Any]:
     """Return the mean over seeds with its error and interval, and each seed's value.
 
     Args:
-        n: problems per seed; None if the value is not a rate over problems.
-        problem_se: each seed's standard error over its problems.
-        lowest, highest: bounds of the interval, those of a rate unless given.
+        errors: each seed's standard error over its problems.
     """
-    mean = seeds_mean([*values.values()], problem_se=problem_se)
+    # Measures of training have no scores by problem, and so no error over them.
+    of_problems = estimates[0].n > 1
+    mean = seeds_mean([each.value for each in estimates], problem_se=errors if of_problems else ())
     return {
         "mean": mean.value,
         "se": mean.se,
         "problem_se": mean.problem_se,
-        "low": max(lowest, mean.interval.low),
-        "high": min(highest, mean.interval.high),
-        **({"n": n} if n else {}),
-        **{f"seed_{seed}": value for seed, value in values.items()},
+        "low": mean.interval.low,
+        "high": mean.interval.high,
+        **({"n": estimates[0].n} if of_problems else {}),
+        **{f"seed_{seed}": each.value for seed, each in zip(seeds, estimates, strict=True)},
     }
 
 
@@ -177,73 +148,74 @@ def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
     """
     measures = _measures(metrics)
     headline = "pass@1" if "pass@1" in measures else measures[0]
-    means, names = [], []
+    judged = []
     for each in study.comparisons:
-        names.append(each.measure or headline)
-        numbers = metrics["comparisons"][each.name][names[-1]]
+        numbers = metrics["comparisons"][each.name][each.measure or headline]
         errors = numbers["se"], len(study.seeds), numbers["problem_se"]
-        means.append(SeedsMean(numbers["mean"], *errors))
+        judged.append((each, numbers, SeedsMean(numbers["mean"], *errors)))
     # Exploratory comparisons are not tested, so that they cost the claims no power.
-    claims = [place for place, each in enumerate(study.comparisons) if not each.exploratory]
-    corrected = holm([_p_value(study.comparisons[place], means[place]) for place in claims])
-    adjusted = dict(zip(claims, corrected, strict=True))
+    tested = [_p_value(each, mean) for each, _, mean in judged if not each.exploratory]
+    adjusted = iter(holm(tested))
     return [
-        _verdict(study, metrics, each, names[place], means[place], adjusted.get(place))
-        for place, each in enumerate(study.comparisons)
+        _verdict(each, numbers, mean, None if each.exploratory else next(adjusted), headline)
+        for each, numbers, mean in judged
     ]
 
 
 def _p_value(claim: Contrast, mean: SeedsMean) -> float:
     """Return the p-value of a claim's null hypothesis; small if the claim holds."""
     margin = claim.margin / 100
-    if claim.expect == "no difference":
-        return mean.p_equivalent(margin)
-    if claim.expect in ("not better", "not worse"):
-        return mean.p_below(margin) if claim.expect == "not better" else mean.p_above(-margin)
+    match claim.expect:
+        case "no difference":
+            return mean.p_equivalent(margin)
+        case "not better":
+            return mean.p_below(margin)
+        case "not worse":
+            return mean.p_above(-margin)
     # better and worse: two-sided; the sign of the mean decides between the two.
     return mean.p_value
 
 
+REFUTED_BY = {"better": ("worse",), "worse": ("better",)} | {
+    f"not {seen}": (seen,) for seen in ("better", "worse")
+}
+"""Claim → what refutes it; any clear difference refutes "no difference"."""
+
+WANTED = {
+    "no difference": "less than {:g} points either way",
+    "not better": "worse, or better by less than {:g} points",
+    "not worse": "better, or worse by less than {:g} points",
+}
+"""Claim with a margin → its wording."""
+
+
 def _verdict(
-    study: Study,
-    metrics: Mapping[str, Any],
     claim: Contrast,
-    measure: str,
+    numbers: Mapping[str, float],
     mean: SeedsMean,
     p_value: float | None,
+    headline: str,
 ) -> str:
     """Return the sentence for one comparison; `p_value` is corrected, None if exploratory."""
-    numbers = metrics["comparisons"][claim.name][measure]
     interval = mean.interval
     seen = "better" if interval.low > 0 else "worse" if interval.high < 0 else "no difference"
     # The two-sided test of better and worse ignores the sign.
     expected = {"better": mean.value > 0, "worse": mean.value < 0}.get(claim.expect, True)
-    # What refutes a claim; any clear difference refutes "no difference".
-    contrary = {
-        "better": ["worse"],
-        "worse": ["better"],
-        "not better": ["better"],
-        "not worse": ["worse"],
-    }
     if p_value is None:
         verdict = "Exploratory"
     elif p_value < ALPHA and expected:
         verdict = "As claimed"
-    elif seen in contrary.get(claim.expect, ["better", "worse"]):
-        verdict = "Not as claimed"
     else:
-        verdict = "Not settled"
-    above = sum(numbers[f"seed_{seed}"] > 0 for seed in study.seeds)
-    wanted = {
-        "no difference": f"less than {claim.margin:g} points either way",
-        "not better": f"worse, or better by less than {claim.margin:g} points",
-        "not worse": f"better, or worse by less than {claim.margin:g} points",
-    }.get(claim.expect, claim.expect)
+        refuted = seen in REFUTED_BY.get(claim.expect, ("better", "worse"))
+        verdict = "Not as claimed" if refuted else "Not settled"
+    of_seeds = [value for key, value in numbers.items() if key.startswith("seed_")]
+    wanted = WANTED.get(claim.expect, claim.expect).format(claim.margin)
     chance = "" if p_value is None else f"; p {_chance(p_value)}"
     return (
-        f"**{verdict}**: `{claim.after}` against `{claim.before}` in {measure}: "
+        f"**{verdict}**: `{claim.after}` against `{claim.before}` in {claim.measure or headline}: "
         f"{points(mean.value)} points ({points(interval.low)} to {points(interval.high)}), above "
-        f"on {above} of {len(study.seeds)} seeds; expected {wanted}{chance}."
+        f"on {sum(value > 0 for value in of_seeds)} of {len(of_seeds)} seeds; expected "
+        f"{wanted}{chance}."
     )
 
 
@@ -301,13 +273,6 @@ def study_markdown(
             for measure in measures
         ),
     )
-    # Params that all variants share are listed once, under "all".
-    first, *others = (variant.params for variant in study.variants.values())
-    shared = dict(item for item in first.items() if all(item in each.items() for each in others))
-    own = {
-        name: {key: value for key, value in variant.params.items() if key not in shared}
-        for name, variant in study.variants.items()
-    }
     return render_template(
         "study.md.j2",
         title=name,
@@ -316,8 +281,6 @@ def study_markdown(
         tables=(*variants, differences),
         table=markdown_table,
         figures=study_figures(study, metrics),
-        params={variant: values for variant, values in {"all": shared, **own}.items() if values},
-        json=json.dumps,
         hours=metrics["hours"],
         made_from=metrics.get("made_from", {}),
         changed=changed,
@@ -357,28 +320,27 @@ def _curve_figure(
     study: Study, metrics: Mapping[str, Any], curves: Mapping[str, Mapping[str, Any]]
 ) -> Figure:
     """Plot greedy accuracy while GRPO trains; variants with another SFT are level lines."""
-    rows: list[dict[str, Any]] = [
-        {"step": int(step), "series": variant, **_bounds(numbers)}
-        for variant, steps in curves.items()
-        for step, numbers in sorted(steps.items(), key=lambda point: int(point[0]))
-    ]
-    first, last = min(row["step"] for row in rows), max(row["step"] for row in rows)
     # A curve begins at its own SFT checkpoint: a level line for that would only repeat the point.
     starts = [{}, *(study.variants[variant].params for variant in curves)]
-    finished = [
-        name
-        for name, variant in study.variants.items()
-        if variant.checkpoint == "sft" and variant.params not in starts
-        # With evaluate.greedy off there is no greedy rate to draw.
-        if "greedy" in metrics["variants"][name]
-    ]
-    rows += [
-        {"step": step, "series": variant, **_bounds(metrics["variants"][variant]["greedy"])}
-        for variant in finished
-        for step in (first, last)
+    # The last validation of another SFT, on the same problems as the curves.
+    levels = {
+        name: steps[max(steps, key=int)]
+        for name, steps in metrics["validation"].items()
+        if study.variants[name].checkpoint == "sft" and study.variants[name].params not in starts
+    }
+    steps = sorted({int(step) for curve in curves.values() for step in curve})
+    rows: list[dict[str, Any]] = [
+        {"step": step, "series": variant, **_bounds(numbers)}
+        for variant, curve in curves.items()
+        for step in steps
+        if (numbers := curve.get(str(step)))
+    ] + [
+        {"step": step, "series": variant, **_bounds(numbers)}
+        for variant, numbers in levels.items()
+        for step in (steps[0], steps[-1])
     ]
     title = f"greedy accuracy on {study.benchmarks[0].replace('_', '-')} problems"
-    panel = learning_curve(rows, title=title, series=[*curves, *finished])
+    panel = learning_curve(rows, title=title, series=[*curves, *levels])
     return Figure("curve", "While GRPO trains", "Means over seeds, 95 % bands.", (panel,), 1)
 
 
@@ -441,7 +403,8 @@ def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any])
     header = f"held-out problems, %, mean of {len(study.seeds)} seeds (95 % interval)"
     rows = [
         (measure, *(_range(rates[name], measure).replace(" to ", "–") for name in study.variants))
-        for measure in _measures(metrics)
+        # What training has not seen comes first.
+        for measure in sorted(_measures(metrics), key=lambda name: not name.startswith(UNSEEN))
     ]
     table = markdown_table(Table("", (header, *study.variants), tuple(rows)))
     return f"{before}{start}\n{table}\n{rest[rest.index(END) :]}"

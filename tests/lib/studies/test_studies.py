@@ -1,5 +1,6 @@
 """Studies: what their files say, which experiments that makes, and what the numbers come to."""
 
+import csv
 import dataclasses
 import json
 import math
@@ -26,7 +27,7 @@ from lib.params.load import read_yaml
 from lib.params.model import Model
 from lib.params.schema import leaves
 from lib.planning.inputs import input_problems
-from lib.problems.generated import GeneratedSets
+from lib.problems.generated import UNSEEN_EQUATIONS, GeneratedSets
 from lib.studies import experiments
 from lib.studies.definition import (
     STUDIES,
@@ -99,13 +100,13 @@ def outcome_of(
         (variant, seed): {
             "held_out": {"greedy": {str(number): float(number < count) for number in range(40)}},
             "harder": {"greedy": {"0": 1.0}},
+            "": {of: {"all": value} for of, value in (training or {}).get(variant, {}).items()},
         }
         for variant, counts in right.items()
         for seed, count in zip(SEEDS, counts, strict=True)
     }
     validation = {key: (curves or {}).get(key[0], {}) for key in scores}
-    sampled = {key: (training or {}).get(key[0], {}) for key in scores}
-    return Outcome(scores=scores, validation=validation, training=sampled, hours=1.0)
+    return Outcome(scores=scores, validation=validation, hours=1.0)
 
 
 def metrics_of(
@@ -351,7 +352,7 @@ def test_steps_without_rollouts_are_no_part_of_the_training_mean(tmp_path: Path)
     text = "step,answer_accuracy,entropy\n1,0.25,2.0\n2,,1.5\n"
     (tmp_path / "reports/curves/grpo.csv").write_text(text, encoding="utf-8")
     side = DirFileSystem(str(tmp_path))
-    assert _sampled(side, "sft") == {"training": 0.25, "entropy": 2.0}
+    assert _sampled(side, "sft") == {"training": {"all": 0.25}, "entropy": {"all": 2.0}}
 
 
 def test_scores_are_per_problem_and_mode() -> None:
@@ -370,6 +371,13 @@ def test_scores_are_per_problem_and_mode() -> None:
             "distinct": {"q": pytest.approx(2 / 3)},  # of three pairs, one is of the same text
         }
     }
+    # What training has not seen, apart; where that is every problem, not again.
+    new = [dataclasses.replace(row, tags=(UNSEEN_EQUATIONS,)) for row in rows]
+    both = problem_scores(
+        [row if row.problem_id == "p" else tagged for row, tagged in zip(rows, new, strict=True)]
+    )["held_out"]
+    assert both["unseen pass@1"] == {"q": 0.75} and "unseen greedy" not in both
+    assert problem_scores(new) == problem_scores(rows)
 
 
 def test_other_sets_measures_are_named_and_entropy_is_in_nats() -> None:
@@ -398,11 +406,12 @@ def test_what_grpo_samples_is_measured_first_and_last(
     monkeypatch.setattr(experiments, "DVCFileSystem", lambda rev: DirFileSystem(tmp_path))
     monkeypatch.setattr(experiments, "graded_rows", lambda side, file: ())
     (both, control, *_) = experiments_of("s", study())
-    assert measurements(both)["training"] == {
-        "sft": {"training": 0.05, "entropy": 0.01},
-        "grpo": pytest.approx({"training": 0.975, "entropy": 0.195}),
-    }
-    assert measurements(control)["training"] == {"control": {}}
+    scores = measurements(both)["scores"]
+    assert scores["sft"][""] == {"training": {"all": 0.05}, "entropy": {"all": 0.01}}
+    assert {of: each["all"] for of, each in scores["grpo"][""].items()} == pytest.approx(
+        {"training": 0.975, "entropy": 0.195}
+    )
+    assert measurements(control)["scores"] == {"control": {}}
 
 
 def test_means_are_over_seeds_and_differences_paired() -> None:
@@ -490,6 +499,26 @@ def test_a_committed_page_says_what_its_numbers_say(numbers: Path, tmp_path: Pat
     assert (REPORTS / "index.html").read_text() == studies_page(REPORTS)
 
 
+def test_the_control_has_the_flops_that_its_claim_names() -> None:
+    """Per weight: 2 for each token sampled or read, 6 for each token trained on.
+
+    A prompt is read once for its group, and groups of equal rewards are not trained on.
+    """
+    curves = {
+        stage: list(csv.DictReader((ROOT / f"reports/curves/{stage}.csv").open()))
+        for stage in ("sft", "grpo")
+    }
+    total, flops = 0.0, 0.0
+    for row in curves["grpo"]:
+        tokens, total = float(row["num_tokens"]) - total, float(row["num_tokens"])
+        sampled = 32 * 8 * float(row["completions/mean_length"])
+        trained = 1 - float(row["frac_reward_zero_std"])
+        flops += (sampled + (tokens - sampled) / 8) * (2 + 6 * trained)
+    two_epochs = 6 * float(curves["sft"][-1]["num_tokens"]) * 2 / 3
+    claim = load_study(ROOT / STUDIES / "seeds.yaml").claim
+    assert f"{two_epochs / flops:.1f} times its FLOPs" in claim
+
+
 def test_a_claim_s_markup_is_text_on_a_page_that_runs_nothing(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/study.md").write_text("# mine\n\n<script>bad()</script> is <b>so</b>.\n")
@@ -546,7 +575,11 @@ def test_numbers_of_another_definition_are_refused(tmp_path: Path) -> None:
 
 def test_the_curve_has_common_steps_and_the_control_as_a_level() -> None:
     right = {"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [12, 12, 12]}
-    curves = {"grpo": {"0": 0.25, "10": 0.4, "20": 0.5, "30": 0.5}, "sft": {"0": 0.0}}
+    curves = {
+        "grpo": {"0": 0.25, "10": 0.4, "20": 0.5, "30": 0.5},
+        "sft": {"0": 0.0},
+        "control": {"900": 0.1, "4500": 0.4},
+    }
     metrics = metrics_of(right, curves)
     (_, curve) = study_figures(study(), metrics)
     rows = curve.panels[0].spec["data"]["values"]
@@ -555,18 +588,11 @@ def test_the_curve_has_common_steps_and_the_control_as_a_level() -> None:
         for series in ("grpo", "control", "sft")
     }
     assert steps == {"grpo": [0, 10, 20, 30], "control": [0, 30], "sft": []}
+    # The control's last validation, on the problems of the curve; its rate over all is another.
+    (_, level) = (row["value"] for row in rows if row["series"] == "control")
+    assert level == pytest.approx(0.4)
     first = metrics["validation"]["grpo"]["0"]
     assert first["low"] < first["mean"] == 0.25 < first["high"]
-
-
-def test_a_study_of_sampled_answers_has_its_curve() -> None:
-    """With `evaluate.greedy: false` no variant has a greedy rate to draw as a level."""
-    right = {"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [12, 12, 12]}
-    metrics = metrics_of(right, {"grpo": {"0": 0.25, "10": 0.4, "20": 0.5, "30": 0.5}})
-    for rates in metrics["variants"].values():
-        rates["pass@1"] = rates.pop("greedy")
-    (_, curve) = study_figures(study(), metrics)
-    assert {row["series"] for row in curve.panels[0].spec["data"]["values"]} == {"grpo"}
 
 
 def completion(mode: str, problem: str, *, answer_ok: bool, text: str = "") -> GradedCompletion:
