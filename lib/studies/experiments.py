@@ -255,8 +255,7 @@ def _lock_hash() -> str:
             committed run's outputs are missing, which DVC needs to check out shared stages.
     """
     # `dvc exp run` starts from HEAD, not from the working tree.
-    changed = ["git", "diff", "--quiet", "HEAD", "--", "dvc.lock"]
-    if subprocess.run(changed, check=False).returncode:
+    if git("status", "--porcelain", "--", "dvc.lock"):
         raise UserError("study: dvc.lock is not committed; commit it with the code and params")
     status = [*DVC, "status", "--quiet", "--with-deps", "grade"]
     if subprocess.run(status, capture_output=True, check=False).returncode:
@@ -412,7 +411,7 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
             for k in {1, min(8, len(right)), len(right)}:
                 measure = "greedy" if mode == GREEDY else f"pass@{k}"
                 score = pass_at_k(num_completions=len(right), num_correct=sum(right), k=k)
-                scores.setdefault(benchmark, {}).setdefault(measure, {})[problem] = float(score)
+                scores.setdefault(benchmark, {}).setdefault(measure, {})[problem] = score
     texts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for row in rows:
         if row.mode == SAMPLED and row.answer_ok:
@@ -425,7 +424,8 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
     unseen = {(row.benchmark, row.problem_id) for row in rows if UNSEEN_EQUATIONS in row.tags}
     for benchmark, measures in scores.items():
         for measure in {"greedy", "pass@1"} & measures.keys():
-            own = {key: of for key, of in measures[measure].items() if (benchmark, key) in unseen}
+            scored = measures[measure].items()
+            own = {key: score for key, score in scored if (benchmark, key) in unseen}
             # Where all problems are unseen, these would be the same rates again.
             if 0 < len(own) < len(measures[measure]):
                 measures[f"{UNSEEN} {measure}"] = own

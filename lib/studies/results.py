@@ -239,24 +239,6 @@ def study_markdown(
     Args:
         changed: names of the study's inputs that have changed since its experiments ran.
     """
-    rates, measures = metrics["variants"], _measures(metrics)
-    sets: dict[str, list[str]] = {}
-    for measure in measures:
-        # "harder pass@8" is on the set `harder`, "pass@8" on the first (`Study.named`).
-        benchmark = measure.rpartition(" ")[0] or study.benchmarks[0]
-        on = "what GRPO samples" if measure in TRAINING else benchmark
-        sets.setdefault(on, []).append(measure)
-    variants = [
-        Table(
-            f"Variants on {on}",
-            ("variant", "checkpoint", *names),
-            tuple(
-                (name, variant.checkpoint, *(_range(rates[name], measure) for measure in names))
-                for name, variant in study.variants.items()
-            ),
-        )
-        for on, names in sets.items()
-    ]
     differences = Table(
         "Differences in points",
         ("comparison", "measure", "mean", *(f"seed {seed}" for seed in study.seeds)),
@@ -270,7 +252,7 @@ def study_markdown(
             # Once each: two claims may be about one pair of variants.
             for name in dict.fromkeys(each.name for each in study.comparisons)
             for numbers in [metrics["comparisons"][name]]
-            for measure in measures
+            for measure in _measures(metrics)
         ),
     )
     return render_template(
@@ -278,7 +260,7 @@ def study_markdown(
         title=name,
         study=study,
         verdicts=claim_verdicts(study, metrics),
-        tables=(*variants, differences),
+        tables=(rates_table(study, metrics), differences),
         table=markdown_table,
         figures=study_figures(study, metrics),
         hours=metrics["hours"],
@@ -370,14 +352,10 @@ def write_pages(
     own = folder / name
     # From the file, so that page and file agree: the file's numbers are rounded.
     metrics = read_json(own / "study.json") if (own / "study.json").is_file() else {}
-    expected = {(variant, f"seed_{seed}") for variant in study.variants for seed in study.seeds}
-    if expected != {
-        (variant, key)
-        for variant, rates in metrics.get("variants", {}).items()
-        for numbers in rates.values()
-        for key in numbers
-        if key.startswith("seed_")
-    }:
+    rates = metrics.get("variants", {})
+    keys = {key for measures in rates.values() for numbers in measures.values() for key in numbers}
+    seeds = {key for key in keys if key.startswith("seed_")}
+    if (set(rates), seeds) != (set(study.variants), {f"seed_{seed}" for seed in study.seeds}):
         raise UserError(
             f"{own / 'study.json'} does not have the variants and seeds of studies/{name}.yaml; "
             f"run `make study STUDY={name}`"
@@ -399,15 +377,23 @@ def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any])
     before, start, rest = readme.partition(START.format(name))
     if not start:
         return readme
+    table = markdown_table(rates_table(study, metrics, what="held-out problems, "))
+    return f"{before}{start}\n{table}\n{rest[rest.index(END) :]}"
+
+
+def rates_table(study: Study, metrics: Mapping[str, Any], *, what: str = "") -> Table:
+    """Build the table of rates: a row per measure, a column per variant."""
     rates = metrics["variants"]
-    header = f"held-out problems, %, mean of {len(study.seeds)} seeds (95 % interval)"
-    rows = [
-        (measure, *(_range(rates[name], measure).replace(" to ", "–") for name in study.variants))
+    rows = tuple(
+        (
+            f"{measure}, nats" if measure == ENTROPY else measure,
+            *(_range(rates[name], measure).replace(" to ", "–") for name in study.variants),
+        )
         # What training has not seen comes first.
         for measure in sorted(_measures(metrics), key=lambda name: not name.startswith(UNSEEN))
-    ]
-    table = markdown_table(Table("", (header, *study.variants), tuple(rows)))
-    return f"{before}{start}\n{table}\n{rest[rest.index(END) :]}"
+    )
+    header = f"{what}%, mean of {len(study.seeds)} seeds (95 % interval)"
+    return Table("Rates", (header, *study.variants), rows)
 
 
 def studies_page(folder: Path) -> str:

@@ -388,7 +388,7 @@ def test_other_sets_measures_are_named_and_entropy_is_in_nats() -> None:
     assert list(metrics["variants"]["sft"]) == [*("greedy", "harder greedy", "training", "entropy")]
     assert list(metrics_of(right)["variants"]["sft"]) == ["greedy"]
     page = study_markdown("more", both, metrics)
-    assert "## Variants on harder" in page and "| 0.250 (0.250 to 0.250) |" in page
+    assert "| harder greedy | 100.0 (" in page and "| 0.250 (0.250–0.250) |" in page
     assert "| sft → grpo | entropy | +1.250 (+1.250 to +1.250) | +1.250 |" in page
     (panels,) = (figure.panels for figure in study_figures(both, metrics))
     assert [panel.title for panel in panels] == ["greedy", "harder greedy", "training"]
