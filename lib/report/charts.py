@@ -5,56 +5,32 @@ A panel has no width: a figure for Markdown gives it one, the page lets its cont
 
 import dataclasses
 import itertools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import vl_convert
 
+from lib.report.text import source
+
 Spec = dict[str, Any]
 PlotRows = Sequence[Mapping[str, object]]
 
 # Mid-tones: each stands out by 3 : 1 or more on white and on a dark page (WCAG 2).
 INK = "#7f868f"
+"""The colour of text and axes in look.json too."""
 PALETTE = ("#7f868f", "#d26a1b", "#2f81f7", "#9b62d6", "#218c5a", "#d1477a")
 """Checkpoint colours in the order of training, used cyclically."""
 CLASS_COLORS = {"11": "#218c5a", "10": "#b07d12", "01": "#9b62d6", "00": "#7f868f"}
-FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 SVG_PANEL_WIDTH = 320
 LEGEND_CHARACTERS = 50
 """Characters of names per legend line; more would run past SVG_PANEL_WIDTH."""
 
-LOOK: Spec = {
-    # One SVG for light and dark pages: GitHub shows report.md in either.
-    "background": "transparent",
-    "font": FONT,
-    "view": {"stroke": None},
-    "axis": {
-        "labelColor": INK,
-        "titleColor": INK,
-        "domainColor": INK,
-        "tickColor": INK,
-        "gridColor": INK,
-        # Faint by opacity, since a lighter grey would be loud on a dark page.
-        "gridOpacity": 0.2,
-        "titleFontWeight": "normal",
-        "labelFontSize": 11,
-        "titleFontSize": 11,
-        "labelPadding": 6,
-    },
-    "axisX": {"grid": False},
-    "axisY": {"domain": False, "ticks": False},
-    "legend": {
-        "labelColor": INK,
-        "title": None,
-        "orient": "top",
-        "labelFontSize": 11,
-        "symbolOpacity": 1,
-        "symbolStrokeWidth": 2,
-    },
-    "header": {"labelColor": INK, "labelFontSize": 12},
-    "title": {"color": INK, "anchor": "start", "fontSize": 13, "frame": "group"},
-}
+# One SVG for light and dark pages: the background is transparent, since GitHub shows report.md in
+# either, and the grid is faint by opacity: a lighter grey would be loud on a dark page.
+LOOK: Spec = json.loads(source("look.json"))
+"""The common style, a Vega-Lite config."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,14 +83,8 @@ SHARE_AXIS: Spec = {"title": None, "axis": {"format": "%"}, "scale": {"domain": 
 STEP = quantity("step", title="step", axis={"tickMinStep": 1})
 SERIES_COLORS = PALETTE[2:] + PALETTE[:2]
 
-BAND: Spec = {
-    "mark": {"type": "area", "opacity": 0.18},
-    "encoding": {"y": quantity("low", **SHARE_AXIS), "y2": {"field": "high"}},
-}
-POINTS: Spec = {
-    "mark": {"type": "line", "point": True, "tooltip": True},
-    "encoding": {"y": quantity("value", **SHARE_AXIS)},
-}
+LAYERS: dict[str, Any] = json.loads(source("layers.json"))
+"""Vega-Lite layers by name: those that are the same in every panel."""
 
 
 def figure_svg(figure: Figure) -> str:
@@ -179,20 +149,9 @@ def whiskers(
     # A second dot on the same line would hide the first.
     if len(checkpoints) > 1:
         encoding["yOffset"] = category("checkpoint", sort=list(checkpoints))
-    across = SHARE_AXIS | {"axis": {"format": "%", "grid": True, "labelSeparation": 6}}
-    layers = [
-        {
-            "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.55},
-            "encoding": {"x": quantity("low", **across), "x2": {"field": "high"}},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
-            "encoding": {"x": quantity("value", **across)},
-        },
-    ]
     # Pixels: 12 per dot, and 12 between labels.
     height = len(labels) * (12 + 12 * len(checkpoints))
-    return panel_of(title, rows, height, encoding, layer=layers)
+    return panel_of(title, rows, height, encoding, layer=LAYERS["whiskers"])
 
 
 def learning_curve(
@@ -214,17 +173,8 @@ def learning_curve(
         "x": STEP,
         "color": colored_by("series", series, SERIES_COLORS),
     }
-    # The frame is the whole series, so every row gets the value of the first step.
-    first = {"window": [{"op": "first_value", "field": "value", "as": "first"}]}
-    layers = [
-        BAND,
-        {
-            "transform": [first | {"groupby": ["series"], "frame": [None, None]}],
-            "mark": {"type": "line", "strokeDash": [4, 4], "opacity": 0.7},
-            "encoding": {"y": quantity("first", **SHARE_AXIS)},
-        },
-        POINTS,
-    ]
+    # first_value: its window is the whole series, so every row gets the value of the first step.
+    layers = [LAYERS[name] for name in ("band", "first_value", "points")]
     if best:
         # Its own data: a layer without a colour of a series.
         ring: Spec = {

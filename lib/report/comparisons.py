@@ -159,10 +159,9 @@ def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, Any]:
         numbers = {
             "difference": change.difference.value,
             "difference_se": change.difference.se,
-            "low": change.interval.low,
-            "high": change.interval.high,
             "p_value": change.p_value,
             "n": change.difference.n,
+            **dataclasses.asdict(change.interval),
         }
         benchmarks = tree.setdefault(f"{comparison.before}_to_{comparison.after}", {})
         measure = f"{comparison.mode}_{MEASURES[comparison.mode]}"

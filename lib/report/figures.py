@@ -1,5 +1,7 @@
 """The report's figures: rates, breakdowns, pass@k, classes, rewards, training curves."""
 
+import copy
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,14 +9,14 @@ from typing import Any
 
 from lib.artifacts.completions import GradedCompletion
 from lib.report.charts import (
-    BAND,
     CLASS_COLORS,
-    POINTS,
+    LAYERS,
     SERIES_COLORS,
     SHARE_AXIS,
     STEP,
     Figure,
     Panel,
+    Spec,
     category,
     colored_by,
     colors_of,
@@ -26,37 +28,12 @@ from lib.report.charts import (
 from lib.report.comparisons import problem_grades
 from lib.report.inputs import LoggedCurve, Run
 from lib.report.tables import BREAKDOWNS, CLASSES, Columns, groups_of, main_mode, measures
-from lib.report.text import percent
+from lib.report.text import percent, source
 from lib.stats import Estimate, mean_estimate, pass_at_k, share_interval
 
 # Columns have TRL's names, so that `grpo.trainer: trl` fills the same panels.
-CURVES: dict[str, dict[str, str]] = {
-    "sft": {
-        "loss": "loss",
-        "eval_loss": "validation loss",
-        "mean_token_accuracy": "share of target tokens predicted",
-        "entropy": "entropy of the next token, nats",
-        "grad_norm": "gradient norm",
-        "learning_rate": "learning rate",
-    },
-    "grpo": {
-        "answer_accuracy": "share of right answers",
-        "frac_reward_zero_std": "share of groups without signal (equal rewards)",
-        "completions/mean_length": "response tokens",
-        "completions/clipped_ratio": "share truncated",
-        "entropy": "entropy of the next token, nats",
-        "kl": "KL to the reference policy",
-        "clip_ratio/region_mean": "share of tokens clipped",
-        "loss": "loss",
-        "grad_norm": "gradient norm",
-    },
-    "dpo": {
-        "loss": "loss",
-        "rewards/accuracies": "share of pairs ranked right",
-        "rewards/margins": "reward margin",
-        "grad_norm": "gradient norm",
-    },
-}
+SERIES: dict[str, dict[str, str]] = json.loads(source("series.json"))
+CURVES = {stage: titles for stage, titles in SERIES.items() if stage != "validation"}
 """Stage → logged column → panel title, in the order of the panels."""
 
 LOSS_CAPTION = (
@@ -117,11 +94,7 @@ def report_figures(run: Run) -> list[Figure]:
 def headline_figure(run: Run) -> Figure:
     """Draw the headline rates beside the exported checkpoint's learning curve."""
     benchmark = run.benchmarks[0]
-    rows = [
-        (measure.title, measure.name, columns)
-        for measure, columns in measures(run.metrics, benchmark)
-        if measure.form is percent
-    ][:HEADLINE_RATES]
+    rows = _rates(run, benchmark)[:HEADLINE_RATES]
     curves = validation_figure(run)
     # A skipped phase has no curve; the preceding phase's is shown instead.
     own = [panel for panel in curves.panels if panel.title.startswith(run.exported)]
@@ -137,9 +110,12 @@ def headline_figure(run: Run) -> Figure:
 
 def rate_panels(run: Run, benchmark: str) -> Iterator[Panel]:
     """Draw the rates of the headline table with their intervals."""
-    rates = measures(run.metrics, benchmark)
-    rows = [(rate.title, rate.name, columns) for rate, columns in rates if rate.form is percent]
-    yield _rate_panel(run, benchmark, rows)
+    yield _rate_panel(run, benchmark, _rates(run, benchmark))
+
+
+def _rates(run: Run, benchmark: str) -> list[tuple[str, str, Columns]]:
+    rows = measures(run.metrics, benchmark)
+    return [(rate.title, rate.name, columns) for rate, columns in rows if rate.form is percent]
 
 
 def breakdown_panels(run: Run, benchmark: str) -> Iterator[Panel]:
@@ -186,7 +162,7 @@ def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
         ),
         "color": colored_by("checkpoint", run.checkpoints),
     }
-    yield panel_of(benchmark, rows, 200, encoding, layer=[BAND, POINTS])
+    yield panel_of(benchmark, rows, 200, encoding, layer=[LAYERS["band"], LAYERS["points"]])
 
 
 def pass_at_k_curve(
@@ -312,20 +288,11 @@ def _curve_panel(title: str, rows: Sequence[Mapping[str, Any]], series: Sequence
         "y": quantity("value", title=None, scale={"zero": False}),
         "color": colored_by("series", series, SERIES_COLORS),
     }
-    window = {
-        "window": [{"op": "mean", "field": "value", "as": "mean"}],
-        "frame": [-reach, reach],
-        "groupby": ["series"],
-        "sort": [{"field": "step"}],
-    }
-    smooth = {
-        "transform": [window],
-        "mark": {"type": "line", "strokeWidth": 2},
-        "encoding": {"y": quantity("mean", title=None)},
-    }
-    raw = {"mark": {"type": "line", "strokeWidth": 1, "opacity": 0.35, "tooltip": True}}
     # A line through one or two steps needs its points drawn.
-    layers = [raw, smooth] if reach else [{"mark": {"type": "line", "point": len(rows) < 3}}]
+    layers: list[Spec] = [{"mark": {"type": "line", "point": len(rows) < 3}}]
+    if reach:
+        layers = [LAYERS["faint"], copy.deepcopy(LAYERS["running_mean"])]
+        layers[1]["transform"][0]["frame"] = [-reach, reach]
     return panel_of(title, rows, 180, encoding, layer=layers)
 
 

@@ -36,6 +36,16 @@ NUM_TRANSCRIPTS = 5
 """Transcripts of right completions, and as many of wrong ones."""
 
 
+CONDITIONS = {
+    "num_problems": "problems",
+    "num_completions": "completions each",
+    "temperature": "temperature",
+    "top_p": "top-p",
+    "max_new_tokens": "tokens at most",
+}
+"""Key of a stage's record of sampling → its column."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Example:
     """One problem with every checkpoint's answer, and a caption."""
@@ -199,17 +209,12 @@ def conditions(run: Run) -> Table:
     rows = tuple(
         (
             f"{benchmark}, {mode}",
-            str(sampling["num_problems"]),
-            str(sampling["num_completions"]),
-            f"{sampling['temperature']:g}",
-            f"{sampling['top_p']:g}",
-            str(sampling["max_new_tokens"]),
+            *(f"{sampling[key]:.9g}" for key in CONDITIONS),
         )
         for benchmark in run.benchmarks
         for mode, sampling in record.get("sampling", {}).get(benchmark, {}).items()
     )
-    header = ("", "problems", "completions each", "temperature", "top-p", "tokens at most")
-    return Table("How each benchmark was answered", header, rows)
+    return Table("How each benchmark was answered", ("", *CONDITIONS.values()), rows)
 
 
 def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:

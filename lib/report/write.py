@@ -14,7 +14,7 @@ from typing import Any
 from lib.artifacts import replacing, write_curve, write_json, write_metrics
 from lib.report.charts import LOOK, figure_svg
 from lib.report.comparisons import MEASURES, compare_checkpoints, comparison_metrics, describe
-from lib.report.figures import CURVES, reward_components, series_rows
+from lib.report.figures import CURVES, SERIES, reward_components, series_rows
 from lib.report.inputs import Run
 from lib.report.page import chart_library, pack_json, pack_text, render_page
 from lib.report.report import Report, build_report
@@ -42,15 +42,6 @@ OWN_PLOT = {
     "dpo": "rewards/accuracies",
 }
 """Stage → the column that dvc.yaml draws from the stage's CSV; left out of the long table."""
-
-VALIDATION = {
-    "answer_accuracy": "answer accuracy",
-    "format_accuracy": "format accuracy",
-    "reasoning_present": "share with reasoning",
-    "mean_reward": "mean reward",
-    "mean_reasoning_chars": "characters of reasoning",
-}
-"""Validation measure → its title in `dvc plots`."""
 
 
 def write_report(
@@ -200,11 +191,12 @@ def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
         # dvc.yaml draws that column from the stage's own CSV.
         if name != OWN_PLOT[stage]
     ]
+    titles_of = SERIES["validation"]
     for name in validation:
         benchmark, _, measure = name.rpartition("/")
         # Columns of the first set have no set name; dvc.yaml draws its answer accuracy.
-        if measure in VALIDATION and name != "answer_accuracy":
-            title = f"validation {benchmark}".strip() + f": {VALIDATION[measure]}"
+        if measure in titles_of and name != "answer_accuracy":
+            title = f"validation {benchmark}".strip() + f": {titles_of[measure]}"
             series.append(series_rows(validation, name, title, error=f"{name}_se"))
     # Git tracks these files; digits beyond what a plot shows would only make diffs larger.
     return [

@@ -7,7 +7,6 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 LEVEL = 0.95
 """Confidence level: share of experiments whose interval covers the truth."""
@@ -36,14 +35,6 @@ class Estimate:
     value: float
     se: float
     n: int
-
-    @property
-    def interval(self) -> Interval:
-        """`value` ± t·se with Student's t at n - 1 degrees of freedom; unbounded for n = 1."""
-        if self.n < 2:
-            return Interval(-math.inf, math.inf)
-        reach = float(stdtrit(self.n - 1, (1 + LEVEL) / 2)) * self.se
-        return Interval(self.value - reach, self.value + reach)
 
 
 def mean_estimate(values: ArrayLike) -> Estimate:
@@ -96,10 +87,10 @@ def share_interval(estimate: Estimate) -> Interval:
     z²/2 that are wholly wrong, then take `mean ± z·se`. The interval has a width at 0 and 1 too.
     docs/statistics.md has its coverage.
     """
-    low, high = padded_bounds(
+    mean, error = padded_mean(
         estimate.value, estimate.se, estimate.n, extremes=(0.0, 1.0), padding=Z**2
     )
-    return Interval(max(0.0, float(low)), min(1.0, float(high)))
+    return Interval(max(0.0, float(mean - Z * error)), min(1.0, float(mean + Z * error)))
 
 
 def padded_mean(
@@ -128,16 +119,3 @@ def padded_mean(
     spread = (squares + padding / 2 * (low**2 + high**2)) / total - padded**2
     # Rounding may leave −1e-17.
     return padded, np.sqrt(np.maximum(spread, 0.0) / total)
-
-
-def padded_bounds(
-    value: ArrayLike,
-    se: ArrayLike,
-    n: ArrayLike,
-    *,
-    extremes: tuple[ArrayLike, ArrayLike],
-    padding: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return `padded_mean`'s mean ± z times its error."""
-    mean, error = padded_mean(value, se, n, extremes=extremes, padding=padding)
-    return mean - Z * error, mean + Z * error

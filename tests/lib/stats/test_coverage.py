@@ -7,6 +7,7 @@ completions, so an experiment of n problems is one multinomial draw.
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from scipy import stats
 
 from lib.stats import maj_at_k, pass_at_k, seeds_mean
 from lib.stats.differences import PADDING, change_size
-from lib.stats.estimates import Z, padded_bounds, padded_mean
+from lib.stats.estimates import Z, padded_mean
 
 SIZE = 40
 """Problems of an experiment; docs/statistics.md has other sizes."""
@@ -155,6 +156,11 @@ def draw(
     mean = counts @ values / n
     spread = np.maximum(counts @ values**2 / n - mean**2, 0.0)
     return mean, np.sqrt(spread / (n - 1)), counts
+
+
+def padded_bounds(mean: Array, se: Array, n: int, **padded: Any) -> tuple[Array, Array]:
+    centre, error = padded_mean(mean, se, n, **padded)
+    return centre - Z * error, centre + Z * error
 
 
 def share_bounds(mean: Array, se: Array, n: int) -> tuple[Array, Array]:
