@@ -134,8 +134,10 @@ def test_check_lets_every_committed_variant_pass(variant: Variant) -> None:
     assert {key: params.flat()[key] for key in expected} == expected
 
 
+# The last two: what `grpo.select: best` needs.
+TRAINED = ("grpo.", "reward.", "prepare.validation_share", "validation.sets")
 REINFORCED = [
-    {of: value for of, value in each.params.items() if of.startswith(("grpo.", "reward."))}
+    {of: value for of, value in each.params.items() if of.startswith(TRAINED)}
     for (each,) in (param.values for param in COMMITTED)
     if each.checkpoint == "grpo"
 ]
