@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.events import AliasEvent
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from lib.core.errors import UserError
 from lib.params.data import UNION_TAGS
@@ -25,6 +25,9 @@ from lib.params.schema import Params
 from lib.params.section import Section, suggest
 
 PARAMS_FILE = Path("params.yaml")
+
+MAX_DEPTH = 50
+"""Levels of lists and mappings in a YAML file; params.yaml has 7."""
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -48,18 +51,22 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
         aliases: True if the file may have them.
 
     Raises:
-        UserError: no such file, no YAML (with the line), an alias, or no mapping.
+        UserError: no such file, no YAML (with the line), an alias, too deep, or no mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
-        # Events come before any value is built, so that aliases are refused unexpanded.
-        events = () if aliases else YAML(typ="safe").parse(text)
-        if alias := next((event for event in events if isinstance(event, AliasEvent)), None):
-            # Nine nested lists of nine aliases each expand to 9^9 values and fill any memory.
-            line = alias.start_mark.line + 1
-            raise UserError(
-                f"{path}: line {line}: an alias (`*name`); write out what it stands for"
-            )
+        # Events come before any value is built: nine nested lists of nine aliases each expand to
+        # 9^9 values, and the time for unclosed brackets grows with the cube of their number.
+        depth = 0
+        for event in YAML(typ="safe").parse(text):
+            line = event.start_mark.line + 1
+            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                raise UserError(f"{path}: line {line}: nested deeper than {MAX_DEPTH} levels")
+            if isinstance(event, AliasEvent) and not aliases:
+                raise UserError(
+                    f"{path}: line {line}: an alias (`*name`); write out what it stands for"
+                )
         content = YAML(typ="safe").load(text)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; write it with `make preset PRESET=tiny-cpu`") from None
