@@ -15,6 +15,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
+import itertools
 import os
 import re
 import signal
@@ -25,6 +26,8 @@ import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import click
 
 from lib.core.errors import UserError
 
@@ -104,7 +107,7 @@ def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
     file, folder, threads = Path(name.partition(":")[0]), Path.cwd(), set(threading.enumerate())
     call = inputs and f", called with {inputs}"
     try:
-        with _time_limit():
+        with _time_limit(name):
             yield
         # All paths of the pipeline are relative to the checkout.
         if Path.cwd() != folder:
@@ -120,19 +123,32 @@ def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
         raise UserError(f"{name}: {_where(error, file)}{call}") from error
 
 
+MAX_RINGS = 3
+"""Errors, one a second, that a plugin may catch after its time limit before the process ends."""
+
+
 class PluginTimeoutError(BaseException):
     """The time limit of a call; no `Exception`, since a plugin may catch those."""
 
 
 @contextlib.contextmanager
-def _time_limit() -> Iterator[None]:
+def _time_limit(name: str) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
         return
     seconds = float(os.environ.get(TIMEOUT_VARIABLE) or 600)
+    fault = f"no result after {seconds:g} s ({TIMEOUT_VARIABLE})"
+    rings = itertools.count(1)
 
     def late(*_: object) -> None:
-        raise PluginTimeoutError(f"no result after {seconds:g} s ({TIMEOUT_VARIABLE})")
+        if next(rings) > MAX_RINGS:
+            # Retries under a bare `except:` swallow every error; nothing but the process's end ends
+            # them. Files are written under other names first, so that none is left half-written.
+            click.echo(
+                f"Error: {name}: {fault}, and it caught the error {MAX_RINGS} times", err=True
+            )
+            os._exit(1)
+        raise PluginTimeoutError(fault)
 
     handler, start = signal.signal(signal.SIGALRM, late), time.monotonic()
     # The timer fires again each second: a bare `except:` in the plugin swallows the first error.

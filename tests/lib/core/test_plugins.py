@@ -2,6 +2,8 @@
 
 import hashlib
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -187,6 +189,22 @@ def test_whatever_a_reward_does_is_one_line_that_names_it(
     assert HOSTILE[source] in caught.value.message
     assert "\n" not in caught.value.message
     assert Path.cwd() == here
+
+
+def test_a_reward_that_catches_its_time_limit_ends_the_process(write: Write) -> None:
+    retry = "  while True:\n    try: time.sleep(9)\n    except: pass"
+    name = write(f"import time\ndef part(rollout):\n{retry}")
+    code = f"from lib.core.plugins import *\nwith guarded({name!r}): load_plugin({name!r})(0)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(ROOT), "PLUGIN_TIMEOUT_S": "0.2"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert ended.stderr.startswith(f"Error: {name}: no result after 0.2 s")
 
 
 def test_a_pool_that_idles_is_no_thread_of_the_plugins(write: Write) -> None:
