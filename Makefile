@@ -17,7 +17,7 @@ N ?= 5
 typed = '$(subst ','\'',$(value $1))'
 option = $(if $(value $1),--$2=$(call typed,$1))
 unexport BASE BASE_MODEL BENCHMARKS CARD CARDS CHECKPOINT COMPLETIONS ENGINE EXTRA HUB_REPO K LIMIT MODEL N OUT \
-    PORT PRESET PROMPT_FORMAT Q REFERENCES SET SETS STUDY SYSTEM
+    PORT PRESET PROMPT_FORMAT Q REFERENCES ROOMS SEED SET SETS STUDY SYSTEM
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -149,7 +149,10 @@ bench: dev ## measure speed and accuracy against the alternatives (minutes; test
 	done
 
 attack: dev ## try the verifier's laws without labels: SEED=N (minutes; RECKON_SHARED adds public sets)
-	@python -m tests.bench.verifier laws --seed "$(or $(SEED),0)"
+	@python -m tests.bench.verifier laws $(call option,SEED,seed)
+
+mutants: dev ## change lib/ at random and count what the tests notice: N=40 SEED=0 ROOMS=stats,grading (hours)
+	@python -m tests.bench.mutants --n $(if $(filter file,$(origin N)),40,$(call typed,N)) $(call option,SEED,seed) $(call option,ROOMS,rooms)
 
 lock: dev ## resolve requirements/*.txt from pyproject.toml, for Python 3.11 and 3.12
 	@requirements/lock.sh

@@ -1,0 +1,143 @@
+"""Change lib/ at random, one operator, number or condition at a time, and count what tests notice.
+
+python -m tests.bench.mutants [--n 40] [--seed 0] [--rooms stats,grading]
+
+Each change is made in a scratch copy, where the fast tests of its room run. A survivor is a change
+that no test notices: a property without a test, or a change without a meaning.
+"""
+
+import ast
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from lib.stats import mean_estimate, share_interval
+
+ROOT = Path(__file__).parents[2]
+FAST = "not slow and not gpu and not network and not vllm"
+TIMEOUT_S = 1800
+"""Seconds for a room's tests; an endless loop counts as noticed."""
+
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+
+
+def places(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield what can be changed, in one order; not types, and not the words of an error."""
+    if isinstance(tree, ast.Raise | ast.arg | ast.JoinedStr):
+        return
+    is_number = isinstance(tree, ast.Constant) and type(tree.value) in (int, float)
+    is_operation = type(getattr(tree, "op", None)) in SWAPS and not isinstance(tree, ast.UnaryOp)
+    if is_number or is_operation or isinstance(tree, ast.Compare | ast.If | ast.IfExp):
+        yield tree
+    for name, value in ast.iter_fields(tree):
+        if name not in ("annotation", "returns", "decorator_list"):
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from places(child)
+
+
+def change(node: ast.AST) -> str:
+    """Change one place in its tree; return what was there and what is there now."""
+    before = ast.unparse(getattr(node, "test", node))
+    match node:
+        case ast.Compare():
+            node.ops[0] = SWAPS[type(node.ops[0])]()
+        case ast.Constant():
+            node.value += 1
+        case ast.If() | ast.IfExp():
+            node.test = ast.UnaryOp(ast.Not(), node.test)
+        case _:
+            node.op = SWAPS[type(node.op)]()
+    return f"{before}  →  {ast.unparse(getattr(node, 'test', node))}"
+
+
+def tests_of(file: Path) -> str:
+    """Return the tests of a file's room."""
+    room = ROOT / "tests" / file.parent
+    while not room.exists():  # lib/rewards/stacks: lib/rewards
+        room = room.parent
+    return str(room.relative_to(ROOT)) if file.parts[1] != "artifacts" else "tests/lib"
+
+
+def is_noticed(copy: Path, tests: str) -> bool:
+    """Return True if a test fails in the copy."""
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    try:
+        ended = subprocess.run(
+            [*command, "-m", FAST, tests],
+            cwd=copy,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    return ended.returncode != 0
+
+
+@click.command(help=__doc__)
+@click.option("--n", default=40, help="Changes.")
+@click.option("--seed", default=0, help="Another seed makes other changes.")
+@click.option("--rooms", default="", help="Folders of lib/, comma-separated; default: all.")
+def main(n: int, seed: int, rooms: str) -> None:
+    """Print each survivor, and the share that was noticed."""
+    files = sorted(path.relative_to(ROOT) for path in ROOT.glob("lib/*/**/*.py"))
+    files = [file for file in files if not rooms or file.parts[1] in rooms.split(",")]
+    sources = {file: (ROOT / file).read_text("utf-8") for file in files}
+    # Each place is as likely as any other, so that a long file has more of them.
+    every = [
+        (file, number)
+        for file in files
+        for number, _ in enumerate(places(ast.parse(sources[file])))
+    ]
+    noticed = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / "reckon"
+        subprocess.run(["git", "clone", "--quiet", ROOT, copy], check=True)
+        # As it is here, uncommitted changes too.
+        for room in ("lib", "stages", "tests"):
+            shutil.copytree(ROOT / room, copy / room, dirs_exist_ok=True)
+        picked = random.Random(seed).sample(every, n)
+        # A test that fails anyway would count every change as noticed.
+        for tests in sorted({tests_of(file) for file, _ in picked}):
+            if is_noticed(copy, tests):
+                raise click.ClickException(f"{tests} fails without a change; `pytest {tests}`")
+        for file, number in picked:
+            tree = ast.parse(sources[file])
+            node = list(places(tree))[number]
+            line, what = getattr(node, "lineno", 0), change(node)
+            (copy / file).write_text(ast.unparse(tree), "utf-8")
+            dead = is_noticed(copy, tests_of(file))
+            (copy / file).write_text(sources[file], "utf-8")
+            noticed += dead
+            click.echo(f"{'noticed ' if dead else 'survived'} {file}:{line}: {what}")
+    interval = share_interval(mean_estimate([1.0] * noticed + [0.0] * (n - noticed)))
+    click.echo(f"noticed {noticed} of {n} [{interval.low:.2f}, {interval.high:.2f}] (seed {seed})")
+
+
+if __name__ == "__main__":
+    main()
