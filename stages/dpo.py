@@ -27,16 +27,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 @writes("--validation-curve", "reports/curves/dpo_validation.csv", "validation by step")
 @writes("--provenance", "reports/provenance/dpo.json", "settings, versions, hashes")
 def main(
-    params_file: Path,
-    pairs: Path,
-    validation: Path,
-    base: Path,
-    init: Path,
-    model: Path,
-    metrics: Path,
-    curve: Path,
-    validation_curve: Path,
-    provenance: Path,
+    params_file: Path, pairs: Path, validation: Path, base: Path, init: Path, **outputs: Path
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
@@ -57,13 +48,8 @@ def main(
         stage="dpo",
         section=params.dpo,
         init=init,
-        outputs=Outputs(
-            model=model,
-            metrics=metrics,
-            curve=curve,
-            validation_curve=validation_curve,
-            provenance=provenance,
-        ),
+        # The fields of `Outputs` are named as the options above.
+        outputs=Outputs(**outputs),
         settings=params.model_dump(include=SECTIONS),
         inputs={**inputs, "validation": validation},
         # Validation starts from `init` too, so that step 0 shows the policy before DPO.

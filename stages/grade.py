@@ -22,14 +22,7 @@ def main() -> None:
     "--metrics", "reports/metrics/evaluate/grpo.json", "the headline rates, with standard errors"
 )
 @writes("--provenance", "reports/provenance/grade/grpo.json", "settings, versions, hashes")
-def checkpoint(
-    params_file: Path,
-    completions: Path,
-    graded: Path,
-    rates: Path,
-    metrics: Path,
-    provenance: Path,
-) -> None:
+def checkpoint(params_file: Path, completions: Path, **outputs: Path) -> None:
     """Grade the output of `evaluate` (the stage of the DAG).
 
     Params: reward, evaluate (max_new_tokens).
@@ -38,16 +31,7 @@ def checkpoint(
     # No torch below this import: after a change of reward, grading starts at once.
     from lib.grading.grade import grade
 
-    click.echo(
-        grade(
-            params,
-            completions,
-            graded=graded,
-            rates=rates,
-            metrics=metrics,
-            provenance=provenance,
-        )
-    )
+    click.echo(grade(params, completions, **outputs))
 
 
 @main.command()

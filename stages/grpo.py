@@ -32,18 +32,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout",
 )
 @writes("--provenance", "reports/provenance/grpo.json", "settings, versions, hashes")
 def main(
-    params_file: Path,
-    problems: Path,
-    validation: Path,
-    base: Path,
-    init: Path,
-    model: Path,
-    metrics: Path,
-    curve: Path,
-    validation_curve: Path,
-    validation_completions: Path,
-    rollouts: Path,
-    provenance: Path,
+    params_file: Path, problems: Path, validation: Path, base: Path, init: Path, **outputs: Path
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
@@ -68,15 +57,8 @@ def main(
         stage="grpo",
         section=params.grpo,
         init=init,
-        outputs=Outputs(
-            model=model,
-            metrics=metrics,
-            curve=curve,
-            validation_curve=validation_curve,
-            validation_completions=validation_completions,
-            rollouts=rollouts,
-            provenance=provenance,
-        ),
+        # The fields of `Outputs` are named as the options above.
+        outputs=Outputs(**outputs),
         settings=params.model_dump(include=SECTIONS),
         inputs={**inputs, "validation": validation},
         # Calls, timeouts and failures of the verifier. A resumed run adds them up.

@@ -1,13 +1,13 @@
 """Write params.yaml from a preset (a name from lib/presets, or the path of an overlay)."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import click
 from ruamel.yaml import YAML
 
 from lib.core.errors import UserError
+from lib.core.git import git
 from lib.params import PARAMS_FILE, compose_preset, model_names, parse_params, preset_names
 
 _FITTED = re.compile(r"^  (micro_batch_size|gradient_checkpointing):.*$", re.MULTILINE)
@@ -59,16 +59,10 @@ def _is_preset(path: Path) -> bool:
 def _is_committed(path: Path) -> bool:
     """Return True if some commit holds the file as it is."""
     # Git's hash of the content: a commit holds the file if it holds this blob.
-    blob = subprocess.run(["git", "hash-object", path], capture_output=True, text=True, check=False)
+    blob = git("hash-object", str(path), strict=False)
     # --all and -m: also other branches, and both sides of a merge.
-    log = ["git", "log", "--all", "-m", "--max-count=1", "--format=%h"]
-    commits = subprocess.run(
-        [*log, f"--find-object={blob.stdout.strip()}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return bool(commits.stdout.strip())
+    log = ("log", "--all", "-m", "--max-count=1", "--format=%h", f"--find-object={blob}")
+    return bool(git(*log, strict=False))
 
 
 if __name__ == "__main__":

@@ -29,18 +29,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
     "completions of the last validation",
 )
 @writes("--provenance", "reports/provenance/sft.json", "settings, versions, hashes")
-def main(
-    params_file: Path,
-    problems: Path,
-    validation: Path,
-    base: Path,
-    model: Path,
-    metrics: Path,
-    curve: Path,
-    validation_curve: Path,
-    validation_completions: Path,
-    provenance: Path,
-) -> None:
+def main(params_file: Path, problems: Path, validation: Path, base: Path, **outputs: Path) -> None:
     """Run the stage."""
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
@@ -63,14 +52,8 @@ def main(
         stage="sft",
         section=params.sft,
         init=base,
-        outputs=Outputs(
-            model=model,
-            metrics=metrics,
-            curve=curve,
-            validation_curve=validation_curve,
-            validation_completions=validation_completions,
-            provenance=provenance,
-        ),
+        # The fields of `Outputs` are named as the options above.
+        outputs=Outputs(**outputs),
         settings=params.model_dump(include=SECTIONS),
         # Hashed as an input: another adapter is another run.
         inputs={**inputs, "adapter": adapter} if adapter else inputs,

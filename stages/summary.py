@@ -3,7 +3,6 @@
 Params: evaluate (checkpoints, benchmarks), export (checkpoint), dpo (init).
 """
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import click
 from ruamel.yaml import YAML
 
+from lib.core.git import git
 from lib.params import load_params
 from lib.params.schema import leaves
 from stages.options import reads_params
@@ -42,7 +42,7 @@ def main(params_file: Path) -> None:
 def git_lines() -> Iterator[str]:
     """Yield one line if a run changed tracked files: their number, the cause, the remedy."""
     # Only what a run writes: edited code is the user's own change.
-    modified = _git("diff", "--name-only", "HEAD", "--", "reports", "dvc.lock").split()
+    modified = git("diff", "--name-only", "HEAD", "--", "reports", "dvc.lock", strict=False).split()
     if not modified:
         return
     if causes := changed_inputs():
@@ -62,7 +62,10 @@ def git_lines() -> Iterator[str]:
 def changed_inputs() -> list[str]:
     """List the params, code and raw data in which this run differs from the last commit's."""
     # dvc.lock has params and hashes of the last run, in HEAD and here.
-    old, new = (dict(_inputs(text)) for text in (_git("show", "HEAD:dvc.lock"), _here()))
+    lock = Path("dvc.lock")
+    here = lock.read_text("utf-8") if lock.exists() else ""
+    committed = git("show", "HEAD:dvc.lock", strict=False)
+    old, new = (dict(_inputs(text)) for text in (committed, here))
     return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
 
 
@@ -78,17 +81,6 @@ def _inputs(lock: str) -> Iterator[tuple[str, Any]]:
                 yield dep["path"], dep["md5"]
         for params in stage.get("params", {}).values():
             yield from leaves(params)
-
-
-def _here() -> str:
-    lock = Path("dvc.lock")
-    return lock.read_text("utf-8") if lock.exists() else ""
-
-
-def _git(*arguments: str) -> str:
-    """Return the output of a git command; '' outside a repository."""
-    command = ["git", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 if __name__ == "__main__":

@@ -35,14 +35,18 @@ def check_writable() -> None:
         )
 
 
-def git(*arguments: str) -> str:
+def git(*arguments: str, strict: bool = True) -> str:
     """Run a git command; return its stripped output.
+
+    Args:
+        strict: False to return '' where git has no answer, also outside a repository.
 
     Raises:
         UserError: there is no repository, or git failed; quotes git's message, since for a
             repository of another user it names the remedy.
     """
-    check_repository()
+    if strict:
+        check_repository()
     ran = subprocess.run(
         ["git", *arguments],
         # English in any locale: the message becomes part of ours.
@@ -51,6 +55,6 @@ def git(*arguments: str) -> str:
         text=True,
         check=False,
     )
-    if ran.returncode:
+    if strict and ran.returncode:
         raise UserError(f"git: {' '.join(ran.stderr.split())}")
     return ran.stdout.strip()
