@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -59,7 +60,7 @@ def places(tree: ast.AST) -> Iterator[ast.AST]:
                     yield from places(child)
 
 
-def change(node: ast.AST) -> str:
+def change(node: Any) -> str:
     """Change one place in its tree; return what was there and what is there now."""
     before = ast.unparse(getattr(node, "test", node))
     match node:
@@ -128,8 +129,8 @@ def main(n: int, seed: int, rooms: str) -> None:
                 raise click.ClickException(f"{tests} fails without a change; `pytest {tests}`")
         for file, number in picked:
             tree = ast.parse(sources[file])
-            node = list(places(tree))[number]
-            line, what = getattr(node, "lineno", 0), change(node)
+            node: Any = list(places(tree))[number]
+            line, what = node.lineno, change(node)
             (copy / file).write_text(ast.unparse(tree), "utf-8")
             dead = is_noticed(copy, tests_of(file))
             (copy / file).write_text(sources[file], "utf-8")
