@@ -63,15 +63,15 @@ def places(tree: ast.AST) -> Iterator[ast.AST]:
 def change(node: Any) -> str:
     """Change one place in its tree; return what was there and what is there now."""
     before = ast.unparse(getattr(node, "test", node))
-    match node:
-        case ast.Compare():
-            node.ops[0] = SWAPS[type(node.ops[0])]()
-        case ast.Constant():
-            node.value += 1
-        case ast.If() | ast.IfExp():
-            node.test = ast.UnaryOp(ast.Not(), node.test)
-        case _:
-            node.op = SWAPS[type(node.op)]()
+    kind = type(node)
+    if kind is ast.Compare:
+        node.ops[0] = SWAPS[type(node.ops[0])]()
+    elif kind is ast.Constant:
+        node.value += 1
+    elif kind in (ast.If, ast.IfExp):
+        node.test = ast.UnaryOp(ast.Not(), node.test)
+    else:
+        node.op = SWAPS[type(node.op)]()
     return f"{before}  →  {ast.unparse(getattr(node, 'test', node))}"
 
 
