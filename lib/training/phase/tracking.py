@@ -153,7 +153,9 @@ class ProgressLines(TrainerCallback):
         state = self.state
         if self.bar is None or state is None:
             return
-        step = f"step={state.global_step + 1}/{state.max_steps}"
+        # Validation comes after the step.
+        number = state.global_step + (part != "validation")
+        step = f"step={number}/{state.max_steps}"
         if state.global_step > self.start.step:
             now = Mark(state.global_step, 0.0, self.stepped)
             left = (state.max_steps - state.global_step) * now.seconds_per_step(self.start)

@@ -96,6 +96,8 @@ def test_a_long_step_says_where_it_is(tmp_path: Path, monkeypatch: pytest.Monkey
     progress.on_log(arguments, state, control, logs={"loss": 0.5})
     clock += 30.0
     progress.within("rollouts", 16, 64, 200)
+    clock += 60.0
+    progress.within("validation", 3, 32)
 
     assert [line for line in lines if "note" not in line and "normal" not in line] == [
         "grpo step=1/3 rollouts 8/64, 10 tokens/s",
@@ -103,4 +105,5 @@ def test_a_long_step_says_where_it_is(tmp_path: Path, monkeypatch: pytest.Monkey
         "grpo step=1/3 training 5/8",
         "grpo step=1/3 s/step=170 left=05:40",
         "grpo step=2/3 left=05:10 rollouts 16/64",
+        "grpo step=1/3 left=04:10 validation 3/32",
     ]
