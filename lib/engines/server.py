@@ -85,17 +85,15 @@ class Server:
         self.max_seq_length: int = served["max_model_len"]
         # `make vllm-server` puts two hashes there.
         named = re.search(r"@([0-9a-f]{16})-([0-9a-f]{16})$", self.model)
-        wrong = ""
-        if not named:
+        shape, self.started_with = named.groups() if named else ("", "")
+        if shape != shape_of(weights):
             wrong = "was not started by `make vllm-server`"
-        elif named[1] != shape_of(weights):
-            wrong = f"serves {served['root']}, which has another shape than {weights}"
-        if not named or wrong:
+            if named:
+                wrong = f"serves {served['root']}, which has another shape than {weights}"
             raise UserError(
                 f"the vLLM server at {url} {wrong}; start it again: "
                 f"make vllm-server MODEL={weights}"
             )
-        self.started_with = named[2]
 
     @cached_property
     def num_workers(self) -> int:
@@ -147,7 +145,6 @@ class ServerEngine(VllmBase):
 
     Args:
         weights: folder of a complete model of the servers' shape.
-        batch_size: completions generated at a time.
 
     Raises:
         UserError: see `Server`.
@@ -155,16 +152,9 @@ class ServerEngine(VllmBase):
 
     facts = ENGINES["vllm-server"]
 
-    def __init__(
-        self,
-        weights: Path,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        batch_size: int,
-    ) -> None:
+    def __init__(self, weights: Path, tokenizer: PreTrainedTokenizerBase) -> None:
         self.weights = weights
         self.servers = [Server(url, weights) for url in server_urls()]
-        self._batch_size = batch_size
         self._adapter = ""
         self._trainer: Any = None
         shared = os.environ.get(SHARED) or None
@@ -176,7 +166,7 @@ class ServerEngine(VllmBase):
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:
         """See `Engine`."""
-        cls._connect(checkpoint, base=base, batch_size=1).close()
+        cls._connect(checkpoint, base=base).close()
 
     @classmethod
     def open(
@@ -184,12 +174,11 @@ class ServerEngine(VllmBase):
         checkpoint: Path,
         *,
         base: Path,
-        batch_size: int,
         policy: PreTrainedModel | None = None,
         **_: Any,
     ) -> "ServerEngine":
         """See `Engine`."""
-        engine = cls._connect(checkpoint, base=base, batch_size=batch_size)
+        engine = cls._connect(checkpoint, base=base)
         # A policy's full weights come with `sync`, which all ranks call together.
         if policy is None or isinstance(policy, PeftModel):
             engine.use_weights()
@@ -200,7 +189,7 @@ class ServerEngine(VllmBase):
         return engine
 
     @classmethod
-    def _connect(cls, checkpoint: Path, *, base: Path, batch_size: int) -> "ServerEngine":
+    def _connect(cls, checkpoint: Path, *, base: Path) -> "ServerEngine":
         # An adapter's server holds the base.
         full = base if is_adapter(checkpoint) else checkpoint
         if has_added_rows(full):
@@ -208,7 +197,7 @@ class ServerEngine(VllmBase):
                 "engine: vllm-server cannot serve a model whose tokenizer got new tokens; "
                 "set model.tag_tokens: false, or engine: vllm"
             )
-        return cls(weights_of(full), load_tokenizer(checkpoint), batch_size=batch_size)
+        return cls(weights_of(full), load_tokenizer(checkpoint))
 
     def _answer(
         self,
@@ -216,38 +205,32 @@ class ServerEngine(VllmBase):
         requests: Sequence[dict[str, Any]],
         sampling: Sampling,
     ) -> list[list[GeneratedCompletion]]:
-        parts = [
-            (prompt, part) for prompt, request in enumerate(requests) for part in _parts_of(request)
-        ]
-        answers: dict[int, list[GeneratedCompletion]] = {}
+        answers: list[list[GeneratedCompletion]] = [[] for _ in prompts]
         # deque: popleft and append are atomic, so that threads need no lock.
-        waiting = deque(range(len(parts)))
-        most = max(self._batch_size, AT_A_TIME * len(self.servers)) // sampling.num_completions
-        # As many requests in flight as fill the engine's batch.
-        at_a_time = min(len(parts), max(1, most))
+        waiting = deque(range(len(prompts)))
 
         def work(server: Server) -> ServerGone | None:
             # Whichever server is free takes the next one.
             with contextlib.suppress(IndexError):
                 while True:
                     number = waiting.popleft()
-                    prompt, part = parts[number]
+                    prompt, request = prompts[number], requests[number]
                     try:
-                        answers[number] = self._ask(server, prompts[prompt], part, sampling)
+                        answers[number] = self._ask(server, prompt, request, sampling)
                     except ServerGone as error:
                         waiting.append(number)
                         return error
             return None
 
         while waiting:
-            workers = list(islice(cycle(self.servers), max(at_a_time, len(self.servers))))
+            # As many requests in flight as fill the servers' batches.
+            full = AT_A_TIME * len(self.servers) // sampling.num_completions
+            at_a_time = max(len(self.servers), min(len(prompts), full))
+            workers = list(islice(cycle(self.servers), at_a_time))
             with ThreadPoolExecutor(len(workers)) as threads:
                 ends = list(threads.map(work, workers))
             self._leave_out({s: e for s, e in zip(workers, ends, strict=True) if e})
-        groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
-        for number, (prompt, _) in enumerate(parts):
-            groups[prompt] += answers[number]
-        return groups
+        return answers
 
     def _ask(
         self, server: Server, prompt: Sequence[int], request: dict[str, Any], sampling: Sampling
@@ -385,17 +368,29 @@ class ServerEngine(VllmBase):
         with ThreadPoolExecutor(len(self.servers)) as threads:
             list(threads.map(post, self.servers, before))
 
+    # The four calls by which vLLM's trainers drive an engine (`VLLMWeightSyncClient`).
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """See vLLM."""
+        self._call("init_weight_transfer_engine", init_info=init_info)
+
     def start_weight_update(self) -> None:
         """See vLLM. Requests of others end first, and nothing that was cached is kept."""
         self._call("pause?mode=wait")
-        super().start_weight_update()
+        # vLLM would go on showing the version before if the update broke off.
+        self._call("update_weight_version", new_version=UNFINISHED)
+        self._call("start_weight_update")
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """See vLLM, which takes handles of a GPU's memory over HTTP as a string."""
         if handles := update_info.pop("ipc_handles", None):
             pickled = base64.b64encode(pickle.dumps(handles)).decode()
             update_info["ipc_handles_pickled"] = pickled
-        super().update_weights(update_info)
+        self._call("update_weights", update_info=update_info)
+
+    def finish_weight_update(self) -> None:
+        """See vLLM; who sends names the version afterwards."""
+        self._call("finish_weight_update")
 
     def _of_first_rank(self, ask: Callable[[], Any]) -> Any:
         """Return the first rank's value on every rank."""
@@ -425,20 +420,6 @@ class ServerEngine(VllmBase):
             # One that is gone or was started anew has no adapter any more.
             with contextlib.suppress(ServerGone, Refusal):
                 server.post("/v1/unload_lora_adapter", lora_name=name)
-
-
-def _parts_of(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split a request for more completions than vLLM takes at once, with its seeds."""
-    number, seed = request["n"], request["seed"]
-    return [
-        # Of `n` completions vLLM seeds each by its place.
-        {
-            **request,
-            "n": min(AT_A_TIME, number - start),
-            "seed": None if seed is None else seed + start,
-        }
-        for start in range(0, number, AT_A_TIME)
-    ]
 
 
 def _require_transfer() -> None:

@@ -160,9 +160,9 @@ class HostSender(TrainerWeightTransferEngine):
             "shapes": [list(weight.shape) for weight in metadata],
         }
         self.client.start_weight_update()
-        # In this process: the iterator itself is the message.
+        # In this process: the client is an `LLM`, and the iterator itself is the message.
         if self.group is None:
-            self.client.update_weights({**update, "weights": self.source})
+            self.client.update_weights({"update_info": {**update, "weights": self.source}})
         else:
             with ThreadPoolExecutor(1) as threads:
                 received = threads.submit(self.client.update_weights, update)
@@ -206,7 +206,7 @@ def trainer_init(
 
     Args:
         backend: `host`, or the engine's on a GPU: `nccl`, or `ipc` on the trainer's own card.
-        client: has the four calls of vLLM's `VLLMWeightSyncClient`.
+        client: has the four calls of vLLM's `VLLMWeightSyncClient`, or is an `LLM`.
         num_workers: of the servers; 0 for an engine in this process.
     """
     info: Any

@@ -168,29 +168,6 @@ class VllmBase(Engine):
         """Have vLLM take the weights of `policy`, and read the version that it then has."""
         raise NotImplementedError
 
-    def _call(self, name: str, **body: Any) -> None:
-        """Call a function of vLLM's weight transfer by the name of its route, with its body."""
-        raise NotImplementedError
-
-    # The four calls by which vLLM's trainers drive an engine (`VLLMWeightSyncClient`).
-
-    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """See vLLM."""
-        self._call("init_weight_transfer_engine", init_info=init_info)
-
-    def start_weight_update(self) -> None:
-        """See vLLM, which would go on showing the version before if the update broke off."""
-        self._call("update_weight_version", new_version=UNFINISHED)
-        self._call("start_weight_update")
-
-    def update_weights(self, update_info: dict[str, Any]) -> None:
-        """See vLLM."""
-        self._call("update_weights", update_info=update_info)
-
-    def finish_weight_update(self) -> None:
-        """See vLLM; who sends names the version afterwards."""
-        self._call("finish_weight_update")
-
     def use_adapter(self, folder: Path) -> None:
         """Generate with the LoRA adapter in `folder`, in place of another one."""
         # vLLM caches adapters and their prompts by number or name: a used one would stay as it was.
@@ -366,8 +343,10 @@ class VllmEngine(InProcessVllm):
 
         source = PolicyWeights(policy, self._llm.model_config.dtype)
         with self._on_device():
+            # vLLM would go on showing the version before if the update broke off.
+            self._llm.update_weight_version(UNFINISHED)
             # Of several ranks, each sends to its own engine.
-            trainer_init(HOST, client=self, source=source).send_weights()
+            trainer_init(HOST, client=self._llm, source=source).send_weights()
             # What is cached was computed with the old weights; vLLM keeps it, and says so, while
             # requests are under way.
             emptied = self._llm.reset_prefix_cache()
@@ -378,10 +357,6 @@ class VllmEngine(InProcessVllm):
             )
         self._llm.update_weight_version(version)
         self._version = self._llm.get_weight_version()
-
-    def _call(self, name: str, **body: Any) -> None:
-        call = getattr(self._llm, name)
-        call(body) if name == "update_weights" else call(**body)
 
     def _request(self, folder: Path) -> Any:
         from vllm.lora.request import LoRARequest

@@ -8,6 +8,7 @@ import runpy
 import shutil
 import sysconfig
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -152,15 +153,19 @@ class Finding:
 
 def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> list[Finding]:
     """List everything wrong with `params` on `machine`; empty if nothing is."""
+    certain = (
+        _software(params, machine),
+        input_problems(params, asks_hub=asks_hub),
+        _too_few_problems(params),
+        _too_large(params, machine),
+        _unshared(params, machine),
+    )
+    likely = (_shortages(params, machine), _silent_servers(params))
+    result = (params.warnings(), idle_params(params))
     return [
-        *(Finding(text, "certain") for text in _software(params, machine)),
-        *(Finding(text, "certain") for text in input_problems(params, asks_hub=asks_hub)),
-        *(Finding(text, "certain") for text in _too_few_problems(params)),
-        *(Finding(text, "certain") for text in _too_large(params, machine)),
-        *(Finding(text, "certain") for text in _unshared(params, machine)),
-        *(Finding(text, "likely") for text in _shortages(params, machine)),
-        *(Finding(text, "likely") for text in _silent_servers(params)),
-        *(Finding(text, "result") for text in (*params.warnings(), *idle_params(params))),
+        *(Finding(text, "certain") for text in chain(*certain)),
+        *(Finding(text, "likely") for text in chain(*likely)),
+        *(Finding(text, "result") for text in chain(*result)),
     ]
 
 

@@ -217,7 +217,7 @@ def serving(model: Path, *, name: str = "", **others: Any) -> Answer:
 def connect(base: Path, url: str) -> ServerEngine:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RECKON_VLLM_URL", url)
-        return ServerEngine(base, load_tokenizer(base), batch_size=8)
+        return ServerEngine(base, load_tokenizer(base))
 
 
 def test_a_server_that_is_down_is_refused_with_the_remedy(base: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_shared_folder_that_is_not_there_is_refused(
 
 
 def echo(request: dict[str, Any]) -> tuple[int, Any]:
-    """For each of `n` a completion whose one token is of its seed; vLLM counts seeds up, too."""
+    """For each of `n` a completion whose first token is of its seed; vLLM counts seeds up, too."""
     seed, number = (request["sampling_params"][name] for name in ("seed", "n"))
     return 200, {"choices": [{**choice(), "token_ids": [(seed + i) % 500]} for i in range(number)]}
 
@@ -326,22 +326,6 @@ def any_version(monkeypatch: pytest.MonkeyPatch, base: Path) -> None:
     monkeypatch.setattr(
         "tests.lib.engines.test_server.choice", functools.partial(choice, hash_path(base))
     )
-
-
-def test_many_completions_are_seeded_as_one_request_would_be(
-    base: Path, stand_in, prompts, any_version
-) -> None:
-    most = []
-
-    def answer(request: dict[str, Any]) -> tuple[int, Any]:
-        most.append(request["sampling_params"]["n"])
-        return echo(request)
-
-    engine = connect(base, stand_in(serving(base, generate=answer)))
-    engine.use_weights()
-    for group in tokens(engine, prompts, 1100):
-        assert group == [(group[0] + i) % 500 for i in range(1100)]
-    assert max(most) == 512
 
 
 def test_two_servers_give_the_completions_of_one(
