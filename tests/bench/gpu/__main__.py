@@ -90,8 +90,9 @@ def main(parts: tuple[str, ...], minutes: float, tiny: bool, out: Path) -> None:
 
 
 HEADER = (
-    "| row | s a step | tokens a second | peak, GiB (planned) | on the card, GiB (planned) "
-    "| sampler gap at the last step, nats: mean, largest | notes |\n|---|--:|--:|--:|--:|--:|---|"
+    "| row | s a step | of it generation | tokens a second | peak, GiB (planned) "
+    "| on the card, GiB (planned) | sampler gap at the last step, nats: mean, largest | notes |\n"
+    "|---|--:|--:|--:|--:|--:|--:|---|"
 )
 
 
@@ -131,7 +132,8 @@ def table_row(key: str, result: dict[str, Any]) -> str:
         notes += [f"vLLM: {figures['vllm_refusal']}"] if figures["vllm_refusal"] else []
     notes += [figures["pytest"]] if "pytest" in figures else []
     gaps = f"{gap['mean']:.2g}, {gap['max']:.2g}" if gap else ""
-    cells = [key, number("seconds_per_step"), number("tokens_per_second")]
+    share = f"{figures['generation_share']:.0%}" if figures.get("generation_share") else ""
+    cells = [key, number("seconds_per_step"), share, number("tokens_per_second")]
     cells += [gib("peak_memory_bytes"), gib("device_memory_bytes"), gaps, "; ".join(notes)]
     return f"| {' | '.join(cells)} |"
 

@@ -170,7 +170,10 @@ def training(
     """Seconds of a step, tokens a second, memory beside the plan's, and what was trained how."""
     from transformers import TrainerCallback
 
+    from lib.training.phase.tracking import SECONDS
+
     ends: list[float] = []
+    generated: list[float] = []
     used: dict[str, int] = {}
 
     class Clock(TrainerCallback):
@@ -178,6 +181,7 @@ def training(
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             ends.append(time.perf_counter())
+            generated.append(SECONDS["generation"])
             used.update(memory())
 
     trainer = trainer_of(params, row.kind, problems, base=base, scratch=scratch)
@@ -205,6 +209,8 @@ def training(
         "steps": len(ends),
         "seconds_per_step": seconds,
         "tokens_per_second": tokens / seconds,
+        # Of the steps that are timed; TRL's trainer does not say.
+        "generation_share": (generated[-1] - generated[0]) / (ends[-1] - ends[0]),
         **used,
         "planned": planned(params, row),
         # Stale weights are as near as others at first, and then farther with each step.

@@ -42,6 +42,7 @@ def test_a_row_is_measured_on_a_cpu(case: str, tmp_path: Path) -> None:
         assert set(figures["errors"]) >= {"fold", "rounding", "merged", "adapter"}
         return
     assert figures["tokens_per_second"] > 0
+    assert (0 < figures["generation_share"] < 1) == (each.kind == "grpo")
     assert figures["steps"] == (5 if each.kind == "sft" else 2)
     settings, model = figures["settings"], each.params["model"]
     assert settings["weights"] == model["dtype"]
@@ -147,6 +148,7 @@ def test_the_next_run_keeps_what_was_measured(
 ) -> None:
     figures = {
         "seconds_per_step": 1.5,
+        "generation_share": 0.5,
         "peak_memory_bytes": 2**30,
         "planned": {"peak_memory_bytes": 2**31},
         "sampler_gap_at_first_step": {"mean": 0.001, "max": 0.02},
@@ -156,8 +158,8 @@ def test_the_next_run_keeps_what_was_measured(
     killed = gpu_check(tmp_path)
     assert isinstance(killed.exception, KeyError)  # at the third row
     *_, first, second = (tmp_path / "cpu.md").read_text().splitlines()
-    assert first == "| export: 2 each | 1.5 |  | 1 (2) |  | 0.01, 0.2 |  |"
-    assert second == "| export: 4 each |  |  |  |  |  | failed: no memory |"
+    assert first == "| export: 2 each | 1.5 | 50% |  | 1 (2) |  | 0.01, 0.2 |  |"
+    assert second == "| export: 4 each |  |  |  |  |  |  | failed: no memory |"
 
     outcomes |= {2: {"failed": "measured twice"}, 4: {"figures": {"seconds_per_step": 2.0}}}
     outcomes[8] = {"skipped": "not installed: x"}
