@@ -21,7 +21,7 @@ from lib.verifier.tree import (
     substituted,
     symbol,
 )
-from lib.verifier.units import MONEY, is_unit, parse_unit
+from lib.verifier.words import MONEY, is_unit, parse_unit
 
 BRACKETS = {"(": (")", "]"), "[": ("]", ")"), "{set": ("}set",), "langle": ("rangle",)}
 """Opening brackets, and what may close each; "]" closes "(" in a half-open interval."""
@@ -430,6 +430,9 @@ class Atoms:
         if name in ("cases", "aligned"):
             if any(len(row.args) > 2 for row in rows):
                 raise Unparsable("cases with a third column")
+            if all(len(row.args) == 1 for row in rows):
+                # A system of equations.
+                return Node("list", tuple(row.args[0] for row in rows), ",")
             return Node("cases", rows)
         inside = Node("matrix", rows, "matrix" if name != "matrix" else "stack")
         return call("det", inside) if name == "vmatrix" else inside

@@ -4,21 +4,13 @@ Of several parts, the step is the first that is not exact, so that a policy that
 seen.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from lib.verifier.identity import same_expression
 from lib.verifier.rules import INEXACT, Decision
-from lib.verifier.tree import (
-    MAX_ITEMS,
-    Node,
-    TooHard,
-    free_symbols,
-    is_name,
-    symbol,
-)
+from lib.verifier.tree import MAX_ITEMS, Node, TooHard, free_symbols, is_name, names, symbol
 
-REGIONS = frozenset(["union", "intersection", "difference", "builder"])
-INTERVALS = frozenset(["()", "[]", "(]", "[)"])
+INTERVALS = names("() [] (] [)")
 _MAX_PAIRS = 2_500
 
 
@@ -52,19 +44,17 @@ class Comparer:
         """Return the decision of `same` without its step."""
         return self.same(reference, answer).equal
 
-    def all_same(self, pairs: Iterable[tuple[Node, Node]], step: str) -> Decision:
-        """Return True if all pairs are equal; the step is `step`, or the first that is not
-        exact.
-        """
+    def in_order(self, expected: Sequence[Node], actual: Sequence[Node], step: str) -> Decision:
+        """Return True if there are as many of both, each equal to its partner."""
         steps = []
-        for one, two in pairs:
+        for one, two in zip(expected, actual, strict=False):
             decision = self.same(one, two)
             if not decision.equal:
                 return Decision(False, step)
             steps.append(decision.step)
-        return Decision(True, next((name for name in steps if name in INEXACT), step))
+        return _all(len(expected) == len(actual), steps, step)
 
-    def same_items(self, expected: Sequence[Node], actual: Sequence[Node], step: str) -> Decision:
+    def in_any_order(self, expected: Sequence[Node], actual: Sequence[Node], step: str) -> Decision:
         """Return True if each element of one has a partner in the other, in any order."""
         if len(expected) != len(actual):
             return Decision(False, step)
@@ -73,15 +63,20 @@ class Comparer:
             raise TooHard("elements")
         rest, steps = list(actual), []
         for item in expected:
-            for place, other in enumerate(rest):
-                if (decision := self.same(item, other)).equal:
-                    steps.append(decision.step)
-                    # Each partner once: (1, 1, 2) is not (1, 2, 2).
-                    del rest[place]
-                    break
-            else:
+            decisions = (self.same(item, other) for other in rest)
+            place, decision = next(
+                ((n, each) for n, each in enumerate(decisions) if each.equal), (-1, None)
+            )
+            if decision is None:
                 return Decision(False, step)
-        return Decision(True, next((name for name in steps if name in INEXACT), step))
+            steps.append(decision.step)
+            # Each partner once: (1, 1, 2) is not (1, 2, 2).
+            del rest[place]
+        return _all(True, steps, step)
+
+
+def _all(equal: bool, steps: Sequence[str], step: str) -> Decision:
+    return Decision(equal, next((name for name in steps if name in INEXACT), step))
 
 
 Rule = Callable[[Comparer, Node, Node], Decision | None]

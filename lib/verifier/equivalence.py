@@ -1,18 +1,36 @@
 """Decide whether an answer equals the reference.
 
 The same text; plain numbers; else both are read (`lib.verifier.phrases`) and their trees compared
-(`lib.verifier.compare`); for integrals, limits and sums, sympy in the worker is asked at last.
+by `RULES`; for integrals, limits and sums, sympy in the worker is asked at last.
 """
 
 import re
 from typing import NamedTuple
 
 from lib.verifier import symbolic
-from lib.verifier.compare import same
+from lib.verifier.comparer import Comparer
+from lib.verifier.evaluate import as_number
 from lib.verifier.extract import as_text, unwrapped
-from lib.verifier.numbers import as_number
 from lib.verifier.phrases import read
-from lib.verifier.problem import conversions
+from lib.verifier.quantities import (
+    compare_angle,
+    compare_base,
+    compare_congruence,
+    compare_percent,
+    compare_quantity,
+    compare_ratio,
+    compare_scalar,
+)
+from lib.verifier.relations import compare_stated
+from lib.verifier.sets import compare_region
+from lib.verifier.structures import (
+    compare_cases,
+    compare_choice,
+    compare_grid,
+    compare_quantified,
+    compare_words,
+    conversions,
+)
 from lib.verifier.tokens import repaired
 from lib.verifier.tree import (
     MAX_ANSWER_CHARS,
@@ -22,6 +40,13 @@ from lib.verifier.tree import (
     bound_memory,
     remembered,
 )
+
+RULES = (
+    compare_choice, compare_cases, compare_quantified, compare_region, compare_stated,
+    compare_words, compare_grid, compare_quantity, compare_angle, compare_percent, compare_base,
+    compare_ratio, compare_congruence, compare_scalar,
+)  # fmt: skip
+"""In order: the first that knows the kinds decides."""
 
 
 class Verdict(NamedTuple):
@@ -89,7 +114,7 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
         verdict = _by_trees(expected, actual, problem, thorough)
         if not verdict.equal:
             for step, reference, answer in conversions(expected, actual, problem):
-                if same(reference, answer, problem).equal:
+                if Comparer(problem, RULES).equal(reference, answer):
                     return Verdict(True, step)
     except Unparsable:
         verdict = Verdict(False, "unparsed")
@@ -103,7 +128,7 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
 def _by_trees(expected: str, actual: str, problem: str, thorough: bool) -> Verdict:
     trees = read(expected), read(actual)
     try:
-        return Verdict(*same(*trees, problem))
+        return Verdict(*Comparer(problem, RULES).same(*trees))
     except Undecided:
         if thorough and symbolic.is_symbolic_question(*trees):
             return Verdict(*symbolic.ask(expected, actual))

@@ -1,19 +1,21 @@
-"""Values of trees: exact, or as balls with a bound of the error.
+"""Values of trees without symbols: exact, or as balls with a bound of the error.
 
-A value is a `Fraction` or a `Ball` (`lib.verifier.numbers`). Sums, products and quotients propagate
-the ball's radius, a function is evaluated at both of its ends; nothing is simplified.
+A value is a `Fraction` or a `Ball`. Sums, products and quotients propagate the ball's radius, a
+function is evaluated at both of its ends; nothing is simplified.
 """
 
+import functools
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
 from fractions import Fraction
-from functools import reduce
 from typing import Any
 
-from lib.verifier.numbers import Ball, ball, check_power, context_of
 from lib.verifier.tree import (
     MAX_BITS,
+    MAX_DIGITS,
     MAX_FACTORIAL,
+    MAX_LOG2,
     MAX_OPERATIONS,
     Node,
     TooHard,
@@ -22,6 +24,126 @@ from lib.verifier.tree import (
     remembered,
     symbol,
 )
+
+_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)")
+_LITERAL = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)(?:/(\d+\.?\d*|\.\d+))?")
+
+
+def as_number(text: str) -> Fraction | None:
+    """Return the rational that `text` spells, or None if it is no plain number.
+
+    Reads "72", "-1,234.50", ".5", "1e5", "3/4". No LaTeX, no words: see `lib.verifier.parse`.
+    """
+    compact = text.strip()
+    if len(compact) > MAX_DIGITS:
+        return None
+    if "," in compact:
+        compact = _GROUPED.sub(lambda match: match[0].replace(",", ""), compact)
+    match = _LITERAL.fullmatch(compact)
+    if match is None:
+        return None
+    above, below = Fraction(match[1]), Fraction(match[2] or 1)
+    return above / below if below else None
+
+
+class Ball:
+    """All numbers within `radius` of `middle`, which is real or complex.
+
+    Its precision is its context's, which is the middle's.
+    """
+
+    __slots__ = ("middle", "radius")
+
+    def __init__(self, middle: Any, radius: Any = 0) -> None:
+        size = abs(middle)
+        # Neither infinite nor NaN.
+        if size and not abs(size.context.mag(size)) <= MAX_LOG2:
+            raise TooHard("magnitude")
+        self.middle = middle
+        self.radius = radius + size * middle.context.eps * 16
+
+    def __add__(self, other: Any) -> "Ball":
+        other = ball(other, self.middle.context)
+        return Ball(self.middle + other.middle, self.radius + other.radius)
+
+    def __mul__(self, other: Any) -> "Ball":
+        other = ball(other, self.middle.context)
+        radius = abs(self.middle) * other.radius + (abs(other.middle) + other.radius) * self.radius
+        return Ball(self.middle * other.middle, radius)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> "Ball":
+        return Ball(-self.middle, self.radius)
+
+    def conjugate(self) -> "Ball":
+        """Return the complex conjugate."""
+        return Ball(self.middle.conjugate(), self.radius)
+
+    def __abs__(self) -> "Ball":
+        return Ball(abs(self.middle), self.radius)
+
+    def __truediv__(self, other: Any) -> "Ball":
+        return self * ball(1 / other, self.middle.context)
+
+    def __rtruediv__(self, other: Fraction | int) -> "Ball":
+        size = abs(self.middle)
+        if size <= self.radius:
+            raise Undecided("division by what may be zero")
+        inverse = Ball(1 / self.middle, self.radius / (size * (size - self.radius)))
+        return inverse * Fraction(other)
+
+    def __pow__(self, exponent: int) -> "Ball":
+        size = abs(self.middle)
+        if size <= self.radius:
+            if exponent < 0:
+                raise Undecided("division by what may be zero")
+            return Ball(self.middle * 0, (size + self.radius) ** exponent)
+        check_power(size, abs(exponent))
+        middle = self.middle**exponent
+        return Ball(middle, abs(exponent * middle) * (self.radius / size + middle.context.eps))
+
+    @property
+    def is_real(self) -> bool:
+        """True if the ball has a real number in it."""
+        return bool(abs(self.middle.imag) <= self.radius)
+
+    def apply(self, name: str) -> "Ball":
+        """Return an analytic function by its short name, such as asin, at both ends of the ball."""
+        function = getattr(self.middle.context, name)
+        value = function(self.middle)
+        ends = (function(self.middle + end) for end in (self.radius, -self.radius))
+        return Ball(value, sum(abs(end - value) for end in ends))
+
+
+def ball(value: Any, context: Any) -> "Ball":
+    """Return `value` as a ball."""
+    if isinstance(value, Fraction):
+        return Ball(context.mpf(value.numerator) / value.denominator)
+    return value if isinstance(value, Ball) else Ball(context.convert(value))
+
+
+def check_power(size: Any, exponent: Any) -> None:
+    """Refuse a power whose magnitude is beyond the limits.
+
+    Raises:
+        TooHard: it is.
+    """
+    if exponent * abs(size.context.mag(size) or 1) > MAX_LOG2:
+        raise TooHard("power")
+
+
+@functools.lru_cache(16)
+def context_of(digits: int) -> Any:
+    """Return an mpmath context of our own: other users of mpmath may change the precision of
+    theirs.
+    """
+    from mpmath.ctx_mp import MPContext  # type: ignore[import-untyped]
+
+    context = MPContext()
+    context.dps = digits
+    return context
+
 
 Value = Any
 """Fraction | Ball: their operators mix, which no annotation of `Fraction` says."""
@@ -32,35 +154,12 @@ _COSTLY = 60
 """Operations that a special function counts as."""
 
 
-class Work:
-    """The number of operations left to all evaluations that share it."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-
 class Evaluation:
-    """Evaluations of trees at one point.
+    """The evaluation of a tree at one precision, within a number of operations."""
 
-    Attributes:
-        branched: a value that is no real number was met, where the point is real.
-        low, high: sizes of the smallest and the largest value on the way, in bits.
-    """
-
-    def __init__(
-        self, values: Mapping[str, Fraction], digits: int = DIGITS, work: "Work | None" = None
-    ) -> None:
-        self.values = values
-        self.branched = False
-        self.work = work or Work(MAX_OPERATIONS)
+    def __init__(self, digits: int) -> None:
         self.digits = digits
-        self.low = self.high = 0.0
-        self.max_bits = 2_000 if values else MAX_BITS
-
-    @property
-    def context(self) -> Any:
-        """Where balls are computed; loads mpmath."""
-        return context_of(self.digits)
+        self.left = MAX_OPERATIONS
 
     def value(self, node: Node) -> Value:
         """Return the value of `node`, a rational where no irrational number is met on the way.
@@ -70,30 +169,15 @@ class Evaluation:
             TooHard: beyond the limits.
         """
         if node.kind == "number":
-            self._measure(node.value)
             return node.value
         self.count(1)
         try:
-            value = self.sized(self._applied(node))
+            return _sized(self._applied(node))
         except (Undecided, TooHard):
             raise
         except (ArithmeticError, TypeError, ValueError) as error:
             # A pole, or another number of arguments.
             raise Undecided(str(error)) from error
-        self.branched |= isinstance(value, Ball) and not value.is_real
-        self._measure(value)
-        return value
-
-    def _measure(self, value: Value) -> None:
-        """Keep the smallest and the largest size, where functions are compared."""
-        if self.values:
-            if isinstance(value, Fraction):
-                size = value.numerator.bit_length() - value.denominator.bit_length()
-                # A difference of exact values is seen whatever their size.
-                size = size if value else 0
-            else:
-                size = value.middle.context.mag(value.middle) if value.middle else 0
-            self.low, self.high = min(self.low, size), max(self.high, size)
 
     def count(self, operations: int) -> None:
         """Count work.
@@ -101,24 +185,13 @@ class Evaluation:
         Raises:
             TooHard: it is beyond the limit.
         """
-        self.work.left -= operations * max(1, self.digits // DIGITS)
-        if self.work.left < 0:
+        self.left -= operations * max(1, self.digits // DIGITS)
+        if self.left < 0:
             raise TooHard("too many operations")
 
-    def sized(self, value: Value) -> Value:
-        """Return `value` within the limits; while comparing functions, long exact values become
-        balls.
-        """
-        if isinstance(value, Ball):
-            return value
-        bits = _bits(value)
-        if bits > (4 * MAX_BITS if self.values else MAX_BITS):
-            raise TooHard(f"a number of more than {MAX_BITS} bits")
-        return self.ball(value) if bits > self.max_bits else value
-
     def ball(self, value: Value) -> Ball:
-        """Return `value` as a ball of this precision."""
-        return ball(value, self.context)
+        """Return `value` as a ball of this precision; loads mpmath."""
+        return ball(value, context_of(self.digits))
 
     def argument(self, value: Value, max_bits: int) -> Ball:
         """Return `value` if a function that is slow for large arguments may take it."""
@@ -128,44 +201,31 @@ class Evaluation:
         return argument
 
     def _applied(self, node: Node) -> Value:
-        """Return a symbol's value, or that of an operation or function, its arguments evaluated
+        """Return a constant, or the value of an operation or function, its arguments evaluated
         first.
         """
         if node.kind == "symbol":
-            return self._symbol(node.name)
+            if node.name in ("e", "pi"):
+                return Ball(+getattr(context_of(self.digits), node.name))
+            if node.name == "i":
+                return self.ball(1j)
         name = node.name if node.kind == "call" else node.kind
-        if name not in _OPERATIONS and name not in _ANALYTIC:
-            raise Undecided(f"no value for a {name}")
         values = [self.value(part) for part in node.args]
-        if name in _ANALYTIC:
+        if name in _ANALYTIC and len(values) == 1:
             self.count(5)
             function, _, inverse = _ANALYTIC[name].partition(":")
             argument = self.argument(values[0], 2_000)
-            if len(values) > 1:
-                raise Undecided("arguments")
             result = (1 / argument if inverse == "argument" else argument).apply(function)
             return 1 / result if inverse == "value" else result
+        if name not in _OPERATIONS:
+            raise Undecided(f"no value for {name}")
         return _OPERATIONS[name](self, *values)
-
-    def _symbol(self, name: str) -> Value:
-        """Return a constant, or the value at this point."""
-        if name in self.values:
-            return self.values[name]
-        if name in ("e", "pi"):
-            return Ball(+getattr(self.context, name))
-        if name == "i":
-            return self.ball(1j)
-        raise Undecided(f"no value for {name}")
-
-    def product(self, *factors: Value) -> Value:
-        """Multiply the factors, within the limits at each."""
-        return reduce(lambda left, right: self.sized(left * right), factors)
 
     def power_of(self, base: Value, exponent: Value) -> Value:
         """Return base ** exponent; the real root if the root's index is odd."""
         if isinstance(exponent, Fraction):
             if isinstance(base, Fraction):
-                exact = _rational_power(base, exponent, self.max_bits)
+                exact = _rational_power(base, exponent)
                 if exact is not None:
                     return exact
             elif exponent.denominator == 1 and abs(exponent) < 10_000:
@@ -175,8 +235,6 @@ class Evaluation:
                 return -size if exponent.numerator % 2 else size
         middle = self.ball(base).middle
         if not middle:
-            if self.ball(exponent).real > 0:
-                return base
             raise Undecided("power of zero")
         self.count(5)
         check_power(abs(middle), abs(self.ball(exponent).middle))
@@ -190,7 +248,6 @@ class Evaluation:
         argument = self.ball(value)
         if not argument.middle:
             raise Undecided("logarithm of zero")
-        self.branched |= argument.is_real and argument.real < 0
         result = argument.apply("log")
         return result if base is None else result / self.log(base)
 
@@ -199,40 +256,49 @@ class Evaluation:
         if isinstance(value, Fraction) and value.denominator == 1:
             if value <= 0:
                 raise Undecided("a pole")
-            if value <= MAX_FACTORIAL and not (self.values and value > 300):
-                return Fraction(math.factorial(int(value) - 1))
-            if not self.values:
+            if value > MAX_FACTORIAL:
                 raise TooHard(f"factorial of more than {MAX_FACTORIAL}")
+            return Fraction(math.factorial(int(value) - 1))
         self.count(_COSTLY)
         return self.argument(value, 80).apply("gamma")
 
     def binomial(self, above: Value, below: Value) -> Value:
-        """Return the binomial coefficient: exact for integers, else through gamma."""
-        if (
-            all(isinstance(x, Fraction) and x.denominator == 1 for x in (above, below))
-            and above >= 0
-        ):
-            if not 0 <= below <= above:
-                if self.values:
-                    raise Undecided("a binomial beyond its row")
-                return Fraction(0)
-            if min(below, above - below) * _bits(above) <= MAX_BITS and not (
-                self.values and above > 300
-            ):
-                return Fraction(math.comb(int(above), int(below)))
-        one = Fraction(1)
-        return self.gamma(above + one) / (
-            self.gamma(below + one) * self.gamma(above + -below + one)
-        )
+        """Return the binomial coefficient of integers."""
+        above, below = map(_integer, (above, below))
+        if min(below, above - below) * above.bit_length() > MAX_BITS or above < 0:
+            raise TooHard("a binomial")
+        return Fraction(math.comb(above, below)) if below >= 0 else Fraction(0)
 
     def double_factorial(self, value: Value) -> Value:
         """Multiply every second integer from `value` down."""
-        if not isinstance(value, Fraction) or value.denominator != 1 or not value >= 0:
-            raise Undecided("double factorial of what is no natural number")
-        if value > 5 * MAX_FACTORIAL:
+        if not 0 <= _integer(value) <= 5 * MAX_FACTORIAL:
             raise TooHard("double factorial")
         self.count(_COSTLY)
         return Fraction(math.prod(range(int(value), 0, -2)))
+
+
+def _sized(value: Value) -> Value:
+    if isinstance(value, Fraction) and _bits(value) > MAX_BITS:
+        raise TooHard(f"a number of more than {MAX_BITS} bits")
+    return value
+
+
+def _integer(value: Value) -> int:
+    if not isinstance(value, Fraction) or value.denominator != 1:
+        raise Undecided("needs integers")
+    return int(value)
+
+
+def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
+    """Return gcd, lcm or remainder, of integers only."""
+
+    def applied(evaluation: Evaluation, *values: Value) -> Fraction:
+        integers = list(map(_integer, values))
+        if sum(value.bit_length() for value in integers) > 20_000:
+            raise TooHard("integers")
+        return Fraction(function(*integers))
+
+    return applied
 
 
 def _bits(value: Fraction) -> int:
@@ -240,7 +306,16 @@ def _bits(value: Fraction) -> int:
 
 
 def _is_negative(value: Value) -> bool:
-    return value < 0 if isinstance(value, Fraction) else value.is_real and value.real < 0
+    return value < 0 if isinstance(value, Fraction) else value.is_real and value.middle.real < 0
+
+
+def _real(value: Value) -> Any:
+    """Return a real number, of a ball its middle."""
+    if isinstance(value, Fraction):
+        return value
+    if value.is_real:
+        return value.middle.real
+    raise Undecided("needs real numbers")
 
 
 def _step(direction: Callable[[Any], int]) -> Callable[[Evaluation, Value], Fraction]:
@@ -256,61 +331,33 @@ def _step(direction: Callable[[Any], int]) -> Callable[[Evaluation, Value], Frac
     return rounded
 
 
-def _real(value: Value) -> Any:
-    """Return a real number, of a ball its middle."""
-    if isinstance(value, Fraction) or value.is_real:
-        return value.real
-    raise Undecided("needs real numbers")
-
-
 def _extreme(sign: int) -> Callable[..., Value]:
     """Return the max or min of values that are certainly apart."""
 
     def extreme(evaluation: Evaluation, *values: Value) -> Value:
         best = max(values, key=lambda value: sign * _real(evaluation.ball(value)))
-        for value in values:
-            gap = evaluation.ball(best) + -value
-            if value is not best and value != best and abs(gap.middle) <= gap.radius:
-                raise Undecided("which is larger")
+        if any(value is not best and value != best and not apart(value, best) for value in values):
+            raise Undecided("which is larger")
         return best
 
     return extreme
 
 
-def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
-    """Return gcd, lcm or remainder, of integers only."""
-
-    def applied(evaluation: Evaluation, *values: Value) -> Fraction:
-        if not all(isinstance(value, Fraction) and value.denominator == 1 for value in values):
-            raise Undecided("needs integers")
-        if sum(map(_bits, values)) > 20_000:
-            raise TooHard("integers")
-        return Fraction(function(*map(int, values)))
-
-    return applied
+def apart(one: Value, two: Value) -> bool:
+    """Return True if two values differ for certain."""
+    if isinstance(one, Fraction) and isinstance(two, Fraction):
+        return one != two
+    gap = one + -two
+    return bool(abs(gap.middle) > gap.radius)
 
 
-def _part(name: str) -> Callable[[Evaluation, Value], Value]:
-    """Return the real or imaginary part, or the conjugate."""
-
-    def part(evaluation: Evaluation, value: Value) -> Value:
-        if isinstance(value, Fraction):
-            return Fraction(0) if name == "imag" else value
-        context = evaluation.context
-        middle = context.conj(value.middle) if name == "conj" else getattr(value.middle, name)
-        return Ball(middle, value.radius)
-
-    return part
+def precision(one: Value, two: Value) -> float:
+    """Return the bits after the point to which the difference of two values is known."""
+    radius = (one + -two).radius
+    return -radius.context.mag(radius) if radius else math.inf
 
 
-def _sign(evaluation: Evaluation, value: Value) -> Fraction:
-    size = _real(value)
-    if not isinstance(value, Fraction) and abs(size) <= value.radius:
-        raise Undecided("sign of what may be 0")
-    return Fraction((size > 0) - (size < 0))
-
-
-def _rational_power(base: Fraction, exponent: Fraction, max_bits: int) -> Fraction | None:
+def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
     """Return the power where that is rational and real, else None.
 
     Raises:
@@ -326,9 +373,7 @@ def _rational_power(base: Fraction, exponent: Fraction, max_bits: int) -> Fracti
         base = Fraction(*roots)
     if abs(base) == 1:
         return base ** (power % 2)
-    if base and abs(power) * _bits(base) > max_bits:
-        if max_bits < MAX_BITS:
-            return None
+    if base and abs(power) * _bits(base) > MAX_BITS:
         raise TooHard(f"a power of more than {MAX_BITS} bits")
     return base**power
 
@@ -367,7 +412,9 @@ _ANALYTIC = pairs(
 
 _OPERATIONS: dict[str, Callable[..., Value]] = {
     "sum": lambda evaluation, *terms: sum(terms, Fraction(0)),
-    "product": Evaluation.product,
+    "product": lambda evaluation, *factors: functools.reduce(
+        lambda left, right: _sized(left * right), factors
+    ),
     "quotient": lambda evaluation, above, below: above / below,
     "power": Evaluation.power_of,
     "root": lambda evaluation, index, value: evaluation.power_of(value, 1 / index),
@@ -377,11 +424,11 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
     "log": Evaluation.log,
     "lg": lambda evaluation, value: evaluation.log(value, Fraction(10)),
     "abs": lambda evaluation, value: abs(value),
+    "conj": lambda evaluation, value: value.conjugate(),
     "max": _extreme(1),
     "min": _extreme(-1),
     "floor": _step(math.floor),
     "ceil": _step(math.ceil),
-    "sgn": _sign,
     "binomial": Evaluation.binomial,
     "factorial": lambda evaluation, value: evaluation.gamma(value + Fraction(1)),
     "factorial2": Evaluation.double_factorial,
@@ -389,20 +436,17 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
     "gcd": _integers(math.gcd),
     "lcm": _integers(math.lcm),
     "mod": _integers(lambda value, modulus: value % modulus),
-    "Re": _part("real"),
-    "Im": _part("imag"),
-    "conj": _part("conj"),
 }
 
 
 @remembered(8192)
-def constant(node: Node) -> Value:
+def constant(node: Node, digits: int = DIGITS) -> Value:
     """Return the value of a tree without symbols.
 
     Raises:
         Undecided, TooHard: see `Evaluation.value`.
     """
-    return Evaluation({}).value(node)
+    return Evaluation(digits).value(node)
 
 
 def exact_value(node: Node) -> Fraction | None:

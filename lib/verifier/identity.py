@@ -1,31 +1,31 @@
 """Decide whether two expressions denote the same number, or the same function of their symbols.
 
-Three ways, from proof to evidence:
+Two ways, from proof to evidence:
 
-- identity: both are the same rational expression of the same parts. Decided in a field of 255 bits
-  where each symbol, and each part that is not rational in its arguments, is an element drawn from a
-  hash of itself and of both sides (Schwartz, 1980, doi:10.1145/322217.322225): an answer cannot
-  foresee the point, and error has probability below 2^-200.
+- identity: both are the same rational expression of the same parts, where sines and their like are
+  exponentials, and factorials and binomials are products with one factorial. Decided in a field of
+  255 bits where each symbol, and each part that is not rational in its arguments, is an element
+  drawn from a hash of itself and of both sides (Schwartz, 1980, doi:10.1145/322217.322225): an
+  answer cannot foresee the point, and error has probability below 2^-200.
 - numbers: balls of a precision at which a difference that is not 0 would show. For roots this is a
   theorem (Burnikel, Fleischer, Mehlhorn, Schirra 2000, doi:10.1007/s004530010005); with pi,
   logarithms and the like it is a conjecture (uniformity; Richardson 2000), so the step is another.
-- functions that are neither: values at points drawn from a hash of both sides, of all sizes from
-  1e-3 to 1e6 and both signs. A point where only one side is defined, or that cannot be evaluated,
-  counts against; steps and kinks (floor, max, |x|) are not decided by points.
+
+What neither proves is refused.
 """
 
+import contextlib
 import hashlib
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
-from lib.verifier.evaluate import DIGITS, Evaluation, Value, Work, constant, exact_value
-from lib.verifier.numbers import Ball
+from lib.verifier.evaluate import apart, constant, exact_value, precision
 from lib.verifier.rules import Decision
 from lib.verifier.tree import (
     FUNCTIONS,
-    MAX_OPERATIONS,
     VALUED,
     Node,
     TooHard,
@@ -35,22 +35,23 @@ from lib.verifier.tree import (
     is_opaque,
     names,
     nodes,
+    number,
     spelled,
+    symbol,
 )
 
 # Prime, and 1 mod 4, so that −1 has a root, which stands for i.
 _PRIME = 2**255 - 19
 _ROOT_OF_MINUS_ONE = pow(2, (_PRIME - 1) // 4, _PRIME)
 _UNORDERED = names("set union intersection max min gcd lcm dot")
-# Equal almost everywhere is not equal: a kink may lie between the points.
-_KINKED = names("abs max min floor ceil sgn mod Re Im conj")
+_CIRCULAR = names("sin cos tan cot sec csc sinh cosh tanh coth sech csch")
+_PARTS = 2520
+"""An unknown power is drawn as that of a part of its exponent, so that its roots are known too."""
+_MAX_SHIFT = 40
+_MAX_PRIME = 200
+_MAX_TERMS = 40
 _MAX_BOUND_BITS = 12_000
-_MAX_DEGREE = 256
-# 1e-3 to 1e6: terms that vanish at one size show at another.
-_SCALES = tuple(Fraction(10) ** power for power in (0, 1, -1, 2, -2, 3, -3, 4, 5, 6))
-_NUM_POINTS = 24
-_MIN_POINTS = 5
-_MAX_POINT_DIGITS = 600
+_I, _E, _PI = symbol("i"), symbol("e"), symbol("pi")
 
 
 class Fingerprint:
@@ -59,6 +60,7 @@ class Fingerprint:
     def __init__(self, salt: str) -> None:
         self.salt = salt
         self.memo: dict[Node, int] = {}
+        self.roots: dict[int, tuple[int, int]] = {}
 
     def element(self, *parts: object) -> int:
         """Return the random element for a name or an unknown value."""
@@ -90,36 +92,42 @@ class Fingerprint:
             return self.element(
                 "no number", kind, *(sorted(values) if kind in ("sum", "product") else values)
             )
-        if kind == "sum":
-            return sum(map(self.of, args))
-        if kind == "product":
-            product = 1
-            for part in args:
-                product = product * self.of(part) % _PRIME
-            # 0 times a word is not 0: `0 NO` answers nothing.
-            if not product and any(_is_word(part) for part in args):
-                return self.element("no number", *sorted(map(self.of, args)))
-            return product
-        if kind == "quotient":
-            return self.of(args[0]) * self.inverse(self.of(args[1]))
-        if kind == "percent":
-            # A percentage is its hundredth.
-            return self.of(args[0]) * self.inverse(100)
-        if kind == "degree":
-            return self.of(args[0]) * self.element("symbol", "pi") * self.inverse(180)
-        if kind == "power":
-            return self._power(*args)
-        if kind == "root":
-            index = exact_value(args[0])
-            times = args[1].args[1].value if args[1].kind == "power" else None
-            if index == 2 and times and times.denominator == 1 and times % 2 == 0:
-                # Of real numbers, the root of a square is the absolute value.
-                return self.element("call", "abs", self.of(args[1]))
-            return self._root(self.of(args[1]), 1 / index) if index else self._other(node)
-        if kind == "factorial":
-            return self.element("call", "factorial", self.of(args[0]))
-        if kind == "call":
-            return self._call(name, args)
+        if kind in ("call", "root", "power") and not free_symbols(node):
+            # The value of a power tower is too large, but not too large a name.
+            with contextlib.suppress(TooHard):
+                if (value := exact_value(node)) is not None:
+                    return self.of(number(value))
+        match kind:
+            case "sum":
+                return sum(map(self.of, args))
+            case "product":
+                product = math.prod(
+                    self._raised(factor, count)
+                    for factor, count in Counter(map(self.of, args)).items()
+                )
+                # 0 times a word is not 0: `0 NO` answers nothing.
+                if not product % _PRIME and any(_is_word(part) for part in args):
+                    return self.element("no number", *sorted(map(self.of, args)))
+                return product
+            case "quotient":
+                return self.of(args[0]) * self.inverse(self.of(args[1]))
+            case "percent":
+                # A percentage is its hundredth.
+                return self.of(args[0]) * self.inverse(100)
+            case "degree":
+                return self.of(args[0]) * self.of(_PI) * self.inverse(180)
+            case "power":
+                return self._power(*args)
+            case "root":
+                times = args[1].args[1].value if args[1].kind == "power" else None
+                if args[0].value == 2 and times and times.denominator == 1 and times % 2 == 0:
+                    # Of real numbers, the root of a square is the absolute value.
+                    return self.element("call", "abs", self.of(args[1]))
+                return self._power(args[1], Node("quotient", (number(1), args[0])))
+            case "factorial":
+                return self._factorial(args[0])
+            case "call":
+                return self._call(name, args)
         return self._other(node)
 
     def inverse(self, value: int) -> int:
@@ -128,52 +136,95 @@ class Fingerprint:
         Raises:
             Undecided: it is 0.
         """
-        if value % _PRIME == 0:
-            raise Undecided("division by 0")
-        return pow(value, -1, _PRIME)
-
-    def _power(self, base: Node, exponent: Node) -> int:
-        """Return a power: sums of the exponent as products, integer factors as powers."""
-        # Only the base's value counts, so that x^2 and x·x are one element.
-        below = self.of(base)
-        product = 1
-        for term in exponent.args if exponent.kind == "sum" else (exponent,):
-            value = exact_value(term) if not free_symbols(term) else None
-            if value is not None:
-                product *= self._root(below, value)
-                continue
-            factors = term.args if term.kind == "product" else (term,)
-            whole = [x.value for x in factors if x.value is not None and x.value.denominator == 1]
-            rest = [x for x in factors if x.value is None or x.value.denominator != 1]
-            times = math.prod(map(int, whole))
-            letter = self.of(Node("product", tuple(rest)))
-            product *= self._raised(self.element("power", below, letter), times)
-        return product % _PRIME
+        return self._raised(value, -1)
 
     def _raised(self, value: int, times: int) -> int:
-        return pow(value if times >= 0 else self.inverse(value), abs(times), _PRIME)
+        """Return an integer power; of the root of an element, as far as can be without the root.
 
-    def _root(self, value: int, exponent: Fraction) -> int:
-        # x^(7/2) is x^3 · x^(1/2): integer powers are exact, roots are elements.
-        whole, rest = divmod(exponent.numerator, exponent.denominator)
-        product = self._raised(value, whole)
-        if rest:
-            product *= self._raised(self.element("root", exponent.denominator, value), rest)
+        Raises:
+            Undecided: a division by 0.
+        """
+        value %= _PRIME
+        if times < 0 and not value:
+            raise Undecided("division by 0")
+        radicand, index = self.roots.get(value, (1, 1))
+        whole, rest = divmod(times, index) if index > 1 else (0, times)
+        return pow(value, rest, _PRIME) * (self._raised(radicand, whole) if whole else 1) % _PRIME
+
+    def _power(self, base: Node, exponent: Node) -> int:
+        """Return a power: a sum in the exponent as a product, rational factors as powers."""
+        if base.value and [*(primes := _factored(base.value)).values()] != [1]:
+            sides = ((number(x), Node("product", (number(n), exponent))) for x, n in primes.items())
+            return math.prod(self._power(*side) for side in sides)
+        # Only the base's value counts, so that x^2 and x·x are one element.
+        below, product = self.of(base), 1
+        for times, factors in _terms(exponent):
+            above, parts = times.numerator, times.denominator
+            letter = self.of(Node("product", factors))
+            if not factors:
+                if parts > 1:
+                    root = self.element("root", parts, below)
+                    self.roots[root] = (below, parts)
+                    product *= self._raised(root, above)
+                else:
+                    product *= self._raised(below, above)
+            elif base == _E and parts == 1 and [part.name for part in factors] == ["ln"]:
+                product *= self._raised(self.of(factors[0].args[0]), above)
+            elif base == _E and parts <= 2 and letter == self.of(Node("product", (_I, _PI))):
+                # Quarters of a turn.
+                product *= pow(_ROOT_OF_MINUS_ONE, above * 2 // parts, _PRIME)
+            elif base.value == -1 and parts == 1:
+                # An exponent of −1 is an integer.
+                product *= self.element("power", below, letter) if above % 2 else 1
+            else:
+                known = parts if _PARTS % parts else 1
+                root = self.element("power", below, letter, known)
+                product *= self._raised(
+                    root, above * (_PARTS if known == 1 else 1) // (parts // known)
+                )
         return product % _PRIME
+
+    def _factorial(self, node: Node) -> int:
+        """Return (n + 2)! as n! (n + 1) (n + 2)."""
+        shift = sum(int(times) for times, factors in _terms(node) if not factors)
+        shift = max(-_MAX_SHIFT, min(shift, _MAX_SHIFT))
+        base = (self.of(node) - shift) % _PRIME
+        factors = [base + k for k in range(1, shift + 1)] or [base + k for k in range(shift + 1, 1)]
+        product = math.prod(factors)
+        start = self.element("call", "factorial", base) if base else 1
+        return start * (product if shift >= 0 else self.inverse(product))
+
+    def _logarithm(self, node: Node) -> int:
+        """Return a natural logarithm; of a rational, from those of its factors."""
+        if node.value and node.value > 0:
+            primes = _factored(node.value).items()
+            return sum(times * self.element("call", "ln", prime) for prime, times in primes)
+        return self.element("call", "ln", self.of(node))
 
     def _call(self, name: str, args: Sequence[Node]) -> int:
         values = [self.of(part) for part in args]
+        if len(args) == 1 and name in _CIRCULAR:
+            factor = (number(1),) if name.endswith("h") else (_I,)
+            turn = self._power(_E, Node("product", (*factor, *args)))
+            sine, cosine = turn - self.inverse(turn), turn + self.inverse(turn)
+            sine *= self.inverse(self.of(*factor))
+            above, below = {
+                "sin": (sine, 2), "cos": (cosine, 2), "tan": (sine, cosine),
+                "cot": (cosine, sine), "sec": (2, cosine), "csc": (2, sine),
+            }[name[:3]]  # fmt: skip
+            return above * self.inverse(below)
+        if name == "binomial" and len(args) == 2:
+            rest = self._factorial(args[1]) * self._factorial(difference(*args))
+            return self._factorial(args[0]) * self.inverse(rest)
+        if name == "Gamma" and len(args) == 1:
+            return self._factorial(difference(args[0], number(1)))
         # One spelling for e^x.
         if name == "exp" and len(values) == 1:
-            return self._power(Node("symbol", (), "e"), args[0])
-        # log_b x as ln x / ln b.
-        if name in ("log", "lg") and (len(values) == 2 or name == "lg"):
-            below = values[1] if len(values) == 2 else 10
-            return self.element("call", "ln", values[0]) * self.inverse(
-                self.element("call", "ln", below)
-            )
-        if name == "log":
-            return self.element("call", "ln", *values)
+            return self._power(_E, args[0])
+        if name in ("ln", "log", "lg") and len(args) < 3:
+            # log_b x as ln x / ln b.
+            base = number(10) if name == "lg" else args[1] if len(args) > 1 else None
+            return self._logarithm(args[0]) * self.inverse(self._logarithm(base) if base else 1)
         # By the square: |x| and |−x| are one element.
         if name in ("abs", "norm"):
             return self.element("call", name, *(value * value % _PRIME for value in values))
@@ -222,6 +273,50 @@ def _is_scalar(node: Node) -> bool:
     return node.kind in VALUED or node.kind == "calculus"
 
 
+def _factored(value: Fraction) -> Counter[int]:
+    """Return small prime factors of a rational, and what is left of it, with their exponents."""
+    factors = Counter({-1: 1} if value < 0 else {})
+    for rest, sign in ((abs(value.numerator), 1), (value.denominator, -1)):
+        for prime in range(2, _MAX_PRIME):
+            while rest % prime == 0:
+                factors[prime] += sign
+                rest //= prime
+            if rest < prime:
+                break
+        factors[rest] += sign * (rest > 1)
+    return Counter({factor: times for factor, times in factors.items() if times})
+
+
+def _terms(node: Node) -> list[tuple[Fraction, tuple[Node, ...]]]:
+    """Return the terms of an expression multiplied out, each a rational and its other factors."""
+    match node:
+        case Node("number", value=value) if value is not None:
+            return [(value, ())]
+        case Node("sum", parts):
+            return [term for part in parts for term in _terms(part)]
+        case Node("degree", (angle,)):
+            return [(times / 180, (*factors, _PI)) for times, factors in _terms(angle)]
+        case Node("product", parts):
+            sides = [_terms(part) for part in parts]
+            if math.prod(map(len, sides)) <= _MAX_TERMS:
+                return [
+                    (
+                        math.prod((x for x, _ in term), start=Fraction(1)),
+                        tuple(y for _, z in term for y in z),
+                    )
+                    for term in itertools.product(*sides)
+                ]
+        case Node("quotient", (above, below)):
+            divisors = _terms(below)
+            if len(divisors) == 1 and divisors[0][0]:
+                ((divisor, others),) = divisors
+                inverse = (
+                    (Node("quotient", (number(1), Node("product", others))),) if others else ()
+                )
+                return [(times / divisor, factors + inverse) for times, factors in _terms(above)]
+    return [(Fraction(1), (node,))]
+
+
 def same_expression(one: Node, two: Node) -> Decision:
     """Return True if two trees with a value, or without, are equal as expressions.
 
@@ -229,41 +324,22 @@ def same_expression(one: Node, two: Node) -> Decision:
         Undecided: neither equal nor different for certain.
         TooHard: beyond the limits.
     """
+    field = Fingerprint(_salt(one, two))
     # Without symbols it is a question about two numbers.
-    symbols = free_symbols(one) | free_symbols(two)
-    salt = _salt(one, two)
-    fingerprint = Fingerprint(salt)
-    if not symbols and not (is_opaque(one) or is_opaque(two)):
-        return _same_number(one, two, fingerprint)
-    if fingerprint.of(one) == fingerprint.of(two):
+    if not (free_symbols(one) or free_symbols(two) or is_opaque(one) or is_opaque(two)):
+        return _same_number(one, two, field)
+    if field.of(one) == field.of(two):
         return Decision(True, "identity")
     if any(part.kind == "calculus" for tree in (one, two) for part in nodes(tree)):
         raise Undecided("integrals and sums")
-    if "infinity" in symbols or is_opaque(one) or is_opaque(two):
-        return Decision(False, "identity")
-    # Rational functions: different elements prove different functions.
-    if _is_rational(one) and _is_rational(two):
-        return Decision(False, "identity")
-    return Decision(_agree_at_points(one, two, symbols, salt), "points")
+    return Decision(False, "identity")
 
 
 def _salt(one: Node, two: Node) -> str:
     return "\x1e".join(sorted((spelled(one), spelled(two))))
 
 
-def _is_rational(node: Node) -> bool:
-    """Return True if `node` is a rational function of its symbols with rational coefficients."""
-    if node.kind in ("number", "symbol"):
-        return node.name not in ("i",)
-    if node.kind == "power":
-        value = node.args[1].value
-        return value is not None and value.denominator == 1 and _is_rational(node.args[0])
-    return node.kind in ("sum", "product", "quotient", "percent") and all(
-        map(_is_rational, node.args)
-    )
-
-
-def _same_number(one: Node, two: Node, fingerprint: Fingerprint) -> Decision:
+def _same_number(one: Node, two: Node, field: Fingerprint) -> Decision:
     try:
         values = [exact_value(one), exact_value(two)]
     except TooHard:
@@ -271,189 +347,55 @@ def _same_number(one: Node, two: Node, fingerprint: Fingerprint) -> Decision:
         values = [None]
     if None not in values:
         return Decision(values[0] == values[1], "number")
-    if fingerprint.of(one) == fingerprint.of(two):
+    if field.of(one) == field.of(two):
         return Decision(True, "identity")
     # At the usual precision first: most wrong answers end here.
-    looks = [constant(one), constant(two)]
-    if _apart(*looks):
+    if apart(constant(one), constant(two)):
         return Decision(False, "numeric")
-    bound = _bound(difference(one, two), {})
+    roots: dict[Node, int] = {}
+    size = _size(one, roots) + _size(two, roots)
+    # The root bound of BFMSS, in bits, with one size for above and below the line.
+    bits = 4 * math.prod(roots.values()) * size + 8
+    if bits > _MAX_BOUND_BITS:
+        raise TooHard("a difference too small to see")
     # log10(2) = 0.30103, and 40 digits of room for rounding.
-    digits = int(bound.bits * 0.302) + 40
-    deep = [Evaluation({}, digits).value(node) for node in (one, two)]
-    if _apart(*deep):
+    digits = int(bits * 0.302) + 40
+    deep = [constant(node, digits) for node in (one, two)]
+    if apart(*deep):
         return Decision(False, "numeric")
-    gap = (deep[0] if isinstance(deep[0], Ball) else deep[1]).like(deep[0]) + -deep[1]
     # The balls overlap, and are wider than the bound: nothing is proved.
-    if gap.radius and gap.radius.context.mag(gap.radius) > -bound.bits:
+    if precision(*deep) < bits:
         raise Undecided("rounding errors")
-    return Decision(True, "numeric" if bound.transcendental else "algebraic")
+    return Decision(True, "numeric" if _is_beyond(one) or _is_beyond(two) else "algebraic")
 
 
-def _apart(one: Value, two: Value) -> bool:
-    if isinstance(one, Fraction) and isinstance(two, Fraction):
-        return one != two
-    gap = one + -two
-    return bool(abs(gap.middle) > gap.radius)
+def _is_beyond(node: Node) -> bool:
+    """Return True where more than roots is in a number."""
+    is_root = node.kind in ("number", "sum", "product", "quotient", "power", "root", "percent")
+    return not (is_root or node == _I) or any(map(_is_beyond, node.args))
 
 
-class _Bound(NamedTuple):
-    """Logarithms of the sizes above and below the line, and the degree of the roots in it."""
+def _size(node: Node, roots: dict[Node, int]) -> float:
+    """Return a bound of the logarithms of a number above and below the line.
 
-    above: float
-    below: float
-    degree: int
-    transcendental: bool
-
-    @property
-    def bits(self) -> float:
-        """A number that is not 0 is at least 2 to minus this.
-
-        Raises:
-            TooHard: too small to compute.
-        """
-        # The root bound of BFMSS, in bits.
-        bits = 2 * (self.degree * self.above + self.below) + 8
-        if bits > _MAX_BOUND_BITS or self.degree > _MAX_DEGREE:
-            raise TooHard("a difference too small to see")
-        return bits
-
-
-def _bound(node: Node, roots: dict[Node, int]) -> _Bound:
-    """Return the bound of BFMSS; functions and constants as if they were roots of degree 2."""
-    above, below, transcendental = _sizes(node, roots)
-    degree = math.prod(roots.values())
-    return _Bound(above, below, degree, transcendental)
-
-
-def _sizes(node: Node, roots: dict[Node, int]) -> tuple[float, float, bool]:
+    The degrees of different roots, each of which multiplies that of the number field, go to
+    `roots`; functions and constants count as if they were roots of degree 2.
+    """
     value = exact_value(node)
     if value is not None:
-        return (value.numerator.bit_length() + 0.0, value.denominator.bit_length() + 0.0, False)
-    if node.kind == "symbol":
-        roots[node] = 2
-        return 2.0, 0.0, node.name != "i"
-    parts = [_sizes(part, roots) for part in node.args]
-    is_beyond = any(part[2] for part in parts)
-    if node.kind == "sum":
-        below = sum(part[1] for part in parts)
-        return max(part[0] + below - part[1] for part in parts) + len(parts), below, is_beyond
-    if node.kind == "product":
-        return sum(part[0] for part in parts), sum(part[1] for part in parts), is_beyond
-    if node.kind in ("quotient", "percent"):
-        other = parts[1] if node.kind == "quotient" else (7.0, 0.0, False)
-        return parts[0][0] + other[1], parts[0][1] + other[0], is_beyond
+        return max(value.numerator.bit_length(), value.denominator.bit_length())
     power = exact_value(node.args[1]) if node.kind == "power" else None
     if node.kind == "root" and (index := exact_value(node.args[0])):
-        power, parts = 1 / index, parts[1:]
+        power = 1 / index
     if power is not None:
-        # Each different root multiplies the degree of the number field.
+        radicand = node.args[0] if node.kind == "power" else node.args[1]
         if power.denominator > 1:
             roots[node] = power.denominator
-        times = abs(power.numerator)
-        above, below = (parts[0][0] * times, parts[0][1] * times)
-        return (above, below, is_beyond) if power > 0 else (below, above, is_beyond)
-    roots[node] = 2
-    total = sum(part[0] + part[1] for part in parts) + 8
-    return total, total, True
-
-
-def _agree_at_points(one: Node, two: Node, symbols: frozenset[str], salt: str) -> bool:
-    """Return True if both sides are defined at the same points and equal there.
-
-    Raises:
-        Undecided, TooHard: a point cannot be evaluated.
-    """
-    parts = [*nodes(one), *nodes(two)]
-    if any(part.name in _KINKED for part in parts if part.kind == "call"):
-        raise Undecided("steps and kinks")
-    is_complex = any(part.kind == "symbol" and part.name == "i" for part in parts)
-    integers = _integers(parts)
-    sizes = {abs(part.value) for part in parts if part.value and not part.args}
-    scales = (*_SCALES, *sorted(size for size in sizes if size > 3 or size < Fraction(1, 3))[:6])
-    num_clean, work = 0, Work(2 * MAX_OPERATIONS)
-    for index in range(max(_NUM_POINTS, 2 * len(scales))):
-        point = {
-            name: _coordinate(f"{salt}{index}{name}", index, scales, name in integers)
-            for name in sorted(symbols)
-        }
-        looks = [_look(node, point, work, DIGITS) for node in (one, two)]
-        spread = max(look.high for look in looks) - min(look.low for look in looks)
-        if DIGITS < spread * 0.302 + 30 < _MAX_POINT_DIGITS and index < len(scales):
-            # A part so small beside another must not hide below the rounding.
-            looks = [_look(node, point, work, int(spread * 0.302) + 40) for node in (one, two)]
-            spread = 0
-        values = [look.value for look in looks]
-        if values[0] is None or values[1] is None:
-            if values != [None, None]:
-                return False
-            continue
-        if all(look.branched for look in looks) and not is_complex:
-            continue
-        if not _equal_at_point(*values):
-            return False
-        num_clean += spread * 0.302 + 10 < DIGITS
-    if num_clean < _MIN_POINTS:
-        raise Undecided("no point where both are defined and nothing is hidden")
-    return True
-
-
-class _Look(NamedTuple):
-    """A value at a point, None where there is none, and the sizes on the way to it, in bits."""
-
-    value: Value | None
-    branched: bool
-    low: float
-    high: float
-
-
-def _look(node: Node, point: Mapping[str, Fraction], work: Work, digits: int) -> _Look:
-    evaluation = Evaluation(point, digits, work)
-    try:
-        value = evaluation.value(node)
-    except Undecided:
-        value = None
-    return _Look(value, evaluation.branched, evaluation.low, evaluation.high)
-
-
-def _equal_at_point(one: Value, two: Value) -> bool:
-    if isinstance(one, Fraction) and isinstance(two, Fraction):
-        return one == two
-    if _apart(one, two):
-        return False
-    gap = one + -two
-    size = max(abs(x.middle if isinstance(x, Ball) else gap.like(x).middle) for x in (one, two))
-    if size and gap.radius > size * gap.radius.context.mpf("1e-12"):
-        raise Undecided("rounding errors")
-    return True
-
-
-def _coordinate(key: str, index: int, scales: Sequence[Fraction], is_integer: bool) -> Fraction:
-    """Return a number that only a hash of both sides tells."""
-    digest = hashlib.sha256(key.encode()).digest()
-    bits = int.from_bytes(digest[:8], "big")
-    if is_integer:
-        largest = (6, 12, 40, 300, 2_000, 10_000)[index % 6]
-        return Fraction(1 + bits % largest)
-    size = scales[index % len(scales)] * Fraction(1 + bits % 9_973, 4_001)
-    is_negative = index // len(scales) % 2 and digest[8] % 4
-    return -size if is_negative else size
-
-
-def _integers(parts: Sequence[Node]) -> frozenset[str]:
-    """Find symbols in an exponent of a possibly negative base, in a factorial or a binomial."""
-    symbols = frozenset[str]()
-    for part in parts:
-        if part.kind == "power" and _may_be_negative(part.args[0]):
-            symbols |= free_symbols(part.args[1])
-        elif part.kind == "factorial" or part.name in ("binomial", "factorial2"):
-            symbols |= free_symbols(part)
-    return symbols
-
-
-def _may_be_negative(base: Node) -> bool:
-    value = exact_value(base) if not free_symbols(base) else None
-    return value is not None and value < 0
+        return _size(radicand, roots) * abs(power.numerator)
+    if node.kind not in ("sum", "product", "quotient"):
+        # What is inside does not multiply the degree again.
+        roots[node], roots = 2, {}
+    return sum(_size(part, roots) for part in node.args) + len(node.args) + 8
 
 
 def proportional(left: Node, right: Node) -> int:

@@ -622,15 +622,6 @@ def _ordinal(text: str, whole: Text) -> Node | None:
     return number(int(match[1]), match[1]) if match else None
 
 
-_IN_BASE = re.compile(r"(\d+) (?:\( )?(?:in )?base (\d+)(?: \))?")
-
-
-def _based(text: str, whole: Text) -> Node | None:
-    """Read `1011 (base 2)`."""
-    match = _IN_BASE.fullmatch(text)
-    return Node("base", (), match[1].lstrip("0"), Fraction(match[2])) if match else None
-
-
 _SYNONYMS = {
     "primes": "prime numbers",
     "even numbers": "even integers",
@@ -647,6 +638,6 @@ def _with_article(text: str, whole: Text) -> Node | None:
 
 
 _PHRASES: tuple[Callable[[str, Text], Node | None], ...] = (
-    _chosen, _ordinal, _based, _timed, _described, _decided, _framed, _piecewise, _several,
+    _chosen, _ordinal, _timed, _described, _decided, _framed, _piecewise, _several,
     _quantified, _labelled, _with_article,
 )  # fmt: skip

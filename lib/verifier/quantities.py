@@ -1,83 +1,70 @@
-"""Comparison of quantities: units, degrees, percent, bases, ratios, residues, roundings."""
+"""Comparison of numbers: units, degrees, percent, bases, ratios, residues, roundings."""
 
 import itertools
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import NamedTuple
 
 from lib.verifier.comparer import Comparer, either
+from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.identity import same_expression
-from lib.verifier.rounding import is_rounding
 from lib.verifier.rules import Decision
-from lib.verifier.tree import (
-    Node,
-    Undecided,
-    call,
-    free_symbols,
-    nodes,
-    number,
-    symbol,
-)
-from lib.verifier.units import asked_words, may_be_added, parse_unit
-from lib.verifier.vectors import exact_or_none
-from lib.verifier.words import HEDGES
+from lib.verifier.tree import Node, Undecided, call, free_symbols, nodes, number, symbol
+from lib.verifier.words import HEDGES, asked_words, may_be_added, parse_unit
 
 
 def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
     """Compare quantities with their units, converted if both are known."""
-    one, two = reference, answer
-    if not {one.kind, two.kind} & {"unit", "amount"}:
+    kinds = {reference.kind, answer.kind}
+    if not kinds & {"unit", "amount"}:
         return None
-    expected, actual = _in_base(one), _in_base(two)
+    expected, actual = _in_base(reference), _in_base(answer)
     if expected and actual:
         # Dimensions: metres are never seconds.
-        is_same = expected[1] == actual[1]
-        return (
-            comparer.same(expected[0], actual[0]).via("unit")
-            if is_same
-            else Decision(False, "unit")
-        )
-    if one.kind == two.kind == "unit":
+        may_go = expected[1] == actual[1]
+        pair = (expected[0], actual[0])
+    elif kinds == {"unit"}:
         # Units that no table knows: the words must agree.
-        is_same = _singular(one.name) == _singular(two.name)
-        return (
-            comparer.same(one.args[0], two.args[0]).via("unit")
-            if is_same
-            else Decision(False, "unit")
-        )
-    if "unit" not in (one.kind, two.kind) or {one.kind, two.kind} & {"degree", "percent", "amount"}:
+        may_go = _singular(reference.name) == _singular(answer.name)
+        pair = (reference.args[0], answer.args[0])
+    elif kinds & {"degree", "percent", "amount"}:
         return Decision(False, "unit")
-    unit = one if one.kind == "unit" else two
-    # Asymmetric: an answer may leave a unit out more freely than add one.
-    may_go = _may_leave(unit.name) if unit is one else _may_add(unit.name, comparer.problem)
-    inner, outer = (node.args[0] if node.kind == "unit" else node for node in (one, two))
-    # After a formula letters are rather factors.
-    may_go &= unit is one or bool(comparer.problem) or not free_symbols(outer)
-    return comparer.same(inner, outer).via("unit") if may_go else Decision(False, "unit")
+    elif reference.kind == "unit":
+        # Asymmetric: an answer may leave a unit out more freely than add one.
+        # "10 of each" counts; "at least 10" does not say 10.
+        hedges = (HEDGES - {"any", "all", "each", "every"}) & {*reference.name.lower().split()}
+        may_go = parse_unit(reference.name) is not None or not hedges
+        pair = (reference.args[0], answer)
+    else:
+        # After a formula letters are rather factors.
+        is_clear = bool(comparer.problem) or not free_symbols(reference)
+        may_go = is_clear and _may_add(answer.name, comparer.problem)
+        pair = (reference, answer.args[0])
+    return comparer.same(*pair).via("unit") if may_go else Decision(False, "unit")
 
 
 def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
     """Return the value in base units, and their dimension."""
-    if node.kind == "amount":
-        parts = [_in_base(part) for part in node.args]
-        known = [part for part in parts if part]
-        factors = [parse_unit(part.name) for part in node.args]
-        # 5 ft 3 in, never 3 in 5 ft.
-        is_falling = all(a and b and a.factor > b.factor for a, b in itertools.pairwise(factors))
-        if len(known) < len(parts) or len({part[1] for part in known}) > 1 or not is_falling:
-            return None
-        return Node("sum", tuple(part[0] for part in known)), known[0][1]
-    unit = parse_unit(node.name) if node.kind == "unit" else None
-    return (Node("product", (node.args[0], number(unit.factor))), unit.dimension) if unit else None
+    if node.kind not in ("unit", "amount"):
+        return None
+    parts = node.args if node.kind == "amount" else (node,)
+    units = [parse_unit(part.name) for part in parts if part.kind == "unit"]
+    known = [unit for unit in units if unit]
+    # 5 ft 3 in, never 3 in 5 ft.
+    is_falling = all(a.factor > b.factor for a, b in itertools.pairwise(known))
+    if len(known) < len(parts) or len({unit.dimension for unit in known}) > 1 or not is_falling:
+        return None
+    terms = (
+        Node("product", (part.args[0], number(unit.factor)))
+        for part, unit in zip(parts, known, strict=True)
+    )
+    return Node("sum", tuple(terms)), known[0].dimension
 
 
 def _singular(unit: str) -> str:
     words = unit.lower().split() if len(unit) > 3 else unit.split()
     return " ".join(word.removesuffix("s") if len(word) > 3 else word for word in words)
-
-
-def _may_leave(unit: str) -> bool:
-    """Return True if an answer may leave out what a reference counts or measures."""
-    # "10 of each" counts; "at least 10" does not say 10.
-    hedges = HEDGES - {"any", "all", "each", "every"}
-    return parse_unit(unit) is not None or not hedges & set(unit.lower().split())
 
 
 def _may_add(unit: str, problem: str) -> bool:
@@ -86,12 +73,10 @@ def _may_add(unit: str, problem: str) -> bool:
     if known:
         return may_be_added(known, problem)
     words = unit.lower()
-    if HEDGES & set(words.split()):
-        return False
     phrases = asked_words(problem)
-    stem = _singular(words)
     is_each = any(phrase.startswith("of each") for phrase in phrases) and words in problem.lower()
-    return is_each or any(_singular(phrase).startswith(stem) for phrase in phrases)
+    is_asked = any(_singular(phrase).startswith(_singular(words)) for phrase in phrases)
+    return not HEDGES & {*words.split()} and (is_each or is_asked)
 
 
 def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
@@ -100,39 +85,35 @@ def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Decision
         return None
     # The numbers without the mark.
     values = [node.args[0] if node.kind == "degree" else node for node in (reference, answer)]
-    if reference.kind == answer.kind:
-        return comparer.same(*values).via("angle")
-    bare = answer if reference.kind == "degree" else reference
-    inside = values[0] if reference.kind == "degree" else values[1]
-    if any(part == symbol("pi") for part in nodes(bare)):
-        return same_expression(reference, answer).via("angle")
-    if any(part == symbol("pi") for part in nodes(inside)):
-        return Decision(False, "angle")
-    is_asked = reference.kind == "degree" or not comparer.problem or _names_angles(comparer.problem)
-    return comparer.same(*values).via("angle") if is_asked else Decision(False, "angle")
+    has_pi = [symbol("pi") in nodes(value) for value in values]
+    if reference.kind != answer.kind:
+        marked, bare = (0, 1) if reference.kind == "degree" else (1, 0)
+        if has_pi[bare]:
+            return same_expression(reference, answer).via("angle")
+        is_asked = not marked or not comparer.problem or _ANGLES.search(comparer.problem.lower())
+        if has_pi[marked] or not is_asked:
+            return Decision(False, "angle")
+    return comparer.same(*values).via("angle")
 
 
-def _names_angles(problem: str) -> bool:
-    return any(word in problem.lower() for word in ("degree", "angle", "circ", "°"))
+_ANGLES = re.compile("degree|angle|circ|°")
 
 
 def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
     """Compare `10 %` as 0.1; the sign may go unsaid if the problem names percent."""
-    if reference.kind == answer.kind == "percent":
-        return comparer.same(reference.args[0], answer.args[0]).via("percent")
     if not either("percent", reference, answer):
         return None
-    marked, bare = (reference, answer) if reference.kind == "percent" else (answer, reference)
-    is_bare = not any(part.kind == "percent" for part in nodes(bare))
-    if is_bare and _asks_for_percent(comparer.problem):
-        decision = comparer.same(marked.args[0], bare)
-        if decision.equal:
+    bare = [node.args[0] if node.kind == "percent" else node for node in (reference, answer)]
+    is_asked = "percent" in comparer.problem.lower() or "%" in comparer.problem
+    is_alike = reference.kind == answer.kind
+    if is_alike or (is_asked and not any(part.kind == "percent" for part in nodes(bare[0]))):
+        decision = comparer.same(*bare)
+        if decision.equal or is_alike:
             return decision.via("percent")
-    pair = [hundredth(node) for node in (reference, answer)]
-    return comparer.same(*pair).via("percent")
+    return comparer.same(_hundredth(reference), _hundredth(answer)).via("percent")
 
 
-def hundredth(node: Node) -> Node:
+def _hundredth(node: Node) -> Node:
     """Return a percentage as the number that it is; anything else as it is."""
     if node.kind != "percent":
         return node
@@ -144,10 +125,6 @@ def hundredth(node: Node) -> Node:
     return number(inside.value / 100, f"{float(inside.value / 100):.{min(places, 15)}f}")
 
 
-def _asks_for_percent(problem: str) -> bool:
-    return "percent" in problem.lower() or "%" in problem
-
-
 def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
     """Compare digits in the same base; base ten may go unsaid."""
     if not either("base", reference, answer):
@@ -156,7 +133,7 @@ def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Decision 
         # Leading zeros say nothing.
         (node.name.lstrip("0"), node.value if node.kind == "base" else 10)
         for node in (reference, answer)
-        if node.kind == "base" or (node.kind == "number" and node.name.isdecimal())
+        if node.kind == "base" or node.name.isdecimal()
     ]
     return Decision(len(digits) == 2 and digits[0] == digits[1], "base")
 
@@ -167,39 +144,29 @@ def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Decision
     """
     if not either("ratio", reference, answer):
         return None
-    expected, actual = (
-        list(node.args) if node.kind == "ratio" else [node] for node in (reference, answer)
-    )
     # 3:4 against 3/4
-    if {len(expected), len(actual)} == {1, 2}:
-        expected, actual = ([*terms, number(1)][:2] for terms in (expected, actual))
-    if len(expected) != len(actual) or len(expected) < 2:
-        return Decision(False, "ratio")
+    expected, actual = (
+        node.args if node.kind == "ratio" else (node, number(1)) for node in (reference, answer)
+    )
     # Crosswise products cannot tell 0:0 from anything, so zeros must stand in the same places.
-    zeros = [[exact_or_none(term) == 0 for term in terms] for terms in (expected, actual)]
-    if zeros[0] != zeros[1] or all(zeros[0]):
+    zeros, others = ([exact_value(term) == 0 for term in terms] for terms in (expected, actual))
+    if zeros != others or all(zeros):
         return Decision(False, "ratio")
     # Divided by the first term that is not 0.
-    first = zeros[0].index(False)
-    quotients = (
-        [Node("quotient", (term, terms[first])) for term in terms] for terms in (expected, actual)
-    )
-    return comparer.all_same(zip(*quotients, strict=True), "ratio")
+    first = zeros.index(False)
+    one, two = ([Node("quotient", (term, x[first])) for term in x] for x in (expected, actual))
+    return comparer.in_order(one, two, "ratio")
 
 
 def compare_congruence(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
     r"""Compare `x \equiv 10 \pmod 7` as 3."""
-    if not all(node.kind == "call" and node.name == "congruent" for node in (reference, answer)):
+    if not all(node.name == "congruent" for node in (reference, answer)):
         return None
-    reduced = [
-        (
-            *node.args[:-2],
-            call("mod", *node.args[-2:]) if not free_symbols(node.args[-2]) else node.args[-2],
-            node.args[-1],
-        )
-        for node in (reference, answer)
-    ]
-    return comparer.all_same(zip(*reduced, strict=True), "congruence")
+    one, two = (
+        (*left, call("mod", value, modulus) if not free_symbols(value) else value, modulus)
+        for *left, value, modulus in (reference.args, answer.args)
+    )
+    return comparer.in_order(one, two, "congruence")
 
 
 def compare_scalar(comparer: Comparer, reference: Node, answer: Node) -> Decision:
@@ -207,9 +174,94 @@ def compare_scalar(comparer: Comparer, reference: Node, answer: Node) -> Decisio
     try:
         decision = same_expression(reference, answer)
     except Undecided:
-        if not is_rounding(reference, answer, comparer.problem):
+        if not _is_rounding(reference, answer, comparer.problem):
             raise
         return Decision(True, "rounding")
-    if not decision.equal and is_rounding(reference, answer, comparer.problem):
-        return Decision(True, "rounding")
-    return decision
+    is_equal = decision.equal or not _is_rounding(reference, answer, comparer.problem)
+    return decision if is_equal else Decision(True, "rounding")
+
+
+MIN_ANSWER_DIGITS = 4
+"""Significant digits from which an answer's decimal stands for a reference without a finite one."""
+MIN_REFERENCE_DIGITS = 4
+"""Significant digits from which a reference with a decimal point is taken for a rounding."""
+
+
+class _Literal(NamedTuple):
+    """A number literal: its value, last place, and significant digits."""
+
+    value: Fraction
+    last_place: Fraction
+    digits: int
+
+
+def _literal(node: Node) -> _Literal | None:
+    """Return digits as written, with a sign or a power of ten; None for anything else."""
+    match node:
+        case Node("product", (left, Node("power", (Node(value=base), _)) as right)) if base == 10:
+            scale, literal = exact_value(right), _literal(left)
+            if literal and scale:
+                return _Literal(literal.value * scale, literal.last_place * scale, literal.digits)
+        case Node("number", name=name, value=value) if name and value is not None:
+            # Decimal keeps trailing zeros: 2.50 has three digits.
+            _, digits, exponent = Decimal(name).as_tuple()
+            return _Literal(value, Fraction(10) ** int(exponent), len(digits))
+    return None
+
+
+def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
+    """Return True if one is a decimal that stands for the other.
+
+    A reference with a decimal point is a rounding at its last place; one that is an integer, only
+    where the problem asks for it. An exact answer has no finite decimal, or the problem asks.
+    """
+    expected, actual = _literal(reference), _literal(answer)
+    values = real_value(reference), real_value(answer)
+    if values[0] is None or values[1] is None:
+        return False
+    places = _places(problem)
+    # The problem names the places: an exact answer that rounds to the reference is right.
+    if expected and places is not None and actual is None:
+        step = Fraction(10) ** -places
+        if expected.value == _round(expected.value, step) == _round(values[1], step):
+            return True
+    if expected and expected.value.denominator > 1 and not _is_finite(answer):
+        # With the problem's text at hand three digits are no coincidence.
+        minimum = MIN_REFERENCE_DIGITS - bool(problem)
+        if expected.digits >= minimum and _round(values[1], expected.last_place) == expected.value:
+            return True
+    if actual is None or actual.digits < MIN_ANSWER_DIGITS or actual.value.denominator == 1:
+        return False
+    # Rounded to its own last place, either way at a half.
+    is_near = abs(values[0] - actual.value) <= actual.last_place / 2
+    return is_near and not _is_finite(reference)
+
+
+def _is_finite(node: Node) -> bool:
+    """Return True if the value has a decimal that ends, an integer included."""
+    value = exact_value(node)
+    # A denominator of 2s and 5s only divides a power of ten.
+    return value is not None and pow(10, value.denominator.bit_length(), value.denominator) == 0
+
+
+_PLACES = {
+    "integer": 0, "whole": 0, "unit": 0, "one": 0, "tenth": 1, "hundredth": 2, "thousandth": 3,
+    "cent": 2, "penny": 2, "ten": -1, "hundred": -2, "thousand": -3,
+}  # fmt: skip
+_NEAREST = re.compile(r"nearest\s+(\w+?)s?\b")
+_DECIMALS = re.compile(r"(\w+)\s+decimal\s+(?:place|digit)", re.I)
+_COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "1": 1, "2": 2, "3": 3, "4": 4}
+
+
+def _places(problem: str) -> int | None:
+    """Return the decimal places that the problem asks for, or None."""
+    counted = [_COUNTS[word] for word in _DECIMALS.findall(problem) if word in _COUNTS]
+    nearest = [_PLACES[word] for word in _NEAREST.findall(problem) if word in _PLACES]
+    return next(iter([*counted, *nearest]), None)
+
+
+def _round(value: Fraction, step: Fraction) -> Fraction:
+    """Return the multiple of `step` that is nearest, halves away from zero."""
+    # Floor of |x| / step + ½.
+    scaled = abs(value) / step + Fraction(1, 2)
+    return (scaled.numerator // scaled.denominator) * step * (1 if value >= 0 else -1)

@@ -1,19 +1,22 @@
-"""Equations as values with names."""
+"""Values that an answer states: equations, lists and sets, compared value by value."""
 
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
 from lib.verifier.atoms import GREEK
 from lib.verifier.comparer import Comparer, either, is_vain
 from lib.verifier.evaluate import real_value
-from lib.verifier.regions import same_constraint, solves
+from lib.verifier.quantities import compare_quantity
 from lib.verifier.rules import Decision
+from lib.verifier.sets import same_constraint
 from lib.verifier.tree import (
     FUNCTIONS,
     Node,
     free_symbols,
     is_name,
+    negated,
     nodes,
     spelled,
     substituted,
@@ -22,113 +25,195 @@ from lib.verifier.tree import (
 from lib.verifier.words import may_label
 
 
-class Named(NamedTuple):
-    """Values with the name that the answer gives them, '' without one.
+class Stated(NamedTuple):
+    """The values that an answer states.
 
     Attributes:
+        names: of each value, '' where it has none; `x = y` where several names have one value.
+        joint: "and", "or", "," which leaves open which is meant, or "[]" where order counts.
+        is_set: repeated elements count once.
         approximate: what is written after ≈.
     """
 
-    name: str
     values: tuple[Node, ...]
+    names: tuple[str, ...]
+    joint: str = ","
+    is_set: bool = False
     approximate: tuple[Node, ...] = ()
 
 
-def named(node: Node) -> Named | None:
-    """Return the name and the values of a chain of equations, or None if it states no value.
+def stated(comparer: Comparer, node: Node) -> Stated | None:
+    """Return the values that `node` states, or None if it is a relation that states none."""
+    match node:
+        case Node("relation"):
+            return _equation(comparer, node)
+        case Node("list", items, joint):
+            return _listed(comparer, items, joint)
+        case Node("set", items):
+            # ±a in a set is two elements.
+            values = tuple(value for item in items for value in signs(item))
+            return Stated(values, ("",) * len(values), is_set=True)
+    # `[1, 2]` is an interval.
+    is_list = node.kind == "tuple" and node.name == "[]" and len(node.args) != 2
+    values = node.args if is_list else tuple(signs(node))
+    return Stated(values, ("",) * len(values), "[]" if is_list else ",")
 
-    `x = 2 + 3 = 5` has two values, which the caller must find equal.
-    """
-    if node.kind != "relation":
-        return Named("", (node,))
+
+def _equation(comparer: Comparer, node: Node) -> Stated | None:
+    """Return the value of a chain of equations; `x = 2 + 3 = 5` has two, which must be equal."""
     # A chain a = b ≈ c has n parts and n − 1 operators.
     operators, parts = node.name.split(" "), node.args
-    # X ~ N(0, 1) names a distribution, x ↦ f(x) a function.
-    if operators in (["sim"], ["mapsto"]):
-        return (
-            Named(spelled(parts[0]) if operators == ["sim"] else "", parts[1:])
-            if is_name(parts[0])
-            else None
-        )
-    if not set(operators) <= {"=", "~"}:
+    if operators in (["sim"], ["mapsto"]) and is_name(parts[0]):
+        # X ~ N(0, 1) names a distribution, x ↦ f(x) a function.
+        return Stated(parts[1:], (spelled(parts[0]) if operators == ["sim"] else "",))
+    if operators == ["in"] and is_name(parts[0]):
+        inner = stated(comparer, parts[1])
+        names = (spelled(parts[0]),) * len(inner.names if inner else ())
+        return inner._replace(names=names) if inner and inner.is_set else None
+    if not {*operators} <= {"=", "~"}:
         return None
-    is_turned = is_name(parts[-1]) and not (
-        is_name(parts[0]) or free_symbols(parts[0]) or "~" in operators
-    )
-    # 5 = x is x = 5.
-    if is_turned:
+    if is_name(parts[-1]) and not (is_name(parts[0]) or free_symbols(parts[0]) or "~" in operators):
+        # 5 = x is x = 5.
         parts = parts[::-1]
-    is_constant = parts[0] in (symbol("e"), symbol("i")) and not free_symbols(parts[-1])
     count = next((n for n, part in enumerate(parts[:-1]) if not is_name(part)), len(parts) - 1)
-    count = max(count, int(is_constant))
+    if parts[0] in (symbol("e"), symbol("i")) and not free_symbols(parts[-1]):
+        count = max(count, 1)
     values, links = parts[count:], operators[count:]
     # After ≈ nothing is exact.
     exact = links.index("~") + 1 if "~" in links else len(values)
-    names = dict.fromkeys(map(spelled, parts[:count]))
-    return Named(",".join(names), values[:exact], values[exact:])
-
-
-def value_of(node: Node) -> Node:
-    """Return the value of an equation's name; anything else as it is."""
-    pair = named(node)
-    return pair.values[0] if pair and len(pair.values) == 1 else node
-
-
-def stated(comparer: Comparer, node: Node) -> Named | None:
-    """Return the value that `node` states, when every link of its chain says the same."""
-    pair = named(node)
-    if pair is None or (len(pair.values) == 1 and not pair.approximate):
-        return pair
-    first, *others = pair.values
-    if not pair.name and is_vain(node) and first.kind == "number":
+    first, *others = values[:exact]
+    if (not count and is_vain(node) and first.kind == "number") or not all(
+        comparer.equal(first, other) for other in others
+    ):
+        # x = 7 = 8 states nothing.
         return None
-    # x = 7 = 8 states nothing.
-    is_true = all(comparer.equal(first, other) for other in others)
-    return pair if is_true and _approximates(pair) else None
+    if not _approximates(first, values[exact:]):
+        return None
+    name = " = ".join(dict.fromkeys(map(spelled, parts[:count])))
+    if parts[0].kind == first.kind == "tuple" and len(parts[0].args) == len(first.args):
+        # (x, y) = (1, 2)
+        return Stated(first.args, tuple(map(spelled, parts[0].args)))
+    inner = stated(comparer, first) or Stated((first,), ("",))
+    if first.kind in ("relation", "tuple"):
+        inner = Stated((first,), ("",))
+    return inner._replace(names=(name,) * len(inner.values), approximate=values[exact:])
 
 
-def _approximates(pair: Named) -> bool:
+def _approximates(value: Node, approximate: tuple[Node, ...]) -> bool:
     """Return True if what is after ≈, if anything, is off by less than a unit of its last place."""
-    if not pair.approximate:
+    if not approximate:
         return True
-    value, last = real_value(pair.values[0]), pair.approximate[-1]
-    if value is None or last.value is None or "." not in last.name or len(pair.approximate) > 1:
+    exact, last = real_value(value), approximate[-1]
+    if exact is None or last.value is None or "." not in last.name or len(approximate) > 1:
         return False
-    return abs(value - last.value) < Fraction(1, 10 ** len(last.name.partition(".")[2]))
+    return abs(exact - last.value) < Fraction(1, 10 ** len(last.name.partition(".")[2]))
 
 
-def compare_relation(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
-    """Compare equations: as values if they give a name one, else as constraints."""
-    if not either("relation", reference, answer) or "list" in (reference.kind, answer.kind):
-        return None
-    if any(
-        node.kind == "relation" and node.args[0].kind == "tuple" for node in (reference, answer)
-    ):
-        return None
-    if {reference.kind, answer.kind} == {"relation", "tuple"} and any(
-        len(n.args) > 2 and n.kind == "relation" for n in (reference, answer)
-    ):
-        return None
-    if all(node.kind == "relation" and node.args[0].kind == "call" for node in (reference, answer)):
+def _listed(comparer: Comparer, items: tuple[Node, ...], joint: str) -> Stated:
+    """Return the values of a list; items that state none are compared as they are."""
+    plain = Stated(items, ("",) * len(items), joint)
+    values: list[Node] = []
+    names: list[str] = []
+    for item in items:
+        one = _equation(comparer, item) if item.kind == "relation" else None
+        if item.kind == "relation" and (one is None or one.approximate):
+            return plain
+        if one and item.args[0].kind == "tuple":
+            # (x, y) = (1, 2) is one of several pairs.
+            one = Stated((item.args[-1],), (spelled(item.args[0]),))
+        inner = [*signs(item)] if one is None else one.values
+        values += inner
+        names += [""] * len(inner) if one is None else one.names
+    if "" in names and names[0] and {*names[1:]} == {""}:
+        # x = 1, 2
+        names = names[:1] * len(names)
+    return plain if "" in names and any(names) else Stated(tuple(values), tuple(names), joint)
+
+
+def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+    """Compare lists, sets and values with names, else equations as constraints."""
+    if "amount" in (reference.kind, answer.kind) and either("list", reference, answer):
+        amounts = (node._replace(kind="amount") for node in (reference, answer))
+        return compare_quantity(comparer, *amounts)
+    sides = (reference, answer)
+    if all(node.kind == "relation" and node.args[0].kind == "call" for node in sides):
         # f(x) = x² is f(t) = t².
         reference, answer = _bound(reference), _bound(answer)
-    expected, actual = stated(comparer, reference), stated(comparer, answer)
-    if expected and actual:
-        if names_agree(expected.name, actual.name, comparer.problem):
-            decision = comparer.same(expected.values[0], actual.values[0])
-            is_more = decision.equal or not (expected.approximate or actual.approximate)
-            if not is_more and expected.values[0].value is not None and actual.approximate:
-                return comparer.same(expected.values[0], actual.approximate[-1]).via("name")
-            return decision if expected.name == actual.name else decision.via("name")
-        # A name on one side only, and no name that may go unsaid.
-        if not (expected.name and actual.name):
-            return Decision(False, "name")
+    one, two = (stated(comparer, node) for node in (reference, answer))
+    if one and two:
+        if (one.values, two.values) == ((reference,), (answer,)):
+            return None
+        decision = _same_stated(comparer, one, two)
+        if decision.equal or not (reference.kind == answer.kind == "relation"):
+            return decision
     if reference.kind == answer.kind == "relation" and not is_vain(answer):
-        is_same = same_constraint(comparer, reference, answer)
-        return Decision(
-            is_same or solves(reference, answer) or solves(answer, reference), "constraint"
-        )
+        return Decision(same_constraint(comparer, reference, answer), "constraint")
     return Decision(False, "name")
+
+
+def _same_stated(comparer: Comparer, one: Stated, two: Stated) -> Decision:
+    # Alternatives are not parts that hold together.
+    if {one.joint, two.joint} == {"and", "or"}:
+        return Decision(False, "list")
+    if one.joint == two.joint == "[]":
+        return comparer.in_order(one.values, two.values, "list")
+    one, two = _spread(one, two), _spread(two, one)
+    if len(one.values) == len(two.values) == 1:
+        # A set of one element is not its element.
+        is_alike = one.is_set == two.is_set
+        return _same_value(comparer, one, two) if is_alike else Decision(False, "list")
+    if any(one.names) and any(two.names):
+        return comparer.in_any_order(_named(one), _named(two), "list")
+    named, other = (one, two) if any(one.names) else (two, one)
+    if not all(names_agree(name, "", comparer.problem) for name in named.names):
+        return Decision(False, "name")
+    values = other.values
+    is_tuple = len(values) == 1 and values[0].kind == "tuple"
+    if len({*named.names}) == 1 or other.is_set or (named is two and not is_tuple):
+        expected, actual = (_distinct(comparer, side) for side in (one, two))
+        return comparer.in_any_order(expected, actual, "name" if any(named.names) else "list")
+    # Values of a reference with names come in its order, or the alphabet's; those of a tuple in
+    # the alphabet's.
+    fields = dict(zip(named.names, named.values, strict=True))
+    orders = [tuple(fields[name] for name in sorted(fields))]
+    if is_tuple:
+        values = values[0].args
+    else:
+        orders.append(named.values)
+    pairs = ((order, values) if named is one else (values, order) for order in orders)
+    return max(comparer.in_order(*pair, "name") for pair in pairs)
+
+
+def _same_value(comparer: Comparer, one: Stated, two: Stated) -> Decision:
+    if not names_agree(one.names[0], two.names[0], comparer.problem):
+        return Decision(False, "name")
+    decision = comparer.same(one.values[0], two.values[0])
+    if not decision.equal and two.approximate and one.values[0].value is not None:
+        return comparer.same(one.values[0], two.approximate[-1]).via("name")
+    return decision if one.names == two.names else decision.via("name")
+
+
+def _spread(side: Stated, other: Stated) -> Stated:
+    """Return `x = y = 1` as two values where the other side has more than one."""
+    is_one = len(other.values) == 1 and other.values[0].kind != "tuple"
+    names = () if is_one or len(side.values) > 1 else tuple(side.names[0].split(" = "))
+    return side._replace(names=names, values=side.values * len(names)) if names[1:] else side
+
+
+def _named(side: Stated) -> tuple[Node, ...]:
+    pairs = zip(side.names, side.values, strict=True)
+    return tuple(Node("relation", (symbol(name), value), "=") for name, value in pairs)
+
+
+def _distinct(comparer: Comparer, side: Stated) -> tuple[Node, ...]:
+    """Return the values, those of a set once each."""
+    kept: list[Node] = []
+    for item in side.values:
+        # Quadratic; a longer set keeps its repetitions.
+        is_short = side.is_set and len(side.values) <= 60
+        if not is_short or not any(comparer.equal(item, other) for other in kept):
+            kept.append(item)
+    return tuple(kept)
 
 
 def names_agree(right: str, actual: str, problem: str) -> bool:
@@ -136,7 +221,9 @@ def names_agree(right: str, actual: str, problem: str) -> bool:
     if right == actual:
         return True
     if right and actual:
-        return {right[:2], actual[:2]} == {"f(", "y"} or {*right.split(",")} == {*actual.split(",")}
+        return {right[:2], actual[:2]} == {"f(", "y"} or {*right.split(" = ")} == {
+            *actual.split(" = ")
+        }
     name = right or actual
     # A word of three letters or more is a label, not a variable.
     is_words = name.startswith("label:") or re.fullmatch(r"[^\W\d_]{3,}", name)
@@ -148,23 +235,29 @@ _FUNCTION = re.compile(r"(?:[A-Za-z]|[pP][hs]i)(?:'*|\^-1|_\w+)")
 
 def _bound(node: Node) -> Node:
     """Return `f(x) = x^2` with the arguments of f under names of their own."""
-    parts = node.args
-    if (
-        node.kind == "relation"
-        and node.name == "="
-        and parts[0].kind == "call"
-        and is_name(parts[0])
-    ):
-        values = {
-            part.name: symbol(f"argument {place}")
-            for place, part in enumerate(parts[0].args)
-            if _FUNCTION.fullmatch(parts[0].name)
-            and part.kind == "symbol"
-            and len(part.name) == 1
-            and part.name.islower()
-        }
-        other = {node.name for node in nodes(parts[0]) if node.kind == "symbol"}
-        if parts[1].kind == "call" and parts[1].name not in FUNCTIONS:
-            return node
-        return substituted(node, values) if values and len(values) == len(other) else node
-    return node
+    head, value = node.args[0], node.args[-1]
+    letters = [part.name for part in head.args if re.fullmatch("[a-z]", part.name)]
+    is_definition = node.name == "=" and _FUNCTION.fullmatch(head.name) and is_name(head)
+    if not is_definition or len({*letters}) < len(free_symbols(head)):
+        return node
+    if value.kind == "call" and value.name not in FUNCTIONS:
+        return node
+    return substituted(
+        node, {name: symbol(f"argument {place}") for place, name in enumerate(letters)}
+    )
+
+
+def signs(node: Node) -> Iterator[Node]:
+    """Yield `node` with all its ± as plus, then with all as minus; ∓ the other way."""
+    has_both = any(part.kind == "plusminus" for part in nodes(node))
+    for upper in (True, False) if has_both else (True,):
+        yield _signed(node, upper)
+
+
+def _signed(node: Node, upper: bool) -> Node:
+    parts = tuple(_signed(part, upper) for part in node.args)
+    if node.kind != "plusminus":
+        return node._replace(args=parts)
+    # ∓ has the other sign.
+    last = parts[-1] if upper == (node.name == "+-") else negated(parts[-1])
+    return last if len(parts) == 1 else Node("sum", (parts[0], last))

@@ -1,25 +1,33 @@
-"""Subsets of the real line: intervals, unions, inequalities, in one canonical form."""
+"""Sets of numbers: intervals, inequalities, unions, sets by a condition; and constraints."""
 
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import NamedTuple
 
+from lib.verifier.comparer import INTERVALS, Comparer
 from lib.verifier.evaluate import exact_value, real_value
-from lib.verifier.identity import same_expression
+from lib.verifier.identity import Fingerprint, proportional, same_expression
+from lib.verifier.rules import Decision
 from lib.verifier.tree import (
+    INFINITY,
+    MAX_ITEMS,
     REALS,
     Node,
     TooHard,
     Undecided,
+    difference,
     free_symbols,
     is_name,
+    names,
+    negated,
     number,
     pairs,
     spelled,
     substituted,
+    symbol,
 )
 
 
@@ -54,11 +62,47 @@ def real_set(node: Node) -> RealSet | None:
     """Return the set that `node` describes, or None if it is not a set of reals with constant
     ends.
     """
-    rule = _RULES.get(node.kind)
     try:
-        return None if rule is None else rule(node)
+        return _real_set(node)
     except (TooHard, Undecided):
         return None
+
+
+def _real_set(node: Node) -> RealSet | None:
+    match node:
+        case Node("symbol", name=name) if name.startswith("bb:R"):
+            sign = _HALVES.get(name.removeprefix("bb:R"))
+            cuts = _LINE if node == REALS else _ray(sign, number(0)) if sign else ()
+            return RealSet(cuts) if cuts else None
+        case Node("tuple", (low, high), "()" | "[]" | "(]" | "[)"):
+            above, below = (
+                f"{sign}=" if end in "[]" else sign
+                for sign, end in zip("><", node.name, strict=True)
+            )
+            cuts = _intersection(_ray(above, low), _ray(below, high))
+            return RealSet(cuts) if cuts else None
+        case Node("set", items) if items:
+            return RealSet(functools.reduce(_union, (_ray("=", item) for item in items)))
+        case Node("union" | "intersection" | "difference" as kind, parts):
+            return _together(map(real_set, parts), _COMBINATIONS[kind])
+        case Node("list", parts, joint) if all(part.kind in ("relation", "list") for part in parts):
+            return _together(map(real_set, parts), _union if joint == "or" else _intersection)
+        case Node("builder", (variable, condition)):
+            # The name of the variable is bound.
+            if variable.kind == "relation" and variable.name == "in" and variable.args[1] == REALS:
+                variable = variable.args[0]
+            inside = real_set(condition)
+            is_own = inside and inside.name in ("", spelled(variable))
+            return RealSet(inside.cuts) if inside and is_own else None
+        case Node("quantified", (statement, Node("relation", (_, domain)))) if domain == REALS:
+            return real_set(statement)
+        case Node("relation", (variable, domain), "in") if is_name(variable):
+            inside = real_set(domain)
+            return inside and inside._replace(name=spelled(variable))
+        case Node("relation", sides, joined) if {*joined.split()} <= _FLIPPED.keys():
+            links = zip(sides, joined.split(), sides[1:], strict=False)
+            return _together((_inequality(*link) for link in links), _intersection)
+    return None
 
 
 def same_set(reference: RealSet, answer: RealSet) -> bool:
@@ -69,24 +113,19 @@ def same_set(reference: RealSet, answer: RealSet) -> bool:
     """
     if reference.name and answer.name and reference.name != answer.name:
         return False
-    pairs = list(zip(reference.cuts, answer.cuts, strict=False))
     return len(reference.cuts) == len(answer.cuts) and all(
         one[:2] == two[:2]
         and (one.end is None or two.end is None or same_expression(one.end, two.end).equal)
-        for one, two in pairs
+        for one, two in zip(reference.cuts, answer.cuts, strict=True)
     )
 
 
 def _cut(node: Node, after: bool) -> Cut:
     """Return a cut at a constant; nothing is after an infinite one."""
-    names = free_symbols(node)
-    if names == {"infinity"}:
+    if free_symbols(node) == {"infinity"}:
         sign = exact_value(substituted(node, {"infinity": number(1)}))
-        if sign not in (1, -1):
-            raise Undecided("an end that is no number")
-        return _LINE[sign == 1]
-    if names:
-        raise Undecided("an end with a symbol")
+        if sign in (1, -1):
+            return _LINE[sign == 1]
     exact = exact_value(node)
     if exact is not None:
         return Cut(exact, after)
@@ -113,137 +152,200 @@ def _combined(keep: Callable[[bool, bool], bool], left: Cuts, right: Cuts) -> Cu
 
 _union = functools.partial(_combined, operator.or_)
 _intersection = functools.partial(_combined, operator.and_)
-_difference = functools.partial(_combined, operator.gt)
-
-
-def _operation(combine: Callable[[Cuts, Cuts], Cuts]) -> Callable[[Node], RealSet | None]:
-    return lambda node: _together([*map(real_set, node.args)], combine)
-
-
-def _interval(node: Node) -> RealSet | None:
-    """Intersect two rays; an empty result is a point."""
-    if len(node.args) != 2 or node.name not in ("()", "[]", "(]", "[)"):
-        return None
-    above, below = (">" if node.name[0] == "(" else ">="), ("<" if node.name[1] == ")" else "<=")
-    cuts = _intersection(_ray(above, node.args[0]), _ray(below, node.args[1]))
-    return RealSet(cuts) if cuts else None
-
-
-def _points(node: Node) -> RealSet | None:
-    points = [_ray("=", item) for item in node.args]
-    return RealSet(functools.reduce(_union, points, ())) if all(points) else None
-
-
+_COMBINATIONS = {
+    "union": _union,
+    "intersection": _intersection,
+    "difference": functools.partial(_combined, operator.gt),
+}
 _HALVES = pairs("^+=> _+=> _>0=> ^-=< _-=< _<0=< _ge0=>= ^+_0=>= _le0=<=")
 
 
-def _symbol(node: Node) -> RealSet | None:
-    r"""Return the reals, `\mathbb{R}^+`, `\mathbb{R}_{<0}`."""
-    if node == REALS:
-        return RealSet(_LINE)
-    sign = _HALVES.get(node.name.removeprefix("bb:R")) if node.name.startswith("bb:R") else None
-    return RealSet(_ray(sign, number(0))) if sign else None
-
-
-def _relation(node: Node) -> RealSet | None:
-    """Return a chain of inequalities in one variable, each of them linear in it."""
-    comparisons = node.name.split(" ")
-    if comparisons == ["in"] and is_name(node.args[0]):
-        inside = real_set(node.args[1])
-        return inside and inside._replace(name=spelled(node.args[0]))
-    if any(comparison not in _FLIPPED for comparison in comparisons):
-        return None
-    parts = [
-        _inequality(left, comparison, right)
-        for left, comparison, right in zip(node.args, comparisons, node.args[1:], strict=False)
-    ]
-    return _together(parts, _intersection)
-
-
-def _together(parts: list[RealSet | None], combine: Callable[[Cuts, Cuts], Cuts]) -> RealSet | None:
+def _together(
+    parts: Iterable[RealSet | None], combine: Callable[[Cuts, Cuts], Cuts]
+) -> RealSet | None:
     """Join sets of one variable, whose name one of them may leave unsaid."""
-    known = [part for part in parts if part is not None]
-    names = {part.name for part in known} - {""}
-    if len(known) < len(parts) or len(names) > 1:
+    sets = list(parts)
+    known = [part for part in sets if part is not None]
+    variables = {part.name for part in known} - {""}
+    if len(known) < len(sets) or not known or len(variables) > 1:
         return None
-    return RealSet(functools.reduce(combine, (part.cuts for part in known)), "".join(names))
+    return RealSet(functools.reduce(combine, (part.cuts for part in known)), "".join(variables))
 
 
 def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
     for term, sign, end in ((left, comparison, right), (right, _FLIPPED[comparison], left)):
         if free_symbols(end) - {"infinity"}:
             continue
-        if term.kind == "call" and term.name == "abs" and is_name(term.args[0]):
-            return _distance(spelled(term.args[0]), sign, end)
+        match term:
+            case Node("call", (inside,), "abs") if is_name(inside) and sign[0] in "<>":
+                # |x| < 3
+                combine = _intersection if sign[0] == "<" else _union
+                cuts = combine(_ray(sign, end), _ray(_FLIPPED[sign], negated(end)))
+                return RealSet(cuts, spelled(inside))
+            case Node("product", (Node("number", value=times), inside)) if times:
+                # A negative factor turns the sign.
+                scaled = Node("product", (end, number(1 / times)))
+                return _inequality(inside, sign if times > 0 else _FLIPPED[sign], scaled)
         if is_name(term):
             return RealSet(_ray(sign, end), spelled(term))
-        if term.kind == "product" and term.args[0].value and len(term.args) == 2:
-            # A negative factor turns the sign.
-            times = term.args[0].value
-            scaled = Node("product", (end, number(1 / times)))
-            return _inequality(term.args[1], sign if times > 0 else _FLIPPED[sign], scaled)
-    return None
-
-
-def _distance(name: str, sign: str, end: Node) -> RealSet | None:
-    r"""Return the set of `|x| < 3` or `|x| \ge 3`."""
-    opposite = Node("product", (number(-1), end))
-    if sign in ("<", "<="):
-        return RealSet(_intersection(_ray(sign, end), _ray(_FLIPPED[sign], opposite)), name)
-    if sign in (">", ">="):
-        return RealSet(_union(_ray(sign, end), _ray(_FLIPPED[sign], opposite)), name)
     return None
 
 
 def _ray(comparison: str, end: Node) -> Cuts:
     """Return the reals that are in this relation to `end`."""
     before, after = _cut(end, False), _cut(end, True)
-    if before in _LINE and comparison not in ("<", ">"):
-        raise Undecided("a closed end at infinity")
-    if comparison in ("=", "!="):
-        return (before, after) if comparison == "=" else _difference(_LINE, (before, after))
-    if before == _LINE[0 if comparison == "<" else 1]:
-        raise Undecided("nothing is beyond infinity")
-    if comparison in ("<", "<="):
-        return (_LINE[0], after if comparison == "<=" else before)
+    if before in _LINE and (comparison not in "<>" or before == _LINE[comparison == ">"]):
+        raise Undecided("a closed end at infinity, or nothing beyond it")
+    match comparison:
+        case "=":
+            return (before, after)
+        case "!=":
+            return (_LINE[0], before, after, _LINE[1])
+        case "<" | "<=":
+            return (_LINE[0], after if comparison == "<=" else before)
     return (before if comparison == ">=" else after, _LINE[1])
 
 
-def _builder(node: Node) -> RealSet | None:
-    """Return the solutions of the condition if the variable is a real number; its name is bound."""
-    variable, condition = node.args
-    if variable.kind == "relation":
-        if variable.name != "in" or variable.args[1] != REALS:
-            return None
-        variable = variable.args[0]
-    inside = real_set(condition)
-    is_of_variable = inside is not None and inside.name in ("", spelled(variable))
-    return RealSet(inside.cuts) if inside and is_of_variable else None
+_REGIONS = names("union intersection difference builder")
+_DOMAINS = pairs(
+    "bb:N=bb:Z+ bb:N^+=bb:Z+ bb:Z^+=bb:Z+ bb:Z_+=bb:Z+ bb:Z_>0=bb:Z+ bb:R_>0=bb:R^+ bb:R_+=bb:R^+"
+)
 
 
-def _list(node: Node) -> RealSet | None:
-    """Combine inequalities that hold together, or one at a time."""
-    if not all(item.kind in ("relation", "list") for item in node.args):
+def domain_of(node: Node) -> str:
+    """Return the set of numbers under one name."""
+    return _DOMAINS.get(node.name, spelled(node))
+
+
+def is_region(node: Node) -> bool:
+    """Return True for a set of numbers that is no list of its elements, or inequalities."""
+    match node:
+        case Node("quantified", (statement, _)):
+            return is_region(statement)
+        case Node("list", items):
+            is_system = all(item.kind in ("relation", "list") for item in items)
+            return is_system and any(map(is_region, items))
+        case Node("relation", (_, domain), "in"):
+            return is_region(domain) or domain.kind in ("tuple", "set")
+        case Node("relation", _, signs):
+            return any(sign in signs for sign in ("<", ">", "!="))
+    return node.kind in _REGIONS or node.name.startswith("bb:")
+
+
+def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+    """Compare sets of reals, intervals with letters, and constraints; else sets of another kind."""
+    if not (is_region(reference) or is_region(answer)):
         return None
-    parts = [real_set(item) for item in node.args]
-    return _together(parts, _union if node.name == "or" else _intersection)
+    reference, answer = (_enumerated(_unnamed_set(node)) for node in (reference, answer))
+    if reference.kind == answer.kind == "set":
+        return comparer.same(reference, answer).via("set")
+    one_set, other_set = real_set(reference), real_set(answer)
+    if one_set and other_set:
+        return Decision(same_set(one_set, other_set), "region")
+    one, two = _interval(reference, answer), _interval(answer, reference)
+    if one and two and {reference.kind, answer.kind} != {"relation"}:
+        is_same = one.name == two.name
+        return comparer.in_order(one.args, two.args if is_same else (), "region")
+    if reference.kind != answer.kind:
+        return Decision(False, "region")
+    match reference.kind:
+        case "relation":
+            return Decision(same_constraint(comparer, reference, answer), "constraint")
+        case "builder":
+            return _same_builder(comparer, reference, answer)
+        case "list":
+            is_same = reference.name == answer.name
+            return comparer.in_any_order(reference.args, answer.args if is_same else (), "list")
+        case "symbol":
+            return Decision(domain_of(reference) == domain_of(answer), "region")
+    return same_expression(reference, answer)
 
 
-def _quantified(node: Node) -> RealSet | None:
-    """Return a statement about a real number."""
-    statement, membership = node.args
-    return real_set(statement) if membership.args[1] == REALS else None
+def _unnamed_set(node: Node) -> Node:
+    r"""Return `A \cap B = (1, 2)` as (1, 2)."""
+    match node:
+        case Node("relation", (name, value), "=") if is_region(value) and is_name(name):
+            return value
+    return node
 
 
-_RULES: dict[str, Callable[[Node], RealSet | None]] = {
-    "tuple": _interval,
-    "set": _points,
-    "symbol": _symbol,
-    "union": _operation(_union),
-    "intersection": _operation(_intersection),
-    "difference": _operation(_difference),
-    "relation": _relation,
-    "builder": _builder,
-    "list": _list,
-    "quantified": _quantified,
-}
+def _interval(node: Node, other: Node) -> Node | None:
+    """Return an interval whose ends may have letters; the variable is what the other side lacks."""
+    match node:
+        case Node("relation", (_, domain), "in"):
+            return _interval(domain, other)
+        case Node("tuple", (_, _), name) if name in INTERVALS:
+            return node
+        case Node("relation", (first, *middle, last), name) if {*name.split()} <= {"<", "<="}:
+            signs = name.split()
+            low, high = ("(" if signs[0] == "<" else "["), (")" if signs[-1] == "<" else "]")
+            taken = free_symbols(other) if other.kind == "tuple" else frozenset()
+            if len(middle) == 1 and is_name(middle[0]):
+                return Node("tuple", (first, last), low + high)
+            if not middle and is_name(first) and not free_symbols(first) & taken:
+                return Node("tuple", (negated(INFINITY), last), f"({high}")
+            if not middle and is_name(last) and not free_symbols(last) & taken:
+                return Node("tuple", (first, INFINITY), f"{low})")
+    return None
+
+
+def _same_builder(comparer: Comparer, reference: Node, answer: Node) -> Decision:
+    """Return the same elements under the same condition, whatever the bound letter is called."""
+    mine, theirs = (
+        sorted(name for name in free_symbols(node.args[0]) if not name.startswith("bb:"))
+        for node in (reference, answer)
+    )
+    if mine != theirs and ({*mine} & free_symbols(answer) or len(mine) != len(theirs)):
+        return Decision(False, "set")
+    renamed = substituted(answer, dict(zip(theirs, map(symbol, mine), strict=True)))
+    return comparer.in_order(reference.args, renamed.args, "set")
+
+
+def _enumerated(node: Node) -> Node:
+    r"""Return `\{x \in \mathbb{Z} : 0 < x < 4\}` and `\{2n : n \in \{1, 2\}\}` as sets of
+    elements.
+    """
+    match node:
+        case Node("builder", (Node("relation", (variable, domain), "in"), condition)):
+            inside = real_set(condition) if domain_of(domain) in ("bb:Z", "bb:Z+") else None
+            if inside is None or len(inside.cuts) != 2 or inside.name != spelled(variable):
+                return node
+            low, high = inside.cuts
+            if low.end or high.end or {type(low.place), type(high.place)} != {Fraction}:
+                return node
+            first = math.floor(low.place) + 1 if low.after else math.ceil(low.place)
+            last = math.floor(high.place) if high.after else math.ceil(high.place) - 1
+            first = max(first, 1) if domain_of(domain) == "bb:Z+" else first
+            if last - first < MAX_ITEMS:
+                return Node("set", tuple(map(number, range(first, last + 1))))
+        case Node("builder", (element, Node("relation", (Node("symbol", _, name), members), "in"))):
+            if members.kind == "set":
+                images = (substituted(element, {name: item}) for item in members.args)
+                return Node("set", tuple(images))
+    return node
+
+
+_ORDERED = names("in notin subset subseteq to mid nmid")
+_SYMMETRIC = names("= parallel perp cong sim simeq iff")
+
+
+def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
+    """Compare relations with symbols, up to a positive factor and turning round."""
+    sides, name = (reference.args, answer.args), reference.name
+    if len(sides[0]) != len(sides[1]) or name != answer.name:
+        return False
+    if len(sides[0]) > 2 or name in _ORDERED:
+        return comparer.in_order(*sides, "").equal
+    field = Fingerprint("")
+    if field.of(reference) == field.of(answer):
+        return True
+    is_algebraic = name in ("<", "<=", "!=", "=")
+    sign = proportional(difference(*sides[0]), difference(*sides[1])) if is_algebraic else 0
+    if sign:
+        return sign > 0 or name in ("!=", "=")
+    is_plain = any(part.kind in ("number", "symbol", "sum", "product") for part in sides[0])
+    return name in _SYMMETRIC and any(
+        comparer.in_order(sides[0], order, "").equal
+        for order in (sides[1], sides[1][::-1])
+        if name != "=" or not is_plain
+    )

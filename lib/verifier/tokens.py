@@ -20,8 +20,7 @@ from lib.verifier.tree import (
     pairs,
     remembered,
 )
-from lib.verifier.units import is_unit
-from lib.verifier.words import HEDGES
+from lib.verifier.words import HEDGES, is_unit
 
 _COMMANDS = pairs(
     "×=times ✕=times ·=cdot ⋅=cdot ∙=cdot ÷=div ±=pm ∓=mp √=sqrt ∛=sqrt[3] ∞=infty ≤=le ⩽=le "

@@ -1,10 +1,11 @@
-"""Words: spelled numbers, counted things, and the words that may or may not be beside an answer."""
+"""Words: units, spelled numbers, and the words that may or may not be beside an answer."""
 
 import functools
 import re
 from fractions import Fraction
+from typing import NamedTuple
 
-from lib.verifier.tree import FUNCTIONS, names, pairs
+from lib.verifier.tree import FUNCTIONS, names, pairs, remembered
 
 HEDGES = names(
     "not no never nor neither none least most more less fewer than about around nearly almost "
@@ -133,3 +134,177 @@ def _words(text: str) -> list[str]:
 def _is_eastern(word: str) -> bool:
     """Return True for a script without spaces, where one run of letters may be a sentence."""
     return ord(word[0]) >= 0x2E80
+
+
+class Unit(NamedTuple):
+    """A product of powers of base dimensions with a factor to the base units."""
+
+    dimension: tuple[tuple[str, int], ...]
+    factor: Fraction
+
+
+_PREFIXES = pairs(
+    "n=1/1000000000 u=1/1000000 μ=1/1000000 m=1/1000 c=1/100 k=1000 M=1000000 "
+    "G=1000000000 milli=1/1000 centi=1/100 kilo=1000 mega=1000000"
+)
+_PREFIXED = names(
+    "m g s L l A V W J N Pa Hz eV Ω ohm ohms "
+    "meter meters metre metres gram grams second seconds liter liters litre litres "
+    "amp amps ampere amperes volt volts watt watts joule joules newton newtons "
+    "pascal pascals hertz"
+)
+_DIMENSIONS = {
+    # dimension: "names=factor" in its base unit
+    "length": "m meter meters metre metres=1 in inch inches=127/5000 ft foot feet=381/1250 "
+    "yd yard yards=1143/1250 mi mile miles=201168/125",
+    "mass": "g gram grams=1 lb lbs pound pounds=45359237/100000 oz ounce ounces=45359237/1600000 "
+    "ton tons tonne tonnes=1000000",
+    "time": "s sec secs second seconds=1 min mins minute minutes=60 h hr hrs hour hours=3600 "
+    "day days=86400 week weeks=604800",
+    "month": "month months=1 year years yr yrs=12",
+    "volume": "l L liter liters litre litres=1 gal gallon gallons=473176473/125000000",
+    "money": "$ dollar dollars USD usd buck bucks=1 cent cents ¢=1/100",
+    "euro": "€ euro euros EUR=1",
+    "sterling": "£ GBP=1",
+    "yuan": "¥ yuan RMB=1",
+    "rupee": "₹ rupee rupees Rs=1",
+    "current": "A amp amps ampere amperes=1",
+    "celsius": "°C=1",
+    "fahrenheit": "°F=1",
+    "kelvin": "K kelvin kelvins=1",
+    "angle": "rad rads radian radians=1",
+    "energy": "J joule joules=1 eV=801088317/5000000000000000000000000000",
+    "force": "N newton newtons=1",
+    "power": "W watt watts=1",
+    "pressure": "Pa pascal pascals=1",
+    "voltage": "V volt volts=1",
+    "resistance": "Ω Omega ohm ohms=1",
+    "frequency": "Hz hertz=1",
+    "substance": "mol mole moles=1",
+    "data": "MB=8000000 Mb=1000000 GB=8000000000 Gb=1000000000 kB KB=8000 kb Kb=1000 bit bits=1 "
+    "byte bytes=8",
+    "count": "unit units=1",
+}
+MONEY = names("money euro sterling yuan rupee")
+_OFFSET = names("celsius fahrenheit kelvin")
+"""Temperatures: a number of these is no number of anything else."""
+
+
+def _table() -> dict[str, Unit]:
+    units: dict[str, Unit] = {}
+    for dimension, spec in _DIMENSIONS.items():
+        for same, factor in re.findall(r"([^=]+)=(\S+)", spec):
+            powers, scale = ((dimension, 1),), Fraction(factor)
+            for name in same.split():
+                units[name] = Unit(powers, scale)
+                for prefix, size in _PREFIXES.items() if name in _PREFIXED else ():
+                    if (len(prefix) > 2) == (len(name) > 2):
+                        units.setdefault(prefix + name, Unit(powers, scale * Fraction(size)))
+    return units
+
+
+UNITS = _table()
+_COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h", "fps": "ft/s", "cc": "cm^3"}
+_PIECE = re.compile(r"([^\W\d_]+|[$€£¥₹¢]|°[CF])\.?\s*(?:\^?\{?(-?\d)\}?)?")
+
+
+def _unit(word: str) -> Unit | None:
+    """Return the unit of one word; whole names in any case, symbols only as they are."""
+    return UNITS.get(word) or (UNITS.get(word.lower()) if len(word) > 3 else None)
+
+
+@remembered(2048)
+def parse_unit(text: str) -> Unit | None:
+    """Return the unit that `text` spells ("cm^2", "km/h", "square feet"), or None if it is not
+    known.
+    """
+    text = _COMPOUND.get(text.strip(), text).replace(" per ", " / ")
+    dimension: dict[str, int] = {}
+    factor, sign, times = Fraction(1), 1, 1
+    for piece in re.findall(r"[^\W\d_]+\s*\^?\{?-?\d?\}?|[$€£¥₹¢]|°[CF]|/|\S", text):
+        word = piece.strip()
+        if word == "/" and sign == 1 and dimension:
+            sign = -1
+        elif word in ("square", "sq", "cubic", "cu"):
+            times = 2 if word[0] == "s" else 3
+        else:
+            match = _PIECE.fullmatch(word)
+            known = match and _unit(match[1])
+            if not match or not known:
+                return None
+            power = sign * int(match[2] or times)
+            for name, exponent in known.dimension:
+                dimension[name] = dimension.get(name, 0) + power * exponent
+            factor *= known.factor**power
+            times = 1
+    powers = tuple(sorted((name, power) for name, power in dimension.items() if power))
+    return Unit(powers, factor) if powers and times == 1 else None
+
+
+def is_unit(word: str) -> bool:
+    """Return True if a bare word after a number is a unit."""
+    return parse_unit(word) is not None
+
+
+def is_temperature(unit: Unit) -> bool:
+    """Return True if the unit has an offset, so that its number is no number of another unit."""
+    return any(name in _OFFSET for name, _ in unit.dimension)
+
+
+_ASKED = re.compile(
+    r"\b(?:how many|how much|number of|in|nearest|of) ((?:[a-z$]+[ .,?/-]*){1,6})", re.I
+)
+_UNIT_WORD = re.compile(r"[A-Za-z$€£¥₹]+")
+
+
+@functools.lru_cache(512)
+def asked_words(problem: str) -> tuple[str, ...]:
+    """Return the words after "how many" and its like in a problem, in lower case."""
+    return tuple(
+        match.strip(" .,?").lower()
+        for match in re.findall(
+            r"\b(?:how many|number of) (?:more |different |total )?([^.?!,;]+)", problem, re.I
+        )
+    )
+
+
+@functools.lru_cache(512)
+def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
+    """Return the units that a problem asks for, and all that it names."""
+    asked_units = {
+        unit
+        for words in _ASKED.findall(problem)
+        if (unit := _first_unit(words.lower().replace("-", " ").split()))
+    }
+    # "in" is rather no inch.
+    words = [word for word in _UNIT_WORD.findall(problem) if len(word) > 1 or word in "$€£¥₹"]
+    words = [word for word in words if word != "in"]
+    joined = re.findall(r"(?:square|cubic) [a-z]+|[a-z]+ per [a-z]+|km/h|m/s", problem)
+    named = {unit for word in (*words, *joined) if (unit := parse_unit(word))}
+    return frozenset(asked_units), frozenset(named)
+
+
+def _first_unit(words: list[str]) -> Unit | None:
+    """Return the longest unit that `words` begin with."""
+    for count in (3, 2, 1):
+        text = " ".join(words[:count]).strip(" .,?")
+        if len(words) >= count and (unit := parse_unit(text)):
+            return unit
+    return None
+
+
+def may_be_added(unit: Unit, problem: str) -> bool:
+    """Return True if an answer may have this unit where the reference has none.
+
+    Not a temperature; with a problem that names units of the kind, the one that is asked for.
+    """
+    if is_temperature(unit):
+        return False
+    asked_units, named = _units_of(problem)
+    alike = {one for one in asked_units if one.dimension == unit.dimension} or {
+        one for one in named if one.dimension == unit.dimension
+    }
+    if asked_units and not alike & asked_units and unit not in named:
+        return False
+    others = asked_units - {one for one in asked_units if one.dimension == unit.dimension}
+    return alike == {unit} and not (others and unit not in asked_units) if alike else not named

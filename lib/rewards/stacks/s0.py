@@ -6,7 +6,7 @@ The prompt ends with the opening tag of the reasoning, so completions are not se
 import re
 
 from lib.rewards.rollout import BoundedReward, Rollout, once_per_rollout
-from lib.verifier.numbers import as_number
+from lib.verifier.evaluate import as_number
 
 _NUMBER = re.compile(r"-?[\d.,]+")
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lib.verifier import compare, extract_answer, rules
-from lib.verifier.rules import REFUSALS, TABLE, Rule
+from lib.verifier import compare, extract_answer
+from lib.verifier.rules import REFUSALS, SOURCE, TABLE, Rule
 
-SOURCE = Path(rules.__file__)
 PAGE = Path(__file__).parents[3] / "docs" / "verifier.md"
 
 Case = tuple[str, str, str]
@@ -71,7 +70,7 @@ def write(rows: dict[str, int]) -> None:
     """Put what each rule earns beside it in the source."""
     text = SOURCE.read_text(encoding="utf-8")
     for name, count in rows.items():
-        text, places = re.subn(rf'(Rule\(\s*"{name}",\s*)\d+', rf"\g<1>{count}", text)
+        text, places = re.subn(rf"(?m)^{name}\t\d+", f"{name}\t{count}", text)
         if places != 1:
             raise LookupError(f"{SOURCE}: {places} rules are called {name!r}, expected one")
     SOURCE.write_text(text, encoding="utf-8")

@@ -70,8 +70,8 @@ SIGNS = [
     (
         "evidence_jumps",
         20,
-        {"reward/decided_by/points": [0.0] * 10 + [0.25] * 10},
-        ["reward/decided_by/points", "0.25"],
+        {"reward/decided_by/numeric": [0.0] * 10 + [0.25] * 10},
+        ["reward/decided_by/numeric", "0.25"],
     ),
 ]
 

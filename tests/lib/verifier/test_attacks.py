@@ -13,7 +13,7 @@ import pytest
 from lib.core.plugins import label
 from lib.prompts import prompt_format
 from lib.rewards.functions import STACKS, Grading, load_reward, rewards_of
-from lib.verifier.numbers import as_number
+from lib.verifier.evaluate import as_number
 from tests.bench.verifier.attack import FAMILIES, Pair, accepted_pairs, bounded, derived
 from tests.bench.verifier.attack_by_training import false_rewards, holds_value, read_rollouts
 from tests.bench.verifier.edits import EDITS
