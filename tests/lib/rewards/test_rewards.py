@@ -314,13 +314,13 @@ def test_the_column_problem_is_the_context_of_the_answer(name: str) -> None:
 
 def test_right_answers_that_evidence_decides_are_shared_out() -> None:
     grading = Grading(["tiny:answer"], prompt_format=prompt_format("boxed"))
-    pairs = [("2", "2"), (r"\sin 2x", r"2\sin x\cos x"), (r"\ln 6", r"\ln 2+\ln 3"), ("2", "3")]
+    pairs = [("2", "2"), ("0.5", r"\sin\frac{\pi}{6}"), ("3.1416", r"\pi"), ("2", "3")]
     rollouts = [
         grading.rollout(rf"\boxed{{{answer}}}", reference=reference) for reference, answer in pairs
     ]
     metrics = judged_metrics(rollouts)
     assert metrics.pop("answer_accuracy") == 0.75
     assert metrics == pytest.approx(
-        {"reward/decided_by/points": 1 / 3, "reward/decided_by/numeric": 1 / 3}
+        {"reward/decided_by/rounding": 1 / 3, "reward/decided_by/numeric": 1 / 3}
     )
     assert judged_metrics(rollouts[:1]) == {"answer_accuracy": 1.0}
